@@ -1,0 +1,42 @@
+//! The words that every onepipe machine speaks: time, identity, and the contract with its driver.
+//!
+//! `[base]` lies under the whole way of a message:
+//! scattering → send → switch → receive → reorder → deliver.
+//!
+//! The one public contract is [`Machine`]: a plain value that takes frames and time, and is asked
+//! for frames, events and a deadline. Two worlds drive it unchanged: the simulator (virtual time)
+//! and the transports (real time).
+//!
+//! ```
+//! use onepipe_base::{Mono, Now, Timestamp};
+//!
+//! let now = Now { mono: Mono::from_ns(10), sync: Timestamp::from_ns(1 << 50) };
+//! let on_the_wire = now.sync.wrapping_add_ns(5).to_wire();
+//! assert_eq!(Timestamp::from_wire(on_the_wire, now.sync), now.sync.wrapping_add_ns(5));
+//! ```
+//!
+//! # Invariants
+//! - No clock, no entropy, no I/O, no heap map with random order: equal inputs give equal outputs.
+//! - A [`Timestamp`] has neither default nor zero constructor; "nothing heard yet" is `None`.
+//! - [`Registers`] never move their aggregate back (I9).
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod ids;
+mod machine;
+mod promise;
+mod psn;
+mod registers;
+mod slew;
+mod time;
+
+pub use ids::{HostId, Incarnation, Port, ProcessId, ScatteringId, SwitchId};
+pub use machine::{Machine, Transmit, Verdict};
+pub use promise::Promises;
+pub use psn::Psn;
+pub use registers::Registers;
+pub use slew::Slew;
+pub use time::{Mono, Now, Timestamp, WIRE_MODULUS, WireTimestamp};

@@ -1,0 +1,223 @@
+//! Barrier registers: one pair per input link, and their minimum.
+
+use alloc::vec::Vec;
+
+use crate::{Mono, Port, Promises, Timestamp};
+
+/// The promises of a node's input links and what they promise together: the minimum over the live
+/// ones (design: ordering.md section 3).
+///
+/// A link is live from the first promise heard on it until [`Registers::expire`] or
+/// [`Registers::remove`] takes it out. The owner keeps its output as `out = max(out, minimum)`:
+/// that holds the output still while a newcomer catches up, and never moves it back (I9).
+///
+/// The lowest and the second-lowest promise are kept, so that the minimum *without one link*
+/// ([`Registers::except`]) costs no pass over the links either: what a switch tells a process need
+/// not wait for that process's own promise.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Registers {
+    heard: Vec<Mono>,
+    barrier: Column,
+    commit: Column,
+    live: u32,
+}
+
+impl Registers {
+    /// Registers for links `0..count`, none of them live.
+    pub fn new(count: u16) -> Self {
+        let count = usize::from(count);
+        Self {
+            heard: alloc::vec![Mono::from_ns(0); count],
+            barrier: Column::new(count),
+            commit: Column::new(count),
+            live: 0,
+        }
+    }
+
+    /// Notes that `port` promised this. A promise never weakens: the stronger of old and new holds.
+    /// Unknown ports are ignored. Answers whether the link was not live before.
+    #[inline]
+    pub fn hear(&mut self, now: Mono, port: Port, promises: Promises) -> bool {
+        let index = port.index();
+        let Some(heard) = self.heard.get_mut(index) else { return false };
+        *heard = now;
+        let is_new = self.barrier.values[index] == SILENT;
+        self.live += u32::from(is_new);
+        self.barrier.raise(index, promises.barrier.as_ns());
+        self.commit.raise(index, promises.commit.as_ns());
+        is_new
+    }
+
+    /// The minimum over all live links; `None` while there is none.
+    #[inline]
+    pub fn all(&self) -> Option<Promises> {
+        promises(self.barrier.lowest.0, self.commit.lowest.0)
+    }
+
+    /// The minimum over all live links but `port`; `None` while there is no other.
+    #[inline]
+    pub fn except(&self, port: Port) -> Option<Promises> {
+        let index = port.index();
+        promises(self.barrier.except(index), self.commit.except(index))
+    }
+
+    /// What `port` has promised, if it is live.
+    pub fn get(&self, port: Port) -> Option<Promises> {
+        let index = port.index();
+        promises(*self.barrier.values.get(index)?, self.commit.values[index])
+    }
+
+    /// Whether `port` takes part in the minimum.
+    pub fn is_live(&self, port: Port) -> bool {
+        self.get(port).is_some()
+    }
+
+    /// How many links take part.
+    pub fn live(&self) -> u32 {
+        self.live
+    }
+
+    /// Takes every live link last heard before `deadline` out, and calls `lost` with it.
+    pub fn expire(&mut self, deadline: Mono, mut lost: impl FnMut(Port)) {
+        for index in 0..self.heard.len() {
+            if self.heard[index] < deadline && self.remove(Port(index as u16)) {
+                lost(Port(index as u16));
+            }
+        }
+    }
+
+    /// Takes `port` out at once, as on a graceful leave. Answers whether it was live.
+    pub fn remove(&mut self, port: Port) -> bool {
+        let was_live = self.is_live(port);
+        if was_live {
+            self.live -= 1;
+            self.barrier.set(port.index(), SILENT);
+            self.commit.set(port.index(), SILENT);
+        }
+        was_live
+    }
+
+    /// When the live link that has been silent longest was last heard.
+    pub fn oldest_heard(&self) -> Option<Mono> {
+        let live = |index: &usize| self.barrier.values[*index] != SILENT;
+        (0..self.heard.len()).filter(live).map(|index| self.heard[index]).min()
+    }
+}
+
+/// Marks a link that has promised nothing: above every timestamp, so that it never is the minimum.
+const SILENT: u64 = u64::MAX;
+
+#[inline]
+fn promises(barrier: u64, commit: u64) -> Option<Promises> {
+    (barrier != SILENT).then(|| Promises {
+        barrier: Timestamp::from_ns(barrier),
+        commit: Timestamp::from_ns(commit),
+    })
+}
+
+/// One value a link, with the two lowest at hand.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Column {
+    values: Vec<u64>,
+    /// `(value, index)` of the lowest and of the lowest among the others.
+    lowest: (u64, usize),
+    second: (u64, usize),
+}
+
+impl Column {
+    fn new(count: usize) -> Self {
+        let none = (SILENT, usize::MAX);
+        Self { values: alloc::vec![SILENT; count], lowest: none, second: none }
+    }
+
+    #[inline]
+    fn raise(&mut self, index: usize, value: u64) {
+        let held = self.values[index];
+        if held == SILENT || value > held {
+            self.set(index, value);
+        }
+    }
+
+    /// A pass over the links is needed only when one of the two lowest changes, or undercuts them.
+    #[inline]
+    fn set(&mut self, index: usize, value: u64) {
+        self.values[index] = value;
+        if index == self.lowest.1 || index == self.second.1 || value < self.second.0 {
+            self.rescan();
+        }
+    }
+
+    fn rescan(&mut self) {
+        self.lowest = (SILENT, usize::MAX);
+        self.second = self.lowest;
+        for (index, &value) in self.values.iter().enumerate() {
+            if value < self.lowest.0 {
+                self.second = self.lowest;
+                self.lowest = (value, index);
+            } else if value < self.second.0 {
+                self.second = (value, index);
+            }
+        }
+    }
+
+    #[inline]
+    fn except(&self, index: usize) -> u64 {
+        if index == self.lowest.1 { self.second.0 } else { self.lowest.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn promise(ns: u64) -> Promises {
+        Promises { barrier: Timestamp::from_ns(ns), commit: Timestamp::from_ns(ns / 2) }
+    }
+
+    #[test]
+    fn silent_links_do_not_count_and_dead_ones_are_taken_out() {
+        let mut registers = Registers::new(3);
+        assert_eq!(registers.all(), None);
+        assert!(registers.hear(Mono::from_ns(5), Port(0), promise(100)));
+        assert!(registers.hear(Mono::from_ns(9), Port(2), promise(60)));
+        assert_eq!(registers.all(), Some(promise(60)));
+        assert_eq!(registers.except(Port(2)), Some(promise(100)));
+        assert_eq!(registers.oldest_heard(), Some(Mono::from_ns(5)));
+
+        let mut lost = Vec::new();
+        registers.expire(Mono::from_ns(9), |port| lost.push(port));
+        assert_eq!(lost, [Port(0)]);
+        assert_eq!((registers.live(), registers.except(Port(2))), (1, None));
+    }
+
+    #[test]
+    fn an_unknown_port_changes_nothing() {
+        let mut registers = Registers::new(2);
+        assert!(!registers.hear(Mono::from_ns(0), Port(7), promise(1)));
+        assert_eq!((registers.all(), registers.remove(Port(7))), (None, false));
+    }
+
+    proptest! {
+        #[test]
+        fn the_kept_minima_are_the_real_ones(steps in prop::collection::vec((0u16..6, 1u64..1_000, prop::bool::weighted(0.1)), 1..300)) {
+            let mut registers = Registers::new(6);
+            let mut model = [None::<Promises>; 6];
+            for (port, ns, dies) in steps {
+                if dies {
+                    registers.remove(Port(port));
+                    model[usize::from(port)] = None;
+                } else {
+                    registers.hear(Mono::from_ns(0), Port(port), promise(ns));
+                    let slot = &mut model[usize::from(port)];
+                    *slot = Some(slot.map_or(promise(ns), |held| held.max(promise(ns))));
+                }
+                let low = |skip| model.iter().enumerate().filter(|(at, _)| *at != skip).filter_map(|(_, held)| *held).reduce(Promises::min);
+                prop_assert_eq!(registers.all(), low(99));
+                for at in 0..6u16 {
+                    prop_assert_eq!(registers.except(Port(at)), low(usize::from(at)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Two clocks: [`Mono`] for timers, [`Timestamp`] for messages.
+
+use core::fmt;
+
+/// Wire timestamps count nanoseconds modulo this (2^48 ns = 78.19 h; design: ordering.md section 2).
+pub const WIRE_MODULUS: u64 = 1 << 48;
+
+/// Nanoseconds of a local clock that never goes back. Good for timers, means nothing to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mono(u64);
+
+impl Mono {
+    /// The instant `ns` nanoseconds after this clock's arbitrary origin.
+    pub const fn from_ns(ns: u64) -> Self {
+        Self(ns)
+    }
+
+    /// Nanoseconds since this clock's arbitrary origin.
+    pub const fn as_ns(self) -> u64 {
+        self.0
+    }
+
+    /// The instant `ns` later; saturates at the end of time (584 years).
+    #[must_use]
+    pub const fn after_ns(self, ns: u64) -> Self {
+        Self(self.0.saturating_add(ns))
+    }
+
+    /// Nanoseconds from `earlier` to `self`, zero when `earlier` is later.
+    pub const fn since_ns(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// Nanoseconds of the synchronised clock: the time that orders messages.
+///
+/// 64 bits inside a machine, so comparison is plain; 48 bits on the wire ([`WireTimestamp`]).
+/// There is no default and no zero: a register that has heard nothing holds `None`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The timestamp `ns` nanoseconds after the origin that all clocks of a fabric share.
+    pub const fn from_ns(ns: u64) -> Self {
+        Self(ns)
+    }
+
+    /// Nanoseconds since the shared origin.
+    pub const fn as_ns(self) -> u64 {
+        self.0
+    }
+
+    /// The timestamp `ns` later (modulo 2^64, which no clock reaches).
+    #[must_use]
+    pub const fn wrapping_add_ns(self, ns: u64) -> Self {
+        Self(self.0.wrapping_add(ns))
+    }
+
+    /// The timestamp `ns` earlier, not below the origin.
+    #[must_use]
+    pub const fn saturating_sub_ns(self, ns: u64) -> Self {
+        Self(self.0.saturating_sub(ns))
+    }
+
+    /// Nanoseconds from `earlier` to `self`, zero when `earlier` is later.
+    pub const fn since_ns(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// The low 48 bits, as they travel.
+    pub const fn to_wire(self) -> WireTimestamp {
+        WireTimestamp(self.0 & (WIRE_MODULUS - 1))
+    }
+
+    /// The timestamp nearest to `near` whose low 48 bits are `wire` (serial-number arithmetic,
+    /// PAWS): exact while the two lie less than 39.1 h apart.
+    pub const fn from_wire(wire: WireTimestamp, near: Self) -> Self {
+        let ahead = wire.0.wrapping_sub(near.0) << 16;
+        // Sign-extend the 48-bit difference.
+        let delta = (ahead as i64) >> 16;
+        Self(near.0.wrapping_add(delta as u64))
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}ns", self.0)
+    }
+}
+
+/// The low 48 bits of a [`Timestamp`]. Has no order of its own: expand it first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WireTimestamp(u64);
+
+impl WireTimestamp {
+    /// Takes the low 48 bits of `bits`.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits & (WIRE_MODULUS - 1))
+    }
+
+    /// The value, below [`WIRE_MODULUS`].
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+/// Both clocks, read together once per batch by the driver (rule D1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Now {
+    /// The local clock; never goes back.
+    pub mono: Mono,
+    /// The synchronised clock; may step either way (a machine defends itself with [`crate::Slew`]).
+    pub sync: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_timestamp_survives_the_48_bit_wrap() {
+        let before = Timestamp::from_ns(3 * WIRE_MODULUS - 1);
+        let after = before.wrapping_add_ns(2);
+        assert_eq!(after.to_wire().bits(), 1);
+        assert_eq!(Timestamp::from_wire(after.to_wire(), before), after);
+        assert_eq!(Timestamp::from_wire(before.to_wire(), after), before);
+    }
+
+    proptest! {
+        #[test]
+        fn expansion_is_exact_within_half_the_range(near in (1u64 << 50)..(1 << 60), ahead in -(1i64 << 47)..(1i64 << 47)) {
+            let near = Timestamp::from_ns(near);
+            let ts = Timestamp::from_ns(near.as_ns().wrapping_add(ahead as u64));
+            prop_assert_eq!(Timestamp::from_wire(ts.to_wire(), near), ts);
+        }
+    }
+}

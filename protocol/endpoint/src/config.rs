@@ -1,0 +1,137 @@
+//! Every number that an experiment or an operator might change.
+
+use onepipe_base::{Incarnation, ProcessId};
+use onepipe_wire::{FRAGMENT_HEADER_OCTETS, HEADER_OCTETS};
+
+/// How an endpoint hangs on the fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Links {
+    /// One link, port 0, to a switch that aggregates for everybody.
+    Uplink,
+    /// A link of its own from every process, port = the peer's process id; the endpoint aggregates
+    /// by itself (shared memory: ordering.md section 6).
+    Mesh,
+}
+
+/// What an endpoint is and how much it may use.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// Who it is. Below `processes_max`.
+    pub process: ProcessId,
+    /// Which life of this process. Higher than that of any former life under the same id.
+    pub incarnation: Incarnation,
+    /// Process ids of the fabric lie below this. 1 to 2^20, default 1,024.
+    pub processes_max: u32,
+    /// How it hangs on the fabric. Default [`Links::Uplink`].
+    pub links: Links,
+    /// The longest frame, header included, in octets. 256 to 65,000, default 1,472 (Ethernet's
+    /// 1,500 less IPv4 and UDP).
+    pub frame_octets_max: usize,
+    /// An idle link carries a beacon at every multiple of this of the synchronised clock, in ns.
+    /// 0: none, the world reads [`crate::Endpoint::promises`] instead. Default 3,000 (1Pipe
+    /// section 7.1).
+    pub beacon_interval_ns: u64,
+    /// A link on which nothing was heard for this long is taken out of the barrier, in ns. 0: never.
+    /// Default 30,000: ten beacon intervals (1Pipe section 4.2).
+    pub link_timeout_ns: u64,
+    /// Submitted and not yet sent, in octets, with 64 for each message. Default 32 MiB.
+    pub send_buffer_octets_max: usize,
+    /// Received and not yet consumed by the application, in octets. Half of it is shared out as
+    /// windows of the senders, half is room for messages larger than a window. Default 64 MiB.
+    pub receive_buffer_octets_max: usize,
+    /// The most that one sender may have outstanding, in octets; the share of the receive buffer
+    /// may be smaller. Default 1 MiB.
+    pub window_octets_max: u32,
+    /// The longest message, in octets. At most a quarter of the receive buffer. Default 16 MiB.
+    pub message_octets_max: u32,
+    /// How many octets of messages are stamped together at most, and so may share packets. Default
+    /// 64 KiB.
+    pub burst_octets_max: usize,
+    /// The congestion window to start with, in octets. Default 64 KiB.
+    pub congestion_window_octets: u32,
+    /// A receiver acknowledges after this many packets, or … Default 16.
+    pub ack_packets: u32,
+    /// … after this many ns, whichever is first. Default 20,000.
+    pub ack_delay_ns: u64,
+    /// The least time before an unacknowledged packet is asked after, in ns. Default 200,000.
+    pub probe_timeout_min_ns: u64,
+    /// After this many probes without an answer the outcome is reported as unknown. Default 8.
+    pub probes_max: u32,
+    /// A packet is taken for lost when this many later ones are acknowledged. 0: links may reorder,
+    /// never infer loss from order (driver rule D4). Default 3.
+    pub reorder_packets: u32,
+}
+
+impl Config {
+    /// The defaults for `process` in its life `incarnation`.
+    pub fn new(process: ProcessId, incarnation: Incarnation) -> Self {
+        Self {
+            process,
+            incarnation,
+            processes_max: 1024,
+            links: Links::Uplink,
+            frame_octets_max: 1472,
+            beacon_interval_ns: 3_000,
+            link_timeout_ns: 30_000,
+            send_buffer_octets_max: 32 << 20,
+            receive_buffer_octets_max: 64 << 20,
+            window_octets_max: 1 << 20,
+            message_octets_max: 16 << 20,
+            burst_octets_max: 64 << 10,
+            congestion_window_octets: 64 << 10,
+            ack_packets: 16,
+            ack_delay_ns: 20_000,
+            probe_timeout_min_ns: 200_000,
+            probes_max: 8,
+            reorder_packets: 3,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let check = |holds: bool, field, value: u64| match holds {
+            true => Ok(()),
+            false => Err(ConfigError::OutOfRange { field, value }),
+        };
+        let processes = self.processes_max;
+        check((1..=1 << 20).contains(&processes), "processes_max", processes.into())?;
+        let process = self.process.0;
+        check(process < processes, "process", process.into())?;
+        let mesh_fits = self.links == Links::Uplink || processes <= u32::from(u16::MAX);
+        check(mesh_fits, "processes_max of a mesh", processes.into())?;
+        let frame = self.frame_octets_max;
+        check((256..=65_000).contains(&frame), "frame_octets_max", frame as u64)?;
+        let receive = self.receive_buffer_octets_max;
+        check(receive >= 1 << 20, "receive_buffer_octets_max", receive as u64)?;
+        let message = self.message_octets_max;
+        check(message as usize <= receive / 4, "message_octets_max", message.into())?;
+        let send = self.send_buffer_octets_max;
+        let least = message as usize + crate::MESSAGE_CHARGE_OCTETS as usize;
+        check(send >= least, "send_buffer_octets_max", send as u64)?;
+        let window = self.window_octets_max;
+        check(window >= 4096, "window_octets_max", window.into())?;
+        check(self.ack_packets >= 1, "ack_packets", self.ack_packets.into())?;
+        check(self.probes_max >= 1, "probes_max", self.probes_max.into())?;
+        let congestion = self.congestion_window_octets;
+        check(congestion >= 4096, "congestion_window_octets", congestion.into())?;
+        check(self.burst_octets_max >= 4096, "burst_octets_max", self.burst_octets_max as u64)
+    }
+
+    /// Octets of a message that one fragment carries.
+    pub(crate) fn piece_octets(&self) -> usize {
+        self.frame_octets_max - HEADER_OCTETS - FRAGMENT_HEADER_OCTETS
+    }
+}
+
+/// A configuration that no endpoint can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A number outside its range.
+    #[error("{field} = {value} is out of range")]
+    OutOfRange {
+        /// Which field of [`Config`].
+        field: &'static str,
+        /// What it was set to.
+        value: u64,
+    },
+}

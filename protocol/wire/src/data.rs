@@ -1,0 +1,154 @@
+//! Payloads that carry messages: coalesced whole messages, and fragments.
+
+use zerocopy::byteorder::big_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::DecodeError;
+
+/// Octets of the sub-header before each coalesced message.
+pub const MESSAGE_HEADER_OCTETS: usize = 8;
+/// Octets before a fragment's piece of payload.
+pub const FRAGMENT_HEADER_OCTETS: usize = 12;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct MessageHeader {
+    length: U16,
+    index: U16,
+    delta: U32,
+}
+
+const _: () = assert!(size_of::<MessageHeader>() == MESSAGE_HEADER_OCTETS);
+const _: () = assert!(size_of::<FragmentLayout>() == FRAGMENT_HEADER_OCTETS);
+
+/// One whole message of a data frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// Nanoseconds by which its timestamp lies above the frame's message timestamp.
+    pub delta_ns: u32,
+    /// Its place in its scattering.
+    pub index: u16,
+    /// What the application sent.
+    pub payload: &'a [u8],
+}
+
+/// The messages of a data frame's payload, in ascending `(timestamp, index)`.
+#[derive(Clone, Debug)]
+pub struct Messages<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Messages<'a> {
+    /// Reads the payload of a frame with opcode [`crate::Opcode::Data`].
+    pub fn new(payload: &'a [u8]) -> Self {
+        Self { rest: payload }
+    }
+}
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = Result<Message<'a>, DecodeError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let Ok((header, rest)) = MessageHeader::ref_from_prefix(self.rest) else {
+            let got = core::mem::take(&mut self.rest).len();
+            let need = MESSAGE_HEADER_OCTETS;
+            return Some(Err(DecodeError::Truncated { part: "message header", need, got }));
+        };
+        let need = usize::from(header.length.get());
+        let Some((payload, rest)) = rest.split_at_checked(need) else {
+            self.rest = &[];
+            return Some(Err(DecodeError::Truncated { part: "message", need, got: rest.len() }));
+        };
+        self.rest = rest;
+        Some(Ok(Message { delta_ns: header.delta.get(), index: header.index.get(), payload }))
+    }
+}
+
+/// Writes a message with its sub-header at the front of `room`. Answers the octets used, or `None`
+/// when it does not fit.
+#[inline]
+pub fn write_message(room: &mut [u8], message: Message<'_>) -> Option<usize> {
+    let length = u16::try_from(message.payload.len()).ok()?;
+    let octets = MESSAGE_HEADER_OCTETS + message.payload.len();
+    let room = room.get_mut(..octets)?;
+    let (front, body) = room.split_at_mut(MESSAGE_HEADER_OCTETS);
+    let header = MessageHeader {
+        length: U16::new(length),
+        index: U16::new(message.index),
+        delta: U32::new(message.delta_ns),
+    };
+    front.copy_from_slice(header.as_bytes());
+    body.copy_from_slice(message.payload);
+    Some(octets)
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct FragmentLayout {
+    index: U16,
+    reserved: U16,
+    message_octets: U32,
+    offset: U32,
+}
+
+/// Where a fragment belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FragmentHeader {
+    /// The message's place in its scattering.
+    pub index: u16,
+    /// Octets of the whole message.
+    pub message_octets: u32,
+    /// Where in the message this piece starts, in octets.
+    pub offset: u32,
+}
+
+/// A fragment frame's payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment<'a> {
+    /// Where it belongs.
+    pub header: FragmentHeader,
+    /// The piece.
+    pub piece: &'a [u8],
+}
+
+impl<'a> Fragment<'a> {
+    /// Reads the payload of a frame with opcode [`crate::Opcode::Fragment`].
+    ///
+    /// # Errors
+    /// When the payload is shorter than the fragment header, or the piece is empty or does not lie
+    /// within the message.
+    pub fn parse(payload: &'a [u8]) -> Result<Self, DecodeError> {
+        let Ok((layout, piece)) = FragmentLayout::ref_from_prefix(payload) else {
+            let (need, got) = (FRAGMENT_HEADER_OCTETS, payload.len());
+            return Err(DecodeError::Truncated { part: "fragment header", need, got });
+        };
+        let header = FragmentHeader {
+            index: layout.index.get(),
+            message_octets: layout.message_octets.get(),
+            offset: layout.offset.get(),
+        };
+        let end = u64::from(header.offset) + piece.len() as u64;
+        if piece.is_empty() || end > u64::from(header.message_octets) {
+            return Err(DecodeError::Field { field: "end of fragment", value: end });
+        }
+        Ok(Self { header, piece })
+    }
+}
+
+/// Writes a fragment header at the front of `room`; the piece follows it.
+///
+/// # Panics
+/// When `room` is shorter than [`FRAGMENT_HEADER_OCTETS`].
+pub fn write_fragment_header(room: &mut [u8], header: FragmentHeader) {
+    let layout = FragmentLayout {
+        index: U16::new(header.index),
+        reserved: U16::ZERO,
+        message_octets: U32::new(header.message_octets),
+        offset: U32::new(header.offset),
+    };
+    room[..FRAGMENT_HEADER_OCTETS].copy_from_slice(layout.as_bytes());
+}

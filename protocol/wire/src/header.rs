@@ -1,0 +1,213 @@
+//! The ordering header and its envelope.
+
+use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp, WireTimestamp};
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::{DecodeError, Opcode, integrity};
+
+/// Octets of the ordering header proper (1Pipe section 6.1: three 48-bit timestamps, PSN, opcode,
+/// flags).
+pub const ORDERING_HEADER_OCTETS: usize = 24;
+/// Octets before the payload: the ordering header and the envelope.
+pub const HEADER_OCTETS: usize = 52;
+/// The version octet. Foreign packets hardly ever bear it.
+pub const VERSION: u8 = 0x1b;
+/// How many switches a frame may pass: no loop lives longer.
+pub const HOPS_MAX: u8 = 32;
+
+/// Bits of the flags octet.
+pub struct Flags;
+
+impl Flags {
+    /// This packet ends a message (set on whole messages and on last fragments).
+    pub const END_OF_MESSAGE: u8 = 1 << 0;
+    /// A queue on the way was above its threshold (the ECN bit; rewritten by hops).
+    pub const CONGESTION: u8 = 1 << 1;
+    /// The receiver is asked to acknowledge at once.
+    pub const ACK_NOW: u8 = 1 << 2;
+}
+
+/// The 52 octets at the front of every frame, as they travel.
+///
+/// Mutable on the way: both barriers, [`Flags::CONGESTION`], `hops` and `hop_check`. Everything
+/// else is covered by `integrity`, end to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Header {
+    pub(crate) message_ts: [u8; 6],
+    pub(crate) barrier: [u8; 6],
+    pub(crate) commit: [u8; 6],
+    pub(crate) psn: U32,
+    pub(crate) opcode: u8,
+    pub(crate) flags: u8,
+    pub(crate) src: U32,
+    pub(crate) dst: U32,
+    pub(crate) incarnation: U32,
+    pub(crate) length: U16,
+    pub(crate) hops: u8,
+    pub(crate) version: u8,
+    pub(crate) integrity: U64,
+    pub(crate) hop_check: U32,
+}
+
+const _: () = assert!(size_of::<Header>() == HEADER_OCTETS);
+const _: () = assert!(core::mem::offset_of!(Header, src) == ORDERING_HEADER_OCTETS);
+
+impl Header {
+    /// A header with addresses and no timestamps yet: see [`Header::stamped`].
+    pub fn new(opcode: Opcode, src: ProcessId, dst: ProcessId, incarnation: Incarnation) -> Self {
+        Self {
+            message_ts: [0; 6],
+            barrier: [0; 6],
+            commit: [0; 6],
+            psn: U32::ZERO,
+            opcode: opcode as u8,
+            flags: 0,
+            src: U32::new(src.0),
+            dst: U32::new(dst.0),
+            incarnation: U32::new(incarnation.0),
+            length: U16::ZERO,
+            hops: HOPS_MAX,
+            version: VERSION,
+            integrity: U64::ZERO,
+            hop_check: U32::ZERO,
+        }
+    }
+
+    /// The same header with its three timestamps and PSN.
+    #[must_use]
+    pub fn stamped(mut self, message: Timestamp, promises: Promises, psn: Psn) -> Self {
+        self.message_ts = six(message);
+        self.psn = U32::new(psn.0);
+        self.set_promises(promises);
+        self
+    }
+
+    /// The same header with `flags` set.
+    #[must_use]
+    pub fn flagged(mut self, flags: u8) -> Self {
+        self.flags |= flags;
+        self
+    }
+
+    /// Who sent it.
+    pub fn src(&self) -> ProcessId {
+        ProcessId(self.src.get())
+    }
+
+    /// Whom it is for.
+    pub fn dst(&self) -> ProcessId {
+        ProcessId(self.dst.get())
+    }
+
+    /// Which life of the sender it comes from.
+    pub fn incarnation(&self) -> Incarnation {
+        Incarnation(self.incarnation.get())
+    }
+
+    /// Its number on the connection.
+    pub fn psn(&self) -> Psn {
+        Psn(self.psn.get())
+    }
+
+    /// What it is for.
+    pub fn opcode(&self) -> Result<Opcode, DecodeError> {
+        Opcode::try_from(self.opcode)
+    }
+
+    /// Whether all of `flags` are set.
+    pub fn has(&self, flags: u8) -> bool {
+        self.flags & flags == flags
+    }
+
+    /// Octets of payload behind the header. A frame may be longer (padding), never shorter.
+    pub fn length(&self) -> usize {
+        usize::from(self.length.get())
+    }
+
+    /// How many more switches it may pass.
+    pub fn hops(&self) -> u8 {
+        self.hops
+    }
+
+    /// The timestamp of its first message, expanded against `near`.
+    pub fn message_ts(&self, near: Timestamp) -> Timestamp {
+        Timestamp::from_wire(from_six(self.message_ts), near)
+    }
+
+    /// Both promises, expanded against `near`.
+    pub fn promises(&self, near: Timestamp) -> Promises {
+        Promises {
+            barrier: Timestamp::from_wire(from_six(self.barrier), near),
+            commit: Timestamp::from_wire(from_six(self.commit), near),
+        }
+    }
+
+    pub(crate) fn set_promises(&mut self, promises: Promises) {
+        self.barrier = six(promises.barrier);
+        self.commit = six(promises.commit);
+    }
+}
+
+/// A frame whose checks hold, borrowed from its octets.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// The front of the frame.
+    pub header: &'a Header,
+    /// What it is for.
+    pub opcode: Opcode,
+    /// Exactly the octets that the header announces.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// Checks version, opcode, length, hop check and end-to-end check, in this order.
+    ///
+    /// # Errors
+    /// A [`DecodeError`] for anything that a peer of this version would not have sent.
+    #[inline]
+    pub fn parse(octets: &'a [u8]) -> Result<Self, DecodeError> {
+        let (header, opcode) = peek(octets)?;
+        let payload = &octets[HEADER_OCTETS..HEADER_OCTETS + header.length()];
+        if integrity::end_to_end(header, payload) != header.integrity.get() {
+            return Err(DecodeError::Integrity);
+        }
+        Ok(Self { header, opcode, payload })
+    }
+}
+
+/// What a hop needs of a frame: everything of [`Frame::parse`] but the end-to-end check, which is
+/// the receiver's affair.
+///
+/// # Errors
+/// As [`Frame::parse`].
+#[inline]
+pub fn peek(octets: &[u8]) -> Result<(&Header, Opcode), DecodeError> {
+    let truncated = DecodeError::Truncated { part: "header", need: HEADER_OCTETS, got: octets.len() };
+    let (header, rest) = Header::ref_from_prefix(octets).map_err(|_| truncated)?;
+    if header.version != VERSION {
+        return Err(DecodeError::Version(header.version));
+    }
+    if integrity::hop(header) != header.hop_check.get() {
+        return Err(DecodeError::HopCheck);
+    }
+    let opcode = header.opcode()?;
+    if rest.len() < header.length() {
+        let (need, got) = (header.length(), rest.len());
+        return Err(DecodeError::Truncated { part: "payload", need, got });
+    }
+    Ok((header, opcode))
+}
+
+#[inline]
+fn six(ts: Timestamp) -> [u8; 6] {
+    let [_, _, six @ ..] = ts.to_wire().bits().to_be_bytes();
+    six
+}
+
+#[inline]
+fn from_six(six: [u8; 6]) -> WireTimestamp {
+    let [a, b, c, d, e, f] = six;
+    WireTimestamp::from_bits(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+}

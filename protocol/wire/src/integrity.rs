@@ -1,0 +1,104 @@
+//! Sealing, checking and rewriting frames.
+//!
+//! Two checks, because switches rewrite barriers: `integrity` (64 bits) covers what never changes
+//! between sender and receiver; `hop_check` (32 bits) covers the whole header and is renewed by
+//! every hop that rewrites it. Neither is a defence against an attacker.
+
+use onepipe_base::Promises;
+use xxhash_rust::xxh3::xxh3_64;
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::{Flags, HEADER_OCTETS, Header};
+
+/// Octets of the header that the hop check covers: all but the check itself.
+const HOP_COVERED: usize = HEADER_OCTETS - 4;
+
+/// Completes the frame whose `payload_octets` of payload already stand behind the header's place
+/// in `octets`: writes the header with length and both checks. Answers the frame's length.
+///
+/// # Panics
+/// When `octets` cannot hold the frame or the payload exceeds 65,535 octets: the caller has
+/// measured its own frame wrongly.
+#[inline]
+pub fn seal(octets: &mut [u8], header: Header, payload_octets: usize) -> usize {
+    seal_with_hops(octets, header, payload_octets, crate::HOPS_MAX)
+}
+
+/// As [`seal`], for a frame that may pass no more than `hops` switches.
+///
+/// # Panics
+/// As [`seal`].
+#[inline]
+pub fn seal_with_hops(octets: &mut [u8], mut header: Header, payload_octets: usize, hops: u8) -> usize {
+    let (front, rest) = octets.split_at_mut(HEADER_OCTETS);
+    let payload = &rest[..payload_octets];
+    header.length = U16::new(u16::try_from(payload_octets).expect("a frame is below 64 KiB"));
+    header.hops = hops;
+    header.integrity = U64::new(end_to_end(&header, payload));
+    header.hop_check = U32::new(hop(&header));
+    front.copy_from_slice(header.as_bytes());
+    HEADER_OCTETS + payload_octets
+}
+
+/// Writes new promises into a frame in place and renews its hop check. Octets too short to be a
+/// frame are left alone.
+#[inline]
+pub fn rewrite_promises(octets: &mut [u8], promises: Promises) {
+    if let Ok((header, _)) = Header::mut_from_prefix(octets) {
+        header.set_promises(promises);
+        header.hop_check = U32::new(hop(header));
+    }
+}
+
+/// Marks a frame as having met a long queue, in place. Octets too short to be a frame are left
+/// alone; a frame whose header is already corrupt stays corrupt.
+#[inline]
+pub fn mark_congestion(octets: &mut [u8]) {
+    if let Ok((header, _)) = Header::mut_from_prefix(octets) {
+        let was_intact = header.hop_check.get() == hop(header);
+        header.flags |= Flags::CONGESTION;
+        if was_intact {
+            header.hop_check = U32::new(hop(header));
+        }
+    }
+}
+
+/// Takes one hop off a frame's budget, in place, without renewing the hop check (the caller
+/// rewrites promises next). Answers false when the budget is spent: drop the frame.
+#[inline]
+pub fn take_hop(octets: &mut [u8]) -> bool {
+    let Ok((header, _)) = Header::mut_from_prefix(octets) else { return false };
+    match header.hops.checked_sub(1) {
+        Some(left) => {
+            header.hops = left;
+            true
+        }
+        None => false,
+    }
+}
+
+/// Whether the octets start with a header whose hop check holds.
+pub fn is_hop_intact(octets: &[u8]) -> bool {
+    Header::ref_from_prefix(octets)
+        .is_ok_and(|(header, _)| header.hop_check.get() == hop(header))
+}
+
+#[inline]
+pub(crate) fn hop(header: &Header) -> u32 {
+    xxh3_64(&header.as_bytes()[..HOP_COVERED]) as u32
+}
+
+/// The check over what never changes on the way. Fields and payload are hashed apart, so that the
+/// payload needs no copy.
+#[inline]
+pub(crate) fn end_to_end(header: &Header, payload: &[u8]) -> u64 {
+    let mut fixed = *header;
+    fixed.barrier = [0; 6];
+    fixed.commit = [0; 6];
+    fixed.flags &= !Flags::CONGESTION;
+    fixed.hops = 0;
+    fixed.integrity = U64::ZERO;
+    fixed.hop_check = U32::ZERO;
+    xxh3_64(fixed.as_bytes()).rotate_left(17) ^ xxh3_64(payload)
+}

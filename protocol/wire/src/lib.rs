@@ -1,0 +1,52 @@
+//! The octets of every onepipe frame, and what they mean.
+//!
+//! scattering → send → `[wire]` → switch → `[wire]` → receive → reorder → deliver
+//!
+//! A frame is the 24-octet ordering header of 1Pipe (three 48-bit timestamps, PSN, opcode, flags),
+//! a 28-octet envelope (addresses, length, checks) and a payload. All numbers are big-endian. The
+//! octet-by-octet description is `docs/wire-format.md`; golden frames are in `testdata/`.
+//!
+//! ```
+//! use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
+//! use onepipe_wire::{Frame, Header, Opcode, seal};
+//!
+//! let now = Timestamp::from_ns(1 << 50);
+//! let mut octets = [0; 128];
+//! let header = Header::new(Opcode::Beacon, ProcessId(1), ProcessId(2), Incarnation(7));
+//! let length = seal(&mut octets, header.stamped(now, Promises::both(now), Psn::FIRST), 0);
+//! let frame = Frame::parse(&octets[..length]).expect("sealed above");
+//! assert_eq!(frame.header.promises(now), Promises::both(now));
+//! ```
+//!
+//! # Invariants
+//! - Decoding is total: no input panics, every refusal is a [`DecodeError`] (tested by fuzzing).
+//! - No copies: a parsed frame borrows from the octets it was parsed from.
+//! - Barrier fields may be rewritten by every hop without touching the end-to-end check.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod ack;
+mod connect;
+mod data;
+mod error;
+mod header;
+mod integrity;
+mod opcode;
+mod probe;
+
+pub use ack::{ACK_WORDS_MAX, Ack, AckView};
+pub use connect::{CONNECT_OCTETS, Connect};
+pub use data::{
+    FRAGMENT_HEADER_OCTETS, Fragment, FragmentHeader, MESSAGE_HEADER_OCTETS, Message, Messages,
+    write_fragment_header, write_message,
+};
+pub use error::DecodeError;
+pub use header::{
+    Flags, Frame, HEADER_OCTETS, HOPS_MAX, Header, ORDERING_HEADER_OCTETS, VERSION, peek,
+};
+pub use integrity::{
+    is_hop_intact, mark_congestion, rewrite_promises, seal, seal_with_hops, take_hop,
+};
+pub use opcode::Opcode;
+pub use probe::{PROBE_OCTETS, Probe};
