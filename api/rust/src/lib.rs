@@ -1,0 +1,1 @@
+//! One big pipe for programs.

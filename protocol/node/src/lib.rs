@@ -1,0 +1,1 @@
+//! Machines composed into hosts.

@@ -1,0 +1,1 @@
+//! Barrier aggregation in the network.

@@ -1,0 +1,1 @@
+//! Invariants checked on histories.

@@ -1,0 +1,1 @@
+//! Two clocks of a real machine.

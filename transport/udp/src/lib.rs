@@ -1,0 +1,1 @@
+//! UDP as a link.

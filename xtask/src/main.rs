@@ -1,0 +1,3 @@
+//! The one command of onepipe.
+
+fn main() {}
