@@ -1,0 +1,101 @@
+//! A history folded into 64 bits, and its tail as text.
+
+use std::collections::VecDeque;
+
+use crate::Instant;
+
+/// Odd and without pattern: 2^64 divided by the golden ratio.
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The rolling hash over everything that happened, in its order.
+///
+/// Two runs with equal hashes had the same history: every event enters with its instant, its place,
+/// its kind and what it carried. Not a defence against an adversary.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    hash: u64,
+    lines: VecDeque<String>,
+    lines_max: usize,
+}
+
+impl Trace {
+    /// An empty history that keeps its last `lines_max` events as text.
+    pub fn new(lines_max: usize) -> Self {
+        Self { hash: MULTIPLIER, lines: VecDeque::new(), lines_max }
+    }
+
+    /// Notes an event: when, where and what (packed by the caller), and a hash of what it carried.
+    #[inline]
+    pub fn note(&mut self, at: Instant, what: u64, carried: u64) {
+        self.hash = fold(fold(fold(self.hash, at.as_ps()), what), carried);
+    }
+
+    /// Keeps a line of text when text is wanted. It does not enter the hash.
+    #[inline]
+    pub fn line(&mut self, at: Instant, text: impl FnOnce() -> String) {
+        if self.lines_max > 0 {
+            self.keep(at, text());
+        }
+    }
+
+    /// The hash of the history so far.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// The lines kept, oldest first.
+    pub fn lines(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().map(String::as_str)
+    }
+
+    fn keep(&mut self, at: Instant, text: String) {
+        if self.lines.len() == self.lines_max {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(format!("@{}.{:03} {text}", at.as_ns(), at.as_ps() % 1_000));
+    }
+}
+
+/// One step: a multiplication to 128 bits, both halves kept, so that every bit of the old hash
+/// reaches the new one.
+#[inline]
+fn fold(hash: u64, word: u64) -> u64 {
+    let wide = u128::from(hash ^ word) * u128::from(MULTIPLIER);
+    (wide as u64) ^ ((wide >> 64) as u64).rotate_left(29) ^ word.rotate_left(7)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(events: &[(u64, u64, u64)]) -> u64 {
+        let mut trace = Trace::new(0);
+        events
+            .iter()
+            .for_each(|&(at, what, carried)| trace.note(Instant::from_ps(at), what, carried));
+        trace.hash()
+    }
+
+    #[test]
+    fn instant_place_content_and_order_all_count() {
+        let base = hash(&[(1, 2, 3), (4, 5, 6)]);
+        assert_eq!(base, hash(&[(1, 2, 3), (4, 5, 6)]));
+        for other in [
+            [(1, 2, 3), (4, 5, 7)],
+            [(1, 2, 3), (4, 6, 6)],
+            [(1, 2, 3), (5, 5, 6)],
+            [(4, 5, 6), (1, 2, 3)],
+            [(1, 2, 2), (4, 5, 6)],
+        ] {
+            assert_ne!(base, hash(&other), "{other:?}");
+        }
+        assert_ne!(base, hash(&[(1, 2, 3)]));
+    }
+
+    #[test]
+    fn only_the_tail_is_kept_as_text() {
+        let mut trace = Trace::new(2);
+        (0..5u64).for_each(|n| trace.line(Instant::from_ps(n * 1_500), || format!("event {n}")));
+        assert_eq!(trace.lines().collect::<Vec<_>>(), ["@4.500 event 3", "@6.000 event 4"]);
+    }
+}
