@@ -1,0 +1,141 @@
+//! From ticks to nanoseconds, the same for everybody who shares the value.
+
+use std::time::Duration;
+
+use crate::Source;
+use crate::ticks::system_ns;
+
+/// Nanoseconds a tick are kept in units of 2^-32 ns: 0.6 ppb at 2.6 GHz.
+const SHIFT: u32 = 32;
+/// How long the rate of the counter is measured: the two ends are known to some 30 ns each, so
+/// this gives some 5 ppm.
+const MEASURE: Duration = Duration::from_millis(10);
+/// Attempts at reading both clocks without being interrupted between the reads.
+const ATTEMPTS: u32 = 16;
+
+/// How ticks become nanoseconds: a plain value, measured once a machine.
+///
+/// Processes that share it (the shared-memory transport stores it in its segment) agree exactly on
+/// the time of a tick, whatever the error of the measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Calibration {
+    source: Source,
+    /// Nanoseconds a tick, times 2^32.
+    rate: u64,
+    /// The tick count at which both clocks below were read.
+    origin_ticks: u64,
+    /// `CLOCK_REALTIME` at the origin.
+    origin_sync_ns: u64,
+}
+
+impl Calibration {
+    /// How many words [`Calibration::to_words`] has.
+    pub const WORDS: usize = 4;
+
+    /// Measures this machine's best source. Takes some 10 ms.
+    pub fn measure() -> Self {
+        Self::measure_source(Source::detect())
+    }
+
+    /// Measures `source`. Instant for [`Source::System`], which needs no measurement.
+    pub fn measure_source(source: Source) -> Self {
+        let rate = match source {
+            Source::System => 1 << SHIFT,
+            Source::Tsc => tsc_rate(),
+        };
+        let (origin_ticks, origin_sync_ns) = read_both(source, libc::CLOCK_REALTIME);
+        Self { source, rate, origin_ticks, origin_sync_ns }
+    }
+
+    /// What counts the ticks.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// Nanoseconds from the origin to `ticks`; zero before it.
+    #[inline]
+    pub fn elapsed_ns(&self, ticks: u64) -> u64 {
+        let elapsed = u128::from(ticks.saturating_sub(self.origin_ticks));
+        ((elapsed * u128::from(self.rate)) >> SHIFT) as u64
+    }
+
+    /// The synchronised clock at the origin, in nanoseconds.
+    #[inline]
+    pub fn origin_sync_ns(&self) -> u64 {
+        self.origin_sync_ns
+    }
+
+    /// The value as words, to be stored where others find it.
+    pub fn to_words(self) -> [u64; Self::WORDS] {
+        let source = match self.source {
+            Source::Tsc => 1,
+            Source::System => 2,
+        };
+        [source, self.rate, self.origin_ticks, self.origin_sync_ns]
+    }
+
+    /// The value that [`Calibration::to_words`] gave; `None` for words that it never gives.
+    pub fn from_words(words: [u64; Self::WORDS]) -> Option<Self> {
+        let [source, rate, origin_ticks, origin_sync_ns] = words;
+        let source = match source {
+            1 => Source::Tsc,
+            2 => Source::System,
+            _ => return None,
+        };
+        (rate != 0).then_some(Self { source, rate, origin_ticks, origin_sync_ns })
+    }
+
+    /// `CLOCK_REALTIME` now less the time that this calibration tells, both in ns, and wrapping:
+    /// the correction that brings the two together.
+    pub(crate) fn realtime_offset_ns(&self) -> u64 {
+        let (ticks, realtime_ns) = read_both(self.source, libc::CLOCK_REALTIME);
+        realtime_ns.wrapping_sub(self.elapsed_ns(ticks))
+    }
+}
+
+/// Nanoseconds a tick of the time-stamp counter, times 2^32, measured against the raw clock, which
+/// nobody adjusts meanwhile.
+fn tsc_rate() -> u64 {
+    let (first_ticks, first_ns) = read_both(Source::Tsc, libc::CLOCK_MONOTONIC_RAW);
+    std::thread::sleep(MEASURE);
+    let (last_ticks, last_ns) = read_both(Source::Tsc, libc::CLOCK_MONOTONIC_RAW);
+    let ticks = u128::from(last_ticks.wrapping_sub(first_ticks)).max(1);
+    let rate = (u128::from(last_ns - first_ns) << SHIFT) / ticks;
+    (rate as u64).max(1)
+}
+
+/// A tick count and a system clock at the same moment: the narrowest of a few attempts.
+fn read_both(source: Source, clock: libc::clockid_t) -> (u64, u64) {
+    let attempt = |_| {
+        let before = source.ticks();
+        let ns = system_ns(clock);
+        let width = source.ticks().wrapping_sub(before);
+        (width, before.wrapping_add(width / 2), ns)
+    };
+    let (_, ticks, ns) =
+        (0..ATTEMPTS).map(attempt).min_by_key(|(width, ..)| *width).expect("more than one attempt");
+    (ticks, ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_calibration_comes_back_and_nonsense_does_not() {
+        let measured = Calibration::measure();
+        assert_eq!(Calibration::from_words(measured.to_words()), Some(measured));
+        assert_eq!(Calibration::from_words([3, 1, 0, 0]), None);
+        assert_eq!(Calibration::from_words([1, 0, 0, 0]), None);
+    }
+
+    #[test]
+    fn a_tick_of_the_system_is_a_nanosecond() {
+        let words = [2, 1 << SHIFT, 1_000, 0];
+        let calibration = Calibration::from_words(words).expect("these words are well formed");
+        assert_eq!(calibration.elapsed_ns(1_700), 700);
+        assert_eq!(calibration.elapsed_ns(900), 0, "nothing lies before the origin");
+        // 584 years of nanoseconds do not overflow on the way.
+        assert_eq!(calibration.elapsed_ns(u64::MAX), u64::MAX - 1_000);
+    }
+}

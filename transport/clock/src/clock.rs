@@ -1,0 +1,149 @@
+//! The clocks that a driver reads.
+
+use onepipe_base::{Mono, Now, Timestamp};
+
+use crate::Calibration;
+
+/// Something that tells the time. A driver reads it once a batch (driver rule D1).
+pub trait Clock {
+    /// Both clocks at one moment. No later load or store of this thread is performed before that
+    /// moment, no earlier load after it (nor a store, given a full fence between).
+    fn read(&mut self) -> Now;
+}
+
+/// The clocks of this machine.
+///
+/// As calibrated or adopted, `sync` is `CLOCK_REALTIME` at the origin of the calibration plus the
+/// time elapsed since: it never steps, and everybody with the same calibration agrees on it. That is
+/// what one machine needs. Processes on *different* machines, or with calibrations of their own,
+/// drift apart by the error of the measurement (some ppm): they use
+/// [`SystemClock::following_system`].
+#[derive(Clone, Debug)]
+pub struct SystemClock {
+    calibration: Calibration,
+    /// Added to the elapsed time to make `sync`.
+    sync_offset_ns: u64,
+    /// Extra error of `sync`, for tests.
+    skew_ns: u64,
+    /// When to look at the system's clock again; never, if `u64::MAX`.
+    follow_at_ns: u64,
+    follow_interval_ns: u64,
+}
+
+impl SystemClock {
+    /// A clock with a calibration of its own, measured now (some 10 ms).
+    pub fn calibrated() -> Self {
+        Self::adopting(Calibration::measure())
+    }
+
+    /// A clock that agrees with all others that hold the same calibration.
+    pub fn adopting(calibration: Calibration) -> Self {
+        Self {
+            calibration,
+            sync_offset_ns: calibration.origin_sync_ns(),
+            skew_ns: 0,
+            follow_at_ns: u64::MAX,
+            follow_interval_ns: 0,
+        }
+    }
+
+    /// A clock whose `sync` is brought back to `CLOCK_REALTIME` every `interval_ns`, so that
+    /// everybody whose system clock is synchronised (NTP, PTP, or the same machine) stays together.
+    /// `mono` is not touched. The steps are small, either way; machines smooth them
+    /// ([`onepipe_base::Slew`]).
+    #[must_use]
+    pub fn following_system(mut self, interval_ns: u64) -> Self {
+        self.follow_interval_ns = interval_ns;
+        self.follow_at_ns = 0;
+        self
+    }
+
+    /// How this clock makes nanoseconds of ticks.
+    pub fn calibration(&self) -> Calibration {
+        self.calibration
+    }
+
+    /// Makes `sync` wrong by `delta_ns` more, from now on: a fault, for tests.
+    pub fn step_sync(&mut self, delta_ns: i64) {
+        self.skew_ns = self.skew_ns.wrapping_add_signed(delta_ns);
+    }
+
+    #[cold]
+    fn follow(&mut self, elapsed_ns: u64) {
+        self.sync_offset_ns = self.calibration.realtime_offset_ns();
+        self.follow_at_ns = elapsed_ns.saturating_add(self.follow_interval_ns);
+    }
+}
+
+impl Clock for SystemClock {
+    #[inline]
+    fn read(&mut self) -> Now {
+        let elapsed_ns = self.calibration.elapsed_ns(self.calibration.source().ticks());
+        if elapsed_ns >= self.follow_at_ns {
+            self.follow(elapsed_ns);
+        }
+        let sync_ns = elapsed_ns.wrapping_add(self.sync_offset_ns).wrapping_add(self.skew_ns);
+        Now { mono: Mono::from_ns(elapsed_ns), sync: Timestamp::from_ns(sync_ns) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Source;
+    use crate::ticks::system_ns;
+
+    #[test]
+    fn two_threads_that_pass_a_word_never_see_time_go_back() {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        const PASSES: u64 = 20_000;
+        let calibration = Calibration::measure();
+        // The word holds the latest time told, with whose turn it is in the lowest bit.
+        let word = AtomicU64::new(0);
+        let side = |mine: u64| {
+            let mut clock = SystemClock::adopting(calibration);
+            for _ in 0..PASSES {
+                let told = loop {
+                    let told = word.load(Ordering::Acquire);
+                    if told & 1 == mine {
+                        break told >> 1;
+                    }
+                    std::thread::yield_now();
+                };
+                let now = clock.read().mono.as_ns();
+                assert!(now >= told, "read {now} after another core had told {told}");
+                word.store(now << 1 | (1 - mine), Ordering::Release);
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| side(0));
+            scope.spawn(|| side(1));
+        });
+    }
+
+    #[test]
+    fn sync_keeps_its_distance_from_mono_unless_it_is_made_to_step() {
+        let mut clock = SystemClock::calibrated();
+        let distance = |now: Now| now.sync.as_ns() - now.mono.as_ns();
+        let (first, later) = (clock.read(), clock.read());
+        assert_eq!(distance(first), distance(later));
+        clock.step_sync(-1_000_000);
+        assert_eq!(distance(clock.read()), distance(first) - 1_000_000);
+    }
+
+    #[test]
+    fn a_following_clock_returns_to_the_system_clock() {
+        // A calibration that is wrong by a day.
+        let mut words = Calibration::measure_source(Source::System).to_words();
+        words[3] += 86_400_000_000_000;
+        let wrong = Calibration::from_words(words).expect("a later origin is well formed");
+        let ahead = SystemClock::adopting(wrong).read().sync.as_ns();
+        assert!(ahead > system_ns(libc::CLOCK_REALTIME) + 86_000_000_000_000);
+
+        let before = system_ns(libc::CLOCK_REALTIME);
+        let told = SystemClock::adopting(wrong).following_system(1_000_000).read().sync.as_ns();
+        let after = system_ns(libc::CLOCK_REALTIME);
+        // The two reads are matched to within the width of one attempt.
+        assert!((before..=after + 1_000_000).contains(&told), "{before} {told} {after}");
+    }
+}
