@@ -1,0 +1,328 @@
+//! Nodes, ports and the links between them.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use onepipe_base::{HostId, Port, ProcessId, SwitchId};
+
+use crate::shape::at_most;
+use crate::{PROCESSES_MAX, Route, Shape, ShapeError, Tree};
+
+/// A vertex of the routing graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Node {
+    /// A process, tier 0. Its only port, 0, is its link to its host.
+    Process(ProcessId),
+    /// A host, tier 1: lower ports are its processes, the one upper port is its network card.
+    Host(HostId),
+    /// A switch, tier 2 (ToR, leaf), 3 (spine) or 4 (core).
+    Switch(SwitchId),
+}
+
+/// One end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct End {
+    /// Whose.
+    pub node: Node,
+    /// The node's own number for the link.
+    pub port: Port,
+}
+
+/// A directed link: what leaves `from` arrives at `to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Link {
+    /// Where frames leave.
+    pub from: End,
+    /// Where they arrive.
+    pub to: End,
+}
+
+/// How many ports a node has. Ports `0..lower` are the lower ones, the upper ones follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PortCounts {
+    /// Ports towards the processes.
+    pub lower: u16,
+    /// Ports towards the root.
+    pub upper: u16,
+}
+
+impl PortCounts {
+    /// All ports.
+    pub const fn total(self) -> u16 {
+        self.lower + self.upper
+    }
+}
+
+/// Hosts, switches and the links between them, laid out from a [`Shape`].
+///
+/// Ids are dense. Host h runs the processes `h * p .. (h + 1) * p`; ToR t holds the hosts
+/// `t * n .. (t + 1) * n`. Switches count ToRs first, pod by pod, then spines, pod by pod, then cores.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Topology {
+    shape: Shape,
+    processes_per_host: u16,
+    switches: Vec<Placed>,
+    /// What lies at the other end of each switch port, switch by switch.
+    peers: Vec<End>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Placed {
+    /// Where its ports begin in `peers`.
+    first: usize,
+    ports: PortCounts,
+    tier: u8,
+}
+
+impl Topology {
+    /// Lays out `shape` with so many processes on each host.
+    ///
+    /// # Errors
+    /// When there are no processes, or more than [`PROCESSES_MAX`].
+    pub fn new(shape: Shape, processes_per_host: u16) -> Result<Self, ShapeError> {
+        if processes_per_host == 0 {
+            return Err(ShapeError::Zero { field: "processes of a host" });
+        }
+        // The card is a port, too.
+        at_most("processes of a host", processes_per_host.into(), u64::from(u16::MAX) - 1)?;
+        let processes = u64::from(shape.host_count()) * u64::from(processes_per_host);
+        at_most("processes", processes, PROCESSES_MAX.into())?;
+
+        let mut topology =
+            Self { shape, processes_per_host, switches: Vec::new(), peers: Vec::new() };
+        let [tor, spine, core] = shape.port_counts();
+        topology.place(shape.tor_count(), 2, tor);
+        topology.place(shape.pods * shape.spines, 3, spine);
+        topology.place(shape.cores, 4, core);
+        topology.link_hosts();
+        topology.link_spines();
+        topology.link_cores();
+        Ok(topology)
+    }
+
+    /// What it was laid out from.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// How many hosts.
+    pub fn hosts(&self) -> u32 {
+        self.shape.host_count()
+    }
+
+    /// How many switches, hosts not counted.
+    pub fn switches(&self) -> u32 {
+        self.shape.switch_count()
+    }
+
+    /// How many processes.
+    pub fn processes(&self) -> u32 {
+        self.hosts() * u32::from(self.processes_per_host)
+    }
+
+    /// How many processes on each host.
+    pub fn processes_per_host(&self) -> u16 {
+        self.processes_per_host
+    }
+
+    /// The host that runs `process`, which must exist.
+    pub fn host_of(&self, process: ProcessId) -> HostId {
+        debug_assert!(process.0 < self.processes());
+        HostId(process.0 / u32::from(self.processes_per_host))
+    }
+
+    /// The ids of the processes of `host`.
+    pub fn processes_of(&self, host: HostId) -> Range<u32> {
+        let first = host.0 * u32::from(self.processes_per_host);
+        first..first + u32::from(self.processes_per_host)
+    }
+
+    /// The host's port to the network: its one upper port.
+    pub fn network_card(&self) -> Port {
+        Port(self.processes_per_host)
+    }
+
+    /// How far above the processes a node stands: process 0, host 1, ToR 2, spine 3, core 4.
+    ///
+    /// # Panics
+    /// When there is no such switch.
+    pub fn tier(&self, node: Node) -> u8 {
+        match node {
+            Node::Process(_) => 0,
+            Node::Host(_) => 1,
+            Node::Switch(id) => self.switches[id.index()].tier,
+        }
+    }
+
+    /// How many ports a node has.
+    ///
+    /// # Panics
+    /// When there is no such switch.
+    pub fn ports(&self, node: Node) -> PortCounts {
+        match node {
+            Node::Process(_) => PortCounts { lower: 0, upper: 1 },
+            Node::Host(_) => PortCounts { lower: self.processes_per_host, upper: 1 },
+            Node::Switch(id) => self.switches[id.index()].ports,
+        }
+    }
+
+    /// The other end of the link at `end`; `None` when there is no such node or port.
+    pub fn peer(&self, end: End) -> Option<End> {
+        match end.node {
+            Node::Process(id) => (id.0 < self.processes() && end.port == Port(0)).then(|| {
+                let host = self.host_of(id);
+                let port = Port((id.0 - self.processes_of(host).start) as u16);
+                End { node: Node::Host(host), port }
+            }),
+            Node::Host(id) if id.0 >= self.hosts() => None,
+            Node::Host(id) if end.port == self.network_card() => {
+                let tor = SwitchId(id.0 / self.shape.hosts);
+                let port = Port((id.0 % self.shape.hosts) as u16);
+                Some(End { node: Node::Switch(tor), port })
+            }
+            Node::Host(id) => (end.port < self.network_card()).then(|| {
+                let process = ProcessId(self.processes_of(id).start + u32::from(end.port.0));
+                End { node: Node::Process(process), port: Port(0) }
+            }),
+            Node::Switch(id) => {
+                let placed = self.switches.get(id.index())?;
+                let has_port = end.port.0 < placed.ports.total();
+                has_port.then(|| self.peers[placed.first + end.port.index()])
+            }
+        }
+    }
+
+    /// Every host, then every switch.
+    pub fn nodes(&self) -> impl Iterator<Item = Node> {
+        let hosts = (0..self.hosts()).map(|id| Node::Host(HostId(id)));
+        hosts.chain((0..self.switches()).map(|id| Node::Switch(SwitchId(id))))
+    }
+
+    /// Every directed link between hosts and switches, both directions; the links between a host
+    /// and its own processes are left out.
+    pub fn links(&self) -> impl Iterator<Item = Link> {
+        self.nodes().flat_map(move |node| {
+            let inner = if matches!(node, Node::Host(_)) { self.processes_per_host } else { 0 };
+            (inner..self.ports(node).total()).map(move |port| {
+                let from = End { node, port: Port(port) };
+                let to = self.peer(from).expect("every port of a laid-out node is linked");
+                Link { from, to }
+            })
+        })
+    }
+
+    /// What `node` knows of the ways.
+    ///
+    /// # Panics
+    /// When there is no such switch, or `node` is a process: it has but one link.
+    pub fn route(&self, node: Node) -> Route {
+        let Shape { tors, hosts, tor_links, core_links, .. } = self.shape;
+        let host_span = u32::from(self.processes_per_host);
+        let (tor_span, pod_span) = (hosts * host_span, tors * hosts * host_span);
+        let (index, span, child_span, lanes) = match (node, self.tier(node)) {
+            (Node::Host(id), _) => (id.0, host_span, 1, 1),
+            (Node::Switch(id), 2) => (id.0, tor_span, host_span, 1),
+            (Node::Switch(id), 3) => {
+                let pod = (id.0 - self.shape.tor_count()) / self.shape.spines;
+                (pod, pod_span, tor_span, tor_links)
+            }
+            (Node::Switch(_), _) => {
+                (0, self.processes(), pod_span, self.shape.plane_spines() * core_links)
+            }
+            (Node::Process(_), _) => panic!("a process has but one link"),
+        };
+        let lanes = lanes as u16;
+        Route::Tree(Tree {
+            base: index * span,
+            span,
+            child_span,
+            lanes,
+            processes: self.processes(),
+        })
+    }
+
+    /// How many switches, hosts not counted, a frame passes between two hosts: 0, 1, 3 or 5.
+    pub fn switches_between(&self, one: HostId, other: HostId) -> u32 {
+        let Shape { tors, hosts, .. } = self.shape;
+        match one.0 {
+            id if id == other.0 => 0,
+            id if id / hosts == other.0 / hosts => 1,
+            id if id / (hosts * tors) == other.0 / (hosts * tors) => 3,
+            _ => 5,
+        }
+    }
+
+    fn place(&mut self, count: u32, tier: u8, (lower, upper): (u32, u32)) {
+        let ports = PortCounts { lower: lower as u16, upper: upper as u16 };
+        for _ in 0..count {
+            let first = self.peers.len();
+            let unlinked =
+                End { node: Node::Switch(SwitchId(self.switches.len() as u32)), port: Port(0) };
+            self.peers.resize(first + usize::from(ports.total()), unlinked);
+            self.switches.push(Placed { first, ports, tier });
+        }
+    }
+
+    fn link_hosts(&mut self) {
+        for host in 0..self.hosts() {
+            let card = End { node: Node::Host(HostId(host)), port: self.network_card() };
+            let tor = self.peer(card).expect("every host has a ToR");
+            self.set_peer(tor, card);
+        }
+    }
+
+    /// Every ToR to every spine of its pod.
+    fn link_spines(&mut self) {
+        let Shape { tors, hosts, spines, tor_links, .. } = self.shape;
+        for tor in 0..self.shape.tor_count() {
+            let (pod, place) = (tor / tors, tor % tors);
+            for (spine, lane) in pairs(spines, tor_links) {
+                let id = self.shape.tor_count() + pod * spines + spine;
+                let above = switch_end(id, place * tor_links + lane);
+                self.join(switch_end(tor, hosts + spine * tor_links + lane), above);
+            }
+        }
+    }
+
+    /// Every spine to every core of its plane.
+    fn link_cores(&mut self) {
+        let Shape { pods, tors, spines, tor_links, core_links, cores, .. } = self.shape;
+        if cores == 0 {
+            return;
+        }
+        let first_spine = self.shape.tor_count();
+        let first_core = first_spine + pods * spines;
+        let (mates, plane_cores) = (self.shape.plane_spines(), self.shape.plane_cores());
+        for (pod, spine) in pairs(pods, spines) {
+            let (plane, place) = (spine / mates, pod * mates + spine % mates);
+            for (core, lane) in pairs(plane_cores, core_links) {
+                let below = switch_end(
+                    first_spine + pod * spines + spine,
+                    tors * tor_links + core * core_links + lane,
+                );
+                let id = first_core + plane * plane_cores + core;
+                self.join(below, switch_end(id, place * core_links + lane));
+            }
+        }
+    }
+
+    fn join(&mut self, one: End, other: End) {
+        self.set_peer(one, other);
+        self.set_peer(other, one);
+    }
+
+    fn set_peer(&mut self, at: End, peer: End) {
+        let Node::Switch(id) = at.node else { return };
+        let placed = &self.switches[id.index()];
+        assert!(at.port.0 < placed.ports.total(), "the layout stays within the ports it counted");
+        self.peers[placed.first + at.port.index()] = peer;
+    }
+}
+
+fn switch_end(id: u32, port: u32) -> End {
+    End { node: Node::Switch(SwitchId(id)), port: Port(port as u16) }
+}
+
+fn pairs(outer: u32, inner: u32) -> impl Iterator<Item = (u32, u32)> {
+    (0..outer).flat_map(move |one| (0..inner).map(move |other| (one, other)))
+}

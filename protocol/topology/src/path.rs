@@ -1,0 +1,50 @@
+//! The way of a frame, node by node.
+
+use onepipe_base::{Port, ProcessId};
+
+use crate::{End, Next, Node, PortRange, Topology};
+
+/// The ends through which a frame leaves node after node, from `src` to `dst`; see
+/// [`Topology::path`].
+#[derive(Clone, Debug)]
+pub struct Path<'a, Choose> {
+    topology: &'a Topology,
+    at: Node,
+    dst: ProcessId,
+    choose: Choose,
+}
+
+impl Topology {
+    /// The way from `src` to `dst`: each item is the end through which the frame leaves a node, the
+    /// first one that of `src` itself. `choose` picks one of several equal ports of a node.
+    ///
+    /// Empty when the two are the same; ends early when there is no way.
+    pub fn path<Choose>(&self, src: ProcessId, dst: ProcessId, choose: Choose) -> Path<'_, Choose>
+    where
+        Choose: FnMut(Node, PortRange) -> Port,
+    {
+        Path { topology: self, at: Node::Process(src), dst, choose }
+    }
+}
+
+impl<Choose: FnMut(Node, PortRange) -> Port> Iterator for Path<'_, Choose> {
+    type Item = End;
+
+    fn next(&mut self) -> Option<End> {
+        if self.at == Node::Process(self.dst) {
+            return None;
+        }
+        let counts = self.topology.ports(self.at);
+        let next = match self.at {
+            Node::Process(_) => Next::Up,
+            node => self.topology.route(node).next(self.dst)?,
+        };
+        let ports = match next {
+            Next::Down(ports) => ports,
+            Next::Up => PortRange::new(Port(counts.lower), counts.upper),
+        };
+        let end = End { node: self.at, port: (self.choose)(self.at, ports) };
+        self.at = self.topology.peer(end)?.node;
+        Some(end)
+    }
+}

@@ -1,0 +1,153 @@
+//! Which way leads to a process.
+
+use onepipe_base::{Port, ProcessId};
+
+use crate::Table;
+
+/// Ports next to each other, at least one: equal ways, of which [`crate::Spread`] chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PortRange {
+    first: u16,
+    count: u16,
+}
+
+impl PortRange {
+    /// The ports `first..first + count`.
+    ///
+    /// # Panics
+    /// When there is none, or they run past the last port number.
+    pub const fn new(first: Port, count: u16) -> Self {
+        assert!(count > 0 && first.0 <= u16::MAX - (count - 1));
+        Self { first: first.0, count }
+    }
+
+    /// The one port `port`.
+    pub const fn one(port: Port) -> Self {
+        Self { first: port.0, count: 1 }
+    }
+
+    /// The lowest of them.
+    pub const fn first(self) -> Port {
+        Port(self.first)
+    }
+
+    /// How many.
+    pub const fn count(self) -> u16 {
+        self.count
+    }
+
+    /// The `nth` of them, counted round and round.
+    #[inline]
+    pub const fn nth(self, nth: u16) -> Port {
+        Port(self.first + nth % self.count)
+    }
+
+    /// Whether `port` is one of them.
+    #[inline]
+    pub const fn contains(self, port: Port) -> bool {
+        port.0.wrapping_sub(self.first) < self.count
+    }
+
+    /// All of them, in order.
+    pub fn iter(self) -> impl Iterator<Item = Port> {
+        (0..self.count).map(move |nth| self.nth(nth))
+    }
+}
+
+/// Where a frame goes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Next {
+    /// Out of any of these lower ports: the destination lies below.
+    Down(PortRange),
+    /// Out of any upper port.
+    Up,
+}
+
+/// One node's knowledge of the ways.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Route {
+    /// A node of a regular tree.
+    Tree(Tree),
+    /// A node that learns which process sits behind which port.
+    Table(Table),
+}
+
+impl Route {
+    /// The way to `dst`; `None` when there is no such process, or none that this node knows.
+    #[inline]
+    pub fn next(&self, dst: ProcessId) -> Option<Next> {
+        match self {
+            Self::Tree(tree) => tree.next(dst),
+            Self::Table(table) => table.next(dst),
+        }
+    }
+
+    /// Whether ports are unknown until a process joins behind them.
+    pub const fn is_learned(&self) -> bool {
+        matches!(self, Self::Table(_))
+    }
+}
+
+/// The route of a node in a regular tree: below it lie consecutive process ids, in equal shares
+/// behind each of its children. Arithmetic only: no table grows with the fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tree {
+    /// The lowest process id below this node.
+    pub base: u32,
+    /// How many processes lie below this node.
+    pub span: u32,
+    /// How many of them lie below each child. At least 1.
+    pub child_span: u32,
+    /// How many lower ports, next to each other, lead to each child. At least 1.
+    pub lanes: u16,
+    /// How many processes there are in all that an upper port may lead to; `span` for a root.
+    pub processes: u32,
+}
+
+impl Tree {
+    #[inline]
+    fn next(&self, dst: ProcessId) -> Option<Next> {
+        let offset = dst.0.wrapping_sub(self.base);
+        if offset < self.span {
+            let child = (offset / self.child_span) as u16;
+            Some(Next::Down(PortRange::new(Port(child * self.lanes), self.lanes)))
+        } else if dst.0 < self.processes && self.span < self.processes {
+            Some(Next::Up)
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPINE: Tree = Tree { base: 32, span: 32, child_span: 16, lanes: 4, processes: 64 };
+
+    #[test]
+    fn the_way_is_down_to_the_child_that_holds_it_else_up() {
+        let route = Route::Tree(SPINE);
+        let below = |first| Some(Next::Down(PortRange::new(Port(first), 4)));
+        assert_eq!(route.next(ProcessId(31)), Some(Next::Up));
+        assert_eq!(route.next(ProcessId(32)), below(0));
+        assert_eq!(route.next(ProcessId(47)), below(0));
+        assert_eq!(route.next(ProcessId(48)), below(4));
+        assert_eq!(route.next(ProcessId(0)), Some(Next::Up));
+    }
+
+    #[test]
+    fn there_is_no_way_to_a_process_that_does_not_exist() {
+        let route = Route::Tree(SPINE);
+        assert_eq!(route.next(ProcessId(64)), None);
+        assert_eq!(route.next(ProcessId(u32::MAX)), None);
+    }
+
+    #[test]
+    fn a_range_knows_its_ports() {
+        let range = PortRange::new(Port(4), 3);
+        assert!(!range.contains(Port(3)) && range.contains(Port(6)) && !range.contains(Port(7)));
+        assert_eq!(range.nth(4), Port(5));
+        assert_eq!(PortRange::new(Port(u16::MAX), 1).nth(0), Port(u16::MAX));
+    }
+}

@@ -1,0 +1,188 @@
+//! Regular trees by their numbers.
+
+/// The most processes of a fabric (the endpoint's limit, too): 32 Ki hosts with 32 processes each.
+pub const PROCESSES_MAX: u32 = 1 << 20;
+
+/// A regular tree of one to three tiers of switches.
+///
+/// Pods of top-of-rack switches (ToR) and spines; every ToR of a pod is linked to every spine of
+/// it. Cores are split evenly over planes, as are the spines of each pod; within a plane every
+/// spine is linked to every core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    pub(crate) pods: u32,
+    /// ToR switches of a pod.
+    pub(crate) tors: u32,
+    /// Hosts of a ToR switch.
+    pub(crate) hosts: u32,
+    /// Spines of a pod; 0: a single tier.
+    pub(crate) spines: u32,
+    /// Parallel links between a ToR and a spine.
+    pub(crate) tor_links: u32,
+    /// Cores of the whole tree; 0: two tiers or fewer.
+    pub(crate) cores: u32,
+    /// Groups of cores that do not share spines.
+    pub(crate) planes: u32,
+    /// Parallel links between a spine and a core.
+    pub(crate) core_links: u32,
+}
+
+impl Shape {
+    /// One switch with `hosts` hosts.
+    ///
+    /// # Errors
+    /// When there is none, or more than a switch has ports.
+    pub fn star(hosts: u32) -> Result<Self, ShapeError> {
+        Self {
+            pods: 1,
+            tors: 1,
+            hosts,
+            spines: 0,
+            tor_links: 1,
+            cores: 0,
+            planes: 1,
+            core_links: 1,
+        }
+        .checked()
+    }
+
+    /// Two tiers: every leaf is linked to every spine.
+    ///
+    /// # Errors
+    /// When a number is zero or too large.
+    pub fn leaf_spine(leaves: u32, spines: u32, hosts_per_leaf: u32) -> Result<Self, ShapeError> {
+        if spines == 0 {
+            return Err(ShapeError::Zero { field: "spines" });
+        }
+        Self { tors: leaves, spines, ..Self::star(hosts_per_leaf)? }.checked()
+    }
+
+    /// The three-tier fat tree of switches with `k` ports: k pods, k^3/4 hosts, (k/2)^2 cores
+    /// (Al-Fares et al., SIGCOMM 2008).
+    ///
+    /// # Errors
+    /// When `k` is zero, odd or too large.
+    pub fn fat_tree(k: u32) -> Result<Self, ShapeError> {
+        if k % 2 == 1 {
+            return Err(ShapeError::Odd { k });
+        }
+        let half = k / 2;
+        let cores = half.saturating_mul(half);
+        Self { pods: k, tors: half, spines: half, cores, planes: half, ..Self::star(half)? }
+            .checked()
+    }
+
+    /// The testbed of 1Pipe section 7.1: 32 hosts, 4 ToR, 4 spine and 2 core switches, no
+    /// oversubscription.
+    ///
+    /// The paper gives the numbers, not the cabling. Ten switches carry 32 hosts without
+    /// oversubscription when a rack has 8 hosts and links run in bundles of four: 8 from a ToR up
+    /// to the 2 spines of its pod, 8 from a spine up to the 2 cores. Every spine reaches both
+    /// cores, since "core link and switch failures do not affect connectivity" (section 7.2).
+    pub const fn testbed() -> Self {
+        Self {
+            pods: 2,
+            tors: 2,
+            hosts: 8,
+            spines: 2,
+            tor_links: 4,
+            cores: 2,
+            planes: 1,
+            core_links: 4,
+        }
+    }
+
+    /// All hosts.
+    pub const fn host_count(&self) -> u32 {
+        self.pods * self.tors * self.hosts
+    }
+
+    /// All switches.
+    pub const fn switch_count(&self) -> u32 {
+        self.tor_count() + self.pods * self.spines + self.cores
+    }
+
+    pub(crate) const fn tor_count(&self) -> u32 {
+        self.pods * self.tors
+    }
+
+    /// Spines of one pod that share a plane.
+    pub(crate) const fn plane_spines(&self) -> u32 {
+        self.spines / self.planes
+    }
+
+    pub(crate) const fn plane_cores(&self) -> u32 {
+        self.cores / self.planes
+    }
+
+    /// Lower and upper ports of a ToR, a spine and a core.
+    pub(crate) const fn port_counts(&self) -> [(u32, u32); 3] {
+        [
+            (self.hosts, self.spines * self.tor_links),
+            (self.tors * self.tor_links, self.plane_cores() * self.core_links),
+            (self.pods * self.plane_spines() * self.core_links, 0),
+        ]
+    }
+
+    /// Bounds each number first, so that the products that follow cannot overflow.
+    fn checked(self) -> Result<Self, ShapeError> {
+        for (field, value) in [("hosts", self.hosts), ("leaves", self.tors), ("pods", self.pods)] {
+            if value == 0 {
+                return Err(ShapeError::Zero { field });
+            }
+            at_most(field, value.into(), u16::MAX.into())?;
+        }
+        at_most("spines", self.spines.into(), u16::MAX.into())?;
+        let wide = |value: u32| u64::from(value);
+        let hosts = wide(self.pods).saturating_mul(wide(self.tors) * wide(self.hosts));
+        at_most("hosts", hosts, PROCESSES_MAX.into())?;
+        at_most("cores", self.cores.into(), u16::MAX.into())?;
+        let switches = wide(self.pods) * (wide(self.tors) + wide(self.spines)) + wide(self.cores);
+        at_most("switches", switches, PROCESSES_MAX.into())?;
+        for (lower, upper) in self.port_counts() {
+            at_most("ports of a switch", wide(lower) + wide(upper), u16::MAX.into())?;
+        }
+        Ok(self)
+    }
+}
+
+pub(crate) fn at_most(field: &'static str, value: u64, max: u64) -> Result<(), ShapeError> {
+    if value > max { Err(ShapeError::TooLarge { field, value, max }) } else { Ok(()) }
+}
+
+/// A tree that cannot be built, or a text that names none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShapeError {
+    /// The text names no known kind of tree.
+    #[error("unknown topology; known: testbed, star:8, leaf-spine:4x2x8, fat-tree:8")]
+    Unknown,
+    /// The numbers behind the kind's name are missing or malformed.
+    #[error("malformed numbers; expected {expected}")]
+    Malformed {
+        /// What a well-formed text looks like.
+        expected: &'static str,
+    },
+    /// A number that must be at least one is zero.
+    #[error("{field} must be at least 1")]
+    Zero {
+        /// Which number.
+        field: &'static str,
+    },
+    /// A fat tree's switches have an even number of ports.
+    #[error("fat-tree:{k} is odd; half of a switch's ports go up, half down")]
+    Odd {
+        /// The number of ports asked for.
+        k: u32,
+    },
+    /// A number beyond its limit.
+    #[error("{field} = {value}, at most {max} are supported")]
+    TooLarge {
+        /// Which number.
+        field: &'static str,
+        /// What it would be.
+        value: u64,
+        /// The limit.
+        max: u64,
+    },
+}

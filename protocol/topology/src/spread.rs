@@ -1,0 +1,95 @@
+//! Choosing among equal ways.
+
+use onepipe_base::{Port, ProcessId, Psn};
+
+use crate::PortRange;
+
+/// How frames spread over equal ways. Either choice is a pure function of the frame's fields and
+/// the chooser's salt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Spread {
+    /// All frames of a sender to a receiver take one way (ECMP): they stay in order.
+    PerFlow,
+    /// Each packet takes its own way: better balance, and receivers must expect disorder (driver
+    /// rule D4).
+    PerPacket,
+}
+
+impl Spread {
+    /// One of `ports` for a frame. `salt` differs from node to node: otherwise all flows that one
+    /// tier has sent the same way would go the same way at the next tier again (polarisation).
+    #[inline]
+    pub fn choose(
+        self,
+        ports: PortRange,
+        salt: u32,
+        (src, dst): (ProcessId, ProcessId),
+        psn: Psn,
+    ) -> Port {
+        if ports.count() == 1 {
+            return ports.first();
+        }
+        let flow = u64::from(src.0) << 32 | u64::from(dst.0);
+        let packet = match self {
+            Self::PerFlow => 0,
+            Self::PerPacket => u64::from(psn.0),
+        };
+        let draw = mix(mix(flow ^ u64::from(salt).wrapping_mul(ODD)) ^ packet.wrapping_mul(ODD));
+        // The high bits, scaled to the range: no division, no bias that matters below 2^16 ports.
+        ports.nth(((draw >> 32) * u64::from(ports.count()) >> 32) as u16)
+    }
+}
+
+/// 2^64 divided by the golden ratio, odd (Knuth's multiplicative hash).
+const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The finaliser of SplitMix64 (Steele, Lea, Flood: OOPSLA 2014): every input bit reaches every
+/// output bit.
+#[inline]
+const fn mix(bits: u64) -> u64 {
+    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PORTS: PortRange = PortRange::new(Port(8), 8);
+
+    fn choose(spread: Spread, salt: u32, src: u32, dst: u32, psn: u32) -> Port {
+        spread.choose(PORTS, salt, (ProcessId(src), ProcessId(dst)), Psn(psn))
+    }
+
+    #[test]
+    fn a_flow_keeps_its_way_and_packets_do_not() {
+        let way = |spread, psn| choose(spread, 1, 2, 3, psn);
+        assert!((0..100).all(|psn| way(Spread::PerFlow, psn) == way(Spread::PerFlow, 0)));
+        assert!((0..100).any(|psn| way(Spread::PerPacket, psn) != way(Spread::PerPacket, 0)));
+    }
+
+    #[test]
+    fn flows_and_packets_spread_evenly() {
+        let (mut flows, mut packets) = ([0; 8], [0; 8]);
+        for n in 0..8_000u32 {
+            flows[choose(Spread::PerFlow, 5, n % 89, n / 89, 0).index() - 8] += 1;
+            packets[choose(Spread::PerPacket, 5, 1, 2, n).index() - 8] += 1;
+        }
+        for count in flows.into_iter().chain(packets) {
+            assert!((850..1_150).contains(&count), "{count} of 8000 on one port of 8");
+        }
+    }
+
+    #[test]
+    fn the_next_tier_does_not_repeat_the_choice_of_the_last() {
+        let mut second = [0; 8];
+        for n in 0..64_000u32 {
+            let (src, dst) = (n % 253, n / 253);
+            if choose(Spread::PerFlow, 1, src, dst, 0) == Port(8) {
+                second[choose(Spread::PerFlow, 2, src, dst, 0).index() - 8] += 1;
+            }
+        }
+        assert!(second.iter().all(|count| (800..1_200).contains(count)), "{second:?}");
+    }
+}
