@@ -1,0 +1,238 @@
+//! One machine, one transport, one clock.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use onepipe_base::{Now, Promises};
+use onepipe_transport_clock::{Clock, sharpen_timers};
+
+use crate::idle::{Idler, Rest};
+use crate::{Doorbell, Duty, Idle, Pipe, Transport};
+
+/// How a driver behaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// What to do when there is nothing to do. Default [`Idle::CIVIL`].
+    pub idle: Idle,
+    /// A burst of sending is cut off after this many frames, so that receiving gets its turn.
+    /// Default 128.
+    pub burst_frames_max: u32,
+    /// The longest single wait, in ns. Default 100 ms: a stop flag that nobody rings the doorbell
+    /// for is seen within that.
+    pub wait_max_ns: u64,
+    /// A turn longer than this counts as long, in ns. Default 1 ms.
+    pub turn_threshold_ns: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            idle: Idle::CIVIL,
+            burst_frames_max: 128,
+            wait_max_ns: 100_000_000,
+            turn_threshold_ns: 1_000_000,
+        }
+    }
+}
+
+/// What one turn did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Frames handed to the machine.
+    pub frames_received: usize,
+    /// Frames that the machine sent.
+    pub frames_sent: usize,
+    /// Events handed out.
+    pub events: usize,
+    /// Whether a deadline had been reached.
+    pub is_timeout: bool,
+    /// Whether there is more to send than there was room for.
+    pub is_short_of_room: bool,
+}
+
+impl Progress {
+    /// Whether the turn did nothing at all.
+    pub fn is_idle(&self) -> bool {
+        self.frames_received + self.frames_sent + self.events == 0 && !self.is_timeout
+    }
+}
+
+/// Drives a machine over a transport. See the crate for the rules it keeps.
+#[derive(Debug)]
+pub struct Driver<M, T, C> {
+    machine: M,
+    transport: T,
+    clock: C,
+    config: Config,
+    idler: Idler,
+    duty: Duty,
+    now: Option<Now>,
+    /// The last burst was cut off: the next turn must go on with it, or end it.
+    has_rest: bool,
+}
+
+impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
+    /// A driver that has not read the clock yet.
+    pub fn new(machine: M, transport: T, clock: C, config: Config) -> Self {
+        let idler = Idler::new(config.idle);
+        Self {
+            machine,
+            transport,
+            clock,
+            config,
+            idler,
+            duty: Duty::new(),
+            now: None,
+            has_rest: false,
+        }
+    }
+
+    /// The machine, to ask it.
+    pub fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    /// The machine, to command it. The next turn drains what comes of it (rule D2).
+    pub fn machine_mut(&mut self) -> &mut M {
+        &mut self.machine
+    }
+
+    /// The transport, for its counters.
+    pub fn transport(&self) -> &T {
+        &self.transport
+    }
+
+    /// The transport, for its faults.
+    pub fn transport_mut(&mut self) -> &mut T {
+        &mut self.transport
+    }
+
+    /// Counters of the turns.
+    pub fn duty(&self) -> &Duty {
+        &self.duty
+    }
+
+    /// What wakes this driver when it blocks.
+    pub fn doorbell(&self) -> Doorbell {
+        self.transport.doorbell()
+    }
+
+    /// Takes what has arrived, runs what is due, hands out events, sends what there is to send.
+    /// Never blocks. `on_event` may command the machine; what comes of it leaves in this turn.
+    pub fn turn(&mut self, mut on_event: impl FnMut(&mut M, M::Event)) -> Progress {
+        let now = self.read_clock();
+        self.duty.on_turn(now.mono, self.config.turn_threshold_ns);
+        let mut progress = Progress::default();
+
+        let machine = &mut self.machine;
+        let take = |port, frame: &mut [u8]| machine.handle_frame(now, port, frame);
+        progress.frames_received = self.transport.receive(now, take);
+        self.transport.heard(now, |port, promises| machine.hear(now, port, promises));
+        if machine.poll_timeout().is_some_and(|due| due <= now.mono) {
+            machine.handle_timeout(now);
+            progress.is_timeout = true;
+        }
+        progress.events = self.drain_events(&mut on_event);
+        if self.has_rest || self.machine.wants_transmit() {
+            self.transmit(now, &mut progress);
+            // What was sent may have settled something, and what came of that must not wait for the
+            // next frame (rule D2).
+            progress.events += self.drain_events(&mut on_event);
+        }
+        if !progress.is_idle() {
+            self.duty.turns_busy += 1;
+        }
+        progress
+    }
+
+    /// Rests as the idle strategy says, given what the last turn did.
+    pub fn rest(&mut self, progress: Progress) {
+        if !progress.is_idle() {
+            self.idler.on_busy();
+            return;
+        }
+        let is_held = progress.is_short_of_room || self.has_rest;
+        let may_block = !is_held && !self.machine.is_waiting();
+        match self.idler.on_idle(may_block) {
+            Rest::Spin => std::hint::spin_loop(),
+            Rest::Yield => {
+                std::thread::yield_now();
+                self.duty.on_rest();
+            }
+            Rest::Block => self.block(),
+        }
+    }
+
+    /// Turns and rests until `stop` is set, and once more after that. Ring the doorbell after
+    /// setting it.
+    pub fn run(&mut self, stop: &AtomicBool, mut on_event: impl FnMut(&mut M, M::Event)) {
+        sharpen_timers();
+        loop {
+            let is_stopping = stop.load(Ordering::Acquire);
+            let progress = self.turn(&mut on_event);
+            if is_stopping {
+                return;
+            }
+            self.rest(progress);
+        }
+    }
+
+    /// Blocks until there is something to do.
+    fn block(&mut self) {
+        let Some(now) = self.now else { return };
+        let due_ns = self.machine.poll_timeout().map_or(u64::MAX, |due| due.since_ns(now.mono));
+        let timeout_ns = due_ns.min(self.config.wait_max_ns);
+        if timeout_ns > 0 {
+            self.duty.waits += 1;
+            self.transport.wait(timeout_ns);
+            self.duty.on_rest();
+        }
+    }
+
+    fn drain_events(&mut self, on_event: &mut impl FnMut(&mut M, M::Event)) -> usize {
+        let mut events = 0;
+        while let Some(event) = self.machine.poll_event() {
+            on_event(&mut self.machine, event);
+            events += 1;
+        }
+        events
+    }
+
+    fn transmit(&mut self, received: Now, progress: &mut Progress) {
+        if !self.transport.has_room(received) {
+            progress.is_short_of_room = true;
+            return;
+        }
+        self.transport.begin_burst(received, self.machine.promises());
+        let now = self.read_clock();
+        let mut rest: Option<Promises> = None;
+        loop {
+            let is_cut_off = progress.frames_sent >= self.config.burst_frames_max as usize;
+            let slot = if is_cut_off { None } else { self.transport.slot() };
+            let Some(slot) = slot else {
+                // A machine that is cut off must be able to say what its rest will be above. One
+                // that knows no promises answers `None`, and nobody listens to its promises.
+                rest = self.machine.promises();
+                progress.is_short_of_room = true;
+                break;
+            };
+            let Some(transmit) = self.machine.poll_transmit(now, slot) else { break };
+            self.transport.send(transmit);
+            progress.frames_sent += 1;
+        }
+        self.has_rest = progress.is_short_of_room;
+        self.transport.end_burst(rest);
+    }
+
+    /// Both clocks, once a batch; `mono` never goes back (rule D1).
+    fn read_clock(&mut self) -> Now {
+        let mut now = self.clock.read();
+        if let Some(before) = self.now
+            && now.mono < before.mono
+        {
+            self.duty.clock_held += 1;
+            now.mono = before.mono;
+        }
+        self.now = Some(now);
+        now
+    }
+}

@@ -1,0 +1,66 @@
+//! What to do with the processor when there is nothing to do.
+
+/// How a driver idles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Idle {
+    /// Burns its core: the lowest latency, for a dedicated one.
+    Spin,
+    /// Offers the core to others after every idle turn.
+    Yield,
+    /// Spins for some turns, yields for some, then blocks until a frame, the doorbell or the
+    /// machine's deadline. Civil on a shared machine.
+    Backoff {
+        /// Idle turns that spin.
+        spins: u32,
+        /// Idle turns after those that yield.
+        yields: u32,
+    },
+}
+
+impl Idle {
+    /// Backing off after some 10 us of spinning.
+    pub const CIVIL: Self = Self::Backoff { spins: 100, yields: 10 };
+}
+
+/// What an idle turn shall end with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    Spin,
+    Yield,
+    Block,
+}
+
+/// Counts idle turns in a row.
+#[derive(Clone, Debug)]
+pub(crate) struct Idler {
+    idle: Idle,
+    turns: u32,
+}
+
+impl Idler {
+    pub(crate) fn new(idle: Idle) -> Self {
+        Self { idle, turns: 0 }
+    }
+
+    pub(crate) fn on_busy(&mut self) {
+        self.turns = 0;
+    }
+
+    /// The next step down; `may_block` is false while something is due that nobody will wake us
+    /// for.
+    pub(crate) fn on_idle(&mut self, may_block: bool) -> Rest {
+        let turns = self.turns;
+        self.turns = turns.saturating_add(1);
+        match self.idle {
+            Idle::Spin => Rest::Spin,
+            Idle::Yield => Rest::Yield,
+            Idle::Backoff { spins, .. } if turns < spins => Rest::Spin,
+            Idle::Backoff { spins, yields }
+                if turns < spins.saturating_add(yields) || !may_block =>
+            {
+                Rest::Yield
+            }
+            Idle::Backoff { .. } => Rest::Block,
+        }
+    }
+}

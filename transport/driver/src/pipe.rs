@@ -1,0 +1,31 @@
+//! What the driver asks of a machine beyond [`Machine`].
+
+use onepipe_base::{Machine, Now, Port, Promises};
+
+/// A machine that can be driven over any transport, shared memory included.
+///
+/// The defaults suit a machine that knows nothing of promises: it is asked for frames every turn
+/// and told no more than what frames say.
+pub trait Pipe: Machine {
+    /// Takes a promise that came without a frame: what everything from `port` will be at or above.
+    /// Frames that were sent before the promise have been handed over before it.
+    fn hear(&mut self, now: Now, port: Port, promises: Promises) {
+        let _ = (now, port, promises);
+    }
+
+    /// What everything this machine will ever send is at or above; `None` before it knows.
+    fn promises(&self) -> Option<Promises> {
+        None
+    }
+
+    /// Whether `poll_transmit` may have something to say now. True when in doubt.
+    fn wants_transmit(&self) -> bool {
+        true
+    }
+
+    /// Whether it waits for promises of others to rise. Nobody wakes a blocked driver for those, so
+    /// it keeps looking.
+    fn is_waiting(&self) -> bool {
+        false
+    }
+}

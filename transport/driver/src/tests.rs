@@ -1,0 +1,341 @@
+//! Every driver rule, kept and not kept.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use onepipe_base::{Machine, Mono, Now, Port, Promises, Timestamp, Transmit, Verdict};
+use onepipe_transport_clock::Clock;
+
+use crate::{Bell, Config, Doorbell, Driver, Idle, Pipe, Progress, Transport};
+
+/// What happened, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Clock(u64),
+    Frame(u64, u8),
+    Timeout(u64),
+    Polled(u64),
+    Event(u8),
+    Heard(u64),
+    Begin(Option<u64>),
+    Sent(u8),
+    Forwarded(u8),
+    End(Option<u64>),
+    Wait(u64),
+}
+
+type Log = Rc<RefCell<Vec<Step>>>;
+
+/// Echoes every frame, and says so.
+#[derive(Default)]
+struct Echo {
+    log: Log,
+    out: VecDeque<u8>,
+    events: VecDeque<u8>,
+    due_ns: Option<u64>,
+    forwards: bool,
+    is_waiting: bool,
+}
+
+impl Machine for Echo {
+    type Event = u8;
+
+    fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
+        self.log.borrow_mut().push(Step::Frame(now.mono.as_ns(), frame[0]));
+        if self.forwards {
+            frame[0] += 100;
+            return Verdict::Forward(Port(0));
+        }
+        self.out.push_back(frame[0]);
+        self.events.push_back(frame[0]);
+        Verdict::Consumed
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.log.borrow_mut().push(Step::Timeout(now.mono.as_ns()));
+        self.due_ns = None;
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        self.log.borrow_mut().push(Step::Polled(now.mono.as_ns()));
+        slot[0] = self.out.pop_front()?;
+        Some(Transmit { port: Port(0), octets: 1 })
+    }
+
+    fn poll_event(&mut self) -> Option<u8> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        self.due_ns.map(Mono::from_ns)
+    }
+}
+
+impl Pipe for Echo {
+    fn hear(&mut self, _: Now, _: Port, promises: Promises) {
+        self.log.borrow_mut().push(Step::Heard(promises.barrier.as_ns()));
+    }
+
+    fn promises(&self) -> Option<Promises> {
+        Some(Promises::both(Timestamp::from_ns(7)))
+    }
+
+    fn wants_transmit(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.is_waiting
+    }
+}
+
+/// A world that hands over what is in `arriving` and has room for `room` frames a burst.
+#[derive(Default)]
+struct Script {
+    log: Log,
+    arriving: VecDeque<u8>,
+    promised: Option<u64>,
+    room: usize,
+    used: usize,
+    slot: [u8; 4],
+}
+
+struct Mute;
+
+impl Bell for Mute {
+    fn ring(&self) {}
+}
+
+impl Transport for Script {
+    const IS_FIFO: bool = true;
+
+    fn receive(&mut self, _: Now, mut take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
+        let frames: Vec<u8> = self.arriving.drain(..).collect();
+        for frame in &frames {
+            let mut octets = [*frame];
+            if let Verdict::Forward(_) = take(Port(0), &mut octets) {
+                self.log.borrow_mut().push(Step::Forwarded(octets[0]));
+            }
+        }
+        frames.len()
+    }
+
+    fn heard(&mut self, _: Now, mut hear: impl FnMut(Port, Promises)) {
+        if let Some(ns) = self.promised {
+            hear(Port(0), Promises::both(Timestamp::from_ns(ns)));
+        }
+    }
+
+    fn has_room(&mut self, _: Now) -> bool {
+        self.used = 0;
+        self.room > 0
+    }
+
+    fn begin_burst(&mut self, _: Now, promises: Option<Promises>) {
+        let floor = promises.map(|promises| promises.barrier.as_ns());
+        self.log.borrow_mut().push(Step::Begin(floor));
+    }
+
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        (self.used < self.room).then_some(&mut self.slot[..])
+    }
+
+    fn send(&mut self, transmit: Transmit) {
+        assert_eq!(transmit.octets, 1);
+        self.used += 1;
+        self.log.borrow_mut().push(Step::Sent(self.slot[0]));
+    }
+
+    fn end_burst(&mut self, rest: Option<Promises>) {
+        let rest = rest.map(|promises| promises.barrier.as_ns());
+        self.log.borrow_mut().push(Step::End(rest));
+    }
+
+    fn wait(&mut self, timeout_ns: u64) {
+        self.log.borrow_mut().push(Step::Wait(timeout_ns));
+    }
+
+    fn doorbell(&self) -> Doorbell {
+        Doorbell::new(Arc::new(Mute))
+    }
+}
+
+/// Tells prepared times, then ever later ones.
+struct Told {
+    log: Log,
+    times: VecDeque<u64>,
+    last: u64,
+}
+
+impl Clock for Told {
+    fn read(&mut self) -> Now {
+        self.last = self.times.pop_front().unwrap_or(self.last + 1_000);
+        self.log.borrow_mut().push(Step::Clock(self.last));
+        Now { mono: Mono::from_ns(self.last), sync: Timestamp::from_ns(self.last + (1 << 50)) }
+    }
+}
+
+type EchoDriver = Driver<Echo, Script, Told>;
+
+fn driver(times: &[u64], idle: Idle) -> (EchoDriver, Log) {
+    let log = Log::default();
+    let echo = Echo { log: log.clone(), ..Echo::default() };
+    let script = Script { log: log.clone(), room: 8, ..Script::default() };
+    let clock = Told { log: log.clone(), times: times.iter().copied().collect(), last: 0 };
+    let config = Config { idle, burst_frames_max: 4, ..Config::default() };
+    (Driver::new(echo, script, clock, config), log)
+}
+
+fn turn(driver: &mut EchoDriver, log: &Log) -> (Progress, Vec<Step>) {
+    log.borrow_mut().clear();
+    let progress = driver.turn(|machine, event| machine.log.borrow_mut().push(Step::Event(event)));
+    (progress, log.borrow().clone())
+}
+
+#[test]
+fn a_turn_receives_hears_hands_out_and_sends_in_this_order() {
+    let (mut driver, log) = driver(&[10, 20], Idle::Spin);
+    driver.transport_mut().arriving.extend([1, 2]);
+    driver.transport_mut().promised = Some(5);
+    let (progress, steps) = turn(&mut driver, &log);
+    use Step::*;
+    let expected = [
+        Clock(10),
+        Frame(10, 1),
+        Frame(10, 2),
+        Heard(5),
+        Event(1),
+        Event(2),
+        // The world must know that a burst starts before the clock is read that stamps it.
+        Begin(Some(7)),
+        Clock(20),
+        Polled(20),
+        Sent(1),
+        Polled(20),
+        Sent(2),
+        Polled(20),
+        End(None),
+    ];
+    assert_eq!(steps, expected);
+    assert_eq!((progress.frames_received, progress.frames_sent, progress.events), (2, 2, 2));
+}
+
+#[test]
+fn d1_a_clock_that_goes_back_is_held() {
+    let (mut driver, log) = driver(&[10, 4], Idle::Spin);
+    driver.transport_mut().arriving.push_back(1);
+    let (_, steps) = turn(&mut driver, &log);
+    assert!(steps.contains(&Step::Clock(4)), "the clock did go back");
+    assert!(steps.contains(&Step::Polled(10)) && !steps.contains(&Step::Polled(4)));
+    assert_eq!(driver.duty().clock_held, 1);
+}
+
+#[test]
+fn d2_commands_from_an_event_are_drained_in_the_same_turn() {
+    let (mut driver, log) = driver(&[], Idle::Spin);
+    driver.transport_mut().arriving.push_back(1);
+    log.borrow_mut().clear();
+    driver.turn(|machine, event| machine.out.push_back(event + 50));
+    assert!(log.borrow().contains(&Step::Sent(51)));
+}
+
+#[test]
+fn d2_short_of_room_it_comes_back_and_waits_for_nothing_else() {
+    let (mut driver, log) = driver(&[], Idle::Backoff { spins: 0, yields: 0 });
+    driver.machine_mut().out.extend([1, 2, 3]);
+    driver.transport_mut().room = 2;
+    let (progress, steps) = turn(&mut driver, &log);
+    assert_eq!((progress.frames_sent, progress.is_short_of_room), (2, true));
+    assert_eq!(steps.last(), Some(&Step::End(Some(7))), "the rest is promised");
+
+    driver.transport_mut().room = 0;
+    let (progress, steps) = turn(&mut driver, &log);
+    assert!(progress.is_idle() && !steps.iter().any(|step| matches!(step, Step::Begin(_))));
+    driver.rest(progress);
+    assert!(!log.borrow().iter().any(|step| matches!(step, Step::Wait(_))), "it must not block");
+
+    driver.transport_mut().room = 8;
+    let (_, steps) = turn(&mut driver, &log);
+    assert!(steps.contains(&Step::Sent(3)));
+    assert_eq!(steps.last(), Some(&Step::End(None)));
+}
+
+#[test]
+fn a_burst_cut_off_at_its_end_is_ended_by_the_next_turn() {
+    let (mut driver, log) = driver(&[], Idle::Spin);
+    driver.machine_mut().out.extend([1, 2, 3, 4]);
+    let (_, steps) = turn(&mut driver, &log);
+    assert_eq!(steps.last(), Some(&Step::End(Some(7))));
+    assert!(!driver.machine().wants_transmit(), "nothing is left, but the driver cannot know");
+    let (_, steps) = turn(&mut driver, &log);
+    assert_eq!(steps.last(), Some(&Step::End(None)));
+}
+
+#[test]
+fn d3_forwarded_frames_keep_their_place() {
+    let (mut driver, log) = driver(&[], Idle::Spin);
+    driver.machine_mut().forwards = true;
+    driver.machine_mut().out.push_back(9);
+    driver.transport_mut().arriving.extend([1, 2]);
+    let (_, steps) = turn(&mut driver, &log);
+    let left = |step: &&Step| matches!(step, Step::Forwarded(_) | Step::Sent(_));
+    let left: Vec<&Step> = steps.iter().filter(left).collect();
+    assert_eq!(left, [&Step::Forwarded(101), &Step::Forwarded(102), &Step::Sent(9)]);
+}
+
+#[test]
+fn d5_a_timer_is_late_never_early() {
+    let (mut driver, log) = driver(&[999, 1_000], Idle::Spin);
+    driver.machine_mut().due_ns = Some(1_000);
+    let (progress, steps) = turn(&mut driver, &log);
+    assert!(!progress.is_timeout && !steps.contains(&Step::Timeout(999)));
+    let (progress, steps) = turn(&mut driver, &log);
+    assert!(progress.is_timeout && steps.contains(&Step::Timeout(1_000)));
+}
+
+#[test]
+fn backing_off_ends_in_a_wait_for_the_deadline_unless_promises_are_awaited() {
+    let (mut driver, log) = driver(&[100; 8], Idle::Backoff { spins: 1, yields: 1 });
+    driver.machine_mut().due_ns = Some(450);
+    driver.machine_mut().is_waiting = true;
+    for _ in 0..4 {
+        let (progress, _) = turn(&mut driver, &log);
+        driver.rest(progress);
+        assert_eq!(log.borrow().last(), Some(&Step::Clock(100)));
+    }
+    driver.machine_mut().is_waiting = false;
+    let (progress, _) = turn(&mut driver, &log);
+    driver.rest(progress);
+    assert_eq!(log.borrow().last(), Some(&Step::Wait(350)));
+
+    driver.transport_mut().arriving.push_back(1);
+    let (progress, _) = turn(&mut driver, &log);
+    driver.rest(progress);
+    let (progress, _) = turn(&mut driver, &log);
+    driver.rest(progress);
+    assert_eq!(log.borrow().last(), Some(&Step::Clock(100)), "a busy turn starts from spinning");
+}
+
+#[test]
+fn run_takes_one_last_turn_after_stop_is_set() {
+    let (mut driver, _) = driver(&[], Idle::Spin);
+    driver.transport_mut().arriving.push_back(3);
+    let mut events = Vec::new();
+    driver.run(&AtomicBool::new(true), |_, event| events.push(event));
+    assert_eq!(events, [3]);
+}
+
+#[test]
+fn a_long_turn_is_counted_and_a_wait_is_not_a_turn() {
+    let (mut driver, log) = driver(&[0, 2_000_000, 2_000_100, 9_000_000], Idle::Yield);
+    for _ in 0..3 {
+        turn(&mut driver, &log);
+    }
+    driver.rest(Progress::default());
+    turn(&mut driver, &log);
+    let duty = driver.duty();
+    assert_eq!((duty.turns, duty.turns_long, duty.turn_max_ns), (4, 1, 2_000_000));
+}

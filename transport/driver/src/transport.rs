@@ -1,0 +1,59 @@
+//! The contract between the driver and a world of frames.
+
+use onepipe_base::{Now, Port, Promises, Transmit, Verdict};
+
+use crate::Doorbell;
+
+/// Carries frames, in memory of its own.
+///
+/// In one turn the driver calls, in this order: `receive`, `heard`, and if there is something to
+/// send `has_room`, `begin_burst`, any number of `slot` + `send`, `end_burst`. It reads the clock
+/// before `receive` and again right after `begin_burst`.
+pub trait Transport {
+    /// Whether frames of one link arrive in the order sent (driver rule D4). If not, the machine's
+    /// configuration must say so.
+    const IS_FIFO: bool;
+
+    /// Hands what has arrived to `take`, at most a bounded batch, in place. A frame that `take`
+    /// answers with [`Verdict::Forward`] is sent out of that port as it then stands, behind
+    /// everything sent for that port before. Answers how many frames there were.
+    ///
+    /// `now` was read before this call.
+    fn receive(&mut self, now: Now, take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize;
+
+    /// Tells `hear` what links promise by other means than frames. All frames that were sent before
+    /// such a promise have been received by now.
+    fn heard(&mut self, now: Now, hear: impl FnMut(Port, Promises)) {
+        let _ = (now, hear);
+    }
+
+    /// Whether a burst may start. False asks the driver to come back, and to wait for nothing but
+    /// room; so this must become true, or room must be made by dropping, in bounded time.
+    fn has_room(&mut self, now: Now) -> bool {
+        let _ = now;
+        true
+    }
+
+    /// A burst starts: everything in it will be at or above `promises`. The clock by which it is
+    /// stamped is read after this.
+    fn begin_burst(&mut self, now: Now, promises: Option<Promises>) {
+        let _ = (now, promises);
+    }
+
+    /// Room for the next frame; `None` when there is none for now.
+    fn slot(&mut self) -> Option<&mut [u8]>;
+
+    /// Sends the frame that was written into the slot given last.
+    fn send(&mut self, transmit: Transmit);
+
+    /// The burst ends, and everything in it must be on its way. `rest` is `None` when the machine
+    /// had no more to send; else some is left over that will be at or above `rest`.
+    fn end_burst(&mut self, rest: Option<Promises>);
+
+    /// Blocks until a frame has arrived, the doorbell was rung or `timeout_ns` have passed. May
+    /// return early for no reason.
+    fn wait(&mut self, timeout_ns: u64);
+
+    /// What wakes [`Transport::wait`] from another thread.
+    fn doorbell(&self) -> Doorbell;
+}
