@@ -1,0 +1,33 @@
+//! Fuzzes one target of `verify/fuzz`, installing what that needs.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+/// Fuzzes `target` for `seconds` on the nightly toolchain. New inputs go to the (ignored) folder
+/// `verify/fuzz/found/TARGET`; the committed seeds are read, never written.
+pub fn run(root: &Path, target: &str, seconds: u64) -> Result<()> {
+    let fuzz = root.join("verify/fuzz");
+    let is_installed = Command::new("cargo").args(["fuzz", "--version"]).output()?.status.success();
+    if !is_installed {
+        println!("fuzz: installing cargo-fuzz {VERSION} with cargo install");
+        let mut install = Command::new("cargo");
+        install.args(["install", "--locked", "cargo-fuzz", "--version", VERSION]);
+        ensure!(install.status()?.success(), "cargo install cargo-fuzz failed");
+    }
+    let found = format!("found/{target}");
+    let seeds = format!("corpus/{target}");
+    std::fs::create_dir_all(fuzz.join(&found)).context("making the folder of new inputs")?;
+    let status = Command::new("cargo")
+        .args(["+nightly", "fuzz", "run", "--fuzz-dir", ".", target, &found, &seeds, "--"])
+        .args([format!("-max_total_time={seconds}"), "-print_final_stats=1".to_string()])
+        .current_dir(&fuzz)
+        .status()
+        .context("running cargo fuzz")?;
+    ensure!(status.success(), "fuzz: {target} failed; the input lies in verify/fuzz/artifacts");
+    Ok(())
+}
+
+/// The version of cargo-fuzz that is installed where there is none (dependencies.md).
+const VERSION: &str = "0.13.2";

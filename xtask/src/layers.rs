@@ -1,0 +1,115 @@
+//! Who may import whom: the table of ARCHITECTURE.md, as code.
+//!
+//! Dev-dependencies obey the same table, with one widening: a crate of rank 5 may test against
+//! others of rank 5 (the API against the switch daemon). The tests of a machine therefore cannot
+//! reach a simulator, a transport or a sibling either: what needs several machines at once is
+//! tested in `protocol/node` or `sim/scenarios`.
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::workspace::{self, Member};
+
+/// Which folder has which rank. A pattern ends in `/*` for "any folder directly below".
+const RANKS: &[(&str, u8)] = &[
+    ("protocol/base", 0),
+    ("protocol/wire", 1),
+    ("protocol/topology", 1),
+    ("protocol/endpoint", 2),
+    ("protocol/switch", 2),
+    ("protocol/controller", 2),
+    ("protocol/amcast", 2),
+    ("protocol/bulk", 2),
+    ("protocol/arbiter", 2),
+    ("bench/rivals", 2),
+    ("protocol/node", 3),
+    ("sim/*", 4),
+    ("transport/*", 4),
+    ("apps/*", 4),
+    ("daemons/*", 5),
+    ("api/rust", 5),
+    ("api/c", 6),
+    ("api/python", 6),
+    ("apps/*/server", 6),
+    ("cli", 7),
+    ("bench/figures", 7),
+    ("bench/micro", 7),
+    ("verify/*", 7),
+    ("xtask", 7),
+];
+
+/// Rank 4 is worlds: the crates of one world know each other and nothing of the other worlds.
+const WORLDS: u8 = 4;
+/// Rank 5 is what users start or link: it runs in real time only.
+const PRODUCTS: u8 = 5;
+/// Rank 6 is wrapped around the one Rust API.
+const WRAPPERS: u8 = 6;
+/// Rank 7 ties everything together and is imported by nothing below.
+const TOP: u8 = 7;
+
+/// Checks the workspace at `root`.
+pub fn run(root: &Path) -> Result<()> {
+    let members = workspace::members(root)?;
+    crate::conclude("layers", &check(&members))?;
+    println!("layers: {} crates keep to the table", members.len());
+    Ok(())
+}
+
+/// Every import that the table does not allow, and every crate that it does not know.
+fn check(members: &[Member]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for member in members {
+        if rank(&member.folder).is_none() {
+            findings.push(format!(
+                "{}: a folder without a rank; give it one here and in ARCHITECTURE.md",
+                member.folder
+            ));
+        }
+        for import in &member.imports {
+            if let Err(reason) = may_import(&member.folder, &import.folder, import.is_dev) {
+                let how = if import.is_dev { "tests against" } else { "imports" };
+                let (from, to) = (&member.folder, &import.folder);
+                findings.push(format!("{from} {how} {to}: {reason}"));
+            }
+        }
+    }
+    findings
+}
+
+fn may_import(from: &str, to: &str, is_dev: bool) -> Result<(), &'static str> {
+    let (Some(upper), Some(lower)) = (rank(from), rank(to)) else {
+        return Err("one of the two has no rank");
+    };
+    let is_same_world = upper == WORLDS && family(from) == family(to);
+    match (upper, lower) {
+        (TOP, _) => Ok(()),
+        _ if lower > upper => Err("it lies above"),
+        (WRAPPERS, _) if to != "api/rust" && !from.starts_with(&format!("{to}/")) => {
+            Err("what wraps the API imports `api/rust` alone")
+        }
+        (WRAPPERS, _) => Ok(()),
+        (PRODUCTS, _) if family(to) == "sim" => Err("what users run does not hold a simulator"),
+        (PRODUCTS, PRODUCTS) if is_dev => Ok(()),
+        (WORLDS, WORLDS) if is_same_world => Ok(()),
+        (WORLDS, WORLDS) => Err("the worlds (sim, transport, apps) never import each other"),
+        _ if upper == lower => Err("siblings talk through `wire` frames or through who owns both"),
+        _ => Ok(()),
+    }
+}
+
+fn rank(folder: &str) -> Option<u8> {
+    let fits = |pattern: &str| {
+        let (pattern, folder) = (pattern.split('/'), folder.split('/'));
+        pattern.clone().count() == folder.clone().count()
+            && pattern.zip(folder).all(|(want, got)| want == "*" || want == got)
+    };
+    RANKS.iter().find(|(pattern, _)| fits(pattern)).map(|(_, rank)| *rank)
+}
+
+fn family(folder: &str) -> &str {
+    folder.split('/').next().unwrap_or(folder)
+}

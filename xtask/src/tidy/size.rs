@@ -1,0 +1,122 @@
+//! How long a file and a line may be.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use super::Source;
+
+/// A file longer than this, tests not counted, is to be divided. One that is listed in
+/// `xtask/tidy.toml` may be longer, but only shrink.
+const LINES_MAX: usize = 500;
+/// A file longer than this, tests counted, is refused even when listed.
+const LINES_WITH_TESTS_MAX: usize = 800;
+const REMEDY: &str = "divide it along the way of a message";
+/// A line is at most this many characters wide (rustfmt leaves strings, comments and macros alone).
+const WIDTH_MAX: usize = 100;
+
+/// The files that were too long when the rule came, with their length then.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ratchet {
+    #[serde(default)]
+    lines: BTreeMap<String, usize>,
+}
+
+impl Ratchet {
+    /// Reads the list.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        toml::from_str(&text).with_context(|| path.display().to_string())
+    }
+}
+
+/// Which files are too long, and which entries of the list are out of date.
+pub fn check(sources: &[Source], ratchet: &Ratchet) -> Vec<String> {
+    let mut findings = Vec::new();
+    let is_program = |source: &&Source| !source.path.ends_with(".toml");
+    for source in sources.iter().filter(is_program) {
+        let (path, lines) = (&source.path, source.lines_without_tests());
+        let with_tests = source.text.lines().count();
+        if with_tests > LINES_WITH_TESTS_MAX {
+            findings.push(format!(
+                "{path}: {with_tests} lines, above {LINES_WITH_TESTS_MAX}: {REMEDY}"
+            ));
+        }
+        match ratchet.lines.get(path) {
+            None if lines > LINES_MAX => findings
+                .push(format!("{path}: {lines} lines without tests, above {LINES_MAX}: {REMEDY}")),
+            Some(listed) if lines > *listed => findings.push(format!(
+                "{path}: {lines} lines without tests; a listed file only shrinks, it had {listed}"
+            )),
+            Some(_) if lines <= LINES_MAX => {
+                findings.push(format!("{path}: short enough now, take it off xtask/tidy.toml"));
+            }
+            Some(listed) if lines < *listed => {
+                findings.push(format!("{path}: has shrunk, write {lines} in xtask/tidy.toml"));
+            }
+            _ => {}
+        }
+    }
+    for listed in ratchet.lines.keys() {
+        if !sources.iter().any(|source| source.path == *listed) {
+            findings.push(format!("{listed}: is gone, take it off xtask/tidy.toml"));
+        }
+    }
+    findings
+}
+
+/// Lines that are too wide. An address cannot be folded and is excused.
+pub fn width(source: &Source) -> Vec<String> {
+    let is_too_wide = |line: &str| line.chars().count() > WIDTH_MAX && !line.contains("://");
+    let lines = source.text.lines().enumerate().filter(|(_, line)| is_too_wide(line));
+    let path = &source.path;
+    lines.map(|(at, _)| format!("{path}:{}: wider than {WIDTH_MAX} characters", at + 1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(lines: usize) -> Source {
+        Source::new("cli/src/long.rs", &"fn f() {}\n".repeat(lines))
+    }
+
+    fn listed(lines: usize) -> Ratchet {
+        Ratchet { lines: BTreeMap::from([("cli/src/long.rs".to_string(), lines)]) }
+    }
+
+    #[test]
+    fn a_file_at_the_limit_passes_and_one_above_fails() {
+        assert_eq!(check(&[file(500)], &Ratchet::default()), [""; 0]);
+        assert!(check(&[file(501)], &Ratchet::default())[0].contains("501 lines without tests"));
+    }
+
+    #[test]
+    fn tests_do_not_count_until_the_hard_limit() {
+        let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "// A test.\n".repeat(400));
+        let long = Source::new("cli/src/a.rs", &("fn f() {}\n".repeat(300) + &tests));
+        assert_eq!(check(&[long], &Ratchet::default()), [""; 0]);
+        let longer = Source::new("cli/src/a.rs", &("fn f() {}\n".repeat(400) + &tests));
+        assert!(check(&[longer], &Ratchet::default())[0].contains("above 800"));
+    }
+
+    #[test]
+    fn a_listed_file_only_shrinks() {
+        assert_eq!(check(&[file(600)], &listed(600)), [""; 0]);
+        assert!(check(&[file(601)], &listed(600))[0].contains("only shrinks"));
+        assert!(check(&[file(599)], &listed(600))[0].contains("write 599"));
+        assert!(check(&[file(500)], &listed(600))[0].contains("take it off"));
+        assert!(check(&[], &listed(600))[0].contains("is gone"));
+        assert!(check(&[file(801)], &listed(801))[0].contains("above 800"));
+    }
+
+    #[test]
+    fn a_wide_line_fails() {
+        let line = |width: usize| Source::new("a.rs", &format!("//{}\n", "é".repeat(width - 2)));
+        assert_eq!(width(&line(100)), [""; 0]);
+        assert_eq!(width(&line(101)), ["a.rs:1: wider than 100 characters"]);
+    }
+}

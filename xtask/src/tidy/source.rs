@@ -1,0 +1,197 @@
+//! A source file, taken apart far enough for the rules: what is code, what is test.
+
+use std::ops::Range;
+
+/// A text file of the project.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Its path from the root, with forward slashes.
+    pub path: String,
+    /// What it holds.
+    pub text: String,
+    /// The same octet for octet, but for comments and the insides of literals, which are blanks.
+    pub code: String,
+    /// Which lines, counted from 0, belong to `#[cfg(test)]` items.
+    test_lines: Vec<Range<usize>>,
+}
+
+impl Source {
+    /// Takes `text` apart.
+    pub fn new(path: &str, text: &str) -> Self {
+        let code = if path.ends_with(".rs") { code_of(text) } else { text.to_string() };
+        let test_lines = test_lines(&code);
+        Self { path: path.to_string(), text: text.to_string(), code, test_lines }
+    }
+
+    /// Whether the whole file is test: it lies in a folder `tests`, or is a module of that name.
+    pub fn is_test(&self) -> bool {
+        let mut parts = self.path.split('/').rev();
+        parts.next() == Some("tests.rs") || parts.any(|part| part == "tests")
+    }
+
+    /// Whether line `at`, counted from 0, is test.
+    pub fn is_test_line(&self, at: usize) -> bool {
+        self.is_test() || self.test_lines.iter().any(|lines| lines.contains(&at))
+    }
+
+    /// How many lines there are that are not test.
+    pub fn lines_without_tests(&self) -> usize {
+        (0..self.text.lines().count()).filter(|at| !self.is_test_line(*at)).count()
+    }
+
+    /// Every place in the code (not in comments or literals) where `word` stands by itself: its
+    /// line, counted from 0.
+    pub fn lines_with(&self, word: &str) -> Vec<usize> {
+        let is_part = |c: char| c.is_alphanumeric() || c == '_';
+        let stands_alone = |line: &str, at: usize| {
+            let goes_on_before = line[..at].ends_with(is_part) && word.starts_with(is_part);
+            let behind = &line[at + word.len()..];
+            let goes_on_behind = behind.starts_with(is_part) && word.ends_with(is_part);
+            !goes_on_before && !goes_on_behind
+        };
+        self.code
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| line.match_indices(word).any(|(at, _)| stands_alone(line, at)))
+            .map(|(at, _)| at)
+            .collect()
+    }
+}
+
+/// Blanks comments and the insides of string and character literals.
+fn code_of(text: &str) -> String {
+    let mut code = text.as_bytes().to_vec();
+    let mut at = 0;
+    while at < text.len() {
+        let end = end_of_passive(text, at);
+        match end {
+            Some(end) => {
+                code[at..end].iter_mut().filter(|octet| **octet != b'\n').for_each(|o| *o = b' ');
+                at = end;
+            }
+            None => at += 1,
+        }
+    }
+    String::from_utf8(code).expect("whole characters were replaced by blanks")
+}
+
+/// Where the comment or literal that begins at `at` ends; `None` when none begins there.
+fn end_of_passive(text: &str, at: usize) -> Option<usize> {
+    let rest = text.as_bytes().get(at..)?;
+    let until = |end: &str, from: usize| {
+        let found = text.get(at + from..).and_then(|rest| rest.find(end));
+        found.map_or(text.len(), |found| at + from + found + end.len())
+    };
+    match rest {
+        [b'/', b'/', ..] => Some(until("\n", 0).min(text.len())),
+        [b'/', b'*', ..] => Some(end_of_block_comment(text, at)),
+        [b'"', ..] => Some(end_of_quoted(text, at + 1)),
+        [b'r', b'"' | b'#', ..] if !follows_name(text, at) => {
+            let hashes = rest[1..].iter().take_while(|octet| **octet == b'#').count();
+            (rest.get(1 + hashes) == Some(&b'"'))
+                .then(|| until(&format!("\"{}", "#".repeat(hashes)), 2 + hashes))
+        }
+        [b'\'', b'\\', _, ..] => Some(until("'", 3)),
+        [b'\'', ..] => {
+            let one = text[at + 1..].chars().next()?;
+            let close = at + 1 + one.len_utf8();
+            (text.as_bytes().get(close) == Some(&b'\'')).then_some(close + 1)
+        }
+        _ => None,
+    }
+}
+
+/// Whether the `r` at `at` ends a name instead of opening a raw string (`br` and `cr` open one).
+fn follows_name(text: &str, at: usize) -> bool {
+    let is_part = |octet: &u8| octet.is_ascii_alphanumeric() || *octet == b'_';
+    let name = text.as_bytes()[..at].iter().rev().take_while(|octet| is_part(octet)).count();
+    !matches!(&text[at - name..at], "" | "b" | "c")
+}
+
+fn end_of_quoted(text: &str, mut at: usize) -> usize {
+    let octets = text.as_bytes();
+    while at < octets.len() && octets[at] != b'"' {
+        at += 1 + usize::from(octets[at] == b'\\');
+    }
+    (at + 1).min(octets.len())
+}
+
+fn end_of_block_comment(text: &str, mut at: usize) -> usize {
+    let octets = text.as_bytes();
+    let mut depth = 0;
+    while at + 1 < octets.len() {
+        match &octets[at..at + 2] {
+            b"/*" => depth += 1,
+            b"*/" => depth -= 1,
+            _ => {
+                at += 1;
+                continue;
+            }
+        }
+        at += 2;
+        if depth == 0 {
+            return at;
+        }
+    }
+    octets.len()
+}
+
+/// The lines of every item under `#[cfg(test)]`, from the attribute to its closing brace.
+fn test_lines(code: &str) -> Vec<Range<usize>> {
+    let line_of = |at: usize| code[..at].bytes().filter(|octet| *octet == b'\n').count();
+    let mut found = Vec::new();
+    for (start, attribute) in code.match_indices("#[cfg(test)]") {
+        let body = start + attribute.len();
+        let Some(open) = code[body..].find(['{', ';']).map(|offset| body + offset) else {
+            continue;
+        };
+        let mut end = open;
+        if code.as_bytes()[open] == b'{' {
+            let mut depth = 0usize;
+            for (offset, octet) in code[open..].bytes().enumerate() {
+                depth += usize::from(octet == b'{');
+                depth -= usize::from(octet == b'}');
+                if depth == 0 {
+                    end = open + offset;
+                    break;
+                }
+            }
+        }
+        found.push(line_of(start)..line_of(end) + 1);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_and_literals_are_not_code() {
+        let text = r####"let a = "f32 \" f32"; // f32
+/* f32 /* f32 */ f32 */ let b = r#"f32 " f32"#; let c = br"f32";
+let d = '"'; let e: &'static str = "f32"; let f = '\''; let bar = 1; let g: f32 = 0.0;"####;
+        let source = Source::new("a.rs", text);
+        assert_eq!(source.lines_with("f32"), [2]);
+        assert_eq!(source.code.len(), text.len());
+        assert!(source.code.contains("&'static str"), "{}", source.code);
+    }
+
+    #[test]
+    fn a_word_stands_by_itself() {
+        let source = Source::new("a.rs", "myf32\nf32x\nf32\nx.unwrap();\nx.unwrap_or(0)\n");
+        assert_eq!(source.lines_with("f32"), [2]);
+        assert_eq!(source.lines_with(".unwrap()"), [3]);
+    }
+
+    #[test]
+    fn test_items_are_told_from_the_rest() {
+        let text = "fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() { { } }\n}\nfn c() {}\n";
+        let source = Source::new("src/a.rs", text);
+        let tests: Vec<usize> = (0..6).filter(|at| source.is_test_line(*at)).collect();
+        assert_eq!(tests, [1, 2, 3, 4]);
+        assert_eq!(source.lines_without_tests(), 2);
+        assert_eq!(Source::new("src/a/tests.rs", text).lines_without_tests(), 0);
+        assert_eq!(Source::new("src/tests/pair.rs", text).lines_without_tests(), 0);
+    }
+}

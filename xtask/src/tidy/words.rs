@@ -1,0 +1,125 @@
+//! Words that must not stand in code, and words that must.
+
+use super::Source;
+
+/// What no machine (`protocol/*`) may say outside its tests, and why.
+const MACHINES: &[(&str, &str)] = &[
+    ("f32", "floats differ between machines and are not Eq: use fixed point"),
+    ("f64", "floats differ between machines and are not Eq: use fixed point"),
+    ("HashMap", "its order differs between runs: use a flat array or BTreeMap"),
+    ("HashSet", "its order differs between runs: use a flat array or BTreeSet"),
+    ("Instant", "time is an input: take `Now`"),
+    ("SystemTime", "time is an input: take `Now`"),
+    (".unwrap()", "say why it cannot fail: expect(\"reason\"), or answer with an error"),
+    ("println!", "a machine does not print: use events and counters"),
+    ("cfg(sim)", "a machine that must know which world it is in is wrong"),
+];
+
+/// What nothing may say anywhere, comments included, and why.
+const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
+
+/// Where unsafe code may stand: what touches the operating system, a device or a C caller. Tests
+/// may (a counting allocator needs it).
+const UNSAFE: &[&str] = &["transport/", "api/c/"];
+
+/// Checks the words of one Rust file.
+pub fn check(source: &Source) -> Vec<String> {
+    let mut findings = crate_root(source);
+    let place = |at: usize| format!("{}:{}", source.path, at + 1);
+    if source.path.starts_with("protocol/") {
+        for (word, reason) in MACHINES {
+            let lines = source.lines_with(word);
+            let lines = lines.into_iter().filter(|at| !source.is_test_line(*at));
+            findings.extend(lines.map(|at| format!("{}: `{word}`: {reason}", place(at))));
+        }
+    }
+    if !UNSAFE.iter().any(|folder| source.path.starts_with(folder)) {
+        let lines = source.lines_with("unsafe");
+        let lines = lines.into_iter().filter(|at| !source.is_test_line(*at));
+        let reason = "unsafe code lives in transport/ and api/c";
+        findings.extend(lines.map(|at| format!("{}: {reason}", place(at))));
+    }
+    for (at, line) in source.text.lines().enumerate() {
+        let is_unfinished =
+            |word: &&&str| line.split(|c: char| !c.is_alphanumeric()).any(|w| w == **word);
+        if let Some(word) = UNFINISHED.iter().find(is_unfinished) {
+            findings.push(format!("{}: {word}: finish it, or write it into the issue", place(at)));
+        }
+    }
+    findings
+}
+
+/// What the first file of every crate must say.
+fn crate_root(source: &Source) -> Vec<String> {
+    let path = &source.path;
+    let mut findings = Vec::new();
+    let is_root = path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs");
+    if is_root && !source.text.starts_with("//!") {
+        findings.push(format!("{path}: a crate begins with `//!`: what it is, in one sentence"));
+    }
+    if is_root && path.starts_with("protocol/") {
+        for attribute in ["#![no_std]", "#![forbid(unsafe_code)]"] {
+            if !source.code.contains(attribute) {
+                findings.push(format!("{path}: a machine declares `{attribute}`"));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: &str = "//! A machine.\n#![no_std]\n#![forbid(unsafe_code)]\n";
+
+    fn found(path: &str, text: &str) -> Vec<String> {
+        check(&Source::new(path, text))
+    }
+
+    #[test]
+    fn each_word_banned_in_machines_fails_there_and_only_there() {
+        for (word, reason) in MACHINES {
+            let text = format!("fn f() {{ {word} }}\n");
+            let inside = found("protocol/switch/src/barrier.rs", &text);
+            assert_eq!(inside.len(), 1, "{word}");
+            assert!(inside[0].contains(reason) && inside[0].contains("barrier.rs:1:"), "{word}");
+            assert_eq!(found("transport/udp/src/socket.rs", &text), [""; 0], "{word}");
+            assert_eq!(found("protocol/switch/tests/pair.rs", &text), [""; 0], "{word}");
+            let in_test = format!("#[cfg(test)]\nmod tests {{\n    {text}}}\n");
+            assert_eq!(found("protocol/switch/src/barrier.rs", &in_test), [""; 0], "{word}");
+        }
+    }
+
+    #[test]
+    fn unsafe_code_fails_outside_its_rooms() {
+        let text = "fn f() { unsafe { g() } }\n";
+        assert!(found("sim/engine/src/queue.rs", text)[0].contains("unsafe code lives"));
+        assert_eq!(found("transport/shm/src/ring.rs", text), [""; 0]);
+        assert_eq!(found("protocol/endpoint/tests/allocations.rs", text), [""; 0]);
+        assert_eq!(
+            found("cli/src/main.rs", "//! Not `unsafe`.\n#![forbid(unsafe_code)]\n"),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn unfinished_work_fails_even_in_a_comment() {
+        for word in UNFINISHED {
+            assert_eq!(found("cli/src/demo.rs", &format!("// {word}: later\n")).len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_crate_root_without_its_first_sentence_or_attributes_fails() {
+        assert_eq!(found("protocol/switch/src/lib.rs", ROOT), [""; 0]);
+        assert!(found("cli/src/main.rs", "fn main() {}\n")[0].contains("begins with `//!`"));
+        let lib = "protocol/switch/src/lib.rs";
+        for attribute in ["#![no_std]\n", "#![forbid(unsafe_code)]\n"] {
+            let found = found(lib, &ROOT.replace(attribute, ""));
+            assert_eq!(found, [format!("{lib}: a machine declares `{}`", attribute.trim())]);
+        }
+        let only_said = "//! Is `#![no_std]`.\n#![forbid(unsafe_code)]\n";
+        assert_eq!(found(lib, only_said).len(), 1);
+    }
+}
