@@ -1,1 +1,64 @@
-//! Barrier aggregation in the network.
+//! The switch: forwards frames and tells every output link what all its inputs together promise.
+//!
+//! scattering → send → `[switch]` → receive → reorder → deliver
+//!
+//! The one public machine is [`Switch`], set up by a [`Config`]. Frames go in by `handle_frame` and
+//! come out, rewritten in place, by `Verdict::Forward`; beacons come out of `poll_transmit`, and
+//! [`SwitchEvent`]s tell which links live. It knows nothing about messages, PSN order or windows;
+//! marking congestion is left to the world around it, which has the queues.
+//!
+//! A physical switch is two logical ones, so that the links form a DAG: the *up* half feeds the
+//! upper ports from the lower ones; the *down* half feeds each lower port from the upper ones and
+//! from all other lower ones.
+//!
+//! ```
+//! use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Verdict};
+//! use onepipe_switch::{Config, Switch};
+//! use onepipe_topology::{Route, Table};
+//! use onepipe_wire::{Header, Opcode, seal};
+//!
+//! let config = Config::new(2, 0, Route::Table(Table::new(8, false)));
+//! let mut switch = Switch::new(config).expect("two ports are enough");
+//! let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(1 << 50) };
+//! let mut octets = [0; 64];
+//! for (opcode, src) in [(Opcode::Join, 0), (Opcode::Join, 1), (Opcode::Reset, 0)] {
+//!     let header = Header::new(opcode, ProcessId(src), ProcessId(1), Incarnation(1));
+//!     let length = seal(&mut octets, header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST), 0);
+//!     let verdict = switch.handle_frame(now, Port(src as u16), &mut octets[..length]);
+//!     assert_eq!(verdict, if opcode == Opcode::Join { Verdict::Consumed } else { Verdict::Forward(Port(1)) });
+//! }
+//! ```
+//!
+//! # Invariants
+//! - I9: what is told on a link never moves back (design: ordering.md section 7).
+//! - Nothing is told that a live input has not promised; what a switch cannot vouch for it does not
+//!   pass on, least of all a frame's own promise.
+//! - A frame is never overtaken between its registration and its departure: the machine is one
+//!   thread, and the driver keeps each port in order (rule D3).
+//! - Bounded: no allocation after [`Switch::new`]; every per-frame step takes constant time but the
+//!   search for a new minimum, which takes one pass over the ports.
+//!
+//! Forms other than the chip are in the module `form`.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod config;
+mod event;
+mod stats;
+
+mod clock;
+mod halves;
+mod liveness;
+
+mod beacon;
+mod form;
+mod port_set;
+mod switch;
+
+pub use config::{Config, ConfigError};
+pub use event::SwitchEvent;
+pub use stats::Stats;
+pub use switch::Switch;

@@ -38,8 +38,8 @@ impl PortRange {
 
     /// The `nth` of them, counted round and round.
     #[inline]
-    pub const fn nth(self, nth: u16) -> Port {
-        Port(self.first + nth % self.count)
+    pub const fn nth(self, nth: u32) -> Port {
+        Port(self.first + (nth % self.count as u32) as u16)
     }
 
     /// Whether `port` is one of them.
@@ -50,7 +50,7 @@ impl PortRange {
 
     /// All of them, in order.
     pub fn iter(self) -> impl Iterator<Item = Port> {
-        (0..self.count).map(move |nth| self.nth(nth))
+        (0..u32::from(self.count)).map(move |nth| self.nth(nth))
     }
 }
 

@@ -36,7 +36,7 @@ impl Spread {
         };
         let draw = mix(mix(flow ^ u64::from(salt).wrapping_mul(ODD)) ^ packet.wrapping_mul(ODD));
         // The high bits, scaled to the range: no division, no bias that matters below 2^16 ports.
-        ports.nth(((draw >> 32) * u64::from(ports.count()) >> 32) as u16)
+        ports.nth((((draw >> 32) * u64::from(ports.count())) >> 32) as u32)
     }
 }
 

@@ -50,7 +50,7 @@ proptest! {
             if src == dst {
                 continue;
             }
-            let choose = |_, ports: PortRange| ports.nth((seed >> (pair % 48)) as u16);
+            let choose = |_, ports: PortRange| ports.nth((seed >> (pair % 48)) as u32);
             let (mut descends, mut last) = (false, Node::Process(src));
             let mut length = 0;
             for end in topology.path(src, dst, choose) {

@@ -1,0 +1,153 @@
+//! Which idle links are owed a beacon, and when.
+
+use onepipe_base::{Incarnation, Mono, Now, Port, ProcessId, Promises, Psn};
+use onepipe_wire::{Header, Opcode, seal_with_hops};
+
+use crate::port_set::PortSet;
+
+/// The source and destination of a beacon: it is of a link, not of a process.
+const NOBODY: ProcessId = ProcessId(u32::MAX);
+
+/// Beacon instants are multiples of the interval of the synchronised clock, so that the beacons of
+/// all hops fall together and each hop waits for half an interval on average instead of a whole one
+/// (1Pipe section 4.2).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Beacons {
+    interval_ns: u64,
+    /// The next instant, by the local clock: recomputed at each instant, so that a synchronised
+    /// clock that steps can shift an instant by less than an interval, never by the step.
+    next: Option<Mono>,
+    /// Links that have carried a frame since the last instant.
+    busy: PortSet,
+    owed: PortSet,
+}
+
+impl Beacons {
+    pub(crate) fn new(interval_ns: u64, ports: u16) -> Self {
+        Self { interval_ns, next: None, busy: PortSet::new(ports), owed: PortSet::new(ports) }
+    }
+
+    pub(crate) fn start(&mut self, now: Now) {
+        self.next = (self.interval_ns > 0).then(|| self.instant_after(now));
+    }
+
+    /// The next instant.
+    pub(crate) fn due(&self) -> Option<Mono> {
+        self.next
+    }
+
+    /// `port` has carried a frame, and with it the barrier.
+    #[inline]
+    pub(crate) fn on_forwarded(&mut self, port: Port) {
+        self.busy.insert(port);
+    }
+
+    /// Owes `port` a beacon at once.
+    #[inline]
+    pub(crate) fn owe(&mut self, port: Port) {
+        self.owed.insert(port);
+    }
+
+    /// The next port that is owed a beacon.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Port> {
+        self.owed.pop()
+    }
+
+    /// At an instant: owes a beacon to each link of `linked` that was idle. However many instants a
+    /// late timer has missed, they count as one.
+    pub(crate) fn on_timeout(&mut self, now: Now, linked: &PortSet) {
+        if self.next.is_none_or(|next| next > now.mono) {
+            return;
+        }
+        self.owed.add_difference(linked, &self.busy);
+        self.busy.clear();
+        self.next = Some(self.instant_after(now));
+    }
+
+    /// The first multiple of the interval that is more than an eighth of it away: the two clocks do
+    /// not run at quite the same rate, and a timer a little ahead of its instant shall not fire twice.
+    fn instant_after(&self, now: Now) -> Mono {
+        let interval_ns = self.interval_ns;
+        let wait_ns = interval_ns - now.sync.as_ns() % interval_ns;
+        let skip_ns = if wait_ns <= interval_ns / 8 { interval_ns } else { 0 };
+        now.mono.after_ns(wait_ns.saturating_add(skip_ns))
+    }
+}
+
+/// Writes a beacon. Answers its length.
+pub(crate) fn write_beacon(slot: &mut [u8], promises: Promises) -> usize {
+    let header = Header::new(Opcode::Beacon, NOBODY, NOBODY, Incarnation(0));
+    seal_with_hops(slot, header.stamped(promises.barrier, promises, Psn::FIRST), 0, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onepipe_base::Timestamp;
+
+    fn at(mono: u64, sync: u64) -> Now {
+        Now { mono: Mono::from_ns(mono), sync: Timestamp::from_ns(sync) }
+    }
+
+    fn all(count: u16) -> PortSet {
+        let mut set = PortSet::new(count);
+        (0..count).for_each(|port| set.insert(Port(port)));
+        set
+    }
+
+    #[test]
+    fn instants_are_multiples_of_the_synchronised_clock() {
+        let mut beacons = Beacons::new(3_000, 2);
+        beacons.start(at(77, 10_000));
+        assert_eq!(beacons.due(), Some(Mono::from_ns(77 + 2_000)));
+        beacons.on_timeout(at(77 + 2_000, 12_000), &all(2));
+        assert_eq!(beacons.due(), Some(Mono::from_ns(77 + 5_000)));
+    }
+
+    #[test]
+    fn a_slow_synchronised_clock_does_not_double_an_instant() {
+        let mut beacons = Beacons::new(3_000, 2);
+        beacons.start(at(0, 9_000));
+        beacons.on_timeout(at(3_000, 11_999), &all(2));
+        assert_eq!(beacons.due(), Some(Mono::from_ns(6_001)));
+    }
+
+    #[test]
+    fn a_late_timer_owes_one_beacon_a_link_not_one_an_instant() {
+        let mut beacons = Beacons::new(3_000, 2);
+        beacons.start(at(0, 9_000));
+        beacons.on_timeout(at(31_000, 40_000), &all(2));
+        assert_eq!(
+            [beacons.pop(), beacons.pop(), beacons.pop()],
+            [Some(Port(0)), Some(Port(1)), None]
+        );
+        assert_eq!(beacons.due(), Some(Mono::from_ns(33_000)));
+    }
+
+    #[test]
+    fn a_step_of_the_synchronised_clock_costs_less_than_an_interval() {
+        let hour = 3_600_000_000_000;
+        for sync in [9_000, 9_000 + hour + 1_234, 9_000 + 7 * hour] {
+            let mut beacons = Beacons::new(3_000, 2);
+            beacons.start(at(0, 5 * hour));
+            beacons.on_timeout(at(3_000, sync), &all(2));
+            let wait_ns = beacons.due().map(|due| due.as_ns() - 3_000);
+            assert!(wait_ns.is_some_and(|ns| ns <= 3_375), "{wait_ns:?}");
+        }
+    }
+
+    #[test]
+    fn only_idle_links_are_owed() {
+        let mut beacons = Beacons::new(3_000, 3);
+        beacons.start(at(0, 9_000));
+        beacons.on_forwarded(Port(1));
+        beacons.on_timeout(at(3_000, 12_000), &all(3));
+        assert_eq!(
+            [beacons.pop(), beacons.pop(), beacons.pop()],
+            [Some(Port(0)), Some(Port(2)), None]
+        );
+        beacons.on_timeout(at(6_000, 15_000), &all(3));
+        assert_eq!(beacons.pop().map(|_| beacons.pop()), Some(Some(Port(1))), "idle since");
+    }
+}

@@ -1,0 +1,86 @@
+//! Every number that an experiment or an operator might change.
+
+use onepipe_base::SwitchId;
+use onepipe_topology::{Route, Spread};
+
+/// What a switch is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// Its own number; salts its choice among equal ways. Default 0.
+    pub switch: SwitchId,
+    /// Ports `0..lower_ports` lead towards the hosts.
+    pub lower_ports: u16,
+    /// Ports `lower_ports..lower_ports + upper_ports` lead towards the roots. At least one port in
+    /// all, at most 65,535.
+    pub upper_ports: u16,
+    /// Which way leads to whom. A [`Route::Table`] starts empty and is learned from joins; its lower
+    /// ports get no beacon before something was heard on them.
+    pub route: Route,
+    /// How frames spread over equal ways. Default [`Spread::PerFlow`].
+    pub spread: Spread,
+    /// An output link that has carried nothing since the last multiple of this of the synchronised
+    /// clock gets a beacon at the next one, in ns. 0: none but eager ones and those that answer a
+    /// join. Default 3,000 (1Pipe section 7.1).
+    pub beacon_interval_ns: u64,
+    /// Whether an output is told of every rise of its barrier as soon as the driver drains
+    /// `poll_transmit`, instead of at the next multiple of the beacon interval. Saves an idle
+    /// fabric half a beacon interval a hop; costs up to a beacon a port for every drain, so a driver
+    /// that sets it drains after a batch of frames, not after each. Default false.
+    pub eager_beacons: bool,
+    /// An input link on which nothing was heard for this long is taken out of the barriers, in ns.
+    /// 0: never. Default 30,000: ten beacon intervals (1Pipe section 4.2).
+    pub link_timeout_ns: u64,
+    /// For this long after its start a switch tells no barrier, unless it has heard all its inputs,
+    /// in ns: a barrier that left out a slow neighbour would cost that neighbour's messages.
+    /// Default 9,000: three beacon intervals, so that one lost beacon does not matter.
+    pub start_wait_ns: u64,
+    /// A promise further than this ahead of the switch's own clock is taken for misbehaviour and its
+    /// frame is dropped, in ns; below 2^46 (a quarter of the wire's range). Default two hours: a
+    /// clock may be an hour off on either side. See [`crate::Switch`] on why it is a limit at all.
+    pub ahead_ns_max: u64,
+}
+
+impl Config {
+    /// The defaults for a switch with these ports and this route.
+    pub fn new(lower_ports: u16, upper_ports: u16, route: Route) -> Self {
+        Self {
+            switch: SwitchId(0),
+            lower_ports,
+            upper_ports,
+            route,
+            spread: Spread::PerFlow,
+            beacon_interval_ns: 3_000,
+            eager_beacons: false,
+            link_timeout_ns: 30_000,
+            start_wait_ns: 9_000,
+            ahead_ns_max: 2 * 3_600_000_000_000,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let ports = u64::from(self.lower_ports) + u64::from(self.upper_ports);
+        let check = |holds: bool, field, value| match holds {
+            true => Ok(()),
+            false => Err(ConfigError::OutOfRange { field, value }),
+        };
+        check((1..=u64::from(u16::MAX)).contains(&ports), "lower_ports + upper_ports", ports)?;
+        check(self.ahead_ns_max < QUARTER_RANGE_NS, "ahead_ns_max", self.ahead_ns_max)
+    }
+}
+
+/// A quarter of the wire's range of timestamps, 19.5 h.
+pub(crate) const QUARTER_RANGE_NS: u64 = onepipe_base::WIRE_MODULUS / 4;
+
+/// A configuration that no switch can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A number outside its range.
+    #[error("{field} = {value} is out of range")]
+    OutOfRange {
+        /// Which field of [`Config`].
+        field: &'static str,
+        /// What it was set to.
+        value: u64,
+    },
+}
