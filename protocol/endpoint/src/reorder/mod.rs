@@ -2,15 +2,13 @@
 //!
 //! scattering → send → switch → receive → **[reorder]** → deliver
 //!
-//! A binary heap over all waiting messages would pay for the number that wait: the delivery delay.
-//! Here a message is put into a slot of a wheel by its timestamp alone (`wheel.rs`), slots are
-//! sorted one at a time when the barrier reaches them (`sort.rs`), and the messages of the slot in
-//! progress, the *run*, are handed out by index.
+//! A binary heap over all waiting messages pays for the number that wait: for the delivery delay.
+//! Here an entry is put into a slot by its timestamp alone (`wheel.rs`); when the barrier reaches a
+//! slot, its handful of entries is sorted (`sort.rs`) into the *run*, which is handed out by index.
 //!
 //! # Invariants
-//! - Everything in the run is below `run_end`; everything in the wheel is at or above it.
-//! - `run_end` never lies beyond a slot that is still occupied.
-//! - An entry that is far ahead only ever moves to finer slots: at most once per level.
+//! - Every entry of the run is below `run_end`, every entry of the wheel at or above it.
+//! - `run_end` is at most one slot of the calendar above the barrier.
 
 mod sort;
 #[cfg(test)]
@@ -21,12 +19,18 @@ use alloc::vec::Vec;
 
 use onepipe_base::Timestamp;
 
-use self::sort::{SORT_MAX, rank_sort};
+use self::sort::{Keys, SORT_MAX};
 use self::wheel::{NONE, Wheel};
 
-/// A run that has taken this many insertions since its slot was opened is too wide for the present
-/// rate of messages: it goes back to the wheel, into finer slots.
-const RUN_INSERTS_MAX: u32 = 256;
+/// Slots are 1 ns to 4 us wide: any narrower would not divide one message from the next, any wider
+/// would save nothing at rates so low.
+const WIDTH_LOG2_MAX: u32 = 12;
+/// The width to begin with: fit for 10 M messages/s.
+const WIDTH_LOG2_START: u32 = 10;
+/// The width is reviewed when this many slots have been opened since the last time, or …
+const REVIEW_SLOTS: usize = 64;
+/// … this many entries popped, and in any case as many as must be moved for another width.
+const REVIEW_ENTRIES: usize = 1024;
 
 /// How to size a [`Reorder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,46 +58,50 @@ pub struct Entry<T> {
 }
 
 impl<T> Entry<T> {
-    fn key(&self) -> (u64, u64) {
-        (self.timestamp.as_ns(), self.order)
+    fn key(&self) -> (Timestamp, u64) {
+        (self.timestamp, self.order)
     }
 }
 
 /// A monotone priority queue of [`Entry`]s: nothing is inserted below a barrier already popped to.
 ///
-/// Costs O(1) amortised an entry whatever the delay, the rate, or the distance ahead; room for
-/// entries is recycled, so that a steady state allocates nothing. Holds 36 octets and a value for
-/// each of the most entries that ever waited at once, and 10 KiB.
+/// Costs O(1) amortised an entry whatever the delay, the rate, or the distance ahead. Room for
+/// entries is recycled: a steady state allocates nothing. Besides some 20 KiB it holds an entry and
+/// four octets for each of the most entries that ever waited at once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reorder<T> {
+    wheel: Wheel,
+    /// The entries in the wheel, and room for more.
     entries: Vec<Entry<T>>,
-    /// For each of `entries`, the next one in its slot or on the free list.
+    /// For each of `entries`, the next one in its slot or in `free`.
     links: Vec<u32>,
     free: u32,
-    wheel: Wheel,
-    /// Indices into `entries`, ascending by key from `run_next` on.
-    run: Vec<u32>,
+    /// The slot in progress: ascending from `run_next` on, handed out before.
+    run: Vec<Entry<T>>,
     run_next: usize,
     run_end: u64,
-    run_inserts: u32,
+    /// The last barrier popped to.
     barrier: u64,
     len: usize,
+    slots_opened: usize,
+    entries_passed: usize,
 }
 
 impl<T: Copy> Reorder<T> {
     /// An empty stage whose barrier is the origin of time.
     pub fn new(config: ReorderConfig) -> Self {
         Self {
+            wheel: Wheel::new(WIDTH_LOG2_START),
             entries: Vec::with_capacity(config.entries),
             links: Vec::with_capacity(config.entries),
             free: NONE,
-            wheel: Wheel::new(),
-            run: Vec::with_capacity(config.entries.max(SORT_MAX)),
+            run: Vec::with_capacity(SORT_MAX),
             run_next: 0,
             run_end: 0,
-            run_inserts: 0,
             barrier: 0,
             len: 0,
+            slots_opened: 0,
+            entries_passed: 0,
         }
     }
 
@@ -112,57 +120,60 @@ impl<T: Copy> Reorder<T> {
     pub fn insert(&mut self, entry: Entry<T>) {
         let ts = entry.timestamp.as_ns();
         debug_assert!(ts >= self.barrier, "an entry below the barrier was not refused");
-        let node = self.store(entry);
         self.len += 1;
         if ts < self.run_end {
-            self.insert_into_run(node);
-        } else {
-            self.wheel.push(node, ts, &mut self.links);
+            return self.insert_into_run(entry);
         }
+        let node = self.free;
+        if node == NONE {
+            return self.insert_into_new_room(entry);
+        }
+        self.free = self.links[node as usize];
+        self.entries[node as usize] = entry;
+        self.wheel.push(node, ts, &mut self.links);
     }
 
     /// The least entry, if it lies below `barrier`. The barrier never goes back.
     #[inline]
     pub fn pop(&mut self, barrier: Timestamp) -> Option<Entry<T>> {
-        let barrier = barrier.as_ns();
-        debug_assert!(barrier >= self.barrier, "the barrier went back");
-        self.barrier = barrier;
+        debug_assert!(barrier.as_ns() >= self.barrier, "the barrier went back");
+        self.barrier = barrier.as_ns();
         if self.run_next == self.run.len() && !self.refill() {
             return None;
         }
-        let node = self.run[self.run_next];
-        let entry = self.entries[node as usize];
-        if entry.timestamp.as_ns() >= barrier {
+        let entry = self.run[self.run_next];
+        if entry.timestamp >= barrier {
             return None;
         }
         self.run_next += 1;
-        self.links[node as usize] = self.free;
-        self.free = node;
         self.len -= 1;
         Some(entry)
     }
 
-    #[inline]
-    fn store(&mut self, entry: Entry<T>) -> u32 {
-        let node = self.free;
-        if node == NONE {
-            return self.grow(entry);
+    fn insert_into_run(&mut self, entry: Entry<T>) {
+        if self.run.len() == self.run.capacity() {
+            self.run.drain(..self.run_next);
+            self.run_next = 0;
         }
-        self.free = self.links[node as usize];
-        self.entries[node as usize] = entry;
-        node
+        let mut at = self.run.len();
+        self.run.push(entry);
+        while at > self.run_next && entry.key() < self.run[at - 1].key() {
+            self.run[at] = self.run[at - 1];
+            at -= 1;
+        }
+        self.run[at] = entry;
     }
 
     #[cold]
-    fn grow(&mut self, entry: Entry<T>) -> u32 {
-        let node = u32::try_from(self.entries.len()).expect("the caller bounds the entries");
-        assert!(node != NONE, "the caller bounds the entries");
+    fn insert_into_new_room(&mut self, entry: Entry<T>) {
+        let node = u32::try_from(self.entries.len()).unwrap_or(NONE);
+        assert!(node != NONE, "more than 2^32 - 2 entries: the caller bounds them");
         self.entries.push(entry);
         self.links.push(NONE);
-        node
+        self.wheel.push(node, entry.timestamp.as_ns(), &mut self.links);
     }
 
-    /// Opens slots until the run has an entry, or none can lie below the barrier.
+    /// Opens slots until the run has an entry, or the wheel has none below the barrier.
     #[inline]
     fn refill(&mut self) -> bool {
         while self.wheel.least() < self.barrier {
@@ -173,44 +184,24 @@ impl<T: Copy> Reorder<T> {
         false
     }
 
-    /// Opens the first slot: into the run if it is small, into finer slots if not. Answers whether
-    /// the run has an entry now.
+    /// Opens the first slot: a narrow one into the run, a wide one into narrower ones. Answers
+    /// whether the run has an entry now.
     fn open(&mut self) -> bool {
-        let slot = self.wheel.take_first();
+        let Some(slot) = self.wheel.take_first() else { return false };
+        self.entries_passed += self.run.len();
+        self.slots_opened += 1;
         self.run.clear();
         self.run_next = 0;
-        self.run_inserts = 0;
-        let mut nodes = [0; SORT_MAX];
-        let mut keys = [i32::MAX; SORT_MAX];
-        let mut count = 0;
-        let mut node = slot.head;
-        while node != NONE && count < SORT_MAX {
-            let ahead = self.entries[node as usize].timestamp.as_ns() - slot.start;
-            nodes[count] = node;
-            keys[count] = sort::key(ahead, count);
-            count += 1;
-            node = self.links[node as usize];
-        }
-        if node != NONE && slot.width_log2 > 0 {
+        if !slot.is_narrow {
             self.run_end = slot.start;
             self.scatter(slot.head);
             return false;
         }
-        self.run_end = slot.end();
-        if node == NONE && slot.width_log2 <= sort::WIDTH_LOG2_MAX {
-            self.run.resize(count, 0);
-            if rank_sort(&nodes[..count], &keys, &mut self.run) {
-                return true;
-            }
-        } else {
-            let mut node = slot.head;
-            while node != NONE {
-                self.run.push(node);
-                node = self.links[node as usize];
-            }
+        self.run_end = slot.start.saturating_add(1 << self.wheel.width_log2());
+        self.sort(slot.head, slot.start);
+        if self.slots_opened >= REVIEW_SLOTS || self.entries_passed >= REVIEW_ENTRIES {
+            self.review_width();
         }
-        let entries = &self.entries;
-        self.run.sort_unstable_by_key(|&node| entries[node as usize].key());
         true
     }
 
@@ -223,33 +214,81 @@ impl<T: Copy> Reorder<T> {
         }
     }
 
-    /// Inserts into the slot in progress.
-    fn insert_into_run(&mut self, node: u32) {
-        self.run_inserts += 1;
-        let key = self.entries[node as usize].key();
-        let mut at = self.run.len();
-        while at > self.run_next && self.entries[self.run[at - 1] as usize].key() > key {
-            at -= 1;
+    /// Moves a chain of nodes into the empty run, sorted, and frees the nodes.
+    #[inline]
+    fn sort(&mut self, head: u32, start: u64) {
+        let Self { entries, links, run, .. } = self;
+        let mut last = head;
+        if links[head as usize] == NONE {
+            run.push(entries[head as usize]);
+        } else {
+            let mut keys = Keys::new();
+            let mut nodes = [0; SORT_MAX];
+            let mut count = 0;
+            let mut node = head;
+            while node != NONE && count < SORT_MAX {
+                keys.set(count, entries[node as usize].timestamp.as_ns() - start);
+                nodes[count] = node;
+                count += 1;
+                last = node;
+                node = links[node as usize];
+            }
+            if node == NONE {
+                let mut sorted = [0; SORT_MAX];
+                let is_strict = keys.sort(count, &mut sorted);
+                run.extend(
+                    sorted[..count].iter().map(|&key| entries[nodes[sort::place(key)] as usize]),
+                );
+                if !is_strict {
+                    run.sort_by_key(Entry::key);
+                }
+            } else {
+                run.extend(nodes.iter().map(|&node| entries[node as usize]));
+                while node != NONE {
+                    run.push(entries[node as usize]);
+                    last = node;
+                    node = links[node as usize];
+                }
+                // Chains run from the newest to the oldest.
+                run.reverse();
+                run.sort_unstable_by_key(Entry::key);
+            }
         }
-        self.run.insert(at, node);
-        if self.run_inserts == RUN_INSERTS_MAX {
-            self.spill();
+        links[last as usize] = self.free;
+        self.free = head;
+    }
+
+    /// Fits the width of the slots to the rate of messages, so that a slot holds a handful.
+    #[cold]
+    fn review_width(&mut self) {
+        if self.entries_passed < self.len {
+            return;
+        }
+        let mean = self.entries_passed / self.slots_opened;
+        let width_log2 = self.wheel.width_log2();
+        let better = match mean {
+            0..6 => width_log2 + 1,
+            6..20 => width_log2,
+            _ => width_log2.saturating_sub((mean / 10).ilog2()),
+        };
+        self.slots_opened = 0;
+        self.entries_passed = 0;
+        if better != width_log2 && better <= WIDTH_LOG2_MAX {
+            self.change_width(better);
         }
     }
 
-    /// Gives the run up: its entries go back to the wheel, which is positioned as finely as the
-    /// barrier allows.
-    #[cold]
-    fn spill(&mut self) {
-        let pending = &self.run[self.run_next..];
-        let first = *pending.first().expect("called behind an insertion");
-        let least = self.entries[first as usize].timestamp.as_ns().min(self.barrier);
-        self.wheel.advance(least);
-        self.run_end = least;
-        for &node in pending {
-            self.wheel.push(node, self.entries[node as usize].timestamp.as_ns(), &mut self.links);
+    fn change_width(&mut self, width_log2: u32) {
+        let mut all = NONE;
+        while let Some(slot) = self.wheel.take_first() {
+            let mut last = slot.head;
+            while self.links[last as usize] != NONE {
+                last = self.links[last as usize];
+            }
+            self.links[last as usize] = all;
+            all = slot.head;
         }
-        self.run.clear();
-        self.run_next = 0;
+        self.wheel.reset(self.run_end, width_log2);
+        self.scatter(all);
     }
 }
