@@ -1,6 +1,6 @@
 //! The event queue: a timing wheel with a heap behind its horizon.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use crate::Instant;
@@ -140,7 +140,7 @@ impl<E: Copy> Queue<E> {
                 self.hang(entry);
             }
         }
-        self.active.sort_unstable_by(|a, b| b.key().cmp(&a.key()));
+        self.active.sort_unstable_by_key(|entry| Reverse(entry.key()));
         true
     }
 

@@ -1,0 +1,130 @@
+//! What a node's clocks show: wrong in every way that clocks are wrong.
+
+use onepipe_base::{Mono, Now, Timestamp, WIRE_MODULUS};
+use onepipe_sim_engine::{Instant, NANOSECOND, Random};
+
+/// Fraction bits of the drift.
+const DRIFT_BITS: u32 = 32;
+
+/// Both clocks of a node, as functions of virtual time.
+///
+/// One oscillator drives both: drift moves both. Offset and steps are the synchronised clock's
+/// alone; the local one never steps and never goes back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clock {
+    mono_origin_ns: u64,
+    sync_origin_ns: u64,
+    /// Nanoseconds gained in each, times 2^DRIFT_BITS.
+    drift: i64,
+}
+
+/// How a clock is wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockError {
+    /// The synchronised clock is ahead by this, in ns; negative: behind.
+    pub offset_ns: i64,
+    /// The oscillator gains this, in parts per billion; 500 ppm = 500,000 (testing.md row 18).
+    pub drift_ppb: i32,
+}
+
+impl Clock {
+    /// A clock that shows `sync_origin` (and its error) at the start of virtual time.
+    pub fn new(mono_origin_ns: u64, sync_origin: Timestamp, error: ClockError) -> Self {
+        Self {
+            mono_origin_ns,
+            sync_origin_ns: sync_origin.as_ns().wrapping_add_signed(error.offset_ns),
+            drift: (i64::from(error.drift_ppb) << DRIFT_BITS) / 1_000_000_000,
+        }
+    }
+
+    /// What both clocks show at `at`.
+    #[inline]
+    pub fn read(&self, at: Instant) -> Now {
+        let elapsed_ns = self.elapsed_ns(at.as_ns());
+        Now {
+            mono: Mono::from_ns(self.mono_origin_ns + elapsed_ns),
+            sync: Timestamp::from_ns(self.sync_origin_ns.wrapping_add(elapsed_ns)),
+        }
+    }
+
+    /// The earliest instant at which the local clock shows `mono` or more.
+    #[inline]
+    pub fn when(&self, mono: Mono) -> Instant {
+        let wanted_ns = mono.as_ns().saturating_sub(self.mono_origin_ns);
+        // Undo the drift to first order, then correct: off by one in a million at the most.
+        let mut ns = wanted_ns;
+        if self.drift != 0 {
+            ns = ns.saturating_add_signed(-self.gain_ns(wanted_ns));
+            ns = ns.saturating_add(wanted_ns.saturating_sub(self.elapsed_ns(ns)));
+            while ns > 0 && self.elapsed_ns(ns - 1) >= wanted_ns {
+                ns -= 1;
+            }
+            while self.elapsed_ns(ns) < wanted_ns {
+                ns += 1;
+            }
+        }
+        Instant::from_ps(ns.saturating_mul(NANOSECOND))
+    }
+
+    /// The synchronised clock jumps by `ns`.
+    pub fn step(&mut self, ns: i64) {
+        self.sync_origin_ns = self.sync_origin_ns.wrapping_add_signed(ns);
+    }
+
+    #[inline]
+    fn elapsed_ns(&self, ns: u64) -> u64 {
+        ns.wrapping_add_signed(self.gain_ns(ns))
+    }
+
+    #[inline]
+    fn gain_ns(&self, ns: u64) -> i64 {
+        ((i128::from(ns) * i128::from(self.drift)) >> DRIFT_BITS) as i64
+    }
+}
+
+/// Where the synchronised clocks of a run start: anywhere, but every fourth seed just so far below
+/// a wrap of the 48-bit wire timestamp that it falls into the run, `wrap_after_ns` from the start.
+pub fn origin_of(seed: u64, wrap_after_ns: u64) -> Timestamp {
+    let mut random = Random::named(seed, "clock origin", 0);
+    let epoch = random.between(4, 4_000) * WIRE_MODULUS;
+    Timestamp::from_ns(match seed % 4 {
+        3 => epoch - wrap_after_ns,
+        _ => epoch + random.below(WIRE_MODULUS),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn clock(error: ClockError) -> Clock {
+        Clock::new(777, Timestamp::from_ns(1 << 50), error)
+    }
+
+    #[test]
+    fn offset_drift_and_step_show_where_they_should() {
+        let mut clock = clock(ClockError { offset_ns: -40, drift_ppb: 500_000 });
+        assert_eq!(clock.read(Instant::START).sync.as_ns(), (1 << 50) - 40);
+        let second = Instant::from_ps(1_000_000_000_000);
+        let drifted = clock.read(second);
+        assert!((1_000_499_990..=1_000_500_001).contains(&(drifted.mono.as_ns() - 777)));
+        clock.step(3_600_000_000_000);
+        let stepped = clock.read(second);
+        assert_eq!(stepped.mono, drifted.mono);
+        assert_eq!(stepped.sync.since_ns(drifted.sync), 3_600_000_000_000);
+    }
+
+    proptest! {
+        #[test]
+        fn a_timer_is_never_early_and_at_most_a_nanosecond_late(drift_ppb in -500_000i32..=500_000, ahead in 0u64..1 << 42) {
+            let clock = clock(ClockError { offset_ns: 0, drift_ppb });
+            let mono = Mono::from_ns(777 + ahead);
+            let when = clock.when(mono);
+            prop_assert!(clock.read(when).mono >= mono);
+            if when > Instant::START {
+                prop_assert!(clock.read(Instant::from_ps(when.as_ps() - NANOSECOND)).mono < mono);
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The numbers of a network.
+
+use onepipe_base::Timestamp;
+
+use crate::LinkConfig;
+
+/// A host or a switch: hosts count from 0 as in the topology, switches follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    /// The number as an index into a flat array.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A directed link, numbered as `Topology::links` lists them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u32);
+
+impl LinkId {
+    /// The number as an index into a flat array.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a host's CPU costs. All zero: infinitely fast, and it sees a frame as it arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuConfig {
+    /// For each frame taken from the network card, in ns.
+    pub receive_ns: u64,
+    /// For each frame handed to the network card, in ns.
+    pub send_ns: u64,
+    /// Frames are looked for at multiples of this, in ns. 0: at once.
+    pub poll_ns: u64,
+    /// Frames that wait for the CPU; further ones are dropped.
+    pub ring_frames_max: usize,
+}
+
+impl Default for CpuConfig {
+    fn default() -> Self {
+        Self { receive_ns: 0, send_ns: 0, poll_ns: 0, ring_frames_max: 4_096 }
+    }
+}
+
+/// How wrong clocks are at the start: each node draws its error from these ranges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockConfig {
+    /// Offsets lie between minus this and this, in ns.
+    pub offset_ns_max: u64,
+    /// Drifts lie between minus this and this, in parts per billion.
+    pub drift_ppb_max: u32,
+}
+
+/// The numbers of a network.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Between hosts and their switch.
+    pub host_link: LinkConfig,
+    /// Between switches.
+    pub switch_link: LinkConfig,
+    /// Every host's CPU.
+    pub cpu: CpuConfig,
+    /// Every node's clocks.
+    pub clocks: ClockConfig,
+    /// What a clock without error shows at the start. See [`crate::origin_of`].
+    pub sync_origin: Timestamp,
+    /// The longest frame that any machine writes, in octets.
+    pub frame_octets_max: usize,
+    /// A host is polled for frames until this much waits in its network card, in ns of sending; and
+    /// again when a quarter of it is left. Messages are stamped at most this long before they leave.
+    pub card_backlog_ns: u64,
+    /// The priority class of a frame, on links that have several.
+    pub class: fn(&[u8]) -> u8,
+    /// How many of the last events to keep as text.
+    pub trace_lines_max: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            host_link: LinkConfig::default(),
+            switch_link: LinkConfig::default(),
+            cpu: CpuConfig::default(),
+            clocks: ClockConfig::default(),
+            sync_origin: Timestamp::from_ns(1 << 50),
+            frame_octets_max: 1_472,
+            card_backlog_ns: 1_000,
+            class: |_| 0,
+            trace_lines_max: 0,
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! From a node's port onto a link: queue, priorities, faults.
+
+use onepipe_base::{Machine, Port};
+use onepipe_sim_engine::{Instant, NANOSECOND};
+use onepipe_wire::mark_congestion;
+
+use crate::link::Admission;
+use crate::network::{Event, NO_LINK, Network};
+use crate::pool::FrameRef;
+use crate::{Application, LinkId};
+
+impl<M: Machine, A: Application<M>> Network<M, A> {
+    /// Sends a frame out of a port.
+    #[inline]
+    pub(crate) fn depart(&mut self, index: usize, port: Port, frame: FrameRef) {
+        let place = self.nodes[index].first_port + port.index();
+        let number = self.ports[place];
+        assert!(number != NO_LINK, "node {index} has no link at port {}", port.0);
+        let link = &mut self.links[number as usize];
+        let octets = self.pool.octets_mut(frame);
+        self.application.on_departure(self.now, LinkId(number), octets);
+        if link.is_down {
+            self.stats.drops.link_down += 1;
+            return self.pool.free(frame);
+        }
+        if link.classes.is_some() {
+            return self.queue_up(number, frame);
+        }
+        match link.admit(self.now, octets.len()) {
+            Admission::Full => {
+                self.stats.drops.queue_full += 1;
+                self.pool.free(frame);
+            }
+            Admission::At { arrival, is_marked } => {
+                if is_marked {
+                    mark_congestion(octets);
+                    self.stats.marked += 1;
+                }
+                self.send(number, frame, arrival);
+            }
+        }
+    }
+
+    /// A link with priorities has sent a frame: the next one.
+    pub(crate) fn on_sent(&mut self, number: u32, epoch: u32) {
+        if self.links[number as usize].epoch == epoch {
+            self.send_next(number);
+        }
+    }
+
+    /// Loses what waits before a link with priorities.
+    pub(crate) fn drop_waiting(&mut self, number: u32) {
+        let Some(classes) = &mut self.links[number as usize].classes else { return };
+        classes.is_busy = false;
+        while let Some((frame, _)) = classes.pop() {
+            self.stats.drops.link_down += 1;
+            self.pool.free(frame);
+        }
+    }
+
+    fn queue_up(&mut self, number: u32, frame: FrameRef) {
+        let link = &mut self.links[number as usize];
+        let octets = self.pool.octets_mut(frame);
+        let class = (self.config.class)(octets);
+        let classes = link.classes.as_ref().expect("the caller has seen that it has classes");
+        let class = classes.of(class);
+        let waiting = classes.waiting(class);
+        if !link.has_room(waiting, octets.len()) {
+            self.stats.drops.queue_full += 1;
+            return self.pool.free(frame);
+        }
+        if link.is_long(waiting) {
+            mark_congestion(octets);
+            self.stats.marked += 1;
+        }
+        let classes = link.classes.as_mut().expect("as above");
+        classes.push(class, frame, octets.len());
+        if !classes.is_busy {
+            self.send_next(number);
+        }
+    }
+
+    fn send_next(&mut self, number: u32) {
+        let link = &mut self.links[number as usize];
+        let Some(classes) = &mut link.classes else { return };
+        let next = classes.pop();
+        classes.is_busy = next.is_some();
+        let Some((frame, octets)) = next else { return };
+        link.free_at = self.now.after(link.sending_ps(octets));
+        let (free_at, epoch) = (link.free_at, link.epoch);
+        let arrival = free_at.after(link.propagation_ps());
+        self.queue.schedule(free_at, Event::Sent { link: number, epoch });
+        self.send(number, frame, arrival);
+    }
+
+    /// Lets a frame that has left arrive, unless something befalls it.
+    #[inline]
+    fn send(&mut self, number: u32, frame: FrameRef, arrival: Instant) {
+        let link = &self.links[number as usize];
+        if link.faults.is_some() {
+            return self.send_with_faults(number, frame, arrival);
+        }
+        let epoch = link.epoch;
+        self.queue.schedule(arrival, Event::Arrive { link: number, frame, epoch });
+    }
+
+    fn send_with_faults(&mut self, number: u32, frame: FrameRef, arrival: Instant) {
+        let link = &mut self.links[number as usize];
+        let epoch = link.epoch;
+        let state = link.faults.as_mut().expect("the caller has seen that there are faults");
+        let fate = state.decide(self.pool.octets(frame));
+        if fate.is_lost {
+            self.stats.drops.lost += 1;
+            return self.pool.free(frame);
+        }
+        if let Some(delay_ns) = fate.duplicate_delay_ns {
+            self.stats.duplicated += 1;
+            let frame = self.pool.duplicate(frame);
+            let arrival = arrival.after(delay_ns * NANOSECOND);
+            self.queue.schedule(arrival, Event::Arrive { link: number, frame, epoch });
+        }
+        if fate.is_corrupted {
+            self.stats.corrupted += 1;
+            let left = state.corrupt(self.pool.octets_mut(frame));
+            self.pool.truncate(frame, left);
+        }
+        self.stats.delayed += u64::from(fate.delay_ns > 0);
+        let arrival = arrival.after(fate.delay_ns * NANOSECOND);
+        self.queue.schedule(arrival, Event::Arrive { link: number, frame, epoch });
+    }
+}

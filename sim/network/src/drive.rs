@@ -1,0 +1,299 @@
+//! Driving one node: frames and timers in, frames and events out.
+
+use onepipe_base::{Machine, Port, Verdict};
+use onepipe_sim_engine::{Instant, NANOSECOND};
+
+use crate::network::{Event, NO_LINK, Network};
+use crate::pool::FrameRef;
+use crate::{Application, At, NodeId};
+
+impl<M: Machine, A: Application<M>> Network<M, A> {
+    #[inline]
+    pub(crate) fn on_arrive(&mut self, link: u32, frame: FrameRef, epoch: u32) {
+        let over = &self.links[link as usize];
+        let (port, index) = (over.to_port, over.to.index());
+        if over.epoch != epoch {
+            self.stats.drops.link_down += 1;
+            return self.pool.free(frame);
+        }
+        if self.nodes[index].machine.is_none() {
+            self.stats.drops.node_down += 1;
+            return self.pool.free(frame);
+        }
+        self.stats.hops += 1;
+        let octets = self.pool.octets(frame);
+        let digest = digest(octets);
+        self.trace.note(self.now, 1 << 56 | u64::from(link) << 16 | octets.len() as u64, digest);
+        self.trace.line(self.now, || describe(link, index, port, octets));
+        let ready = self.ready_at(index);
+        if ready > self.now || !self.nodes[index].ring.is_empty() {
+            return self.wait_in_ring(index, port, frame, ready);
+        }
+        self.take(index, port, frame);
+        self.settle(index);
+    }
+
+    pub(crate) fn on_wake(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        if node.wake_at != self.now || node.machine.is_none() {
+            return;
+        }
+        node.wake_at = Instant::END;
+        if node.free_at > self.now {
+            let free_at = node.free_at;
+            return self.run_at(index, free_at);
+        }
+        self.time_out(index);
+        self.settle(index);
+    }
+
+    pub(crate) fn on_run(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        if node.run_at != self.now || node.machine.is_none() {
+            return;
+        }
+        node.run_at = Instant::END;
+        if node.free_at > self.now {
+            let free_at = node.free_at;
+            return self.run_at(index, free_at);
+        }
+        self.time_out(index);
+        while self.nodes[index].free_at <= self.now {
+            let Some((port, frame)) = self.nodes[index].ring.pop_front() else { break };
+            self.take(index, port, frame);
+        }
+        self.settle(index);
+        if !self.nodes[index].ring.is_empty() {
+            self.run_at(index, self.nodes[index].free_at);
+        }
+    }
+
+    pub(crate) fn on_alarm(&mut self, index: usize, life: u32, token: u32) {
+        if self.nodes[index].life != life {
+            return;
+        }
+        self.trace.note(self.now, 2 << 56 | (index as u64) << 32 | u64::from(token), 0);
+        let node = NodeId(index as u32);
+        self.command(node, |at, machine, application| application.on_alarm(at, machine, token));
+    }
+
+    /// Runs the machine's timers if they are due.
+    fn time_out(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        let Some(machine) = &mut node.machine else { return };
+        let now = node.clock.read(self.now);
+        if machine.poll_timeout().is_some_and(|deadline| deadline <= now.mono) {
+            machine.handle_timeout(now);
+            self.trace.note(self.now, 3 << 56 | index as u64, 0);
+        }
+    }
+
+    /// Hands a frame to the machine and sends it on if that is the verdict.
+    #[inline]
+    fn take(&mut self, index: usize, port: Port, frame: FrameRef) {
+        let node = &mut self.nodes[index];
+        let machine = node.machine.as_mut().expect("the caller has seen that the node is up");
+        let now = node.clock.read(self.now);
+        let is_host = node.is_host;
+        match machine.handle_frame(now, port, self.pool.octets_mut(frame)) {
+            Verdict::Consumed => self.pool.free(frame),
+            Verdict::Dropped => {
+                self.stats.drops.refused += 1;
+                self.pool.free(frame);
+            }
+            Verdict::Forward(out) => self.depart(index, out, frame),
+        }
+        if is_host {
+            self.work(index, self.config.cpu.receive_ns * NANOSECOND);
+        }
+    }
+
+    /// Drains a machine that something was done to: its events, then its frames, until there are
+    /// neither (driver rule D2); then sets its timer.
+    pub(crate) fn settle(&mut self, index: usize) {
+        if self.nodes[index].is_host {
+            self.settle_host(index);
+        } else {
+            self.settle_switch(index);
+        }
+        self.set_timer(index);
+        while let Some((instant, node, token)) = self.alarms.pop() {
+            let life = self.nodes[node.index()].life;
+            self.queue.schedule(instant, Event::Alarm { node: node.0, life, token });
+        }
+    }
+
+    fn settle_host(&mut self, index: usize) {
+        loop {
+            let mut is_done = true;
+            while let Some(event) = self.nodes[index].machine.as_mut().and_then(M::poll_event) {
+                self.tell(index, event);
+                is_done = false;
+            }
+            self.observe(index);
+            is_done &= self.transmit_host(index) == 0;
+            if is_done {
+                // Frames between processes of the host may have brought events in the meantime.
+                match self.nodes[index].machine.as_mut().and_then(M::poll_event) {
+                    Some(event) => self.tell(index, event),
+                    None => break,
+                }
+            }
+        }
+    }
+
+    fn settle_switch(&mut self, index: usize) {
+        while let Some(event) = self.nodes[index].machine.as_mut().and_then(M::poll_event) {
+            self.tell(index, event);
+        }
+        while self.transmit_one(index) {}
+    }
+
+    /// Polls frames while the network card has room. Answers how many.
+    fn transmit_host(&mut self, index: usize) -> u32 {
+        let card = *self.card(index);
+        let limit_ps = self.card_backlog_ps();
+        let mut count = 0;
+        loop {
+            let free_at = self.nodes[index].free_at;
+            if free_at > self.now {
+                self.run_at(index, free_at);
+                return count;
+            }
+            if card != NO_LINK {
+                let link = &self.links[card as usize];
+                let waiting_ps = link.free_at.since(self.now);
+                if waiting_ps >= limit_ps {
+                    let room_at = self.now.after(waiting_ps - limit_ps / 4);
+                    self.run_at(index, room_at);
+                    return count;
+                }
+            }
+            if !self.transmit_one(index) {
+                return count;
+            }
+            count += 1;
+            self.work(index, self.config.cpu.send_ns * NANOSECOND);
+        }
+    }
+
+    /// Polls one frame and sends it. Answers whether there was one.
+    #[inline]
+    fn transmit_one(&mut self, index: usize) -> bool {
+        let node = &mut self.nodes[index];
+        let Some(machine) = &mut node.machine else { return false };
+        let now = node.clock.read(self.now);
+        let Some(transmit) = machine.poll_transmit(now, &mut self.slot) else { return false };
+        self.stats.polled += 1;
+        let frame = self.pool.put(&self.slot[..transmit.octets]);
+        self.depart(index, transmit.port, frame);
+        true
+    }
+
+    fn tell(&mut self, index: usize, event: M::Event) {
+        let node = &mut self.nodes[index];
+        let Some(machine) = &mut node.machine else { return };
+        let mut busy_ps = 0;
+        let at = At {
+            instant: self.now,
+            node: NodeId(index as u32),
+            now: node.clock.read(self.now),
+            alarms: &mut self.alarms,
+            busy_ps: &mut busy_ps,
+        };
+        self.application.on_event(at, machine, event);
+        self.work(index, busy_ps);
+    }
+
+    fn observe(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        let Some(machine) = &mut node.machine else { return };
+        let mut busy_ps = 0;
+        let at = At {
+            instant: self.now,
+            node: NodeId(index as u32),
+            now: node.clock.read(self.now),
+            alarms: &mut self.alarms,
+            busy_ps: &mut busy_ps,
+        };
+        self.application.on_settled(at, machine);
+        self.work(index, busy_ps);
+    }
+
+    /// Schedules the machine's timer unless an earlier one is scheduled anyway.
+    #[inline]
+    fn set_timer(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        let Some(deadline) = node.machine.as_ref().and_then(M::poll_timeout) else { return };
+        let at = node.clock.when(deadline).max(self.now);
+        if at < node.wake_at {
+            node.wake_at = at;
+            self.queue.schedule(at, Event::Wake { node: index as u32 });
+        }
+    }
+
+    /// Looks at a host again at `at`, unless it is looked at earlier anyway.
+    fn run_at(&mut self, index: usize, at: Instant) {
+        let node = &mut self.nodes[index];
+        let at = at.max(self.now);
+        if at < node.run_at {
+            node.run_at = at;
+            self.queue.schedule(at, Event::Run { node: index as u32 });
+        }
+    }
+
+    /// When the CPU of a node can take a frame that arrives now.
+    #[inline]
+    fn ready_at(&self, index: usize) -> Instant {
+        let node = &self.nodes[index];
+        let poll_ps = self.config.cpu.poll_ns * NANOSECOND;
+        if poll_ps == 0 || !node.is_host {
+            return node.free_at;
+        }
+        node.free_at.max(Instant::from_ps(self.now.as_ps().next_multiple_of(poll_ps)))
+    }
+
+    fn wait_in_ring(&mut self, index: usize, port: Port, frame: FrameRef, ready: Instant) {
+        let ring = &mut self.nodes[index].ring;
+        if ring.len() >= self.config.cpu.ring_frames_max {
+            self.stats.drops.ring_full += 1;
+            return self.pool.free(frame);
+        }
+        ring.push_back((port, frame));
+        self.run_at(index, ready);
+    }
+
+    /// The link at a host's network card: its last port.
+    fn card(&self, index: usize) -> &u32 {
+        let end = self.nodes.get(index + 1).map_or(self.ports.len(), |next| next.first_port);
+        &self.ports[end - 1]
+    }
+}
+
+/// What a frame adds to the trace: the checks in its header are hashes of all of it.
+#[inline]
+fn digest(octets: &[u8]) -> u64 {
+    let Some(checks) = octets.get(40..52) else {
+        return octets.iter().fold(1, |hash, octet| hash.wrapping_mul(31) + u64::from(*octet));
+    };
+    let (end_to_end, hop) = checks.split_at(8);
+    let end_to_end = u64::from_be_bytes(end_to_end.try_into().expect("eight octets"));
+    let hop = u32::from_be_bytes(hop.try_into().expect("four octets"));
+    end_to_end.rotate_left(32) ^ u64::from(hop)
+}
+
+fn describe(link: u32, node: usize, port: Port, octets: &[u8]) -> String {
+    let arrival = format!("link={link} node={node} port={} octets={}", port.0, octets.len());
+    let Ok((header, opcode)) = onepipe_wire::peek(octets) else {
+        return format!("{arrival} not a frame");
+    };
+    let near = onepipe_base::Timestamp::from_ns(1 << 60);
+    format!(
+        "{arrival} {opcode:?} {}->{} psn={} ts={} barrier={}",
+        header.src().0,
+        header.dst().0,
+        header.psn().0,
+        header.message_ts(near).to_wire().bits(),
+        header.promises(near).barrier.to_wire().bits(),
+    )
+}

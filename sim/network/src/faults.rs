@@ -1,0 +1,176 @@
+//! What a link may do to the frames on it.
+
+use onepipe_sim_engine::Random;
+use onepipe_wire::{Header, Opcode};
+use zerocopy::FromBytes;
+
+/// Probabilities in parts per million, for each kind of frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loss {
+    /// Frames that carry messages.
+    pub data_ppm: u32,
+    /// Beacons.
+    pub beacon_ppm: u32,
+    /// Everything else: ACK, probe, connect, join … and what is no frame of ours.
+    pub control_ppm: u32,
+}
+
+impl Loss {
+    /// The same for every kind.
+    pub fn every(ppm: u32) -> Self {
+        Self { data_ppm: ppm, beacon_ppm: ppm, control_ppm: ppm }
+    }
+
+    fn of(&self, octets: &[u8]) -> u32 {
+        let opcode = Header::ref_from_prefix(octets).ok().and_then(|(h, _)| h.opcode().ok());
+        match opcode {
+            Some(opcode) if opcode.has_messages() => self.data_ppm,
+            Some(Opcode::Beacon) => self.beacon_ppm,
+            _ => self.control_ppm,
+        }
+    }
+}
+
+/// The fault switches of one directed link. All off by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkFaults {
+    /// Frames lost independently of each other.
+    pub loss: Loss,
+    /// How often a burst of losses starts, in parts per million of frames.
+    pub burst_ppm: u32,
+    /// How many frames a burst takes.
+    pub burst_frames: u32,
+    /// Frames changed on the way: from one bit to all of it, or cut short.
+    pub corrupt_ppm: u32,
+    /// Frames that arrive twice. The second comes up to `delay_ns_max` later.
+    pub duplicate_ppm: u32,
+    /// Frames that are held up for up to `delay_ns_max`: the link is then not FIFO.
+    pub reorder_ppm: u32,
+    /// See `duplicate_ppm` and `reorder_ppm`.
+    pub delay_ns_max: u64,
+}
+
+impl LinkFaults {
+    /// Whether frames on the link arrive in the order in which they were sent.
+    pub fn is_fifo(&self) -> bool {
+        self.reorder_ppm == 0 && self.duplicate_ppm == 0
+    }
+}
+
+/// What shall become of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fate {
+    pub is_lost: bool,
+    pub is_corrupted: bool,
+    /// The frame comes this much later.
+    pub delay_ns: u64,
+    /// A second copy comes this much later.
+    pub duplicate_delay_ns: Option<u64>,
+}
+
+/// The fault switches at work: their state and their stream of chance.
+#[derive(Clone, Debug)]
+pub(crate) struct FaultState {
+    pub faults: LinkFaults,
+    random: Random,
+    burst_left: u32,
+}
+
+impl FaultState {
+    pub fn new(faults: LinkFaults, random: Random) -> Self {
+        Self { faults, random, burst_left: 0 }
+    }
+
+    pub fn decide(&mut self, octets: &[u8]) -> Fate {
+        let (faults, random) = (&self.faults, &mut self.random);
+        if self.burst_left == 0 && random.happens(faults.burst_ppm) {
+            self.burst_left = faults.burst_frames;
+        }
+        if self.burst_left > 0 {
+            self.burst_left -= 1;
+            return Fate { is_lost: true, ..Fate::default() };
+        }
+        if random.happens(faults.loss.of(octets)) {
+            return Fate { is_lost: true, ..Fate::default() };
+        }
+        let mut delay = |ppm| random.happens(ppm).then(|| random.between(0, faults.delay_ns_max));
+        let delay_ns = delay(faults.reorder_ppm).unwrap_or(0);
+        let duplicate_delay_ns = delay(faults.duplicate_ppm);
+        let is_corrupted = random.happens(faults.corrupt_ppm);
+        Fate { is_lost: false, is_corrupted, delay_ns, duplicate_delay_ns }
+    }
+
+    /// Changes a frame. Answers how many of its octets are left.
+    pub fn corrupt(&mut self, octets: &mut [u8]) -> usize {
+        let random = &mut self.random;
+        let length = octets.len();
+        if length == 0 {
+            return 0;
+        }
+        let spot = |random: &mut Random| random.below(length as u64) as usize;
+        match random.below(8) {
+            // One bit: what a check must not miss.
+            0..3 => octets[spot(random)] ^= 1 << random.below(8),
+            // A few bits.
+            3..5 => (0..random.between(2, 8)).for_each(|_| {
+                octets[spot(random)] ^= 1 << random.below(8);
+            }),
+            // A run of octets.
+            5 => {
+                let from = spot(random);
+                octets[from..].iter_mut().take(16).for_each(|octet| *octet = random.bits() as u8);
+            }
+            // Everything.
+            6 => octets.iter_mut().for_each(|octet| *octet = random.bits() as u8),
+            // Cut short.
+            _ => return spot(random),
+        }
+        length
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(faults: LinkFaults) -> FaultState {
+        FaultState::new(faults, Random::named(1, "faults", 0))
+    }
+
+    #[test]
+    fn loss_is_counted_by_kind_of_frame() {
+        use onepipe_base::{Incarnation, ProcessId};
+        let loss = Loss { beacon_ppm: 1_000_000, ..Loss::default() };
+        let mut state = state(LinkFaults { loss, ..LinkFaults::default() });
+        let mut octets = [0; 64];
+        for (opcode, lost) in [(Opcode::Beacon, true), (Opcode::Data, false), (Opcode::Ack, false)]
+        {
+            let header = Header::new(opcode, ProcessId(0), ProcessId(1), Incarnation(0));
+            onepipe_wire::seal(&mut octets, header, 0);
+            assert_eq!(state.decide(&octets).is_lost, lost, "{opcode:?}");
+        }
+    }
+
+    #[test]
+    fn a_burst_takes_that_many_frames_in_a_row() {
+        let faults = LinkFaults { burst_ppm: 10_000, burst_frames: 7, ..LinkFaults::default() };
+        let mut state = state(faults);
+        let lost: Vec<bool> = (0..10_000).map(|_| state.decide(&[]).is_lost).collect();
+        let runs: Vec<usize> =
+            lost.split(|lost| !lost).map(<[bool]>::len).filter(|len| *len > 0).collect();
+        assert!(runs.len() > 50 && runs.iter().all(|run| run % 7 == 0), "{runs:?}");
+    }
+
+    #[test]
+    fn corruption_changes_the_frame_or_cuts_it_short() {
+        let mut state = state(LinkFaults::default());
+        let original = [0x55u8; 80];
+        let changed = (0..1_000).filter(|_| {
+            let mut octets = original;
+            let left = state.corrupt(&mut octets);
+            octets[..left] != original
+        });
+        // An even number of flips of the same bit, or the same random octet, may cancel out.
+        assert!(changed.count() > 990);
+    }
+}

@@ -1,0 +1,274 @@
+//! The network: nodes, links, and the loop over their events.
+
+use std::collections::VecDeque;
+
+use onepipe_base::{Machine, Port};
+use onepipe_sim_engine::{Instant, NANOSECOND, Queue, Random, Trace};
+use onepipe_topology::{Node as Vertex, Topology};
+
+use crate::link::Link;
+use crate::pool::{FrameRef, Pool};
+use crate::{Application, At, Clock, ClockError, Config, Fault, LinkId, NodeId, Stats};
+
+/// No link at this port.
+pub(crate) const NO_LINK: u32 = u32::MAX;
+
+/// What waits in the queue. 16 octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A frame reaches the end of a link.
+    Arrive { link: u32, frame: FrameRef, epoch: u32 },
+    /// A machine's timer.
+    Wake { node: u32 },
+    /// A host's CPU, or its network card, is free again.
+    Run { node: u32 },
+    /// The application's alarm.
+    Alarm { node: u32, life: u32, token: u32 },
+    /// A link with priorities has sent a frame.
+    Sent { link: u32, epoch: u32 },
+    /// An entry of the fault schedule.
+    Fault { index: u32 },
+}
+
+/// A node of the network.
+#[derive(Debug)]
+pub(crate) struct Node<M> {
+    /// Gone while the node is down.
+    pub machine: Option<M>,
+    pub life: u32,
+    pub clock: Clock,
+    /// Where its ports begin in `Network::ports`.
+    pub first_port: usize,
+    pub is_host: bool,
+    /// The earliest timer that is scheduled.
+    pub wake_at: Instant,
+    /// When the CPU or the card is looked at again, if that is scheduled.
+    pub run_at: Instant,
+    /// The CPU is busy until then.
+    pub free_at: Instant,
+    /// Frames that wait for the CPU.
+    pub ring: VecDeque<(Port, FrameRef)>,
+}
+
+/// A network of machines under one application.
+#[derive(Debug)]
+pub struct Network<M, A> {
+    /// What commands and observes the machines.
+    pub application: A,
+    pub(crate) config: Config,
+    pub(crate) seed: u64,
+    pub(crate) topology: Topology,
+    pub(crate) nodes: Vec<Node<M>>,
+    pub(crate) links: Vec<Link>,
+    /// The link at each port, node by node.
+    pub(crate) ports: Vec<u32>,
+    pub(crate) queue: Queue<Event>,
+    pub(crate) pool: Pool,
+    pub(crate) trace: Trace,
+    pub(crate) stats: Stats,
+    pub(crate) now: Instant,
+    pub(crate) slot: Vec<u8>,
+    pub(crate) alarms: Vec<(Instant, NodeId, u32)>,
+    pub(crate) faults: Vec<Fault>,
+}
+
+impl<M: Machine, A: Application<M>> Network<M, A> {
+    /// Lays the network out and starts every node.
+    pub fn new(topology: Topology, config: Config, seed: u64, application: A) -> Self {
+        let mut network = Self {
+            application,
+            seed,
+            nodes: Vec::new(),
+            links: Vec::new(),
+            ports: Vec::new(),
+            queue: Queue::new(),
+            pool: Pool::new(config.frame_octets_max),
+            trace: Trace::new(config.trace_lines_max),
+            stats: Stats::default(),
+            now: Instant::START,
+            slot: vec![0; config.frame_octets_max],
+            alarms: Vec::new(),
+            faults: Vec::new(),
+            topology,
+            config,
+        };
+        network.lay_nodes();
+        network.lay_links();
+        for node in 0..network.nodes.len() {
+            network.start(NodeId(node as u32));
+        }
+        network
+    }
+
+    /// The node's number.
+    pub fn node(&self, vertex: Vertex) -> NodeId {
+        node_of(&self.topology, vertex)
+    }
+
+    /// The link that leaves `node` at `port`, if there is one.
+    pub fn link(&self, node: NodeId, port: Port) -> Option<LinkId> {
+        let link = *self.ports.get(self.nodes[node.index()].first_port + port.index())?;
+        (link != NO_LINK).then_some(LinkId(link))
+    }
+
+    /// Every link with the nodes at its two ends.
+    pub fn links(&self) -> impl Iterator<Item = (LinkId, NodeId, NodeId)> {
+        (0u32..).zip(&self.links).map(|(id, link)| (LinkId(id), link.from, link.to))
+    }
+
+    /// How many nodes: hosts, then switches.
+    pub fn nodes(&self) -> u32 {
+        self.nodes.len() as u32
+    }
+
+    /// What it was laid out from.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The machine of a node, if the node is up.
+    pub fn machine(&self, node: NodeId) -> Option<&M> {
+        self.nodes[node.index()].machine.as_ref()
+    }
+
+    /// Virtual time.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// What the node's clocks show.
+    pub fn clock(&self, node: NodeId) -> &Clock {
+        &self.nodes[node.index()].clock
+    }
+
+    /// What happened so far, counted.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The hash of the history so far.
+    pub fn trace_hash(&self) -> u64 {
+        self.trace.hash()
+    }
+
+    /// The last events as text, as many as the configuration keeps.
+    pub fn trace_lines(&self) -> impl Iterator<Item = &str> {
+        self.trace.lines()
+    }
+
+    /// Frames in flight, and waiting anywhere.
+    pub fn in_flight(&self) -> usize {
+        self.pool.in_flight()
+    }
+
+    /// Lets everything happen that is due up to `limit`, which is included.
+    pub fn run_until(&mut self, limit: Instant) {
+        while let Some((instant, event)) = self.queue.next_until(limit) {
+            self.now = instant;
+            self.stats.events += 1;
+            match event {
+                Event::Arrive { link, frame, epoch } => self.on_arrive(link, frame, epoch),
+                Event::Wake { node } => self.on_wake(node as usize),
+                Event::Run { node } => self.on_run(node as usize),
+                Event::Alarm { node, life, token } => self.on_alarm(node as usize, life, token),
+                Event::Sent { link, epoch } => self.on_sent(link, epoch),
+                Event::Fault { index } => self.on_fault(index as usize),
+            }
+        }
+        self.now = self.now.max(limit);
+    }
+
+    /// Lets `ps` of virtual time pass.
+    pub fn run_for(&mut self, ps: u64) {
+        self.run_until(self.now.after(ps));
+    }
+
+    /// Commands the machine of a node and lets the consequences leave. Does nothing at a node that
+    /// is down.
+    pub fn command(&mut self, node: NodeId, command: impl FnOnce(At<'_>, &mut M, &mut A)) {
+        let index = node.index();
+        let now = self.nodes[index].clock.read(self.now);
+        let Some(machine) = &mut self.nodes[index].machine else { return };
+        let mut busy_ps = 0;
+        let at =
+            At { instant: self.now, node, now, alarms: &mut self.alarms, busy_ps: &mut busy_ps };
+        command(at, machine, &mut self.application);
+        self.work(index, busy_ps);
+        self.settle(index);
+    }
+
+    /// Builds and starts the node's machine.
+    pub(crate) fn start(&mut self, node: NodeId) {
+        let index = node.index();
+        let machine = self.application.build(node, self.nodes[index].life);
+        self.nodes[index].machine = Some(machine);
+        self.command(node, |at, machine, application| application.on_start(at, machine));
+    }
+
+    /// A stream of chance of its own.
+    pub(crate) fn random(&self, name: &str, number: u32) -> Random {
+        Random::named(self.seed, name, u64::from(number))
+    }
+
+    fn lay_nodes(&mut self) {
+        let vertices: Vec<Vertex> = self.topology.nodes().collect();
+        for (number, vertex) in (0u32..).zip(vertices) {
+            let mut random = self.random("clock", number);
+            let clocks = self.config.clocks;
+            let mut error = |max: u64| random.between(0, 2 * max) as i64 - max as i64;
+            let error = ClockError {
+                offset_ns: error(clocks.offset_ns_max),
+                drift_ppb: error(clocks.drift_ppb_max.into()) as i32,
+            };
+            let mono_origin_ns = random.below(1 << 40);
+            let first_port = self.ports.len();
+            let ports = usize::from(self.topology.ports(vertex).total());
+            self.ports.resize(first_port + ports, NO_LINK);
+            self.nodes.push(Node {
+                machine: None,
+                life: 0,
+                clock: Clock::new(mono_origin_ns, self.config.sync_origin, error),
+                first_port,
+                is_host: matches!(vertex, Vertex::Host(_)),
+                wake_at: Instant::END,
+                run_at: Instant::END,
+                free_at: Instant::START,
+                ring: VecDeque::new(),
+            });
+        }
+    }
+
+    fn lay_links(&mut self) {
+        for (number, link) in (0u32..).zip(self.topology.links()) {
+            let (from, to) = (link.from.node, link.to.node);
+            let touches_host = matches!(from, Vertex::Host(_)) || matches!(to, Vertex::Host(_));
+            let config = if touches_host { self.config.host_link } else { self.config.switch_link };
+            let (from, to) = (node_of(&self.topology, from), node_of(&self.topology, to));
+            let port = self.nodes[from.index()].first_port + link.from.port.index();
+            self.ports[port] = number;
+            self.links.push(Link::new(config, from, to, link.to.port));
+        }
+    }
+
+    /// Keeps a CPU busy for `ps` more.
+    #[inline]
+    pub(crate) fn work(&mut self, node: usize, ps: u64) {
+        if ps > 0 {
+            let node = &mut self.nodes[node];
+            node.free_at = node.free_at.max(self.now).after(ps);
+        }
+    }
+
+    /// How far a card may be filled before its host is no longer polled, in ps.
+    pub(crate) fn card_backlog_ps(&self) -> u64 {
+        self.config.card_backlog_ns * NANOSECOND
+    }
+}
+
+fn node_of(topology: &Topology, vertex: Vertex) -> NodeId {
+    match vertex {
+        Vertex::Host(host) => NodeId(host.0),
+        Vertex::Switch(switch) => NodeId(topology.hosts() + switch.0),
+        Vertex::Process(process) => NodeId(topology.host_of(process).0),
+    }
+}

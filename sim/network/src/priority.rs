@@ -1,0 +1,54 @@
+//! Strict priorities: real queues, for links that are declared to have several classes.
+
+use std::collections::VecDeque;
+
+use crate::pool::FrameRef;
+
+/// The queues of a link, class 0 first. All ordered frames of a service share one class, so that
+/// the link is FIFO for them (driver rule D3); other traffic may have another.
+#[derive(Debug)]
+pub(crate) struct Classes {
+    queues: Vec<VecDeque<(FrameRef, u32)>>,
+    octets: Vec<u64>,
+    /// Whether a frame is being sent.
+    pub is_busy: bool,
+}
+
+impl Classes {
+    pub fn new(count: u8) -> Self {
+        let count = usize::from(count);
+        Self {
+            queues: (0..count).map(|_| VecDeque::new()).collect(),
+            octets: vec![0; count],
+            is_busy: false,
+        }
+    }
+
+    /// The class meant by `class`: the last one takes everything above it.
+    pub fn of(&self, class: u8) -> usize {
+        usize::from(class).min(self.queues.len() - 1)
+    }
+
+    /// Octets that wait in one class.
+    pub fn waiting(&self, class: usize) -> u64 {
+        self.octets[class]
+    }
+
+    /// Octets that wait in all classes.
+    pub fn octets(&self) -> u64 {
+        self.octets.iter().sum()
+    }
+
+    pub fn push(&mut self, class: usize, frame: FrameRef, octets: usize) {
+        self.octets[class] += octets as u64;
+        self.queues[class].push_back((frame, octets as u32));
+    }
+
+    /// The next frame to send, and its length.
+    pub fn pop(&mut self) -> Option<(FrameRef, usize)> {
+        let class = self.queues.iter().position(|queue| !queue.is_empty())?;
+        let (frame, octets) = self.queues[class].pop_front()?;
+        self.octets[class] -= u64::from(octets);
+        Some((frame, octets as usize))
+    }
+}

@@ -1,0 +1,108 @@
+//! Faults of whole parts of the network, and when they happen.
+
+use onepipe_base::Machine;
+use onepipe_sim_engine::{Instant, NANOSECOND};
+
+use crate::network::{Event, Network};
+use crate::{Application, LinkFaults, LinkId, NodeId};
+
+/// Something that befalls a node or a link, or ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The node stops, its state is lost, and so is what is on its outgoing links.
+    Crash(NodeId),
+    /// A node that has crashed starts anew, with nothing.
+    Restart(NodeId),
+    /// The link goes down and loses what is on it.
+    Cut(LinkId),
+    /// The link works again.
+    Mend(LinkId),
+    /// The link's fault switches are set.
+    Switches(LinkId, LinkFaults),
+    /// The node's synchronised clock jumps by so many ns.
+    StepClock(NodeId, i64),
+    /// The node stands still for so many ns (SIGSTOP, a halted virtual machine): frames wait in its
+    /// ring.
+    Pause(NodeId, u64),
+}
+
+impl<M: Machine, A: Application<M>> Network<M, A> {
+    /// Lets `fault` happen at `instant`.
+    pub fn schedule(&mut self, instant: Instant, fault: Fault) {
+        let index = self.faults.len() as u32;
+        self.faults.push(fault);
+        self.queue.schedule(instant.max(self.now), Event::Fault { index });
+    }
+
+    /// The links, in both directions, between the nodes of which `is_inside` holds and the others:
+    /// cutting them makes a partition.
+    pub fn border(&self, is_inside: impl Fn(NodeId) -> bool) -> Vec<LinkId> {
+        self.links()
+            .filter(|(_, from, to)| is_inside(*from) != is_inside(*to))
+            .map(|(link, ..)| link)
+            .collect()
+    }
+
+    pub(crate) fn on_fault(&mut self, index: usize) {
+        self.inflict(self.faults[index]);
+    }
+
+    /// Lets `fault` happen now.
+    pub fn inflict(&mut self, fault: Fault) {
+        self.trace.line(self.now, || format!("{fault:?}"));
+        let (kind, what) = match fault {
+            Fault::Crash(node) => (0, node.0),
+            Fault::Restart(node) => (1, node.0),
+            Fault::Cut(link) => (2, link.0),
+            Fault::Mend(link) => (3, link.0),
+            Fault::Switches(link, _) => (4, link.0),
+            Fault::StepClock(node, _) => (5, node.0),
+            Fault::Pause(node, _) => (6, node.0),
+        };
+        self.trace.note(self.now, 4 << 56 | kind << 32 | u64::from(what), 0);
+        match fault {
+            Fault::Crash(node) => self.crash(node),
+            Fault::Restart(node) => {
+                if self.nodes[node.index()].machine.is_none() {
+                    self.start(node);
+                }
+            }
+            Fault::Cut(link) => {
+                self.links[link.index()].is_down = true;
+                self.lose(link);
+            }
+            Fault::Mend(link) => self.links[link.index()].is_down = false,
+            Fault::Switches(link, faults) => {
+                let random = self.random("link faults", link.0);
+                self.links[link.index()].set_faults(faults, || random);
+            }
+            Fault::StepClock(node, ns) => self.nodes[node.index()].clock.step(ns),
+            Fault::Pause(node, ns) => self.work(node.index(), ns * NANOSECOND),
+        }
+    }
+
+    fn crash(&mut self, id: NodeId) {
+        let node = &mut self.nodes[id.index()];
+        if node.machine.take().is_none() {
+            return;
+        }
+        node.life += 1;
+        (node.wake_at, node.run_at) = (Instant::END, Instant::END);
+        node.free_at = self.now;
+        let ring = std::mem::take(&mut node.ring);
+        self.stats.drops.node_down += ring.len() as u64;
+        ring.into_iter().for_each(|(_, frame)| self.pool.free(frame));
+        for number in 0..self.links.len() {
+            if self.links[number].from == id {
+                self.lose(LinkId(number as u32));
+            }
+        }
+        self.application.on_crash(self.now, id);
+    }
+
+    /// Loses what is on a link and what waits before it.
+    fn lose(&mut self, link: LinkId) {
+        self.links[link.index()].cut(self.now);
+        self.drop_waiting(link.0);
+    }
+}

@@ -1,0 +1,149 @@
+//! What processes say to each other: small deterministic generators.
+
+use onepipe_base::ProcessId;
+use onepipe_sim_engine::Random;
+
+/// One message to submit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// Whom it is for.
+    pub to: ProcessId,
+    /// How long its payload is, in octets.
+    pub octets: u32,
+}
+
+/// When a process submits its next scattering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// As soon as fewer than this many of its messages are neither delivered nor failed.
+    ClosedLoop {
+        /// Messages outstanding at most.
+        messages_max: u32,
+    },
+    /// Every so many ns, whatever became of the earlier ones; the first after a random part of it.
+    Every {
+        /// The interval in ns.
+        ns: u64,
+    },
+}
+
+/// The shape of the traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// Everybody to everybody in turn.
+    AllToAll {
+        /// Messages a scattering.
+        fan_out: u32,
+        /// Octets a message.
+        octets: u32,
+    },
+    /// Scatterings of random width to random processes, oneself included, of random sizes.
+    Random {
+        /// Messages a scattering: 1 to this.
+        fan_out_max: u32,
+        /// Octets a message: small ones often, this long rarely.
+        octets_max: u32,
+    },
+    /// One message to the process half-way round.
+    Ping {
+        /// Octets a message.
+        octets: u32,
+    },
+}
+
+/// The shape of the traffic, and its pace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// What.
+    pub workload: Workload,
+    /// When.
+    pub pace: Pace,
+}
+
+/// The scatterings of one process, one after the other.
+#[derive(Clone, Debug)]
+pub struct Scatterings {
+    workload: Workload,
+    from: ProcessId,
+    processes: u32,
+    /// How far round the all-to-all has come.
+    turn: u32,
+    random: Random,
+}
+
+impl Scatterings {
+    /// The scatterings of `from`, one of `processes`.
+    pub fn new(workload: Workload, from: ProcessId, processes: u32, seed: u64) -> Self {
+        let random = Random::named(seed, "scatterings", from.0.into());
+        Self { workload, from, processes, turn: 0, random }
+    }
+
+    /// Writes the next scattering over `plan`.
+    pub fn next(&mut self, plan: &mut Vec<Destination>) {
+        plan.clear();
+        match self.workload {
+            Workload::AllToAll { fan_out, octets } => {
+                let others = self.processes.saturating_sub(1).max(1);
+                for _ in 0..fan_out.min(others) {
+                    self.turn = self.turn % others + 1;
+                    plan.push(Destination { to: self.neighbour(self.turn), octets });
+                }
+            }
+            Workload::Random { fan_out_max, octets_max } => {
+                for _ in 0..self.random.between(1, fan_out_max.max(1).into()) {
+                    let to = ProcessId(self.random.below(self.processes.into()) as u32);
+                    plan.push(Destination { to, octets: self.octets(octets_max) });
+                }
+            }
+            Workload::Ping { octets } => {
+                plan.push(Destination { to: self.neighbour(self.processes / 2), octets });
+            }
+        }
+    }
+
+    fn neighbour(&self, distance: u32) -> ProcessId {
+        ProcessId((self.from.0 + distance) % self.processes)
+    }
+
+    /// Mostly small, one in 16 up to four packets' worth, one in 256 as long as allowed.
+    fn octets(&mut self, octets_max: u32) -> u32 {
+        let max = match self.random.below(256) {
+            0 => octets_max,
+            1..16 => octets_max.min(6_000),
+            _ => octets_max.min(200),
+        };
+        self.random.between(0, max.into()) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_to_all_visits_everybody_else_equally() {
+        let workload = Workload::AllToAll { fan_out: 4, octets: 64 };
+        let mut scatterings = Scatterings::new(workload, ProcessId(3), 9, 1);
+        let (mut plan, mut seen) = (Vec::new(), [0; 9]);
+        for _ in 0..10 {
+            scatterings.next(&mut plan);
+            assert_eq!(plan.len(), 4);
+            plan.iter().for_each(|message| seen[message.to.index()] += 1);
+        }
+        assert_eq!(seen, [5, 5, 5, 0, 5, 5, 5, 5, 5]);
+    }
+
+    #[test]
+    fn random_scatterings_stay_within_their_limits_and_reach_them() {
+        let workload = Workload::Random { fan_out_max: 3, octets_max: 100_000 };
+        let mut scatterings = Scatterings::new(workload, ProcessId(0), 4, 1);
+        let (mut plan, mut longest, mut widest) = (Vec::new(), 0, 0);
+        for _ in 0..5_000 {
+            scatterings.next(&mut plan);
+            widest = widest.max(plan.len());
+            longest = plan.iter().map(|message| message.octets).fold(longest, u32::max);
+        }
+        assert_eq!(widest, 3);
+        assert!((50_000..=100_000).contains(&longest), "{longest}");
+    }
+}

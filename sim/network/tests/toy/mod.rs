@@ -1,0 +1,169 @@
+//! The simplest machines that a network can carry: hosts that send what they are told and report
+//! what they hear, switches that forward.
+
+use std::collections::VecDeque;
+
+use onepipe_base::{
+    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict,
+};
+use onepipe_sim_engine::{Instant, NANOSECOND};
+use onepipe_sim_network::{Application, At, Config, Fault, LinkId, Network, NodeId};
+use onepipe_topology::{Next, Node, Route, Shape, Spread, Topology};
+use onepipe_wire::{Header, Opcode, peek, seal};
+
+/// A host or a switch.
+#[derive(Debug)]
+pub struct Toy {
+    id: u32,
+    ports: u16,
+    lower: u16,
+    /// `None`: a host.
+    route: Option<Route>,
+    /// What a host has to send: receiver, number, octets of payload.
+    pub outbox: Vec<(u32, u32, usize)>,
+    heard: VecDeque<(u32, u32)>,
+    /// When the timer shall ring, and when it rang.
+    pub timer: Option<Mono>,
+    pub rang: Vec<Mono>,
+}
+
+impl Machine for Toy {
+    type Event = (u32, u32);
+
+    fn handle_frame(&mut self, _now: Now, _port: Port, frame: &mut [u8]) -> Verdict {
+        let Ok((header, _)) = peek(frame) else { return Verdict::Dropped };
+        let Some(route) = &self.route else {
+            self.heard.push_back((header.src().0, header.psn().0));
+            return Verdict::Consumed;
+        };
+        let flow = (header.src(), header.dst());
+        let ports = match route.next(header.dst()) {
+            None => return Verdict::Dropped,
+            Some(Next::Down(ports)) => ports,
+            Some(Next::Up) => {
+                onepipe_topology::PortRange::new(Port(self.lower), self.ports - self.lower)
+            }
+        };
+        Verdict::Forward(Spread::PerFlow.choose(ports, self.id, flow, header.psn()))
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        assert!(self.timer.take().expect("a timer was set") <= now.mono, "rule D5: never early");
+        self.rang.push(now.mono);
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        let (to, number, payload) = self.outbox.pop()?;
+        let header = Header::new(Opcode::Data, ProcessId(self.id), ProcessId(to), Incarnation(0))
+            .stamped(now.sync, Promises::both(now.sync), Psn(number));
+        Some(Transmit { port: Port(self.ports - 1), octets: seal(slot, header, payload) })
+    }
+
+    fn poll_event(&mut self) -> Option<(u32, u32)> {
+        self.heard.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        self.timer
+    }
+}
+
+/// What was heard: when, at which host, from whom, which number.
+#[derive(Debug)]
+pub struct Log {
+    topology: Topology,
+    pub heard: Vec<(Instant, NodeId, u32, u32)>,
+    pub alarms: Vec<(Instant, u32)>,
+    pub lives: Vec<(NodeId, u32)>,
+    pub crashes: Vec<NodeId>,
+    pub departures: u64,
+}
+
+impl Application<Toy> for Log {
+    fn build(&mut self, node: NodeId, life: u32) -> Toy {
+        self.lives.push((node, life));
+        let vertex = self.topology.nodes().nth(node.index()).expect("the network asks for its own");
+        let ports = self.topology.ports(vertex);
+        let route = matches!(vertex, Node::Switch(_)).then(|| self.topology.route(vertex));
+        Toy {
+            id: node.0,
+            ports: ports.total(),
+            lower: ports.lower,
+            route,
+            outbox: Vec::new(),
+            heard: VecDeque::new(),
+            timer: None,
+            rang: Vec::new(),
+        }
+    }
+    fn on_start(&mut self, _at: At<'_>, _machine: &mut Toy) {}
+    fn on_event(&mut self, at: At<'_>, _machine: &mut Toy, (from, number): (u32, u32)) {
+        self.heard.push((at.instant, at.node, from, number));
+    }
+    fn on_settled(&mut self, _at: At<'_>, _machine: &mut Toy) {}
+    fn on_alarm(&mut self, at: At<'_>, _machine: &mut Toy, token: u32) {
+        self.alarms.push((at.instant, token));
+    }
+    fn on_crash(&mut self, _instant: Instant, node: NodeId) {
+        self.crashes.push(node);
+    }
+    fn on_departure(&mut self, _instant: Instant, _link: LinkId, _frame: &[u8]) {
+        self.departures += 1;
+    }
+}
+
+pub type World = Network<Toy, Log>;
+
+/// One process a host.
+pub fn world(shape: Shape, config: Config, seed: u64) -> World {
+    let topology = Topology::new(shape, 1).expect("small");
+    let log = Log {
+        topology: topology.clone(),
+        heard: Vec::new(),
+        alarms: Vec::new(),
+        lives: Vec::new(),
+        crashes: Vec::new(),
+        departures: 0,
+    };
+    Network::new(topology, config, seed, log)
+}
+
+/// Host `from` sends the frames `numbers` to host `to`, the first first.
+pub fn send(world: &mut World, from: u32, to: u32, numbers: std::ops::Range<u32>, payload: usize) {
+    world.command(NodeId(from), |_, toy, _| {
+        toy.outbox.extend(numbers.rev().map(|number| (to, number, payload)));
+    });
+}
+
+/// The numbers heard at `host`, in order.
+pub fn numbers(world: &World, host: u32) -> Vec<u32> {
+    let at_host = world.application.heard.iter().filter(|(_, node, ..)| *node == NodeId(host));
+    at_host.map(|(.., number)| *number).collect()
+}
+
+/// The two directions between two nodes next to each other.
+pub fn between(world: &World, one: NodeId, other: NodeId) -> Vec<LinkId> {
+    let mut links: Vec<LinkId> = world.border(|node| node == one);
+    let ends: Vec<_> = world.links().collect();
+    links.retain(|link| {
+        let (_, from, to) = ends[link.index()];
+        from == other || to == other
+    });
+    links
+}
+
+/// Both directions, at once.
+pub fn inflict_both(
+    world: &mut World,
+    one: NodeId,
+    other: NodeId,
+    fault: impl Fn(LinkId) -> Fault,
+) {
+    for link in between(world, one, other) {
+        world.inflict(fault(link));
+    }
+}
+
+pub const fn ns(ns: u64) -> Instant {
+    Instant::from_ps(ns * NANOSECOND)
+}
