@@ -1,0 +1,205 @@
+//! Links that come, go, die and come back.
+
+mod rig;
+
+use onepipe_base::{Machine, Port, Verdict};
+use onepipe_switch::{Config, Switch, SwitchEvent};
+use onepipe_topology::{Route, Tree};
+use onepipe_wire::Opcode;
+use rig::{at, beacons, both, events, frame, hear, join, pass, put, star};
+
+fn new(config: Config) -> Switch {
+    Switch::new(config).expect("a valid configuration")
+}
+
+#[test]
+fn of_two_ports_each_hears_the_other() {
+    let mut switch = new(star(2));
+    join(&mut switch, at(100), 0, 7, both(90));
+    join(&mut switch, at(100), 1, 8, both(95));
+    assert_eq!(pass(&mut switch, at(110), 0, frame(Opcode::Ack, 7, 8, both(105))), (1, both(105)));
+    assert_eq!(pass(&mut switch, at(111), 1, frame(Opcode::Ack, 8, 7, both(99))), (0, both(99)));
+}
+
+#[test]
+fn a_newcomer_is_told_the_barrier_at_once_and_moves_none_back() {
+    let mut switch = new(star(4));
+    join(&mut switch, at(1_000), 0, 0, both(900));
+    join(&mut switch, at(1_000), 1, 1, both(950));
+    beacons(&mut switch, at(1_000));
+    assert_eq!(pass(&mut switch, at(1_001), 0, frame(Opcode::Ack, 0, 1, both(960))).1, both(960));
+
+    join(&mut switch, at(1_002), 2, 2, both(10));
+    assert_eq!(beacons(&mut switch, at(1_002)), [(2, both(950))], "so that it lifts its floor");
+    let held = pass(&mut switch, at(1_003), 0, frame(Opcode::Ack, 0, 1, both(990)));
+    assert_eq!(held, (1, both(960)), "held while the newcomer lies below, never moved back");
+    hear(&mut switch, at(1_004), 2, both(980));
+    let moved = pass(&mut switch, at(1_005), 0, frame(Opcode::Ack, 0, 1, both(995)));
+    assert_eq!(moved, (1, both(980)));
+}
+
+#[test]
+fn a_dead_port_is_taken_out_after_the_timeout_and_comes_back() {
+    let mut switch = new(Config { link_timeout_ns: 1_000, ..star(3) });
+    for port in 0..3 {
+        join(&mut switch, at(0), port, port.into(), both(0));
+    }
+    assert_eq!(events(&mut switch), [0, 1, 2].map(|port| SwitchEvent::LinkJoined(Port(port))));
+    for time in [500, 1_000] {
+        hear(&mut switch, at(time), 0, both(time));
+        hear(&mut switch, at(time), 1, both(time));
+    }
+    let stalled = pass(&mut switch, at(1_000), 0, frame(Opcode::Ack, 0, 1, both(1_000)));
+    assert_eq!(stalled, (1, both(0)), "the silent one holds everybody");
+    switch.handle_timeout(at(1_000));
+    assert_eq!(events(&mut switch), [], "silent for exactly the timeout is not too long");
+
+    assert_eq!(switch.poll_timeout(), Some(at(1_001).mono));
+    switch.handle_timeout(at(1_001));
+    assert_eq!(events(&mut switch), [SwitchEvent::LinkLost(Port(2))]);
+    assert!(!switch.is_live(Port(2)));
+    let freed = pass(&mut switch, at(1_002), 0, frame(Opcode::Ack, 0, 1, both(1_002)));
+    assert_eq!(freed, (1, both(1_002)));
+
+    hear(&mut switch, at(1_100), 2, both(700));
+    assert_eq!(events(&mut switch), [SwitchEvent::LinkJoined(Port(2))]);
+    let held = pass(&mut switch, at(1_101), 0, frame(Opcode::Ack, 0, 1, both(1_101)));
+    assert_eq!(held, (1, both(1_002)));
+}
+
+#[test]
+fn a_leave_waits_for_no_timeout_and_ends_the_route() {
+    let mut switch = new(star(3));
+    for port in 0..3 {
+        join(&mut switch, at(0), port, port.into(), both(10));
+    }
+    events(&mut switch);
+    assert_eq!(put(&mut switch, at(1), 2, frame(Opcode::Leave, 2, 0, both(20))), Verdict::Consumed);
+    assert_eq!(events(&mut switch), [SwitchEvent::LinkLeft(Port(2))]);
+    assert_eq!(pass(&mut switch, at(2), 0, frame(Opcode::Ack, 0, 1, both(50))), (1, both(50)));
+    assert_eq!(put(&mut switch, at(3), 0, frame(Opcode::Ack, 0, 2, both(51))), Verdict::Dropped);
+    assert_eq!((switch.stats().leaves_heard, switch.stats().dropped_unknown), (1, 1));
+
+    let again = put(&mut switch, at(4), 2, frame(Opcode::Leave, 2, 0, both(20)));
+    assert_eq!((again, switch.stats().dropped_misplaced), (Verdict::Dropped, 1));
+    assert_eq!(events(&mut switch), []);
+}
+
+#[test]
+fn a_process_that_moves_is_found_at_its_new_port() {
+    let mut switch = new(star(3));
+    join(&mut switch, at(0), 0, 0, both(10));
+    join(&mut switch, at(0), 1, 5, both(10));
+    join(&mut switch, at(1), 2, 5, both(20));
+    assert_eq!(pass(&mut switch, at(2), 0, frame(Opcode::Ack, 0, 5, both(30))).0, 2);
+    let late = put(&mut switch, at(3), 1, frame(Opcode::Leave, 5, 0, both(15)));
+    assert_eq!(late, Verdict::Dropped, "the goodbye of its former place");
+    assert_eq!(pass(&mut switch, at(4), 0, frame(Opcode::Ack, 0, 5, both(40))).0, 2);
+}
+
+#[test]
+fn an_unplugged_port_starts_afresh() {
+    let mut switch = new(star(3));
+    for port in 0..3 {
+        join(&mut switch, at(0), port, port.into(), both(1_000));
+    }
+    beacons(&mut switch, at(0));
+    events(&mut switch);
+    switch.unplug(Port(1));
+    switch.unplug(Port(9));
+    assert_eq!(events(&mut switch), [SwitchEvent::LinkLeft(Port(1))]);
+    assert_eq!(put(&mut switch, at(1), 0, frame(Opcode::Ack, 0, 1, both(1_001))), Verdict::Dropped);
+    join(&mut switch, at(2), 1, 9, both(5));
+    assert_eq!(
+        pass(&mut switch, at(3), 0, frame(Opcode::Ack, 0, 9, both(1_003))),
+        (1, both(1_000))
+    );
+}
+
+#[test]
+fn joins_that_cannot_be_are_counted_and_teach_nothing() {
+    let mut switch = new(star(2));
+    let beyond = put(&mut switch, at(0), 0, frame(Opcode::Join, 64, 0, both(0)));
+    assert_eq!((beyond, switch.stats().dropped_misplaced), (Verdict::Dropped, 1));
+
+    let tree = Tree { base: 4, span: 2, child_span: 1, lanes: 1, processes: 8 };
+    let mut switch = new(Config { start_wait_ns: 0, ..Config::new(2, 1, Route::Tree(tree)) });
+    for (port, process, verdict) in [
+        (0, 4, Verdict::Consumed),
+        (0, 5, Verdict::Dropped),
+        (1, 0, Verdict::Dropped),
+        (2, 4, Verdict::Dropped),
+    ] {
+        let got = put(&mut switch, at(0), port, frame(Opcode::Join, process, 0, both(0)));
+        assert_eq!(got, verdict, "process {process} behind port {port}");
+    }
+}
+
+#[test]
+fn a_switch_that_slept_does_not_take_its_neighbours_for_dead() {
+    let mut switch = new(Config { link_timeout_ns: 1_000, ..star(2) });
+    join(&mut switch, at(0), 0, 0, both(0));
+    join(&mut switch, at(0), 1, 1, both(0));
+    events(&mut switch);
+    switch.handle_timeout(at(50_000));
+    assert_eq!(events(&mut switch), [], "what they said meanwhile waits to be read");
+    hear(&mut switch, at(50_000), 0, both(49_900));
+    switch.handle_timeout(switch_due(&switch));
+    assert_eq!(events(&mut switch), [SwitchEvent::LinkLost(Port(1))], "this one said nothing");
+}
+
+fn switch_due(switch: &Switch) -> onepipe_base::Now {
+    at(switch.poll_timeout().expect("a live link is watched").as_ns())
+}
+
+/// A spine of two ToR with bundles of two, and two links to cores.
+fn spine() -> Switch {
+    let tree = Tree { base: 0, span: 4, child_span: 2, lanes: 2, processes: 8 };
+    new(Config { start_wait_ns: 0, link_timeout_ns: 1_000, ..Config::new(4, 2, Route::Tree(tree)) })
+}
+
+#[test]
+fn a_flow_leaves_a_dead_link_for_a_live_one_of_the_same_bundle() {
+    let mut switch = spine();
+    (0..6).for_each(|port| hear(&mut switch, at(0), port, both(0)));
+    let (nominal, _) = pass(&mut switch, at(10), 0, frame(Opcode::Ack, 0, 7, both(10)));
+    assert!(nominal == 4 || nominal == 5);
+    (0..6)
+        .filter(|port| *port != nominal)
+        .for_each(|port| hear(&mut switch, at(900), port, both(900)));
+    switch.handle_timeout(at(1_001));
+    let (other, _) = pass(&mut switch, at(1_002), 0, frame(Opcode::Ack, 0, 7, both(1_002)));
+    assert_eq!(other, 9 - nominal);
+    hear(&mut switch, at(1_003), nominal, both(1_003));
+    let (back, _) = pass(&mut switch, at(1_004), 0, frame(Opcode::Ack, 0, 7, both(1_004)));
+    assert_eq!(back, nominal);
+}
+
+#[test]
+fn no_frame_turns_twice_or_goes_back_where_it_came_from() {
+    let mut switch = spine();
+    (0..6).for_each(|port| hear(&mut switch, at(0), port, both(0)));
+    for (input, dst) in [(4, 7), (5, 6), (0, 1), (1, 0), (3, 2)] {
+        let verdict = put(&mut switch, at(1), input, frame(Opcode::Ack, 9, dst, both(1)));
+        assert_eq!(verdict, Verdict::Dropped, "from port {input} to process {dst}");
+    }
+    assert_eq!(switch.stats().dropped_back, 5);
+    let unknown = put(&mut switch, at(1), 0, frame(Opcode::Ack, 0, 8, both(1)));
+    assert_eq!((unknown, switch.stats().dropped_unknown), (Verdict::Dropped, 1));
+}
+
+#[test]
+fn an_up_half_whose_inputs_all_died_falls_silent() {
+    let mut switch = spine();
+    (0..6).for_each(|port| hear(&mut switch, at(0), port, both(0)));
+    (4..6).for_each(|port| hear(&mut switch, at(900), port, both(900)));
+    switch.handle_timeout(at(1_001));
+    let told: Vec<u16> =
+        beacons(&mut switch, at(1_001)).into_iter().map(|(port, _)| port).collect();
+    assert_eq!(told, [], "no beacon instant yet");
+    switch.handle_timeout(at(3_000));
+    hear(&mut switch, at(3_000), 4, both(3_000));
+    let told: Vec<u16> =
+        beacons(&mut switch, at(3_000)).into_iter().map(|(port, _)| port).collect();
+    assert_eq!(told, [0, 1, 2, 3], "roots must find this switch dead, not holding everybody");
+}

@@ -1,0 +1,268 @@
+//! Random histories against the formula written out naively, and against what the formula is for.
+
+mod rig;
+
+use onepipe_base::{Machine, Mono, Promises, Verdict};
+use onepipe_switch::{Config, Switch, SwitchEvent};
+use onepipe_topology::{Route, Table};
+use onepipe_wire::Opcode;
+use proptest::prelude::*;
+use rig::{at, beacons, events, frame, promises_of, put, ts};
+
+const LOWER: usize = 4;
+const PORTS: usize = 6;
+const INTERVAL_NS: u64 = 300;
+const TIMEOUT_NS: u64 = 3_000;
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A frame for the process behind a lower port, or, from 4 on, for one above.
+    Frame {
+        from: usize,
+        to: u32,
+    },
+    Beacon {
+        from: usize,
+    },
+    Join {
+        from: usize,
+    },
+    Leave {
+        from: usize,
+    },
+    Wait {
+        ns: u64,
+    },
+}
+
+fn steps() -> impl Strategy<Value = Vec<(Step, u64, u64)>> {
+    let port = || 0..PORTS;
+    let step = prop_oneof![
+        8 => (port(), 0..6u32).prop_map(|(from, to)| Step::Frame { from, to }),
+        6 => port().prop_map(|from| Step::Beacon { from }),
+        2 => (0..LOWER).prop_map(|from| Step::Join { from }),
+        1 => (0..LOWER).prop_map(|from| Step::Leave { from }),
+        2 => (1..2 * TIMEOUT_NS).prop_map(|ns| Step::Wait { ns }),
+    ];
+    // What follows is how far the barrier and the commit promise lie behind the clock.
+    prop::collection::vec((step, 0..2_000u64, 0..4_000u64), 1..200)
+}
+
+/// The formula as the design page has it, with no thought of speed.
+#[derive(Default)]
+struct Model {
+    inputs: [Option<Promises>; PORTS],
+    heard: [u64; PORTS],
+    told: [Option<Promises>; PORTS],
+    /// What each output had been told when each input came to life.
+    base: [[Option<Promises>; PORTS]; PORTS],
+    busy: [bool; PORTS],
+}
+
+impl Model {
+    fn hear(&mut self, now: u64, port: usize, promises: Promises) -> bool {
+        let is_new = self.inputs[port].is_none();
+        if is_new {
+            self.base[port] = self.told;
+        }
+        self.inputs[port] = Some(self.inputs[port].map_or(promises, |held| held.max(promises)));
+        self.heard[port] = now;
+        is_new
+    }
+
+    fn minimum(&self, output: usize) -> Option<Promises> {
+        let feeds = |input: &usize| match (*input < LOWER, output < LOWER) {
+            (true, true) => *input != output,
+            (true, false) | (false, true) => true,
+            (false, false) => false,
+        };
+        let fed = (0..PORTS).filter(feeds).filter_map(|input| self.inputs[input]);
+        let fed = fed.reduce(Promises::min);
+        if output < LOWER { fed.or(self.inputs[output]) } else { fed }
+    }
+
+    fn tell(&mut self, output: usize) -> Option<Promises> {
+        let fresh = self.minimum(output)?;
+        let told = self.told[output].map_or(fresh, |told| told.max(fresh));
+        self.told[output] = Some(told);
+        Some(told)
+    }
+
+    /// What it is all for: a live input sends nothing that lies below a barrier which an output was
+    /// told after the input came to life.
+    fn assert_not_late(&self, input: usize, output: usize, sent: Promises) {
+        let (base, told) = (self.base[input][output], self.told[output]);
+        if let Some(told) = told {
+            let rose = |of: fn(Promises) -> u64| base.is_none_or(|base| of(told) > of(base));
+            let (barrier, commit): (fn(Promises) -> u64, fn(Promises) -> u64) =
+                (|p| p.barrier.as_ns(), |p| p.commit.as_ns());
+            assert!(!rose(barrier) || sent.barrier >= told.barrier, "{sent:?} below {told:?}");
+            assert!(!rose(commit) || sent.commit >= told.commit, "{sent:?} below {told:?}");
+        }
+    }
+}
+
+struct Bench {
+    switch: Switch,
+    model: Model,
+    now: u64,
+    owed: [bool; PORTS],
+    /// What each sender has promised so far: a sender never takes a promise back.
+    senders: [Option<Promises>; PORTS],
+}
+
+impl Bench {
+    fn new(eager: bool) -> Self {
+        let config = Config {
+            beacon_interval_ns: INTERVAL_NS,
+            link_timeout_ns: TIMEOUT_NS,
+            start_wait_ns: 0,
+            eager_beacons: eager,
+            ..Config::new(LOWER as u16, 2, Route::Table(Table::new(8, true)))
+        };
+        let mut switch = Switch::new(config).expect("valid");
+        switch.handle_timeout(at(0));
+        Self {
+            switch,
+            model: Model::default(),
+            now: 0,
+            owed: [false; PORTS],
+            senders: [None; PORTS],
+        }
+    }
+
+    /// Time passes, timers fire when they are due.
+    fn wait(&mut self, ns: u64) {
+        let end = self.now + ns;
+        while let Some(due) = self.switch.poll_timeout().filter(|due| *due <= Mono::from_ns(end)) {
+            assert!(due.as_ns() > self.now || self.now == 0, "a timer that is always due");
+            self.now = due.as_ns();
+            self.switch.handle_timeout(at(self.now));
+            self.take_events();
+            if (rig::OFFSET_NS + self.now).is_multiple_of(INTERVAL_NS) {
+                for port in 0..PORTS {
+                    let linked = port >= LOWER || self.model.inputs[port].is_some();
+                    self.owed[port] |= linked && !self.model.busy[port];
+                    self.model.busy[port] = false;
+                }
+            }
+            self.take_beacons();
+        }
+        self.now = end;
+    }
+
+    fn take_events(&mut self) {
+        for event in events(&mut self.switch) {
+            let SwitchEvent::LinkLost(port) = event else { panic!("{event:?} out of the blue") };
+            let port = port.index();
+            assert!(self.model.inputs[port].is_some(), "lost a dead link");
+            assert!(self.now - self.model.heard[port] > TIMEOUT_NS, "lost too early");
+            self.model.inputs[port] = None;
+        }
+        for port in 0..PORTS {
+            let silent_ns = self.now - self.model.heard[port];
+            let bound_ns = TIMEOUT_NS + TIMEOUT_NS / 8 + 2;
+            assert!(self.model.inputs[port].is_none() || silent_ns <= bound_ns, "lost too late");
+        }
+    }
+
+    fn take_beacons(&mut self) {
+        let is_eager = self.switch.config().eager_beacons;
+        for (port, said) in beacons(&mut self.switch, at(self.now)) {
+            let port = usize::from(port);
+            let before = self.model.told[port];
+            assert_eq!(self.model.tell(port), Some(said));
+            let was_owed = core::mem::take(&mut self.owed[port]);
+            assert!(was_owed || (is_eager && before != Some(said)), "a beacon that nobody is owed");
+        }
+        for port in 0..PORTS {
+            let minimum = self.model.minimum(port);
+            assert!(!self.owed[port] || minimum.is_none(), "port {port} was not told");
+            let told = self.model.told[port];
+            let linked = port >= LOWER || self.model.inputs[port].is_some();
+            let has_news =
+                minimum.is_some_and(|fresh| told.is_none_or(|told| told.max(fresh) != told));
+            assert!(!(is_eager && linked && has_news), "port {port} was not told the news");
+        }
+        self.owed = [false; PORTS];
+    }
+
+    fn promise(&mut self, from: usize, behind: u64, commit_behind: u64) -> Promises {
+        let barrier = ts((self.now + 10_000).saturating_sub(behind));
+        let commit = ts((self.now + 10_000).saturating_sub(commit_behind));
+        let promises = Promises { barrier, commit };
+        let promises = self.senders[from].map_or(promises, |held| held.max(promises));
+        self.senders[from] = Some(promises);
+        promises
+    }
+
+    fn step(&mut self, step: Step, behind: u64, commit_behind: u64) {
+        let (from, opcode, to) = match step {
+            Step::Wait { ns } => return self.wait(ns),
+            Step::Frame { from, to } => (from, Opcode::Data, to),
+            Step::Beacon { from } => (from, Opcode::Beacon, 0),
+            Step::Join { from } => (from, Opcode::Join, 0),
+            Step::Leave { from } => (from, Opcode::Leave, 0),
+        };
+        self.wait(1);
+        let promises = self.promise(from, behind, commit_behind);
+        let mut octets = frame(opcode, from as u32, to, promises);
+        let port = onepipe_base::Port(from as u16);
+        let verdict = self.switch.handle_frame(at(self.now), port, &mut octets);
+        if opcode != Opcode::Leave && self.model.hear(self.now, from, promises) {
+            assert_eq!(self.switch.poll_event(), Some(SwitchEvent::LinkJoined(port)));
+        }
+        match verdict {
+            Verdict::Forward(output) => {
+                let output = output.index();
+                self.model.assert_not_late(from, output, promises);
+                assert_eq!(Some(promises_of(&octets, at(self.now))), self.model.tell(output));
+                assert!(output != from && (from < LOWER || output < LOWER));
+                self.model.busy[output] = true;
+            }
+            Verdict::Consumed if opcode == Opcode::Join => self.owed[from] = true,
+            Verdict::Consumed if opcode == Opcode::Leave => {
+                let was_live = self.model.inputs[from].take().is_some();
+                let event = was_live.then_some(SwitchEvent::LinkLeft(port));
+                assert_eq!(self.switch.poll_event(), event);
+            }
+            Verdict::Consumed => assert_eq!(opcode, Opcode::Beacon),
+            Verdict::Dropped => assert!(matches!(opcode, Opcode::Data | Opcode::Leave)),
+        }
+        self.take_beacons();
+    }
+}
+
+proptest! {
+    #[test]
+    fn says_what_the_formula_says(steps in steps(), eager in any::<bool>()) {
+        let mut bench = Bench::new(eager);
+        for (step, behind, commit_behind) in steps {
+            bench.step(step, behind, commit_behind);
+        }
+        let stats = *bench.switch.stats();
+        prop_assert_eq!(stats.events_lost, 0);
+        prop_assert_eq!(stats.dropped(), stats.dropped_unknown + stats.dropped_back + stats.dropped_misplaced);
+    }
+
+    #[test]
+    fn no_octets_make_it_panic(frames in prop::collection::vec((0u16..9, prop::collection::vec(any::<u8>(), 0..120)), 0..50)) {
+        let mut bench = Bench::new(true);
+        for (port, mut octets) in frames {
+            let verdict = bench.switch.handle_frame(at(5), onepipe_base::Port(port), &mut octets);
+            prop_assert_eq!(verdict, Verdict::Dropped);
+        }
+    }
+
+    /// Well-formed headers with wild contents: any opcode, any addresses, any promise.
+    #[test]
+    fn no_header_makes_it_panic(frames in prop::collection::vec((0u16..9, 0usize..11, 0u32..20, 0u32..20, any::<u64>(), any::<u64>()), 0..80)) {
+        let mut bench = Bench::new(true);
+        for (port, opcode, src, dst, barrier, commit) in frames {
+            let promises = Promises { barrier: ts(barrier >> 16), commit: ts(commit >> 16) };
+            let opcode = Opcode::ALL[opcode % Opcode::ALL.len()];
+            put(&mut bench.switch, at(5), port, frame(opcode, src, dst, promises));
+            beacons(&mut bench.switch, at(5));
+        }
+    }
+}
