@@ -1,1 +1,32 @@
-//! Benchmarks of the parts.
+//! Benchmarks of the parts, each against a yardstick that is measured in the same run.
+//!
+//! A number without its neighbour says little about a shared machine. So every case runs the part
+//! and something well known that does the same work, in turn, at least three times each, and
+//! reports medians and their ratio: above 1 is better than the yardstick, everywhere.
+//!
+//! ```
+//! use onepipe_bench_micro::{Better, Harness};
+//!
+//! let mut harness = Harness::new("sum", "adding 1 to 9; yardstick: the same, backwards");
+//! harness.measure("n=9", "ns", Better::Lower, || Ok(40.0), || Ok(50.0))?;
+//! let report = harness.finish();
+//! assert_eq!(report.results[0].ratio, 1.25);
+//! println!("{report}");
+//! # Ok::<(), anyhow::Error>(())
+//! ```
+//!
+//! # Invariants
+//! - Both sides of a case get the same input, and a side that answers wrongly is an error.
+//! - A report says what it was measured on, and how far the runs lay apart.
+
+#![forbid(unsafe_code)]
+
+mod hardware;
+mod harness;
+mod reorder;
+mod report;
+
+pub use hardware::Hardware;
+pub use harness::{Better, Harness, Progress, RUNS_MIN};
+pub use reorder::{ReorderOptions, reorder};
+pub use report::{Case, Report};

@@ -1,0 +1,176 @@
+//! `bench reorder`: the reorder stage against a binary heap (1Pipe, figure 11).
+//!
+//! A receiver hears many senders and may deliver a message only when the barrier has passed it; the
+//! delivery delay is how far the barrier trails the arrivals. The paper's receiver does 6.1 M
+//! messages/s at no delay and 4.3 M at 125 us.
+
+mod arrivals;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::hint::black_box;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use onepipe_base::Timestamp;
+use onepipe_endpoint::reorder::{Entry, Reorder, ReorderConfig};
+
+use self::arrivals::{Arrivals, Value};
+use crate::{Better, Harness, Progress, Report};
+
+/// What to measure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReorderOptions {
+    /// Senders whose messages are put into one order. Default 512 (1Pipe section 7.1).
+    pub senders: u32,
+    /// Messages that the receiver gets in a second of its own clock. Default 20,000,000: what one
+    /// process is to receive over shared memory. It sets how many wait at a delay, not how fast the
+    /// benchmark runs.
+    pub rate_per_s: u64,
+    /// Messages that arrive between two barriers, each of another sender. Default 16: what a
+    /// driver takes from its links at once.
+    pub batch: usize,
+    /// Delivery delays in ns. Default 0, 1, 5, 25 and 125 us (1Pipe figure 11).
+    pub delays_ns: Vec<u64>,
+    /// Messages of a run. Default 524,288.
+    pub messages: usize,
+    /// Runs of each side for each delay. Default 5.
+    pub runs: usize,
+}
+
+impl Default for ReorderOptions {
+    fn default() -> Self {
+        Self {
+            senders: 512,
+            rate_per_s: 20_000_000,
+            batch: 16,
+            delays_ns: vec![0, 1_000, 5_000, 25_000, 125_000],
+            messages: 1 << 19,
+            runs: 5,
+        }
+    }
+}
+
+/// What `bench reorder` measures.
+const ABOUT: &str = "messages through the reorder stage a second, insert and pop on one core; \
+                     yardstick: std::collections::BinaryHeap on the same input";
+
+/// Messages a second through the reorder stage, for every delay.
+pub fn reorder(options: &ReorderOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
+    ensure!(options.senders > 0 && options.rate_per_s > 0, "nobody sends");
+    ensure!(options.batch > 0 && options.messages >= options.batch, "no batch of messages");
+    let mut harness =
+        Harness::new("reorder", ABOUT).with_runs(options.runs).with_progress(progress);
+    for &delay_ns in &options.delays_ns {
+        let arrivals = Arrivals::new(options, delay_ns);
+        // Warm both up, and see that they agree.
+        let (calendar, heap) = (through_reorder(&arrivals), through_heap(&arrivals));
+        ensure!(calendar.order == heap.order, "the reorder stage and the heap disagree");
+        ensure!(calendar.messages == heap.messages, "the reorder stage and the heap disagree");
+        let ReorderOptions { senders, rate_per_s, batch, .. } = *options;
+        let case = format!(
+            "senders={senders} delay_us={} batch={batch} rate_m={}",
+            delay_ns as f64 / 1e3,
+            rate_per_s as f64 / 1e6,
+        );
+        harness.measure(
+            &case,
+            "msg/s",
+            Better::Higher,
+            || Ok(through_reorder(&arrivals).rate()),
+            || Ok(through_heap(&arrivals).rate()),
+        )?;
+    }
+    Ok(harness.finish())
+}
+
+/// What came out of one run.
+struct Outcome {
+    messages: u64,
+    seconds: f64,
+    /// Depends on every message and on their order.
+    order: u64,
+}
+
+impl Outcome {
+    fn rate(&self) -> f64 {
+        self.messages as f64 / self.seconds
+    }
+}
+
+/// Takes the messages that come out.
+#[derive(Default)]
+struct Receiver {
+    messages: u64,
+    order: u64,
+}
+
+impl Receiver {
+    #[inline(always)]
+    fn take(&mut self, timestamp: Timestamp, order: u64, value: Value) {
+        self.messages += 1;
+        let mixed = timestamp.as_ns() ^ order ^ u64::from(value.offset);
+        self.order = self.order.wrapping_mul(31).wrapping_add(mixed);
+    }
+}
+
+fn through_reorder(arrivals: &Arrivals) -> Outcome {
+    let mut receiver = Receiver::default();
+    let start = Instant::now();
+    let mut queue = Reorder::new(ReorderConfig::default());
+    for (batch, barrier) in arrivals.batches() {
+        for &entry in batch {
+            queue.insert(entry);
+        }
+        while let Some(entry) = queue.pop(barrier) {
+            receiver.take(entry.timestamp, entry.order, entry.value);
+        }
+    }
+    black_box(&queue);
+    conclude(&receiver, start)
+}
+
+fn through_heap(arrivals: &Arrivals) -> Outcome {
+    let mut receiver = Receiver::default();
+    let start = Instant::now();
+    let mut queue = BinaryHeap::with_capacity(ReorderConfig::default().entries);
+    for (batch, barrier) in arrivals.batches() {
+        for &Entry { timestamp, order, value } in batch {
+            queue.push(Reverse((timestamp, order, value)));
+        }
+        while queue.peek().is_some_and(|Reverse((timestamp, ..))| *timestamp < barrier) {
+            if let Some(Reverse((timestamp, order, value))) = queue.pop() {
+                receiver.take(timestamp, order, value);
+            }
+        }
+    }
+    black_box(&queue);
+    conclude(&receiver, start)
+}
+
+fn conclude(receiver: &Receiver, start: Instant) -> Outcome {
+    let seconds = start.elapsed().as_secs_f64();
+    Outcome { messages: receiver.messages, seconds, order: receiver.order }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_agree_at_every_delay() {
+        let options = ReorderOptions { messages: 20_000, runs: 3, ..ReorderOptions::default() };
+        let mut calls = 0;
+        let report = reorder(&options, |_| calls += 1).expect("the stage and the heap agree");
+        let cases: Vec<_> = report.results.iter().map(|case| case.case.as_str()).collect();
+        assert_eq!(cases.len(), 5);
+        assert_eq!(cases[4], "senders=512 delay_us=125 batch=16 rate_m=20");
+        assert_eq!(calls, 5 * 7);
+    }
+
+    #[test]
+    fn a_benchmark_of_nothing_is_refused() {
+        let options = ReorderOptions { batch: 0, ..ReorderOptions::default() };
+        assert!(reorder(&options, |_| {}).is_err());
+    }
+}

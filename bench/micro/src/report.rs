@@ -1,0 +1,117 @@
+//! What a benchmark says: as JSON for programs, as a table for people.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Hardware;
+
+/// The outcome of one benchmark.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The name of the benchmark.
+    pub bench: String,
+    /// What is measured, and what the yardstick is, in a sentence.
+    pub about: String,
+    /// What it was measured on.
+    pub machine: Hardware,
+    /// One for each case, in the order of measurement.
+    pub results: Vec<Case>,
+}
+
+/// One case of a benchmark: the part against its yardstick.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Case {
+    /// What was set: a list like `nodes=256 load=0.9 batch=64`.
+    pub case: String,
+    /// The median over the runs of the part.
+    pub value: f64,
+    /// The unit of all numbers but `ratio` and `runs`.
+    pub unit: String,
+    /// The median over the runs of the yardstick.
+    pub yardstick: f64,
+    /// How many times better than the yardstick: above 1 is better, whatever is measured.
+    pub ratio: f64,
+    /// The least value of a run of the part.
+    pub min: f64,
+    /// The greatest value of a run of the part.
+    pub max: f64,
+    /// How often each side ran.
+    pub runs: usize,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {}\n{}", self.bench, self.about, self.machine)?;
+        let width = self.results.iter().map(|case| case.case.len()).max().unwrap_or(0).max(4);
+        writeln!(
+            f,
+            "{:width$}  {:>14}  {:>14}  {:>14}  {:>14}  {:>6}  runs",
+            "case", "value", "min", "max", "yardstick", "ratio"
+        )?;
+        for case in &self.results {
+            write!(f, "{:width$}", case.case)?;
+            for number in [case.value, case.min, case.max, case.yardstick] {
+                write!(f, "  {:>14}", readable(number, &case.unit))?;
+            }
+            writeln!(f, "  {:>6.2}  {}", case.ratio, case.runs)?;
+        }
+        Ok(())
+    }
+}
+
+/// A number with three or four digits that count, with k, M or G before its unit when that is a
+/// rate or a count.
+fn readable(number: f64, unit: &str) -> String {
+    let takes_prefix = unit.ends_with("/s") || unit.is_empty();
+    let (scaled, prefix) = match number.abs() {
+        size if takes_prefix && size >= 1e9 => (number / 1e9, "G "),
+        size if takes_prefix && size >= 1e6 => (number / 1e6, "M "),
+        size if takes_prefix && size >= 1e4 => (number / 1e3, "k "),
+        _ => (number, ""),
+    };
+    let decimals = match scaled.abs() {
+        size if size >= 1000.0 => 0,
+        size if size >= 10.0 => 1,
+        _ => 2,
+    };
+    format!("{scaled:.decimals$} {prefix}{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!(readable(81_234_567.0, "msg/s"), "81.2 M msg/s");
+        assert_eq!(readable(0.456, "us"), "0.46 us");
+        assert_eq!(readable(12_345.0, "us"), "12345 us");
+    }
+
+    #[test]
+    fn the_json_has_the_keys_that_the_design_names() {
+        let case = Case {
+            case: "senders=1".to_string(),
+            value: 2.0,
+            unit: "msg/s".to_string(),
+            yardstick: 1.0,
+            ratio: 2.0,
+            min: 1.5,
+            max: 2.5,
+            runs: 3,
+        };
+        let machine = Hardware { cpu: "some".to_string(), cores: 2, kernel: "some 1".to_string() };
+        let report =
+            Report { bench: "x".to_string(), about: String::new(), machine, results: vec![case] };
+        let json = serde_json::to_value(&report).expect("a report is plain data");
+        let keys: Vec<_> =
+            json["results"][0].as_object().expect("a case is an object").keys().collect();
+        let mut expected = ["case", "value", "unit", "yardstick", "ratio", "min", "max", "runs"];
+        expected.sort_unstable();
+        assert_eq!(keys, expected);
+        assert!(json["bench"].is_string() && json["machine"].is_object());
+        let read: Report = serde_json::from_value(json).expect("what was written can be read");
+        assert_eq!(read, report);
+    }
+}
