@@ -1,0 +1,230 @@
+//! A host: processes behind a virtual switch.
+
+use alloc::vec::Vec;
+
+use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
+
+use crate::flags::Flags;
+
+/// What one of the parts of a host said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HostEvent<P, S> {
+    /// The process at this port of the virtual switch.
+    Process(Port, P),
+    /// The virtual switch.
+    Switch(S),
+}
+
+/// A host: the processes sit at ports `0..n` of the virtual switch, the network card at port `n`.
+///
+/// Outwards the host has one port, the card, under the number that it has at the virtual switch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Host<S, P> {
+    switch: S,
+    /// `None`: no process runs there.
+    processes: Vec<Option<P>>,
+    card: Port,
+    /// Processes that may have a frame to send; their cached deadlines may be stale.
+    sending: Flags,
+    switch_sends: bool,
+    /// Processes that may have an event.
+    speaking: Flags,
+    switch_speaks: bool,
+    /// The process to poll first next time.
+    turn: usize,
+    /// What `poll_timeout` of each process answered when it was last drained.
+    deadlines: Vec<Option<Mono>>,
+    /// Frames that a process of this host refused.
+    refused: u64,
+}
+
+impl<S: Machine, P: Machine> Host<S, P> {
+    /// A host of these processes. The virtual switch must have a lower port for each and one upper
+    /// port behind them.
+    pub fn new(switch: S, processes: Vec<P>) -> Self {
+        let count = processes.len();
+        Self {
+            switch,
+            processes: processes.into_iter().map(Some).collect(),
+            card: Port(u16::try_from(count).expect("a switch has no more ports")),
+            sending: Flags::all(count),
+            switch_sends: true,
+            speaking: Flags::all(count),
+            switch_speaks: true,
+            turn: 0,
+            deadlines: alloc::vec![None; count],
+            refused: 0,
+        }
+    }
+
+    /// The virtual switch.
+    pub fn switch(&self) -> &S {
+        &self.switch
+    }
+
+    /// The process at `port`, if one runs there.
+    pub fn process(&self, port: Port) -> Option<&P> {
+        self.processes.get(port.index())?.as_ref()
+    }
+
+    /// The process at `port`, to command it. The driver drains the host afterwards (rule D2).
+    pub fn process_mut(&mut self, port: Port) -> Option<&mut P> {
+        let process = self.processes.get_mut(port.index())?.as_mut()?;
+        self.sending.set(port.index());
+        self.speaking.set(port.index());
+        Some(process)
+    }
+
+    /// Ends the process at `port` at once, without a goodbye, and answers what was left of it.
+    pub fn stop(&mut self, port: Port) -> Option<P> {
+        self.processes.get_mut(port.index())?.take()
+    }
+
+    /// Runs `process` at `port`, in place of whatever ran there.
+    ///
+    /// # Panics
+    /// When the host has no such port.
+    pub fn start(&mut self, port: Port, process: P) {
+        self.processes[port.index()] = Some(process);
+        self.sending.set(port.index());
+        self.speaking.set(port.index());
+    }
+
+    /// Frames that a process of this host refused; those that the virtual switch refused it counts
+    /// itself.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Hands a frame to the process at `port`.
+    #[inline]
+    fn deliver(&mut self, now: Now, port: Port, frame: &mut [u8]) {
+        let Some(Some(process)) = self.processes.get_mut(port.index()) else {
+            self.refused += 1;
+            return;
+        };
+        if process.handle_frame(now, Port(0), frame) == Verdict::Dropped {
+            self.refused += 1;
+        }
+        self.sending.set(port.index());
+        self.speaking.set(port.index());
+    }
+
+    /// The deadline of the process at `index`: as cached while it has not been touched since.
+    #[inline]
+    fn deadline(&self, index: usize) -> Option<Mono> {
+        match &self.processes[index] {
+            Some(process) if self.sending.has(index) => process.poll_timeout(),
+            Some(_) => self.deadlines[index],
+            None => None,
+        }
+    }
+
+    /// The next frame of the virtual switch that is for the card.
+    fn poll_switch(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        while let Some(transmit) = self.switch.poll_transmit(now, slot) {
+            if transmit.port == self.card {
+                return Some(transmit);
+            }
+            self.deliver(now, transmit.port, &mut slot[..transmit.octets]);
+        }
+        self.switch_sends = false;
+        None
+    }
+
+    /// One frame of the process at `index`, through the virtual switch. Answers it if it is for the
+    /// card.
+    #[inline]
+    fn poll_process(&mut self, now: Now, slot: &mut [u8], index: usize) -> Option<Transmit> {
+        let process = self.processes[index].as_mut();
+        let polled = process.and_then(|process| process.poll_transmit(now, slot));
+        let Some(transmit) = polled else {
+            self.sending.clear(index);
+            self.deadlines[index] = self.processes[index].as_ref().and_then(P::poll_timeout);
+            return None;
+        };
+        let frame = &mut slot[..transmit.octets];
+        let verdict = self.switch.handle_frame(now, Port(index as u16), frame);
+        (self.switch_sends, self.switch_speaks) = (true, true);
+        match verdict {
+            Verdict::Forward(port) if port == self.card => Some(Transmit { port, ..transmit }),
+            Verdict::Forward(port) => {
+                self.deliver(now, port, frame);
+                None
+            }
+            Verdict::Consumed | Verdict::Dropped => None,
+        }
+    }
+}
+
+impl<S: Machine, P: Machine> Machine for Host<S, P> {
+    type Event = HostEvent<P::Event, S::Event>;
+
+    #[inline]
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        if port != self.card {
+            return Verdict::Dropped;
+        }
+        (self.switch_sends, self.switch_speaks) = (true, true);
+        match self.switch.handle_frame(now, port, frame) {
+            Verdict::Forward(port) => {
+                self.deliver(now, port, frame);
+                Verdict::Consumed
+            }
+            verdict => verdict,
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        let is_due = |deadline: Option<Mono>| deadline.is_some_and(|due| due <= now.mono);
+        if is_due(self.switch.poll_timeout()) {
+            self.switch.handle_timeout(now);
+            (self.switch_sends, self.switch_speaks) = (true, true);
+        }
+        for index in 0..self.processes.len() {
+            if is_due(self.deadline(index)) {
+                if let Some(process) = &mut self.processes[index] {
+                    process.handle_timeout(now);
+                }
+                self.sending.set(index);
+                self.speaking.set(index);
+            }
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        loop {
+            if self.switch_sends
+                && let Some(transmit) = self.poll_switch(now, slot)
+            {
+                return Some(transmit);
+            }
+            let index = self.sending.next(self.turn)?;
+            // The next one is first next time, whether or not this one had a frame.
+            self.turn = if index + 1 < self.processes.len() { index + 1 } else { 0 };
+            if let Some(transmit) = self.poll_process(now, slot, index) {
+                return Some(transmit);
+            }
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<Self::Event> {
+        while let Some(index) = self.speaking.next(0) {
+            match self.processes[index].as_mut().and_then(P::poll_event) {
+                Some(event) => return Some(HostEvent::Process(Port(index as u16), event)),
+                None => self.speaking.clear(index),
+            }
+        }
+        if !self.switch_speaks {
+            return None;
+        }
+        let event = self.switch.poll_event();
+        self.switch_speaks = event.is_some();
+        event.map(HostEvent::Switch)
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        let processes = (0..self.processes.len()).filter_map(|index| self.deadline(index));
+        processes.chain(self.switch.poll_timeout()).min()
+    }
+}

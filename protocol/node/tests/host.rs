@@ -1,0 +1,162 @@
+//! A host of toy processes behind the real switch.
+
+use std::collections::VecDeque;
+
+use onepipe_base::{
+    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Transmit, Verdict,
+};
+use onepipe_node::{Host, HostEvent};
+use onepipe_switch::{Config, Switch};
+use onepipe_topology::{Node, Shape, Topology};
+use onepipe_wire::{Frame, Header, Opcode, seal};
+
+/// Sends what it is told, reports what it hears, and has a timer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Toy {
+    id: u32,
+    outbox: VecDeque<(u32, u32)>,
+    heard: VecDeque<(u32, u32)>,
+    timer: Option<Mono>,
+}
+
+impl Machine for Toy {
+    type Event = (u32, u32);
+
+    fn handle_frame(&mut self, _: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        assert_eq!(port, Port(0), "a process has one link");
+        let Ok(frame) = Frame::parse(frame) else { return Verdict::Dropped };
+        if frame.opcode == Opcode::Data {
+            self.heard.push_back((frame.header.src().0, frame.header.psn().0));
+        }
+        Verdict::Consumed
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        assert!(self.timer.take().expect("set") <= now.mono, "rule D5: never early");
+        self.heard.push_back((self.id, u32::MAX));
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        let (to, number) = self.outbox.pop_front()?;
+        let header = Header::new(Opcode::Data, ProcessId(self.id), ProcessId(to), Incarnation(0))
+            .stamped(now.sync, Promises::both(now.sync), Psn(number));
+        Some(Transmit { port: Port(0), octets: seal(slot, header, 8) })
+    }
+
+    fn poll_event(&mut self) -> Option<(u32, u32)> {
+        self.heard.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        self.timer
+    }
+}
+
+const CARD: Port = Port(3);
+
+/// The first of two hosts, with the processes 0 to 2.
+fn host() -> Host<Switch, Toy> {
+    let shape = Shape::star(2).expect("two hosts fit");
+    let topology = Topology::new(shape, 3).expect("small");
+    let node = Node::Host(onepipe_base::HostId(0));
+    let mut switch = Config::new(3, 1, topology.route(node));
+    (switch.beacon_interval_ns, switch.link_timeout_ns, switch.start_wait_ns) = (0, 0, 0);
+    let toy = |id| Toy { id, outbox: VecDeque::new(), heard: VecDeque::new(), timer: None };
+    let mut host = Host::new(Switch::new(switch).expect("in range"), (0..3).map(toy).collect());
+    host.handle_timeout(now(0));
+    drain(&mut host, 0);
+    host
+}
+
+fn now(ns: u64) -> Now {
+    Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns((1 << 50) + ns) }
+}
+
+/// `(from, number)`.
+type Frames = Vec<(u32, u32)>;
+/// `(port, from, number)`.
+type Reports = Vec<(u16, u32, u32)>;
+
+/// What leaves through the card, and what the processes report.
+fn drain(host: &mut Host<Switch, Toy>, ns: u64) -> (Frames, Reports) {
+    let (mut frames, mut reports, mut slot) = (Vec::new(), Vec::new(), [0; 256]);
+    while let Some(transmit) = host.poll_transmit(now(ns), &mut slot) {
+        assert_eq!(transmit.port, CARD);
+        let frame = Frame::parse(&slot[..transmit.octets]).expect("sealed");
+        frames.push((frame.header.src().0, frame.header.psn().0));
+    }
+    while let Some(event) = host.poll_event() {
+        if let HostEvent::Process(port, (from, number)) = event {
+            reports.push((port.0, from, number));
+        }
+    }
+    (frames, reports)
+}
+
+fn say(host: &mut Host<Switch, Toy>, from: u16, to: u32, numbers: std::ops::Range<u32>) {
+    let process = host.process_mut(Port(from)).expect("runs");
+    process.outbox.extend(numbers.map(|number| (to, number)));
+}
+
+#[test]
+fn processes_of_a_host_reach_each_other_without_the_card() {
+    let mut host = host();
+    say(&mut host, 0, 2, 0..3);
+    let (frames, reports) = drain(&mut host, 10);
+    assert_eq!((frames, reports), (vec![], vec![(2, 0, 0), (2, 0, 1), (2, 0, 2)]));
+}
+
+#[test]
+fn others_are_reached_through_the_card_and_no_process_starves_another() {
+    let mut host = host();
+    say(&mut host, 0, 4, 0..100);
+    say(&mut host, 1, 4, 0..2);
+    let (frames, _) = drain(&mut host, 10);
+    assert_eq!(frames.len(), 102);
+    assert!(frames[..4].iter().filter(|(from, _)| *from == 1).count() == 2, "{:?}", &frames[..4]);
+    let of_first: Vec<u32> =
+        frames.iter().filter(|(from, _)| *from == 0).map(|(_, number)| *number).collect();
+    assert_eq!(of_first, (0..100).collect::<Vec<_>>(), "in the order of polling");
+}
+
+#[test]
+fn what_arrives_at_the_card_goes_to_its_process() {
+    let mut host = host();
+    let mut slot = [0; 128];
+    let mut arrive = |host: &mut Host<Switch, Toy>, to, port| {
+        let header = Header::new(Opcode::Data, ProcessId(5), ProcessId(to), Incarnation(0))
+            .stamped(now(20).sync, Promises::both(now(20).sync), Psn(9));
+        let octets = seal(&mut slot, header, 8);
+        host.handle_frame(now(20), port, &mut slot[..octets])
+    };
+    assert_eq!(arrive(&mut host, 1, CARD), Verdict::Consumed);
+    assert_eq!(arrive(&mut host, 1, Port(0)), Verdict::Dropped, "that port is inside");
+    assert_eq!(arrive(&mut host, 77, CARD), Verdict::Dropped, "nobody of that id");
+    assert_eq!(drain(&mut host, 20), (vec![], vec![(1, 5, 9)]));
+}
+
+#[test]
+fn the_earliest_timer_counts_and_only_due_ones_ring() {
+    let mut host = host();
+    assert_eq!(host.poll_timeout(), None);
+    host.process_mut(Port(1)).expect("runs").timer = Some(Mono::from_ns(70));
+    host.process_mut(Port(2)).expect("runs").timer = Some(Mono::from_ns(50));
+    assert_eq!(host.poll_timeout(), Some(Mono::from_ns(50)), "before it is drained");
+    drain(&mut host, 10);
+    assert_eq!(host.poll_timeout(), Some(Mono::from_ns(50)), "and afterwards");
+    host.handle_timeout(now(60));
+    assert_eq!(drain(&mut host, 60).1, [(2, 2, u32::MAX)]);
+    assert_eq!(host.poll_timeout(), Some(Mono::from_ns(70)));
+}
+
+#[test]
+fn a_stopped_process_hears_nothing_and_another_may_take_its_place() {
+    let mut host = host();
+    let stopped = host.stop(Port(2)).expect("ran");
+    say(&mut host, 0, 2, 0..3);
+    assert_eq!(drain(&mut host, 10), (vec![], vec![]));
+    assert_eq!((host.refused(), host.process(Port(2))), (3, None));
+    host.start(Port(2), stopped);
+    say(&mut host, 0, 2, 3..4);
+    assert_eq!(drain(&mut host, 20).1, [(2, 0, 3)]);
+}
