@@ -1,0 +1,327 @@
+//! One life of a process, as a sender: the fate of what it submitted. I2, I3, I4, I5 and I12.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use onepipe_base::{ProcessId, Timestamp};
+
+use crate::checker::{Failed, Fate, Submitted, Tag};
+use crate::violation::{Rule, Seen, Violations};
+
+/// How many stamps of a sender are remembered to find two scatterings with one.
+const STAMPS_MAX: usize = 1_024;
+/// No scattering has this number.
+const NONE: u64 = u64::MAX;
+
+/// What is known of a message's fate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Delivered,
+    Lost,
+    Unknown,
+    DeliveredAndUnknown,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Delivered => "delivered",
+            Self::Lost => "lost",
+            Self::Unknown => "unknown",
+            Self::DeliveredAndUnknown => "delivered and unknown",
+        }
+    }
+
+    /// The state after `fate` became known; `None` when the two do not go together.
+    fn after(self, fate: Fate) -> Option<Self> {
+        match (self, fate) {
+            (Self::Open, Fate::Delivered) => Some(Self::Delivered),
+            (Self::Open, Fate::Lost) => Some(Self::Lost),
+            (Self::Open, Fate::Unknown) => Some(Self::Unknown),
+            (Self::Unknown, Fate::Delivered) | (Self::Delivered, Fate::Unknown) => {
+                Some(Self::DeliveredAndUnknown)
+            }
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Message {
+    digest: u64,
+    to: u32,
+    state: State,
+}
+
+#[derive(Clone, Debug)]
+struct Record {
+    /// Where its messages start, counted from the start of the life.
+    first: u64,
+    count: u32,
+    open: u32,
+    stamp: Option<Timestamp>,
+    /// What the process had delivered when it submitted this.
+    floor: Option<Timestamp>,
+    submitted_at: u64,
+}
+
+/// What a sender has been seen to do, as far as it is still open.
+#[derive(Clone, Debug)]
+pub(crate) struct Sender {
+    /// The number of the first record.
+    base: u64,
+    records: VecDeque<Record>,
+    /// The place of the first message.
+    messages_base: u64,
+    messages: VecDeque<Message>,
+    /// Settled messages of retired scatterings that may yet change: unknown ones, and those that
+    /// were delivered and may yet be reported unknown.
+    loose: BTreeMap<(u64, u16), State>,
+    /// `(timestamp, scattering)`, ascending.
+    stamps: VecDeque<(Timestamp, u64)>,
+    /// For each receiver the last scattering delivered there.
+    delivered: Vec<u64>,
+}
+
+impl Sender {
+    pub fn new() -> Self {
+        Self {
+            base: 0,
+            records: VecDeque::new(),
+            messages_base: 0,
+            messages: VecDeque::new(),
+            loose: BTreeMap::new(),
+            stamps: VecDeque::new(),
+            delivered: Vec::new(),
+        }
+    }
+
+    pub fn on_submitted(&mut self, submitted: &Submitted<'_>, floor: Option<Timestamp>) {
+        let expected = self.base + self.records.len() as u64;
+        assert_eq!(submitted.tag.scattering, expected, "scatterings are numbered without gaps");
+        let first = self.messages_base + self.messages.len() as u64;
+        let count = submitted.messages.len() as u32;
+        let message =
+            |&(to, digest): &(ProcessId, u64)| Message { digest, to: to.0, state: State::Open };
+        self.messages.extend(submitted.messages.iter().map(message));
+        let submitted_at = submitted.submitted_at;
+        let record = Record { first, count, open: count, stamp: None, floor, submitted_at };
+        self.records.push_back(record);
+    }
+
+    /// A message of this sender was delivered. Answers when it was submitted, if it ever was.
+    pub fn on_delivered(
+        &mut self,
+        from: ProcessId,
+        at: Arrival,
+        log: &mut Violations,
+    ) -> Option<u64> {
+        let Arrival { process, tag, index, .. } = at;
+        let seen = Seen::Invented { process, from, tag: Some(tag), index };
+        if tag.scattering < self.base {
+            self.settle_loose(from, tag, index, Fate::Delivered, at.at_ns, log);
+            return None;
+        }
+        let Some(place) = self.place(tag, index) else {
+            log.add(Rule::I4, at.at_ns, seen);
+            return None;
+        };
+        let message = &self.messages[place];
+        if message.to != process.0 {
+            log.add(Rule::I4, at.at_ns, seen);
+            return None;
+        }
+        if message.digest != at.digest {
+            log.add(Rule::I4, at.at_ns, Seen::Changed { process, from, tag, index });
+        }
+        self.on_stamp(from, tag, at.stamp, at.at_ns, log);
+        if at.is_fifo {
+            self.on_fifo(from, at, log);
+        }
+        let record = &self.records[(tag.scattering - self.base) as usize];
+        let submitted_at = record.submitted_at;
+        self.settle(from, tag, index, Fate::Delivered, at.at_ns, log);
+        Some(submitted_at)
+    }
+
+    /// The sender reported one of its messages. Answers whom it was for.
+    pub fn on_failed(
+        &mut self,
+        from: ProcessId,
+        failed: &Failed,
+        at_ns: u64,
+        log: &mut Violations,
+    ) {
+        let Failed { tag, index, to, stamp, fate } = *failed;
+        if tag.scattering < self.base {
+            return self.settle_loose(from, tag, index, fate, at_ns, log);
+        }
+        let place = self.place(tag, index);
+        if place.is_none_or(|place| self.messages[place].to != to.0) {
+            let seen = Seen::Invented { process: to, from, tag: Some(tag), index };
+            return log.add(Rule::I4, at_ns, seen);
+        }
+        if let Some(stamp) = stamp {
+            self.on_stamp(from, tag, stamp, at_ns, log);
+        }
+        self.settle(from, tag, index, fate, at_ns, log);
+    }
+
+    /// How many messages have no fate yet.
+    pub fn open(&self) -> u64 {
+        self.records.iter().map(|record| u64::from(record.open)).sum()
+    }
+
+    /// The end of the run: everything should have a fate.
+    pub fn on_end(&self, process: ProcessId, life: u32, at_ns: u64, log: &mut Violations) {
+        for (scattering, record) in (self.base..).zip(&self.records) {
+            if record.open > 0 {
+                let tag = Tag { life, scattering };
+                log.add(Rule::I12, at_ns, Seen::NoFate { process, tag, open: record.open });
+            }
+        }
+    }
+
+    fn place(&self, tag: Tag, index: u16) -> Option<usize> {
+        let record = self.records.get((tag.scattering - self.base) as usize)?;
+        let is_inside = u32::from(index) < record.count;
+        is_inside.then(|| (record.first + u64::from(index) - self.messages_base) as usize)
+    }
+
+    /// One timestamp for all messages of a scattering, none for two, all above what was delivered.
+    fn on_stamp(
+        &mut self,
+        process: ProcessId,
+        tag: Tag,
+        now: Timestamp,
+        at_ns: u64,
+        log: &mut Violations,
+    ) {
+        let record = &mut self.records[(tag.scattering - self.base) as usize];
+        if let Some(before) = record.stamp {
+            if before != now {
+                log.add(Rule::I2, at_ns, Seen::TwoStamps { process, tag, before, now });
+            }
+            return;
+        }
+        record.stamp = Some(now);
+        if let Some(floor) = record.floor
+            && now <= floor
+        {
+            log.add(Rule::I3, at_ns, Seen::NotCausal { process, now, floor });
+        }
+        let place = self.stamps.partition_point(|(stamp, _)| *stamp < now);
+        if let Some(&(stamp, other)) = self.stamps.get(place)
+            && stamp == now
+        {
+            log.add(Rule::I2, at_ns, Seen::SharedStamp { process, tag, other, stamp });
+        }
+        if self.stamps.len() == STAMPS_MAX {
+            if place == 0 {
+                return;
+            }
+            self.stamps.pop_front();
+            self.stamps.insert(place - 1, (now, tag.scattering));
+        } else {
+            self.stamps.insert(place, (now, tag.scattering));
+        }
+    }
+
+    fn on_fifo(&mut self, from: ProcessId, at: Arrival, log: &mut Violations) {
+        let (process, now) = (at.process, at.tag.scattering);
+        if self.delivered.len() <= process.index() {
+            self.delivered.resize(process.index() + 1, NONE);
+        }
+        let before = std::mem::replace(&mut self.delivered[process.index()], now);
+        if before != NONE && now < before {
+            log.add(Rule::I5, at.at_ns, Seen::NotFifo { process, from, before, now });
+        }
+    }
+
+    fn settle(
+        &mut self,
+        process: ProcessId,
+        tag: Tag,
+        index: u16,
+        fate: Fate,
+        at_ns: u64,
+        log: &mut Violations,
+    ) {
+        let place = self.place(tag, index).expect("the caller has found it");
+        let before = self.messages[place].state;
+        let Some(state) = before.after(fate) else {
+            return two_fates(process, tag, index, before, fate, at_ns, log);
+        };
+        self.messages[place].state = state;
+        if before == State::Open {
+            self.records[(tag.scattering - self.base) as usize].open -= 1;
+        }
+        while self.records.front().is_some_and(|record| record.open == 0) {
+            self.retire();
+        }
+    }
+
+    /// Forgets the first scattering but for what may yet change.
+    fn retire(&mut self) {
+        let record = self.records.pop_front().expect("the caller has seen it");
+        for index in 0..record.count {
+            let message = self.messages.pop_front().expect("as many as counted");
+            if matches!(message.state, State::Unknown) {
+                self.loose.insert((self.base, index as u16), message.state);
+            }
+        }
+        self.messages_base += u64::from(record.count);
+        self.base += 1;
+    }
+
+    fn settle_loose(
+        &mut self,
+        process: ProcessId,
+        tag: Tag,
+        index: u16,
+        fate: Fate,
+        at_ns: u64,
+        log: &mut Violations,
+    ) {
+        let key = (tag.scattering, index);
+        // What is not loose was delivered, or lost: of a delivered one the sender may yet say that
+        // it does not know.
+        let before = self.loose.get(&key).copied().unwrap_or(State::Delivered);
+        match before.after(fate) {
+            Some(state) => {
+                self.loose.insert(key, state);
+            }
+            None => two_fates(process, tag, index, before, fate, at_ns, log),
+        }
+    }
+}
+
+/// A delivery, as the sender's record is asked about it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// The receiver.
+    pub process: ProcessId,
+    pub tag: Tag,
+    pub index: u16,
+    pub stamp: Timestamp,
+    pub digest: u64,
+    /// Whether the order of submission is to be checked.
+    pub is_fifo: bool,
+    pub at_ns: u64,
+}
+
+#[cold]
+fn two_fates(
+    process: ProcessId,
+    tag: Tag,
+    index: u16,
+    before: State,
+    fate: Fate,
+    at_ns: u64,
+    log: &mut Violations,
+) {
+    let (before, now) = (before.name(), fate.name());
+    let rule = if now == "delivered" && before == "delivered" { Rule::I4 } else { Rule::I12 };
+    log.add(rule, at_ns, Seen::TwoFates { process, tag, index, before, now });
+}

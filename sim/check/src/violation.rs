@@ -1,0 +1,267 @@
+//! What is wrong with a history.
+
+use onepipe_base::{ProcessId, Timestamp};
+
+use crate::Tag;
+
+/// Which invariant was broken (design: ordering.md section 7; B: testing.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// Total order at a receiver.
+    I1,
+    /// Receivers agree.
+    I2,
+    /// Causality.
+    I3,
+    /// At most once, nothing invented, intact.
+    I4,
+    /// FIFO per pair.
+    I5,
+    /// Barriers never move back.
+    I9,
+    /// Liveness after healing.
+    I10,
+    /// Bounded memory.
+    I11,
+    /// One fate for every message.
+    I12,
+    /// Barrier soundness.
+    B,
+}
+
+/// One broken promise.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{rule:?} at {at_ns} ns: {what}")]
+pub struct Violation {
+    /// Which promise.
+    pub rule: Rule,
+    /// When it showed, in ns of the run.
+    pub at_ns: u64,
+    /// What was seen.
+    pub what: Seen,
+}
+
+/// What was seen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Seen {
+    /// A delivery not above its predecessor.
+    #[error("process {} delivered {now:?} after {before:?}", process.0)]
+    NotAscending {
+        /// Where.
+        process: ProcessId,
+        /// `(timestamp, sender, index)` delivered before.
+        before: (Timestamp, u32, u16),
+        /// `(timestamp, sender, index)` delivered now.
+        now: (Timestamp, u32, u16),
+    },
+    /// Two timestamps for one scattering.
+    #[error("process {}'s {tag:?} bears {now:?} here and {before:?} elsewhere", process.0)]
+    TwoStamps {
+        /// The sender.
+        process: ProcessId,
+        /// The scattering.
+        tag: Tag,
+        /// The timestamp known before.
+        before: Timestamp,
+        /// The timestamp seen now.
+        now: Timestamp,
+    },
+    /// One timestamp for two scatterings.
+    #[error("process {}'s {tag:?} and scattering {other} share {stamp:?}", process.0)]
+    SharedStamp {
+        /// The sender.
+        process: ProcessId,
+        /// The scattering.
+        tag: Tag,
+        /// The other one's number.
+        other: u64,
+        /// Their timestamp.
+        stamp: Timestamp,
+    },
+    /// A timestamp or promise not above what the process had delivered.
+    #[error("process {} went on at {now:?} although it had delivered {floor:?}", process.0)]
+    NotCausal {
+        /// The process.
+        process: ProcessId,
+        /// What it stamped or promised.
+        now: Timestamp,
+        /// What it had delivered.
+        floor: Timestamp,
+    },
+    /// A delivery that nobody sent.
+    #[error("process {} delivered {tag:?}, message {index} of process {}, which was never sent to it", process.0, from.0)]
+    Invented {
+        /// The receiver.
+        process: ProcessId,
+        /// The alleged sender.
+        from: ProcessId,
+        /// The alleged scattering.
+        tag: Option<Tag>,
+        /// The alleged place in it.
+        index: u16,
+    },
+    /// A delivery with other octets than were sent.
+    #[error("process {} delivered {tag:?}, message {index} of process {}, changed", process.0, from.0)]
+    Changed {
+        /// The receiver.
+        process: ProcessId,
+        /// The sender.
+        from: ProcessId,
+        /// The scattering.
+        tag: Tag,
+        /// The place in it.
+        index: u16,
+    },
+    /// A second fate that does not go with the first.
+    #[error("process {}'s {tag:?}, message {index}, was {before} and is now {now}", process.0)]
+    TwoFates {
+        /// The sender.
+        process: ProcessId,
+        /// The scattering.
+        tag: Tag,
+        /// The place in it.
+        index: u16,
+        /// The fate known before.
+        before: &'static str,
+        /// The fate seen now.
+        now: &'static str,
+    },
+    /// No fate at all.
+    #[error("process {}'s {tag:?} has {open} messages that were neither delivered nor reported", process.0)]
+    NoFate {
+        /// The sender.
+        process: ProcessId,
+        /// The scattering.
+        tag: Tag,
+        /// How many of its messages.
+        open: u32,
+    },
+    /// An unknown outcome although the receiver was there all the time.
+    #[error("process {} reports {tag:?} as unknown, but process {} was never out of reach", process.0, to.0)]
+    NeedlesslyUnknown {
+        /// The sender.
+        process: ProcessId,
+        /// The scattering.
+        tag: Tag,
+        /// The receiver.
+        to: ProcessId,
+    },
+    /// Out of the order of submission.
+    #[error("process {} delivered scattering {now} of process {} after {before}", process.0, from.0)]
+    NotFifo {
+        /// The receiver.
+        process: ProcessId,
+        /// The sender.
+        from: ProcessId,
+        /// The number of the scattering delivered before.
+        before: u64,
+        /// The number of the scattering delivered now.
+        now: u64,
+    },
+    /// A barrier that moved back.
+    #[error("process {}'s barrier moved from {before:?} back to {now:?}", process.0)]
+    BarrierBack {
+        /// Where.
+        process: ProcessId,
+        /// From.
+        before: Timestamp,
+        /// To.
+        now: Timestamp,
+    },
+    /// A delivery outside the barriers between which it should lie.
+    #[error("process {} delivered {stamp:?} outside its barriers {low:?} to {high:?}", process.0)]
+    OutsideBarriers {
+        /// Where.
+        process: ProcessId,
+        /// The delivery's timestamp.
+        stamp: Timestamp,
+        /// The barrier at the last look: it should not lie below.
+        low: Option<Timestamp>,
+        /// The barrier now: it should lie below.
+        high: Option<Timestamp>,
+    },
+    /// A promise on a link that moved back.
+    #[error("link {link}'s promise moved from {before:?} back to {now:?}")]
+    PromiseBack {
+        /// The link.
+        link: u32,
+        /// From.
+        before: Timestamp,
+        /// To.
+        now: Timestamp,
+    },
+    /// A message on a link below what the link had promised.
+    #[error("on link {link} a message of {stamp:?} followed the promise {promise:?}")]
+    BelowPromise {
+        /// The link.
+        link: u32,
+        /// The message's timestamp.
+        stamp: Timestamp,
+        /// The promise before it.
+        promise: Timestamp,
+    },
+    /// A barrier that did not advance in time.
+    #[error("process {}'s barrier is at {now:?} and should have passed {target:?}", process.0)]
+    Stuck {
+        /// Where.
+        process: ProcessId,
+        /// The barrier.
+        now: Option<Timestamp>,
+        /// What it should have passed.
+        target: Timestamp,
+    },
+    /// A buffer above its limit.
+    #[error("process {}'s {buffer} holds {level} of at most {max}", process.0)]
+    Overfull {
+        /// Where.
+        process: ProcessId,
+        /// Which buffer.
+        buffer: &'static str,
+        /// How much it holds.
+        level: u64,
+        /// How much it may hold.
+        max: u64,
+    },
+}
+
+/// How many violations are kept in full.
+const KEPT_MAX: usize = 32;
+
+/// All violations of a run: the first ones in full, the rest counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Violations {
+    count: u64,
+    first: Vec<Violation>,
+}
+
+impl Violations {
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The first ones.
+    pub fn first(&self) -> &[Violation] {
+        &self.first
+    }
+
+    /// Whether one of the first ones is against `rule`.
+    pub fn has(&self, rule: Rule) -> bool {
+        self.first.iter().any(|violation| violation.rule == rule)
+    }
+
+    /// Adds those of another part of the run.
+    pub fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        let room = KEPT_MAX - self.first.len();
+        self.first.extend(other.first.iter().take(room).cloned());
+    }
+
+    #[cold]
+    pub(crate) fn add(&mut self, rule: Rule, at_ns: u64, what: Seen) {
+        self.count += 1;
+        if self.first.len() < KEPT_MAX {
+            self.first.push(Violation { rule, at_ns, what });
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Hand-made frames on a link: I9 and B.
+
+use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
+use onepipe_sim_check::{Links, Rule};
+use onepipe_wire::{Header, Opcode, seal};
+
+/// Just below a wrap of the wire's clock, so that the checks are made across it.
+const ORIGIN: u64 = (7 << 48) - 50;
+
+fn ts(ns: u64) -> Timestamp {
+    Timestamp::from_ns(ORIGIN + ns)
+}
+
+fn depart(links: &mut Links, opcode: Opcode, message: u64, promise: Timestamp) {
+    let mut octets = [0; 64];
+    let header = Header::new(opcode, ProcessId(0), ProcessId(1), Incarnation(0)).stamped(
+        ts(message),
+        Promises::both(promise),
+        Psn::FIRST,
+    );
+    let length = seal(&mut octets, header, 0);
+    links.departed(0, &octets[..length], 0);
+}
+
+fn strict() -> Links {
+    let mut links = Links::new(1, ts(0));
+    links.be_strict(true);
+    links
+}
+
+#[test]
+fn a_right_link_passes_even_across_the_wrap() {
+    let mut links = strict();
+    for step in 0..10 {
+        // The last frame of a burst closes it: its own promise is above its own message.
+        depart(&mut links, Opcode::Data, step * 20, ts(step * 20 + 1));
+        depart(&mut links, Opcode::Beacon, 0, ts(step * 20 + 10));
+    }
+    assert_eq!((links.violations().count(), links.promise(0)), (0, Some(ts(190))));
+}
+
+#[test]
+fn i9_catches_a_promise_that_moves_back() {
+    let mut links = strict();
+    depart(&mut links, Opcode::Beacon, 0, ts(70));
+    depart(&mut links, Opcode::Beacon, 0, ts(69));
+    assert!(links.violations().has(Rule::I9));
+}
+
+#[test]
+fn b_catches_a_message_below_an_earlier_promise() {
+    let mut links = strict();
+    depart(&mut links, Opcode::Beacon, 0, ts(70));
+    depart(&mut links, Opcode::Data, 70, ts(70));
+    assert_eq!(links.violations().count(), 0);
+    depart(&mut links, Opcode::Fragment, 69, ts(70));
+    assert!(links.violations().has(Rule::B));
+
+    let mut lenient = strict();
+    lenient.be_strict(false);
+    depart(&mut lenient, Opcode::Beacon, 0, ts(70));
+    depart(&mut lenient, Opcode::Data, 69, ts(70));
+    assert_eq!(lenient.violations().count(), 0, "with faults about, late messages are lawful");
+}
+
+#[test]
+fn a_promise_of_hours_ago_is_none_and_a_restart_forgets() {
+    let mut links = strict();
+    depart(&mut links, Opcode::Ack, 0, ts(0).saturating_sub_ns(1 << 46));
+    assert_eq!(links.promise(0), None);
+    depart(&mut links, Opcode::Beacon, 0, ts(70));
+    depart(&mut links, Opcode::Ack, 0, ts(0).saturating_sub_ns(1 << 46));
+    links.restarted(0);
+    depart(&mut links, Opcode::Beacon, 0, ts(60));
+    assert_eq!((links.violations().count(), links.promise(0)), (0, Some(ts(60))));
+}

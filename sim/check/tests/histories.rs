@@ -1,0 +1,294 @@
+//! Hand-made histories: right ones that must pass, and for each invariant wrong ones that must not.
+
+use onepipe_base::{ProcessId, Timestamp};
+use onepipe_sim_check::{
+    Checker, Delivered, Failed, Fate, Levels, Liveness, Rule, Submitted, Tag, digest,
+};
+
+const A: ProcessId = ProcessId(0);
+const B: ProcessId = ProcessId(1);
+const C: ProcessId = ProcessId(2);
+
+fn ts(ns: u64) -> Timestamp {
+    Timestamp::from_ns((1 << 50) + ns)
+}
+
+fn tag(scattering: u64) -> Tag {
+    Tag { life: 0, scattering }
+}
+
+/// What message `index` of a scattering says.
+fn says(tag: Tag, index: u16) -> u64 {
+    digest(&[tag.life as u8, tag.scattering as u8, index as u8])
+}
+
+/// `from` scatters one message to each of `to`.
+fn submit(checker: &mut Checker, from: ProcessId, tag: Tag, to: &[ProcessId]) {
+    let messages: Vec<_> = (0u16..).zip(to).map(|(index, to)| (*to, says(tag, index))).collect();
+    checker.submitted(from, Submitted { tag, messages: &messages, submitted_at: tag.scattering });
+}
+
+fn delivery(from: ProcessId, tag: Tag, index: u16, stamp: u64) -> Delivered {
+    Delivered { stamp: ts(stamp), from, index, tag: Some(tag), digest: says(tag, index) }
+}
+
+fn failure(tag: Tag, index: u16, to: ProcessId, fate: Fate) -> Failed {
+    Failed { tag, index, to, stamp: None, fate }
+}
+
+/// A and B have each scattered to everybody: A's scatterings 0 and 1, B's 0.
+fn begun() -> Checker {
+    let mut checker = Checker::new(3, true);
+    submit(&mut checker, A, tag(0), &[B, C]);
+    submit(&mut checker, A, tag(1), &[B, C]);
+    submit(&mut checker, B, tag(0), &[A, C, B]);
+    checker
+}
+
+/// Exactly the rules that `wrong` breaks when it goes on from [`begun`].
+fn broken(wrong: impl FnOnce(&mut Checker)) -> Vec<Rule> {
+    let mut checker = begun();
+    wrong(&mut checker);
+    let mut rules: Vec<Rule> = checker.violations().first().iter().map(|v| v.rule).collect();
+    rules.dedup();
+    rules
+}
+
+#[test]
+fn a_right_history_passes() {
+    let mut checker = begun();
+    assert_eq!(checker.delivered(B, delivery(A, tag(0), 0, 10)), Some(0));
+    checker.delivered(B, delivery(B, tag(0), 2, 11));
+    checker.delivered(B, delivery(A, tag(1), 0, 20));
+    checker.drained(B, Some(ts(21)), Some(ts(22)));
+    checker.delivered(C, delivery(A, tag(0), 1, 10));
+    checker.delivered(C, delivery(B, tag(0), 1, 11));
+    checker.failed(A, failure(tag(1), 1, C, Fate::Lost));
+    checker.delivered(A, delivery(B, tag(0), 0, 11));
+    checker.drained(C, Some(ts(12)), Some(ts(12)));
+    checker.drained(C, Some(ts(30)), Some(ts(31)));
+    checker.finish();
+    assert_eq!(checker.violations().first(), []);
+    let counts = checker.counts();
+    assert_eq!((counts.submitted, counts.delivered, counts.lost, checker.open()), (7, 6, 1, 0));
+}
+
+#[test]
+fn i1_catches_each_part_of_the_key_out_of_order() {
+    for (first, second) in [
+        (delivery(A, tag(1), 0, 20), delivery(B, tag(0), 2, 11)),
+        (delivery(B, tag(0), 2, 10), delivery(A, tag(0), 0, 10)),
+    ] {
+        let rules = broken(|checker| {
+            checker.delivered(B, first);
+            checker.delivered(B, second);
+        });
+        assert_eq!(rules, [Rule::I1]);
+    }
+    let rules = broken(|checker| {
+        submit(checker, C, tag(0), &[B, B]);
+        checker.delivered(B, delivery(C, tag(0), 1, 10));
+        checker.delivered(B, delivery(C, tag(0), 0, 10));
+    });
+    assert_eq!(rules, [Rule::I1]);
+}
+
+#[test]
+fn i2_catches_receivers_that_saw_different_timestamps() {
+    let rules = broken(|checker| {
+        checker.delivered(B, delivery(A, tag(0), 0, 10));
+        checker.delivered(C, delivery(A, tag(0), 1, 12));
+    });
+    assert_eq!(rules, [Rule::I2]);
+    let rules = broken(|checker| {
+        checker.delivered(B, delivery(A, tag(0), 0, 10));
+        checker.failed(A, Failed { stamp: Some(ts(9)), ..failure(tag(0), 1, C, Fate::Lost) });
+    });
+    assert_eq!(rules, [Rule::I2]);
+}
+
+#[test]
+fn i2_catches_two_scatterings_of_a_sender_with_one_timestamp() {
+    // Each receiver's order is ascending, but B sees scattering 0 first and C sees 1 first.
+    let rules = broken(|checker| {
+        checker.delivered(B, delivery(A, tag(0), 0, 10));
+        checker.delivered(C, delivery(A, tag(1), 1, 10));
+    });
+    assert_eq!(rules, [Rule::I2]);
+}
+
+#[test]
+fn i3_catches_a_promise_and_a_stamp_below_what_was_delivered() {
+    let rules = broken(|checker| {
+        checker.delivered(C, delivery(A, tag(0), 1, 10));
+        checker.drained(C, Some(ts(11)), Some(ts(10)));
+    });
+    assert_eq!(rules, [Rule::I3]);
+    let rules = broken(|checker| {
+        checker.delivered(C, delivery(A, tag(0), 1, 10));
+        submit(checker, C, tag(0), &[B]);
+        checker.delivered(B, delivery(C, tag(0), 0, 9));
+    });
+    assert_eq!(rules, [Rule::I3]);
+}
+
+#[test]
+fn i4_catches_what_nobody_sent_to_this_process() {
+    let at_b = |delivered| {
+        broken(|checker| {
+            checker.delivered(B, delivered);
+        })
+    };
+    assert_eq!(at_b(delivery(C, tag(0), 0, 10)), [Rule::I4], "C sent nothing");
+    assert_eq!(at_b(delivery(A, tag(0), 1, 10)), [Rule::I4], "that one was for C");
+    assert_eq!(at_b(delivery(A, tag(0), 7, 10)), [Rule::I4], "no such message");
+    assert_eq!(at_b(delivery(ProcessId(9), tag(0), 0, 10)), [Rule::I4], "no such process");
+    assert_eq!(
+        at_b(delivery(A, Tag { life: 1, scattering: 0 }, 0, 10)),
+        [Rule::I4],
+        "no such life"
+    );
+    assert_eq!(at_b(Delivered { tag: None, ..delivery(A, tag(0), 0, 10) }), [Rule::I4]);
+    assert_eq!(at_b(Delivered { digest: 5, ..delivery(A, tag(0), 0, 10) }), [Rule::I4], "changed");
+}
+
+#[test]
+fn i4_catches_the_second_delivery_while_the_scattering_is_open_and_after_it_is_closed() {
+    let rules = broken(|checker| {
+        checker.delivered(B, delivery(A, tag(0), 0, 10));
+        checker.delivered(B, delivery(A, tag(0), 0, 10));
+    });
+    assert_eq!(rules, [Rule::I1, Rule::I4]);
+    let rules = broken(|checker| {
+        checker.delivered(B, delivery(A, tag(0), 0, 10));
+        checker.delivered(C, delivery(A, tag(0), 1, 10));
+        // Under another timestamp, so that the order alone does not betray it.
+        checker.delivered(B, delivery(A, tag(0), 0, 11));
+    });
+    assert_eq!(rules, [Rule::I4]);
+}
+
+#[test]
+fn i5_catches_a_pair_out_of_the_order_of_submission() {
+    let rules = broken(|checker| {
+        checker.delivered(B, delivery(A, tag(1), 0, 10));
+        checker.delivered(B, delivery(A, tag(0), 0, 20));
+    });
+    assert_eq!(rules, [Rule::I5]);
+}
+
+#[test]
+fn i9_and_b_catch_barriers_that_move_back_or_do_not_hold() {
+    let rules = broken(|checker| {
+        checker.drained(B, Some(ts(20)), Some(ts(20)));
+        checker.drained(B, Some(ts(19)), Some(ts(20)));
+    });
+    assert_eq!(rules, [Rule::I9]);
+    let rules = broken(|checker| {
+        checker.drained(B, Some(ts(20)), Some(ts(20)));
+        checker.drained(B, Some(ts(20)), Some(ts(19)));
+    });
+    assert_eq!(rules, [Rule::I9], "a promise, too");
+    let rules = broken(|checker| {
+        checker.drained(B, Some(ts(20)), None);
+        checker.delivered(B, delivery(A, tag(0), 0, 19));
+    });
+    assert_eq!(rules, [Rule::B], "late");
+    let rules = broken(|checker| {
+        checker.delivered(B, delivery(A, tag(0), 0, 19));
+        checker.drained(B, Some(ts(19)), None);
+    });
+    assert_eq!(rules, [Rule::B], "early: the barrier is exclusive");
+}
+
+#[test]
+fn i12_catches_two_fates_and_none() {
+    let lost = failure(tag(0), 1, C, Fate::Lost);
+    let delivered = delivery(A, tag(0), 1, 10);
+    let rules = broken(|checker| {
+        checker.delivered(C, delivered);
+        checker.failed(A, lost);
+    });
+    assert_eq!(rules, [Rule::I12], "delivered, then lost");
+    let rules = broken(|checker| {
+        checker.failed(A, lost);
+        checker.delivered(C, delivered);
+    });
+    assert_eq!(rules, [Rule::I12], "lost, then delivered");
+    let rules = broken(|checker| {
+        checker.failed(A, lost);
+        checker.failed(A, lost);
+    });
+    assert_eq!(rules, [Rule::I12], "lost twice");
+    assert_eq!(broken(Checker::finish), [Rule::I12], "no fate at all");
+}
+
+#[test]
+fn i12_allows_unknown_only_of_receivers_that_were_out_of_reach() {
+    let unknown = failure(tag(0), 1, C, Fate::Unknown);
+    assert_eq!(broken(|checker| checker.failed(A, unknown)), [Rule::I12]);
+    let rules = broken(|checker| {
+        checker.excuse(C);
+        checker.failed(A, unknown);
+        checker.delivered(C, delivery(A, tag(0), 1, 10));
+        checker.delivered(B, delivery(A, tag(0), 0, 10));
+        submit(checker, A, tag(2), &[C]);
+        checker.delivered(C, delivery(A, tag(2), 0, 30));
+        checker.failed(A, failure(tag(2), 0, C, Fate::Unknown));
+    });
+    assert_eq!(rules, [], "delivered and unknown, in either order");
+    let rules = broken(|checker| {
+        checker.excuse(C);
+        checker.failed(A, unknown);
+        checker.failed(A, failure(tag(0), 0, B, Fate::Lost));
+        // The scattering is closed by now, the one message in doubt is not.
+        checker.delivered(C, delivery(A, tag(0), 1, 10));
+        checker.delivered(C, delivery(A, tag(0), 1, 11));
+    });
+    assert_eq!(rules, [Rule::I12], "delivered twice");
+}
+
+#[test]
+fn a_crash_excuses_what_was_open_and_starts_a_new_history() {
+    let rules = broken(|checker| {
+        checker.delivered(A, delivery(B, tag(0), 0, 50));
+        checker.drained(A, Some(ts(60)), Some(ts(60)));
+        checker.crashed(A);
+        checker.restarted(A);
+        let reborn = Tag { life: 1, scattering: 0 };
+        submit(checker, A, reborn, &[B]);
+        // Of the former life, still under way; then of the new one, with a lower clock.
+        checker.delivered(B, delivery(A, tag(0), 0, 10));
+        checker.delivered(B, delivery(A, reborn, 0, 12));
+        checker.drained(A, Some(ts(15)), Some(ts(15)));
+        checker.delivered(B, delivery(B, tag(0), 2, 50));
+        checker.failed(B, failure(tag(0), 1, C, Fate::Lost));
+        checker.finish();
+    });
+    assert_eq!(rules, []);
+}
+
+#[test]
+fn i10_catches_a_barrier_that_stays_behind() {
+    let mut liveness = Liveness::new();
+    liveness.healed(A, ts(100));
+    liveness.healed(B, ts(120));
+    assert!(!liveness.seen(A, Some(ts(101))));
+    assert!(!liveness.seen(B, Some(ts(120))), "reached, not passed");
+    let mut passed = liveness.clone();
+    assert!(passed.seen(B, Some(ts(121))));
+    passed.finish(9, |_| None);
+    assert_eq!(passed.violations().count(), 0);
+    liveness.finish(9, |_| Some(ts(120)));
+    assert!(liveness.violations().has(Rule::I10));
+}
+
+#[test]
+fn i11_catches_a_buffer_above_its_limit() {
+    let mut levels = Levels::new("receive buffer", 10);
+    levels.seen(A, 10, 0);
+    assert_eq!(levels.violations().count(), 0);
+    levels.seen(B, 11, 0);
+    assert!(levels.violations().has(Rule::I11));
+    assert_eq!(levels.highest(), 11);
+}
