@@ -18,7 +18,8 @@
 //! # Invariants
 //! - No clock, no entropy, no I/O, no heap map with random order: equal inputs give equal outputs.
 //! - A [`Timestamp`] has neither default nor zero constructor; "nothing heard yet" is `None`.
-//! - [`Registers`] never move their aggregate back (I9).
+//! - A promise held in [`Registers`] never weakens while its link lives. A newcomer lowers their
+//!   minimum; their owner holds its output still meanwhile, so no barrier moves back (I9).
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -105,6 +105,7 @@ impl Registers {
 }
 
 /// Marks a link that has promised nothing: above every timestamp, so that it never is the minimum.
+/// A promise of the end of time itself (584 years) is held as the nanosecond before.
 const SILENT: u64 = u64::MAX;
 
 #[inline]
@@ -132,7 +133,7 @@ impl Column {
 
     #[inline]
     fn raise(&mut self, index: usize, value: u64) {
-        let held = self.values[index];
+        let (held, value) = (self.values[index], value.min(SILENT - 1));
         if held == SILENT || value > held {
             self.set(index, value);
         }
@@ -198,24 +199,93 @@ mod tests {
         assert_eq!((registers.all(), registers.remove(Port(7))), (None, false));
     }
 
+    #[test]
+    fn the_end_of_time_is_no_silence() {
+        let mut registers = Registers::new(2);
+        let end = Promises::both(Timestamp::from_ns(u64::MAX));
+        assert!(registers.hear(Mono::from_ns(0), Port(0), end));
+        assert!(!registers.hear(Mono::from_ns(0), Port(0), end));
+        assert_eq!((registers.live(), registers.is_live(Port(0))), (1, true));
+    }
+
+    #[test]
+    fn a_link_heard_at_the_deadline_lives() {
+        let mut registers = Registers::new(1);
+        registers.hear(Mono::from_ns(7), Port(0), promise(9));
+        registers.expire(Mono::from_ns(7), |_| unreachable!("it was heard just then"));
+        assert_eq!(registers.live(), 1);
+    }
+
+    const LINKS: u16 = 6;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Hear { port: u16, barrier: u64, commit: u64 },
+        Remove { port: u16 },
+        Expire { silent_ns: u64 },
+    }
+
+    fn any_step() -> impl Strategy<Value = Step> {
+        let port = 0..LINKS + 1;
+        // Few values, so that links are often equal.
+        let hear = (port.clone(), 1u64..40, 1u64..40)
+            .prop_map(|(port, barrier, commit)| Step::Hear { port, barrier, commit });
+        prop_oneof![
+            16 => hear,
+            1 => port.prop_map(|port| Step::Remove { port }),
+            1 => (0u64..20).prop_map(|silent_ns| Step::Expire { silent_ns }),
+        ]
+    }
+
     proptest! {
+        /// Against a model that keeps nothing and looks at all links each time.
         #[test]
-        fn the_kept_minima_are_the_real_ones(steps in prop::collection::vec((0u16..6, 1u64..1_000, prop::bool::weighted(0.1)), 1..300)) {
-            let mut registers = Registers::new(6);
-            let mut model = [None::<Promises>; 6];
-            for (port, ns, dies) in steps {
-                if dies {
-                    registers.remove(Port(port));
-                    model[usize::from(port)] = None;
-                } else {
-                    registers.hear(Mono::from_ns(0), Port(port), promise(ns));
-                    let slot = &mut model[usize::from(port)];
-                    *slot = Some(slot.map_or(promise(ns), |held| held.max(promise(ns))));
+        fn the_kept_minima_are_the_real_ones(steps in prop::collection::vec(any_step(), 1..300)) {
+            let mut registers = Registers::new(LINKS);
+            let mut model = [None::<(Mono, Promises)>; LINKS as usize];
+            for (clock, step) in steps.into_iter().enumerate() {
+                let now = Mono::from_ns(clock as u64);
+                match step {
+                    Step::Hear { port, barrier, commit } => {
+                        let barrier = Timestamp::from_ns(barrier);
+                        let said = Promises { barrier, commit: Timestamp::from_ns(commit) };
+                        let is_new = registers.hear(now, Port(port), said);
+                        let Some(slot) = model.get_mut(usize::from(port)) else {
+                            prop_assert!(!is_new);
+                            continue;
+                        };
+                        prop_assert_eq!(is_new, slot.is_none());
+                        *slot = Some((now, slot.map_or(said, |(_, held)| held.max(said))));
+                    }
+                    Step::Remove { port } => {
+                        let slot = model.get_mut(usize::from(port)).and_then(Option::take);
+                        prop_assert_eq!(registers.remove(Port(port)), slot.is_some());
+                    }
+                    Step::Expire { silent_ns } => {
+                        let deadline = Mono::from_ns(now.as_ns().saturating_sub(silent_ns));
+                        let mut lost = Vec::new();
+                        registers.expire(deadline, |port| lost.push(port.index()));
+                        let mut late = Vec::new();
+                        for (at, slot) in model.iter_mut().enumerate() {
+                            if slot.take_if(|(heard, _)| *heard < deadline).is_some() {
+                                late.push(at);
+                            }
+                        }
+                        prop_assert_eq!(lost, late);
+                    }
                 }
-                let low = |skip| model.iter().enumerate().filter(|(at, _)| *at != skip).filter_map(|(_, held)| *held).reduce(Promises::min);
-                prop_assert_eq!(registers.all(), low(99));
-                for at in 0..6u16 {
-                    prop_assert_eq!(registers.except(Port(at)), low(usize::from(at)));
+                let live = || model.iter().flatten();
+                let low = |skip: usize| {
+                    let others = model.iter().enumerate().filter(|(at, _)| *at != skip);
+                    others.filter_map(|(_, slot)| Some(slot.as_ref()?.1)).reduce(Promises::min)
+                };
+                prop_assert_eq!(registers.all(), low(usize::MAX));
+                prop_assert_eq!(registers.live() as usize, live().count());
+                prop_assert_eq!(registers.oldest_heard(), live().map(|(heard, _)| *heard).min());
+                for (at, slot) in model.iter().enumerate() {
+                    let port = Port(at as u16);
+                    prop_assert_eq!(registers.except(port), low(at));
+                    prop_assert_eq!(registers.get(port), slot.map(|(_, held)| held));
                 }
             }
         }

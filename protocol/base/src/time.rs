@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-/// Wire timestamps count nanoseconds modulo this (2^48 ns = 78.19 h; design: ordering.md section 2).
+/// Wire timestamps count nanoseconds modulo this (2^48 ns = 78.19 h; design: ordering.md
+/// section 2).
 pub const WIRE_MODULUS: u64 = 1 << 48;
 
 /// Nanoseconds of a local clock that never goes back. Good for timers, means nothing to others.
@@ -73,12 +74,21 @@ impl Timestamp {
     }
 
     /// The timestamp nearest to `near` whose low 48 bits are `wire` (serial-number arithmetic,
-    /// PAWS): exact while the two lie less than 39.1 h apart.
+    /// PAWS): exact while the two lie less than 39.1 h apart; just between two, the earlier one.
+    ///
+    /// Never wraps: where the nearest would lie before the origin or behind the end of time, it is
+    /// the next one that exists. Else a foreign barrier, met by a clock near its origin, would
+    /// promise everything.
+    #[inline]
     pub const fn from_wire(wire: WireTimestamp, near: Self) -> Self {
         let ahead = wire.0.wrapping_sub(near.0) << 16;
         // Sign-extend the 48-bit difference.
         let delta = (ahead as i64) >> 16;
-        Self(near.0.wrapping_add(delta as u64))
+        match near.0.checked_add_signed(delta) {
+            Some(ns) => Self(ns),
+            None if delta < 0 => Self(near.0.wrapping_add_signed(delta).wrapping_add(WIRE_MODULUS)),
+            None => Self(near.0.wrapping_add_signed(delta).wrapping_sub(WIRE_MODULUS)),
+        }
     }
 }
 
@@ -127,12 +137,49 @@ mod tests {
         assert_eq!(Timestamp::from_wire(before.to_wire(), after), before);
     }
 
+    #[test]
+    fn exactly_between_two_the_earlier_is_taken() {
+        let near = Timestamp::from_ns(7 * WIRE_MODULUS);
+        let opposite = WireTimestamp::from_bits(WIRE_MODULUS / 2);
+        let expanded = Timestamp::from_wire(opposite, near);
+        assert_eq!(expanded.as_ns(), 7 * WIRE_MODULUS - WIRE_MODULUS / 2);
+    }
+
+    #[test]
+    fn no_time_before_the_origin_and_none_behind_the_end() {
+        let expand = |bits, near| {
+            Timestamp::from_wire(WireTimestamp::from_bits(bits), Timestamp::from_ns(near)).as_ns()
+        };
+        assert_eq!(expand(WIRE_MODULUS - 1, 5), WIRE_MODULUS - 1);
+        assert_eq!(expand(WIRE_MODULUS - 1, WIRE_MODULUS + 5), WIRE_MODULUS - 1);
+        assert_eq!(expand(3, u64::MAX - 5), u64::MAX - WIRE_MODULUS + 4);
+    }
+
     proptest! {
         #[test]
-        fn expansion_is_exact_within_half_the_range(near in (1u64 << 50)..(1 << 60), ahead in -(1i64 << 47)..(1i64 << 47)) {
+        fn expansion_is_exact_within_half_the_range(
+            near in prop_oneof![any::<u64>(), 0..WIRE_MODULUS, u64::MAX - WIRE_MODULUS..=u64::MAX],
+            ahead in prop_oneof![-(1i64 << 47)..(1i64 << 47), -9i64..9],
+        ) {
             let near = Timestamp::from_ns(near);
-            let ts = Timestamp::from_ns(near.as_ns().wrapping_add(ahead as u64));
-            prop_assert_eq!(Timestamp::from_wire(ts.to_wire(), near), ts);
+            if let Some(ns) = near.as_ns().checked_add_signed(ahead) {
+                let ts = Timestamp::from_ns(ns);
+                prop_assert_eq!(Timestamp::from_wire(ts.to_wire(), near), ts);
+            }
+        }
+
+        #[test]
+        fn expansion_keeps_the_bits_and_stays_near(
+            wire in 0..WIRE_MODULUS,
+            near in prop_oneof![any::<u64>(), 0..WIRE_MODULUS, u64::MAX - WIRE_MODULUS..=u64::MAX],
+        ) {
+            let wire = WireTimestamp::from_bits(wire);
+            let expanded = Timestamp::from_wire(wire, Timestamp::from_ns(near));
+            prop_assert_eq!(expanded.to_wire(), wire);
+            let half = WIRE_MODULUS / 2;
+            let has_room = (half..=u64::MAX - half).contains(&near);
+            let limit = if has_room { half } else { WIRE_MODULUS };
+            prop_assert!(expanded.as_ns().abs_diff(near) <= limit);
         }
     }
 }
