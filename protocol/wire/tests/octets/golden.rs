@@ -1,0 +1,276 @@
+//! Golden frames: what stands in `testdata/*.hex` is read and written, octet for octet.
+//!
+//! In these files `#` begins a comment, `name:` labels the octets behind it, and `@ name = value`
+//! says what a 48-bit time means when it is expanded against `near`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use onepipe_base::Timestamp;
+use onepipe_wire::{
+    AckView, Connect, DecodeError, Flags, Fragment, Frame, HEADER_OCTETS, Messages, Opcode, Probe,
+};
+
+use crate::properties;
+
+/// A file of `testdata`.
+struct Golden {
+    name: String,
+    /// All octets, padding included.
+    octets: Vec<u8>,
+    /// Each label with its octets, in the order of the file.
+    parts: Vec<(String, Vec<u8>)>,
+    times: Vec<(String, u64)>,
+}
+
+impl Golden {
+    fn read(path: &Path) -> Self {
+        let name = path.file_name().expect("a file").to_string_lossy().into_owned();
+        let text = fs::read_to_string(path).expect("it can be read");
+        let mut parts: Vec<(String, Vec<u8>)> = Vec::new();
+        let mut times = Vec::new();
+        for line in text.lines() {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            if let Some(time) = line.strip_prefix('@') {
+                let (label, value) = time.split_once('=').expect("@ name = value");
+                let value = value.trim().parse().expect("a decimal number");
+                times.push((label.trim().to_string(), value));
+                continue;
+            }
+            let (label, hex) = line.split_once(':').unwrap_or(("", line));
+            let octet = |word: &str| u8::from_str_radix(word, 16).expect("hexadecimal octets");
+            let octets: Vec<u8> = hex.split_whitespace().map(octet).collect();
+            match parts.last_mut() {
+                Some((_, part)) if label.is_empty() => part.extend(octets),
+                _ if line.is_empty() => {}
+                _ => parts.push((label.trim().to_string(), octets)),
+            }
+        }
+        let octets = parts.iter().flat_map(|(_, octets)| octets.clone()).collect();
+        Self { name, octets, parts, times }
+    }
+
+    fn all() -> Vec<Self> {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata");
+        let entries = fs::read_dir(folder).expect("testdata is there");
+        let mut paths: Vec<PathBuf> =
+            entries.map(|entry| entry.expect("readable").path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|extension| extension == "hex"));
+        paths.sort();
+        paths.iter().map(|path| Self::read(path)).collect()
+    }
+
+    fn named(name: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name);
+        Self::read(&path)
+    }
+
+    /// The numbers behind every occurrence of `label`.
+    fn numbers(&self, label: &str) -> Vec<u64> {
+        let number = |octets: &[u8]| octets.iter().fold(0, |n, octet| n << 8 | u64::from(*octet));
+        let parts = self.parts.iter().filter(|(name, _)| name == label);
+        parts.map(|(_, octets)| number(octets)).collect()
+    }
+
+    fn number(&self, label: &str) -> u64 {
+        let numbers = self.numbers(label);
+        assert!(!numbers.is_empty(), "{}: no {label}", self.name);
+        numbers[0]
+    }
+
+    fn octets_of(&self, label: &str) -> Vec<&[u8]> {
+        let parts = self.parts.iter().filter(|(name, _)| name == label);
+        parts.map(|(_, octets)| octets.as_slice()).collect()
+    }
+
+    fn time(&self, label: &str) -> Timestamp {
+        let found = self.times.iter().find(|(name, _)| name == label);
+        Timestamp::from_ns(found.unwrap_or_else(|| panic!("{}: no @ {label}", self.name)).1)
+    }
+
+    fn frame(&self) -> Frame<'_> {
+        Frame::parse(&self.octets).unwrap_or_else(|error| panic!("{}: {error}", self.name))
+    }
+}
+
+#[test]
+fn every_opcode_has_a_golden_frame() {
+    let met: BTreeSet<u8> =
+        Golden::all().iter().map(|golden| golden.frame().opcode as u8).collect();
+    let all: BTreeSet<u8> = Opcode::ALL.iter().map(|opcode| *opcode as u8).collect();
+    assert_eq!(met, all);
+}
+
+#[test]
+fn headers_say_what_the_labels_say() {
+    for golden in Golden::all() {
+        let (frame, name) = (golden.frame(), &golden.name);
+        let (header, near) = (frame.header, golden.time("near"));
+        assert_eq!(frame.opcode as u8, golden.number("opcode") as u8, "{name}");
+        assert_eq!(u64::from(header.psn().0), golden.number("psn"), "{name}");
+        assert_eq!(u64::from(header.src().0), golden.number("src"), "{name}");
+        assert_eq!(u64::from(header.dst().0), golden.number("dst"), "{name}");
+        assert_eq!(u64::from(header.incarnation().0), golden.number("incarnation"), "{name}");
+        // The first `length` of a file is the header's; coalesced messages have theirs behind it.
+        assert_eq!(header.length() as u64, golden.number("length"), "{name}");
+        assert_eq!(u64::from(header.hops()), golden.number("hops"), "{name}");
+        let flags = (0..8).map(|bit| 1 << bit).filter(|flag| header.has(*flag)).sum::<u8>();
+        assert_eq!(u64::from(flags), golden.number("flags"), "{name}");
+        assert_eq!(header.message_ts(near), golden.time("message_ts"), "{name}");
+        assert_eq!(header.promises(near).barrier, golden.time("barrier"), "{name}");
+        assert_eq!(header.promises(near).commit, golden.time("commit"), "{name}");
+    }
+}
+
+#[test]
+fn frames_are_written_as_they_were_read() {
+    for golden in Golden::all() {
+        let frame = golden.frame();
+        let written = properties::resealed(&frame);
+        assert_eq!(
+            golden.octets[..HEADER_OCTETS + frame.payload.len()],
+            written,
+            "{}",
+            golden.name
+        );
+    }
+}
+
+#[test]
+fn bodies_say_what_the_labels_say_and_are_written_so() {
+    for golden in Golden::all() {
+        let frame = golden.frame();
+        match frame.opcode {
+            Opcode::Data => messages(&golden, &frame),
+            Opcode::Fragment => fragment(&golden, &frame),
+            Opcode::Ack | Opcode::Nak | Opcode::Grant => acknowledgement(&golden, &frame),
+            Opcode::Probe => probe(&golden, &frame),
+            Opcode::Connect => connect(&golden, &frame),
+            _ => assert_eq!(frame.payload, [0u8; 0], "{}", golden.name),
+        }
+    }
+}
+
+fn messages(golden: &Golden, frame: &Frame<'_>) {
+    let (lengths, indices) = (golden.numbers("length"), golden.numbers("index"));
+    let deltas = golden.numbers("delta");
+    let mut payloads = golden.octets_of("message").into_iter();
+    let mut written = vec![0; frame.payload.len()];
+    let (mut at, mut end) = (0, 0);
+    for message in Messages::new(frame.payload) {
+        let message = message.expect("a golden message");
+        assert_eq!(message.payload.len() as u64, lengths[at + 1]);
+        assert_eq!(u64::from(message.index), indices[at]);
+        assert_eq!(u64::from(message.delta_ns), deltas[at]);
+        if !message.payload.is_empty() {
+            assert_eq!(Some(message.payload), payloads.next());
+        }
+        end += onepipe_wire::write_message(&mut written[end..], message).expect("it fits");
+        at += 1;
+    }
+    assert_eq!((at, payloads.next()), (indices.len(), None), "{}", golden.name);
+    assert_eq!(written, frame.payload);
+}
+
+fn fragment(golden: &Golden, frame: &Frame<'_>) {
+    let fragment = Fragment::parse(frame.payload).expect("a golden fragment");
+    assert_eq!(u64::from(fragment.header.index), golden.number("index"));
+    assert_eq!(u64::from(fragment.header.message_octets), golden.number("message_octets"));
+    assert_eq!(u64::from(fragment.header.offset), golden.number("offset"));
+    assert_eq!([fragment.piece], golden.octets_of("piece")[..]);
+    let ends = fragment.header.offset as usize + fragment.piece.len();
+    let is_last = ends == fragment.header.message_octets as usize;
+    assert_eq!(frame.header.has(Flags::END_OF_MESSAGE), is_last);
+    let mut written = frame.payload.to_vec();
+    written[..onepipe_wire::FRAGMENT_HEADER_OCTETS].fill(0xff);
+    onepipe_wire::write_fragment_header(&mut written, fragment.header);
+    assert_eq!(written, frame.payload);
+}
+
+fn acknowledgement(golden: &Golden, frame: &Frame<'_>) {
+    let read = AckView::parse(frame.payload).expect("a golden acknowledgement");
+    let ack = read.ack;
+    assert_eq!(u64::from(ack.cumulative.0), golden.number("cumulative"));
+    assert_eq!(u64::from(ack.received), golden.number("received"));
+    assert_eq!(u64::from(ack.marked), golden.number("marked"));
+    assert_eq!(u64::from(ack.window_octets), golden.number("window"));
+    assert_eq!(ack.consumed_octets, golden.number("consumed"));
+    assert_eq!(u64::from(ack.room_id), golden.number("room_id"));
+    assert_eq!(u64::from(ack.connection), golden.number("connection"));
+    assert_eq!(u64::from(ack.room), golden.number("room"));
+    assert_eq!(read.words().len() as u64, golden.number("words"));
+    let (received, fenced): (Vec<u64>, Vec<u64>) = read.words().unzip();
+    assert_eq!(received, golden.numbers("received_bits"));
+    assert_eq!(fenced, golden.numbers("fenced_bits"));
+    let mut written = vec![0xff; frame.payload.len()];
+    assert_eq!(ack.write(&mut written, read.words()), Some(frame.payload.len()));
+    assert_eq!(written, frame.payload);
+}
+
+fn probe(golden: &Golden, frame: &Frame<'_>) {
+    let probe = Probe::parse(frame.payload).expect("a golden probe");
+    assert_eq!(u64::from(probe.settled.0), golden.number("settled"));
+    assert_eq!(u64::from(probe.until.0), golden.number("until"));
+    assert_eq!(u64::from(probe.room_done), golden.number("room_done"));
+    let mut written = vec![0xff; frame.payload.len()];
+    assert_eq!(probe.write(&mut written), Some(frame.payload.len()));
+    assert_eq!(written, frame.payload);
+}
+
+fn connect(golden: &Golden, frame: &Frame<'_>) {
+    let connect = Connect::parse(frame.payload).expect("a golden connect");
+    assert_eq!(connect.room_octets, golden.number("room_octets"));
+    assert_eq!(u64::from(connect.room_id), golden.number("room_id"));
+    let mut written = vec![0xff; frame.payload.len()];
+    assert_eq!(connect.write(&mut written), Some(frame.payload.len()));
+    assert_eq!(written, frame.payload);
+}
+
+#[test]
+fn padding_is_not_read() {
+    let golden = Golden::named("padded.hex");
+    let padding = golden.octets_of("padding")[0].len();
+    let end = golden.octets.len() - padding;
+    assert!(padding > 0);
+    let mut octets = golden.octets.clone();
+    octets[end..].fill(0);
+    assert_eq!(Frame::parse(&octets).expect("intact").payload, golden.frame().payload);
+    assert_eq!(Frame::parse(&octets[..end]).expect("intact").payload, golden.frame().payload);
+    let cut = Frame::parse(&octets[..end - 1]).map(|frame| frame.opcode);
+    assert!(matches!(cut, Err(DecodeError::Truncated { part: "payload", .. })));
+}
+
+#[test]
+fn no_single_bit_and_no_octet_of_a_golden_frame_may_be_missing_or_wrong() {
+    for golden in Golden::all() {
+        let end = HEADER_OCTETS + golden.frame().payload.len();
+        for length in 0..end {
+            assert!(Frame::parse(&golden.octets[..length]).is_err(), "{} cut", golden.name);
+        }
+        for bit in 0..end * 8 {
+            let mut octets = golden.octets.clone();
+            octets[bit / 8] ^= 1 << (bit % 8);
+            assert!(Frame::parse(&octets).is_err(), "{}: bit {bit} flipped", golden.name);
+        }
+    }
+}
+
+/// The octets of each frame are those that the specification says, not only what our own encoder
+/// writes: both checks are recomputed from the description in `docs/wire-format.md`.
+#[test]
+fn the_checks_are_those_of_the_description() {
+    for golden in Golden::all() {
+        let payload = golden.frame().payload;
+        let mut fixed = golden.octets[..HEADER_OCTETS].to_vec();
+        fixed[6..18].fill(0);
+        fixed[23] &= !0x02;
+        fixed[38] = 0;
+        fixed[40..52].fill(0);
+        let xxh3 = xxhash_rust::xxh3::xxh3_64;
+        let end_to_end = xxh3(&fixed).rotate_left(17) ^ xxh3(payload);
+        assert_eq!(end_to_end, golden.number("integrity"), "{}", golden.name);
+        let hop = xxh3(&golden.octets[..48]) & 0xffff_ffff;
+        assert_eq!(hop, golden.number("hop_check"), "{}", golden.name);
+    }
+}

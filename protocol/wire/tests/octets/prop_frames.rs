@@ -1,0 +1,364 @@
+//! Frames drawn at random: what was written is read, and what was damaged is refused.
+
+use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
+use onepipe_wire::{
+    ACK_WORDS_MAX, Ack, AckView, CONNECT_OCTETS, Connect, DecodeError, FRAGMENT_HEADER_OCTETS,
+    Flags, Fragment, FragmentHeader, Frame, HEADER_OCTETS, HOPS_MAX, Header, Message, Messages,
+    Opcode, PROBE_OCTETS, Probe, is_hop_intact, mark_congestion, peek, rewrite_promises, seal,
+    seal_with_hops, take_hop, write_fragment_header, write_message,
+};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::properties;
+
+fn any_time() -> impl Strategy<Value = Timestamp> {
+    any::<u64>().prop_map(Timestamp::from_ns)
+}
+
+fn any_promises() -> impl Strategy<Value = Promises> {
+    (any_time(), any_time()).prop_map(|(barrier, commit)| Promises { barrier, commit })
+}
+
+prop_compose! {
+    fn any_header()(
+        opcode in select(Opcode::ALL),
+        (src, dst, incarnation, psn) in any::<(u32, u32, u32, u32)>(),
+        ts in any_time(),
+        promises in any_promises(),
+        flags in any::<u8>(),
+    ) -> Header {
+        Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(incarnation))
+            .stamped(ts, promises, Psn(psn))
+            .flagged(flags)
+    }
+}
+
+prop_compose! {
+    /// A frame as it leaves its sender.
+    fn any_frame()(
+        header in any_header(),
+        hops in any::<u8>(),
+        payload in prop::collection::vec(any::<u8>(), 0..300),
+    ) -> Vec<u8> {
+        let mut octets = vec![0xaa; HEADER_OCTETS];
+        octets.extend_from_slice(&payload);
+        let length = seal_with_hops(&mut octets, header, payload.len(), hops);
+        assert_eq!(length, octets.len());
+        octets
+    }
+}
+
+prop_compose! {
+    fn any_ack()(
+        (cumulative, received, marked, window_octets) in any::<(u32, u32, u32, u32)>(),
+        (consumed_octets, connection, room_id) in any::<(u64, u32, u32)>(),
+        room in 0..=Ack::ROOM_REFUSED,
+    ) -> Ack {
+        let cumulative = Psn(cumulative);
+        Ack {
+            cumulative, received, marked, window_octets, consumed_octets, connection, room_id, room,
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_header_is_read_as_it_was_written(
+        (ids, flags) in any::<([u32; 4], u8)>(),
+        (ts, promises) in (any_time(), any_promises()),
+        opcode in select(Opcode::ALL),
+    ) {
+        let [src, dst, incarnation, psn] = ids;
+        let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(incarnation))
+            .stamped(ts, promises, Psn(psn))
+            .flagged(flags);
+        let mut octets = [0xaa; HEADER_OCTETS + 4];
+        let length = seal(&mut octets, header, 0);
+        let frame = Frame::parse(&octets[..length]).expect("sealed just now");
+        prop_assert_eq!(frame.opcode, opcode);
+        prop_assert_eq!(frame.payload, [0u8; 0]);
+        let read = frame.header;
+        prop_assert_eq!((read.src(), read.dst()), (ProcessId(src), ProcessId(dst)));
+        prop_assert_eq!((read.incarnation(), read.psn()), (Incarnation(incarnation), Psn(psn)));
+        prop_assert_eq!((read.length(), read.hops()), (0, HOPS_MAX));
+        for bit in 0..8 {
+            prop_assert_eq!(read.has(1 << bit), flags & 1 << bit != 0);
+        }
+        // Expanded against the time itself nothing is lost, whatever its upper 16 bits are.
+        prop_assert_eq!(read.message_ts(ts), ts);
+        prop_assert_eq!(read.promises(promises.barrier).barrier, promises.barrier);
+        prop_assert_eq!(read.promises(promises.commit).commit, promises.commit);
+    }
+
+    #[test]
+    fn coalesced_messages_are_read_as_they_were_written(
+        messages in prop::collection::vec(
+            (any::<u32>(), any::<u16>(), prop::collection::vec(any::<u8>(), 0..40)), 0..20),
+        spare in 0usize..20,
+    ) {
+        let mut room = vec![0xaa; 4096];
+        let mut end = 0;
+        for (delta_ns, index, payload) in &messages {
+            let message = Message { delta_ns: *delta_ns, index: *index, payload };
+            let octets = 8 + payload.len();
+            // A room one octet too small is refused and left alone.
+            let mut small = vec![0xaa; octets - 1];
+            prop_assert_eq!(write_message(&mut small, message), None);
+            prop_assert!(small.iter().all(|octet| *octet == 0xaa));
+            prop_assert_eq!(write_message(&mut room[end..], message), Some(octets));
+            end += octets;
+        }
+        let read: Result<Vec<_>, _> = Messages::new(&room[..end]).collect();
+        let read = read.expect("written just now");
+        prop_assert_eq!(read.len(), messages.len());
+        for (message, (delta_ns, index, payload)) in read.iter().zip(&messages) {
+            let expected = Message { delta_ns: *delta_ns, index: *index, payload };
+            prop_assert_eq!(*message, expected);
+        }
+        // Octets that are no message behind the last one are refused, and end the reading.
+        let cut = &room[..end.saturating_sub(1 + spare)];
+        let mut left = Messages::new(cut);
+        let errors = left.by_ref().filter(Result::is_err).count();
+        prop_assert!(errors <= 1);
+        prop_assert!(left.next().is_none());
+    }
+
+    #[test]
+    fn a_fragment_is_read_as_it_was_written(
+        index in any::<u16>(),
+        offset in any::<u32>(),
+        behind in any::<u32>(),
+        piece in prop::collection::vec(any::<u8>(), 0..60),
+    ) {
+        let end = u64::from(offset) + piece.len() as u64;
+        let message_octets = (end + u64::from(behind)).min(u64::from(u32::MAX)) as u32;
+        let header = FragmentHeader { index, message_octets, offset };
+        let mut payload = vec![0xaa; FRAGMENT_HEADER_OCTETS];
+        write_fragment_header(&mut payload, header);
+        payload.extend_from_slice(&piece);
+        let read = Fragment::parse(&payload);
+        if piece.is_empty() || end > u64::from(message_octets) {
+            let refused = DecodeError::Field { field: "end of fragment", value: end };
+            prop_assert_eq!(read, Err(refused));
+        } else {
+            prop_assert_eq!(read, Ok(Fragment { header, piece: &piece }));
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_is_read_as_it_was_written(
+        ack in any_ack(),
+        words in prop::collection::vec(any::<(u64, u64)>(), 0..=ACK_WORDS_MAX),
+        spare in 0usize..20,
+    ) {
+        let octets = 36 + 16 * words.len();
+        let mut room = vec![0xaa; octets + spare];
+        prop_assert_eq!(ack.write(&mut room[..octets - 1], words.iter().copied()), None);
+        prop_assert_eq!(ack.write(&mut room, words.iter().copied()), Some(octets));
+        let read = AckView::parse(&room).expect("written just now");
+        prop_assert_eq!(read.ack, ack);
+        prop_assert!(read.words().eq(words.iter().copied()));
+        for length in 0..octets {
+            let cut = AckView::parse(&room[..length]).map(|read| read.ack);
+            let is_truncated = matches!(cut, Err(DecodeError::Truncated { .. }));
+            prop_assert!(is_truncated, "{:?}", cut);
+        }
+    }
+
+    #[test]
+    fn probes_and_connects_are_read_as_they_were_written(
+        (settled, span, room_done) in (any::<u32>(), 0..=i32::MAX as u32, any::<u32>()),
+        (room_id, room_octets) in any::<(u32, u64)>(),
+    ) {
+        let mut room = [0xaa; PROBE_OCTETS];
+        let probe = Probe { settled: Psn(settled), until: Psn(settled).plus(span), room_done };
+        prop_assert_eq!(probe.write(&mut room[..PROBE_OCTETS - 1]), None);
+        prop_assert_eq!(probe.write(&mut room), Some(PROBE_OCTETS));
+        prop_assert_eq!(Probe::parse(&room), Ok(probe));
+        let cut = Probe::parse(&room[..PROBE_OCTETS - 1]);
+        let need = PROBE_OCTETS;
+        prop_assert_eq!(cut, Err(DecodeError::Truncated { part: "probe", need, got: need - 1 }));
+
+        let connect = Connect { room_id, room_octets };
+        prop_assert_eq!(connect.write(&mut room[..CONNECT_OCTETS - 1]), None);
+        prop_assert_eq!(connect.write(&mut room), Some(CONNECT_OCTETS));
+        prop_assert_eq!(Connect::parse(&room), Ok(connect));
+        prop_assert!(Connect::parse(&room[..CONNECT_OCTETS - 1]).is_err());
+    }
+
+    #[test]
+    fn a_frame_that_is_cut_anywhere_is_refused(frame in any_frame()) {
+        for length in 0..frame.len() {
+            let error = Frame::parse(&frame[..length]).expect_err("cut");
+            let is_truncated = matches!(error, DecodeError::Truncated { .. });
+            prop_assert!(is_truncated, "{error} at {length}");
+            prop_assert!(peek(&frame[..length]).is_err());
+        }
+    }
+
+    #[test]
+    fn a_frame_with_one_wrong_bit_is_refused(frame in any_frame()) {
+        for bit in 0..frame.len() * 8 {
+            let mut wrong = frame.clone();
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(Frame::parse(&wrong).is_err(), "bit {bit}");
+            // A hop sees what is wrong in the header, and is blind to the payload.
+            prop_assert_eq!(peek(&wrong).is_err(), bit < HEADER_OCTETS * 8);
+        }
+    }
+
+    #[test]
+    fn a_frame_with_any_octets_replaced_is_refused(
+        frame in any_frame(),
+        at in any::<prop::sample::Index>(),
+        noise in prop::collection::vec(any::<u8>(), 1..20),
+    ) {
+        let at = at.index(frame.len());
+        let mut wrong = frame.clone();
+        for (octet, noise) in wrong[at..].iter_mut().zip(&noise) {
+            *octet = *noise;
+        }
+        prop_assume!(wrong != frame);
+        prop_assert!(Frame::parse(&wrong).is_err());
+    }
+
+    #[test]
+    fn payloads_cannot_be_swapped(a in any_frame(), b in any_frame()) {
+        // What begins with the right payload is the right payload and padding.
+        prop_assume!(!b[HEADER_OCTETS..].starts_with(&a[HEADER_OCTETS..]));
+        let mut mixed = a[..HEADER_OCTETS].to_vec();
+        mixed.extend_from_slice(&b[HEADER_OCTETS..]);
+        prop_assert!(Frame::parse(&mixed).is_err());
+    }
+
+    #[test]
+    fn padding_is_ignored(
+        frame in any_frame(), padding in prop::collection::vec(any::<u8>(), 0..50),
+    ) {
+        let padded = [&frame[..], &padding].concat();
+        let read = Frame::parse(&padded).expect("intact");
+        prop_assert_eq!(read.payload, &frame[HEADER_OCTETS..]);
+    }
+
+    #[test]
+    fn hops_change_promises_hops_and_the_congestion_flag_only(
+        frame in any_frame(),
+        hops in prop::collection::vec((any_promises(), any::<bool>()), 1..6),
+    ) {
+        let mut travelled = frame.clone();
+        let before = Frame::parse(&frame).expect("as sealed");
+        let mut budget = before.header.hops();
+        let mut is_marked = before.header.has(Flags::CONGESTION);
+        let mut said = before.header.promises(properties::NEAR);
+        for (promises, meets_queue) in hops {
+            if meets_queue {
+                mark_congestion(&mut travelled);
+                is_marked = true;
+            }
+            let was = travelled.clone();
+            if !take_hop(&mut travelled) {
+                prop_assert_eq!((budget, &travelled), (0, &was));
+                break;
+            }
+            prop_assert!(!is_hop_intact(&travelled), "promises are to be written next");
+            rewrite_promises(&mut travelled, promises);
+            (budget, said) = (budget - 1, promises);
+        }
+        let after = Frame::parse(&travelled).expect("the end-to-end check still holds");
+        prop_assert_eq!((after.header.hops(), after.payload), (budget, before.payload));
+        prop_assert_eq!(after.header.has(Flags::CONGESTION), is_marked);
+        prop_assert_eq!(after.header.promises(said.barrier).barrier, said.barrier);
+        prop_assert_eq!(after.header.promises(said.commit).commit, said.commit);
+        // Octet for octet: only barrier, commit, flags, hops and hop_check may differ.
+        for (at, (old, new)) in frame.iter().zip(&travelled).enumerate() {
+            let may_change = matches!(at, 6..18 | 23 | 38 | 48..52);
+            prop_assert!(may_change || old == new, "octet {at}");
+        }
+        prop_assert_eq!(travelled[23] & !Flags::CONGESTION, frame[23] & !Flags::CONGESTION);
+    }
+
+    #[test]
+    fn marking_a_corrupt_frame_leaves_it_corrupt(
+        frame in any_frame(), bit in 0..HEADER_OCTETS * 8,
+    ) {
+        // The one wrong bit that marking mends is the mark itself, lost on the way.
+        let is_lost_mark = bit == 23 * 8 + 1 && frame[23] & Flags::CONGESTION != 0;
+        prop_assume!(!is_lost_mark);
+        let mut wrong = frame;
+        wrong[bit / 8] ^= 1 << (bit % 8);
+        mark_congestion(&mut wrong);
+        prop_assert!(!is_hop_intact(&wrong) && Frame::parse(&wrong).is_err());
+    }
+
+    #[test]
+    fn octets_too_short_for_a_header_are_left_alone(
+        octets in prop::collection::vec(any::<u8>(), 0..HEADER_OCTETS), promises in any_promises(),
+    ) {
+        let mut touched = octets.clone();
+        rewrite_promises(&mut touched, promises);
+        mark_congestion(&mut touched);
+        prop_assert!(!take_hop(&mut touched) && !is_hop_intact(&touched));
+        prop_assert_eq!(touched, octets);
+    }
+
+    #[test]
+    fn any_octets_whatever_are_read_without_panic(
+        octets in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        properties::frame(&octets);
+        properties::rewrite(&octets);
+        for opcode in Opcode::ALL {
+            properties::messages(&[&[*opcode as u8], &octets[..]].concat());
+        }
+    }
+}
+
+#[test]
+fn foreign_versions_and_opcodes_are_named() {
+    let mut octets = [0; HEADER_OCTETS];
+    let header = Header::new(Opcode::Beacon, ProcessId(1), ProcessId(2), Incarnation(0));
+    seal(&mut octets, header, 0);
+    let mut foreign = octets;
+    foreign[39] = 0x1c;
+    assert_eq!(peek(&foreign).map(|_| ()), Err(DecodeError::Version(0x1c)));
+    for code in 0..=u8::MAX {
+        let is_known = Opcode::ALL.iter().any(|opcode| *opcode as u8 == code);
+        assert_eq!(Opcode::try_from(code).is_ok(), is_known);
+        let error = DecodeError::Opcode(code);
+        assert!(is_known || Opcode::try_from(code) == Err(error));
+    }
+}
+
+#[test]
+fn acknowledgements_that_no_receiver_writes_are_refused() {
+    let ack = Ack {
+        cumulative: Psn(0),
+        received: 0,
+        marked: 0,
+        window_octets: 0,
+        consumed_octets: 0,
+        connection: 0,
+        room_id: 0,
+        room: 0,
+    };
+    let mut room = [0; 36 + 16 * (ACK_WORDS_MAX + 1)];
+    let words = |count| vec![(0, 0); count].into_iter();
+    assert_eq!(ack.write(&mut room, words(ACK_WORDS_MAX + 1)), None);
+    ack.write(&mut room, words(ACK_WORDS_MAX)).expect("as many as there may be");
+    room[33] += 1;
+    let words = DecodeError::Field { field: "acknowledged words", value: 17 };
+    assert_eq!(AckView::parse(&room).map(|read| read.ack), Err(words));
+    room[32..35].copy_from_slice(&[0, 0, 3]);
+    let answer = DecodeError::Field { field: "answer about room", value: 3 };
+    assert_eq!(AckView::parse(&room).map(|read| read.ack), Err(answer));
+}
+
+#[test]
+fn a_probe_that_runs_backwards_is_refused() {
+    let mut room = [0; PROBE_OCTETS];
+    let backwards = Probe { settled: Psn(5), until: Psn(4), room_done: 0 };
+    backwards.write(&mut room).expect("it fits");
+    let error = DecodeError::Field { field: "end of probe", value: 4 };
+    assert_eq!(Probe::parse(&room), Err(error));
+}

@@ -1,0 +1,110 @@
+//! The 48-bit times of a frame around the wrap, read by clocks that lag or lead.
+
+use onepipe_base::{
+    Incarnation, Mono, Port, ProcessId, Promises, Psn, Registers, Timestamp, WIRE_MODULUS,
+};
+use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, rewrite_promises, seal};
+use proptest::prelude::*;
+
+/// Half the range, the farthest that a reader's clock may be off: 39.1 h.
+const HALF: u64 = WIRE_MODULUS / 2;
+
+fn frame(ts: Timestamp, promises: Promises) -> [u8; HEADER_OCTETS] {
+    let mut octets = [0; HEADER_OCTETS];
+    let header = Header::new(Opcode::Beacon, ProcessId(0), ProcessId(0), Incarnation(0));
+    seal(&mut octets, header.stamped(ts, promises, Psn::FIRST), 0);
+    octets
+}
+
+/// A wrap, and three nanoseconds about it.
+fn near_a_wrap() -> impl Strategy<Value = Timestamp> {
+    let about = prop_oneof![0u64..1_000, 0..HALF];
+    (1u64..60_000, about, any::<bool>()).prop_map(|(wrap, distance, is_above)| {
+        let wrap = wrap * WIRE_MODULUS;
+        Timestamp::from_ns(if is_above { wrap + distance } else { wrap - 1 - distance })
+    })
+}
+
+proptest! {
+    #[test]
+    fn all_three_times_survive_the_wrap(
+        near in near_a_wrap(),
+        (message, barrier, commit) in (-5_000i64..5_000, -5_000i64..5_000, -5_000i64..5_000),
+    ) {
+        let at = |offset: i64| Timestamp::from_ns(near.as_ns().wrapping_add_signed(offset));
+        let promises = Promises { barrier: at(barrier), commit: at(commit) };
+        let octets = frame(at(message), promises);
+        let header = Frame::parse(&octets).expect("sealed just now").header;
+        prop_assert_eq!(header.message_ts(near), at(message));
+        prop_assert_eq!(header.promises(near), promises);
+        // The order of the three is that of the full times, not of the 48 bits.
+        prop_assert_eq!(header.message_ts(near) < header.promises(near).barrier, message < barrier);
+    }
+
+    #[test]
+    fn readers_whose_clocks_differ_agree(
+        ts in near_a_wrap(),
+        skews in prop::collection::vec(-(HALF as i64) + 1..HALF as i64, 1..8),
+    ) {
+        let octets = frame(ts, Promises::both(ts));
+        let header = Frame::parse(&octets).expect("sealed just now").header;
+        for skew in skews {
+            let Some(near) = ts.as_ns().checked_add_signed(skew) else { continue };
+            prop_assert_eq!(header.message_ts(Timestamp::from_ns(near)), ts);
+        }
+    }
+
+    #[test]
+    fn the_minimum_over_links_is_right_across_the_wrap(
+        wrap in 1u64..60_000,
+        offsets in prop::collection::vec(-500i64..500, 2..6),
+        own in -500i64..500,
+    ) {
+        // A switch that reads promises from frames on both sides of the wrap, and writes the least.
+        let wrap = wrap * WIRE_MODULUS;
+        let at = |offset: i64| Timestamp::from_ns(wrap.wrapping_add_signed(offset));
+        let near = at(own);
+        let mut registers = Registers::new(offsets.len() as u16);
+        for (port, offset) in offsets.iter().enumerate() {
+            let octets = frame(at(*offset), Promises::both(at(*offset)));
+            let promises = Frame::parse(&octets).expect("sealed").header.promises(near);
+            registers.hear(Mono::from_ns(0), Port(port as u16), promises);
+        }
+        let least = registers.all().expect("links are live");
+        let expected = offsets.iter().min().copied().expect("two or more");
+        prop_assert_eq!(least.barrier, at(expected));
+        let mut octets = frame(near, Promises::both(near));
+        rewrite_promises(&mut octets, least);
+        let header = Frame::parse(&octets).expect("rewritten").header;
+        prop_assert_eq!(header.promises(near), least);
+    }
+
+    #[test]
+    fn the_time_read_is_never_farther_than_half_the_range(
+        wire in any::<u64>(),
+        near in prop_oneof![any::<u64>(), 0..HALF, u64::MAX - HALF..=u64::MAX],
+    ) {
+        // Whatever a stranger writes, a reader moves at most 39.1 h: unless its own clock stands
+        // so close to the end of the 64-bit range that there is no such time.
+        let octets = frame(Timestamp::from_ns(wire), Promises::both(Timestamp::from_ns(wire)));
+        let header = Frame::parse(&octets).expect("sealed just now").header;
+        let read = header.message_ts(Timestamp::from_ns(near));
+        prop_assert_eq!(read.to_wire(), Timestamp::from_ns(wire).to_wire());
+        let has_room = (HALF..u64::MAX - HALF).contains(&near);
+        let limit = if has_room { HALF } else { WIRE_MODULUS };
+        prop_assert!(read.as_ns().abs_diff(near) <= limit);
+    }
+}
+
+#[test]
+fn a_clock_near_its_origin_reads_no_time_before_it() {
+    // A foreign or damaged time that would lie before the origin must not become the end of time:
+    // such a barrier would let everything pass.
+    let octets = frame(
+        Timestamp::from_ns(WIRE_MODULUS - 1),
+        Promises::both(Timestamp::from_ns(WIRE_MODULUS - 1)),
+    );
+    let header = Frame::parse(&octets).expect("sealed just now").header;
+    let read = header.promises(Timestamp::from_ns(5)).barrier;
+    assert_eq!(read, Timestamp::from_ns(WIRE_MODULUS - 1));
+}

@@ -1,0 +1,191 @@
+//! What must hold for any octets whatever. One source for the property tests, the replay of the
+//! fuzz corpora and the fuzz targets themselves (`verify/fuzz`).
+
+use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
+use onepipe_wire::{
+    Ack, AckView, Connect, DecodeError, FRAGMENT_HEADER_OCTETS, Fragment, Frame, HEADER_OCTETS,
+    Header, MESSAGE_HEADER_OCTETS, Messages, Opcode, Probe, is_hop_intact, mark_congestion, peek,
+    rewrite_promises, seal_with_hops, take_hop, write_fragment_header, write_message,
+};
+
+/// A time against which 48-bit times are expanded; any would do.
+pub const NEAR: Timestamp = Timestamp::from_ns(5 << 48);
+
+/// Reading a frame never panics, and what is accepted is exactly what a sender would have sealed.
+pub fn frame(octets: &[u8]) {
+    if let Ok(frame) = Frame::parse(octets) {
+        assert_eq!(resealed(&frame), octets[..HEADER_OCTETS + frame.payload.len()]);
+        let (header, opcode) = peek(octets).expect("a frame that parses can be forwarded");
+        assert_eq!((header, opcode), (frame.header, frame.opcode));
+    }
+    // No luck finds octets whose checks hold. So take them for what a sender wants to send.
+    if let Some(sealed) = sealed(octets) {
+        let frame = Frame::parse(&sealed).expect("sealed just now");
+        assert_eq!(resealed(&frame), sealed);
+        body(frame.opcode, frame.payload);
+    }
+}
+
+/// Reading a body never panics, and writing what was read gives the same again. The first octet is
+/// the opcode, the others are the payload.
+pub fn messages(octets: &[u8]) {
+    let Some((code, payload)) = octets.split_first() else { return };
+    for opcode in Opcode::try_from(*code).into_iter() {
+        body(opcode, payload);
+    }
+}
+
+/// What hops do to a frame leaves the end-to-end check alone, and never mends a corrupt header.
+/// Four octets choose the steps, sixteen are promises, the rest is the frame.
+pub fn rewrite(octets: &[u8]) {
+    let Some((steps, rest)) = octets.split_first_chunk::<4>() else { return };
+    let Some((barrier, rest)) = rest.split_first_chunk::<8>() else { return };
+    let Some((commit, rest)) = rest.split_first_chunk::<8>() else { return };
+    let promises = Promises {
+        barrier: Timestamp::from_ns(u64::from_be_bytes(*barrier)),
+        commit: Timestamp::from_ns(u64::from_be_bytes(*commit)),
+    };
+    let mut any = rest.to_vec();
+    for step in steps {
+        hop(*step, &mut any, promises);
+    }
+    assert_eq!(any.len(), rest.len());
+
+    let Some(original) = sealed(rest) else { return };
+    let mut travelled = original.clone();
+    let mut is_rewritten = false;
+    for step in steps {
+        is_rewritten |= hop(*step, &mut travelled, promises);
+    }
+    let (before, after) = (parse(&original), parse(&travelled));
+    assert_eq!((before.opcode, before.payload), (after.opcode, after.payload));
+    assert_eq!(before.header.message_ts(NEAR), after.header.message_ts(NEAR));
+    assert_eq!(before.header.psn(), after.header.psn());
+    assert_eq!(before.header.src(), after.header.src());
+    assert_eq!(before.header.dst(), after.header.dst());
+    let said = if is_rewritten { promises } else { before.header.promises(NEAR) };
+    let told = after.header.promises(NEAR);
+    assert_eq!(told.barrier.to_wire(), said.barrier.to_wire());
+    assert_eq!(told.commit.to_wire(), said.commit.to_wire());
+}
+
+fn parse(octets: &[u8]) -> Frame<'_> {
+    Frame::parse(octets).expect("hops leave it intact")
+}
+
+/// One step of a hop. Answers whether it has written promises.
+fn hop(step: u8, octets: &mut [u8], promises: Promises) -> bool {
+    match step % 4 {
+        0 => {
+            let was = octets.to_vec();
+            let has_passed = take_hop(octets);
+            if has_passed {
+                rewrite_promises(octets, promises);
+            } else {
+                assert_eq!(octets, was, "a frame whose budget is spent is left alone");
+            }
+            has_passed
+        }
+        1 => {
+            let (was_intact, was) = (is_hop_intact(octets), octets.to_vec());
+            mark_congestion(octets);
+            if was_intact {
+                assert!(is_hop_intact(octets));
+            } else if let Some(check) = was.get(48..HEADER_OCTETS) {
+                assert_eq!(&octets[48..HEADER_OCTETS], check, "a wrong check is not renewed");
+            }
+            false
+        }
+        2 => {
+            rewrite_promises(octets, promises);
+            octets.len() >= HEADER_OCTETS
+        }
+        _ => false,
+    }
+}
+
+/// The frame that says the same as `octets` do, with checks that hold; `None` when they are too
+/// short for a header or its opcode is unknown.
+pub fn sealed(octets: &[u8]) -> Option<Vec<u8>> {
+    let (front, payload) = octets.split_first_chunk::<HEADER_OCTETS>()?;
+    let payload = &payload[..payload.len().min(usize::from(u16::MAX))];
+    let number = |at: usize, octets: usize| {
+        front[at..at + octets].iter().fold(0, |number, octet| number << 8 | u64::from(*octet))
+    };
+    let time = |at| Timestamp::from_ns(number(at, 6));
+    let id = |at| number(at, 4) as u32;
+    let opcode = Opcode::try_from(front[22]).ok()?;
+    let promises = Promises { barrier: time(6), commit: time(12) };
+    let header = Header::new(opcode, ProcessId(id(24)), ProcessId(id(28)), Incarnation(id(32)));
+    let header = header.stamped(time(0), promises, Psn(id(18))).flagged(front[23]);
+    let mut sealed = front.to_vec();
+    sealed.extend_from_slice(payload);
+    seal_with_hops(&mut sealed, header, payload.len(), front[38]);
+    Some(sealed)
+}
+
+/// What a sender would have written to send `frame`.
+pub fn resealed(frame: &Frame<'_>) -> Vec<u8> {
+    let old = frame.header;
+    let flags = (0..8).map(|bit| 1 << bit).filter(|flag| old.has(*flag)).sum();
+    let header = Header::new(frame.opcode, old.src(), old.dst(), old.incarnation())
+        .stamped(old.message_ts(NEAR), old.promises(NEAR), old.psn())
+        .flagged(flags);
+    let mut octets = vec![0; HEADER_OCTETS];
+    octets.extend_from_slice(frame.payload);
+    seal_with_hops(&mut octets, header, frame.payload.len(), old.hops());
+    octets
+}
+
+/// Reads the payload as `opcode` says, writes what was read, reads that.
+pub fn body(opcode: Opcode, payload: &[u8]) {
+    let mut room = vec![0; payload.len()];
+    match opcode {
+        Opcode::Data => data(payload),
+        Opcode::Fragment => {
+            let Ok(fragment) = Fragment::parse(payload) else { return };
+            write_fragment_header(&mut room, fragment.header);
+            room[FRAGMENT_HEADER_OCTETS..].copy_from_slice(fragment.piece);
+            assert_eq!(Fragment::parse(&room), Ok(fragment));
+        }
+        Opcode::Ack | Opcode::Nak | Opcode::Grant => {
+            let Ok(read) = AckView::parse(payload) else { return };
+            let written = read.ack.write(&mut room, read.words()).expect("as long as before");
+            let again = AckView::parse(&room[..written]).expect("written just now");
+            assert!(again.words().eq(read.words()));
+            assert_eq!(again.ack, Ack { ..read.ack });
+        }
+        Opcode::Probe => {
+            let Ok(probe) = Probe::parse(payload) else { return };
+            probe.write(&mut room).expect("as long as before");
+            assert_eq!(Probe::parse(&room), Ok(probe));
+        }
+        Opcode::Connect => {
+            let Ok(connect) = Connect::parse(payload) else { return };
+            connect.write(&mut room).expect("as long as before");
+            assert_eq!(Connect::parse(&room), Ok(connect));
+        }
+        _ => {}
+    }
+}
+
+/// Coalesced messages have no octet that is not said: what was read, written again, is the payload.
+fn data(payload: &[u8]) {
+    let mut written = Vec::new();
+    for message in Messages::new(payload) {
+        match message {
+            Ok(message) => {
+                let start = written.len();
+                written.resize(start + MESSAGE_HEADER_OCTETS + message.payload.len(), 0);
+                let octets = write_message(&mut written[start..], message);
+                assert_eq!(octets, Some(written.len() - start));
+            }
+            Err(error) => {
+                assert!(matches!(error, DecodeError::Truncated { .. }));
+                assert!(payload.starts_with(&written));
+                return;
+            }
+        }
+    }
+    assert_eq!(written, payload);
+}
