@@ -195,10 +195,7 @@ fn octets_that_are_no_frame_change_nothing_but_a_counter() {
         let mut octets = good;
         octets[octet] ^= 0x10;
         assert_eq!(put(&mut switch, at(0), 0, octets), Verdict::Dropped, "octet {octet}");
-        assert_eq!(
-            switch.handle_frame(at(0), Port(0), &mut good.clone()[..octet]),
-            Verdict::Dropped
-        );
+        assert_eq!(switch.handle_frame(at(0), Port(0), &mut { good }[..octet]), Verdict::Dropped);
         bad += 2;
     }
     assert_eq!(switch.stats().dropped_malformed, bad);

@@ -9,7 +9,8 @@ use onepipe_topology::{Route, Table};
 use onepipe_wire::{HEADER_OCTETS, Header, Opcode, peek, seal, seal_with_hops};
 
 /// Both clocks at once; the synchronised one is `OFFSET_NS` ahead of the local one.
-pub const OFFSET_NS: u64 = 1 << 50;
+/// A multiple of every beacon interval in use, so that instants are round numbers.
+pub const OFFSET_NS: u64 = 1_125_900_000_000_000;
 
 pub fn at(mono: u64) -> Now {
     Now { mono: Mono::from_ns(mono), sync: ts(mono) }

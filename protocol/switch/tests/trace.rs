@@ -1,0 +1,173 @@
+//! Stories that a network person can read: `testdata/*.txt`.
+//!
+//! A line that starts with `@` is an input at that many nanoseconds; the indented lines below it are
+//! all that the switch must answer. The first line sets the switch up, `#` starts a comment.
+
+mod rig;
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use onepipe_base::{Machine, Port, Promises, Verdict};
+use onepipe_switch::{Config, Switch, SwitchEvent};
+use onepipe_topology::{Route, Table, Tree};
+use onepipe_wire::Opcode;
+use rig::{OFFSET_NS, at, beacons, events, frame, promises_of, ts};
+
+/// The words of a line: `name`, or `name=number`.
+struct Words<'a>(&'a str);
+
+impl<'a> Words<'a> {
+    fn has(&self, word: &str) -> bool {
+        self.0.split_whitespace().any(|each| each == word)
+    }
+
+    fn text(&self, name: &str) -> Option<&'a str> {
+        let mut pairs = self.0.split_whitespace().filter_map(|word| word.split_once('='));
+        pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.text(name).map(number)
+    }
+
+    fn must(&self, name: &str) -> u64 {
+        self.number(name).unwrap_or_else(|| panic!("{name}= is missing in {:?}", self.0))
+    }
+}
+
+fn number(text: &str) -> u64 {
+    text.replace('_', "").parse().unwrap_or_else(|_| panic!("{text:?} is no number"))
+}
+
+fn set_up(line: &str) -> Switch {
+    let words = Words(line);
+    assert!(words.has("switch"), "the first line sets the switch up: {line:?}");
+    let route = match words.text("tree") {
+        None => Route::Table(Table::new(16, words.number("upper").is_some_and(|ports| ports > 0))),
+        Some(text) => {
+            let numbers: Vec<u32> = text.split(',').map(|each| number(each) as u32).collect();
+            let [base, span, child_span, lanes, processes] = numbers[..] else {
+                panic!("tree=BASE,SPAN,CHILD_SPAN,LANES,PROCESSES")
+            };
+            Route::Tree(Tree { base, span, child_span, lanes: lanes as u16, processes })
+        }
+    };
+    let upper_ports = words.number("upper").unwrap_or(0) as u16;
+    Switch::new(Config {
+        beacon_interval_ns: words.number("interval").unwrap_or(0),
+        link_timeout_ns: words.number("timeout").unwrap_or(0),
+        start_wait_ns: words.number("wait").unwrap_or(0),
+        eager_beacons: words.has("eager"),
+        ..Config::new(words.must("lower") as u16, upper_ports, route)
+    })
+    .expect("valid")
+}
+
+/// `12_345`.
+fn grouped(ns: u64) -> String {
+    let digits = ns.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push('_');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn said(promises: Promises) -> String {
+    let Some(barrier) = promises.barrier.as_ns().checked_sub(OFFSET_NS) else {
+        return "b=none".into();
+    };
+    let commit = promises.commit.as_ns() - OFFSET_NS;
+    match commit == barrier {
+        true => format!("b={}", grouped(barrier)),
+        false => format!("b={} c={}", grouped(barrier), grouped(commit)),
+    }
+}
+
+fn opcode(words: &Words<'_>) -> Opcode {
+    let names = [
+        ("beacon", Opcode::Beacon),
+        ("join", Opcode::Join),
+        ("leave", Opcode::Leave),
+        ("data", Opcode::Data),
+        ("ack", Opcode::Ack),
+    ];
+    let found = names.into_iter().find(|(name, _)| words.has(name));
+    found.unwrap_or_else(|| panic!("no opcode in {:?}", words.0)).1
+}
+
+/// Runs one input line; answers the lines that the switch answers.
+fn run(switch: &mut Switch, line: &str) -> String {
+    let words = Words(line);
+    let time = number(line[1..].split_whitespace().next().expect("a time behind the @"));
+    let (now, mut answer) = (at(time), String::new());
+    if words.has("timeout") {
+        switch.handle_timeout(now);
+    } else {
+        let barrier = words.must("b");
+        let promises =
+            Promises { barrier: ts(barrier), commit: ts(words.number("c").unwrap_or(barrier)) };
+        let address = |name| words.number(name).unwrap_or(0) as u32;
+        let mut octets = frame(opcode(&words), address("src"), address("dst"), promises);
+        let port = Port(words.must("port") as u16);
+        match switch.handle_frame(now, port, &mut octets) {
+            Verdict::Consumed => {}
+            Verdict::Dropped => answer.push_str("    dropped\n"),
+            Verdict::Forward(output) => {
+                let said = said(promises_of(&octets, now));
+                writeln!(answer, "    forward port={} {said}", output.0).expect("to a string");
+            }
+        }
+    }
+    for event in events(switch) {
+        let (word, port) = match event {
+            SwitchEvent::LinkJoined(port) => ("joined", port),
+            SwitchEvent::LinkLost(port) => ("lost", port),
+            SwitchEvent::LinkLeft(port) => ("left", port),
+            other => panic!("{other:?} has no word yet"),
+        };
+        writeln!(answer, "    {word} port={}", port.0).expect("to a string");
+    }
+    for (port, promises) in beacons(switch, now) {
+        writeln!(answer, "    beacon port={port} {}", said(promises)).expect("to a string");
+    }
+    answer
+}
+
+fn replay(story: &str) -> String {
+    let (mut switch, mut told) = (None, String::new());
+    for line in story.lines() {
+        if line.starts_with("    ") {
+            continue;
+        }
+        told.push_str(line);
+        told.push('\n');
+        if line.starts_with('@') {
+            told.push_str(&run(switch.as_mut().expect("set up first"), line));
+        } else if !line.is_empty() && !line.starts_with('#') {
+            switch = Some(set_up(line));
+        }
+    }
+    told
+}
+
+#[test]
+fn every_story_is_told_as_it_happens() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    let mut stories: Vec<_> = fs::read_dir(folder)
+        .expect("the folder is part of the crate")
+        .map(|entry| entry.expect("readable").path())
+        .collect();
+    stories.sort();
+    assert!(stories.len() >= 4, "stories are missing");
+    for path in stories {
+        let story = fs::read_to_string(&path).expect("text");
+        let told = replay(&story);
+        assert!(told == story, "{} goes differently:\n{told}", path.display());
+    }
+}
