@@ -59,19 +59,20 @@ impl PortCounts {
 /// `t * n .. (t + 1) * n`. Switches count ToRs first, pod by pod, then spines, pod by pod, then cores.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Topology {
-    shape: Shape,
+    pub(crate) shape: Shape,
     processes_per_host: u16,
-    switches: Vec<Placed>,
+    pub(crate) switches: Vec<Placed>,
     /// What lies at the other end of each switch port, switch by switch.
-    peers: Vec<End>,
+    pub(crate) peers: Vec<End>,
 }
 
+/// One switch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Placed {
+pub(crate) struct Placed {
     /// Where its ports begin in `peers`.
-    first: usize,
-    ports: PortCounts,
-    tier: u8,
+    pub(crate) first: usize,
+    pub(crate) ports: PortCounts,
+    pub(crate) tier: u8,
 }
 
 impl Topology {
@@ -251,78 +252,4 @@ impl Topology {
             _ => 5,
         }
     }
-
-    fn place(&mut self, count: u32, tier: u8, (lower, upper): (u32, u32)) {
-        let ports = PortCounts { lower: lower as u16, upper: upper as u16 };
-        for _ in 0..count {
-            let first = self.peers.len();
-            let unlinked =
-                End { node: Node::Switch(SwitchId(self.switches.len() as u32)), port: Port(0) };
-            self.peers.resize(first + usize::from(ports.total()), unlinked);
-            self.switches.push(Placed { first, ports, tier });
-        }
-    }
-
-    fn link_hosts(&mut self) {
-        for host in 0..self.hosts() {
-            let card = End { node: Node::Host(HostId(host)), port: self.network_card() };
-            let tor = self.peer(card).expect("every host has a ToR");
-            self.set_peer(tor, card);
-        }
-    }
-
-    /// Every ToR to every spine of its pod.
-    fn link_spines(&mut self) {
-        let Shape { tors, hosts, spines, tor_links, .. } = self.shape;
-        for tor in 0..self.shape.tor_count() {
-            let (pod, place) = (tor / tors, tor % tors);
-            for (spine, lane) in pairs(spines, tor_links) {
-                let id = self.shape.tor_count() + pod * spines + spine;
-                let above = switch_end(id, place * tor_links + lane);
-                self.join(switch_end(tor, hosts + spine * tor_links + lane), above);
-            }
-        }
-    }
-
-    /// Every spine to every core of its plane.
-    fn link_cores(&mut self) {
-        let Shape { pods, tors, spines, tor_links, core_links, cores, .. } = self.shape;
-        if cores == 0 {
-            return;
-        }
-        let first_spine = self.shape.tor_count();
-        let first_core = first_spine + pods * spines;
-        let (mates, plane_cores) = (self.shape.plane_spines(), self.shape.plane_cores());
-        for (pod, spine) in pairs(pods, spines) {
-            let (plane, place) = (spine / mates, pod * mates + spine % mates);
-            for (core, lane) in pairs(plane_cores, core_links) {
-                let below = switch_end(
-                    first_spine + pod * spines + spine,
-                    tors * tor_links + core * core_links + lane,
-                );
-                let id = first_core + plane * plane_cores + core;
-                self.join(below, switch_end(id, place * core_links + lane));
-            }
-        }
-    }
-
-    fn join(&mut self, one: End, other: End) {
-        self.set_peer(one, other);
-        self.set_peer(other, one);
-    }
-
-    fn set_peer(&mut self, at: End, peer: End) {
-        let Node::Switch(id) = at.node else { return };
-        let placed = &self.switches[id.index()];
-        assert!(at.port.0 < placed.ports.total(), "the layout stays within the ports it counted");
-        self.peers[placed.first + at.port.index()] = peer;
-    }
-}
-
-fn switch_end(id: u32, port: u32) -> End {
-    End { node: Node::Switch(SwitchId(id)), port: Port(port as u16) }
-}
-
-fn pairs(outer: u32, inner: u32) -> impl Iterator<Item = (u32, u32)> {
-    (0..outer).flat_map(move |one| (0..inner).map(move |other| (one, other)))
 }

@@ -40,6 +40,7 @@
 extern crate alloc;
 
 mod graph;
+mod layout;
 mod path;
 mod route;
 mod shape;

@@ -111,12 +111,12 @@ fn a_fat_tree_of_k_ports_has_its_textbook_numbers() {
 
 #[test]
 fn a_route_at_32_ki_hosts_with_16_processes_each_is_as_small_as_any() {
-    let shape = Shape::leaf_spine(1024, 16, 32).expect("within the limits");
-    let topology = Topology::new(shape, 16).expect("512 Ki processes");
+    let topology = Topology::new(Shape::fat_tree(52).expect("even"), 16).expect("within limits");
+    assert_eq!((topology.hosts(), topology.processes()), (35_152, 562_432));
     let last = ProcessId(topology.processes() - 1);
     let ends: Vec<End> = topology.path(ProcessId(0), last, |_, ports| ports.first()).collect();
-    assert_eq!(ends.len(), 6);
-    assert_eq!(ends[5], End { node: Node::Host(HostId(32_767)), port: Port(15) });
+    assert_eq!(ends.len(), 8);
+    assert_eq!(ends[7], End { node: Node::Host(HostId(35_151)), port: Port(15) });
     assert!(size_of::<onepipe_topology::Route>() <= 40);
 }
 
