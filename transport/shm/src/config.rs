@@ -1,0 +1,179 @@
+//! How large a segment is, and where everything lies in it.
+
+use crate::ring::SLOTS_MAX;
+
+/// What the creator of a segment decides. Who joins later gets what the creator chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// Process ids lie below this. 1 to 1,024, default 64. Memory that nobody uses costs nothing.
+    pub processes_max: u32,
+    /// The longest frame, in octets. 256 to 65,000, default 8,192.
+    pub frame_octets_max: usize,
+    /// Frames that one process may have in flight, to all others together. 16 to 2^24, default
+    /// 1,024. This many frames of memory are set aside when a process joins.
+    pub arena_slots: u32,
+    /// Frames that one process may have in flight to one other. A power of two, 16 to 2^20, default
+    /// 1,024.
+    pub ring_entries: u32,
+    /// A sender whose receiver is short of room waits for it for this long before it drops, in ns,
+    /// counted from the last frame that the receiver took. Default 10 ms: a process that was
+    /// merely put off its core is back by then.
+    pub hold_ns: u64,
+    /// How often somebody is asked for signs of life, in ns. Default 1 ms.
+    pub watch_interval_ns: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            processes_max: 64,
+            frame_octets_max: 8192,
+            arena_slots: 1024,
+            ring_entries: 1024,
+            hold_ns: 10_000_000,
+            watch_interval_ns: 1_000_000,
+        }
+    }
+}
+
+/// Two cache lines: processors fetch lines in pairs.
+const LINE_OCTETS: usize = 128;
+const PAGE_OCTETS: usize = 4096;
+/// Of a process: one line each for its state, its promise and its bed.
+const PROCESS_OCTETS: usize = 4 * LINE_OCTETS;
+
+impl Config {
+    /// The first field that is out of range, with its value.
+    pub(crate) fn out_of_range(&self) -> Option<(&'static str, u64)> {
+        let wrong = |is_right: bool, field, value| (!is_right).then_some((field, value));
+        let processes = self.processes_max;
+        let frame = self.frame_octets_max;
+        let slots = self.arena_slots;
+        let entries = self.ring_entries;
+        let is_ring = entries.is_power_of_two() && (16..=1 << 20).contains(&entries);
+        wrong((1..=1024).contains(&processes), "processes_max", processes.into())
+            .or(wrong((256..=65_000).contains(&frame), "frame_octets_max", frame as u64))
+            .or(wrong((16..=SLOTS_MAX).contains(&slots), "arena_slots", slots.into()))
+            .or(wrong(is_ring, "ring_entries", entries.into()))
+    }
+
+    fn processes(&self) -> usize {
+        self.processes_max as usize
+    }
+
+    /// Where the state of `process` lies: incarnation, pid, state.
+    pub(crate) fn state_at(&self, process: usize) -> usize {
+        PAGE_OCTETS + process * PROCESS_OCTETS
+    }
+
+    /// Where the promise line of `process` lies.
+    pub(crate) fn line_at(&self, process: usize) -> usize {
+        self.state_at(process) + LINE_OCTETS
+    }
+
+    /// Where the word lies that `process` sleeps on.
+    pub(crate) fn bed_at(&self, process: usize) -> usize {
+        self.state_at(process) + 2 * LINE_OCTETS
+    }
+
+    fn rings_at(&self) -> usize {
+        self.state_at(self.processes()).next_multiple_of(PAGE_OCTETS)
+    }
+
+    fn ring_octets(&self) -> usize {
+        LINE_OCTETS + self.ring_entries as usize * 8
+    }
+
+    /// Where the ring lies that goes from one process to the other: its head, alone on a line.
+    pub(crate) fn ring_at(&self, from: usize, to: usize) -> usize {
+        self.rings_at() + (from * self.processes() + to) * self.ring_octets()
+    }
+
+    /// Where the entries of that ring lie.
+    pub(crate) fn entries_at(&self, from: usize, to: usize) -> usize {
+        self.ring_at(from, to) + LINE_OCTETS
+    }
+
+    /// Octets from one slot to the next. An odd number of lines more than the frame: frames that
+    /// begin a power of two apart would all compete for the same few places in the caches.
+    fn slot_octets(&self) -> usize {
+        self.frame_octets_max.next_multiple_of(LINE_OCTETS) + LINE_OCTETS
+    }
+
+    fn arena_octets(&self) -> usize {
+        (self.arena_slots as usize * self.slot_octets()).next_multiple_of(PAGE_OCTETS)
+    }
+
+    fn arena_at(&self, process: usize) -> usize {
+        let rings_end = self.ring_at(self.processes(), 0);
+        rings_end.next_multiple_of(PAGE_OCTETS) + process * self.arena_octets()
+    }
+
+    /// Where a slot of the arena of `process` lies. Only for slots below `arena_slots`.
+    pub(crate) fn slot_at(&self, process: usize, slot: u32) -> usize {
+        self.arena_at(process) + slot as usize * self.slot_octets()
+    }
+
+    /// The shared front, which everybody needs: header and states. Offset and length.
+    pub(crate) fn front(&self) -> (usize, usize) {
+        (0, self.rings_at())
+    }
+
+    /// What `process` writes frames into: its rings and its arena. Offsets and lengths.
+    pub(crate) fn own(&self, process: usize) -> [(usize, usize); 2] {
+        let rings = self.ring_at(process, 0);
+        let rings_end = self.ring_at(process + 1, 0);
+        [(rings, rings_end - rings), (self.arena_at(process), self.arena_octets())]
+    }
+
+    /// Octets of the whole segment.
+    pub(crate) fn segment_octets(&self) -> usize {
+        self.arena_at(self.processes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_overlaps_and_all_lines_are_apart() {
+        let config = Config {
+            processes_max: 3,
+            frame_octets_max: 300,
+            arena_slots: 16,
+            ring_entries: 16,
+            ..Config::default()
+        };
+        assert_eq!(config.out_of_range(), None);
+        let mut parts: Vec<(usize, usize)> = vec![(0, PAGE_OCTETS)];
+        for from in 0..3 {
+            parts.push((config.state_at(from), 24));
+            parts.push((config.line_at(from), 8));
+            parts.push((config.bed_at(from), 4));
+            for to in 0..3 {
+                parts.push((config.ring_at(from, to), 8));
+                parts.push((config.entries_at(from, to), 16 * 8));
+            }
+            parts.extend((0..16).map(|slot| (config.slot_at(from, slot), 300)));
+        }
+        parts.sort_unstable();
+        for pair in parts.windows(2) {
+            let lines = (pair[0].0 + pair[0].1).div_ceil(LINE_OCTETS);
+            assert!(lines * LINE_OCTETS <= pair[1].0, "{pair:?}");
+        }
+        let (at, octets) = *parts.last().expect("there are parts");
+        assert!(at + octets <= config.segment_octets());
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_named() {
+        let field = |config: Config| config.out_of_range().map(|(field, _)| field);
+        let good = Config::default();
+        assert_eq!(field(good), None);
+        assert_eq!(field(Config { processes_max: 0, ..good }), Some("processes_max"));
+        assert_eq!(field(Config { ring_entries: 1000, ..good }), Some("ring_entries"));
+        assert_eq!(field(Config { frame_octets_max: 70_000, ..good }), Some("frame_octets_max"));
+        assert_eq!(field(Config { arena_slots: 1, ..good }), Some("arena_slots"));
+    }
+}

@@ -1,0 +1,206 @@
+//! Frames and promises from others.
+
+use onepipe_base::{Now, Port, Promises, Timestamp, Verdict};
+
+use crate::line::{Promise, after_clock};
+use crate::ring::Consumer;
+use crate::segment::Segment;
+use crate::{Stats, outbound::Outbound};
+
+/// Frames handled in one turn at most, so that sending gets its turn.
+const BATCH_FRAMES: usize = 256;
+
+/// What this process receives.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    /// Everybody who ever had a place, but this process.
+    senders: Vec<Sender>,
+    /// Whose ring is looked at first in the next turn.
+    first: usize,
+}
+
+#[derive(Debug)]
+struct Sender {
+    process: usize,
+    ring: Consumer,
+    life: u64,
+    is_attached: bool,
+    is_live: bool,
+    /// The promise seen on its line, to be heard once the ring is found empty.
+    seen: Option<Seen>,
+    is_drained: bool,
+    /// What its line said last, and at the last watch.
+    line: Option<Promise>,
+    watched: Option<Promise>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    promise: Timestamp,
+    /// Whether it is a sign of life.
+    is_news: bool,
+}
+
+/// Somebody has come to life, or has died or left.
+pub(crate) struct Change {
+    pub(crate) process: usize,
+    pub(crate) is_live: bool,
+}
+
+impl Inbound {
+    /// Skips what was sent to a former life of this process. With the setup lock held.
+    pub(crate) fn resume(segment: &Segment) -> Self {
+        let me = segment.process();
+        let mut senders = Vec::with_capacity(segment.config().processes_max as usize);
+        for process in (0..segment.config().processes_max as usize).filter(|process| *process != me)
+        {
+            // The rings of who was never there may not even have memory.
+            if segment.life(process).0 != 0 {
+                let ring = Consumer::resume(segment.ring(process, me));
+                senders.push(Sender::new(process, ring));
+            }
+        }
+        Self { senders, first: 0 }
+    }
+
+    /// Finds out who has come or gone.
+    pub(crate) fn update(&mut self, segment: &Segment, mut changed: impl FnMut(Change)) {
+        let me = segment.process();
+        for process in (0..segment.config().processes_max as usize).filter(|process| *process != me)
+        {
+            let (life, is_attached) = segment.life(process);
+            if life == 0 {
+                continue;
+            }
+            let known = self.senders.iter().position(|sender| sender.process == process);
+            let at = known.unwrap_or_else(|| {
+                self.senders.push(Sender::new(process, Consumer::fresh()));
+                self.senders.len() - 1
+            });
+            let sender = &mut self.senders[at];
+            if (sender.life, sender.is_attached) != (life, is_attached) {
+                (sender.life, sender.is_attached) = (life, is_attached);
+                // A file may say that somebody is there who died long ago.
+                sender.is_live = is_attached && segment.is_alive(process);
+                (sender.seen, sender.line, sender.watched) = (None, None, None);
+                changed(Change { process, is_live: sender.is_live });
+            }
+        }
+    }
+
+    /// Asks after one of the living, and after those who have been sending all the time since the
+    /// last watch, or seem to.
+    pub(crate) fn watch(&mut self, segment: &Segment, turn: u64, mut changed: impl FnMut(Change)) {
+        let count = self.senders.len();
+        for (at, sender) in self.senders.iter_mut().enumerate() {
+            let is_stuck =
+                matches!(sender.line, Some(Promise::Active(_))) && sender.line == sender.watched;
+            let has_its_turn = at == (turn % count as u64) as usize;
+            sender.watched = sender.line;
+            if sender.is_live && (is_stuck || has_its_turn) && !segment.is_alive(sender.process) {
+                sender.is_live = false;
+                sender.seen = None;
+                changed(Change { process: sender.process, is_live: false });
+            }
+        }
+    }
+
+    /// Looks at all lines, then empties the rings, a batch at most.
+    pub(crate) fn receive(
+        &mut self,
+        segment: &Segment,
+        now: Now,
+        outbound: &mut Outbound,
+        stats: &mut Stats,
+        mut take: impl FnMut(Port, &mut [u8]) -> Verdict,
+    ) -> usize {
+        let me = segment.process();
+        after_clock();
+        for sender in self.senders.iter_mut().filter(|sender| sender.is_live) {
+            if sender.seen.is_none() {
+                let promise = segment.line(sender.process).look();
+                let is_changed = sender.line.replace(promise) != Some(promise);
+                sender.seen = Some(match promise {
+                    Promise::Idle => Seen { promise: now.sync, is_news: true },
+                    Promise::Active(floor) => {
+                        Seen { promise: Timestamp::from_ns(floor), is_news: is_changed }
+                    }
+                });
+            }
+        }
+
+        let config = *segment.config();
+        let count = self.senders.len();
+        let mut left = BATCH_FRAMES;
+        for ahead in 0..count {
+            let at = self.first + ahead;
+            let sender = &mut self.senders[if at < count { at } else { at - count }];
+            let from = sender.process;
+            let cells = segment.ring(from, me);
+            sender.is_drained = false;
+            while left > 0 {
+                let Some(entry) = sender.ring.next(cells) else {
+                    sender.is_drained = true;
+                    break;
+                };
+                left -= 1;
+                let octets = entry.octets as usize;
+                if entry.slot >= config.arena_slots || octets > config.frame_octets_max {
+                    stats.entries_refused += 1;
+                    continue;
+                }
+                let place = config.slot_at(from, entry.slot);
+                // SAFETY: the entry gives the slot to this process until it is released below, and
+                // nothing else in this process reaches it.
+                let frame = unsafe { segment.mapping().octets_mut(place, octets) };
+                if let Verdict::Forward(port) = take(Port(from as u16), frame) {
+                    outbound.forward(segment, port, frame, stats);
+                }
+            }
+            sender.ring.release(cells);
+        }
+        self.first = if self.first + 1 < count { self.first + 1 } else { 0 };
+        let frames = BATCH_FRAMES - left;
+        stats.frames_received += frames as u64;
+        frames
+    }
+
+    /// Tells what the lines said of those whose rings have been emptied since.
+    #[inline]
+    pub(crate) fn heard(&mut self, mut hear: impl FnMut(Port, Promises)) {
+        for sender in self.senders.iter_mut().filter(|sender| sender.is_drained) {
+            if let Some(seen) = sender.seen.take()
+                && seen.is_news
+            {
+                hear(Port(sender.process as u16), Promises::both(seen.promise));
+            }
+        }
+    }
+
+    /// Whether no frame is there.
+    pub(crate) fn is_empty(&self, segment: &Segment) -> bool {
+        let me = segment.process();
+        self.senders.iter().all(|sender| sender.ring.is_empty(segment.ring(sender.process, me)))
+    }
+
+    /// Who is alive.
+    pub(crate) fn live(&self) -> impl Iterator<Item = usize> + '_ {
+        self.senders.iter().filter(|sender| sender.is_live).map(|sender| sender.process)
+    }
+}
+
+impl Sender {
+    fn new(process: usize, ring: Consumer) -> Self {
+        Self {
+            process,
+            ring,
+            life: 0,
+            is_attached: false,
+            is_live: false,
+            seen: None,
+            is_drained: false,
+            line: None,
+            watched: None,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Octets of a file that a process holds as long as it lives.
+//!
+//! These are open-file-description locks: the kernel gives them back when the process ends, however
+//! it ends, so that who holds one is alive. (A child that was forked, and has not called `exec`,
+//! counts as its parent.)
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// The octet that is held while a segment is being set up, joined or left. Above all process ids.
+const SETUP: i64 = 1 << 20;
+
+/// Waits until nobody else sets up, joins or leaves, and keeps others from it.
+pub(crate) fn lock_setup(file: &File) -> io::Result<()> {
+    loop {
+        match control(file, libc::F_OFD_SETLKW, &mut range(SETUP, 1, libc::F_WRLCK)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
+/// Lets others set up, join and leave.
+pub(crate) fn unlock_setup(file: &File) -> io::Result<()> {
+    control(file, libc::F_OFD_SETLK, &mut range(SETUP, 1, libc::F_UNLCK))
+}
+
+/// Takes the place of `process`. Answers false when somebody alive has it.
+pub(crate) fn take(file: &File, process: usize) -> io::Result<bool> {
+    let mut place = range(process as i64, 1, libc::F_WRLCK);
+    match control(file, libc::F_OFD_SETLK, &mut place) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives the place of `process` back.
+pub(crate) fn give_back(file: &File, process: usize) -> io::Result<()> {
+    control(file, libc::F_OFD_SETLK, &mut range(process as i64, 1, libc::F_UNLCK))
+}
+
+/// Whether somebody else alive has the place of `process`.
+pub(crate) fn is_taken(file: &File, process: usize) -> io::Result<bool> {
+    is_any_taken(file, process as i64, 1)
+}
+
+/// Whether anybody else alive has any place.
+pub(crate) fn is_somebody_there(file: &File) -> io::Result<bool> {
+    is_any_taken(file, 0, SETUP)
+}
+
+fn is_any_taken(file: &File, start: i64, octets: i64) -> io::Result<bool> {
+    let mut answer = range(start, octets, libc::F_WRLCK);
+    control(file, libc::F_OFD_GETLK, &mut answer)?;
+    Ok(answer.l_type != libc::F_UNLCK as libc::c_short)
+}
+
+fn range(start: i64, octets: i64, kind: libc::c_int) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: start,
+        l_len: octets,
+        l_pid: 0,
+    }
+}
+
+fn control(file: &File, command: libc::c_int, range: &mut libc::flock) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and all three lock commands take a pointer to a `flock`,
+    // which is valid for the call.
+    let answer = unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(range)) };
+    if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Sets memory aside for a part of `file`, so that touching it cannot fail later.
+pub(crate) fn set_aside(file: &File, (start, octets): (usize, usize)) -> io::Result<()> {
+    // SAFETY: takes numbers only.
+    let answer = unsafe {
+        libc::fallocate(file.as_raw_fd(), 0, start as libc::off_t, octets as libc::off_t)
+    };
+    if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whose files are ours.
+pub(crate) fn user() -> u32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}

@@ -1,0 +1,96 @@
+//! The segment in this process's address space.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::{self, NonNull};
+
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// A file mapped shared. Words are only ever touched as atomics, octets of frames only by the
+/// process whose turn it is.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    octets: usize,
+}
+
+// SAFETY: the mapping is plain memory that any thread may use; everything in it is reached through
+// atomics, or through `octets_mut`, whose caller answers for exclusiveness.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `octets` of `file`, which must be at least as long.
+    pub(crate) fn new(file: &File, octets: usize) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at a place of the kernel's choice disturbs no memory in use; the
+        // descriptor is open for reading and writing.
+        let base = unsafe {
+            libc::mmap(ptr::null_mut(), octets, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, octets })
+    }
+
+    /// The start of `octets` octets at `at`, aligned to `align`.
+    ///
+    /// # Panics
+    /// When they do not lie in the mapping. Offsets come from `Config`, whose numbers were checked
+    /// against the size of the file.
+    #[inline]
+    fn place(&self, at: usize, octets: usize, align: usize) -> NonNull<u8> {
+        assert!(at <= self.octets && octets <= self.octets - at && at.is_multiple_of(align));
+        // SAFETY: the offset lies within the mapping, which is one object of `self.octets` octets.
+        unsafe { self.base.add(at) }
+    }
+
+    /// The word at `at`.
+    #[inline]
+    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: in bounds and aligned (checked by `place`), mapped as long as `self` lives, valid
+        // for any bits, and touched by everybody as an atomic only.
+        unsafe { self.place(at, 8, 8).cast().as_ref() }
+    }
+
+    /// The half word at `at`.
+    #[inline]
+    pub(crate) fn half_word(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: as `word`.
+        unsafe { self.place(at, 4, 4).cast().as_ref() }
+    }
+
+    /// `count` words from `at` on.
+    #[inline]
+    pub(crate) fn words(&self, at: usize, count: usize) -> &[AtomicU64] {
+        let first = self.place(at, count * 8, 8).cast::<AtomicU64>();
+        // SAFETY: as `word`, for `count` words that all lie in the mapping.
+        unsafe { std::slice::from_raw_parts(first.as_ptr(), count) }
+    }
+
+    /// The octets of a frame.
+    ///
+    /// # Safety
+    /// They must be this process's to use, and this call's within the process, as long as the
+    /// answer lives: a slot of its own arena that is not in flight, or one that an entry of a ring
+    /// to this process names and that has not been given back.
+    #[inline]
+    #[allow(clippy::mut_from_ref, reason = "exclusiveness is the caller's promise")]
+    pub(crate) unsafe fn octets_mut(&self, at: usize, octets: usize) -> &mut [u8] {
+        let first = self.place(at, octets, 1);
+        // SAFETY: in bounds, mapped as long as `self` lives, valid for any bits; exclusive by the
+        // caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), octets) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this is what `new` mapped, and nothing borrowed from it can be alive.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.octets) };
+    }
+}

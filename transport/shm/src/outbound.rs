@@ -1,0 +1,247 @@
+//! Frames to others: the arena, and a ring to each receiver.
+
+use onepipe_base::{Mono, Port, Transmit};
+use onepipe_wire::mark_congestion;
+
+use crate::arena::{Arena, Fill};
+use crate::ring::{Entry, Producer};
+use crate::segment::Segment;
+use crate::sleep::before_wake;
+use crate::{Stats, futex};
+
+/// Staged octets for one receiver that are published before the burst ends, so that it can start
+/// with them.
+const PUBLISH_OCTETS: usize = 4096;
+/// Frames in flight below which it is not worth asking a receiver for slots.
+const RECLAIM_FRAMES: usize = 4;
+
+/// What this process sends.
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    me: usize,
+    arena: Arena,
+    receivers: Vec<Receiver>,
+    /// Who gets something in this burst.
+    touched: Vec<usize>,
+    /// Whose share was tight when last looked at.
+    tight: Vec<usize>,
+    now: Mono,
+    hold_ns: u64,
+}
+
+#[derive(Debug)]
+struct Receiver {
+    ring: Producer,
+    is_live: bool,
+    is_touched: bool,
+    is_tight: bool,
+    octets_staged: usize,
+    /// When it last took something, or had nothing to take.
+    progressed: Mono,
+}
+
+impl Outbound {
+    /// Takes over what a former life of this process has left in flight. With the setup lock held.
+    pub(crate) fn resume(segment: &Segment) -> Self {
+        let config = segment.config();
+        let (me, processes) = (segment.process(), config.processes_max as usize);
+        let mut is_taken = vec![false; config.arena_slots as usize];
+        let mut receivers = Vec::with_capacity(processes);
+        for to in 0..processes {
+            let is_reading = to != me && segment.is_alive(to);
+            let claim = |entry: Entry| match is_taken.get_mut(entry.slot as usize) {
+                Some(is_taken) if is_reading && !*is_taken => {
+                    *is_taken = true;
+                    true
+                }
+                _ => false,
+            };
+            let mut ring = Producer::resume(segment.ring(me, to), claim);
+            if !is_reading {
+                // Whoever comes here next starts behind all that.
+                ring.reclaim_by_force(|_| {});
+            }
+            receivers.push(Receiver {
+                ring,
+                is_live: false,
+                is_touched: false,
+                is_tight: false,
+                octets_staged: 0,
+                progressed: Mono::from_ns(0),
+            });
+        }
+        Self {
+            me,
+            arena: Arena::new(config.arena_slots, |slot| is_taken[slot as usize]),
+            receivers,
+            touched: Vec::with_capacity(processes),
+            tight: Vec::with_capacity(processes),
+            now: Mono::from_ns(0),
+            hold_ns: config.hold_ns,
+        }
+    }
+
+    /// A receiver has come to life, or has died or left: then what it did not take comes back.
+    pub(crate) fn set_live(&mut self, process: usize, is_live: bool) {
+        let receiver = &mut self.receivers[process];
+        receiver.is_live = is_live;
+        receiver.progressed = self.now;
+        if !is_live {
+            receiver.ring.reclaim_by_force(|slot| self.arena.give(slot));
+        }
+    }
+
+    /// Whether every receiver that is alive and taking frames has room for a burst.
+    pub(crate) fn has_room(&mut self, segment: &Segment, now: Mono) -> bool {
+        self.now = now;
+        let mut is_held = false;
+        let mut index = 0;
+        while let Some(&to) = self.tight.get(index) {
+            self.reclaim(segment, to);
+            let receiver = &mut self.receivers[to];
+            if !receiver.is_live || self.fill(to) < Fill::Tight {
+                self.receivers[to].is_tight = false;
+                self.tight.swap_remove(index);
+                continue;
+            }
+            is_held |= now.since_ns(self.receivers[to].progressed) < self.hold_ns;
+            index += 1;
+        }
+        !is_held
+    }
+
+    /// The slot to write the next frame into.
+    #[inline]
+    pub(crate) fn slot<'a>(&'a mut self, segment: &'a Segment) -> Option<&'a mut [u8]> {
+        if self.arena.top().is_none() {
+            (0..self.receivers.len()).for_each(|to| self.reclaim(segment, to));
+        }
+        let config = segment.config();
+        let at = config.slot_at(self.me, self.arena.top()?);
+        // SAFETY: a free slot of this process's own arena is in no ring, so nobody reads it; and
+        // the answer is given up before the slot is asked for or sent.
+        Some(unsafe { segment.mapping().octets_mut(at, config.frame_octets_max) })
+    }
+
+    /// Sends what stands in the slot given last, or drops it where there is no room or no receiver.
+    #[inline]
+    pub(crate) fn send(&mut self, segment: &Segment, transmit: Transmit, stats: &mut Stats) {
+        let to = transmit.port.index();
+        let Some(slot) = self.arena.top() else { return };
+        let fill = match self.receivers.get(to) {
+            Some(receiver) if receiver.is_live => self.fill(to),
+            _ => {
+                stats.frames_unreachable += 1;
+                return;
+            }
+        };
+        if fill == Fill::Full {
+            stats.frames_overflowed += 1;
+            self.note_tight(to);
+            return;
+        }
+        if fill >= Fill::Half {
+            stats.frames_marked += 1;
+            let at = segment.config().slot_at(self.me, slot);
+            // SAFETY: as in `slot`; the slot is not in flight yet.
+            mark_congestion(unsafe { segment.mapping().octets_mut(at, transmit.octets) });
+        }
+        let receiver = &mut self.receivers[to];
+        if receiver.ring.in_flight() == 0 {
+            receiver.progressed = self.now;
+        }
+        if !receiver.ring.stage(Entry { slot, octets: transmit.octets as u32 }) {
+            return;
+        }
+        self.arena.take();
+        stats.frames_sent += 1;
+        if !receiver.is_touched {
+            receiver.is_touched = true;
+            self.touched.push(to);
+        }
+        receiver.octets_staged += transmit.octets;
+        if receiver.octets_staged >= PUBLISH_OCTETS {
+            receiver.ring.publish(segment.ring(self.me, to));
+            receiver.octets_staged = 0;
+        }
+    }
+
+    /// Sends a copy of `frame`, which lies in somebody else's arena.
+    pub(crate) fn forward(
+        &mut self,
+        segment: &Segment,
+        port: Port,
+        frame: &[u8],
+        stats: &mut Stats,
+    ) {
+        match self.slot(segment) {
+            Some(slot) if frame.len() <= slot.len() => {
+                slot[..frame.len()].copy_from_slice(frame);
+                self.send(segment, Transmit { port, octets: frame.len() }, stats);
+            }
+            _ => stats.frames_overflowed += 1,
+        }
+    }
+
+    /// Lets everybody see what was sent to them.
+    #[inline]
+    pub(crate) fn publish(&mut self, segment: &Segment) {
+        for &to in &self.touched {
+            let receiver = &mut self.receivers[to];
+            receiver.ring.publish(segment.ring(self.me, to));
+            receiver.octets_staged = 0;
+        }
+    }
+
+    /// Wakes who sleeps of those who got something, and takes back what they have read.
+    #[inline]
+    pub(crate) fn finish(&mut self, segment: &Segment, stats: &mut Stats) {
+        if self.touched.is_empty() {
+            return;
+        }
+        before_wake();
+        for &to in &self.touched {
+            let bed = segment.bed(to);
+            if bed.must_wake() {
+                stats.wakes += 1;
+                futex::wake(bed.0);
+            }
+        }
+        while let Some(to) = self.touched.pop() {
+            self.receivers[to].is_touched = false;
+            if self.receivers[to].ring.in_flight() >= RECLAIM_FRAMES {
+                self.reclaim(segment, to);
+            }
+            if self.fill(to) >= Fill::Tight {
+                self.note_tight(to);
+            }
+        }
+    }
+
+    fn note_tight(&mut self, to: usize) {
+        if !self.receivers[to].is_tight {
+            self.receivers[to].is_tight = true;
+            self.tight.push(to);
+        }
+    }
+
+    #[inline]
+    fn fill(&self, to: usize) -> Fill {
+        let ring = &self.receivers[to].ring;
+        self.arena.fill(ring.in_flight(), ring.capacity())
+    }
+
+    #[inline]
+    fn reclaim(&mut self, segment: &Segment, to: usize) {
+        let receiver = &mut self.receivers[to];
+        let cells = segment.ring(self.me, to);
+        if receiver.ring.reclaim(cells, |slot| self.arena.give(slot)) > 0 {
+            receiver.progressed = self.now;
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> usize {
+        self.arena.free()
+    }
+}

@@ -1,0 +1,348 @@
+//! The file that processes share: created by whoever comes first, removed by whoever leaves last.
+//!
+//! Who is alive is the kernel's knowledge, not the file's ([`crate::lock`]). A file that nobody
+//! alive holds a place in is what a crash has left behind: it is set up anew.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use onepipe_base::{Incarnation, ProcessId};
+use onepipe_transport_clock::Calibration;
+
+use crate::line::Line;
+use crate::mapping::Mapping;
+use crate::ring::Cells;
+use crate::sleep::Bed;
+use crate::sync::{AtomicU64, Ordering};
+use crate::{AttachError, Config, lock};
+
+/// "onepipe" and a number that no text begins with.
+const MAGIC: u64 = 0x6f6e_6570_6970_6501;
+/// Goes up whenever anything in the segment changes its place or its meaning.
+pub(crate) const VERSION: u64 = 1;
+
+/// Where the words of the header lie.
+mod at {
+    pub(super) const MAGIC: usize = 0;
+    pub(super) const VERSION: usize = 8;
+    pub(super) const STATE: usize = 16;
+    pub(super) const CONFIG: [usize; 4] = [24, 32, 40, 48];
+    pub(super) const CALIBRATION: [usize; 4] = [64, 72, 80, 88];
+    /// On a line of its own: everybody looks at it all the time.
+    pub(super) const EPOCH: usize = 128;
+    pub(super) const END: usize = 256;
+}
+
+/// The header is complete. Written last.
+const READY: u64 = 1;
+/// A process is using its place.
+const ATTACHED: u64 = 1;
+const VACANT: u64 = 0;
+
+/// This process's hold on a segment.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    file: File,
+    path: PathBuf,
+    mapping: Arc<Mapping>,
+    config: Config,
+    calibration: Calibration,
+    process: usize,
+    incarnation: u32,
+}
+
+impl Segment {
+    /// Takes a place in the segment `name`, creating it where there is none. Others cannot set up,
+    /// join or leave until [`Segment::open`], and do not see this process before.
+    pub(crate) fn enter(
+        name: &str,
+        process: Option<ProcessId>,
+        wanted: &Config,
+    ) -> Result<Self, AttachError> {
+        if let Some((field, value)) = wanted.out_of_range() {
+            return Err(AttachError::Config { field, value });
+        }
+        let path = path_of(name)?;
+        let file = open_locked(&path)?;
+        let is_alone =
+            !lock::is_somebody_there(&file).map_err(AttachError::io("look for others"))?;
+        let entered = Self::enter_locked(file, path.clone(), process, wanted, is_alone);
+        if entered.is_err() && is_alone {
+            // Nobody is left to remove what was just created.
+            let _ = std::fs::remove_file(&path);
+        }
+        entered
+    }
+
+    fn enter_locked(
+        file: File,
+        path: PathBuf,
+        process: Option<ProcessId>,
+        wanted: &Config,
+        is_alone: bool,
+    ) -> Result<Self, AttachError> {
+        let (mapping, config) = match is_alone {
+            true => create(&file, wanted)?,
+            false => join(&file, wanted)?,
+        };
+        let words = at::CALIBRATION.map(|at| mapping.word(at).load(Ordering::Relaxed));
+        let calibration =
+            Calibration::from_words(words).ok_or(AttachError::Layout { version: VERSION })?;
+        let process = take_place(&file, &mapping, &config, process)?;
+        let segment = Self {
+            file,
+            path,
+            mapping: Arc::new(mapping),
+            config,
+            calibration,
+            process,
+            incarnation: 0,
+        };
+        segment.begin_life()
+    }
+
+    /// Makes the place this life's own: what a former life left in the state, the line and the bed
+    /// is gone, and the memory it writes to is set aside.
+    fn begin_life(mut self) -> Result<Self, AttachError> {
+        for part in self.config.own(self.process) {
+            lock::set_aside(&self.file, part).map_err(AttachError::io("set memory aside"))?;
+        }
+        // Seconds since 1970 are above every life of a segment that is gone; the number stored is
+        // the former life of this one.
+        let seconds =
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let (former, _) = self.life(self.process);
+        self.incarnation = former.saturating_add(1).max(seconds) as u32;
+        let [incarnation, pid, state] = self.state(self.process);
+        state.store(VACANT, Ordering::Relaxed);
+        incarnation.store(u64::from(self.incarnation), Ordering::Relaxed);
+        pid.store(u64::from(std::process::id()), Ordering::Relaxed);
+        self.line(self.process).withdraw();
+        self.bed(self.process).get_up();
+        Ok(self)
+    }
+
+    /// Lets others see this process, and set up, join and leave.
+    pub(crate) fn open(&self) -> Result<(), AttachError> {
+        let [_, _, state] = self.state(self.process);
+        state.store(ATTACHED, Ordering::Release);
+        self.epoch().fetch_add(1, Ordering::Release);
+        lock::unlock_setup(&self.file).map_err(AttachError::io("unlock the segment"))
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(crate) fn calibration(&self) -> Calibration {
+        self.calibration
+    }
+
+    pub(crate) fn process(&self) -> usize {
+        self.process
+    }
+
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        Incarnation(self.incarnation)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+
+    /// Moves whenever somebody has come or gone.
+    #[inline]
+    pub(crate) fn epoch(&self) -> &AtomicU64 {
+        self.mapping.word(at::EPOCH)
+    }
+
+    /// Incarnation, pid and state of a process.
+    fn state(&self, process: usize) -> [&AtomicU64; 3] {
+        let at = self.config.state_at(process);
+        [0, 8, 16].map(|offset| self.mapping.word(at + offset))
+    }
+
+    /// The latest life of a process, 0 if it never had one, and whether it says it is there.
+    pub(crate) fn life(&self, process: usize) -> (u64, bool) {
+        let [incarnation, _, state] = self.state(process);
+        let is_attached = state.load(Ordering::Acquire) == ATTACHED;
+        (incarnation.load(Ordering::Acquire), is_attached)
+    }
+
+    /// Whether a process is alive, whatever it says. A kernel that does not answer is no proof of
+    /// death.
+    pub(crate) fn is_alive(&self, process: usize) -> bool {
+        lock::is_taken(&self.file, process).unwrap_or(true)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn give_up_place(&self) {
+        lock::give_back(&self.file, self.process).expect("the file is open");
+    }
+
+    #[inline]
+    pub(crate) fn line(&self, process: usize) -> Line<'_> {
+        Line(self.mapping.word(self.config.line_at(process)))
+    }
+
+    #[inline]
+    pub(crate) fn bed(&self, process: usize) -> Bed<'_> {
+        Bed(self.mapping.half_word(self.config.bed_at(process)))
+    }
+
+    /// The ring from one process to another.
+    #[inline]
+    pub(crate) fn ring(&self, from: usize, to: usize) -> Cells<'_> {
+        let entries = self.config.ring_entries as usize;
+        Cells {
+            head: self.mapping.word(self.config.ring_at(from, to)),
+            entries: self.mapping.words(self.config.entries_at(from, to), entries),
+        }
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // Whatever fails here, closing the file gives the place back.
+        self.line(self.process).withdraw();
+        if lock::lock_setup(&self.file).is_err() {
+            return;
+        }
+        let [_, _, state] = self.state(self.process);
+        state.store(VACANT, Ordering::Release);
+        self.epoch().fetch_add(1, Ordering::Release);
+        let is_last = lock::give_back(&self.file, self.process).is_ok()
+            && lock::is_somebody_there(&self.file).is_ok_and(|somebody| !somebody);
+        if is_last {
+            // Somebody who has opened it already, and waits for the setup lock, finds that it has
+            // gone and starts over.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Where the segment `name` of this user lies.
+fn path_of(name: &str) -> Result<PathBuf, AttachError> {
+    let is_fine = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if !(1..=64).contains(&name.len()) || !name.chars().all(is_fine) {
+        return Err(AttachError::Name(name.to_owned()));
+    }
+    Ok(PathBuf::from(format!("/dev/shm/onepipe-{}-{name}", lock::user())))
+}
+
+/// Opens the file at `path`, creating it where there is none, with the setup lock held.
+fn open_locked(path: &Path) -> Result<File, AttachError> {
+    loop {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
+        let file = options.open(path).map_err(AttachError::io("open the segment"))?;
+        lock::lock_setup(&file).map_err(AttachError::io("lock the segment"))?;
+        let opened = file.metadata().map_err(AttachError::io("examine the segment"))?;
+        if opened.uid() != lock::user() {
+            let path = path.display().to_string();
+            return Err(AttachError::Foreign { path, owner: opened.uid() });
+        }
+        // The last process to leave may have removed it while we waited.
+        match std::fs::metadata(path) {
+            Ok(present) if (present.dev(), present.ino()) == (opened.dev(), opened.ino()) => {
+                return Ok(file);
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(AttachError::io("examine the segment")(error));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Sets the segment up; nobody else uses it.
+fn create(file: &File, config: &Config) -> Result<(Mapping, Config), AttachError> {
+    let what = "create the segment";
+    // What a crash has left is dropped with its contents: everything starts as zeros.
+    file.set_len(0).map_err(AttachError::io(what))?;
+    file.set_len(config.segment_octets() as u64).map_err(AttachError::io(what))?;
+    lock::set_aside(file, config.front()).map_err(AttachError::io("set memory aside"))?;
+    let mapping = Mapping::new(file, config.segment_octets()).map_err(AttachError::io(what))?;
+    let store = |at: usize, value| mapping.word(at).store(value, Ordering::Relaxed);
+    store(at::MAGIC, MAGIC);
+    store(at::VERSION, VERSION);
+    let frame_octets_max = config.frame_octets_max as u64;
+    let numbers = [
+        config.processes_max.into(),
+        frame_octets_max,
+        config.arena_slots.into(),
+        config.ring_entries.into(),
+    ];
+    at::CONFIG.iter().zip(numbers).for_each(|(at, value)| store(*at, value));
+    let calibration = Calibration::measure().to_words();
+    at::CALIBRATION.iter().zip(calibration).for_each(|(at, value)| store(*at, value));
+    mapping.word(at::STATE).store(READY, Ordering::Release);
+    Ok((mapping, *config))
+}
+
+/// Finds out how large the segment is that others use, and maps it.
+fn join(file: &File, wanted: &Config) -> Result<(Mapping, Config), AttachError> {
+    let what = "map the segment";
+    let octets = file.metadata().map_err(AttachError::io(what))?.len();
+    if octets < at::END as u64 {
+        return Err(AttachError::Layout { version: 0 });
+    }
+    let header = Mapping::new(file, at::END).map_err(AttachError::io(what))?;
+    let load = |at: usize| header.word(at).load(Ordering::Acquire);
+    let version = load(at::VERSION);
+    if load(at::STATE) != READY || load(at::MAGIC) != MAGIC || version != VERSION {
+        return Err(AttachError::Layout { version });
+    }
+    let [processes_max, frame_octets_max, arena_slots, ring_entries] = at::CONFIG.map(load);
+    let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+    let config = Config {
+        processes_max: narrow(processes_max),
+        frame_octets_max: frame_octets_max as usize,
+        arena_slots: narrow(arena_slots),
+        ring_entries: narrow(ring_entries),
+        ..*wanted
+    };
+    // The numbers are in range before they are multiplied.
+    if config.out_of_range().is_some() || octets != config.segment_octets() as u64 {
+        return Err(AttachError::Layout { version });
+    }
+    let mapping = Mapping::new(file, config.segment_octets()).map_err(AttachError::io(what))?;
+    Ok((mapping, config))
+}
+
+/// Takes the place of `process`, or the first free one.
+fn take_place(
+    file: &File,
+    mapping: &Mapping,
+    config: &Config,
+    process: Option<ProcessId>,
+) -> Result<usize, AttachError> {
+    let processes_max = config.processes_max;
+    let take = |process: usize| lock::take(file, process).map_err(AttachError::io("take a place"));
+    let Some(ProcessId(process)) = process else {
+        for free in 0..processes_max as usize {
+            if take(free)? {
+                return Ok(free);
+            }
+        }
+        return Err(AttachError::Full(processes_max));
+    };
+    if process >= processes_max {
+        return Err(AttachError::OutOfRange { process, processes_max });
+    }
+    if !take(process as usize)? {
+        let pid_at = config.state_at(process as usize) + 8;
+        let pid = mapping.word(pid_at).load(Ordering::Relaxed);
+        return Err(AttachError::Taken { process, pid });
+    }
+    Ok(process as usize)
+}

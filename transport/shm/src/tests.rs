@@ -1,0 +1,161 @@
+//! One process plays several: every place is held by a file description of its own.
+
+use std::time::{Duration, Instant};
+
+use onepipe_base::{Mono, Now, Port, ProcessId, Promises, Timestamp, Transmit, Verdict};
+use onepipe_transport_clock::Clock;
+use onepipe_transport_driver::Transport;
+use onepipe_wire::Flags;
+
+use crate::sync::Ordering;
+use crate::{AttachError, Config, Shm};
+
+mod life;
+mod room;
+mod wait;
+
+/// A segment of this test alone.
+fn name(test: &str) -> String {
+    format!("test-{}-{test}", std::process::id())
+}
+
+fn small() -> Config {
+    Config { processes_max: 4, arena_slots: 64, ring_entries: 16, ..Config::default() }
+}
+
+fn attach(name: &str, process: u32) -> Shm {
+    Shm::attach(name, Some(ProcessId(process)), &small()).expect("the place is free")
+}
+
+fn at(ns: u64) -> Now {
+    Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns + (1 << 50)) }
+}
+
+/// Sends one frame of one octet, in a burst of its own.
+fn send(shm: &mut Shm, now: Now, to: u32, octet: u8) {
+    shm.begin_burst(now, None);
+    shm.slot().expect("there is a free slot")[0] = octet;
+    shm.send(Transmit { port: Port(to as u16), octets: 1 });
+    shm.end_burst(None);
+}
+
+/// One turn of receiving: frames, and promises heard after them.
+fn receive(shm: &mut Shm, now: Now) -> (Vec<(u16, u8)>, Vec<(u16, u64)>) {
+    let (mut frames, mut heard) = (Vec::new(), Vec::new());
+    shm.receive(now, |port, frame| {
+        frames.push((port.0, frame[0]));
+        Verdict::Consumed
+    });
+    shm.heard(now, |port, promises| {
+        heard.push((port.0, promises.barrier.as_ns() - (1 << 50)));
+    });
+    (frames, heard)
+}
+
+#[test]
+fn frames_arrive_in_order_and_slots_come_back() {
+    let name = name("order");
+    let (mut a, mut b) = (attach(&name, 0), attach(&name, 2));
+    receive(&mut a, at(1));
+    let mut expected = 0;
+    for round in 0..100 {
+        for _ in 0..7 {
+            send(&mut a, at(2 + round), 2, expected);
+            expected = expected.wrapping_add(1);
+        }
+        let (frames, _) = receive(&mut b, at(3 + round));
+        let first = expected.wrapping_sub(7);
+        let sent: Vec<_> = (0..7).map(|ahead| (0, first.wrapping_add(ahead))).collect();
+        assert_eq!(frames, sent);
+    }
+    assert_eq!((a.stats().frames_sent, b.stats().frames_received), (700, 700));
+    // What was read is given back when the sender looks.
+    send(&mut a, at(500), 2, 0);
+    assert!(a.free_slots() >= 60);
+}
+
+#[test]
+fn an_idle_line_promises_the_time_of_the_look_and_an_active_one_its_floor() {
+    let name = name("line");
+    let (mut a, mut b) = (attach(&name, 0), attach(&name, 1));
+    assert_eq!(receive(&mut a, at(100)).1, [(1, 100)]);
+    assert_eq!(receive(&mut a, at(200)).1, [(1, 200)], "it does nothing and holds nobody up");
+
+    let floor = Promises::both(at(150).sync);
+    b.begin_burst(at(210), Some(floor));
+    assert_eq!(receive(&mut a, at(300)).1, [(1, 150)]);
+    assert_eq!(receive(&mut a, at(400)).1, [], "an active line that does not change is no news");
+    let rest = Promises::both(at(250).sync);
+    b.end_burst(Some(rest));
+    assert_eq!(receive(&mut a, at(500)).1, [(1, 250)]);
+    b.begin_burst(at(510), Some(rest));
+    b.end_burst(None);
+    assert_eq!(receive(&mut a, at(600)).1, [(1, 600)]);
+}
+
+#[test]
+fn a_promise_is_heard_only_when_all_frames_before_it_have_been_taken() {
+    let name = name("drained");
+    let config = Config { arena_slots: 1024, ring_entries: 1024, ..small() };
+    let attach = |process| Shm::attach(&name, Some(ProcessId(process)), &config).expect("free");
+    let (mut a, mut b) = (attach(0), attach(1));
+    receive(&mut b, at(1));
+    for _ in 0..300 {
+        send(&mut b, at(2), 0, 9);
+    }
+    let (frames, heard) = receive(&mut a, at(100));
+    assert_eq!((frames.len(), heard), (256, vec![]), "the batch is full, the ring is not empty");
+    send(&mut b, at(150), 0, 8);
+    let (frames, heard) = receive(&mut a, at(200));
+    assert_eq!((frames.len(), heard), (45, vec![(1, 100)]), "the look was at 100");
+}
+
+#[test]
+fn a_frame_to_forward_is_copied_on() {
+    let name = name("forward");
+    let (mut a, mut b, mut c) = (attach(&name, 0), attach(&name, 1), attach(&name, 2));
+    receive(&mut a, at(1));
+    receive(&mut b, at(1));
+    send(&mut a, at(2), 1, 5);
+    b.receive(at(3), |_, frame| {
+        frame[0] += 1;
+        Verdict::Forward(Port(2))
+    });
+    assert_eq!(receive(&mut c, at(4)).0, [(1, 6)]);
+}
+
+#[test]
+fn nonsense_in_the_segment_costs_frames_and_nothing_else() {
+    let name = name("nonsense");
+    let (mut a, mut b) = (attach(&name, 0), attach(&name, 1));
+    receive(&mut a, at(1));
+    receive(&mut b, at(1));
+    send(&mut a, at(2), 1, 5);
+    let ring = a.segment().ring(0, 1);
+    // A slot that is not there, an octet too many, and a receiver that claims to have read what was
+    // never sent.
+    let lap = 1 << 41;
+    ring.entries[1].store(lap | 64 << 17 | 8, Ordering::Release);
+    ring.entries[2].store(lap | 3 << 17 | 8193, Ordering::Release);
+    ring.head.store(1 << 60, Ordering::Release);
+    assert_eq!(receive(&mut b, at(3)).0, [(0, 5)]);
+    assert_eq!(b.stats().entries_refused, 2);
+    for _ in 0..8 {
+        send(&mut a, at(4), 1, 6);
+    }
+    for word in 0..512 {
+        a.segment().mapping().word(word * 8 + 4096).store(u64::MAX, Ordering::Release);
+    }
+    send(&mut a, at(5), 1, 7);
+    receive(&mut b, at(6));
+    receive(&mut a, at(7));
+}
+
+#[test]
+fn the_shared_clock_is_one_clock() {
+    let name = name("clock");
+    let (a, b) = (attach(&name, 0), attach(&name, 1));
+    assert_eq!(a.clock().calibration(), b.clock().calibration());
+    let (first, second) = (a.clock().read(), b.clock().read());
+    assert!(second.sync >= first.sync);
+}

@@ -1,0 +1,187 @@
+//! Coming, going, dying, and coming again.
+
+use super::*;
+
+#[test]
+fn a_place_is_held_by_one_living_process() {
+    let name = name("taken");
+    let a = attach(&name, 1);
+    let refused = Shm::attach(&name, Some(ProcessId(1)), &small()).expect_err("it is taken");
+    assert_eq!(refused.taken(), Some(ProcessId(1)));
+    assert!(refused.to_string().contains(&std::process::id().to_string()), "{refused}");
+    let any = Shm::attach(&name, None, &small()).expect("there are free places");
+    assert_eq!(any.process(), ProcessId(0));
+    drop(a);
+    attach(&name, 1);
+}
+
+#[test]
+fn names_and_numbers_are_checked() {
+    let attach = |name: &str, process, config: &Config| {
+        Shm::attach(name, Some(ProcessId(process)), config).expect_err("it is wrong")
+    };
+    assert!(matches!(attach("../etc", 0, &small()), AttachError::Name(_)));
+    assert!(matches!(attach("", 0, &small()), AttachError::Name(_)));
+    let out = attach(&name("numbers"), 4, &small());
+    assert!(matches!(out, AttachError::OutOfRange { process: 4, processes_max: 4 }));
+    let config = Config { ring_entries: 15, ..small() };
+    let wrong = attach(&name("numbers"), 0, &config);
+    assert!(matches!(wrong, AttachError::Config { field: "ring_entries", value: 15 }));
+    let left = attach_nothing_left(&name("numbers"));
+    assert!(!left, "a segment that nobody could join is not left behind");
+}
+
+fn attach_nothing_left(name: &str) -> bool {
+    let path = attach(name, 0).path().to_owned();
+    let refused = Shm::attach(name, Some(ProcessId(4)), &small());
+    assert!(refused.is_err());
+    path.exists()
+}
+
+#[test]
+fn the_last_to_leave_removes_the_segment() {
+    let name = name("last");
+    let (a, b) = (attach(&name, 0), attach(&name, 1));
+    let path = a.path().to_owned();
+    drop(a);
+    assert!(path.exists());
+    drop(b);
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_a_crash_left_is_set_up_anew() {
+    let name = name("crash");
+    let (a, b) = (attach(&name, 0), attach(&name, 1));
+    let path = a.path().to_owned();
+    a.die();
+    b.die();
+    assert!(path.exists(), "nobody was left to remove it");
+    // With other sizes, even: nothing of it is used.
+    let config = Config { processes_max: 7, ..small() };
+    let c = Shm::attach(&name, Some(ProcessId(6)), &config).expect("it is stale");
+    assert_eq!(c.config().processes_max, 7);
+    drop(c);
+
+    std::fs::write(&path, b"not a segment").expect("the directory is ours");
+    attach(&name, 0);
+}
+
+#[test]
+fn who_joins_gets_the_sizes_of_the_creator() {
+    let name = name("sizes");
+    let _a = attach(&name, 0);
+    let other = Config { frame_octets_max: 1000, processes_max: 9, ..small() };
+    let b = Shm::attach(&name, Some(ProcessId(1)), &other).expect("there is room");
+    assert_eq!((b.config().frame_octets_max, b.config().processes_max), (8192, 4));
+}
+
+#[test]
+fn a_segment_of_another_version_in_use_is_left_alone() {
+    let name = name("version");
+    let a = attach(&name, 0);
+    a.segment().mapping().word(8).store(99, Ordering::Release);
+    let refused = Shm::attach(&name, None, &small()).expect_err("it is not ours to change");
+    assert!(matches!(refused, AttachError::Layout { version: 99 }));
+}
+
+#[test]
+fn a_new_life_is_higher_and_starts_behind_what_was_sent_to_the_old_one() {
+    let name = name("lives");
+    let (mut a, b) = (attach(&name, 0), attach(&name, 1));
+    receive(&mut a, at(1));
+    let first = b.incarnation();
+    for octet in 0..5 {
+        send(&mut a, at(2), 1, octet);
+    }
+    b.die();
+    let mut b = attach(&name, 1);
+    assert!(b.incarnation() > first);
+    receive(&mut a, at(3));
+    send(&mut a, at(4), 1, 9);
+    assert_eq!(receive(&mut b, at(5)).0, [(0, 9)]);
+    for _ in 0..6 {
+        send(&mut a, at(6), 1, 9);
+    }
+    receive(&mut b, at(7));
+    for _ in 0..4 {
+        send(&mut a, at(8), 1, 9);
+    }
+    assert_eq!(a.free_slots(), 64 - 4, "nothing sent to the old life is lost");
+}
+
+#[test]
+fn a_new_life_does_not_touch_what_others_still_read() {
+    let name = name("unread");
+    let (mut a, mut b) = (attach(&name, 0), attach(&name, 1));
+    receive(&mut a, at(1));
+    receive(&mut b, at(1));
+    for octet in 0..5 {
+        send(&mut a, at(2), 1, octet);
+    }
+    a.die();
+    let mut a = attach(&name, 0);
+    assert_eq!(a.free_slots(), 64 - 5);
+    receive(&mut a, at(3));
+    for octet in 5..10 {
+        send(&mut a, at(4), 1, octet);
+    }
+    let sent: Vec<_> = (0..10).map(|octet| (0, octet)).collect();
+    assert_eq!(receive(&mut b, at(5)).0, sent);
+    for _ in 0..4 {
+        send(&mut a, at(6), 1, 10);
+    }
+    assert_eq!(a.free_slots(), 64 - 4);
+}
+
+#[test]
+fn entries_that_were_written_but_never_published_are_wiped() {
+    let name = name("wiped");
+    let (mut a, mut b) = (attach(&name, 0), attach(&name, 1));
+    receive(&mut a, at(1));
+    receive(&mut b, at(1));
+    // Entries are written last to first: a sender that dies in between leaves the second without
+    // the first.
+    let second = &a.segment().ring(0, 1).entries[1];
+    second.store(1 << 41 | 3 << 17 | 1, Ordering::Release);
+    a.die();
+    let mut a = attach(&name, 0);
+    receive(&mut a, at(2));
+    send(&mut a, at(3), 1, 7);
+    assert_eq!(receive(&mut b, at(4)).0, [(0, 7)]);
+}
+
+#[test]
+fn the_dead_are_not_heard_and_give_their_slots_back() {
+    let name = name("dead");
+    let (mut a, mut b) = (attach(&name, 0), attach(&name, 1));
+    receive(&mut a, at(1));
+    receive(&mut b, at(1));
+    send(&mut b, at(2), 0, 1);
+    send(&mut a, at(2), 1, 2);
+    // Killed in the middle of a burst.
+    b.begin_burst(at(3), Some(Promises::both(at(3).sync)));
+    b.die();
+    let watch_ns = small().watch_interval_ns;
+    let (frames, heard) = receive(&mut a, at(4));
+    assert_eq!((frames, heard), (vec![(1, 1)], vec![(1, 3)]), "what it sent is still delivered");
+    assert_eq!(receive(&mut a, at(4 + 2 * watch_ns)).1, []);
+    assert_eq!(a.stats().deaths, 1);
+    assert_eq!((a.peers().count(), a.free_slots()), (0, 64));
+    send(&mut a, at(5 + 2 * watch_ns), 1, 2);
+    assert_eq!((a.stats().frames_unreachable, a.free_slots()), (1, 64));
+
+    let mut b = attach(&name, 1);
+    assert_eq!(receive(&mut a, at(6 + 2 * watch_ns)).1, [(1, 6 + 2 * watch_ns)]);
+    send(&mut a, at(7 + 2 * watch_ns), 1, 3);
+    assert_eq!(receive(&mut b, at(8 + 2 * watch_ns)).0, [(0, 3)]);
+}
+
+#[test]
+fn a_dead_process_that_still_looks_attached_is_not_taken_for_alive() {
+    let name = name("ghost");
+    let (mut a, b) = (attach(&name, 0), attach(&name, 1));
+    b.die();
+    assert_eq!(receive(&mut a, at(1)).1, []);
+    assert_eq!(a.peers().count(), 0);
+}

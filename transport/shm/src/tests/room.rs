@@ -1,0 +1,79 @@
+//! Receivers that are slow, and receivers that have stopped.
+
+use super::*;
+
+const HOLD_NS: u64 = 10_000_000;
+
+#[test]
+fn a_slow_receiver_is_waited_for_and_a_stopped_one_is_not() {
+    let name = name("stopped");
+    let (mut a, mut b, mut c) = (attach(&name, 0), attach(&name, 1), attach(&name, 2));
+    receive(&mut a, at(1));
+    receive(&mut c, at(1));
+    let mut sent = 0;
+    while a.has_room(at(2)) {
+        send(&mut a, at(2), 1, sent);
+        sent += 1;
+    }
+    assert_eq!(sent, 13, "three quarters of 16, and the one that showed it");
+    assert_eq!(a.stats().frames_overflowed, 0);
+    assert!(!a.has_room(at(1 + HOLD_NS)));
+
+    // It was merely slow.
+    let taken = receive(&mut b, at(3 + HOLD_NS)).0;
+    assert_eq!(taken.len(), 13);
+    assert!(a.has_room(at(4 + HOLD_NS)));
+
+    // Now it stops for good: it gets no more than its share, and others lose nothing.
+    let mut now = 5 + HOLD_NS;
+    for octet in 0..100 {
+        while !a.has_room(at(now)) {
+            now += HOLD_NS / 10;
+        }
+        send(&mut a, at(now), 1, octet);
+        send(&mut a, at(now), 2, octet);
+        assert_eq!(receive(&mut c, at(now)).0, [(0, octet)]);
+    }
+    assert_eq!(a.stats().frames_overflowed, 100 - 16);
+    assert!(now < 3 * HOLD_NS, "it was waited for once");
+    assert_eq!(receive(&mut b, at(now)).0.len(), 16);
+}
+
+#[test]
+fn frames_for_a_receiver_that_falls_behind_bear_the_congestion_mark() {
+    use onepipe_base::{Incarnation, Psn};
+    use onepipe_wire::{Frame, Header, Opcode, seal};
+
+    let name = name("mark");
+    let (mut a, mut b) = (attach(&name, 0), attach(&name, 1));
+    receive(&mut a, at(1));
+    for _ in 0..12 {
+        let header = Header::new(Opcode::Data, ProcessId(0), ProcessId(1), Incarnation(1));
+        let header = header.stamped(at(2).sync, Promises::both(at(2).sync), Psn::FIRST);
+        a.begin_burst(at(2), None);
+        let slot = a.slot().expect("there is a free slot");
+        let octets = seal(slot, header, 0);
+        a.send(Transmit { port: Port(1), octets });
+        a.end_burst(None);
+    }
+    let mut marks = Vec::new();
+    b.receive(at(3), |_, frame| {
+        let frame = Frame::parse(frame).expect("a marked frame is a good frame");
+        marks.push(frame.header.has(Flags::CONGESTION));
+        Verdict::Consumed
+    });
+    let expected: Vec<bool> = (0..12).map(|before| before > 8).collect();
+    assert_eq!(marks, expected);
+    assert_eq!(a.stats().frames_marked, 3);
+}
+
+#[test]
+fn frames_to_nobody_are_counted() {
+    let name = name("nobody");
+    let mut a = attach(&name, 0);
+    receive(&mut a, at(1));
+    for to in [0, 1, 3, 4, 65_535] {
+        send(&mut a, at(2), to, 1);
+    }
+    assert_eq!((a.stats().frames_unreachable, a.free_slots()), (5, 64));
+}

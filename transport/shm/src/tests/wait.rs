@@ -1,0 +1,45 @@
+//! Sleeping and waking.
+
+use super::*;
+
+const LONG: u64 = 20_000_000_000;
+
+/// Runs `wake` in another thread once `sleeper` is about to wait, and answers how long it waited.
+fn waited(sleeper: &mut Shm, wake: impl FnOnce() + Send) -> Duration {
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(wake);
+        sleeper.wait(LONG);
+    });
+    started.elapsed()
+}
+
+#[test]
+fn a_frame_wakes_its_receiver() {
+    let name = name("wake");
+    let (mut a, mut b) = (attach(&name, 0), attach(&name, 1));
+    receive(&mut a, at(1));
+    receive(&mut b, at(1));
+    for round in 0..50 {
+        let took = waited(&mut b, || send(&mut a, at(2), 1, round));
+        assert!(took.as_nanos() < u128::from(LONG), "nobody woke it");
+        assert_eq!(receive(&mut b, at(3)).0, [(0, round)]);
+    }
+}
+
+#[test]
+fn the_doorbell_wakes_and_is_not_forgotten() {
+    let name = name("bell");
+    let mut a = attach(&name, 0);
+    receive(&mut a, at(1));
+    let bell = a.doorbell();
+    for _ in 0..50 {
+        let bell = bell.clone();
+        assert!(waited(&mut a, move || bell.ring()).as_nanos() < u128::from(LONG));
+    }
+    bell.ring();
+    a.wait(LONG);
+    let started = Instant::now();
+    a.wait(5_000_000);
+    assert!(started.elapsed() >= Duration::from_millis(5), "one ring wakes once");
+}

@@ -1,0 +1,213 @@
+//! Every interleaving, under the memory model, of the sources that the transport is built on.
+
+/// What `src/sync.rs` is to the transport.
+mod sync {
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+}
+
+#[path = "../src/line.rs"]
+#[allow(dead_code, reason = "only the paths that threads share are run here")]
+mod line;
+#[path = "../src/ring.rs"]
+#[allow(dead_code, reason = "only the paths that threads share are run here")]
+mod ring;
+#[path = "../src/sleep.rs"]
+#[allow(dead_code, reason = "only the paths that threads share are run here")]
+mod sleep;
+
+use line::{Line, Promise, after_clock};
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+use ring::{Cells, Consumer, Entry, Producer};
+use sleep::{Bed, before_wake};
+use sync::{AtomicU32, AtomicU64, Ordering};
+
+/// What lies in the segment, for one sender and one receiver.
+struct Segment {
+    head: AtomicU64,
+    entries: Vec<AtomicU64>,
+    /// The arena: a cell that two threads touch at once is a failure.
+    arena: Vec<UnsafeCell<u64>>,
+    line: AtomicU64,
+    bed: AtomicU32,
+    clock: AtomicU64,
+}
+
+impl Segment {
+    fn new(entries: usize, slots: usize) -> Arc<Self> {
+        Arc::new(Self {
+            head: AtomicU64::new(0),
+            entries: (0..entries).map(|_| AtomicU64::new(0)).collect(),
+            arena: (0..slots).map(|_| UnsafeCell::new(0)).collect(),
+            line: AtomicU64::new(0),
+            bed: AtomicU32::new(0),
+            clock: AtomicU64::new(100),
+        })
+    }
+
+    fn cells(&self) -> Cells<'_> {
+        Cells { head: &self.head, entries: &self.entries }
+    }
+
+    /// The counter ticks for everybody, and orders nothing else.
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn write(&self, slot: u32, value: u64) {
+        // SAFETY: loom checks what is claimed here, that nobody else touches the slot meanwhile.
+        self.arena[slot as usize].with_mut(|place| unsafe { *place = value });
+    }
+
+    fn read(&self, slot: u32) -> u64 {
+        // SAFETY: as above.
+        self.arena[slot as usize].with(|place| unsafe { *place })
+    }
+}
+
+#[test]
+fn a_slot_is_never_written_while_it_is_read() {
+    loom::model(|| {
+        const FRAMES: u64 = 3;
+        // Two entries and two slots for three frames: the ring laps and slots are used again.
+        let segment = Segment::new(2, 2);
+        let sender = {
+            let segment = segment.clone();
+            thread::spawn(move || {
+                let mut producer = Producer::resume(segment.cells(), |_| true);
+                let mut free = vec![0, 1];
+                let mut sent = 0;
+                while sent < FRAMES {
+                    producer.reclaim(segment.cells(), |slot| free.push(slot));
+                    let Some(slot) = free.pop() else {
+                        thread::yield_now();
+                        continue;
+                    };
+                    segment.write(slot, sent);
+                    assert!(producer.stage(Entry { slot, octets: 1 }));
+                    sent += 1;
+                    // The first two go together.
+                    if sent != 1 {
+                        producer.publish(segment.cells());
+                    }
+                }
+            })
+        };
+        let mut consumer = Consumer::fresh();
+        for expected in 0..FRAMES {
+            let entry = loop {
+                if let Some(entry) = consumer.next(segment.cells()) {
+                    break entry;
+                }
+                consumer.release(segment.cells());
+                thread::yield_now();
+            };
+            assert_eq!(segment.read(entry.slot), expected);
+        }
+        consumer.release(segment.cells());
+        sender.join().expect("the sender has not panicked");
+    });
+}
+
+#[test]
+fn nothing_arrives_below_what_the_line_promised() {
+    loom::model(|| {
+        let segment = Segment::new(2, 2);
+        let sender = {
+            let segment = segment.clone();
+            thread::spawn(move || {
+                let mut producer = Producer::resume(segment.cells(), |_| true);
+                let line = Line(&segment.line);
+                let mut floor = 1;
+                for slot in 0..2 {
+                    line.announce(floor);
+                    let now = segment.tick();
+                    segment.write(slot, now);
+                    assert!(producer.stage(Entry { slot, octets: 1 }));
+                    producer.publish(segment.cells());
+                    line.withdraw();
+                    floor = now + 1;
+                }
+            })
+        };
+        let mut consumer = Consumer::fresh();
+        let mut barrier = 0;
+        for _ in 0..2 {
+            let read = segment.tick();
+            after_clock();
+            let promise = Line(&segment.line).look();
+            while let Some(entry) = consumer.next(segment.cells()) {
+                let stamped = segment.read(entry.slot);
+                assert!(stamped >= barrier, "{stamped} arrived after {barrier} was promised");
+            }
+            let promised = match promise {
+                Promise::Idle => read,
+                Promise::Active(floor) => floor,
+            };
+            barrier = barrier.max(promised);
+        }
+        sender.join().expect("the sender has not panicked");
+        while let Some(entry) = consumer.next(segment.cells()) {
+            assert!(segment.read(entry.slot) >= barrier);
+        }
+    });
+}
+
+#[test]
+fn who_lies_down_is_woken_or_has_seen_the_frame() {
+    loom::model(|| {
+        let segment = Segment::new(2, 1);
+        let sender = {
+            let segment = segment.clone();
+            thread::spawn(move || {
+                let mut producer = Producer::resume(segment.cells(), |_| true);
+                assert!(producer.stage(Entry { slot: 0, octets: 1 }));
+                producer.publish(segment.cells());
+                before_wake();
+                Bed(&segment.bed).must_wake()
+            })
+        };
+        let mut consumer = Consumer::fresh();
+        let bed = Bed(&segment.bed);
+        bed.lie_down();
+        let has_slept = consumer.is_empty(segment.cells());
+        let is_woken = sender.join().expect("the sender has not panicked");
+        // Blocking goes on exactly as long as the word says asleep: only the waker can end it.
+        assert!(!has_slept || is_woken, "asleep for good with a frame in the ring");
+        bed.get_up();
+        assert!(consumer.next(segment.cells()).is_some());
+    });
+}
+
+#[test]
+fn a_new_life_of_the_receiver_skips_what_it_finds_and_the_sender_gets_it_back() {
+    loom::model(|| {
+        let segment = Segment::new(2, 2);
+        let mut producer = Producer::resume(segment.cells(), |_| true);
+        segment.write(0, 7);
+        assert!(producer.stage(Entry { slot: 0, octets: 1 }));
+        producer.publish(segment.cells());
+        let receiver = {
+            let segment = segment.clone();
+            thread::spawn(move || {
+                let mut consumer = Consumer::resume(segment.cells());
+                if let Some(entry) = consumer.next(segment.cells()) {
+                    assert_eq!(segment.read(entry.slot), 8, "the old frame was skipped");
+                }
+                consumer.release(segment.cells());
+            })
+        };
+        segment.write(1, 8);
+        assert!(producer.stage(Entry { slot: 1, octets: 1 }));
+        producer.publish(segment.cells());
+        let mut back = Vec::new();
+        producer.reclaim(segment.cells(), |slot| back.push(slot));
+        for slot in &back {
+            segment.write(*slot, 9);
+        }
+        receiver.join().expect("the receiver has not panicked");
+        producer.reclaim(segment.cells(), |slot| back.push(slot));
+        assert!(back == [0] || back == [0, 1], "{back:?}");
+    });
+}

@@ -1,0 +1,265 @@
+//! Real processes, real time, SIGKILL.
+//!
+//! Every process sends numbered, stamped frames to all others and checks what it gets: numbers of
+//! one life rise by one, and no stamp is below what that sender's line had promised.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Timestamp, Transmit, Verdict};
+use onepipe_transport_driver::{Config as DriverConfig, Driver, Pipe};
+use onepipe_transport_shm::{Config, Shm};
+
+const PROCESSES: usize = 4;
+const FRAME_OCTETS: usize = 24;
+/// Set in a process that plays one of the four: `segment process`.
+const ROLE: &str = "ONEPIPE_TEST_ROLE";
+
+/// Sends bursts to everybody, and checks everybody.
+struct Talker {
+    me: u64,
+    life: u64,
+    /// The next number for each receiver.
+    numbers: [u64; PROCESSES],
+    /// Whom the burst under way goes to.
+    burst: VecDeque<u16>,
+    stamped: Option<Timestamp>,
+    due: Mono,
+    /// Of each sender: its life and its last number, what it has promised, frames taken.
+    senders: [Sender; PROCESSES],
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sender {
+    life: u64,
+    number: Option<u64>,
+    promised: Option<Timestamp>,
+    frames: u64,
+}
+
+impl Talker {
+    fn new(shm: &Shm) -> Self {
+        Self {
+            me: u64::from(shm.process().0),
+            life: u64::from(shm.incarnation().0),
+            numbers: [0; PROCESSES],
+            burst: VecDeque::new(),
+            stamped: None,
+            due: Mono::from_ns(0),
+            senders: [Sender::default(); PROCESSES],
+        }
+    }
+}
+
+impl Machine for Talker {
+    type Event = ();
+
+    fn handle_frame(&mut self, _: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        let word = |at: usize| {
+            u64::from_be_bytes(frame[at..at + 8].try_into().expect("eight octets are eight octets"))
+        };
+        let (life, number, stamp) = (word(0), word(8), Timestamp::from_ns(word(16)));
+        let sender = &mut self.senders[port.index()];
+        assert!(life >= sender.life, "a frame of a former life after one of a later");
+        if life > sender.life {
+            (sender.life, sender.number) = (life, None);
+        }
+        if let Some(last) = sender.number {
+            assert_eq!(number, last + 1, "from {port:?}");
+        }
+        assert!(
+            sender.promised.is_none_or(|promised| stamp >= promised),
+            "process {} got {stamp:?} from {port:?}, which had promised {:?}",
+            self.me,
+            sender.promised
+        );
+        sender.number = Some(number);
+        sender.frames += 1;
+        Verdict::Consumed
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.due = now.mono.after_ns(20_000);
+        if self.burst.is_empty() {
+            let others = (0..PROCESSES as u16).filter(|to| u64::from(*to) != self.me);
+            self.burst.extend(others.clone().chain(others.clone()).chain(others));
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        let to = self.burst.pop_front()?;
+        let stamp = self.stamped.map_or(now.sync, |last| last.wrapping_add_ns(1).max(now.sync));
+        self.stamped = Some(stamp);
+        let number = &mut self.numbers[usize::from(to)];
+        slot[..8].copy_from_slice(&self.life.to_be_bytes());
+        slot[8..16].copy_from_slice(&number.to_be_bytes());
+        slot[16..24].copy_from_slice(&stamp.as_ns().to_be_bytes());
+        *number += 1;
+        Some(Transmit { port: Port(to), octets: FRAME_OCTETS })
+    }
+
+    fn poll_event(&mut self) -> Option<()> {
+        None
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        Some(self.due)
+    }
+}
+
+impl Pipe for Talker {
+    fn hear(&mut self, _: Now, port: Port, promises: Promises) {
+        let promised = &mut self.senders[port.index()].promised;
+        *promised = (*promised).max(Some(promises.barrier));
+    }
+
+    fn promises(&self) -> Option<Promises> {
+        self.stamped.map(|last| Promises::both(last.wrapping_add_ns(1)))
+    }
+
+    fn wants_transmit(&self) -> bool {
+        !self.burst.is_empty()
+    }
+}
+
+/// A child's whole life: drives until its standard input closes, reporting what it got.
+fn play(role: &str) {
+    let (name, process) = role.split_once(' ').expect("the parent has set it");
+    let process = ProcessId(process.parse().expect("a number"));
+    let config = Config {
+        processes_max: PROCESSES as u32,
+        arena_slots: 4096,
+        ring_entries: 4096,
+        ..Config::default()
+    };
+    let shm = Shm::attach(name, Some(process), &config).expect("the place is free");
+    let (clock, life) = (shm.clock(), shm.incarnation().0);
+    println!("life {life}");
+    let talker = Talker::new(&shm);
+    let mut driver = Driver::new(talker, shm, clock, DriverConfig::default());
+    let stop = AtomicBool::new(false);
+    let doorbell = driver.doorbell();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The parent closes the pipe when it has had enough, or has failed.
+            std::io::stdin().lines().for_each(drop);
+            stop.store(true, std::sync::atomic::Ordering::Release);
+            doorbell.ring();
+        });
+        let mut report_at = Instant::now();
+        while !stop.load(std::sync::atomic::Ordering::Acquire) {
+            let progress = driver.turn(|_, ()| {});
+            driver.rest(progress);
+            if Instant::now() >= report_at {
+                report_at = Instant::now() + Duration::from_millis(20);
+                let frames = driver.machine().senders.map(|sender| sender.frames.to_string());
+                let deaths = driver.transport().stats().deaths;
+                println!("got {} deaths {deaths}", frames.join(" "));
+                std::io::stdout().flush().expect("the parent reads");
+            }
+        }
+    });
+    let stats = driver.transport().stats();
+    assert_eq!(stats.entries_refused, 0);
+    println!("done");
+}
+
+struct Player {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    life: u32,
+}
+
+impl Player {
+    fn start(name: &str, process: usize) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("this test has a path"))
+            .args(["--exact", "processes_die_and_come_back_and_the_others_go_on", "--nocapture"])
+            .env(ROLE, format!("{name} {process}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this test can start itself");
+        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let mut player = Self { child, lines, life: 0 };
+        player.life = player.find("life ").parse().expect("a number");
+        player
+    }
+
+    /// The rest of the next line that holds `word`.
+    fn find(&mut self, word: &str) -> String {
+        loop {
+            let line = self.lines.next().expect("the child is alive").expect("it writes text");
+            if let Some((_, rest)) = line.split_once(word) {
+                return rest.to_owned();
+            }
+        }
+    }
+
+    /// The next report: frames from everybody, and deaths.
+    fn report(&mut self) -> ([u64; PROCESSES], u64) {
+        let line = self.find("got ");
+        let (frames, deaths) = line.split_once(" deaths ").expect("a whole report");
+        let mut numbers = frames.split(' ').map(|number| number.parse().expect("a number"));
+        (
+            std::array::from_fn(|_| numbers.next().expect("one each")),
+            deaths.parse().expect("a number"),
+        )
+    }
+
+    /// Waits until it has got frames from each of `from` since the call.
+    fn hears(&mut self, from: &[usize]) {
+        let (before, _) = self.report();
+        while !from.iter().all(|from| self.report().0[*from] > before[*from]) {}
+    }
+
+    fn stop(mut self) {
+        drop(self.child.stdin.take());
+        self.find("done");
+        // The rest of its output, so that it does not break the pipe.
+        self.lines.by_ref().for_each(drop);
+        assert!(self.child.wait().expect("it is our child").success());
+    }
+}
+
+#[test]
+fn processes_die_and_come_back_and_the_others_go_on() {
+    if let Ok(role) = std::env::var(ROLE) {
+        return play(&role);
+    }
+    let name = format!("test-{}-kill", std::process::id());
+    let mut players: Vec<Player> =
+        (0..PROCESSES).map(|process| Player::start(&name, process)).collect();
+    players.iter_mut().enumerate().for_each(|(me, player)| {
+        let others: Vec<usize> = (0..PROCESSES).filter(|other| *other != me).collect();
+        player.hears(&others);
+    });
+
+    for round in 0..5 {
+        let victim = 1 + round % 3;
+        let former = players[victim].life;
+        players[victim].child.kill().expect("it is our child");
+        players[victim].child.wait().expect("it is our child");
+        let others: Vec<usize> = (0..PROCESSES).filter(|other| *other != victim).collect();
+        for &me in &others {
+            let heard: Vec<usize> = others.iter().copied().filter(|other| *other != me).collect();
+            players[me].hears(&heard);
+        }
+        // Everybody finds out without being told.
+        while players[0].report().1 <= round as u64 {}
+        players[victim] = Player::start(&name, victim);
+        assert!(players[victim].life > former);
+        for &me in &others {
+            players[me].hears(&[victim]);
+        }
+        players[victim].hears(&others);
+    }
+    players.into_iter().for_each(Player::stop);
+    let left = std::fs::read_dir("/dev/shm").expect("this is Linux");
+    let is_ours = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| entry.file_name().to_string_lossy().contains(&name))
+    };
+    assert!(!left.into_iter().any(is_ours), "the last to leave removes the segment");
+}
