@@ -274,3 +274,39 @@ fn the_checks_are_those_of_the_description() {
         assert_eq!(hop, golden.number("hop_check"), "{}", golden.name);
     }
 }
+
+fn description() -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/wire-format.md");
+    fs::read_to_string(path).expect("the description is there")
+}
+
+#[test]
+fn the_description_lists_every_opcode_and_flag() {
+    let text = description();
+    for opcode in Opcode::ALL {
+        let row = format!("\n| {:#04x} | {opcode:?} |", *opcode as u8);
+        assert!(text.contains(&row), "{row}");
+    }
+    let flags = [
+        ("END_OF_MESSAGE", Flags::END_OF_MESSAGE),
+        ("CONGESTION", Flags::CONGESTION),
+        ("ACK_NOW", Flags::ACK_NOW),
+        ("ROOM", Flags::ROOM),
+    ];
+    for (name, flag) in flags {
+        let row = format!("\n| {} | {name} |", flag.trailing_zeros());
+        assert!(text.contains(&row), "{row}");
+    }
+}
+
+#[test]
+fn the_frame_by_hand_of_the_description_is_a_golden_one() {
+    let text = description();
+    let by_hand = text.split("## A frame by hand").nth(1).expect("the section is there");
+    let rows = by_hand.split("```").nth(1).expect("the octets are there").lines();
+    let is_octet = |word: &&str| word.len() == 2 && u8::from_str_radix(word, 16).is_ok();
+    let octet = |word| u8::from_str_radix(word, 16).expect("filtered just now");
+    let octets: Vec<u8> =
+        rows.flat_map(|row| row.split_whitespace().filter(is_octet).map(octet)).collect();
+    assert_eq!(octets, Golden::named("data.hex").octets);
+}

@@ -1,0 +1,6 @@
+//! What must hold for any octets whatever: the same source that `cargo test` runs over the seeds.
+
+#![forbid(unsafe_code)]
+
+#[path = "../../../protocol/wire/tests/octets/properties.rs"]
+pub mod wire;
