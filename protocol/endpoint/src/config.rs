@@ -20,7 +20,7 @@ pub struct Config {
     pub process: ProcessId,
     /// Which life of this process. Higher than that of any former life under the same id.
     pub incarnation: Incarnation,
-    /// Process ids of the fabric lie below this. 1 to 2^20, default 1,024.
+    /// Process ids of the fabric lie below this. 1 to 2^20, default 64.
     pub processes_max: u32,
     /// How it hangs on the fabric. Default [`Links::Uplink`].
     pub links: Links,
@@ -68,7 +68,7 @@ impl Config {
         Self {
             process,
             incarnation,
-            processes_max: 1024,
+            processes_max: 64,
             links: Links::Uplink,
             frame_octets_max: 1472,
             beacon_interval_ns: 3_000,

@@ -1,4 +1,35 @@
 //! The end of the pipe: ordered scattering as a sans-IO state machine.
+//!
+//! `[scattering → send]` → switch → `[receive → reorder → deliver]`
+//!
+//! [`Endpoint`] is one process's end. In: [`Endpoint::scatter`], frames, time. Out: frames, and
+//! [`Event`]s: messages in the total order `(timestamp, sender, index)`, and a report on every
+//! message of its own that was lost. It is bounded by its [`Config`] and driven as
+//! [`onepipe_base::Machine`] says.
+//!
+//! ```
+//! use onepipe_base::{Incarnation, Machine, Mono, Now, ProcessId, Timestamp};
+//! use onepipe_endpoint::{Config, Endpoint, Event, Links, Message};
+//!
+//! let config = Config { links: Links::Mesh, ..Config::new(ProcessId(0), Incarnation(1)) };
+//! let mut alone = Endpoint::new(config)?;
+//! alone.scatter(&[Message { to: ProcessId(0), payload: b"hello" }])?;
+//! for ns in [1_000, 2_000] {
+//!     let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns) };
+//!     assert!(alone.poll_transmit(now, &mut [0; 1472]).is_none(), "it talks to itself");
+//! }
+//! let Some(Event::Delivered(delivery)) = alone.poll_event() else { panic!() };
+//! assert_eq!(alone.payload(&delivery), b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Invariants
+//! - I1 messages are delivered in ascending `(timestamp, sender, index)`.
+//! - I3 what it stamps lies above everything that it has delivered.
+//! - I4 nothing is delivered twice; I5 nor out of order from one sender.
+//! - I11 send and receive buffer stay within their configured sizes.
+//! - I12 every message is delivered or reported failed; both only with [`Outcome::Unknown`].
+//! - It does not know how many switches there are, and what clock it is given.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -6,10 +37,20 @@
 extern crate alloc;
 
 mod config;
+mod endpoint;
+mod link;
+mod peers;
 mod receive;
+pub mod reorder;
 mod scattering;
+mod segments;
+mod send;
+mod stamp;
+mod stats;
 
 pub use config::{Config, ConfigError, Links};
+pub use endpoint::Endpoint;
 pub use scattering::{
     Delivery, Event, MESSAGE_CHARGE_OCTETS, Message, Outcome, SendError, SendFailed,
 };
+pub use stats::Stats;

@@ -88,7 +88,7 @@ pub struct Delivery {
     /// Its length in octets.
     pub octets: u32,
     /// Where it lies in the receive buffer.
-    pub(crate) place: crate::receive::Place,
+    pub(crate) held: crate::receive::Held,
 }
 
 /// The report on a message of one's own that was not, or perhaps not, delivered.

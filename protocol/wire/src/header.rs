@@ -26,13 +26,17 @@ impl Flags {
     pub const CONGESTION: u8 = 1 << 1;
     /// The receiver is asked to acknowledge at once.
     pub const ACK_NOW: u8 = 1 << 2;
+    /// Its messages go into the room that was granted for them, not into the window.
+    pub const ROOM: u8 = 1 << 3;
 }
 
 /// The 52 octets at the front of every frame, as they travel.
 ///
 /// Mutable on the way: both barriers, [`Flags::CONGESTION`], `hops` and `hop_check`. Everything
 /// else is covered by `integrity`, end to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct Header {
     pub(crate) message_ts: [u8; 6],
@@ -184,7 +188,8 @@ impl<'a> Frame<'a> {
 /// As [`Frame::parse`].
 #[inline]
 pub fn peek(octets: &[u8]) -> Result<(&Header, Opcode), DecodeError> {
-    let truncated = DecodeError::Truncated { part: "header", need: HEADER_OCTETS, got: octets.len() };
+    let truncated =
+        DecodeError::Truncated { part: "header", need: HEADER_OCTETS, got: octets.len() };
     let (header, rest) = Header::ref_from_prefix(octets).map_err(|_| truncated)?;
     if header.version != VERSION {
         return Err(DecodeError::Version(header.version));

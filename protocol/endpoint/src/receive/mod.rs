@@ -1,8 +1,368 @@
-//! From a frame to a message that waits for its barrier.
+//! From frames to messages in order: tracker → window → reassembly → reorder → delivery.
 
-/// Where a message lies in the receive buffer.
+mod acknowledge;
+mod incoming;
+mod reassemble;
+mod room;
+mod tracker;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use onepipe_base::{Mono, ProcessId, Psn, Timestamp};
+use onepipe_wire::{Flags, Fragment, Frame, Messages, Opcode};
+
+use crate::peers::Peers;
+use crate::reorder::{Entry, Reorder, ReorderConfig};
+use crate::segments::{Place, Segments};
+use crate::send::Local;
+use crate::stats::Stats;
+use crate::{Config, Delivery, MESSAGE_CHARGE_OCTETS};
+use incoming::Incoming;
+use reassemble::{Partial, Reassembly};
+use room::LocalRoom;
+use tracker::Arrival;
+
+/// A message in the receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
-    pub segment: u32,
-    pub offset: u32,
+pub(crate) struct Held {
+    place: Place,
+    octets: u32,
+    /// The life of its sender, so that a former life's messages are not counted in this one's
+    /// window.
+    life: u16,
+    in_room: bool,
+}
+
+/// The receiving half of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Receiver {
+    peers: Peers<Incoming>,
+    segments: Segments,
+    reorder: Reorder<Held>,
+    reassembly: Reassembly,
+    /// The window of each sender, in octets.
+    window: u64,
+    /// Octets of room in all, and set aside or used.
+    room_max: u64,
+    room_used: u64,
+    /// Senders that wait for room, first come first served.
+    room_queue: VecDeque<u32>,
+    local_room: LocalRoom,
+    /// Charge of everything held, whoever sent it.
+    held: u64,
+    /// Senders to answer now, and when the delay is over.
+    answers: VecDeque<u32>,
+    delayed: Vec<u32>,
+    answer_by: Option<Mono>,
+    /// Packets of connections that are not known, to be told so.
+    resets: VecDeque<(ProcessId, Psn)>,
+}
+
+/// What a data frame has led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Yes,
+    /// Duplicate, late, stale, over the window: counted, answered where that helps.
+    No,
+}
+
+impl Receiver {
+    pub fn new(config: &Config) -> Self {
+        let half = config.receive_buffer_octets_max as u64 / 2;
+        let share = half / u64::from(config.processes_max);
+        Self {
+            peers: Peers::new(config.processes_max),
+            segments: Segments::new(),
+            reorder: Reorder::new(ReorderConfig::default()),
+            reassembly: Reassembly::new(),
+            window: share.min(u64::from(config.window_octets_max)),
+            room_max: half,
+            room_used: 0,
+            room_queue: VecDeque::new(),
+            local_room: LocalRoom::None,
+            held: 0,
+            answers: VecDeque::new(),
+            delayed: Vec::new(),
+            answer_by: None,
+            resets: VecDeque::new(),
+        }
+    }
+
+    /// The window of each sender, in octets.
+    pub fn window_octets(&self) -> u64 {
+        self.window
+    }
+
+    /// Charge of everything held, in octets.
+    pub fn held_octets(&self) -> u64 {
+        self.held
+    }
+
+    /// Messages that wait, fragments of messages included.
+    pub fn pending(&self) -> usize {
+        self.reorder.len() + self.reassembly.len()
+    }
+
+    /// Takes in a data or fragment frame. Its barrier has not been applied yet: `barrier` is what
+    /// was promised before.
+    #[inline]
+    pub fn on_data(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        frame: &Frame<'_>,
+        (clock, barrier): (Timestamp, Option<Timestamp>),
+        stats: &mut Stats,
+    ) -> Taken {
+        let header = frame.header;
+        let Some(at) = self.peers.find(header.src()) else {
+            self.on_unknown(header.src(), header.psn());
+            return Taken::No;
+        };
+        let psn = header.psn();
+        let sender = self.peers.at(at);
+        if sender.incarnation != header.incarnation() {
+            stats.frames_stale += 1;
+            if sender.incarnation < header.incarnation() {
+                self.on_unknown(header.src(), psn);
+            }
+            return Taken::No;
+        }
+        if header.has(Flags::CONGESTION) {
+            sender.marked = sender.marked.wrapping_add(1);
+            stats.packets_marked += 1;
+        }
+        sender.received = sender.received.wrapping_add(1);
+        match sender.tracker.arrival(psn) {
+            Arrival::New => {}
+            Arrival::Duplicate => {
+                stats.packets_duplicate += 1;
+                self.answer_now(at, Opcode::Ack);
+                return Taken::No;
+            }
+            Arrival::Beyond => {
+                stats.window_violations += 1;
+                return Taken::No;
+            }
+        }
+        let timestamp = header.message_ts(clock);
+        if barrier.is_some_and(|barrier| timestamp < barrier) {
+            stats.packets_late += 1;
+            self.refuse(at, psn);
+            return Taken::No;
+        }
+        let in_room = header.has(Flags::ROOM);
+        let taken = match frame.opcode {
+            Opcode::Fragment => self.take_fragment(config, at, timestamp, in_room, frame, stats),
+            _ => self.take_messages(at, timestamp, in_room, frame, stats),
+        };
+        if !taken {
+            self.refuse(at, psn);
+            return Taken::No;
+        }
+        let sender = self.peers.at(at);
+        sender.tracker.receive(psn);
+        sender.unacknowledged += 1;
+        if header.has(Flags::ACK_NOW) || sender.unacknowledged >= config.ack_packets {
+            self.answer_now(at, Opcode::Ack);
+        } else {
+            self.answer_later(config, now, at);
+        }
+        Taken::Yes
+    }
+
+    /// Puts the whole messages of a packet into the reorder stage.
+    #[inline]
+    fn take_messages(
+        &mut self,
+        at: usize,
+        timestamp: Timestamp,
+        in_room: bool,
+        frame: &Frame<'_>,
+        stats: &mut Stats,
+    ) -> bool {
+        // Measure first: a malformed or oversized packet must leave no trace.
+        let (mut count, mut octets, mut last) = (0u32, 0u64, 0);
+        for message in Messages::new(frame.payload) {
+            let Ok(message) = message else {
+                stats.frames_malformed += 1;
+                return false;
+            };
+            octets += message.payload.len() as u64;
+            count += 1;
+            last = last.max(message.delta_ns);
+        }
+        let charge = octets + u64::from(count) * u64::from(MESSAGE_CHARGE_OCTETS);
+        if count == 0 || !self.admit(at, charge, in_room, stats) {
+            return false;
+        }
+        let place = self.segments.reserve(frame.payload.len(), count);
+        self.segments.get_mut(place, frame.payload.len()).copy_from_slice(frame.payload);
+        let (life, from) = (self.peers.peek(at).life, frame.header.src());
+        let start = frame.payload.as_ptr().addr();
+        for message in Messages::new(frame.payload).flatten() {
+            let offset = message.payload.as_ptr().addr() - start;
+            self.reorder.insert(Entry {
+                timestamp: timestamp.wrapping_add_ns(u64::from(message.delta_ns)),
+                order: order(from, message.index),
+                value: Held {
+                    place: place.plus(offset),
+                    octets: message.payload.len() as u32,
+                    life,
+                    in_room,
+                },
+            });
+        }
+        true
+    }
+
+    fn take_fragment(
+        &mut self,
+        config: &Config,
+        at: usize,
+        timestamp: Timestamp,
+        in_room: bool,
+        frame: &Frame<'_>,
+        stats: &mut Stats,
+    ) -> bool {
+        let Ok(fragment) = Fragment::parse(frame.payload) else {
+            stats.frames_malformed += 1;
+            return false;
+        };
+        let octets = fragment.header.message_octets;
+        let of_first = if fragment.header.offset == 0 { MESSAGE_CHARGE_OCTETS } else { 0 };
+        let charge = fragment.piece.len() as u64 + u64::from(of_first);
+        // What is not whole takes its full length: no more than could have been granted for it.
+        let most = if in_room { self.room_max } else { self.window };
+        let full = u64::from(octets) + u64::from(MESSAGE_CHARGE_OCTETS);
+        if octets > config.message_octets_max || full > most {
+            stats.frames_malformed += 1;
+            return false;
+        }
+        if !self.admit(at, charge, in_room, stats) {
+            return false;
+        }
+        let sender = self.peers.peek(at);
+        let (life, from, index) = (sender.life, sender.from, fragment.header.index);
+        // The place is set aside by the reassembly if this is the first piece to arrive.
+        let first = Partial {
+            from: at as u32,
+            life,
+            index,
+            timestamp,
+            place: Place::NOWHERE,
+            octets,
+            arrived: 0,
+            charge: 0,
+            in_room,
+        };
+        match self.reassembly.add(&mut self.segments, first, &fragment, charge) {
+            Ok(Some(whole)) => {
+                let value = Held { place: whole.place, octets, life, in_room };
+                self.reorder.insert(Entry { timestamp, order: order(from, index), value });
+                true
+            }
+            Ok(None) => true,
+            Err(()) => {
+                stats.frames_malformed += 1;
+                self.unhold(at, life, charge, in_room);
+                false
+            }
+        }
+    }
+
+    /// Takes in a message of the process to itself.
+    pub fn on_local(&mut self, config: &Config, local: Local<'_>) {
+        let octets = local.payload.len() as u32;
+        let charge = u64::from(octets) + u64::from(MESSAGE_CHARGE_OCTETS);
+        self.held += charge;
+        let place = self.segments.reserve(local.payload.len(), 1);
+        self.segments.get_mut(place, local.payload.len()).copy_from_slice(local.payload);
+        self.reorder.insert(Entry {
+            timestamp: local.timestamp,
+            order: order(config.process, local.index),
+            value: Held { place, octets, life: 0, in_room: local.in_room },
+        });
+    }
+
+    /// The next message in the total order, if it lies below the barrier.
+    #[inline]
+    pub fn next(&mut self, barrier: Timestamp) -> Option<Delivery> {
+        let entry = self.reorder.pop(barrier)?;
+        Some(Delivery {
+            timestamp: entry.timestamp,
+            from: ProcessId((entry.order >> 16) as u32),
+            index: entry.order as u16,
+            octets: entry.value.octets,
+            held: entry.value,
+        })
+    }
+
+    /// The barrier has risen: what is not whole below it never will be.
+    #[inline]
+    pub fn on_barrier(&mut self, barrier: Timestamp) {
+        if self.reassembly.len() > 0 {
+            self.discard_overdue(barrier);
+        }
+    }
+
+    #[cold]
+    fn discard_overdue(&mut self, barrier: Timestamp) {
+        while let Some(partial) = self.reassembly.take_overdue(barrier) {
+            self.segments.release(partial.place);
+            let at = partial.from as usize;
+            self.unhold(at, partial.life, partial.charge, partial.in_room);
+            self.answer_now(at, Opcode::Ack);
+        }
+    }
+
+    #[inline]
+    pub fn payload(&self, delivery: &Delivery) -> &[u8] {
+        self.segments.get(delivery.held.place, delivery.octets as usize)
+    }
+
+    /// The application is through with a message. Answers its charge and whether it was in room.
+    #[inline]
+    pub fn release(&mut self, config: &Config, delivery: &Delivery) -> (u64, bool) {
+        let held = delivery.held;
+        let charge = u64::from(held.octets) + u64::from(MESSAGE_CHARGE_OCTETS);
+        self.segments.release(held.place);
+        if delivery.from == config.process {
+            self.held -= charge;
+            if held.in_room {
+                self.room_used -= charge;
+                self.give_room();
+            }
+        } else if let Some(at) = self.peers.find(delivery.from) {
+            self.unhold(at, held.life, charge, held.in_room);
+            let sender = self.peers.peek(at);
+            if sender.consumed - sender.told_consumed >= self.window / 4 {
+                self.answer_now(at, Opcode::Ack);
+            }
+        }
+        (charge, held.in_room)
+    }
+
+    /// Takes `charge` out of the buffer's accounts.
+    #[inline]
+    fn unhold(&mut self, at: usize, life: u16, charge: u64, in_room: bool) {
+        self.held -= charge;
+        if in_room {
+            self.room_used -= charge;
+            self.give_room();
+            return;
+        }
+        let sender = self.peers.at(at);
+        if sender.life == life {
+            sender.held -= charge;
+            sender.consumed += charge;
+        }
+    }
+}
+
+/// The part of the key behind the timestamp: `(sender, index in scattering)`.
+#[inline]
+fn order(from: ProcessId, index: u16) -> u64 {
+    u64::from(from.0) << 16 | u64::from(index)
 }

@@ -1,0 +1,149 @@
+//! The links that an endpoint hangs on: what they promise to it, and when it must speak.
+
+use onepipe_base::{Mono, Now, Port, Promises, Registers, Timestamp};
+
+use crate::{Config, Links};
+
+/// How often a process announces itself until it is heard, when it sends no beacons.
+const JOIN_INTERVAL_NS: u64 = 1_000_000;
+
+/// Both directions of all links.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Link {
+    registers: Registers,
+    barrier: Option<Timestamp>,
+    /// When the next beacon is due, and the next announcement.
+    beacon_at: Option<Mono>,
+    join_at: Option<Mono>,
+    /// Something was sent since the beacon was last put off.
+    has_sent: bool,
+}
+
+impl Link {
+    pub fn new(config: &Config) -> Self {
+        let links = match config.links {
+            Links::Uplink => 1,
+            Links::Mesh => config.processes_max as u16,
+        };
+        let join_at = (config.links == Links::Uplink).then_some(Mono::from_ns(0));
+        Self {
+            registers: Registers::new(links),
+            barrier: None,
+            beacon_at: None,
+            join_at,
+            has_sent: false,
+        }
+    }
+
+    /// Everything below has been, or can be, delivered.
+    #[inline]
+    pub fn barrier(&self) -> Option<Timestamp> {
+        self.barrier
+    }
+
+    /// Notes a promise. Answers the barrier if it has risen.
+    #[inline]
+    pub fn hear(&mut self, now: Mono, port: Port, promises: Promises) -> Option<Timestamp> {
+        self.registers.hear(now, port, promises);
+        self.join_at = None;
+        let heard = self.registers.all()?.barrier;
+        self.raise(heard)
+    }
+
+    /// A process alone in a mesh waits for nobody but itself.
+    pub fn hear_nobody(&mut self, config: &Config, own: Option<Timestamp>) -> Option<Timestamp> {
+        if config.links == Links::Mesh && self.registers.live() == 0 {
+            return self.raise(own?);
+        }
+        None
+    }
+
+    #[inline]
+    fn raise(&mut self, heard: Timestamp) -> Option<Timestamp> {
+        if self.barrier.is_some_and(|barrier| heard <= barrier) {
+            return None;
+        }
+        self.barrier = Some(heard);
+        self.barrier
+    }
+
+    /// Takes a link out whose other end is known to be gone. Answers the barrier if it has risen.
+    pub fn remove(&mut self, port: Port) -> Option<Timestamp> {
+        self.registers.remove(port);
+        let heard = self.registers.all()?.barrier;
+        self.raise(heard)
+    }
+
+    /// Takes silent links out and calls `lost` with each. Answers the barrier if it has risen.
+    pub fn expire(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        mut lost: impl FnMut(Port),
+    ) -> Option<Timestamp> {
+        if config.link_timeout_ns == 0 {
+            return None;
+        }
+        let before = self.registers.live();
+        let deadline = now.as_ns().saturating_sub(config.link_timeout_ns);
+        self.registers.expire(Mono::from_ns(deadline), &mut lost);
+        if self.registers.live() == before {
+            return None;
+        }
+        if config.links == Links::Uplink {
+            self.join_at = Some(now);
+        }
+        let heard = self.registers.all()?.barrier;
+        self.raise(heard)
+    }
+
+    /// Whether the process must announce itself now; puts the next announcement off.
+    pub fn take_join(&mut self, config: &Config, now: Mono) -> bool {
+        let is_due = self.join_at.is_some_and(|at| at <= now);
+        if is_due {
+            let interval_ns = match config.beacon_interval_ns {
+                0 => JOIN_INTERVAL_NS,
+                beacon => 10 * beacon,
+            };
+            self.join_at = Some(now.after_ns(interval_ns));
+        }
+        is_due
+    }
+
+    /// Whether a beacon is due. It is not if something else was sent: that carried the promise.
+    #[inline]
+    pub fn is_beacon_due(&self, now: Mono) -> bool {
+        !self.has_sent && self.beacon_at.is_some_and(|at| at <= now)
+    }
+
+    #[inline]
+    pub fn on_sent(&mut self) {
+        self.has_sent = true;
+    }
+
+    /// Everything that is to be sent has been: the next beacon is due at the next multiple of the
+    /// interval on the synchronised clock, so that the beacons of all links meet.
+    #[inline]
+    pub fn on_drained(&mut self, config: &Config, now: Now, clock: Timestamp) {
+        let interval_ns = config.beacon_interval_ns;
+        if interval_ns == 0 || config.links == Links::Mesh {
+            return;
+        }
+        let is_behind = self.beacon_at.is_none_or(|at| at <= now.mono);
+        if self.has_sent || is_behind {
+            let until_next = interval_ns - clock.as_ns() % interval_ns;
+            self.beacon_at = Some(now.mono.after_ns(until_next));
+            self.has_sent = false;
+        }
+    }
+
+    /// When something is due on the links.
+    pub fn deadline(&self, config: &Config) -> Option<Mono> {
+        let silence = match config.link_timeout_ns {
+            0 => None,
+            // One past, because a link is lost when it was heard *before* the deadline.
+            timeout => self.registers.oldest_heard().map(|heard| heard.after_ns(timeout + 1)),
+        };
+        [self.beacon_at, self.join_at, silence].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,138 @@
+//! Messages of which only fragments are here.
+
+use alloc::vec::Vec;
+
+use onepipe_base::Timestamp;
+use onepipe_wire::Fragment;
+
+use crate::segments::{Place, Segments};
+
+/// A message that is being put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Partial {
+    /// Index of the sender among the peers, and which of its lives.
+    pub from: u32,
+    pub life: u16,
+    pub index: u16,
+    pub timestamp: Timestamp,
+    pub place: Place,
+    pub octets: u32,
+    /// Octets that are here. Duplicates are kept out by PSN, so pieces never overlap unless the
+    /// sender misbehaves.
+    pub arrived: u32,
+    pub charge: u64,
+    pub in_room: bool,
+}
+
+/// All messages under reassembly, few at any time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Reassembly {
+    partials: Vec<Partial>,
+}
+
+impl Reassembly {
+    pub fn new() -> Self {
+        Self { partials: Vec::new() }
+    }
+
+    /// Adds a piece. Answers the message when that completes it, and `Err` when the piece
+    /// contradicts what is here.
+    pub fn add(
+        &mut self,
+        segments: &mut Segments,
+        first: Partial,
+        fragment: &Fragment<'_>,
+        charge: u64,
+    ) -> Result<Option<Partial>, ()> {
+        let is_same = |partial: &Partial| {
+            let (a, b) = (partial, &first);
+            (a.from, a.life, a.timestamp, a.index) == (b.from, b.life, b.timestamp, b.index)
+        };
+        let at = match self.partials.iter().position(is_same) {
+            Some(at) => at,
+            None => {
+                let place = segments.reserve(first.octets as usize, 1);
+                self.partials.push(Partial { place, ..first });
+                self.partials.len() - 1
+            }
+        };
+        let partial = &mut self.partials[at];
+        let piece = fragment.piece;
+        let overflows = partial.octets - partial.arrived < piece.len() as u32;
+        if partial.octets != fragment.header.message_octets || overflows {
+            return Err(());
+        }
+        let place = partial.place.plus(fragment.header.offset as usize);
+        segments.get_mut(place, piece.len()).copy_from_slice(piece);
+        partial.arrived += piece.len() as u32;
+        partial.charge += charge;
+        let is_whole = partial.arrived == partial.octets;
+        Ok(is_whole.then(|| self.partials.swap_remove(at)))
+    }
+
+    /// Takes out a message that the barrier has passed before it was whole: it will never be.
+    pub fn take_overdue(&mut self, barrier: Timestamp) -> Option<Partial> {
+        let at = self.partials.iter().position(|partial| partial.timestamp < barrier)?;
+        Some(self.partials.swap_remove(at))
+    }
+
+    /// Messages under reassembly.
+    pub fn len(&self) -> usize {
+        self.partials.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onepipe_wire::FragmentHeader;
+
+    fn first(octets: u32) -> Partial {
+        let timestamp = Timestamp::from_ns(50);
+        Partial {
+            from: 0,
+            life: 0,
+            index: 0,
+            timestamp,
+            place: Place::NOWHERE,
+            octets,
+            arrived: 0,
+            charge: 0,
+            in_room: false,
+        }
+    }
+
+    fn piece(offset: u32, piece: &[u8]) -> Fragment<'_> {
+        Fragment { header: FragmentHeader { index: 0, message_octets: 6, offset }, piece }
+    }
+
+    #[test]
+    fn pieces_in_any_order_make_the_message() {
+        let (mut segments, mut reassembly) = (Segments::new(), Reassembly::new());
+        let first = first(6);
+        assert_eq!(reassembly.add(&mut segments, first, &piece(4, b"ef"), 2), Ok(None));
+        assert_eq!(reassembly.add(&mut segments, first, &piece(0, b"ab"), 66), Ok(None));
+        let whole = reassembly.add(&mut segments, first, &piece(2, b"cd"), 2);
+        let whole = whole.expect("consistent").expect("complete");
+        assert_eq!((segments.get(whole.place, 6), whole.charge), (&b"abcdef"[..], 70));
+        assert_eq!(reassembly.len(), 0);
+    }
+
+    #[test]
+    fn contradicting_pieces_are_refused() {
+        let (mut segments, mut reassembly) = (Segments::new(), Reassembly::new());
+        let first = first(6);
+        assert_eq!(reassembly.add(&mut segments, first, &piece(0, b"abcd"), 68), Ok(None));
+        assert_eq!(reassembly.add(&mut segments, first, &piece(3, b"def"), 3), Err(()));
+    }
+
+    #[test]
+    fn the_barrier_overtakes_what_is_not_whole() {
+        let (mut segments, mut reassembly) = (Segments::new(), Reassembly::new());
+        let first = first(6);
+        assert_eq!(reassembly.add(&mut segments, first, &piece(0, b"abcd"), 68), Ok(None));
+        assert_eq!(reassembly.take_overdue(Timestamp::from_ns(50)), None);
+        let overdue = reassembly.take_overdue(Timestamp::from_ns(51)).expect("below the barrier");
+        assert_eq!(overdue.charge, 68);
+    }
+}

@@ -1,0 +1,173 @@
+//! What may be put into the receive buffer: windows, and room for messages that exceed them.
+
+use super::Receiver;
+use super::incoming::{Incoming, Room};
+use crate::stats::Stats;
+use onepipe_base::{Incarnation, ProcessId, Psn};
+use onepipe_wire::{Connect, Opcode, Probe};
+
+/// Stands for the process itself among those who wait for room.
+const LOCAL: u32 = u32::MAX;
+
+/// Room for a message of the process to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum LocalRoom {
+    None,
+    Waiting(u64),
+    Granted(u64),
+}
+
+impl Receiver {
+    /// The process asks for room at itself, in line with all others.
+    pub fn ask_local_room(&mut self, octets: u64) {
+        self.local_room = LocalRoom::Waiting(octets);
+        self.room_queue.push_back(LOCAL);
+        self.give_room();
+    }
+
+    /// Whether room was given to the process itself that it has not been told of.
+    pub fn has_local_room(&self) -> bool {
+        matches!(self.local_room, LocalRoom::Granted(_))
+    }
+
+    /// The room that was given to the process itself, told once.
+    pub fn take_local_room(&mut self) -> Option<u64> {
+        let LocalRoom::Granted(octets) = self.local_room else { return None };
+        self.local_room = LocalRoom::None;
+        Some(octets)
+    }
+
+    /// Whether `charge` more octets of this sender may be held, and if so counts them.
+    #[inline]
+    pub(super) fn admit(
+        &mut self,
+        at: usize,
+        charge: u64,
+        in_room: bool,
+        stats: &mut Stats,
+    ) -> bool {
+        let window = self.window;
+        let sender = self.peers.at(at);
+        let fits = if in_room {
+            match &mut sender.room {
+                Room::Open { granted, arrived } if *arrived + charge <= *granted => {
+                    *arrived += charge;
+                    true
+                }
+                _ => false,
+            }
+        } else if sender.held + charge <= window {
+            sender.held += charge;
+            true
+        } else {
+            false
+        };
+        if !fits {
+            stats.window_violations += 1;
+            return false;
+        }
+        let is_full = matches!(sender.room, Room::Open { granted, arrived } if granted == arrived);
+        if in_room && is_full {
+            sender.room = Room::Closed;
+        }
+        self.held += charge;
+        true
+    }
+
+    /// A sender opens a connection or asks for room.
+    pub fn on_connect(
+        &mut self,
+        from: (ProcessId, Incarnation),
+        base: Psn,
+        connect: Connect,
+    ) -> bool {
+        let (process, incarnation) = from;
+        let at = self.peers.meet(process, || Incoming::new(process, incarnation, base));
+        let sender = self.peers.at(at);
+        if incarnation < sender.incarnation {
+            return false;
+        }
+        if incarnation > sender.incarnation {
+            self.close_room(at);
+            self.peers.at(at).begin_life(incarnation, base);
+        } else {
+            sender.tracker.settle_forward(base);
+        }
+        let sender = self.peers.at(at);
+        let is_newer = (connect.room_id.wrapping_sub(sender.room_id) as i32) > 0;
+        if is_newer {
+            self.close_room(at);
+            let room_max = self.room_max;
+            let sender = self.peers.at(at);
+            sender.room_id = connect.room_id;
+            sender.room = match connect.room_octets {
+                octets if octets > room_max => Room::Refused,
+                octets => Room::Waiting(octets),
+            };
+            if sender.room != Room::Refused {
+                self.room_queue.push_back(at as u32);
+                self.give_room();
+            }
+        }
+        self.answer_now(at, Opcode::Grant);
+        true
+    }
+
+    /// A sender asks what became of its packets.
+    pub fn on_probe(&mut self, from: (ProcessId, Incarnation), probe: Probe) -> bool {
+        let Some(at) = self.peers.find(from.0) else {
+            self.on_unknown(from.0, probe.settled);
+            return false;
+        };
+        let sender = self.peers.at(at);
+        if from.1 != sender.incarnation {
+            if from.1 > sender.incarnation {
+                self.on_unknown(from.0, probe.settled);
+            }
+            return false;
+        }
+        sender.tracker.settle_forward(probe.settled);
+        let fenced = sender.tracker.fence_missing(probe.until);
+        let is_done = (probe.room_done.wrapping_sub(sender.room_id) as i32) >= 0;
+        if is_done && sender.room != Room::Closed {
+            self.close_room(at);
+        }
+        self.answer_now(at, if fenced > 0 { Opcode::Nak } else { Opcode::Ack });
+        true
+    }
+
+    fn close_room(&mut self, at: usize) {
+        let unused = self.peers.at(at).close_room();
+        self.room_used -= unused;
+        self.room_queue.retain(|waiting| *waiting as usize != at);
+        self.give_room();
+    }
+
+    /// Gives free room to those who wait, first come first served.
+    pub(super) fn give_room(&mut self) {
+        while let Some(&at) = self.room_queue.front() {
+            let free = self.room_max - self.room_used;
+            if at == LOCAL {
+                if let LocalRoom::Waiting(octets) = self.local_room {
+                    if octets > free {
+                        return;
+                    }
+                    self.local_room = LocalRoom::Granted(octets);
+                    self.room_used += octets;
+                }
+                self.room_queue.pop_front();
+                continue;
+            }
+            let sender = self.peers.at(at as usize);
+            if let Room::Waiting(octets) = sender.room {
+                if octets > free {
+                    return;
+                }
+                sender.room = Room::Open { granted: octets, arrived: 0 };
+                self.room_used += octets;
+                self.answer_now(at as usize, Opcode::Grant);
+            }
+            self.room_queue.pop_front();
+        }
+    }
+}

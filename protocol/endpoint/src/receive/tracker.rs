@@ -1,0 +1,258 @@
+//! Which packets of one connection are here, and which never will be.
+
+use alloc::vec::Vec;
+
+use onepipe_base::Psn;
+
+/// How far ahead of the first unsettled packet a packet may lie: enough for a message of 16 MiB in
+/// the smallest frames.
+pub(crate) const WINDOW_PACKETS: u32 = 1 << 17;
+
+/// What a PSN means on arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    New,
+    Duplicate,
+    /// Further ahead than any sender goes.
+    Beyond,
+}
+
+/// Packet states from `base` on. A packet is missing, received or *fenced*: refused for good, even
+/// if it arrives later.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Tracker {
+    /// Everything before is settled on both sides.
+    base: Psn,
+    /// Everything from here on is missing.
+    end: Psn,
+    received: Bits,
+    fenced: Bits,
+}
+
+impl Tracker {
+    pub fn new(base: Psn) -> Self {
+        Self { base, end: base, received: Bits::default(), fenced: Bits::default() }
+    }
+
+    pub fn base(&self) -> Psn {
+        self.base
+    }
+
+    #[inline]
+    pub fn arrival(&self, psn: Psn) -> Arrival {
+        let ahead = psn.since(self.base);
+        if ahead < 0 {
+            return Arrival::Duplicate;
+        }
+        if ahead as u32 >= WINDOW_PACKETS {
+            return Arrival::Beyond;
+        }
+        let is_known = psn.is_before(self.end) && (self.received.has(psn) || self.fenced.has(psn));
+        if is_known { Arrival::Duplicate } else { Arrival::New }
+    }
+
+    /// Notes that the new packet `psn` is here.
+    #[inline]
+    pub fn receive(&mut self, psn: Psn) {
+        if psn == self.base && self.base == self.end {
+            self.base = psn.plus(1);
+            self.end = self.base;
+            return;
+        }
+        self.reach(psn);
+        self.received.set(psn);
+        self.advance();
+    }
+
+    /// Refuses the missing packet `psn` for good.
+    pub fn fence(&mut self, psn: Psn) {
+        self.reach(psn);
+        self.fenced.set(psn);
+    }
+
+    /// Refuses every packet before `until` that is still missing. Answers how many there were.
+    pub fn fence_missing(&mut self, until: Psn) -> u32 {
+        let mut count = 0;
+        let mut psn = self.base;
+        let limit = self.base.plus(WINDOW_PACKETS);
+        while psn.is_before(until) && psn.is_before(limit) {
+            if self.arrival(psn) == Arrival::New {
+                self.fence(psn);
+                count += 1;
+            }
+            psn = psn.plus(1);
+        }
+        count
+    }
+
+    /// The sender knows the fate of everything before `psn`; one that is behind says nothing new.
+    pub fn settle_forward(&mut self, psn: Psn) {
+        if self.base.is_before(psn) {
+            self.settle(psn);
+        }
+    }
+
+    fn settle(&mut self, psn: Psn) {
+        if psn.since(self.base) as u32 >= WINDOW_PACKETS && self.base.is_before(psn) {
+            *self = Self::new(psn);
+            return;
+        }
+        while self.base.is_before(psn) {
+            self.step();
+        }
+        self.advance();
+    }
+
+    /// For each 64 packets from `base` on, at most `words_max` times: received, fenced.
+    pub fn words(&self, words_max: usize) -> impl ExactSizeIterator<Item = (u64, u64)> + '_ {
+        let ahead = self.end.since(self.base).max(0) as usize;
+        (0..ahead.div_ceil(64).min(words_max)).map(|word| {
+            let from = self.base.plus(word as u32 * 64);
+            (self.received.word(from, self.end), self.fenced.word(from, self.end))
+        })
+    }
+
+    fn advance(&mut self) {
+        while self.base.is_before(self.end) && self.received.has(self.base) {
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        if self.base.is_before(self.end) {
+            self.received.clear(self.base);
+            self.fenced.clear(self.base);
+            self.base = self.base.plus(1);
+        } else {
+            self.base = self.base.plus(1);
+            self.end = self.base;
+        }
+    }
+
+    fn reach(&mut self, psn: Psn) {
+        let need = psn.since(self.base) as u32 + 1;
+        if self.received.capacity() < need {
+            self.received.grow(need, self.base, self.end);
+            self.fenced.grow(need, self.base, self.end);
+        }
+        if !psn.is_before(self.end) {
+            self.end = psn.plus(1);
+        }
+    }
+}
+
+/// A ring of bits indexed by PSN; bits outside `base..end` are clear.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Bits {
+    words: Vec<u64>,
+}
+
+impl Bits {
+    fn capacity(&self) -> u32 {
+        self.words.len() as u32 * 64
+    }
+
+    fn grow(&mut self, need: u32, base: Psn, end: Psn) {
+        let words = (need.next_power_of_two().max(256) / 64) as usize;
+        let old = core::mem::replace(self, Self { words: alloc::vec![0; words] });
+        let mut psn = base;
+        while psn.is_before(end) {
+            if old.has(psn) {
+                self.set(psn);
+            }
+            psn = psn.plus(1);
+        }
+    }
+
+    #[inline]
+    fn at(&self, psn: Psn) -> (usize, u64) {
+        let bit = psn.0 & (self.capacity() - 1);
+        ((bit / 64) as usize, 1 << (bit % 64))
+    }
+
+    #[inline]
+    fn has(&self, psn: Psn) -> bool {
+        if self.words.is_empty() {
+            return false;
+        }
+        let (word, bit) = self.at(psn);
+        self.words[word] & bit != 0
+    }
+
+    #[inline]
+    fn set(&mut self, psn: Psn) {
+        let (word, bit) = self.at(psn);
+        self.words[word] |= bit;
+    }
+
+    fn clear(&mut self, psn: Psn) {
+        if !self.words.is_empty() {
+            let (word, bit) = self.at(psn);
+            self.words[word] &= !bit;
+        }
+    }
+
+    /// The 64 bits from `from` on; those at or behind `end` read as 0.
+    fn word(&self, from: Psn, end: Psn) -> u64 {
+        let count = end.since(from).clamp(0, 64) as u32;
+        (0..count).filter(|&i| self.has(from.plus(i))).fold(0, |word, i| word | 1 << i)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_fence_holds_the_base_until_the_sender_knows() {
+        let mut tracker = Tracker::new(Psn(u32::MAX - 1));
+        tracker.receive(Psn(u32::MAX));
+        assert_eq!(tracker.base(), Psn(u32::MAX - 1));
+        assert_eq!(tracker.fence_missing(Psn(0)), 1);
+        assert_eq!(tracker.words(16).collect::<Vec<_>>(), [(0b10, 0b01)]);
+        assert_eq!(tracker.arrival(Psn(u32::MAX - 1)), Arrival::Duplicate);
+        tracker.settle(Psn(u32::MAX));
+        assert_eq!(tracker.base(), Psn(0));
+    }
+
+    #[test]
+    fn a_settled_packet_never_seen_moves_the_base_over_it() {
+        let mut tracker = Tracker::new(Psn(0));
+        tracker.settle(Psn(5));
+        assert_eq!(tracker.arrival(Psn(4)), Arrival::Duplicate);
+        tracker.settle(Psn(5 + 2 * WINDOW_PACKETS));
+        assert_eq!(tracker.arrival(Psn(5 + 2 * WINDOW_PACKETS)), Arrival::New);
+        assert_eq!(tracker.arrival(Psn(5 + 3 * WINDOW_PACKETS)), Arrival::Beyond);
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_map(start in any::<u32>(), steps in prop::collection::vec((0u32..600, 0u8..4), 1..400)) {
+            let mut tracker = Tracker::new(Psn(start));
+            // Offset from start → received?; all below `settled` are known to the sender.
+            let (mut model, mut settled) = (BTreeMap::<u32, bool>::new(), 0u32);
+            for (offset, action) in steps {
+                let psn = Psn(start).plus(offset);
+                let is_new = offset >= settled && !model.contains_key(&offset);
+                prop_assert_eq!(tracker.arrival(psn) == Arrival::New, is_new, "offset {}", offset);
+                match action {
+                    0 | 1 if is_new => { tracker.receive(psn); model.insert(offset, true); }
+                    2 if is_new => { tracker.fence(psn); model.insert(offset, false); }
+                    3 => { tracker.settle(psn); settled = settled.max(offset); }
+                    _ => {}
+                }
+                while model.get(&settled) == Some(&true) { settled += 1; }
+                prop_assert_eq!(tracker.base(), Psn(start).plus(settled));
+                let words: Vec<_> = tracker.words(16).collect();
+                for at in settled..700 {
+                    let (word, bit) = (((at - settled) / 64) as usize, (at - settled) % 64);
+                    let (received, fenced) = words.get(word).copied().unwrap_or((0, 0));
+                    prop_assert_eq!(received >> bit & 1 == 1, model.get(&at) == Some(&true));
+                    prop_assert_eq!(fenced >> bit & 1 == 1, model.get(&at) == Some(&false));
+                }
+            }
+        }
+    }
+}

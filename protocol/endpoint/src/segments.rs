@@ -1,0 +1,182 @@
+//! Where payloads lie while they wait: pieces of recycled segments.
+//!
+//! Payloads are laid one behind the other into a segment; a segment is used again once everything
+//! in it has been released. The segment used last is the one used next, so that a shallow buffer
+//! stays in the cache however large its limit is. What may be held at all is the owner's affair
+//! (windows, send buffer); this only places it.
+
+use alloc::vec::Vec;
+
+/// Octets of an ordinary segment.
+const SEGMENT_OCTETS: usize = 64 << 10;
+/// A payload above this gets a segment of its own, given back to the allocator afterwards.
+const SHARED_OCTETS_MAX: usize = SEGMENT_OCTETS / 4;
+
+/// Where a payload lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    segment: u32,
+    offset: u32,
+}
+
+impl Place {
+    /// Before a place has been set aside.
+    pub const NOWHERE: Self = Self { segment: u32::MAX, offset: 0 };
+
+    /// The place `octets` further on in the same payload.
+    pub fn plus(self, octets: usize) -> Self {
+        Self { segment: self.segment, offset: self.offset + octets as u32 }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Segment {
+    octets: Vec<u8>,
+    used: usize,
+    /// Payloads that have not been released.
+    live: u32,
+}
+
+/// Recycled segments with payloads in them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Segments {
+    segments: Vec<Segment>,
+    /// Ordinary segments with nothing in them.
+    free: Vec<u32>,
+    /// Numbers whose segment of its own has been given back.
+    vacant: Vec<u32>,
+    /// The ordinary segment that is being filled.
+    current: u32,
+}
+
+impl Segments {
+    pub fn new() -> Self {
+        let mut segments =
+            Self { segments: Vec::new(), free: Vec::new(), vacant: Vec::new(), current: 0 };
+        segments.current = segments.add(SEGMENT_OCTETS);
+        segments
+    }
+
+    /// Makes room for `octets` that will be released in `shares` parts (at least one).
+    #[inline]
+    pub fn reserve(&mut self, octets: usize, shares: u32) -> Place {
+        debug_assert!(shares > 0, "a payload that nobody releases stays for ever");
+        if octets > SHARED_OCTETS_MAX {
+            return self.reserve_own(octets, shares);
+        }
+        if self.segments[self.current as usize].used + octets > SEGMENT_OCTETS {
+            self.turn_over();
+        }
+        let segment = &mut self.segments[self.current as usize];
+        let offset = segment.used as u32;
+        segment.used += octets;
+        segment.live += shares;
+        Place { segment: self.current, offset }
+    }
+
+    #[inline]
+    pub fn get(&self, place: Place, octets: usize) -> &[u8] {
+        let offset = place.offset as usize;
+        &self.segments[place.segment as usize].octets[offset..offset + octets]
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, place: Place, octets: usize) -> &mut [u8] {
+        let offset = place.offset as usize;
+        &mut self.segments[place.segment as usize].octets[offset..offset + octets]
+    }
+
+    /// Gives back one share of the payload at `place`.
+    #[inline]
+    pub fn release(&mut self, place: Place) {
+        let segment = &mut self.segments[place.segment as usize];
+        debug_assert!(segment.live > 0, "released twice");
+        segment.live = segment.live.saturating_sub(1);
+        if segment.live > 0 {
+            return;
+        }
+        segment.used = 0;
+        if segment.octets.len() != SEGMENT_OCTETS {
+            segment.octets = Vec::new();
+            self.vacant.push(place.segment);
+        } else if place.segment != self.current {
+            self.free.push(place.segment);
+        }
+    }
+
+    fn turn_over(&mut self) {
+        // What was current keeps its payloads and comes back through `release`.
+        self.current = match self.free.pop() {
+            Some(free) => free,
+            None => self.add(SEGMENT_OCTETS),
+        };
+    }
+
+    #[cold]
+    fn reserve_own(&mut self, octets: usize, shares: u32) -> Place {
+        // Never the length of an ordinary segment: that is how the two are told apart.
+        let length = if octets == SEGMENT_OCTETS { octets + 1 } else { octets };
+        let number = match self.vacant.pop() {
+            Some(vacant) => {
+                self.segments[vacant as usize].octets = alloc::vec![0; length];
+                vacant
+            }
+            None => self.add(length),
+        };
+        let segment = &mut self.segments[number as usize];
+        segment.used = octets;
+        segment.live = shares;
+        Place { segment: number, offset: 0 }
+    }
+
+    fn add(&mut self, octets: usize) -> u32 {
+        let segment = Segment { octets: alloc::vec![0; octets], used: 0, live: 0 };
+        self.segments.push(segment);
+        // Room to give every segment back without allocating then.
+        self.free.reserve(self.segments.len() - self.free.len());
+        self.vacant.reserve(self.segments.len() - self.vacant.len());
+        (self.segments.len() - 1) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_released_segment_is_the_next_one_used() {
+        let mut segments = Segments::new();
+        let first: Vec<_> = (0..4).map(|_| segments.reserve(16 << 10, 1)).collect();
+        let second = segments.reserve(1, 1);
+        assert_ne!(first[0].segment, second.segment);
+        for place in first.iter() {
+            segments.release(*place);
+        }
+        let filled: Vec<_> = (0..5).map(|_| segments.reserve(16 << 10, 1)).collect();
+        assert_eq!(filled[4].segment, first[0].segment);
+        assert_eq!(segments.segments.len(), 2);
+    }
+
+    #[test]
+    fn shares_of_one_payload_are_released_one_by_one() {
+        let mut segments = Segments::new();
+        let place = segments.reserve(100, 2);
+        segments.get_mut(place, 100).fill(7);
+        segments.release(place);
+        assert_eq!(segments.get(place.plus(60), 40), [7; 40]);
+        segments.release(place.plus(50));
+        assert_eq!(segments.reserve(10, 1), place);
+    }
+
+    #[test]
+    fn a_large_payload_has_a_segment_of_its_own_and_gives_it_back() {
+        let mut segments = Segments::new();
+        for octets in [SEGMENT_OCTETS, 16 << 20] {
+            let place = segments.reserve(octets, 1);
+            assert_eq!(segments.get(place, octets).len(), octets);
+            segments.release(place);
+            assert!(segments.segments[place.segment as usize].octets.is_empty());
+        }
+        assert_eq!(segments.segments.len(), 2);
+    }
+}

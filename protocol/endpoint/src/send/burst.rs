@@ -1,0 +1,230 @@
+//! Scatterings that leave together: stamped at once, sorted by destination, coalesced or cut.
+
+use alloc::vec::Vec;
+
+use onepipe_base::{Mono, ProcessId, Psn, ScatteringId, Timestamp};
+use onepipe_wire::{
+    FRAGMENT_HEADER_OCTETS, Flags, FragmentHeader, HEADER_OCTETS, MESSAGE_HEADER_OCTETS, Message,
+    Opcode, write_fragment_header, write_message,
+};
+
+use super::Sender;
+use super::connection::END;
+use super::flight::SentMessage;
+use crate::segments::Place;
+use crate::{Config, MESSAGE_CHARGE_OCTETS};
+
+/// A stamped message on its way into a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Stamped {
+    timestamp: Timestamp,
+    scattering: ScatteringId,
+    place: Place,
+    octets: u32,
+    index: u16,
+    /// The next one for the same destination.
+    next: u32,
+}
+
+/// The burst that is being sent. Until its last packet is polled nothing on this port promises
+/// more than its first timestamp (the emission rule, ordering.md section 3).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Burst {
+    messages: Vec<Stamped>,
+    /// Destinations in the order in which they are served, and how many have been.
+    destinations: Vec<u32>,
+    served: usize,
+    /// Octets of the message at hand that have been sent in fragments.
+    cut: u32,
+    first: Option<Timestamp>,
+    uses_room: bool,
+}
+
+/// A data frame's payload as written, and what the header must say.
+pub(crate) struct Written {
+    pub to: ProcessId,
+    pub opcode: Opcode,
+    pub timestamp: Timestamp,
+    pub psn: Psn,
+    pub flags: u8,
+    pub octets: usize,
+}
+
+impl Burst {
+    pub fn new() -> Self {
+        Self {
+            messages: Vec::new(),
+            destinations: Vec::new(),
+            served: 0,
+            cut: 0,
+            first: None,
+            uses_room: false,
+        }
+    }
+
+    /// The first timestamp of the burst while packets of it have still to be polled.
+    #[inline]
+    pub fn first(&self) -> Option<Timestamp> {
+        self.first
+    }
+
+    /// Notes that it carries messages that were given room.
+    pub fn set_uses_room(&mut self) {
+        self.uses_room = true;
+    }
+
+    fn clear(&mut self) {
+        self.messages.clear();
+        self.destinations.clear();
+        (self.served, self.cut, self.first) = (0, 0, None);
+        self.uses_room = false;
+    }
+}
+
+impl Sender {
+    /// Adds a stamped message to the chain of its destination.
+    #[inline]
+    pub(super) fn chain(
+        &mut self,
+        to: u32,
+        timestamp: Timestamp,
+        scattering: ScatteringId,
+        index: u16,
+        (place, octets): (Place, u32),
+    ) {
+        let burst = &mut self.burst;
+        let number = burst.messages.len() as u32;
+        burst.first = burst.first.or(Some(timestamp));
+        let stamped = Stamped { timestamp, scattering, place, octets, index, next: END };
+        burst.messages.push(stamped);
+        let connection = self.peers.at(to as usize);
+        if connection.chain.0 == END {
+            connection.chain = (number, number);
+            burst.destinations.push(to);
+        } else {
+            burst.messages[connection.chain.1 as usize].next = number;
+            connection.chain.1 = number;
+        }
+    }
+
+    /// Writes the next data frame of the burst behind the header's place in `slot`. The burst is
+    /// over when [`Burst::first`] answers `None` afterwards: this frame closes it.
+    #[inline]
+    pub fn write_data(&mut self, config: &Config, now: Mono, slot: &mut [u8]) -> Option<Written> {
+        let to = *self.burst.destinations.get(self.burst.served)? as usize;
+        let slot = &mut slot[HEADER_OCTETS..config.frame_octets_max];
+        let head = &self.burst.messages[self.peers.peek(to).chain.0 as usize];
+        let is_whole = head.octets as usize + MESSAGE_HEADER_OCTETS <= slot.len();
+        let mut written = match is_whole {
+            true => self.write_whole(now, to, slot),
+            false => self.write_piece(config, now, to, slot),
+        };
+        if self.burst.uses_room && !self.fits_window(to) {
+            written.flags |= Flags::ROOM;
+        }
+        if self.peers.peek(to).chain.0 == END {
+            self.peers.at(to).in_burst = 0;
+            self.burst.served += 1;
+            if self.burst.served == self.burst.destinations.len() {
+                self.burst.clear();
+            }
+        }
+        if self.should_demand_ack(to, written.octets) {
+            written.flags |= Flags::ACK_NOW;
+        }
+        if self.peers.peek(to).deadline.is_none() {
+            self.arm(config, now, to);
+        }
+        Some(written)
+    }
+
+    /// Whether the chain that is being sent to `to` was admitted into the window.
+    fn fits_window(&self, to: usize) -> bool {
+        !self.roomed.contains(&(to as u32))
+    }
+
+    /// As many whole messages as fit.
+    #[inline]
+    fn write_whole(&mut self, now: Mono, to: usize, slot: &mut [u8]) -> Written {
+        let connection = self.peers.at(to);
+        let psn = connection.flight.next();
+        let first = self.burst.messages[connection.chain.0 as usize].timestamp;
+        let (mut used, mut count, mut charge) = (0, 0u16, 0u32);
+        while connection.chain.0 != END && count < u16::MAX {
+            let stamped = &self.burst.messages[connection.chain.0 as usize];
+            let payload = self.buffer.payload(stamped.place, stamped.octets);
+            let delta_ns = stamped.timestamp.since_ns(first) as u32;
+            let message = Message { delta_ns, index: stamped.index, payload };
+            let Some(octets) = write_message(&mut slot[used..], message) else { break };
+            used += octets;
+            count += 1;
+            charge += stamped.octets + MESSAGE_CHARGE_OCTETS;
+            connection.flight.push_message(SentMessage {
+                scattering: stamped.scattering,
+                timestamp: stamped.timestamp,
+                index: stamped.index,
+                is_failed: false,
+            });
+            self.buffer.release(stamped.place, stamped.octets);
+            connection.chain.0 = stamped.next;
+        }
+        debug_assert!(count > 0, "the head was measured to fit");
+        connection.flight.push_packet(now, count, charge);
+        let flags = Flags::END_OF_MESSAGE;
+        Written {
+            to: connection.to,
+            opcode: Opcode::Data,
+            timestamp: first,
+            psn,
+            flags,
+            octets: used,
+        }
+    }
+
+    /// The next piece of a message that exceeds a frame.
+    fn write_piece(&mut self, config: &Config, now: Mono, to: usize, slot: &mut [u8]) -> Written {
+        let connection = self.peers.at(to);
+        let psn = connection.flight.next();
+        let stamped = self.burst.messages[connection.chain.0 as usize];
+        let offset = self.burst.cut;
+        let piece = (stamped.octets - offset).min(config.piece_octets() as u32);
+        let is_last = offset + piece == stamped.octets;
+        let index = stamped.index;
+        let header = FragmentHeader { index, message_octets: stamped.octets, offset };
+        write_fragment_header(slot, header);
+        let octets = FRAGMENT_HEADER_OCTETS + piece as usize;
+        let payload = self.buffer.payload(stamped.place.plus(offset as usize), piece);
+        slot[FRAGMENT_HEADER_OCTETS..octets].copy_from_slice(payload);
+        let mut charge = piece;
+        if offset == 0 {
+            charge += MESSAGE_CHARGE_OCTETS;
+            connection.flight.push_message(SentMessage {
+                scattering: stamped.scattering,
+                timestamp: stamped.timestamp,
+                index,
+                is_failed: false,
+            });
+        }
+        connection.flight.push_fragment(now, charge, is_last);
+        self.burst.cut = if is_last { 0 } else { offset + piece };
+        if is_last {
+            self.buffer.release(stamped.place, stamped.octets);
+            connection.chain.0 = stamped.next;
+        }
+        let flags = if is_last { Flags::END_OF_MESSAGE } else { 0 };
+        let (to, timestamp) = (connection.to, stamped.timestamp);
+        Written { to, opcode: Opcode::Fragment, timestamp, psn, flags, octets }
+    }
+
+    /// Demand an acknowledgement once a quarter of the congestion window has left without one.
+    #[inline]
+    fn should_demand_ack(&mut self, to: usize, octets: usize) -> bool {
+        let connection = self.peers.at(to);
+        connection.unasked += octets as u32;
+        let demand = connection.unasked > connection.congestion.window_octets() / 4;
+        if demand {
+            connection.unasked = 0;
+        }
+        demand
+    }
+}

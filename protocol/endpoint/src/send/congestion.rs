@@ -1,0 +1,164 @@
+//! DCTCP, one window a destination.
+
+use onepipe_base::Psn;
+
+/// Fixed point for fractions: this is 1.
+const ONE: u64 = 1 << 16;
+/// The weight of a new observation in `alpha`, as a shift: g = 1/16 (DCTCP; ordering.md section 4).
+const GAIN_SHIFT: u32 = 4;
+
+/// How many octets may be in flight to one destination.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Congestion {
+    window: u32,
+    window_max: u32,
+    frame: u32,
+    threshold: u32,
+    /// The fraction of marked packets, smoothed; in units of 1/65,536.
+    alpha: u64,
+    /// The window of observation ends when this packet is acknowledged.
+    observed_until: Psn,
+    received: u32,
+    marked: u32,
+    /// The receiver's counters at the last acknowledgement.
+    told: Option<(u32, u32)>,
+    cut_in_window: bool,
+}
+
+impl Congestion {
+    pub fn new(window: u32, window_max: u32, frame_octets: usize) -> Self {
+        Self {
+            window: window.min(window_max),
+            window_max,
+            frame: frame_octets as u32,
+            threshold: window_max,
+            alpha: 0,
+            observed_until: Psn::FIRST,
+            received: 0,
+            marked: 0,
+            told: None,
+            cut_in_window: false,
+        }
+    }
+
+    /// Octets that may be in flight.
+    #[inline]
+    pub fn window_octets(&self) -> u32 {
+        self.window
+    }
+
+    /// Takes in an acknowledgement: the receiver's counters, the octets newly settled, the first
+    /// packet not yet settled and the next one to be sent.
+    pub fn on_ack(&mut self, counters: (u32, u32), octets: u32, settled: Psn, next: Psn) {
+        let (received, marked) = counters;
+        let (then_received, then_marked) = self.told.unwrap_or((0, 0));
+        let newly_received = received.wrapping_sub(then_received);
+        if newly_received > u32::MAX / 2 {
+            // An older acknowledgement overtaken by a newer one.
+            return;
+        }
+        self.told = Some(counters);
+        self.received += newly_received;
+        self.marked += marked.wrapping_sub(then_marked).min(newly_received);
+        if self.marked == 0 {
+            self.grow(octets);
+        }
+        if !settled.is_before(self.observed_until) {
+            self.end_observation(next);
+        }
+    }
+
+    /// A packet was lost: halve, once a window.
+    pub fn on_loss(&mut self, next: Psn) {
+        if !self.cut_in_window {
+            self.cut(u64::from(self.window) / 2);
+            self.observed_until = next;
+        }
+    }
+
+    fn grow(&mut self, octets: u32) {
+        let growth = if self.window < self.threshold {
+            u64::from(octets)
+        } else {
+            u64::from(self.frame) * u64::from(octets) / u64::from(self.window.max(1))
+        };
+        let grown = u64::from(self.window) + growth;
+        self.window = grown.min(u64::from(self.window_max)) as u32;
+    }
+
+    fn end_observation(&mut self, next: Psn) {
+        if self.received > 0 {
+            let fraction = u64::from(self.marked) * ONE / u64::from(self.received);
+            self.alpha = self.alpha - (self.alpha >> GAIN_SHIFT) + (fraction >> GAIN_SHIFT);
+            if self.marked > 0 && !self.cut_in_window {
+                self.cut(u64::from(self.window) * self.alpha / (2 * ONE));
+            }
+        }
+        self.received = 0;
+        self.marked = 0;
+        self.cut_in_window = false;
+        self.observed_until = next;
+    }
+
+    fn cut(&mut self, by: u64) {
+        let floor = (2 * self.frame).min(self.window_max);
+        self.window = (u64::from(self.window) - by).max(u64::from(floor)) as u32;
+        self.threshold = self.window;
+        self.cut_in_window = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fresh() -> Congestion {
+        Congestion::new(100_000, 1_000_000, 1_000)
+    }
+
+    /// Plays `rounds` windows of 100 packets, the first `marked` of each marked.
+    fn play(congestion: &mut Congestion, rounds: u32, marked: u32) {
+        for round in 1..=rounds {
+            let psn = Psn(round * 100);
+            let counters = (round * 100, round * marked);
+            congestion.on_ack(counters, 100_000, psn, psn.plus(100));
+        }
+    }
+
+    #[test]
+    fn without_marks_it_grows_to_its_limit() {
+        let mut congestion = fresh();
+        play(&mut congestion, 50, 0);
+        assert_eq!(congestion.window_octets(), 1_000_000);
+    }
+
+    #[test]
+    fn the_cut_follows_the_fraction_of_marks() {
+        let (mut few, mut all) = (fresh(), fresh());
+        play(&mut few, 100, 5);
+        play(&mut all, 100, 100);
+        assert!(few.alpha < ONE / 10 && all.alpha > ONE * 9 / 10);
+        assert_eq!(all.window_octets(), 2_000, "all marked: down to two frames");
+        assert!(few.window_octets() > all.window_octets());
+    }
+
+    #[test]
+    fn loss_halves_once_a_window() {
+        let mut congestion = fresh();
+        congestion.on_loss(Psn(100));
+        congestion.on_loss(Psn(100));
+        assert_eq!(congestion.window_octets(), 50_000);
+        congestion.on_ack((90, 0), 1_000, Psn(100), Psn(150));
+        congestion.on_loss(Psn(150));
+        assert!(congestion.window_octets() < 30_000);
+    }
+
+    #[test]
+    fn an_overtaken_acknowledgement_is_ignored() {
+        let mut congestion = fresh();
+        congestion.on_ack((50, 1), 1_000, Psn(10), Psn(60));
+        let before = congestion.clone();
+        congestion.on_ack((40, 1), 1_000, Psn(10), Psn(60));
+        assert_eq!(congestion, before);
+    }
+}

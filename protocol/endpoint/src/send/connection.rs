@@ -1,0 +1,232 @@
+//! What a sender knows of one destination: is it there, how much may it be sent, what is on the
+//! way.
+
+use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
+use onepipe_wire::Ack;
+
+use super::congestion::Congestion;
+use super::flight::Flight;
+use crate::Config;
+
+/// Marks the end of a chain of messages.
+pub(crate) const END: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum State {
+    /// Never used, or left alone after a failure.
+    Closed,
+    /// Asked for a window, no answer yet.
+    Opening,
+    Open,
+    /// Did not answer; messages to it fail at once until this instant.
+    Unreachable(Mono),
+}
+
+/// Room asked for at the receiver, for messages that exceed the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Room {
+    None,
+    Asked(u64),
+    Granted(u64),
+    /// Messages in it are on the way, or the receiver has not confirmed that it is closed.
+    InUse,
+    Refused,
+}
+
+/// Whether messages may leave now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    Now,
+    /// Not now; something will change.
+    Later,
+    /// Never.
+    Never,
+}
+
+/// One destination.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Outgoing {
+    pub to: ProcessId,
+    /// The process itself: reached without a network.
+    pub is_local: bool,
+    pub state: State,
+    pub peer: Option<Incarnation>,
+    pub flight: Flight,
+    pub congestion: Congestion,
+    /// The receiver's window, in octets.
+    pub window: u64,
+    /// Charges of window messages sent, failed, and consumed by the receiver, since the opening.
+    pub sent: u64,
+    pub failed: u64,
+    pub consumed: u64,
+    /// The receiver's consumed counter at the opening.
+    consumed_before: u64,
+    /// What the oldest waiting scattering has claimed.
+    pub claimed: u64,
+    /// What the scattering under consideration needs.
+    pub need: u64,
+    pub room: Room,
+    pub room_id: u32,
+    /// The messages of the current burst for this destination, as a chain.
+    pub chain: (u32, u32),
+    /// Charge of the messages of the current burst.
+    pub in_burst: u64,
+    /// Octets sent since an acknowledgement was last demanded.
+    pub unasked: u32,
+    /// A scattering waits for this destination.
+    pub is_waited_for: bool,
+    pub wants_connect: bool,
+    pub wants_probe: Option<Psn>,
+    /// The gaps before this packet have been asked after already.
+    pub probed: Psn,
+    pub is_queued: bool,
+    /// Questions asked without any answer.
+    pub attempts: u32,
+    pub deadline: Option<Mono>,
+    rtt_ns: u64,
+    rtt_deviation_ns: u64,
+}
+
+impl Outgoing {
+    pub fn new(to: ProcessId, config: &Config) -> Self {
+        let congestion = Congestion::new(
+            config.congestion_window_octets,
+            config.window_octets_max,
+            config.frame_octets_max,
+        );
+        Self {
+            to,
+            is_local: false,
+            state: State::Closed,
+            peer: None,
+            flight: Flight::new(),
+            congestion,
+            window: 0,
+            sent: 0,
+            failed: 0,
+            consumed: 0,
+            consumed_before: 0,
+            claimed: 0,
+            need: 0,
+            room: Room::None,
+            room_id: 0,
+            chain: (END, END),
+            in_burst: 0,
+            unasked: 0,
+            is_waited_for: false,
+            wants_connect: false,
+            wants_probe: None,
+            probed: Psn::FIRST,
+            is_queued: false,
+            attempts: 0,
+            deadline: None,
+            rtt_ns: 0,
+            rtt_deviation_ns: 0,
+        }
+    }
+
+    /// A destination that needs no network: the process itself.
+    pub fn to_itself(to: ProcessId, config: &Config, window: u64) -> Self {
+        Self { is_local: true, state: State::Open, window, ..Self::new(to, config) }
+    }
+
+    /// Charge of what was sent and is neither failed nor consumed.
+    pub fn outstanding(&self) -> u64 {
+        self.sent.saturating_sub(self.failed).saturating_sub(self.consumed)
+    }
+
+    /// Whether messages of charge `self.need` may leave. The oldest waiting scattering is not held
+    /// up by its own claim.
+    #[inline]
+    pub fn fit(&self, is_oldest: bool) -> Fit {
+        match self.state {
+            State::Closed | State::Opening => return Fit::Later,
+            State::Unreachable(_) => return Fit::Never,
+            State::Open => {}
+        }
+        if self.need > self.window {
+            return self.fit_room(is_oldest);
+        }
+        let claimed = if is_oldest { 0 } else { self.claimed };
+        let fits_window = self.outstanding() + claimed + self.need <= self.window;
+        let in_flight = self.flight.charge() + self.in_burst;
+        let allowed = u64::from(self.congestion.window_octets());
+        let fits_network = in_flight == 0 || in_flight + claimed + self.need <= allowed;
+        if fits_window && fits_network { Fit::Now } else { Fit::Later }
+    }
+
+    fn fit_room(&self, is_oldest: bool) -> Fit {
+        match self.room {
+            // Only the oldest collects: what it gets, it keeps until it leaves.
+            _ if !is_oldest => Fit::Later,
+            Room::Granted(octets) if octets >= self.need => match self.flight.charge() {
+                0 => Fit::Now,
+                _ => Fit::Later,
+            },
+            Room::None | Room::Granted(_) | Room::Asked(_) | Room::InUse => Fit::Later,
+            Room::Refused => Fit::Never,
+        }
+    }
+
+    /// The receiver has opened the connection, perhaps anew.
+    pub fn open(&mut self, peer: Incarnation, ack: &Ack) {
+        self.state = State::Open;
+        self.peer = Some(peer);
+        (self.sent, self.failed, self.consumed) = (0, 0, 0);
+        self.consumed_before = ack.consumed_octets;
+        self.attempts = 0;
+    }
+
+    /// Takes in the receiver's window. Answers whether more may be sent than before.
+    pub fn on_window(&mut self, ack: &Ack) -> bool {
+        let consumed = ack.consumed_octets.wrapping_sub(self.consumed_before);
+        let window = u64::from(ack.window_octets);
+        let has_grown = consumed > self.consumed || window > self.window;
+        if consumed > self.consumed && consumed <= self.sent {
+            self.consumed = consumed;
+        }
+        self.window = window;
+        has_grown
+    }
+
+    /// Takes in the receiver's answer about room. Answers whether it changed anything.
+    pub fn on_room(&mut self, ack: &Ack) -> bool {
+        if ack.room_id != self.room_id {
+            return false;
+        }
+        self.room = match (self.room, ack.room) {
+            (Room::Asked(octets), Ack::ROOM_GRANTED) => Room::Granted(octets),
+            (Room::Asked(_), Ack::ROOM_REFUSED) => Room::Refused,
+            (Room::InUse, Ack::ROOM_WAITING) if self.is_room_over() => Room::None,
+            _ => return false,
+        };
+        true
+    }
+
+    /// Whether the fate of everything that was sent into the room is known.
+    pub fn is_room_over(&self) -> bool {
+        self.room == Room::InUse && self.flight.is_empty() && self.in_burst == 0
+    }
+
+    /// A packet sent at `sent` was acknowledged now (RFC 6298's estimator).
+    pub fn on_round_trip(&mut self, now: Mono, sent: Mono) {
+        let sample = now.since_ns(sent);
+        if self.rtt_ns == 0 {
+            self.rtt_ns = sample;
+            self.rtt_deviation_ns = sample / 2;
+            return;
+        }
+        let deviation = self.rtt_ns.abs_diff(sample);
+        self.rtt_deviation_ns = self.rtt_deviation_ns - self.rtt_deviation_ns / 4 + deviation / 4;
+        self.rtt_ns = self.rtt_ns - self.rtt_ns / 8 + sample / 8;
+    }
+
+    /// How long to wait for an answer before asking (again).
+    pub fn patience_ns(&self, config: &Config) -> u64 {
+        let estimate = match self.rtt_ns {
+            0 => 4 * config.probe_timeout_min_ns,
+            rtt => rtt + 4 * self.rtt_deviation_ns + config.ack_delay_ns,
+        };
+        estimate.max(config.probe_timeout_min_ns) << self.attempts.min(6)
+    }
+}

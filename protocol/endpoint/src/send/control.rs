@@ -1,0 +1,272 @@
+//! Opening connections, acknowledgements, probes, deadlines.
+
+use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
+use onepipe_wire::{AckView, Connect, Opcode, Probe};
+
+use super::Sender;
+use super::connection::{Outgoing, Room, State};
+use super::flight::SentMessage;
+use crate::stats::Stats;
+use crate::{Config, Outcome, SendFailed};
+
+/// A frame without messages that a connection wants to send.
+pub(crate) struct ControlFrame {
+    pub to: ProcessId,
+    pub opcode: Opcode,
+    pub psn: Psn,
+    pub octets: usize,
+}
+
+impl Sender {
+    /// Writes the next connect or probe into `payload`.
+    pub fn write_control(&mut self, payload: &mut [u8]) -> Option<ControlFrame> {
+        while let Some(at) = self.control.pop_front() {
+            let connection = self.peers.at(at as usize);
+            connection.is_queued = false;
+            let (to, psn) = (connection.to, connection.flight.base());
+            let opcode_and_octets = if core::mem::take(&mut connection.wants_connect) {
+                let (room_id, room_octets) = match connection.room {
+                    Room::Asked(octets) => (connection.room_id, octets),
+                    _ => (0, 0),
+                };
+                let connect = Connect { room_id, room_octets };
+                connect.write(payload).map(|octets| (Opcode::Connect, octets))
+            } else if let Some(until) = connection.wants_probe.take() {
+                let until = if until.is_before(psn) { psn } else { until };
+                // While messages in room are on the way the room is not done with.
+                let is_done = match connection.room {
+                    Room::None | Room::Refused => true,
+                    Room::InUse => connection.is_room_over(),
+                    Room::Asked(_) | Room::Granted(_) => false,
+                };
+                let room_done = connection.room_id - u32::from(!is_done);
+                let probe = Probe { settled: psn, until, room_done };
+                probe.write(payload).map(|octets| (Opcode::Probe, octets))
+            } else {
+                None
+            };
+            if connection.wants_probe.is_some() {
+                self.queue_control(at as usize);
+            }
+            if let Some((opcode, octets)) = opcode_and_octets {
+                return Some(ControlFrame { to, opcode, psn, octets });
+            }
+        }
+        None
+    }
+
+    /// Takes in an ACK, NAK or grant from `from`. Answers false when it is not about this life.
+    pub fn on_ack(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        from: (ProcessId, Incarnation),
+        opcode: Opcode,
+        view: &AckView<'_>,
+    ) -> bool {
+        let Some(at) = self.peers.find(from.0) else { return false };
+        let connection = self.peers.at(at);
+        if view.ack.connection != config.incarnation.0 {
+            return false;
+        }
+        match connection.state {
+            State::Opening if opcode == Opcode::Grant => connection.open(from.1, &view.ack),
+            State::Open if connection.peer == Some(from.1) => {}
+            _ => return false,
+        }
+        let (failures, to) = (&mut self.failures, connection.to);
+        let settled = connection.flight.on_ack(view, |message| {
+            failures.push_back(failed(to, message, Outcome::Lost));
+        });
+        let Some(settled) = settled else { return false };
+        connection.attempts = 0;
+        connection.failed += settled.fenced_charge;
+        let has_window = connection.on_window(&view.ack);
+        let has_room = connection.on_room(&view.ack);
+        if let Some(sent) = settled.newest_sent {
+            connection.on_round_trip(now, sent);
+        }
+        let counters = (view.ack.received, view.ack.marked);
+        let (base, next) = (connection.flight.base(), connection.flight.next());
+        connection.congestion.on_ack(counters, settled.received_charge, base, next);
+        if settled.fenced_charge > 0 {
+            connection.congestion.on_loss(next);
+        }
+        if settled.has_stale_fence {
+            connection.wants_probe = connection.wants_probe.or(Some(base));
+        }
+        // A packet is lost when enough later ones have arrived (links are FIFO unless declared
+        // otherwise): ask at once, the receiver fences what it does not have.
+        if let Some(highest) = settled.highest_received
+            && config.reorder_packets > 0
+        {
+            let until = highest.plus(1u32.wrapping_sub(config.reorder_packets));
+            if base.is_before(until) && connection.probed.is_before(until) {
+                connection.probed = until;
+                connection.wants_probe = Some(until);
+            }
+        }
+        if connection.probed.is_before(base) {
+            connection.probed = base;
+        }
+        if connection.is_room_over() {
+            connection.wants_probe = connection.wants_probe.or(Some(base));
+        }
+        let wants_probe = connection.wants_probe.is_some();
+        let is_quiet = connection.flight.is_empty() && !connection.is_waited_for;
+        let is_idle = is_quiet && connection.room != Room::InUse;
+        connection.deadline = None;
+        if wants_probe {
+            self.queue_control(at);
+        }
+        if !is_idle {
+            self.arm(config, now, at);
+        }
+        let progressed = settled.received_charge > 0 || settled.fenced_charge > 0;
+        if has_window || has_room || progressed || opcode == Opcode::Grant {
+            self.credit.reconsider();
+        }
+        true
+    }
+
+    /// The receiver says that it knows no such connection: it has restarted.
+    pub fn on_reset(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        from: ProcessId,
+        psn: Psn,
+        stats: &mut Stats,
+    ) {
+        let Some(at) = self.peers.find(from) else { return };
+        let connection = self.peers.at(at);
+        let is_on_the_way =
+            psn.since(connection.flight.base()) >= 0 && !connection.flight.next().is_before(psn);
+        if connection.state == State::Open && is_on_the_way && !connection.is_local {
+            self.give_up(at, stats);
+            self.peers.at(at).state = State::Closed;
+            if self.peers.peek(at).is_waited_for {
+                self.start_opening(config, now, at);
+            }
+        }
+    }
+
+    /// The earliest time at which something must be asked again, or earlier.
+    pub fn deadline(&self) -> Option<Mono> {
+        self.deadline
+    }
+
+    /// Asks, asks again, or gives up, wherever a deadline has passed.
+    pub fn on_timeout(&mut self, config: &Config, now: Mono, stats: &mut Stats) {
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        self.deadline = None;
+        for at in 0..self.peers.len() {
+            match self.peers.peek(at).deadline {
+                Some(deadline) if deadline <= now => self.on_deadline(config, now, at, stats),
+                Some(deadline) => self.note_deadline(deadline),
+                None => {}
+            }
+        }
+    }
+
+    fn on_deadline(&mut self, config: &Config, now: Mono, at: usize, stats: &mut Stats) {
+        let connection = self.peers.at(at);
+        connection.deadline = None;
+        if matches!(connection.state, State::Closed) {
+            return;
+        }
+        if let State::Unreachable(_) = connection.state {
+            connection.state = State::Closed;
+            self.credit.reconsider();
+            return;
+        }
+        let patience_ns = connection.patience_ns(config);
+        let oldest = connection.flight.oldest_sent();
+        if connection.attempts == 0
+            && let Some(oldest) = oldest
+            && oldest.after_ns(patience_ns) > now
+        {
+            connection.deadline = Some(oldest.after_ns(patience_ns));
+            self.note_deadline(oldest.after_ns(patience_ns));
+            return;
+        }
+        if connection.attempts >= config.probes_max {
+            self.give_up(at, stats);
+            let connection = self.peers.at(at);
+            let pause_ns = connection.patience_ns(config);
+            connection.state = State::Unreachable(now.after_ns(pause_ns));
+            connection.deadline = Some(now.after_ns(pause_ns));
+            self.note_deadline(now.after_ns(pause_ns));
+            return;
+        }
+        connection.attempts += 1;
+        let is_asking = matches!(connection.room, Room::Asked(_));
+        if connection.state == State::Opening || is_asking {
+            connection.wants_connect = true;
+        }
+        if connection.state == State::Open {
+            let overdue = Mono::from_ns(now.as_ns().saturating_sub(config.probe_timeout_min_ns));
+            connection.wants_probe = Some(connection.flight.first_sent_after(overdue));
+        }
+        self.queue_control(at);
+        self.arm(config, now, at);
+    }
+
+    /// Everything on the way to `at` may or may not arrive; what waits for it will not leave.
+    fn give_up(&mut self, at: usize, stats: &mut Stats) {
+        stats.peers_unreachable += 1;
+        let connection = self.peers.at(at);
+        let (failures, to) = (&mut self.failures, connection.to);
+        connection.flight.give_up(|message| {
+            failures.push_back(failed(to, message, Outcome::Unknown));
+        });
+        connection.room = Room::None;
+        connection.attempts = 0;
+        connection.peer = None;
+        (connection.wants_connect, connection.wants_probe) = (false, None);
+        self.credit.reconsider();
+    }
+
+    pub(super) fn start_opening(&mut self, config: &Config, now: Mono, at: usize) {
+        let connection = self.peers.at(at);
+        connection.state = State::Opening;
+        connection.attempts = 0;
+        connection.wants_connect = true;
+        self.queue_control(at);
+        self.arm(config, now, at);
+    }
+
+    pub(super) fn queue_control(&mut self, at: usize) {
+        let connection = self.peers.at(at);
+        if !core::mem::replace(&mut connection.is_queued, true) {
+            self.control.push_back(at as u32);
+        }
+    }
+
+    /// Sets the connection's deadline one patience ahead.
+    pub(super) fn arm(&mut self, config: &Config, now: Mono, at: usize) {
+        let connection: &mut Outgoing = self.peers.at(at);
+        if connection.is_local {
+            return;
+        }
+        let deadline = now.after_ns(connection.patience_ns(config));
+        connection.deadline = Some(deadline);
+        self.note_deadline(deadline);
+    }
+
+    fn note_deadline(&mut self, deadline: Mono) {
+        self.deadline = Some(self.deadline.map_or(deadline, |earliest| earliest.min(deadline)));
+    }
+}
+
+fn failed(to: ProcessId, message: SentMessage, outcome: Outcome) -> SendFailed {
+    SendFailed {
+        scattering: message.scattering,
+        index: message.index,
+        to,
+        timestamp: Some(message.timestamp),
+        outcome,
+    }
+}

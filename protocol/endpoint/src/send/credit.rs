@@ -1,0 +1,246 @@
+//! Which waiting scattering may leave.
+//!
+//! A scattering leaves when all its messages fit the windows of their destinations. The oldest one
+//! claims what it needs everywhere and keeps the claim while it waits, so a large scattering is
+//! not starved by small ones; later ones may overtake it as far as its claims leave room
+//! (ordering.md section 4, "no live-lock"). Only the oldest claims, and it asks for room at its
+//! destinations one after the other by ascending process id: no two scatterings, of one sender or
+//! of several, can wait for each other.
+
+use alloc::vec::Vec;
+
+use onepipe_base::{Mono, ProcessId};
+
+use super::Sender;
+use super::buffer::Queued;
+use super::connection::{Fit, Room, State};
+use crate::{Config, Outcome, SendFailed};
+
+/// How many scatterings behind the oldest are looked at for overtaking.
+const OVERTAKERS: usize = 16;
+
+/// Which scatterings have been looked at since something changed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Credit {
+    /// Scatterings at the front that are known not to fit.
+    stuck: usize,
+    /// Destinations of the scattering under consideration.
+    touched: Vec<u32>,
+}
+
+/// A scattering that may leave now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Admitted {
+    pub scattering: Queued,
+    pub position: usize,
+    /// Some of its messages go into room: it leaves in a burst of its own.
+    pub needs_room: bool,
+}
+
+enum Verdict {
+    Leaves { needs_room: bool },
+    Waits,
+}
+
+impl Credit {
+    pub fn new() -> Self {
+        Self { stuck: 0, touched: Vec::new() }
+    }
+
+    /// A window has opened, or a destination has gone.
+    #[inline]
+    pub fn reconsider(&mut self) {
+        self.stuck = 0;
+    }
+
+    /// Whether there is anything to consider.
+    #[inline]
+    pub fn is_stuck(&self, queued: usize) -> bool {
+        self.stuck >= queued.min(OVERTAKERS + 1)
+    }
+}
+
+impl Sender {
+    /// The first scattering that may leave. One that needs room does so only when `is_first` in
+    /// its burst.
+    #[inline]
+    pub(super) fn admit(&mut self, config: &Config, now: Mono, is_first: bool) -> Option<Admitted> {
+        while !self.credit.is_stuck(self.buffer.len()) {
+            let position = self.credit.stuck;
+            let scattering = self.buffer.queued(position);
+            if scattering.has_left {
+                self.credit.stuck += 1;
+                continue;
+            }
+            match self.consider(config, now, position, scattering) {
+                Verdict::Leaves { needs_room } if needs_room && !is_first => {
+                    self.forget_needs();
+                    return None;
+                }
+                Verdict::Leaves { needs_room } => {
+                    self.grant(position == 0);
+                    return Some(Admitted { scattering, position, needs_room });
+                }
+                Verdict::Waits => self.credit.stuck += 1,
+            }
+        }
+        None
+    }
+
+    /// Whether `scattering` may leave. If so, what it needs stays noted at its destinations.
+    fn consider(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        position: usize,
+        scattering: Queued,
+    ) -> Verdict {
+        let is_oldest = position == 0;
+        self.gather(config, now, scattering);
+        let (mut fit, mut needs_room) = (Fit::Now, false);
+        for at in 0..self.credit.touched.len() {
+            let to = self.credit.touched[at] as usize;
+            let connection = self.peers.peek(to);
+            needs_room |= connection.need > connection.window && connection.state == State::Open;
+            match connection.fit(is_oldest) {
+                Fit::Now => {}
+                Fit::Later => fit = Fit::Later,
+                Fit::Never => {
+                    self.fail_messages_to(to, scattering);
+                    self.forget_needs();
+                    return self.consider(config, now, position, scattering);
+                }
+            }
+        }
+        if fit == Fit::Now {
+            return Verdict::Leaves { needs_room };
+        }
+        if is_oldest {
+            self.claim(config, now);
+            if needs_room {
+                self.ask_for_room(config, now);
+            }
+        }
+        self.forget_needs();
+        Verdict::Waits
+    }
+
+    /// Adds up what the scattering needs at each destination, and opens connections on first use.
+    #[inline]
+    fn gather(&mut self, config: &Config, now: Mono, scattering: Queued) {
+        for number in scattering.first..scattering.first + u64::from(scattering.messages) {
+            let message = self.buffer.message(number);
+            if message.has_failed {
+                continue;
+            }
+            let (to, charge) = (message.to, message.charge());
+            let connection = self.peers.at(to as usize);
+            if connection.need == 0 {
+                self.credit.touched.push(to);
+            }
+            connection.need += charge;
+            if let State::Unreachable(until) = connection.state
+                && until <= now
+            {
+                connection.state = State::Closed;
+            }
+            if connection.state == State::Closed {
+                self.start_opening(config, now, to as usize);
+            }
+        }
+    }
+
+    /// What was needed is now used.
+    #[inline]
+    fn grant(&mut self, is_oldest: bool) {
+        for &to in &self.credit.touched {
+            let connection = self.peers.at(to as usize);
+            if is_oldest {
+                connection.is_waited_for = false;
+                connection.claimed = 0;
+            }
+            if connection.need > connection.window {
+                connection.room = if connection.is_local { Room::None } else { Room::InUse };
+            } else {
+                connection.sent += connection.need;
+            }
+            connection.in_burst += connection.need;
+            connection.need = 0;
+        }
+        self.credit.touched.clear();
+    }
+
+    fn claim(&mut self, config: &Config, now: Mono) {
+        for at in 0..self.credit.touched.len() {
+            let to = self.credit.touched[at] as usize;
+            let connection = self.peers.at(to);
+            connection.is_waited_for = true;
+            // What goes into room waits until nothing else is on the way there: claim all.
+            connection.claimed = connection.need.min(connection.window);
+            if connection.deadline.is_none() {
+                self.arm(config, now, to);
+            }
+        }
+    }
+
+    fn forget_needs(&mut self) {
+        for &to in &self.credit.touched {
+            self.peers.at(to as usize).need = 0;
+        }
+        self.credit.touched.clear();
+    }
+
+    /// Asks the lowest destination that still lacks room for it.
+    fn ask_for_room(&mut self, config: &Config, now: Mono) {
+        let lacking = |to: &u32| {
+            let connection = self.peers.peek(*to as usize);
+            let is_granted =
+                matches!(connection.room, Room::Granted(octets) if octets >= connection.need);
+            connection.need > connection.window && !is_granted
+        };
+        let by_id = |to: &u32| -> ProcessId { self.peers.peek(*to as usize).to };
+        let Some(to) = self.credit.touched.iter().copied().filter(lacking).min_by_key(by_id) else {
+            return;
+        };
+        let connection = self.peers.at(to as usize);
+        let need = connection.need;
+        // One request at a time, and none while messages of an earlier room are on the way.
+        if connection.room == Room::None && connection.flight.is_empty() {
+            connection.room_id += 1;
+            connection.room = Room::Asked(need);
+            if connection.is_local {
+                self.local_room_wanted = Some(need);
+                return;
+            }
+            connection.wants_connect = true;
+            self.queue_control(to as usize);
+            self.arm(config, now, to as usize);
+        }
+    }
+
+    /// Reports every message of `scattering` to this destination as lost: it was never sent.
+    fn fail_messages_to(&mut self, to: usize, scattering: Queued) {
+        let process = self.peers.peek(to).to;
+        let connection = self.peers.at(to);
+        (connection.claimed, connection.is_waited_for) = (0, false);
+        if connection.room == Room::Refused {
+            connection.room = Room::None;
+        }
+        for number in scattering.first..scattering.first + u64::from(scattering.messages) {
+            let message = self.buffer.message_mut(number);
+            if message.to as usize != to || message.has_failed {
+                continue;
+            }
+            message.has_failed = true;
+            let (place, octets) = (message.place, message.octets);
+            self.buffer.release(place, octets);
+            self.failures.push_back(SendFailed {
+                scattering: scattering.id,
+                index: (number - scattering.first) as u16,
+                to: process,
+                timestamp: None,
+                outcome: Outcome::Lost,
+            });
+        }
+    }
+}

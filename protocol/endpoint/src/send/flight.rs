@@ -1,0 +1,311 @@
+//! Packets that have left on one connection and whose fate is not known.
+
+use alloc::collections::VecDeque;
+
+use onepipe_base::{Mono, Psn, ScatteringId, Timestamp};
+use onepipe_wire::AckView;
+
+/// A message that has left, as its failure would be reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SentMessage {
+    pub scattering: ScatteringId,
+    pub timestamp: Timestamp,
+    pub index: u16,
+    /// Reported already (a message of several fragments fails once).
+    pub is_failed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Packet {
+    /// The number of its first message among all that the connection has sent.
+    first: u64,
+    messages: u16,
+    is_settled: bool,
+    charge: u32,
+    sent: Mono,
+}
+
+/// What an acknowledgement has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settled {
+    /// Charge of packets newly known to be received.
+    pub received_charge: u32,
+    /// Charge of packets newly known to be fenced.
+    pub fenced_charge: u64,
+    /// When the newest of the newly received packets left.
+    pub newest_sent: Option<Mono>,
+    /// The highest packet that is reported as received out of turn.
+    pub highest_received: Option<Psn>,
+    /// The receiver still keeps a fence that this side has settled: tell it.
+    pub has_stale_fence: bool,
+}
+
+/// The packets from the first unsettled one on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Flight {
+    base: Psn,
+    packets: VecDeque<Packet>,
+    messages: VecDeque<SentMessage>,
+    /// Messages that have been forgotten: the number of the front of `messages`.
+    forgotten: u64,
+    /// The message that is still being cut into fragments must not be forgotten.
+    open: Option<u64>,
+    charge: u64,
+}
+
+impl Flight {
+    pub fn new() -> Self {
+        Self {
+            base: Psn::FIRST,
+            packets: VecDeque::new(),
+            messages: VecDeque::new(),
+            forgotten: 0,
+            open: None,
+            charge: 0,
+        }
+    }
+
+    /// The first packet whose fate is not known.
+    pub fn base(&self) -> Psn {
+        self.base
+    }
+
+    /// The packet that leaves next.
+    #[inline]
+    pub fn next(&self) -> Psn {
+        self.base.plus(self.packets.len() as u32)
+    }
+
+    /// Charge of all packets whose fate is not known.
+    #[inline]
+    pub fn charge(&self) -> u64 {
+        self.charge
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// When the oldest packet of unknown fate left.
+    pub fn oldest_sent(&self) -> Option<Mono> {
+        self.packets.front().map(|packet| packet.sent)
+    }
+
+    /// The first packet that left after `instant`, or the next one.
+    pub fn first_sent_after(&self, instant: Mono) -> Psn {
+        let older = self.packets.partition_point(|packet| packet.sent <= instant);
+        self.base.plus(older as u32)
+    }
+
+    /// Adds a message to the packet that is being written.
+    #[inline]
+    pub fn push_message(&mut self, message: SentMessage) {
+        self.messages.push_back(message);
+    }
+
+    /// The packet with the last `messages` messages leaves.
+    #[inline]
+    pub fn push_packet(&mut self, now: Mono, messages: u16, charge: u32) {
+        let first = self.forgotten + self.messages.len() as u64 - u64::from(messages);
+        self.push(now, first, messages, charge);
+    }
+
+    /// A packet with a fragment of the last message leaves; `is_last` when it ends the message.
+    pub fn push_fragment(&mut self, now: Mono, charge: u32, is_last: bool) {
+        let first = self.forgotten + self.messages.len() as u64 - 1;
+        self.push(now, first, 1, charge);
+        self.open = (!is_last).then_some(first);
+    }
+
+    #[inline]
+    fn push(&mut self, now: Mono, first: u64, messages: u16, charge: u32) {
+        self.charge += u64::from(charge);
+        self.packets.push_back(Packet { first, messages, is_settled: false, charge, sent: now });
+    }
+
+    /// Takes in what the receiver has and has not; `fail` is called once for each message that it
+    /// will never have. Answers `None` for an acknowledgement of packets that never left.
+    pub fn on_ack(
+        &mut self,
+        view: &AckView<'_>,
+        mut fail: impl FnMut(SentMessage),
+    ) -> Option<Settled> {
+        let from = view.ack.cumulative;
+        let reach = view.words().len() as u32 * 64;
+        if self.next().is_before(from) || from.plus(reach).since(self.base) < 0 && reach > 0 {
+            // From the future: not ours. From the distant past: nothing new in it.
+            return (!self.next().is_before(from)).then(Settled::default);
+        }
+        let mut settled = Settled::default();
+        let ahead = from.since(self.base).max(0) as usize;
+        for at in 0..ahead {
+            self.settle_received(at, &mut settled);
+        }
+        for (word, (received, fenced)) in view.words().enumerate() {
+            let start = from.plus(word as u32 * 64).since(self.base);
+            for bit in Ones(received) {
+                let at = start + bit as i32;
+                if at >= 0 && (at as usize) < self.packets.len() {
+                    settled.highest_received = Some(self.base.plus(at as u32));
+                    self.settle_received(at as usize, &mut settled);
+                }
+            }
+            for bit in Ones(fenced) {
+                let at = start + bit as i32;
+                if at < 0 {
+                    settled.has_stale_fence = true;
+                } else if (at as usize) < self.packets.len() {
+                    settled.has_stale_fence = true;
+                    settled.fenced_charge += self.fail_at(at as usize, &mut fail);
+                }
+            }
+        }
+        self.forget();
+        Some(settled)
+    }
+
+    /// Gives everything up; `fail` is called for each message whose fate is now unknown. Answers
+    /// the charge.
+    pub fn give_up(&mut self, mut fail: impl FnMut(SentMessage)) -> u64 {
+        let charge = (0..self.packets.len()).map(|at| self.fail_at(at, &mut fail)).sum();
+        self.forget();
+        charge
+    }
+
+    fn settle_received(&mut self, at: usize, settled: &mut Settled) {
+        let packet = &mut self.packets[at];
+        if !packet.is_settled {
+            packet.is_settled = true;
+            self.charge -= u64::from(packet.charge);
+            settled.received_charge += packet.charge;
+            settled.newest_sent = settled.newest_sent.max(Some(packet.sent));
+        }
+    }
+
+    fn fail_at(&mut self, at: usize, fail: &mut impl FnMut(SentMessage)) -> u64 {
+        let packet = &mut self.packets[at];
+        if packet.is_settled {
+            return 0;
+        }
+        packet.is_settled = true;
+        self.charge -= u64::from(packet.charge);
+        for number in packet.first..packet.first + u64::from(packet.messages) {
+            let message = &mut self.messages[(number - self.forgotten) as usize];
+            if !message.is_failed {
+                message.is_failed = true;
+                fail(*message);
+            }
+        }
+        u64::from(packet.charge)
+    }
+
+    /// Forgets settled packets at the front, and the messages that only they held.
+    fn forget(&mut self) {
+        while self.packets.front().is_some_and(|packet| packet.is_settled) {
+            self.packets.pop_front();
+            self.base = self.base.plus(1);
+        }
+        let end = self.forgotten + self.messages.len() as u64;
+        let next = self.packets.front().map_or(end, |packet| packet.first);
+        let keep_from = next.min(self.open.unwrap_or(end));
+        while self.forgotten < keep_from {
+            self.messages.pop_front();
+            self.forgotten += 1;
+        }
+    }
+}
+
+/// The positions of the ones in a word, ascending.
+struct Ones(u64);
+
+impl Iterator for Ones {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        if self.0 == 0 {
+            return None;
+        }
+        let bit = self.0.trailing_zeros();
+        self.0 &= self.0 - 1;
+        Some(bit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use onepipe_wire::Ack;
+
+    fn flight(packets: u64) -> Flight {
+        let mut flight = Flight::new();
+        for number in 0..packets {
+            flight.push_message(message(number));
+            flight.push_packet(Mono::from_ns(number), 1, 100);
+        }
+        flight
+    }
+
+    fn message(number: u64) -> SentMessage {
+        let timestamp = Timestamp::from_ns(number);
+        SentMessage { scattering: ScatteringId(number), timestamp, index: 0, is_failed: false }
+    }
+
+    fn ack(
+        flight: &mut Flight,
+        cumulative: u32,
+        words: &[(u64, u64)],
+    ) -> (Vec<u64>, Option<Settled>) {
+        let ack = Ack {
+            cumulative: Psn(cumulative),
+            received: 0,
+            marked: 0,
+            window_octets: 0,
+            consumed_octets: 0,
+            connection: 0,
+            room_id: 0,
+            room: 0,
+        };
+        let mut octets = [0; 400];
+        let length = ack.write(&mut octets, words.iter().copied()).expect("fits");
+        let view = AckView::parse(&octets[..length]).expect("just written");
+        let mut failed = Vec::new();
+        let settled = flight.on_ack(&view, |message| failed.push(message.scattering.0));
+        (failed, settled)
+    }
+
+    #[test]
+    fn received_and_fenced_packets_settle_once() {
+        let mut flight = flight(6);
+        let (failed, settled) = ack(&mut flight, 1, &[(0b10010, 0b01000)]);
+        assert_eq!(failed, [4]);
+        let settled = settled.expect("all of them have left");
+        assert_eq!((settled.received_charge, settled.fenced_charge), (300, 100));
+        assert_eq!(settled.highest_received, Some(Psn(5)));
+        assert_eq!((flight.base(), flight.charge()), (Psn(1), 200));
+        let (failed, _) = ack(&mut flight, 1, &[(0b10010, 0b01001)]);
+        assert_eq!(failed, [1]);
+        let (failed, _) = ack(&mut flight, 4, &[]);
+        assert!(failed.is_empty() && flight.is_empty() && flight.messages.is_empty());
+        assert_eq!(flight.base(), Psn(6));
+    }
+
+    #[test]
+    fn an_acknowledgement_of_packets_that_never_left_is_refused() {
+        let mut flight = flight(2);
+        assert_eq!(ack(&mut flight, 3, &[]).1, None);
+        assert_eq!(flight.charge(), 200);
+    }
+
+    #[test]
+    fn a_fragmented_message_fails_once_and_is_remembered_while_it_is_cut() {
+        let mut flight = flight(0);
+        flight.push_message(message(9));
+        flight.push_fragment(Mono::from_ns(0), 10, false);
+        assert_eq!(ack(&mut flight, 1, &[]).0, []);
+        flight.push_fragment(Mono::from_ns(0), 10, false);
+        flight.push_fragment(Mono::from_ns(0), 10, true);
+        assert_eq!(ack(&mut flight, 1, &[(0, 0b11)]).0, [9]);
+        assert!(flight.messages.is_empty());
+    }
+}

@@ -1,0 +1,225 @@
+//! From `scatter` to frames: buffer → credit → burst (stamp, coalesce, cut) → flight.
+
+pub(crate) mod buffer;
+mod burst;
+mod congestion;
+mod connection;
+mod control;
+mod credit;
+mod flight;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use onepipe_base::{Mono, ScatteringId, Timestamp};
+
+use crate::peers::Peers;
+use crate::segments::Place;
+use crate::stamp::Stamp;
+use crate::{Config, MESSAGE_CHARGE_OCTETS, Message, SendError, SendFailed};
+use buffer::SendBuffer;
+use burst::Burst;
+use connection::{Outgoing, Room};
+use credit::Credit;
+
+/// A message to the process itself: it never sees the network.
+pub(crate) struct Local<'a> {
+    pub timestamp: Timestamp,
+    pub index: u16,
+    pub payload: &'a [u8],
+    /// It exceeds the window and goes into room.
+    pub in_room: bool,
+}
+
+/// The sending half of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Sender {
+    buffer: SendBuffer,
+    peers: Peers<Outgoing>,
+    credit: Credit,
+    burst: Burst,
+    /// Destinations of the current burst whose messages go into room.
+    roomed: Vec<u32>,
+    /// Connections with a connect or a probe to send.
+    control: VecDeque<u32>,
+    pub(crate) failures: VecDeque<SendFailed>,
+    /// The earliest deadline of any connection, or earlier.
+    deadline: Option<Mono>,
+    /// Octets of the window at the process itself.
+    local_window: u64,
+    /// Room that is asked for at the process itself.
+    local_room_wanted: Option<u64>,
+}
+
+impl Sender {
+    pub fn new(config: &Config, local_window: u64) -> Self {
+        Self {
+            buffer: SendBuffer::new(config.send_buffer_octets_max),
+            peers: Peers::new(config.processes_max),
+            credit: Credit::new(),
+            burst: Burst::new(),
+            roomed: Vec::new(),
+            control: VecDeque::new(),
+            failures: VecDeque::new(),
+            deadline: None,
+            local_window,
+            local_room_wanted: None,
+        }
+    }
+
+    /// Accepts a scattering whole, or refuses it whole.
+    #[inline]
+    pub fn submit(
+        &mut self,
+        config: &Config,
+        messages: &[Message<'_>],
+    ) -> Result<ScatteringId, SendError> {
+        if messages.is_empty() || messages.len() > usize::from(u16::MAX) {
+            return Err(SendError::Count(messages.len()));
+        }
+        let mut need = 0;
+        for (index, message) in messages.iter().enumerate() {
+            let octets = message.payload.len();
+            if octets > config.message_octets_max as usize {
+                let max = config.message_octets_max;
+                return Err(SendError::MessageTooLarge { index, octets, max });
+            }
+            if message.to.0 >= config.processes_max {
+                let (process, max) = (message.to.0, config.processes_max);
+                return Err(SendError::UnknownProcess { index, process, max });
+            }
+            need += octets + MESSAGE_CHARGE_OCTETS as usize;
+        }
+        self.buffer.check(need)?;
+        for message in messages {
+            let to = self.peers.meet(message.to, || match message.to == config.process {
+                true => Outgoing::to_itself(message.to, config, self.local_window),
+                false => Outgoing::new(message.to, config),
+            });
+            self.buffer.push_message(to as u32, message.payload);
+        }
+        Ok(self.buffer.push(messages.len() as u32))
+    }
+
+    /// Whether there is anything to send now.
+    #[inline]
+    pub fn wants_transmit(&self) -> bool {
+        self.burst.first().is_some()
+            || !self.control.is_empty()
+            || !self.credit.is_stuck(self.buffer.len())
+    }
+
+    /// Octets in the send buffer.
+    pub fn buffered_octets(&self) -> usize {
+        self.buffer.octets()
+    }
+
+    /// Whether everything submitted has left.
+    pub fn is_drained(&self) -> bool {
+        self.buffer.len() == 0 && self.burst.first().is_none()
+    }
+
+    /// Whether the fate of everything submitted is known.
+    pub fn is_settled(&self) -> bool {
+        self.is_drained() && self.peers.iter().all(|connection| connection.flight.is_empty())
+    }
+
+    /// The first timestamp of a burst that is still being sent.
+    #[inline]
+    pub fn unfinished(&self) -> Option<Timestamp> {
+        self.burst.first()
+    }
+
+    /// Stamps as many scatterings as may leave now and fit one burst. Messages to the process
+    /// itself go to `deliver`. Answers how many messages were stamped.
+    pub fn start_burst(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        stamp: &mut Stamp,
+        mut deliver: impl FnMut(Local<'_>),
+    ) -> u64 {
+        debug_assert!(self.burst.first().is_none(), "one burst at a time");
+        self.roomed.clear();
+        let (mut octets, mut count) = (0, 0);
+        while octets < config.burst_octets_max {
+            let Some(admitted) = self.admit(config, now, count == 0) else { break };
+            let timestamp = stamp.next();
+            let scattering = admitted.scattering;
+            for at in 0..scattering.messages {
+                let message = *self.buffer.message(scattering.first + u64::from(at));
+                if message.has_failed {
+                    continue;
+                }
+                let (index, piece) = (at as u16, (message.place, message.octets));
+                octets += message.charge() as usize;
+                count += 1;
+                let is_local = self.peers.peek(message.to as usize).is_local;
+                if is_local {
+                    let in_room =
+                        admitted.needs_room && self.goes_into_room(scattering, message.to);
+                    self.deliver_local(piece, in_room, timestamp, index, &mut deliver);
+                } else {
+                    if admitted.needs_room && self.goes_into_room(scattering, message.to) {
+                        self.roomed.push(message.to);
+                    }
+                    self.chain(message.to, timestamp, scattering.id, index, piece);
+                }
+            }
+            self.buffer.leave(admitted.position);
+            if admitted.needs_room {
+                // Alone in its burst, so that no packet mixes window and room.
+                self.burst.set_uses_room();
+                break;
+            }
+        }
+        count
+    }
+
+    /// Whether the scattering's messages to `to` exceed its window together.
+    fn goes_into_room(&self, scattering: buffer::Queued, to: u32) -> bool {
+        let numbers = scattering.first..scattering.first + u64::from(scattering.messages);
+        let need: u64 = numbers
+            .map(|number| self.buffer.message(number))
+            .filter(|message| message.to == to && !message.has_failed)
+            .map(|message| message.charge())
+            .sum();
+        need > self.peers.peek(to as usize).window
+    }
+
+    fn deliver_local(
+        &mut self,
+        (place, octets): (Place, u32),
+        in_room: bool,
+        timestamp: Timestamp,
+        index: u16,
+        deliver: &mut impl FnMut(Local<'_>),
+    ) {
+        let payload = self.buffer.payload(place, octets);
+        deliver(Local { timestamp, index, payload, in_room });
+        self.buffer.release(place, octets);
+    }
+
+    /// Room that is to be asked for at the process itself.
+    pub fn take_local_room_wanted(&mut self) -> Option<u64> {
+        self.local_room_wanted.take()
+    }
+
+    /// The room asked for at the process itself is given.
+    pub fn on_local_room(&mut self, config: &Config, octets: u64) {
+        if let Some(at) = self.peers.find(config.process) {
+            self.peers.at(at).room = Room::Granted(octets);
+            self.credit.reconsider();
+        }
+    }
+
+    /// The application has consumed a message of the process to itself.
+    pub fn on_local_consumed(&mut self, config: &Config, charge: u64, was_in_room: bool) {
+        if let Some(at) = self.peers.find(config.process) {
+            if !was_in_room {
+                self.peers.at(at).consumed += charge;
+            }
+            self.credit.reconsider();
+        }
+    }
+}

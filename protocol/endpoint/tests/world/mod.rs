@@ -1,0 +1,226 @@
+//! The smallest world: endpoints in a mesh of links with delay, loss and whatever else a test
+//! wishes. Deterministic; time passes only when the test says so.
+
+// Each test file uses a part of it.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+
+use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, ScatteringId, Timestamp};
+use onepipe_endpoint::{Config, Endpoint, Event, Links, Message, Outcome, SendFailed};
+
+/// What a link does with a frame.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    Pass,
+    Lose,
+    Twice,
+    /// Arrives this many ns late, behind others.
+    Late(u64),
+    Corrupt,
+    Mark,
+}
+
+/// A delivered message as a receiver saw it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seen {
+    pub timestamp: u64,
+    pub from: u32,
+    pub index: u16,
+    pub payload: Vec<u8>,
+}
+
+pub struct World {
+    pub ns: u64,
+    /// What each process's clock shows beyond the true time, in ns.
+    pub skew: Vec<i64>,
+    pub ends: Vec<Endpoint>,
+    pub logs: Vec<Vec<Seen>>,
+    pub failed: Vec<Vec<SendFailed>>,
+    pub links_lost: Vec<Vec<Port>>,
+    /// Applications that do not consume what is delivered.
+    pub is_lazy: Vec<bool>,
+    pub is_dead: Vec<bool>,
+    pub delay_ns: u64,
+    wires: BTreeMap<(u64, u64), (usize, usize, Vec<u8>)>,
+    /// FIFO per pair: the next frame of a pair arrives no earlier than this.
+    free_at: BTreeMap<(usize, usize), u64>,
+    sequence: u64,
+    pub fate: Box<dyn FnMut(usize, usize, &[u8]) -> Fate>,
+    pub frames: u64,
+    scratch: Vec<u8>,
+}
+
+pub const ORIGIN_NS: u64 = 1 << 50;
+
+pub fn config(process: u32, processes: u32) -> Config {
+    Config {
+        processes_max: processes,
+        links: Links::Mesh,
+        ..Config::new(ProcessId(process), Incarnation(1))
+    }
+}
+
+impl World {
+    pub fn new(processes: u32, tune: impl Fn(&mut Config)) -> Self {
+        let ends = (0..processes)
+            .map(|process| {
+                let mut config = config(process, processes);
+                tune(&mut config);
+                Endpoint::new(config).expect("a valid configuration")
+            })
+            .collect();
+        let n = processes as usize;
+        Self {
+            ns: 1_000,
+            skew: vec![0; n],
+            ends,
+            logs: vec![Vec::new(); n],
+            failed: vec![Vec::new(); n],
+            links_lost: vec![Vec::new(); n],
+            is_lazy: vec![false; n],
+            is_dead: vec![false; n],
+            delay_ns: 1_000,
+            wires: BTreeMap::new(),
+            free_at: BTreeMap::new(),
+            sequence: 0,
+            fate: Box::new(|_, _, _| Fate::Pass),
+            frames: 0,
+            scratch: vec![0; 65_536],
+        }
+    }
+
+    pub fn now(&self, at: usize) -> Now {
+        let sync = (ORIGIN_NS + self.ns).wrapping_add(self.skew[at] as u64);
+        Now { mono: Mono::from_ns(self.ns), sync: Timestamp::from_ns(sync) }
+    }
+
+    pub fn scatter(&mut self, from: usize, messages: &[(u32, &[u8])]) -> ScatteringId {
+        let messages: Vec<_> =
+            messages.iter().map(|(to, payload)| Message { to: ProcessId(*to), payload }).collect();
+        self.ends[from].scatter(&messages).expect("room in the send buffer")
+    }
+
+    /// Lets `ns` pass, in steps of at most 500 ns, or 15 us where much time is to pass.
+    pub fn run(&mut self, ns: u64) {
+        let until = self.ns + ns;
+        let step = (ns / 20_000).clamp(500, 15_000);
+        while self.ns < until {
+            let next = self.wires.keys().next().map_or(u64::MAX, |(at, _)| *at);
+            self.ns = (self.ns + step).min(next.max(self.ns + 1)).min(until);
+            self.turn();
+        }
+    }
+
+    fn turn(&mut self) {
+        while let Some(entry) = self.wires.first_entry() {
+            if entry.key().0 > self.ns {
+                break;
+            }
+            let (from, to, mut octets) = entry.remove();
+            if !self.is_dead[to] {
+                let now = self.now(to);
+                self.ends[to].handle_frame(now, Port(from as u16), &mut octets);
+            }
+        }
+        for at in 0..self.ends.len() {
+            if !self.is_dead[at] {
+                self.drive(at);
+            }
+        }
+    }
+
+    fn drive(&mut self, at: usize) {
+        let now = self.now(at);
+        if self.ends[at].poll_timeout().is_some_and(|due| due <= now.mono) {
+            self.ends[at].handle_timeout(now);
+        }
+        while let Some(transmit) = {
+            let scratch = &mut self.scratch;
+            self.ends[at].poll_transmit(now, scratch)
+        } {
+            let octets = self.scratch[..transmit.octets].to_vec();
+            self.send(at, transmit.port.index(), octets);
+        }
+        // A beacon to everybody, as shared memory would have it.
+        let promises = self.ends[at].promises().expect("driven with a clock");
+        for to in (0..self.ends.len()).filter(|to| *to != at) {
+            let mut beacon = vec![0; 64];
+            let header = onepipe_wire::Header::new(
+                onepipe_wire::Opcode::Beacon,
+                ProcessId(at as u32),
+                ProcessId(to as u32),
+                Incarnation(1),
+            );
+            let header = header.stamped(promises.barrier, promises, onepipe_base::Psn::FIRST);
+            let octets = onepipe_wire::seal(&mut beacon, header, 0);
+            beacon.truncate(octets);
+            let key = (self.arrival(at, to), self.sequence);
+            self.sequence += 1;
+            self.wires.insert(key, (at, to, beacon));
+        }
+        self.collect(at);
+    }
+
+    fn arrival(&mut self, from: usize, to: usize) -> u64 {
+        let free = self.free_at.entry((from, to)).or_default();
+        *free = (*free).max(self.ns + self.delay_ns);
+        *free
+    }
+
+    fn send(&mut self, from: usize, to: usize, mut octets: Vec<u8>) {
+        self.frames += 1;
+        let fate = (self.fate)(from, to, &octets);
+        let mut at = self.arrival(from, to);
+        match fate {
+            Fate::Lose => return,
+            Fate::Corrupt => {
+                let last = octets.len() - 1;
+                octets[last] ^= 1;
+            }
+            Fate::Mark => onepipe_wire::mark_congestion(&mut octets),
+            Fate::Late(ns) => at += ns,
+            Fate::Twice => {
+                self.wires.insert((at, self.sequence), (from, to, octets.clone()));
+                self.sequence += 1;
+            }
+            Fate::Pass => {}
+        }
+        self.wires.insert((at, self.sequence), (from, to, octets));
+        self.sequence += 1;
+    }
+
+    fn collect(&mut self, at: usize) {
+        while !self.is_lazy[at] {
+            match self.ends[at].poll_event() {
+                Some(Event::Delivered(delivery)) => {
+                    let payload = self.ends[at].payload(&delivery).to_vec();
+                    self.logs[at].push(Seen {
+                        timestamp: delivery.timestamp.as_ns(),
+                        from: delivery.from.0,
+                        index: delivery.index,
+                        payload,
+                    });
+                    self.ends[at].release(delivery);
+                }
+                Some(Event::SendFailed(failed)) => self.failed[at].push(failed),
+                Some(Event::LinkLost(port)) => self.links_lost[at].push(port),
+                Some(_) | None => break,
+            }
+        }
+    }
+
+    /// Every receiver's log ascends, and all agree on what a key means.
+    pub fn check_order(&self) {
+        for log in &self.logs {
+            for pair in log.windows(2) {
+                let key = |seen: &Seen| (seen.timestamp, seen.from, seen.index);
+                assert!(key(&pair[0]) < key(&pair[1]), "out of order: {:?}", &pair);
+            }
+        }
+    }
+
+    pub fn lost(&self, at: usize) -> usize {
+        self.failed[at].iter().filter(|failed| failed.outcome == Outcome::Lost).count()
+    }
+}
