@@ -66,7 +66,8 @@ impl Beacons {
     }
 
     /// The first multiple of the interval that is more than an eighth of it away: the two clocks do
-    /// not run at quite the same rate, and a timer a little ahead of its instant shall not fire twice.
+    /// not run at quite the same rate, and a timer a little ahead of its instant shall not fire
+    /// twice.
     fn instant_after(&self, now: Now) -> Mono {
         let interval_ns = self.interval_ns;
         let wait_ns = interval_ns - now.sync.as_ns() % interval_ns;

@@ -13,8 +13,8 @@ pub struct Config {
     /// Ports `lower_ports..lower_ports + upper_ports` lead towards the roots. At least one port in
     /// all, at most 65,535.
     pub upper_ports: u16,
-    /// Which way leads to whom. A [`Route::Table`] starts empty and is learned from joins; its lower
-    /// ports get no beacon before something was heard on them.
+    /// Which way leads to whom. A [`Route::Table`] starts empty and is learned from joins; its
+    /// lower ports get no beacon before something was heard on them.
     pub route: Route,
     /// How frames spread over equal ways. Default [`Spread::PerFlow`].
     pub spread: Spread,
@@ -24,8 +24,8 @@ pub struct Config {
     pub beacon_interval_ns: u64,
     /// Whether an output is told of every rise of its barrier as soon as the driver drains
     /// `poll_transmit`, instead of at the next multiple of the beacon interval. Saves an idle
-    /// fabric half a beacon interval a hop; costs up to a beacon a port for every drain, so a driver
-    /// that sets it drains after a batch of frames, not after each. Default false.
+    /// fabric half a beacon interval a hop; costs up to a beacon a port for every drain, so a
+    /// driver that sets it drains after a batch of frames, not after each. Default false.
     pub eager_beacons: bool,
     /// An input link on which nothing was heard for this long is taken out of the barriers, in ns.
     /// 0: never. Default 30,000: ten beacon intervals (1Pipe section 4.2).
@@ -34,9 +34,9 @@ pub struct Config {
     /// in ns: a barrier that left out a slow neighbour would cost that neighbour's messages.
     /// Default 9,000: three beacon intervals, so that one lost beacon does not matter.
     pub start_wait_ns: u64,
-    /// A promise further than this ahead of the switch's own clock is taken for misbehaviour and its
-    /// frame is dropped, in ns; below 2^46 (a quarter of the wire's range). Default two hours: a
-    /// clock may be an hour off on either side. See [`crate::Switch`] on why it is a limit at all.
+    /// A promise further than this ahead of the switch's own clock is taken for misbehaviour and
+    /// its frame is dropped, in ns; below 2^46 (a quarter of the wire's range). Default two hours:
+    /// a clock may be an hour off on either side. See [`crate::Switch`] on why there is a limit.
     pub ahead_ns_max: u64,
 }
 

@@ -9,8 +9,8 @@ use onepipe_base::{Mono, Port, Promises, Registers};
 /// - Up: an upper port is told the minimum over the lower ports.
 /// - Down: a lower port is told the minimum over the upper ports and all *other* lower ports. Its
 ///   own promise need not come back: a process inserts its messages to itself locally, and its
-///   stamping floor is at least any barrier that it has received. A port that is quite alone is told
-///   its own promise, so that its barrier moves at all.
+///   stamping floor is at least any barrier that it has received. A port that is quite alone is
+///   told its own promise, so that its barrier moves at all.
 ///
 /// An output holds what it was told last while the minimum lies below (a newcomer catches up).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -12,7 +12,8 @@
 //! from all other lower ones.
 //!
 //! ```
-//! use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Verdict};
+//! use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp, Verdict};
+//! use onepipe_base::{Promises, Psn};
 //! use onepipe_switch::{Config, Switch};
 //! use onepipe_topology::{Route, Table};
 //! use onepipe_wire::{Header, Opcode, seal};
@@ -21,11 +22,13 @@
 //! let mut switch = Switch::new(config).expect("two ports are enough");
 //! let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(1 << 50) };
 //! let mut octets = [0; 64];
-//! for (opcode, src) in [(Opcode::Join, 0), (Opcode::Join, 1), (Opcode::Reset, 0)] {
+//! let (joined, passed) = (Verdict::Consumed, Verdict::Forward(Port(1)));
+//! let frames = [(Opcode::Join, 0, joined), (Opcode::Join, 1, joined), (Opcode::Reset, 0, passed)];
+//! for (opcode, src, verdict) in frames {
 //!     let header = Header::new(opcode, ProcessId(src), ProcessId(1), Incarnation(1));
-//!     let length = seal(&mut octets, header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST), 0);
-//!     let verdict = switch.handle_frame(now, Port(src as u16), &mut octets[..length]);
-//!     assert_eq!(verdict, if opcode == Opcode::Join { Verdict::Consumed } else { Verdict::Forward(Port(1)) });
+//!     let header = header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST);
+//!     let length = seal(&mut octets, header, 0);
+//!     assert_eq!(switch.handle_frame(now, Port(src as u16), &mut octets[..length]), verdict);
 //! }
 //! ```
 //!

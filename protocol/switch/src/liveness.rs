@@ -29,7 +29,7 @@ impl Liveness {
         self.due
     }
 
-    /// Whether to search now, and up to which instant links that were last heard before it are dead.
+    /// Whether to search now; links that were last heard before the instant answered are dead.
     ///
     /// A switch whose driver slept through half a timeout has not listened: what its neighbours
     /// said is still waiting to be read. So the first late search is put off by one timeout; the
@@ -47,7 +47,7 @@ impl Liveness {
     }
 
     /// The search is over; `oldest` is when the live link silent longest was last heard. The next
-    /// search is at least an eighth of the timeout away: staggered links must not cause a search each.
+    /// search is at least an eighth of the timeout away: staggered links must not cause one each.
     pub(crate) fn on_searched(&mut self, now: Mono, oldest: Option<Mono>) {
         self.due =
             oldest.map(|heard| self.check_after(heard).max(now.after_ns(self.timeout_ns / 8 + 1)));

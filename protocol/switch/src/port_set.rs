@@ -81,6 +81,10 @@ mod tests {
     use alloc::collections::BTreeSet;
     use proptest::prelude::*;
 
+    fn ports() -> impl Strategy<Value = BTreeSet<u16>> {
+        prop::collection::btree_set(0u16..200, 0..50)
+    }
+
     proptest! {
         #[test]
         fn behaves_as_a_set(steps in prop::collection::vec((0u16..200, 0u8..8), 0..200)) {
@@ -98,7 +102,7 @@ mod tests {
         }
 
         #[test]
-        fn differences_are_added(some in prop::collection::btree_set(0u16..200, 0..50), others in prop::collection::btree_set(0u16..200, 0..50)) {
+        fn differences_are_added(some in ports(), others in ports()) {
             let set = |ports: &BTreeSet<u16>| {
                 let mut set = PortSet::new(200);
                 ports.iter().for_each(|port| set.insert(Port(*port)));

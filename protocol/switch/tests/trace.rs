@@ -1,7 +1,7 @@
 //! Stories that a network person can read: `testdata/*.txt`.
 //!
-//! A line that starts with `@` is an input at that many nanoseconds; the indented lines below it are
-//! all that the switch must answer. The first line sets the switch up, `#` starts a comment.
+//! A line that starts with `@` is an input at that many nanoseconds; the indented lines below it
+//! are all that the switch must answer. The first line sets the switch up, `#` starts a comment.
 
 mod rig;
 

@@ -56,7 +56,8 @@ impl PortCounts {
 /// Hosts, switches and the links between them, laid out from a [`Shape`].
 ///
 /// Ids are dense. Host h runs the processes `h * p .. (h + 1) * p`; ToR t holds the hosts
-/// `t * n .. (t + 1) * n`. Switches count ToRs first, pod by pod, then spines, pod by pod, then cores.
+/// `t * n .. (t + 1) * n`. Switches count ToRs first, pod by pod, then spines, pod by pod, then
+/// cores.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Topology {
     pub(crate) shape: Shape,

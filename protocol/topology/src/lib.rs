@@ -4,9 +4,9 @@
 //!
 //! A [`Topology`] is a value: hosts, switches and the links between their ports, laid out from a
 //! [`Shape`]. Ports of a switch come in two groups, *lower* ones towards the hosts first, *upper*
-//! ones behind them; a path climbs from lower to upper ports, turns once and descends (valley-free),
-//! so the directed links form a DAG and every physical switch is two logical ones, an up half and a
-//! down half (design: ordering.md section 3).
+//! ones behind them; a path climbs from lower to upper ports, turns once and descends
+//! (valley-free), so the directed links form a DAG and every physical switch is two logical ones,
+//! an up half and a down half (design: ordering.md section 3).
 //!
 //! A [`Route`] is one node's knowledge of the ways: range arithmetic where the tree is regular, a
 //! bounded flat array where a software switch learns its processes. Among equal ways [`Spread`]

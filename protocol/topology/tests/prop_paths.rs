@@ -19,7 +19,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
 
 proptest! {
     #[test]
-    fn every_link_has_its_opposite_and_joins_neighbouring_tiers(shape in shapes(), processes in 1u16..4) {
+    fn links_have_opposites_and_join_neighbouring_tiers(shape in shapes(), processes in 1u16..4) {
         let topology = Topology::new(shape, processes).expect("small");
         let mut count = 0;
         for link in topology.links() {
@@ -41,7 +41,7 @@ proptest! {
     }
 
     #[test]
-    fn every_process_is_reached_without_a_valley(shape in shapes(), processes in 1u16..4, seed in any::<u64>()) {
+    fn no_way_has_a_valley(shape in shapes(), processes in 1u16..4, seed in any::<u64>()) {
         let topology = Topology::new(shape, processes).expect("small");
         let total = topology.processes();
         for pair in 0..total * 4 {
@@ -56,7 +56,7 @@ proptest! {
             for end in topology.path(src, dst, choose) {
                 prop_assert!(end.port.0 < topology.ports(end.node).total());
                 let climbs = end.port.0 >= topology.ports(end.node).lower;
-                prop_assert!(!(climbs && descends), "a valley at {:?} from {:?} to {:?}", end, src, dst);
+                prop_assert!(!(climbs && descends), "valley at {:?}: {:?} to {:?}", end, src, dst);
                 descends = !climbs;
                 last = topology.peer(end).expect("a port that a route names is linked").node;
                 length += 1;

@@ -1,0 +1,172 @@
+//! Whole fabrics of switches over FIFO links with random delays: no message arrives below a barrier
+//! that its receiver was told, and everybody's barrier keeps moving.
+
+mod rig;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use onepipe_base::{HostId, Machine, Port, Promises, Timestamp, Verdict};
+use onepipe_switch::{Config, Switch};
+use onepipe_topology::{End, Node, Shape, Spread, Topology};
+use onepipe_wire::{HEADER_OCTETS, Opcode, peek};
+use proptest::prelude::*;
+use rig::{Octets, at, frame, ts};
+
+const STEP_NS: u64 = 50;
+const START_NS: u64 = 30_000;
+const END_NS: u64 = 120_000;
+const DELAY_NS_MAX: u64 = 1_500;
+const SKEW_NS_MAX: u64 = 1_000;
+const INTERVAL_NS: u64 = 3_000;
+
+/// One process a host, at the host's network card: stamps with a skewed clock and promises what it
+/// stamped last.
+struct Sender {
+    skew_ns: u64,
+    barrier: Option<Timestamp>,
+    received: u32,
+}
+
+struct Fabric {
+    topology: Topology,
+    switches: Vec<Switch>,
+    senders: Vec<Sender>,
+    links: BTreeMap<End, VecDeque<(u64, Octets)>>,
+    draw: u64,
+    now: u64,
+}
+
+impl Fabric {
+    fn new(shape: Shape, spread: Spread, seed: u64) -> Self {
+        let topology = Topology::new(shape, 1).expect("small");
+        let nodes = topology.nodes().filter_map(|node| match node {
+            Node::Switch(id) => Some((id, topology.ports(node), topology.route(node))),
+            _ => None,
+        });
+        let switches = nodes.map(|(switch, ports, route)| {
+            let config = Config::new(ports.lower, ports.upper, route);
+            Switch::new(Config { switch, spread, ..config }).expect("valid")
+        });
+        let switches = switches.collect();
+        let mut fabric = Self {
+            senders: Vec::new(),
+            switches,
+            links: BTreeMap::new(),
+            draw: seed,
+            now: 0,
+            topology,
+        };
+        for _ in 0..fabric.topology.hosts() {
+            let skew_ns = fabric.random(SKEW_NS_MAX);
+            fabric.senders.push(Sender { skew_ns, barrier: None, received: 0 });
+        }
+        fabric
+    }
+
+    /// Knuth's linear congruential generator: any fixed stream of numbers will do.
+    fn random(&mut self, below: u64) -> u64 {
+        self.draw = self.draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.draw >> 33) % below
+    }
+
+    fn send(&mut self, from: End, octets: Octets) {
+        let to = self.topology.peer(from).expect("a port in use is linked");
+        let arrives = self.now + 1 + self.random(DELAY_NS_MAX);
+        let link = self.links.entry(to).or_default();
+        let arrives = link.back().map_or(arrives, |(last, _)| arrives.max(*last));
+        link.push_back((arrives, octets));
+    }
+
+    fn run_senders(&mut self) {
+        for host in 0..self.topology.hosts() {
+            let stamp = ts(self.now + self.senders[host as usize].skew_ns);
+            let dst = self.random(self.topology.hosts().into()) as u32;
+            let is_instant = self.now.is_multiple_of(INTERVAL_NS);
+            let opcode = match self.random(4) {
+                0 if dst != host => Opcode::Data,
+                _ if is_instant => Opcode::Beacon,
+                _ => continue,
+            };
+            let card = End { node: Node::Host(HostId(host)), port: self.topology.network_card() };
+            self.send(card, frame(opcode, host, dst, Promises::both(stamp)));
+        }
+    }
+
+    fn arrive(&mut self, at_end: End, mut octets: Octets) {
+        match at_end.node {
+            Node::Switch(id) => {
+                let switch = &mut self.switches[id.index()];
+                match switch.handle_frame(at(self.now), at_end.port, &mut octets) {
+                    Verdict::Forward(port) => self.send(End { node: at_end.node, port }, octets),
+                    Verdict::Consumed => {}
+                    Verdict::Dropped => panic!("{:?} at {at_end:?}", switch.stats()),
+                }
+            }
+            Node::Host(id) => self.receive(id, &octets),
+            Node::Process(_) => unreachable!("hosts are the leaves of this fabric"),
+        }
+    }
+
+    fn receive(&mut self, host: HostId, octets: &Octets) {
+        let (header, opcode) = peek(octets).expect("well-formed");
+        let near = ts(self.now);
+        let (message, said) = (header.message_ts(near), header.promises(near).barrier);
+        let receiver = &mut self.senders[host.index()];
+        if opcode == Opcode::Data {
+            receiver.received += 1;
+            let is_late = receiver.barrier.is_some_and(|barrier| message < barrier);
+            assert!(!is_late || self.now < START_NS, "{message:?} below {:?}", receiver.barrier);
+        }
+        receiver.barrier = receiver.barrier.max(Some(said));
+    }
+
+    fn step(&mut self) {
+        self.now += STEP_NS;
+        self.run_senders();
+        let ends: Vec<End> = self.links.keys().copied().collect();
+        for end in ends {
+            while let Some((_, octets)) = self
+                .links
+                .get_mut(&end)
+                .and_then(|link| link.pop_front_if(|(arrives, _)| *arrives <= self.now))
+            {
+                self.arrive(end, octets);
+            }
+        }
+        for index in 0..self.switches.len() {
+            let node = Node::Switch(onepipe_base::SwitchId(index as u32));
+            let switch = &mut self.switches[index];
+            if switch.poll_timeout().is_some_and(|due| due <= at(self.now).mono) {
+                switch.handle_timeout(at(self.now));
+            }
+            let mut slot = [0; HEADER_OCTETS];
+            while let Some(sent) = self.switches[index].poll_transmit(at(self.now), &mut slot) {
+                self.send(End { node, port: Port(sent.port.0) }, slot);
+            }
+        }
+    }
+}
+
+fn shapes() -> impl Strategy<Value = Shape> {
+    prop::sample::select(vec!["testbed", "star:5", "leaf-spine:3x2x3", "fat-tree:4"])
+        .prop_map(|text| text.parse().expect("well-formed"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #[test]
+    fn all_are_told_enough_none_too_much(shape in shapes(), each in any::<bool>(), seed in any::<u64>()) {
+        let spread = if each { Spread::PerPacket } else { Spread::PerFlow };
+        let mut fabric = Fabric::new(shape, spread, seed);
+        while fabric.now < END_NS {
+            fabric.step();
+        }
+        // Six hops, each a delay and a beacon interval of waiting at most.
+        let lag_ns_max = 6 * (DELAY_NS_MAX + INTERVAL_NS);
+        for (host, sender) in fabric.senders.iter().enumerate() {
+            let lag_ns = sender.barrier.map(|barrier| ts(fabric.now).since_ns(barrier));
+            prop_assert!(lag_ns.is_some_and(|ns| ns < lag_ns_max), "host {}: {:?}", host, lag_ns);
+            prop_assert!(sender.received > 50, "host {}: {} messages", host, sender.received);
+        }
+    }
+}
