@@ -1,5 +1,6 @@
 //! The rules of style that a machine can check. Each rule names its reason when it is broken.
 
+mod links;
 mod manifest;
 mod names;
 mod size;
@@ -23,6 +24,10 @@ pub fn run(root: &Path) -> Result<()> {
         if let Some(text) = text_of_interest(root, path)? {
             sources.push(Source::new(path, &text));
         }
+    }
+    for path in paths.iter().filter(|path| path.ends_with(".md")) {
+        let text = std::fs::read_to_string(root.join(path)).with_context(|| path.clone())?;
+        findings.extend(links::check(path, &text, &paths));
     }
     for source in &sources {
         findings.extend(check(source));
