@@ -39,8 +39,11 @@ fn send(shm: &mut Shm, now: Now, to: u32, octet: u8) {
     shm.end_burst(None);
 }
 
+/// Frames as port and first octet, promises as port and ns.
+type Received = (Vec<(u16, u8)>, Vec<(u16, u64)>);
+
 /// One turn of receiving: frames, and promises heard after them.
-fn receive(shm: &mut Shm, now: Now) -> (Vec<(u16, u8)>, Vec<(u16, u64)>) {
+fn receive(shm: &mut Shm, now: Now) -> Received {
     let (mut frames, mut heard) = (Vec::new(), Vec::new());
     shm.receive(now, |port, frame| {
         frames.push((port.0, frame[0]));

@@ -6,7 +6,8 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Timestamp, Transmit, Verdict};
@@ -129,39 +130,34 @@ impl Pipe for Talker {
 fn play(role: &str) {
     let (name, process) = role.split_once(' ').expect("the parent has set it");
     let process = ProcessId(process.parse().expect("a number"));
-    let config = Config {
-        processes_max: PROCESSES as u32,
-        arena_slots: 4096,
-        ring_entries: 4096,
-        ..Config::default()
-    };
+    // Whoever is alive is waited for, however busy this machine is: no number may be missing.
+    let config =
+        Config { processes_max: PROCESSES as u32, hold_ns: 60_000_000_000, ..Config::default() };
     let shm = Shm::attach(name, Some(process), &config).expect("the place is free");
     let (clock, life) = (shm.clock(), shm.incarnation().0);
     println!("life {life}");
     let talker = Talker::new(&shm);
     let mut driver = Driver::new(talker, shm, clock, DriverConfig::default());
-    let stop = AtomicBool::new(false);
-    let doorbell = driver.doorbell();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            // The parent closes the pipe when it has had enough, or has failed.
-            std::io::stdin().lines().for_each(drop);
-            stop.store(true, std::sync::atomic::Ordering::Release);
-            doorbell.ring();
-        });
-        let mut report_at = Instant::now();
-        while !stop.load(std::sync::atomic::Ordering::Acquire) {
-            let progress = driver.turn(|_, ()| {});
-            driver.rest(progress);
-            if Instant::now() >= report_at {
-                report_at = Instant::now() + Duration::from_millis(20);
-                let frames = driver.machine().senders.map(|sender| sender.frames.to_string());
-                let deaths = driver.transport().stats().deaths;
-                println!("got {} deaths {deaths}", frames.join(" "));
-                std::io::stdout().flush().expect("the parent reads");
-            }
-        }
+    let stop = Arc::new(AtomicBool::new(false));
+    let (stopped, doorbell) = (stop.clone(), driver.doorbell());
+    std::thread::spawn(move || {
+        // The parent closes the pipe when it has had enough, or has failed.
+        std::io::stdin().lines().for_each(drop);
+        stopped.store(true, Ordering::Release);
+        doorbell.ring();
     });
+    let mut report_at = Instant::now();
+    while !stop.load(Ordering::Acquire) {
+        let progress = driver.turn(|_, ()| {});
+        driver.rest(progress);
+        if Instant::now() >= report_at {
+            report_at = Instant::now() + Duration::from_millis(20);
+            let frames = driver.machine().senders.map(|sender| sender.frames.to_string());
+            let deaths = driver.transport().stats().deaths;
+            println!("got {} deaths {deaths}", frames.join(" "));
+            std::io::stdout().flush().expect("the parent reads");
+        }
+    }
     let stats = driver.transport().stats();
     assert_eq!(stats.entries_refused, 0);
     println!("done");
