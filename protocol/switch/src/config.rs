@@ -13,8 +13,9 @@ pub struct Config {
     /// Ports `lower_ports..lower_ports + upper_ports` lead towards the roots. At least one port in
     /// all, at most 65,535.
     pub upper_ports: u16,
-    /// Which way leads to whom. A [`Route::Table`] starts empty and is learned from joins; its
-    /// lower ports get no beacon before something was heard on them.
+    /// Which way leads to whom. A [`Route::Table`] starts empty and is learned from joins,
+    /// or from any other frame of a process; its lower ports get no beacon before something was
+    /// heard on them.
     pub route: Route,
     /// How frames spread over equal ways. Default [`Spread::PerFlow`].
     pub spread: Spread,

@@ -153,6 +153,18 @@ impl Switch {
         self.stats.events_lost += u64::from(!self.events.push(event));
     }
 
+    /// Any frame shows where its sender sits. A process repeats its join only until it has heard
+    /// something, so a switch that lost the join, or restarted with an empty table, must not depend
+    /// on another one. The beacons of other switches bear no process and teach nothing.
+    #[inline]
+    fn learn(&mut self, port: Port, src: ProcessId) {
+        if let Route::Table(table) = &mut self.config.route
+            && port.0 < self.config.lower_ports
+        {
+            table.learn(src, port);
+        }
+    }
+
     /// A process says that it sits behind `port`. It is told the barrier at once, so that it can
     /// lift its floor: until then its old promise holds everybody.
     fn on_join(&mut self, port: Port, src: ProcessId) -> Verdict {
@@ -291,12 +303,15 @@ impl Machine for Switch {
             return self.on_leave(port, to.src);
         }
         self.on_heard(now.mono, port, promises);
+        if opcode == Opcode::Join {
+            return self.on_join(port, to.src);
+        }
+        self.learn(port, to.src);
         match opcode {
             Opcode::Beacon => {
                 self.stats.beacons_heard += 1;
                 Verdict::Consumed
             }
-            Opcode::Join => self.on_join(port, to.src),
             _ => self.on_passing(reference, port, to, frame),
         }
     }

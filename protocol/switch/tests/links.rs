@@ -98,6 +98,19 @@ fn a_process_that_moves_is_found_at_its_new_port() {
 }
 
 #[test]
+fn a_switch_that_missed_the_joins_learns_from_whatever_it_hears() {
+    let mut switch = new(star(3));
+    assert_eq!(put(&mut switch, at(0), 0, frame(Opcode::Beacon, 0, 0, both(0))), Verdict::Consumed);
+    let unknown = put(&mut switch, at(1), 1, frame(Opcode::Ack, 1, 2, both(1)));
+    assert_eq!(unknown, Verdict::Dropped);
+    assert_eq!(pass(&mut switch, at(2), 0, frame(Opcode::Ack, 0, 1, both(2))).0, 1);
+    assert_eq!(pass(&mut switch, at(3), 1, frame(Opcode::Ack, 1, 0, both(3))).0, 0);
+    hear(&mut switch, at(4), 2, both(4));
+    let unknown = put(&mut switch, at(5), 1, frame(Opcode::Ack, 1, 2, both(5)));
+    assert_eq!(unknown, Verdict::Dropped, "the beacon of a switch names nobody");
+}
+
+#[test]
 fn an_unplugged_port_starts_afresh() {
     let mut switch = new(star(3));
     for port in 0..3 {

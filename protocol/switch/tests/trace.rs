@@ -112,7 +112,7 @@ fn run(switch: &mut Switch, line: &str) -> String {
         let barrier = words.must("b");
         let promises =
             Promises { barrier: ts(barrier), commit: ts(words.number("c").unwrap_or(barrier)) };
-        let address = |name| words.number(name).unwrap_or(0) as u32;
+        let address = |name| words.number(name).map_or(rig::NOBODY, |id| id as u32);
         let mut octets = frame(opcode(&words), address("src"), address("dst"), promises);
         let port = Port(words.must("port") as u16);
         match switch.handle_frame(now, port, &mut octets) {

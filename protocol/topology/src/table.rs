@@ -9,8 +9,8 @@ use crate::{Next, PortRange};
 /// Marks a process that nobody has announced; so port 65,535 is never learned.
 const NOWHERE: u16 = u16::MAX;
 
-/// Process id → lower port, as a flat array of fixed size: what a software switch learns from the
-/// joins of its neighbours.
+/// Process id → lower port, as a flat array of fixed size: what a software switch learns from
+/// its neighbours.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Table {
     ports: Vec<u16>,

@@ -35,6 +35,9 @@ pub fn star(ports: u16) -> Config {
     }
 }
 
+/// Whom a switch's beacon comes from.
+pub const NOBODY: u32 = u32::MAX;
+
 pub type Octets = [u8; HEADER_OCTETS];
 
 pub fn frame(opcode: Opcode, src: u32, dst: u32, promises: Promises) -> Octets {
@@ -70,7 +73,7 @@ pub fn pass(switch: &mut Switch, now: Now, port: u16, mut octets: Octets) -> (u1
 
 /// Hands a beacon in.
 pub fn hear(switch: &mut Switch, now: Now, port: u16, promises: Promises) {
-    let verdict = put(switch, now, port, frame(Opcode::Beacon, 0, 0, promises));
+    let verdict = put(switch, now, port, frame(Opcode::Beacon, NOBODY, NOBODY, promises));
     assert_eq!(verdict, Verdict::Consumed);
 }
 
