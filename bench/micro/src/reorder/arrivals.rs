@@ -18,10 +18,10 @@ pub(super) struct Value {
 
 /// Messages in the order of arrival, and the barrier behind each batch.
 ///
-/// Messages arrive at an even rate, each from a random sender. A message has been on its way for the
-/// path of its sender, fixed between nothing and half of the delivery delay, and a jitter of its own
-/// of up to as much; a link is FIFO, so a sender's timestamps ascend. The barrier trails the arrivals
-/// by the delay.
+/// Messages arrive at an even rate, each from a random sender. A message has been on its way for
+/// the path of its sender, fixed between nothing and half of the delivery delay, and for a jitter
+/// of its own of up to as much; a link is FIFO, so a sender's timestamps ascend. The barrier trails
+/// the arrivals by the delay.
 pub(super) struct Arrivals {
     entries: Vec<Entry<Value>>,
     barriers: Vec<Timestamp>,

@@ -10,6 +10,7 @@
 //! - Every entry of the run is below `run_end`, every entry of the wheel at or above it.
 //! - `run_end` is at most one slot of the calendar above the barrier.
 
+mod entry;
 mod sort;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use alloc::vec::Vec;
 
 use onepipe_base::Timestamp;
 
+pub use self::entry::{Entry, ReorderConfig};
 use self::sort::{Keys, SORT_MAX};
 use self::wheel::{NONE, Wheel};
 
@@ -27,41 +29,14 @@ use self::wheel::{NONE, Wheel};
 const WIDTH_LOG2_MAX: u32 = 12;
 /// The width to begin with: fit for 10 M messages/s.
 const WIDTH_LOG2_START: u32 = 10;
-/// The width is reviewed when this many slots have been opened since the last time, or …
-const REVIEW_SLOTS: usize = 64;
-/// … this many entries popped, and in any case as many as must be moved for another width.
-const REVIEW_ENTRIES: usize = 1024;
-
-/// How to size a [`Reorder`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ReorderConfig {
-    /// Make room for this many entries at once; more are admitted, at the price of an allocation
-    /// when a new maximum is reached. 0 to 2^32 − 2, default 1,024.
-    pub entries: usize,
-}
-
-impl Default for ReorderConfig {
-    fn default() -> Self {
-        Self { entries: 1024 }
-    }
-}
-
-/// A message that waits for its place in the total order, ascending `(timestamp, order)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Entry<T> {
-    /// The timestamp of its scattering.
-    pub timestamp: Timestamp,
-    /// What orders messages of one timestamp: sender `<< 16 |` index in the scattering.
-    pub order: u64,
-    /// Whatever the caller needs to find the message again.
-    pub value: T,
-}
-
-impl<T> Entry<T> {
-    fn key(&self) -> (Timestamp, u64) {
-        (self.timestamp, self.order)
-    }
-}
+/// The width is reviewed when this many entries have passed through slots since the last time, and
+/// at least as many as would have to move to other slots.
+const REVIEW_ENTRIES: usize = 512;
+/// An entry that comes into the run before more than this many others shows that the slot in
+/// progress is too wide.
+const PASSED_MAX: usize = 64;
+/// The narrower slots are then narrower by this power of two.
+const NARROWING_LOG2: u32 = 4;
 
 /// A monotone priority queue of [`Entry`]s: nothing is inserted below a barrier already popped to.
 ///
@@ -82,7 +57,7 @@ pub struct Reorder<T> {
     run_end: u64,
     /// The last barrier popped to.
     barrier: u64,
-    len: usize,
+    in_wheel: usize,
     slots_opened: usize,
     entries_passed: usize,
 }
@@ -99,7 +74,7 @@ impl<T: Copy> Reorder<T> {
             run_next: 0,
             run_end: 0,
             barrier: 0,
-            len: 0,
+            in_wheel: 0,
             slots_opened: 0,
             entries_passed: 0,
         }
@@ -107,12 +82,12 @@ impl<T: Copy> Reorder<T> {
 
     /// How many entries wait.
     pub fn len(&self) -> usize {
-        self.len
+        self.in_wheel + self.run.len() - self.run_next
     }
 
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Takes an entry at or above the last barrier popped to, however far ahead.
@@ -120,7 +95,6 @@ impl<T: Copy> Reorder<T> {
     pub fn insert(&mut self, entry: Entry<T>) {
         let ts = entry.timestamp.as_ns();
         debug_assert!(ts >= self.barrier, "an entry below the barrier was not refused");
-        self.len += 1;
         if ts < self.run_end {
             return self.insert_into_run(entry);
         }
@@ -130,6 +104,7 @@ impl<T: Copy> Reorder<T> {
         }
         self.free = self.links[node as usize];
         self.entries[node as usize] = entry;
+        self.in_wheel += 1;
         self.wheel.push(node, ts, &mut self.links);
     }
 
@@ -138,30 +113,34 @@ impl<T: Copy> Reorder<T> {
     pub fn pop(&mut self, barrier: Timestamp) -> Option<Entry<T>> {
         debug_assert!(barrier.as_ns() >= self.barrier, "the barrier went back");
         self.barrier = barrier.as_ns();
-        if self.run_next == self.run.len() && !self.refill() {
-            return None;
+        loop {
+            match self.run.get(self.run_next) {
+                Some(entry) if entry.timestamp < barrier => {
+                    self.run_next += 1;
+                    return Some(*entry);
+                }
+                None if self.wheel.least() < self.barrier => self.open(),
+                _ => return None,
+            }
         }
-        let entry = self.run[self.run_next];
-        if entry.timestamp >= barrier {
-            return None;
-        }
-        self.run_next += 1;
-        self.len -= 1;
-        Some(entry)
     }
 
     fn insert_into_run(&mut self, entry: Entry<T>) {
-        if self.run.len() == self.run.capacity() {
+        if self.run.len() == self.run.capacity() && self.run_next >= self.run.len() / 2 {
             self.run.drain(..self.run_next);
             self.run_next = 0;
         }
-        let mut at = self.run.len();
+        let end = self.run.len();
+        let mut at = end;
         self.run.push(entry);
         while at > self.run_next && entry.key() < self.run[at - 1].key() {
             self.run[at] = self.run[at - 1];
             at -= 1;
         }
         self.run[at] = entry;
+        if end - at > PASSED_MAX {
+            self.give_run_back();
+        }
     }
 
     #[cold]
@@ -170,39 +149,27 @@ impl<T: Copy> Reorder<T> {
         assert!(node != NONE, "more than 2^32 - 2 entries: the caller bounds them");
         self.entries.push(entry);
         self.links.push(NONE);
+        self.in_wheel += 1;
         self.wheel.push(node, entry.timestamp.as_ns(), &mut self.links);
     }
 
-    /// Opens slots until the run has an entry, or the wheel has none below the barrier.
-    #[inline]
-    fn refill(&mut self) -> bool {
-        while self.wheel.least() < self.barrier {
-            if self.open() {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Opens the first slot: a narrow one into the run, a wide one into narrower ones. Answers
-    /// whether the run has an entry now.
-    fn open(&mut self) -> bool {
-        let Some(slot) = self.wheel.take_first() else { return false };
+    /// Opens the first slot: a narrow one into the run, a wide one into narrower ones.
+    fn open(&mut self) {
+        let Some(slot) = self.wheel.take_first() else { return };
         self.entries_passed += self.run.len();
         self.slots_opened += 1;
         self.run.clear();
         self.run_next = 0;
         if !slot.is_narrow {
             self.run_end = slot.start;
-            self.scatter(slot.head);
-            return false;
+            return self.scatter(slot.head);
         }
         self.run_end = slot.start.saturating_add(1 << self.wheel.width_log2());
         self.sort(slot.head, slot.start);
-        if self.slots_opened >= REVIEW_SLOTS || self.entries_passed >= REVIEW_ENTRIES {
+        self.in_wheel -= self.run.len();
+        if self.entries_passed >= REVIEW_ENTRIES.max(self.in_wheel) {
             self.review_width();
         }
-        true
     }
 
     /// Puts a chain of nodes back into the wheel.
@@ -240,7 +207,7 @@ impl<T: Copy> Reorder<T> {
                     sorted[..count].iter().map(|&key| entries[nodes[sort::place(key)] as usize]),
                 );
                 if !is_strict {
-                    run.sort_by_key(Entry::key);
+                    run.sort_unstable_by_key(Entry::key);
                 }
             } else {
                 run.extend(nodes.iter().map(|&node| entries[node as usize]));
@@ -261,23 +228,35 @@ impl<T: Copy> Reorder<T> {
     /// Fits the width of the slots to the rate of messages, so that a slot holds a handful.
     #[cold]
     fn review_width(&mut self) {
-        if self.entries_passed < self.len {
-            return;
-        }
         let mean = self.entries_passed / self.slots_opened;
         let width_log2 = self.wheel.width_log2();
         let better = match mean {
-            0..6 => width_log2 + 1,
+            0..6 => (width_log2 + 1).min(WIDTH_LOG2_MAX),
             6..20 => width_log2,
             _ => width_log2.saturating_sub((mean / 10).ilog2()),
         };
         self.slots_opened = 0;
         self.entries_passed = 0;
-        if better != width_log2 && better <= WIDTH_LOG2_MAX {
+        if better != width_log2 {
             self.change_width(better);
         }
     }
 
+    /// Puts the rest of the run back into the wheel, into narrower slots.
+    #[cold]
+    fn give_run_back(&mut self) {
+        let rest = self.run_next..self.run.len();
+        let first = self.run[self.run_next].timestamp.as_ns();
+        self.run_end = first.min(self.barrier);
+        self.change_width(self.wheel.width_log2().saturating_sub(NARROWING_LOG2));
+        for n in rest {
+            self.insert(self.run[n]);
+        }
+        self.run.clear();
+        self.run_next = 0;
+    }
+
+    /// Moves everything in the wheel to slots of another width.
     fn change_width(&mut self, width_log2: u32) {
         let mut all = NONE;
         while let Some(slot) = self.wheel.take_first() {

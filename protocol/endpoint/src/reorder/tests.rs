@@ -86,9 +86,99 @@ fn run(start: u64, steps: &[Step]) {
 proptest! {
     #[test]
     fn entries_come_out_as_from_a_sorted_map(
-        start in prop_oneof![Just(0), Just((1u64 << 48) - 1_000), Just((1 << 50) + 12_345), any::<u64>().prop_map(|n| n >> 2)],
+        start in prop_oneof![
+            Just(0),
+            Just((1u64 << 48) - 1_000),
+            Just((1 << 50) + 12_345),
+            any::<u64>().prop_map(|n| n >> 2),
+        ],
         steps in prop::collection::vec(step(), 1..120),
     ) {
         run(start, &steps);
     }
+}
+
+#[test]
+fn a_slot_that_fills_up_from_behind_gives_way_to_narrower_ones() {
+    let mut reorder = Reorder::new(ReorderConfig::default());
+    let start = 1 << 40;
+    // Open the slot, which is 1,024 ns wide.
+    reorder.insert(entry(start, 0));
+    assert!(reorder.pop(Timestamp::from_ns(start + 1)).is_some());
+    let width_log2 = reorder.wheel.width_log2();
+    for n in 0..1_000 {
+        reorder.insert(entry(start + 1_001 - n, n));
+        assert!(reorder.run.len() <= PASSED_MAX + 2, "the run must not take them all");
+    }
+    assert!(reorder.wheel.width_log2() < width_log2);
+    for n in (0..1_000).rev() {
+        assert_eq!(reorder.pop(Timestamp::from_ns(u64::MAX)), Some(entry(start + 1_001 - n, n)));
+    }
+    assert!(reorder.is_empty());
+}
+
+#[test]
+fn the_width_follows_the_rate() {
+    for (apart_ns, least, most) in [(2, 3, 6), (100, 8, 12), (1_000_000, 12, 12)] {
+        let mut reorder = Reorder::new(ReorderConfig::default());
+        for n in 0..20_000 {
+            let now = (1 << 40) + n * apart_ns;
+            reorder.insert(entry(now + 10 * apart_ns, n));
+            while reorder.pop(Timestamp::from_ns(now)).is_some() {}
+        }
+        let width_log2 = reorder.wheel.width_log2();
+        assert!((least..=most).contains(&width_log2), "{apart_ns} ns apart: 2^{width_log2}");
+    }
+}
+
+#[test]
+fn messages_of_one_timestamp_come_in_their_order_however_many() {
+    for count in [2, 64, 65, 5_000] {
+        let mut reorder = Reorder::new(ReorderConfig::default());
+        for n in 0..count {
+            // Every order below `count` once, neither ascending nor descending.
+            reorder.insert(entry(7, n * 4_999 % count));
+        }
+        let mut last = None;
+        for _ in 0..count {
+            let popped = reorder.pop(Timestamp::from_ns(8)).expect("count were inserted");
+            assert!(last < Some(popped.order));
+            last = Some(popped.order);
+        }
+        assert!(reorder.is_empty());
+    }
+}
+
+#[test]
+fn a_barrier_at_a_timestamp_leaves_it_waiting() {
+    let mut reorder = Reorder::new(ReorderConfig::default());
+    reorder.insert(entry(1_000, 3));
+    assert_eq!(reorder.pop(Timestamp::from_ns(1_000)), None);
+    // The slot is in progress now: what comes into it still comes in order.
+    reorder.insert(entry(1_000, 2));
+    reorder.insert(entry(1_001, 1));
+    let popped: Vec<_> = core::iter::from_fn(|| reorder.pop(Timestamp::from_ns(1_001))).collect();
+    assert_eq!(popped, [entry(1_000, 2), entry(1_000, 3)]);
+    assert_eq!(reorder.len(), 1);
+}
+
+#[test]
+fn equal_histories_make_equal_values_and_a_clone_goes_its_own_way() {
+    let mut one = Reorder::new(ReorderConfig::default());
+    let mut other = Reorder::new(ReorderConfig::default());
+    for n in 0..500 {
+        one.insert(entry(n * 7_919 % 50_000, n));
+        other.insert(entry(n * 7_919 % 50_000, n));
+    }
+    while one.pop(Timestamp::from_ns(20_000)).is_some() {}
+    assert_ne!(one, other);
+    while other.pop(Timestamp::from_ns(20_000)).is_some() {}
+    assert_eq!(one, other);
+    let mut clone = one.clone();
+    assert_eq!(clone, one);
+    let rest: Vec<_> = core::iter::from_fn(|| one.pop(Timestamp::from_ns(u64::MAX))).collect();
+    let rest_of_clone: Vec<_> =
+        core::iter::from_fn(|| clone.pop(Timestamp::from_ns(u64::MAX))).collect();
+    assert_eq!(rest, rest_of_clone);
+    assert_eq!(rest.len(), (0..500).filter(|n| n * 7_919 % 50_000 >= 20_000).count());
 }

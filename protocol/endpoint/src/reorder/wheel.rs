@@ -1,10 +1,10 @@
 //! Where entries wait that the barrier has not come near: slots by timestamp, in levels.
 //!
-//! The lowest level is a calendar of 4,096 slots of `width` ns. Each level above has 64 slots, and
-//! one of its slots covers the whole level below. An entry lies on the level of the highest digit of
-//! its timestamp that differs from the wheel's floor, in the slot which that digit names: so all
-//! slots, numbered upwards through the levels, are in the order of time, and an entry 39 hours ahead
-//! costs no more than the next one.
+//! The lowest level is a calendar of 4,096 slots, whose width can be changed. Each level above has
+//! 64 slots, and one of its slots covers the whole level below. An entry lies on the level of the
+//! highest digit of its timestamp that differs from the wheel's floor, in the slot which that digit
+//! names: so all slots, numbered upwards through the levels, are in the order of time, and an entry
+//! 39 hours ahead costs no more than the next one.
 
 use alloc::boxed::Box;
 
@@ -37,8 +37,10 @@ pub(super) struct Wheel {
     floor: u64,
     /// A lower bound of all timestamps in the wheel, the end of time when it is empty.
     least: u64,
-    /// Bit w: `occupied[w]` is not zero.
-    words: u128,
+    /// Bit w: word w of the calendar is not zero.
+    calendar: u64,
+    /// Bit l: level l above the calendar has an occupied slot.
+    levels: u32,
     /// Bit s % 64 of word s / 64: slot s has a node.
     occupied: [u64; SLOTS / 64],
     heads: Box<[u32; SLOTS]>,
@@ -50,7 +52,8 @@ impl Wheel {
             width_log2,
             floor: 0,
             least: u64::MAX,
-            words: 0,
+            calendar: 0,
+            levels: 0,
             occupied: [0; SLOTS / 64],
             heads: Box::new([NONE; SLOTS]),
         }
@@ -69,7 +72,7 @@ impl Wheel {
 
     /// Puts the empty wheel to another floor and width of the calendar's slots.
     pub(super) fn reset(&mut self, floor: u64, width_log2: u32) {
-        debug_assert!(self.words == 0);
+        debug_assert!(self.least == u64::MAX, "the wheel is not empty");
         self.floor = floor;
         self.width_log2 = width_log2;
     }
@@ -89,34 +92,46 @@ impl Wheel {
         let head = &mut self.heads[slot];
         links[node as usize] = *head;
         *head = node;
-        self.occupied[slot / 64] |= 1 << (slot % 64);
-        self.words |= 1 << (slot / 64);
+        let word = &mut self.occupied[slot / 64];
+        if *word == 0 {
+            match slot / 64 {
+                word if word < CALENDAR / 64 => self.calendar |= 1 << word,
+                word => self.levels |= 1 << (word - CALENDAR / 64),
+            }
+        }
+        *word |= 1 << (slot % 64);
         self.least = self.least.min(ts);
     }
 
     /// Takes the earliest slot out and moves the floor to its start.
     #[inline]
     pub(super) fn take_first(&mut self) -> Option<Slot> {
-        if self.words == 0 {
-            return None;
-        }
-        let slot = self.first();
+        let slot = self.first()?;
         let start = self.start(slot);
         let head = core::mem::replace(&mut self.heads[slot], NONE);
         let word = &mut self.occupied[slot / 64];
         *word &= *word - 1;
-        if *word == 0 {
-            self.words &= self.words - 1;
+        let is_narrow = slot < CALENDAR;
+        if *word == 0 && is_narrow {
+            self.calendar &= self.calendar - 1;
+        } else if *word == 0 {
+            self.levels &= self.levels - 1;
         }
         self.floor = start;
-        self.least = if self.words == 0 { u64::MAX } else { self.start(self.first()) };
-        Some(Slot { head, start, is_narrow: slot < CALENDAR })
+        self.least = self.first().map_or(u64::MAX, |next| self.start(next));
+        Some(Slot { head, start, is_narrow })
     }
 
     #[inline]
-    fn first(&self) -> usize {
-        let word = self.words.trailing_zeros() as usize % 128;
-        word * 64 + self.occupied[word].trailing_zeros() as usize
+    fn first(&self) -> Option<usize> {
+        let word = if self.calendar != 0 {
+            self.calendar.trailing_zeros() as usize
+        } else if self.levels != 0 {
+            CALENDAR / 64 + self.levels.trailing_zeros() as usize
+        } else {
+            return None;
+        };
+        Some(word * 64 + self.occupied[word].trailing_zeros() as usize)
     }
 
     #[inline]
