@@ -36,7 +36,7 @@ usage: cargo xtask COMMAND [--root DIR]
                         --quick stops after the unit tests
   layers                who may import whom (ARCHITECTURE.md)
   tidy                  sizes, names, words, crate roots, manifests (CONTRIBUTING.md)
-  no-std                builds the machines against a library without std
+  no-std                compiles the machines against a library without std
   licences              licence and origin of everything that we stand on (deny.toml)
   fuzz TARGET SECONDS   fuzzes a target of verify/fuzz (needs a nightly toolchain)
 ";
@@ -45,11 +45,25 @@ fn main() -> ExitCode {
     match run(std::env::args().skip(1).collect()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error:#}");
+            if !error.is::<Told>() {
+                eprintln!("{error:#}");
+            }
             ExitCode::FAILURE
         }
     }
 }
+
+/// A failure that has been told already: the last line stays what it is.
+#[derive(Debug)]
+struct Told;
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a step failed")
+    }
+}
+
+impl std::error::Error for Told {}
 
 fn run(mut arguments: Vec<String>) -> Result<()> {
     let root = take_root(&mut arguments)?;

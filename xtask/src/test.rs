@@ -89,8 +89,8 @@ fn run_steps(root: &Path, steps: &[&Step], counts: &mut Counts) -> Result<()> {
         let seconds = began.elapsed().as_secs_f64();
         if let Err(error) = outcome {
             let (name, by_hand) = (step.name, step.by_hand);
-            say(&format!("{name} FAILED after {seconds:.1} s; by hand: {by_hand}"));
-            bail!("cargo xtask test: {name}: {error:#}");
+            say(&format!("{name} FAILED after {seconds:.1} s: {error:#}; by hand: {by_hand}"));
+            bail!(crate::Told);
         }
         say(&format!("{} ok, {seconds:.1} s", step.name));
     }
@@ -177,7 +177,7 @@ mod tests {
         let never = step(|_, _, _| unreachable!("it comes after a failure"));
         let root = Path::new(".");
         let error = run_steps(root, &[&holds, &fails, &never], &mut Counts::default());
-        assert_eq!(error.expect_err("broken").to_string(), "cargo xtask test: it: broken");
+        assert!(error.expect_err("broken").is::<crate::Told>());
     }
 
     #[test]
