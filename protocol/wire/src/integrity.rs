@@ -30,7 +30,12 @@ pub fn seal(octets: &mut [u8], header: Header, payload_octets: usize) -> usize {
 /// # Panics
 /// As [`seal`].
 #[inline]
-pub fn seal_with_hops(octets: &mut [u8], mut header: Header, payload_octets: usize, hops: u8) -> usize {
+pub fn seal_with_hops(
+    octets: &mut [u8],
+    mut header: Header,
+    payload_octets: usize,
+    hops: u8,
+) -> usize {
     let (front, rest) = octets.split_at_mut(HEADER_OCTETS);
     let payload = &rest[..payload_octets];
     header.length = U16::new(u16::try_from(payload_octets).expect("a frame is below 64 KiB"));
@@ -41,8 +46,8 @@ pub fn seal_with_hops(octets: &mut [u8], mut header: Header, payload_octets: usi
     HEADER_OCTETS + payload_octets
 }
 
-/// Writes new promises into a frame in place and renews its hop check. Octets too short to be a
-/// frame are left alone.
+/// Writes new promises into a frame in place and renews its hop check, whatever that was: the
+/// caller has read the frame with [`crate::peek`]. Octets too short to be a frame are left alone.
 #[inline]
 pub fn rewrite_promises(octets: &mut [u8], promises: Promises) {
     if let Ok((header, _)) = Header::mut_from_prefix(octets) {
@@ -80,8 +85,7 @@ pub fn take_hop(octets: &mut [u8]) -> bool {
 
 /// Whether the octets start with a header whose hop check holds.
 pub fn is_hop_intact(octets: &[u8]) -> bool {
-    Header::ref_from_prefix(octets)
-        .is_ok_and(|(header, _)| header.hop_check.get() == hop(header))
+    Header::ref_from_prefix(octets).is_ok_and(|(header, _)| header.hop_check.get() == hop(header))
 }
 
 #[inline]
