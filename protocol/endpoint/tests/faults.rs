@@ -34,6 +34,8 @@ fn check_every_message_is_accounted_for(world: &World, sent: &[(usize, u32, Vec<
     let total: usize = world.logs.iter().map(Vec::len).sum();
     assert_eq!(total, delivered, "something was delivered that nobody sent");
     let lost: usize = (0..world.ends.len()).map(|at| world.lost(at)).sum();
+    let failed: usize = world.failed.iter().map(Vec::len).sum();
+    assert_eq!(failed, lost, "an outcome is unknown though every peer answers");
     assert_eq!(delivered + lost, sent.len(), "delivered {delivered}, lost {lost}");
     for end in &world.ends {
         assert_eq!((end.send_buffer_octets(), end.receive_buffer_octets()), (0, 0));
@@ -41,7 +43,11 @@ fn check_every_message_is_accounted_for(world: &World, sent: &[(usize, u32, Vec<
 }
 
 fn storm(seed: u64, loss: u64, twice: u64, late: u64, corrupt: u64) {
-    let mut world = World::new(3, |config| config.message_octets_max = 1 << 20);
+    let mut world = World::new(3, |config| {
+        config.message_octets_max = 1 << 20;
+        // Peers are slow to answer, never gone: no outcome may be unknown.
+        config.probes_max = 100;
+    });
     world.run(20_000);
     let mut roll = dice(seed);
     let mut sent = Vec::new();

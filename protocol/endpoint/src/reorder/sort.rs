@@ -8,6 +8,7 @@ pub(super) const SORT_MAX: usize = 64;
 const PLACE_BITS: u32 = SORT_MAX.ilog2();
 /// Keys compared at a time.
 const LANES: usize = 8;
+const _: () = assert!(SORT_MAX.is_multiple_of(LANES), "every key is in a full block");
 
 /// What to sort: each key is unique.
 pub(super) struct Keys([i32; SORT_MAX]);
@@ -47,6 +48,7 @@ impl Keys {
         places[..count].windows(2).all(|pair| pair[0] >> PLACE_BITS != pair[1] >> PLACE_BITS)
     }
 }
+
 /// Which place a sorted key had.
 #[inline]
 pub(super) fn place(key: i32) -> usize {

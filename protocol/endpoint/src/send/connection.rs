@@ -8,6 +8,10 @@ use super::congestion::Congestion;
 use super::flight::Flight;
 use crate::Config;
 
+/// Waiting for an answer doubles at most this often: a peer that is slow, not gone, is found again
+/// within eight times the usual wait.
+const BACKOFF_MAX: u32 = 3;
+
 /// Marks the end of a chain of messages.
 pub(crate) const END: u32 = u32::MAX;
 
@@ -208,8 +212,12 @@ impl Outgoing {
         self.room == Room::InUse && self.flight.is_empty() && self.in_burst == 0
     }
 
-    /// A packet sent at `sent` was acknowledged now (RFC 6298's estimator).
+    /// A packet sent at `sent` was acknowledged now (RFC 6298's estimator). Not after a probe: then
+    /// the answer says when it was asked for, not when the packet arrived (Karn).
     pub fn on_round_trip(&mut self, now: Mono, sent: Mono) {
+        if self.attempts > 0 {
+            return;
+        }
         let sample = now.since_ns(sent);
         if self.rtt_ns == 0 {
             self.rtt_ns = sample;
@@ -227,6 +235,6 @@ impl Outgoing {
             0 => 4 * config.probe_timeout_min_ns,
             rtt => rtt + 4 * self.rtt_deviation_ns + config.ack_delay_ns,
         };
-        estimate.max(config.probe_timeout_min_ns) << self.attempts.min(6)
+        estimate.max(config.probe_timeout_min_ns) << self.attempts.min(BACKOFF_MAX)
     }
 }

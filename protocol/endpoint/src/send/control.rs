@@ -79,13 +79,13 @@ impl Sender {
             failures.push_back(failed(to, message, Outcome::Lost));
         });
         let Some(settled) = settled else { return false };
-        connection.attempts = 0;
         connection.failed += settled.fenced_charge;
         let has_window = connection.on_window(&view.ack);
         let has_room = connection.on_room(&view.ack);
         if let Some(sent) = settled.newest_sent {
             connection.on_round_trip(now, sent);
         }
+        connection.attempts = 0;
         let counters = (view.ack.received, view.ack.marked);
         let (base, next) = (connection.flight.base(), connection.flight.next());
         connection.congestion.on_ack(counters, settled.received_charge, base, next);

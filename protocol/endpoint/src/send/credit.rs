@@ -164,7 +164,9 @@ impl Sender {
             } else {
                 connection.sent += connection.need;
             }
-            connection.in_burst += connection.need;
+            if !connection.is_local {
+                connection.in_burst += connection.need;
+            }
             connection.need = 0;
         }
         self.credit.touched.clear();
@@ -174,10 +176,10 @@ impl Sender {
         for at in 0..self.credit.touched.len() {
             let to = self.credit.touched[at] as usize;
             let connection = self.peers.at(to);
-            connection.is_waited_for = true;
+            connection.is_waited_for = connection.fit(true) != Fit::Now;
             // What goes into room waits until nothing else is on the way there: claim all.
             connection.claimed = connection.need.min(connection.window);
-            if connection.deadline.is_none() {
+            if connection.is_waited_for && connection.deadline.is_none() {
                 self.arm(config, now, to);
             }
         }
