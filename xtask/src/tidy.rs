@@ -33,6 +33,8 @@ pub fn run(root: &Path) -> Result<()> {
         findings.extend(check(source));
     }
     findings.extend(size::check(&sources, &ratchet));
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).context(path.to_string());
+    findings.extend(manifest::reasons(&read("Cargo.toml")?, &read("CONTRIBUTING.md")?));
     crate::conclude("tidy", &findings)?;
     println!("tidy: {} files, of which {} are source", paths.len(), sources.len());
     Ok(())
@@ -94,6 +96,8 @@ mod tests {
         let git = Command::new("git").args(["init", "--quiet"]).current_dir(root).status();
         assert!(git.expect("git runs").success());
         write("xtask/tidy.toml", "[lines]\n");
+        write("Cargo.toml", "[workspace]\n");
+        write("CONTRIBUTING.md", "# Contributing\n");
         write("cli/src/main.rs", "//! Says nothing.\n\nfn main() {}\n");
         run(root).expect("a tidy project");
 

@@ -40,6 +40,28 @@ pub fn check(source: &Source) -> Vec<String> {
     findings
 }
 
+/// Checks that everything of others that the root manifest names has its line in "What we stand
+/// on", which is the last section of CONTRIBUTING.md.
+pub fn reasons(root_manifest: &str, contributing: &str) -> Vec<String> {
+    let manifest: toml::Table = match root_manifest.parse() {
+        Ok(manifest) => manifest,
+        Err(error) => return vec![format!("Cargo.toml: {error}")],
+    };
+    let dependencies = manifest.get("workspace").and_then(|table| table.get("dependencies"));
+    let Some(dependencies) = dependencies.and_then(toml::Value::as_table) else { return vec![] };
+    let section = contributing.split("## What we stand on").nth(1).unwrap_or_default();
+    let named: Vec<&str> = section
+        .lines()
+        .filter_map(|line| line.strip_prefix('|')?.split('|').next())
+        .flat_map(|names| names.split([',', ' ', '(', ')']))
+        .collect();
+    let of_others = dependencies.iter().filter(|(_, entry)| entry.get("path").is_none());
+    let without = of_others.filter(|(name, _)| !named.contains(&name.as_str()));
+    without
+        .map(|(name, _)| format!("Cargo.toml: `{name}` has no line in CONTRIBUTING.md: why it?"))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,5 +108,16 @@ workspace = true
         let versioned = GOOD.replace("onepipe-wire.workspace = true", "serde = \"1\"");
         assert!(found(&versioned)[0].contains("`serde` takes its version"));
         assert!(found("[package")[0].contains("TOML parse error"));
+    }
+    #[test]
+    fn a_dependency_without_a_reason_is_named() {
+        let contributing = "# C\n\n## What we stand on\n\n| crate | for |\n|---|---|\n\
+                            | serde, toml | x |\n| xxhash-rust (XXH3) | x |\n";
+        let manifest = "[workspace.dependencies]\nonepipe-wire = { path = \"protocol/wire\" }\n\
+                        serde = \"1\"\nxxhash-rust = { version = \"0.8\" }\n";
+        assert_eq!(reasons(manifest, contributing), [""; 0]);
+        let more = format!("{manifest}openssl = \"1\"\n");
+        assert!(reasons(&more, contributing)[0].starts_with("Cargo.toml: `openssl` has no line"));
+        assert_eq!(reasons(manifest, "| serde | outside the section |").len(), 2);
     }
 }
