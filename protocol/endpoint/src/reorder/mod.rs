@@ -125,6 +125,8 @@ impl<T: Copy> Reorder<T> {
         }
     }
 
+    // Out of line, like `open`, to leave the frequent case room to be inlined: 15 % of the speed.
+    #[inline(never)]
     fn insert_into_run(&mut self, entry: Entry<T>) {
         if self.run.len() == self.run.capacity() && self.run_next >= self.run.len() / 2 {
             self.run.drain(..self.run_next);
@@ -154,6 +156,7 @@ impl<T: Copy> Reorder<T> {
     }
 
     /// Opens the first slot: a narrow one into the run, a wide one into narrower ones.
+    #[inline(never)]
     fn open(&mut self) {
         let Some(slot) = self.wheel.take_first() else { return };
         self.entries_passed += self.run.len();
