@@ -34,7 +34,8 @@ pub struct ReorderOptions {
     pub delays_ns: Vec<u64>,
     /// Messages of a run. Default 524,288.
     pub messages: usize,
-    /// Runs of each side for each delay. Default 5.
+    /// Runs of each side for each delay. A run takes some 10 ms, so that on a busy computer many
+    /// are disturbed. Default 11.
     pub runs: usize,
 }
 
@@ -46,7 +47,7 @@ impl Default for ReorderOptions {
             batch: 16,
             delays_ns: vec![0, 1_000, 5_000, 25_000, 125_000],
             messages: 1 << 19,
-            runs: 5,
+            runs: 11,
         }
     }
 }
