@@ -221,9 +221,15 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     }
 
     /// Schedules the machine's timer unless an earlier one is scheduled anyway.
+    ///
+    /// A host that waits for room in its card has not been drained, so its deadline may be that of
+    /// the very frame for which there is no room: its timers run when it is looked at again.
     #[inline]
     fn set_timer(&mut self, index: usize) {
         let node = &mut self.nodes[index];
+        if node.run_at != Instant::END {
+            return;
+        }
         let Some(deadline) = node.machine.as_ref().and_then(M::poll_timeout) else { return };
         let at = node.clock.when(deadline).max(self.now);
         if at < node.wake_at {

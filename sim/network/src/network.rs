@@ -10,6 +10,8 @@ use crate::link::Link;
 use crate::pool::{FrameRef, Pool};
 use crate::{Application, At, Clock, ClockError, Config, Fault, LinkId, NodeId, Stats};
 
+/// More events than this at one instant are a machine's mistake. A million nodes may start at once.
+const STANDING_MAX: u32 = 20_000_000;
 /// No link at this port.
 pub(crate) const NO_LINK: u32 = u32::MAX;
 
@@ -67,6 +69,8 @@ pub struct Network<M, A> {
     pub(crate) trace: Trace,
     pub(crate) stats: Stats,
     pub(crate) now: Instant,
+    /// Events since time last advanced.
+    standing: u32,
     pub(crate) slot: Vec<u8>,
     pub(crate) alarms: Vec<(Instant, NodeId, u32)>,
     pub(crate) faults: Vec<Fault>,
@@ -86,6 +90,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             trace: Trace::new(config.trace_lines_max),
             stats: Stats::default(),
             now: Instant::START,
+            standing: 0,
             slot: vec![0; config.frame_octets_max],
             alarms: Vec::new(),
             faults: Vec::new(),
@@ -164,6 +169,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     /// Lets everything happen that is due up to `limit`, which is included.
     pub fn run_until(&mut self, limit: Instant) {
         while let Some((instant, event)) = self.queue.next_until(limit) {
+            self.watch_progress(instant);
             self.now = instant;
             self.stats.events += 1;
             match event {
@@ -176,6 +182,13 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             }
         }
         self.now = self.now.max(limit);
+    }
+
+    /// Time must go on: a machine whose deadline stays in the past would hold it for ever.
+    #[inline]
+    fn watch_progress(&mut self, instant: Instant) {
+        self.standing = if instant == self.now { self.standing + 1 } else { 0 };
+        assert!(self.standing < STANDING_MAX, "time stands still at {} ps", instant.as_ps());
     }
 
     /// Lets `ps` of virtual time pass.
