@@ -1,6 +1,7 @@
 //! What the driver asks of a machine beyond [`Machine`].
 
 use onepipe_base::{Machine, Now, Port, Promises};
+use onepipe_endpoint::Endpoint;
 
 /// A machine that can be driven over any transport, shared memory included.
 ///
@@ -27,5 +28,27 @@ pub trait Pipe: Machine {
     /// it keeps looking.
     fn is_waiting(&self) -> bool {
         false
+    }
+}
+
+impl Pipe for Endpoint {
+    #[inline]
+    fn hear(&mut self, now: Now, port: Port, promises: Promises) {
+        Self::hear(self, now, port, promises);
+    }
+
+    #[inline]
+    fn promises(&self) -> Option<Promises> {
+        Self::promises(self)
+    }
+
+    #[inline]
+    fn wants_transmit(&self) -> bool {
+        Self::wants_transmit(self)
+    }
+
+    #[inline]
+    fn is_waiting(&self) -> bool {
+        self.pending() > 0
     }
 }
