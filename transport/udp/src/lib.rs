@@ -1,1 +1,36 @@
-//! UDP as a link.
+//! UDP as a link, many frames a system call.
+//!
+//! scattering → send → `[udp]` → switch → `[udp]` → receive → reorder → deliver
+//!
+//! [`UdpLink`] is a process's one link to its switch, a [`onepipe_transport_driver::Transport`].
+//! [`Exchange`] lies under it and under the software switch: one socket, fixed memory, frames
+//! gathered into *trains* of equal length that the kernel cuts up (GSO) and puts together again
+//! (GRO), many trains a system call. Where a kernel lacks these, [`Offload`] goes a step down by
+//! itself. IPv4 and IPv6.
+//!
+//! # Invariants
+//! - Frames for one destination leave in the order in which they were sent.
+//! - A frame is never copied between the machine and the kernel; padding is gathered, not written.
+//! - No allocation after start: what does not fit is refused (a link) or dropped (a switch), and
+//!   counted.
+//!
+//! UDP may reorder what it carries; over one path on one machine or one switch it hardly ever does.
+//! A frame that is overtaken costs its messages, never order (ordering.md section 3).
+
+mod bell;
+mod config;
+mod exchange;
+mod link;
+mod receive;
+mod send;
+mod socket;
+mod stats;
+mod train;
+
+pub use config::{Config, Offload};
+pub use exchange::{Exchange, Place};
+pub use link::UdpLink;
+pub use stats::Stats;
+
+#[cfg(test)]
+mod tests;

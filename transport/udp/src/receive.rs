@@ -1,0 +1,163 @@
+//! Trains out of the kernel, many a system call.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::AsRawFd;
+use std::{mem, ptr};
+
+use socket2::Socket;
+
+/// Room for one train: the longest datagram there is.
+pub(crate) const TRAIN_OCTETS: usize = 65_536;
+/// Trains taken from the kernel in one system call at most.
+const BATCH_TRAINS: usize = 16;
+/// Control messages with one number: more than is asked for.
+const CONTROL_WORDS: usize = 8;
+
+/// Memory in which system calls are prepared.
+pub(crate) struct Receiver {
+    headers: Vec<libc::mmsghdr>,
+    pieces: Vec<libc::iovec>,
+    controls: Vec<[u64; CONTROL_WORDS]>,
+    names: Vec<libc::sockaddr_storage>,
+    has_names: bool,
+}
+
+// SAFETY: the pointers in the headers and pieces are made anew for every system call, and dead
+// after it; what is kept is memory.
+unsafe impl Send for Receiver {}
+
+/// A train that has arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived {
+    /// Octets in all.
+    pub(crate) octets: usize,
+    /// Octets of each frame but perhaps the last.
+    pub(crate) car_octets: usize,
+    /// It was longer than its room.
+    pub(crate) is_truncated: bool,
+}
+
+impl Receiver {
+    /// Takes at most `batch_max` trains a call; asks for the senders' addresses if `has_names`.
+    pub(crate) fn new(batch_max: usize, has_names: bool) -> Self {
+        let batch = batch_max.clamp(1, BATCH_TRAINS);
+        // SAFETY: all of these are plain numbers and pointers, for which zeros are valid.
+        let (header, piece, name) = unsafe { (mem::zeroed(), mem::zeroed(), mem::zeroed()) };
+        Self {
+            headers: vec![header; batch],
+            pieces: vec![piece; batch],
+            controls: vec![[0; CONTROL_WORDS]; batch],
+            names: vec![name; batch],
+            has_names,
+        }
+    }
+
+    /// How many trains one call can take.
+    pub(crate) fn batch(&self) -> usize {
+        self.headers.len()
+    }
+
+    /// Octets of memory that `receive` needs.
+    pub(crate) fn octets(&self) -> usize {
+        self.batch() * TRAIN_OCTETS
+    }
+
+    /// Takes what has arrived, each train at a multiple of [`TRAIN_OCTETS`] of `memory`. Answers how
+    /// many there are; none when there is nothing.
+    pub(crate) fn receive(&mut self, socket: &Socket, memory: &mut [u8]) -> usize {
+        let trains = memory.chunks_exact_mut(TRAIN_OCTETS);
+        for (at, train) in trains.enumerate().take(self.headers.len()) {
+            self.pieces[at] =
+                libc::iovec { iov_base: train.as_mut_ptr().cast(), iov_len: train.len() };
+            let name = &raw mut self.names[at];
+            let name_octets = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            self.headers[at].msg_hdr = libc::msghdr {
+                msg_name: if self.has_names { name.cast() } else { ptr::null_mut() },
+                msg_namelen: if self.has_names { name_octets } else { 0 },
+                msg_iov: &raw mut self.pieces[at],
+                msg_iovlen: 1,
+                msg_control: self.controls[at].as_mut_ptr().cast(),
+                msg_controllen: size_of::<[u64; CONTROL_WORDS]>() as _,
+                msg_flags: 0,
+            };
+        }
+        let count = self.headers.len() as libc::c_uint;
+        let flags = libc::MSG_DONTWAIT;
+        let headers = self.headers.as_mut_ptr();
+        // An error that an earlier send has caused is reported here once; what has arrived is still
+        // there.
+        for _ in 0..2 {
+            // SAFETY: every header was just pointed at memory, control and name that are alive and
+            // exclusively ours, with their true lengths.
+            let received = unsafe {
+                libc::recvmmsg(socket.as_raw_fd(), headers, count, flags as _, ptr::null_mut())
+            };
+            if received >= 0 {
+                return received as usize;
+            }
+            if io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock {
+                break;
+            }
+        }
+        0
+    }
+
+    /// The train at `at` of the last call.
+    pub(crate) fn arrived(&self, at: usize) -> Arrived {
+        let header = &self.headers[at];
+        let octets = header.msg_len as usize;
+        let car_octets = car_octets(&header.msg_hdr).filter(|car| (1..octets).contains(car));
+        Arrived {
+            octets,
+            car_octets: car_octets.unwrap_or(octets),
+            is_truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+        }
+    }
+
+    /// Who sent the train at `at` of the last call.
+    pub(crate) fn from(&self, at: usize) -> Option<SocketAddr> {
+        self.has_names.then(|| address(&self.names[at])).flatten()
+    }
+}
+
+/// The length of cars that the kernel tells, if it put any together.
+fn car_octets(header: &libc::msghdr) -> Option<usize> {
+    // SAFETY: the kernel has written the control messages of this header and their length; the
+    // macros stay within them.
+    let mut control = unsafe { libc::CMSG_FIRSTHDR(header) };
+    while !control.is_null() {
+        // SAFETY: not null, so it points at a whole control message within the header's memory.
+        let (level, kind) = unsafe { ((*control).cmsg_level, (*control).cmsg_type) };
+        if (level, kind) == (libc::SOL_UDP, libc::UDP_GRO) {
+            // SAFETY: this message bears one `int`.
+            let number = unsafe { libc::CMSG_DATA(control).cast::<libc::c_int>().read_unaligned() };
+            return usize::try_from(number).ok();
+        }
+        // SAFETY: as for the first.
+        control = unsafe { libc::CMSG_NXTHDR(header, control) };
+    }
+    None
+}
+
+fn address(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    let name: *const libc::sockaddr_storage = name;
+    // SAFETY: the storage is larger than and aligned for every kind of address, valid for any bits,
+    // and its family says which kind the kernel has written.
+    unsafe {
+        match libc::c_int::from((*name).ss_family) {
+            libc::AF_INET => {
+                let v4 = &*name.cast::<libc::sockaddr_in>();
+                let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+                Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
+            }
+            libc::AF_INET6 => {
+                let v6 = &*name.cast::<libc::sockaddr_in6>();
+                let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+                let udp_port = u16::from_be(v6.sin6_port);
+                Some(SocketAddrV6::new(ip, udp_port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
+            }
+            _ => None,
+        }
+    }
+}

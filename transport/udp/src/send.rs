@@ -1,0 +1,214 @@
+//! Trains into the kernel, many a system call.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr;
+
+use socket2::{SockAddr, Socket};
+
+use crate::train::{Piece, Train};
+
+/// Trains handed to the kernel in one system call at most.
+const BATCH_TRAINS: usize = 64;
+/// Pieces handed over in one system call at most; a train never has more than twice its frames.
+const BATCH_PIECES: usize = 1024;
+/// A control message with one number: header and number, aligned.
+const CONTROL_WORDS: usize = 4;
+
+static ZEROS: [u8; 65_536] = [0; 65_536];
+
+/// Memory in which system calls are prepared.
+pub(crate) struct Sender {
+    headers: Vec<libc::mmsghdr>,
+    pieces: Vec<libc::iovec>,
+    controls: Vec<[u64; CONTROL_WORDS]>,
+    /// Whom each header is for.
+    destinations: Vec<usize>,
+    batch_max: usize,
+    /// Stands for a way that does not cut trains.
+    #[cfg(test)]
+    pub(crate) refuses_trains: bool,
+}
+
+// SAFETY: the pointers in the headers and pieces are made anew for every system call, and dead
+// after it; what is kept is memory.
+unsafe impl Send for Sender {}
+
+/// What became of a system call.
+pub(crate) enum Sent {
+    /// The first so many trains have left.
+    Trains(usize),
+    /// None: there is no room in the socket's buffer.
+    Blocked,
+    /// The first train was refused.
+    Refused(io::Error),
+}
+
+impl Sender {
+    /// Hands over at most `batch_max` trains a call.
+    pub(crate) fn new(batch_max: usize) -> Self {
+        let batch_max = batch_max.min(BATCH_TRAINS);
+        Self {
+            headers: Vec::with_capacity(batch_max),
+            pieces: Vec::with_capacity(BATCH_PIECES),
+            controls: vec![[0; CONTROL_WORDS]; batch_max],
+            destinations: Vec::with_capacity(batch_max),
+            batch_max,
+            #[cfg(test)]
+            refuses_trains: false,
+        }
+    }
+
+    /// Starts a new system call.
+    pub(crate) fn clear(&mut self) {
+        self.headers.clear();
+        self.pieces.clear();
+        self.destinations.clear();
+    }
+
+    /// Whether nothing is staged.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.headers.is_empty()
+    }
+
+    /// Whom the staged trains are for, in order.
+    pub(crate) fn destination(&self, index: usize) -> usize {
+        self.destinations[index]
+    }
+
+    /// Adds a train to the system call. Answers false when there is no more room in it.
+    ///
+    /// `memory` and `to` must stay as they are until the call is made or cleared.
+    pub(crate) fn stage(
+        &mut self,
+        memory: &[u8],
+        train: &Train,
+        pieces: &[Piece],
+        destination: usize,
+        to: Option<&SockAddr>,
+    ) -> bool {
+        // Neither vector may grow: headers point into them.
+        if self.headers.len() >= self.batch_max || self.pieces.len() + pieces.len() > BATCH_PIECES {
+            return false;
+        }
+        let first = self.pieces.len();
+        self.pieces.extend(pieces.iter().map(|piece| stretch(memory, *piece)));
+        let control = &mut self.controls[self.headers.len()];
+        let control_octets =
+            if train.frames > 1 { write_segment(control, train.car_octets as u16) } else { 0 };
+        let header = libc::msghdr {
+            msg_name: to.map_or(ptr::null_mut(), |to| to.as_ptr().cast_mut().cast()),
+            msg_namelen: to.map_or(0, SockAddr::len),
+            msg_iov: &raw mut self.pieces[first],
+            msg_iovlen: pieces.len() as _,
+            msg_control: control.as_mut_ptr().cast(),
+            msg_controllen: control_octets as _,
+            msg_flags: 0,
+        };
+        self.headers.push(libc::mmsghdr { msg_hdr: header, msg_len: 0 });
+        self.destinations.push(destination);
+        true
+    }
+
+    /// Makes the system call, with the `memory` and addresses that were staged.
+    pub(crate) fn fire(&mut self, socket: &Socket) -> Sent {
+        #[cfg(test)]
+        if self.refuses_trains && self.headers[0].msg_hdr.msg_controllen > 0 {
+            return Sent::Refused(io::Error::from_raw_os_error(libc::EIO));
+        }
+        let count = self.headers.len() as libc::c_uint;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: every header points to pieces, control and address that are alive: the vectors
+        // have not grown since, and `stage` demands that memory and addresses stay.
+        let sent = unsafe {
+            libc::sendmmsg(socket.as_raw_fd(), self.headers.as_mut_ptr(), count, flags as _)
+        };
+        if sent >= 0 {
+            return Sent::Trains(sent as usize);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS) => Sent::Blocked,
+            _ => Sent::Refused(error),
+        }
+    }
+
+    /// Sends one train car by car, for a kernel or a way that does not cut trains. Answers how many
+    /// cars it took.
+    pub(crate) fn send_apart(
+        &mut self,
+        socket: &Socket,
+        memory: &[u8],
+        train: &Train,
+        pieces: &[Piece],
+        to: Option<&SockAddr>,
+    ) -> usize {
+        let mut rest = pieces.iter().copied();
+        let mut piece = rest.next();
+        let mut sent = 0;
+        for car in 0..train.frames {
+            let mut need = train.car_octets.min(train.octets - car * train.car_octets);
+            let single = Train { car_octets: need, octets: need, frames: 1, ..*train };
+            let mut parts = [Piece::Zeros(0); 4];
+            let mut count = 0;
+            while let Some(current) = piece
+                && need > 0
+                && count < parts.len()
+            {
+                let (part, left) = split(current, need);
+                parts[count] = part;
+                count += 1;
+                need -= part.octets();
+                piece = left.or_else(|| rest.next());
+            }
+            self.clear();
+            let is_staged = self.stage(memory, &single, &parts[..count], 0, to);
+            sent += usize::from(is_staged && matches!(self.fire(socket), Sent::Trains(1)));
+        }
+        self.clear();
+        sent
+    }
+}
+
+/// The first `need` octets of a piece, and what is left of it.
+fn split(piece: Piece, need: usize) -> (Piece, Option<Piece>) {
+    let octets = piece.octets();
+    if octets <= need {
+        return (piece, None);
+    }
+    match piece {
+        Piece::Octets { at, .. } => {
+            let left = Piece::Octets { at: at + need, octets: octets - need };
+            (Piece::Octets { at, octets: need }, Some(left))
+        }
+        Piece::Zeros(_) => (Piece::Zeros(need), Some(Piece::Zeros(octets - need))),
+    }
+}
+
+/// What the kernel is told of a piece. It only reads there, though the type says otherwise.
+fn stretch(memory: &[u8], piece: Piece) -> libc::iovec {
+    let octets = match piece {
+        Piece::Octets { at, octets } => &memory[at..at + octets],
+        Piece::Zeros(octets) => &ZEROS[..octets],
+    };
+    libc::iovec { iov_base: octets.as_ptr().cast_mut().cast(), iov_len: octets.len() }
+}
+
+/// Writes the control message that has a train cut into cars. Answers its length.
+fn write_segment(control: &mut [u64; CONTROL_WORDS], car_octets: u16) -> usize {
+    const NUMBER_OCTETS: u32 = size_of::<u16>() as u32;
+    // SAFETY: these compute lengths only.
+    let (space, length) =
+        unsafe { (libc::CMSG_SPACE(NUMBER_OCTETS), libc::CMSG_LEN(NUMBER_OCTETS)) };
+    debug_assert!(space as usize <= size_of_val(control));
+    let header: *mut libc::cmsghdr = control.as_mut_ptr().cast();
+    // SAFETY: `control` has room for the header and the number behind it (asserted above), and is
+    // aligned for both, being words.
+    unsafe {
+        (*header).cmsg_level = libc::SOL_UDP;
+        (*header).cmsg_type = libc::UDP_SEGMENT;
+        (*header).cmsg_len = length as _;
+        libc::CMSG_DATA(header).cast::<u16>().write_unaligned(car_octets);
+    }
+    space as usize
+}

@@ -1,0 +1,94 @@
+//! Opening a socket, and finding out what the kernel can do with it.
+
+use std::io;
+use std::mem::size_of;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::{Config, Offload};
+
+/// Opens a non-blocking socket for `family`'s kind of address, bound as `config` says.
+pub(crate) fn open(config: &Config, family: SocketAddr) -> io::Result<(Socket, Offload)> {
+    if !(256..=65_000).contains(&config.frame_octets_max) {
+        let what = format!("frame_octets_max = {} is out of range", config.frame_octets_max);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    let socket = Socket::new(Domain::for_address(family), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_nonblocking(true)?;
+    let any = match family {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    socket.bind(&config.bind.unwrap_or(any).into())?;
+    let octets = config.socket_buffer_octets.min(i32::MAX as usize) as libc::c_int;
+    for (force, ask) in
+        [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
+    {
+        // Only root may go beyond the system's limit; others get what it allows.
+        if set(&socket, libc::SOL_SOCKET, force, octets).is_err() {
+            set(&socket, libc::SOL_SOCKET, ask, octets)?;
+        }
+    }
+    let offload = match config.offload {
+        Offload::Segment if has_segmentation(&socket) => Offload::Segment,
+        Offload::Segment => Offload::Batch,
+        less => less,
+    };
+    Ok((socket, offload))
+}
+
+/// Asks for GRO, and whether GSO is known; both or neither.
+fn has_segmentation(socket: &Socket) -> bool {
+    let off = 0;
+    set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, off).is_ok()
+        && set(socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok()
+}
+
+fn set(
+    socket: &Socket,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    let octets = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the descriptor is open, and the pointer is to a `c_int` of the length given.
+    let answer = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), octets)
+    };
+    if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// How full the receive buffer is: octets in it, and octets that fit.
+pub(crate) fn backlog(socket: &Socket) -> Option<(u32, u32)> {
+    // Numbers of the kernel's `SK_MEMINFO_*`: octets allocated, size of the buffer.
+    const ALLOCATED: usize = 0;
+    const BUFFER: usize = 1;
+    let mut numbers = [0u32; 9];
+    let mut octets = size_of_val(&numbers) as libc::socklen_t;
+    // SAFETY: the descriptor is open, the pointers are to memory of the lengths given.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            numbers.as_mut_ptr().cast(),
+            &raw mut octets,
+        )
+    };
+    (answer == 0).then_some((numbers[ALLOCATED], numbers[BUFFER]))
+}
+
+/// Blocks until one of two descriptors can be read or `timeout_ns` have passed. May return early for
+/// no reason.
+pub(crate) fn poll(fds: [libc::c_int; 2], timeout_ns: u64) {
+    let mut fds = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    let timeout = libc::timespec {
+        tv_sec: (timeout_ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (timeout_ns % 1_000_000_000) as libc::c_long,
+    };
+    let count = fds.len() as libc::nfds_t;
+    // SAFETY: the array and the time are valid for the call; a null mask changes no signals.
+    unsafe { libc::ppoll(fds.as_mut_ptr(), count, &raw const timeout, std::ptr::null()) };
+}

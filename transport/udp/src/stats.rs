@@ -1,0 +1,26 @@
+//! What has happened.
+
+/// Counters of one socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Frames handed to the kernel.
+    pub frames_sent: u64,
+    /// Trains they went in; a train is one datagram to most of the kernel.
+    pub trains_sent: u64,
+    /// System calls that sent something.
+    pub sends: u64,
+    /// Frames received.
+    pub frames_received: u64,
+    /// Trains they came in.
+    pub trains_received: u64,
+    /// Frames dropped because the kernel refused them.
+    pub frames_refused: u64,
+    /// Frames dropped because there was no room left for them.
+    pub frames_overflowed: u64,
+    /// Datagrams too long for any frame.
+    pub trains_truncated: u64,
+    /// Times that the socket's send buffer was full.
+    pub sends_blocked: u64,
+    /// Times that the socket's receive buffer was found more than a quarter full.
+    pub backlogs: u64,
+}

@@ -1,0 +1,221 @@
+//! Real sockets on the loopback.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use onepipe_base::{Mono, Now, Port, Timestamp, Transmit, Verdict};
+use onepipe_transport_driver::Transport;
+
+use crate::{Config, Exchange, Offload, UdpLink};
+
+const OFFLOADS: [Offload; 3] = [Offload::Plain, Offload::Batch, Offload::Segment];
+const NOW: Now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
+/// What is sent has arrived long before this, or never will.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn bound(ip: &str, offload: Offload) -> (Exchange, SocketAddr) {
+    let bind = format!("{ip}:0").parse().expect("an address");
+    let config = Config { bind: Some(bind), offload, ..Config::default() };
+    let mut exchange = Exchange::bind(&config, 2).expect("the loopback is there");
+    exchange.wait(0);
+    let address = exchange.local_addr().expect("it is bound");
+    (exchange, address)
+}
+
+fn connected(to: SocketAddr, offload: Offload) -> UdpLink {
+    let config = Config { offload, send_room_octets: 32 << 10, ..Config::default() };
+    UdpLink::connect(to, &config).expect("the loopback is there")
+}
+
+/// Sends frames of these lengths in one burst: all octets of the n-th are n.
+fn burst(link: &mut UdpLink, lengths: &[usize]) {
+    for (number, octets) in lengths.iter().enumerate() {
+        let slot = link.slot().expect("the kernel takes what fills the room");
+        slot[..*octets].fill(number as u8);
+        link.send(Transmit { port: Port(0), octets: *octets });
+    }
+    link.end_burst(None);
+}
+
+/// Receives until `count` frames have arrived; they are sent back out of where they lie if `echo`.
+fn receive(exchange: &mut Exchange, count: usize, echo: bool) -> Vec<Vec<u8>> {
+    let started = Instant::now();
+    let mut frames = Vec::new();
+    while frames.len() < count {
+        assert!(started.elapsed() < PATIENCE, "{} of {count} frames arrived", frames.len());
+        exchange.wait(1_000_000);
+        for train in 0..exchange.receive() {
+            let from = exchange.sender(train).expect("a bound socket is told");
+            exchange.set_destination(1, Some(from));
+            for place in exchange.frames(train) {
+                frames.push(exchange.frame(place).to_vec());
+                if echo {
+                    exchange.send(1, place);
+                }
+            }
+            assert!(exchange.flush());
+        }
+    }
+    frames
+}
+
+fn receive_echo(link: &mut UdpLink, count: usize) -> Vec<Vec<u8>> {
+    let started = Instant::now();
+    let mut frames = Vec::new();
+    while frames.len() < count {
+        assert!(started.elapsed() < PATIENCE, "{} of {count} frames came back", frames.len());
+        link.wait(1_000_000);
+        link.receive(NOW, |port, frame| {
+            assert_eq!(port, Port(0));
+            frames.push(frame.to_vec());
+            Verdict::Consumed
+        });
+    }
+    frames
+}
+
+fn check(frames: &[Vec<u8>], lengths: &[usize]) {
+    assert_eq!(frames.len(), lengths.len());
+    for (number, (frame, octets)) in frames.iter().zip(lengths).enumerate() {
+        assert!(frame.len() >= *octets, "frame {number} is whole");
+        assert!(frame[..*octets].iter().all(|octet| *octet == number as u8), "frame {number}");
+        assert!(frame[*octets..].iter().all(|octet| *octet == 0), "frame {number} is padded");
+    }
+}
+
+#[test]
+fn every_offload_carries_every_mixture_there_and_back_in_order() {
+    let mixtures: [&[usize]; 5] =
+        [&[64; 100], &[52], &[1472; 30], &[1472, 700, 800, 52, 1000, 1472, 64, 64], &[1; 5]];
+    for ip in ["127.0.0.1", "[::1]"] {
+        for offload in OFFLOADS {
+            let (mut exchange, address) = bound(ip, offload);
+            let mut link = connected(address, offload);
+            for lengths in mixtures {
+                burst(&mut link, lengths);
+                check(&receive(&mut exchange, lengths.len(), true), lengths);
+                check(&receive_echo(&mut link, lengths.len()), lengths);
+            }
+            assert_eq!(link.stats().frames_sent, 144);
+            assert_eq!(link.stats().frames_received, 144);
+            assert_eq!(link.stats().frames_refused + link.stats().frames_overflowed, 0);
+        }
+    }
+}
+
+#[test]
+fn the_kernel_cuts_and_joins_trains() {
+    let (mut exchange, address) = bound("127.0.0.1", Offload::Segment);
+    let mut link = connected(address, Offload::Segment);
+    if link.offload() < Offload::Segment {
+        return;
+    }
+    burst(&mut link, &[64; 60]);
+    check(&receive(&mut exchange, 60, false), &[64; 60]);
+    assert_eq!((link.stats().trains_sent, exchange.stats().trains_received), (1, 1));
+}
+
+#[test]
+fn a_train_that_the_way_refuses_is_sent_apart() {
+    let (mut exchange, address) = bound("127.0.0.1", Offload::Segment);
+    let mut link = connected(address, Offload::Segment);
+    if link.offload() < Offload::Segment {
+        return;
+    }
+    link.exchange_mut().refuse_trains();
+    let lengths = [1000, 900, 1000, 80, 300, 300];
+    burst(&mut link, &lengths);
+    check(&receive(&mut exchange, lengths.len(), false), &lengths);
+    assert_eq!(link.offload(), Offload::Batch, "it does not try again");
+    burst(&mut link, &[64; 10]);
+    check(&receive(&mut exchange, 10, false), &[64; 10]);
+    assert_eq!((link.stats().frames_sent, link.stats().frames_refused), (16, 0));
+}
+
+#[test]
+fn what_is_forwarded_goes_back_from_where_it_lies() {
+    let (mut exchange, address) = bound("127.0.0.1", Offload::Segment);
+    let mut link = connected(address, Offload::Segment);
+    burst(&mut link, &[80, 80]);
+    receive(&mut exchange, 2, true);
+    let started = Instant::now();
+    let mut forwarded = 0;
+    while forwarded < 2 {
+        assert!(started.elapsed() < PATIENCE);
+        link.wait(1_000_000);
+        forwarded += link.receive(NOW, |_, frame| {
+            frame[0] = 0xaa;
+            Verdict::Forward(Port(0))
+        });
+    }
+    let frames = receive(&mut exchange, 2, false);
+    assert!(frames.iter().all(|frame| frame[0] == 0xaa));
+}
+
+#[test]
+fn a_switch_that_is_not_there_yet_is_no_error() {
+    let (exchange, address) = bound("127.0.0.1", Offload::Segment);
+    drop(exchange);
+    let mut link = connected(address, Offload::Segment);
+    for _ in 0..5 {
+        burst(&mut link, &[100, 100]);
+        assert_eq!(link.receive(NOW, |_, _| Verdict::Consumed), 0);
+        assert!(link.has_room(NOW));
+    }
+    let config = Config { bind: Some(address), ..Config::default() };
+    let mut exchange = Exchange::bind(&config, 2).expect("the port is free again");
+    burst(&mut link, &[100, 100]);
+    check(&receive(&mut exchange, 2, false), &[100, 100]);
+}
+
+#[test]
+fn frames_to_nowhere_are_counted() {
+    let (_exchange, address) = bound("127.0.0.1", Offload::Segment);
+    let mut link = connected(address, Offload::Segment);
+    link.slot().expect("there is room")[..4].fill(1);
+    link.send(Transmit { port: Port(3), octets: 4 });
+    link.end_burst(None);
+    assert_eq!((link.stats().frames_refused, link.stats().frames_sent), (1, 0));
+}
+
+#[test]
+fn what_waits_in_borrowed_memory_is_dropped_before_the_memory_is_used_again() {
+    let (mut exchange, address) = bound("127.0.0.1", Offload::Segment);
+    let mut link = connected(address, Offload::Segment);
+    burst(&mut link, &[80]);
+    let started = Instant::now();
+    while exchange.receive() == 0 {
+        assert!(started.elapsed() < PATIENCE);
+    }
+    let place = exchange.frames(0).next().expect("one frame");
+    exchange.set_destination(0, Some(link.local_addr().expect("it is bound")));
+    exchange.send(0, place);
+    exchange.receive();
+    assert_eq!(exchange.stats().frames_overflowed, 1);
+    assert!(exchange.flush());
+    assert_eq!(exchange.stats().frames_sent, 0);
+}
+
+#[test]
+fn the_doorbell_ends_a_wait() {
+    let (_exchange, address) = bound("127.0.0.1", Offload::Segment);
+    let mut link = connected(address, Offload::Segment);
+    let started = Instant::now();
+    let bell = link.doorbell();
+    std::thread::scope(|scope| {
+        scope.spawn(|| bell.ring());
+        link.wait(2 * PATIENCE.as_nanos() as u64);
+    });
+    assert!(started.elapsed() < PATIENCE);
+    let started = Instant::now();
+    link.wait(5_000_000);
+    assert!(started.elapsed() >= Duration::from_millis(5), "one ring ends one wait");
+}
+
+#[test]
+fn a_configuration_that_cannot_be_is_refused() {
+    let to = "127.0.0.1:9".parse().expect("an address");
+    let config = Config { frame_octets_max: 100, ..Config::default() };
+    assert!(UdpLink::connect(to, &config).is_err());
+    assert!(Exchange::bind(&Config::default(), 1).is_err(), "no address to bind to");
+}
