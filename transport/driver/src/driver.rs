@@ -127,6 +127,7 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
         let take = |port, frame: &mut [u8]| machine.handle_frame(now, port, frame);
         progress.frames_received = self.transport.receive(now, take);
         self.transport.heard(now, |port, promises| machine.hear(now, port, promises));
+        self.transport.gone(|port| machine.unlink(port));
         if machine.poll_timeout().is_some_and(|due| due <= now.mono) {
             machine.handle_timeout(now);
             progress.is_timeout = true;

@@ -14,6 +14,11 @@ pub trait Pipe: Machine {
         let _ = (now, port, promises);
     }
 
+    /// Notes that nothing more comes from `port`, until something is heard from it again.
+    fn unlink(&mut self, port: Port) {
+        let _ = port;
+    }
+
     /// What everything this machine will ever send is at or above; `None` before it knows.
     fn promises(&self) -> Option<Promises> {
         None
@@ -35,6 +40,10 @@ impl Pipe for Endpoint {
     #[inline]
     fn hear(&mut self, now: Now, port: Port, promises: Promises) {
         Self::hear(self, now, port, promises);
+    }
+
+    fn unlink(&mut self, port: Port) {
+        Self::unlink(self, port);
     }
 
     #[inline]

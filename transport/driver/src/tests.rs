@@ -20,6 +20,7 @@ enum Step {
     Polled(u64),
     Event(u8),
     Heard(u64),
+    Unlinked(u16),
     Begin(Option<u64>),
     Sent(u8),
     Forwarded(u8),
@@ -79,6 +80,10 @@ impl Pipe for Echo {
         self.log.borrow_mut().push(Step::Heard(promises.barrier.as_ns()));
     }
 
+    fn unlink(&mut self, port: Port) {
+        self.log.borrow_mut().push(Step::Unlinked(port.0));
+    }
+
     fn promises(&self) -> Option<Promises> {
         Some(Promises::both(Timestamp::from_ns(7)))
     }
@@ -98,6 +103,7 @@ struct Script {
     log: Log,
     arriving: VecDeque<u8>,
     promised: Option<u64>,
+    gone: Option<u16>,
     room: usize,
     used: usize,
     slot: [u8; 4],
@@ -127,6 +133,10 @@ impl Transport for Script {
         if let Some(ns) = self.promised {
             hear(Port(0), Promises::both(Timestamp::from_ns(ns)));
         }
+    }
+
+    fn gone(&mut self, unlink: impl FnMut(Port)) {
+        self.gone.take().map(Port).map(unlink);
     }
 
     fn has_room(&mut self, _: Now) -> bool {
@@ -200,6 +210,7 @@ fn a_turn_receives_hears_hands_out_and_sends_in_this_order() {
     let (mut driver, log) = driver(&[10, 20], Idle::Spin);
     driver.transport_mut().arriving.extend([1, 2]);
     driver.transport_mut().promised = Some(5);
+    driver.transport_mut().gone = Some(3);
     let (progress, steps) = turn(&mut driver, &log);
     use Step::*;
     let expected = [
@@ -207,6 +218,7 @@ fn a_turn_receives_hears_hands_out_and_sends_in_this_order() {
         Frame(10, 1),
         Frame(10, 2),
         Heard(5),
+        Unlinked(3),
         Event(1),
         Event(2),
         // The world must know that a burst starts before the clock is read that stamps it.

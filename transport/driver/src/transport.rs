@@ -6,7 +6,7 @@ use crate::Doorbell;
 
 /// Carries frames, in memory of its own.
 ///
-/// In one turn the driver calls, in this order: `receive`, `heard`, and if there is something to
+/// In one turn the driver calls, in this order: `receive`, `heard`, `gone`, and if there is something to
 /// send `has_room`, `begin_burst`, any number of `slot` + `send`, `end_burst`. It reads the clock
 /// before `receive` and again right after `begin_burst`.
 pub trait Transport {
@@ -25,6 +25,12 @@ pub trait Transport {
     /// such a promise have been received by now.
     fn heard(&mut self, now: Now, hear: impl FnMut(Port, Promises)) {
         let _ = (now, hear);
+    }
+
+    /// Tells `unlink` whose links have ended for certain, by other means than silence. All frames
+    /// that came over such a link have been received by now.
+    fn gone(&mut self, unlink: impl FnMut(Port)) {
+        let _ = unlink;
     }
 
     /// Whether a burst may start. False asks the driver to come back, and to wait for nothing but

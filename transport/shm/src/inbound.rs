@@ -29,6 +29,8 @@ struct Sender {
     /// The promise seen on its line, to be heard once the ring is found empty.
     seen: Option<Seen>,
     is_drained: bool,
+    /// It was live, and the machine has not been told that it no longer is.
+    is_gone: bool,
     /// What its line said last, and at the last watch.
     line: Option<Promise>,
     watched: Option<Promise>,
@@ -81,7 +83,9 @@ impl Inbound {
             if (sender.life, sender.is_attached) != (life, is_attached) {
                 (sender.life, sender.is_attached) = (life, is_attached);
                 // A file may say that somebody is there who died long ago.
-                sender.is_live = is_attached && segment.is_alive(process);
+                let is_live = is_attached && segment.is_alive(process);
+                sender.is_gone |= sender.is_live && !is_live;
+                sender.is_live = is_live;
                 (sender.seen, sender.line, sender.watched) = (None, None, None);
                 changed(Change { process, is_live: sender.is_live });
             }
@@ -99,6 +103,7 @@ impl Inbound {
             sender.watched = sender.line;
             if sender.is_live && (is_stuck || has_its_turn) && !segment.is_alive(sender.process) {
                 sender.is_live = false;
+                sender.is_gone = true;
                 sender.seen = None;
                 changed(Change { process: sender.process, is_live: false });
             }
@@ -177,6 +182,18 @@ impl Inbound {
         }
     }
 
+    /// Tells who is no longer live, once everything that they sent has been taken.
+    #[inline]
+    pub(crate) fn gone(&mut self, mut unlink: impl FnMut(Port)) {
+        for sender in self.senders.iter_mut().filter(|sender| sender.is_gone && sender.is_drained) {
+            sender.is_gone = false;
+            // It may be back already: then its link goes on, from where it is heard next.
+            if !sender.is_live {
+                unlink(Port(sender.process as u16));
+            }
+        }
+    }
+
     /// Whether no frame is there.
     pub(crate) fn is_empty(&self, segment: &Segment) -> bool {
         let me = segment.process();
@@ -199,6 +216,7 @@ impl Sender {
             is_live: false,
             seen: None,
             is_drained: false,
+            is_gone: false,
             line: None,
             watched: None,
         }

@@ -32,7 +32,8 @@
 //! orders nothing else.
 //!
 //! So an idle, blocked or busily computing process costs nobody any latency, and no beacons are
-//! needed. A process that dies while active is silent: its line neither says *idle* nor changes.
+//! needed. A process that dies while active says nothing more: whoever waits for it asks the kernel
+//! within a millisecond or so, and unlinks it.
 //!
 //! # Life and death
 //! The kernel knows who is alive: a place is held by a lock that dies with the process. From a dead

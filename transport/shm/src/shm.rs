@@ -170,6 +170,11 @@ impl Transport for Shm {
     }
 
     #[inline]
+    fn gone(&mut self, unlink: impl FnMut(Port)) {
+        self.inbound.gone(unlink);
+    }
+
+    #[inline]
     fn has_room(&mut self, now: Now) -> bool {
         let has_room = self.outbound.has_room(&self.segment, now.mono);
         self.stats.bursts_held += u64::from(!has_room);

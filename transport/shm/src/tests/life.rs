@@ -167,6 +167,7 @@ fn the_dead_are_not_heard_and_give_their_slots_back() {
     assert_eq!((frames, heard), (vec![(1, 1)], vec![(1, 3)]), "what it sent is still delivered");
     assert_eq!(receive(&mut a, at(4 + 2 * watch_ns)).1, []);
     assert_eq!(a.stats().deaths, 1);
+    assert_eq!((gone(&mut a), gone(&mut a)), (vec![1], vec![]), "told once");
     assert_eq!((a.peers().count(), a.free_slots()), (0, 64));
     send(&mut a, at(5 + 2 * watch_ns), 1, 2);
     assert_eq!((a.stats().frames_unreachable, a.free_slots()), (1, 64));
@@ -175,6 +176,31 @@ fn the_dead_are_not_heard_and_give_their_slots_back() {
     assert_eq!(receive(&mut a, at(6 + 2 * watch_ns)).1, [(1, 6 + 2 * watch_ns)]);
     send(&mut a, at(7 + 2 * watch_ns), 1, 3);
     assert_eq!(receive(&mut b, at(8 + 2 * watch_ns)).0, [(0, 3)]);
+}
+
+fn gone(shm: &mut Shm) -> Vec<u16> {
+    let mut gone = Vec::new();
+    shm.gone(|port| gone.push(port.0));
+    gone
+}
+
+#[test]
+fn who_leaves_is_gone_when_all_it_sent_has_been_taken() {
+    let name = name("leaves");
+    let config = Config { arena_slots: 1024, ring_entries: 1024, ..small() };
+    let attach = |process| Shm::attach(&name, Some(ProcessId(process)), &config).expect("free");
+    let (mut a, mut b) = (attach(0), attach(1));
+    receive(&mut a, at(1));
+    receive(&mut b, at(1));
+    for _ in 0..300 {
+        send(&mut b, at(2), 0, 1);
+    }
+    drop(b);
+    assert_eq!(receive(&mut a, at(3)).0.len(), 256);
+    assert_eq!(gone(&mut a), []);
+    assert_eq!(receive(&mut a, at(4)).0.len(), 44);
+    assert_eq!(gone(&mut a), [1]);
+    assert_eq!(a.stats().deaths, 0);
 }
 
 #[test]
