@@ -59,7 +59,7 @@ const STEPS: &[Step] = &[
     Step { name: "no-std", by_hand: "cargo xtask no-std", run: no_std, part_of: FULL },
     Step {
         name: "documentation",
-        by_hand: "cargo doc --workspace --no-deps",
+        by_hand: "cargo doc --workspace --no-deps --lib",
         run: documentation,
         part_of: FULL,
     },
