@@ -21,12 +21,16 @@
 
 #![forbid(unsafe_code)]
 
+mod crowd;
 mod hardware;
 mod harness;
+mod pair;
 mod reorder;
 mod report;
 
+pub use crowd::{WORKER, worker};
 pub use hardware::Hardware;
 pub use harness::{Better, Harness, Progress, RUNS_MIN};
+pub use pair::{PairOptions, pair_shm};
 pub use reorder::{ReorderOptions, reorder};
 pub use report::{Case, Report};

@@ -1,0 +1,62 @@
+//! What one process of a benchmark is told to do, and what it answers.
+
+use serde::{Deserialize, Serialize};
+
+/// What carries the frames.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Fabric {
+    /// Shared memory, by name.
+    Shm(String),
+    /// UDP through the software switch at this address.
+    Udp(String),
+}
+
+/// One process's part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Role {
+    /// Sends to process 1 as fast as it can.
+    Flood,
+    /// Takes what process 0 floods.
+    Sink,
+    /// Everybody floods everybody, and takes what comes.
+    Everyone,
+    /// Sends one message to process 1, waits for the answer, sends the next.
+    Ping,
+    /// Answers pings.
+    Pong,
+    /// The software switch; ends when nothing has come for a second.
+    Switch,
+}
+
+/// One process of a benchmark.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Job {
+    pub role: Role,
+    pub fabric: Fabric,
+    pub process: u32,
+    pub processes: u32,
+    /// Octets of a message, 8 at least.
+    pub octets: usize,
+    /// How long to send.
+    pub seconds: f64,
+    /// Which core to stay on.
+    pub core: Option<usize>,
+    /// Spin, yield, or back off to blocking.
+    pub idle: String,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// Messages delivered, and the time from the first to the last.
+    pub delivered: u64,
+    pub seconds: f64,
+    /// One-way latency in ns: p50, p99, max.
+    pub latency_ns: Option<[u64; 3]>,
+    /// A hash over the order of deliveries, taken at every 10,000th.
+    pub checkpoints: Vec<u64>,
+    /// Messages of its own that were reported as not delivered.
+    pub failed: u64,
+    /// Processor time that the measurement took.
+    pub cpu_seconds: f64,
+}

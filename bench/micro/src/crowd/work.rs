@@ -1,0 +1,329 @@
+//! One process at work: meets the others, then floods, takes, pings or answers.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use hdrhistogram::Histogram;
+use onepipe_base::{Incarnation, ProcessId};
+use onepipe_endpoint::{Config, Delivery, Endpoint, Event, Links, Message};
+use onepipe_transport_clock::SystemClock;
+use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle, Transport};
+use onepipe_transport_shm::Shm;
+
+use super::{Fabric, Job, Outcome, Role};
+
+/// First words of messages that are no data.
+const HELLO: u64 = u64::MAX;
+const END: u64 = u64::MAX - 1;
+/// The longest that anything but the measurement itself may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Octets kept waiting in the send buffer: enough for full frames, little enough for the cache.
+const BACKLOG_OCTETS: usize = 96 << 10;
+/// Deliveries between two checkpoints of the order.
+const CHECKPOINT: u64 = 10_000;
+
+/// Does the job.
+pub(crate) fn work(job: &Job) -> Result<Outcome> {
+    stay_on(job.core);
+    match &job.fabric {
+        Fabric::Shm(name) => {
+            let shared = onepipe_transport_shm::Config {
+                processes_max: job.processes,
+                ..onepipe_transport_shm::Config::default()
+            };
+            let shm = Shm::attach(name, Some(ProcessId(job.process)), &shared)?;
+            let config = Config {
+                links: Links::Mesh,
+                beacon_interval_ns: 0,
+                frame_octets_max: shm.config().frame_octets_max,
+                ..config(job, shm.incarnation())
+            };
+            let clock = shm.clock();
+            Worker::new(job, config, shm, clock)?.work()
+        }
+        Fabric::Udp(_) => bail!("not yet"),
+    }
+}
+
+/// What a real machine needs whatever the transport.
+fn config(job: &Job, incarnation: Incarnation) -> Config {
+    Config {
+        processes_max: job.processes,
+        link_timeout_ns: 30_000_000,
+        probe_timeout_min_ns: 5_000_000,
+        ack_delay_ns: 200_000,
+        ..Config::new(ProcessId(job.process), incarnation)
+    }
+}
+
+/// Stays on one core, if the machine has it.
+pub(crate) fn stay_on(core: Option<usize>) {
+    if let Some(core) = core {
+        let mut cores = rustix::thread::CpuSet::new();
+        cores.set(core);
+        // A machine with fewer cores runs it anywhere.
+        let _ = rustix::thread::sched_setaffinity(None, &cores);
+    }
+}
+
+struct Worker<'j, T> {
+    job: &'j Job,
+    driver: Driver<Endpoint, T, SystemClock>,
+    tally: Tally,
+    payload: Vec<u8>,
+}
+
+/// What was seen of the others.
+struct Tally {
+    outcome: Outcome,
+    met: Vec<bool>,
+    ended: u32,
+    /// The next number expected from each sender.
+    expected: Vec<u64>,
+    last: Option<(u64, u32, u16)>,
+    hash: u64,
+    first_at: Option<Instant>,
+    last_at: Option<Instant>,
+    /// The newest ping or pong, and who sent it.
+    heard: Option<u64>,
+    wrong: Option<String>,
+}
+
+impl<'j, T: Transport> Worker<'j, T> {
+    fn new(job: &'j Job, config: Config, transport: T, clock: SystemClock) -> Result<Self> {
+        let idle = match job.idle.as_str() {
+            "spin" => Idle::Spin,
+            "yield" => Idle::Yield,
+            _ => Idle::CIVIL,
+        };
+        let driving = DriverConfig { idle, ..DriverConfig::default() };
+        let driver = Driver::new(Endpoint::new(config)?, transport, clock, driving);
+        let processes = job.processes as usize;
+        let tally = Tally {
+            outcome: Outcome::default(),
+            met: (0..job.processes).map(|process| process == job.process).collect(),
+            ended: 0,
+            expected: vec![0; processes],
+            last: None,
+            hash: 0,
+            first_at: None,
+            last_at: None,
+            heard: None,
+            wrong: None,
+        };
+        Ok(Self { job, driver, tally, payload: vec![0; job.octets.max(8)] })
+    }
+
+    fn work(mut self) -> Result<Outcome> {
+        self.meet()?;
+        let cpu = cpu_seconds();
+        match self.job.role {
+            Role::Flood => self.flood(&[1])?,
+            Role::Sink => self.turn_until("the end of the flood", |tally| tally.ended == 1)?,
+            Role::Everyone => {
+                let everyone: Vec<u32> = (0..self.job.processes).collect();
+                self.flood(&everyone)?;
+                let processes = self.job.processes;
+                self.turn_until("everybody's end", |tally| tally.ended == processes)?;
+            }
+            Role::Ping => self.ping()?,
+            Role::Pong => self.pong()?,
+            Role::Switch => bail!("the switch has no endpoint"),
+        }
+        self.tally.outcome.cpu_seconds = cpu_seconds() - cpu;
+        self.part()?;
+        let tally = self.tally;
+        let mut outcome = tally.outcome;
+        if let (Some(first), Some(last)) = (tally.first_at, tally.last_at) {
+            outcome.seconds = (last - first).as_secs_f64();
+        }
+        Ok(outcome)
+    }
+
+    /// Says hello until everybody has.
+    fn meet(&mut self) -> Result<()> {
+        let start = Instant::now();
+        let mut said = None::<Instant>;
+        while !self.tally.met.iter().all(|met| *met) {
+            ensure!(start.elapsed() < PATIENCE, "the others did not come: {:?}", self.tally.met);
+            if said.is_none_or(|said| said.elapsed() > Duration::from_millis(20)) {
+                self.say_to_others(HELLO)?;
+                said = Some(Instant::now());
+            }
+            self.turn()?;
+        }
+        self.say_to_others(HELLO)
+    }
+
+    /// Waits until all is settled, then leaves.
+    fn part(&mut self) -> Result<()> {
+        let start = Instant::now();
+        // The others may have left already, so what is on its way to them may stay unanswered.
+        while !self.driver.machine().is_settled() && start.elapsed() < Duration::from_millis(500) {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    fn say_to_others(&mut self, word: u64) -> Result<()> {
+        let word = word.to_le_bytes();
+        for process in (0..self.job.processes).filter(|process| *process != self.job.process) {
+            let message = Message { to: ProcessId(process), payload: &word };
+            self.driver.machine_mut().scatter(&[message])?;
+        }
+        Ok(())
+    }
+
+    fn flood(&mut self, targets: &[u32]) -> Result<()> {
+        let stop = Duration::from_secs_f64(self.job.seconds);
+        let (start, mut number) = (Instant::now(), 0u64);
+        while start.elapsed() < stop {
+            let machine = self.driver.machine_mut();
+            while machine.send_buffer_octets() < BACKLOG_OCTETS {
+                self.payload[..8].copy_from_slice(&number.to_le_bytes());
+                scatter(machine, targets, &self.payload)?;
+                number += 1;
+            }
+            self.turn()?;
+        }
+        let end = END.to_le_bytes();
+        scatter(self.driver.machine_mut(), targets, &end)?;
+        let give_up = Instant::now() + PATIENCE;
+        while self.driver.machine().send_buffer_octets() > 0 {
+            ensure!(Instant::now() < give_up, "the flood does not drain");
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    fn ping(&mut self) -> Result<()> {
+        let mut histogram = Histogram::<u64>::new(3)?;
+        let start = Instant::now();
+        let mut number = 0u64;
+        while start.elapsed().as_secs_f64() < self.job.seconds {
+            let sent = Instant::now();
+            self.payload[..8].copy_from_slice(&number.to_le_bytes());
+            scatter(self.driver.machine_mut(), &[1], &self.payload)?;
+            self.turn_until("a pong", |tally| tally.heard == Some(number))?;
+            histogram.record(sent.elapsed().as_nanos() as u64 / 2)?;
+            number += 1;
+        }
+        scatter(self.driver.machine_mut(), &[1], &END.to_le_bytes())?;
+        let quantile = |q| histogram.value_at_quantile(q);
+        self.tally.outcome.latency_ns = Some([quantile(0.5), quantile(0.99), histogram.max()]);
+        Ok(())
+    }
+
+    fn pong(&mut self) -> Result<()> {
+        let mut answered = None;
+        while self.tally.ended == 0 {
+            self.turn()?;
+            if self.tally.heard != answered
+                && let Some(number) = self.tally.heard
+            {
+                answered = self.tally.heard;
+                self.payload[..8].copy_from_slice(&number.to_le_bytes());
+                scatter(self.driver.machine_mut(), &[0], &self.payload)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn turn_until(&mut self, what: &str, is_done: impl Fn(&Tally) -> bool) -> Result<()> {
+        let mut turns = 0u64;
+        let mut give_up = None;
+        while !is_done(&self.tally) {
+            self.turn()?;
+            turns += 1;
+            if turns % 65_536 == 0 {
+                let give_up = *give_up.get_or_insert_with(|| {
+                    Instant::now() + PATIENCE + Duration::from_secs_f64(self.job.seconds)
+                });
+                ensure!(Instant::now() < give_up, "{what} did not come");
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn turn(&mut self) -> Result<()> {
+        let tally = &mut self.tally;
+        let progress = self.driver.turn(|machine, event| tally.take(machine, event));
+        if progress.is_idle() {
+            self.driver.rest(progress);
+        }
+        match self.tally.wrong.take() {
+            Some(wrong) => bail!("process {}: {wrong}", self.job.process),
+            None => Ok(()),
+        }
+    }
+}
+
+#[inline]
+fn scatter(machine: &mut Endpoint, targets: &[u32], payload: &[u8]) -> Result<()> {
+    let mut messages = [Message { to: ProcessId(0), payload }; 16];
+    let messages = messages.get_mut(..targets.len()).context("at most 16 processes")?;
+    for (message, to) in messages.iter_mut().zip(targets) {
+        message.to = ProcessId(*to);
+    }
+    machine.scatter(messages)?;
+    Ok(())
+}
+
+impl Tally {
+    #[inline]
+    fn take(&mut self, machine: &mut Endpoint, event: Event) {
+        match event {
+            Event::Delivered(delivery) => {
+                let payload = machine.payload(&delivery);
+                let word = payload.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+                self.deliver(&delivery, word);
+                machine.release(delivery);
+            }
+            Event::SendFailed(_) => self.outcome.failed += 1,
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn deliver(&mut self, delivery: &Delivery, word: u64) {
+        let key = (delivery.timestamp.as_ns(), delivery.from.0, delivery.index);
+        if self.last.is_some_and(|last| key <= last) {
+            self.wrong = Some(format!("{key:?} was delivered after {:?}", self.last));
+        }
+        self.last = Some(key);
+        let from = delivery.from.index();
+        match word {
+            HELLO => self.met[from] = true,
+            END => self.ended += 1,
+            number => {
+                if number < self.expected[from] {
+                    self.wrong = Some(format!("{number} again, from process {from}"));
+                }
+                self.expected[from] = number + 1;
+                self.heard = Some(number);
+                self.count(key.0, u64::from(key.1), number);
+            }
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, timestamp: u64, from: u64, number: u64) {
+        // Every receiver sees the same stream, so the same hash at the same count.
+        let item = timestamp ^ from.rotate_left(48) ^ number.rotate_left(24);
+        self.hash = (self.hash.rotate_left(5) ^ item).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.outcome.delivered += 1;
+        if self.outcome.delivered % CHECKPOINT == 1 {
+            let now = Instant::now();
+            self.first_at.get_or_insert(now);
+            self.last_at = Some(now);
+            self.outcome.checkpoints.push(self.hash);
+        }
+    }
+}
+
+/// Processor time of this process so far, in seconds.
+fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
