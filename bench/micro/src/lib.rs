@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod crowd;
+mod endpoint;
 mod hardware;
 mod harness;
 mod pair;
@@ -29,6 +30,7 @@ mod reorder;
 mod report;
 
 pub use crowd::{WORKER, worker};
+pub use endpoint::{EndpointOptions, endpoint};
 pub use hardware::Hardware;
 pub use harness::{Better, Harness, Progress, RUNS_MIN};
 pub use pair::{PairOptions, pair_shm};

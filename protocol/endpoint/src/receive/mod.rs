@@ -1,6 +1,7 @@
 //! From frames to messages in order: tracker → window → reassembly → reorder → delivery.
 
 mod acknowledge;
+mod deliver;
 mod incoming;
 mod reassemble;
 mod room;
@@ -17,29 +18,24 @@ use crate::reorder::{Entry, Reorder, ReorderConfig};
 use crate::segments::{Place, Segments};
 use crate::send::Local;
 use crate::stats::Stats;
-use crate::{Config, Delivery, MESSAGE_CHARGE_OCTETS};
+use crate::{Config, MESSAGE_CHARGE_OCTETS};
+pub(crate) use deliver::Held;
+use deliver::{Cursor, Waiting};
 use incoming::Incoming;
 use reassemble::{Partial, Reassembly};
 use room::LocalRoom;
 use tracker::Arrival;
-
-/// A message in the receive buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Held {
-    place: Place,
-    octets: u32,
-    /// The life of its sender, so that a former life's messages are not counted in this one's
-    /// window.
-    life: u16,
-    in_room: bool,
-}
 
 /// The receiving half of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Receiver {
     peers: Peers<Incoming>,
     segments: Segments,
-    reorder: Reorder<Held>,
+    reorder: Reorder<Waiting>,
+    /// The packet that messages are being handed out from.
+    cursor: Option<Cursor>,
+    /// Messages that wait in the reorder stage and behind the cursor.
+    waiting: usize,
     reassembly: Reassembly,
     /// The window of each sender, in octets.
     window: u64,
@@ -75,6 +71,8 @@ impl Receiver {
             peers: Peers::new(config.processes_max),
             segments: Segments::new(),
             reorder: Reorder::new(ReorderConfig::default()),
+            cursor: None,
+            waiting: 0,
             reassembly: Reassembly::new(),
             window: share.min(u64::from(config.window_octets_max)),
             room_max: half,
@@ -101,7 +99,7 @@ impl Receiver {
 
     /// Messages that wait, fragments of messages included.
     pub fn pending(&self) -> usize {
-        self.reorder.len() + self.reassembly.len()
+        self.waiting + self.reassembly.len()
     }
 
     /// Takes in a data or fragment frame. Its barrier has not been applied yet: `barrier` is what
@@ -183,37 +181,27 @@ impl Receiver {
         stats: &mut Stats,
     ) -> bool {
         // Measure first: a malformed or oversized packet must leave no trace.
-        let (mut count, mut octets, mut last) = (0u32, 0u64, 0);
-        for message in Messages::new(frame.payload) {
-            let Ok(message) = message else {
-                stats.frames_malformed += 1;
-                return false;
-            };
-            octets += message.payload.len() as u64;
-            count += 1;
-            last = last.max(message.delta_ns);
-        }
-        let charge = octets + u64::from(count) * u64::from(MESSAGE_CHARGE_OCTETS);
-        if count == 0 || !self.admit(at, charge, in_room, stats) {
+        let Some(measure) = measure(frame.payload) else {
+            stats.frames_malformed += 1;
+            return false;
+        };
+        let charge = measure.octets + measure.count * u64::from(MESSAGE_CHARGE_OCTETS);
+        if !self.admit(at, charge, in_room, stats) {
             return false;
         }
+        let count = measure.count as u32;
         let place = self.segments.reserve(frame.payload.len(), count);
         self.segments.get_mut(place, frame.payload.len()).copy_from_slice(frame.payload);
         let (life, from) = (self.peers.peek(at).life, frame.header.src());
-        let start = frame.payload.as_ptr().addr();
-        for message in Messages::new(frame.payload).flatten() {
-            let offset = message.payload.as_ptr().addr() - start;
-            self.reorder.insert(Entry {
-                timestamp: timestamp.wrapping_add_ns(u64::from(message.delta_ns)),
-                order: order(from, message.index),
-                value: Held {
-                    place: place.plus(offset),
-                    octets: message.payload.len() as u32,
-                    life,
-                    in_room,
-                },
-            });
-        }
+        let octets = frame.payload.len() as u32;
+        let (delta_ns, index) = measure.first;
+        self.waiting += measure.count as usize;
+        // One entry for the packet, by its first message: see `deliver.rs`.
+        self.reorder.insert(Entry {
+            timestamp: timestamp.wrapping_add_ns(u64::from(delta_ns)),
+            order: order(from, index),
+            value: Waiting { place, octets, life, in_room, is_packet: true },
+        });
         true
     }
 
@@ -259,7 +247,9 @@ impl Receiver {
         };
         match self.reassembly.add(&mut self.segments, first, &fragment, charge) {
             Ok(Some(whole)) => {
-                let value = Held { place: whole.place, octets, life, in_room };
+                let place = whole.place;
+                let value = Waiting { place, octets, life, in_room, is_packet: false };
+                self.waiting += 1;
                 self.reorder.insert(Entry { timestamp, order: order(from, index), value });
                 true
             }
@@ -279,24 +269,12 @@ impl Receiver {
         self.held += charge;
         let place = self.segments.reserve(local.payload.len(), 1);
         self.segments.get_mut(place, local.payload.len()).copy_from_slice(local.payload);
+        self.waiting += 1;
         self.reorder.insert(Entry {
             timestamp: local.timestamp,
             order: order(config.process, local.index),
-            value: Held { place, octets, life: 0, in_room: local.in_room },
+            value: Waiting { place, octets, life: 0, in_room: local.in_room, is_packet: false },
         });
-    }
-
-    /// The next message in the total order, if it lies below the barrier.
-    #[inline]
-    pub fn next(&mut self, barrier: Timestamp) -> Option<Delivery> {
-        let entry = self.reorder.pop(barrier)?;
-        Some(Delivery {
-            timestamp: entry.timestamp,
-            from: ProcessId((entry.order >> 16) as u32),
-            index: entry.order as u16,
-            octets: entry.value.octets,
-            held: entry.value,
-        })
     }
 
     /// The barrier has risen: what is not whole below it never will be.
@@ -315,33 +293,6 @@ impl Receiver {
             self.unhold(at, partial.life, partial.charge, partial.in_room);
             self.answer_now(at, Opcode::Ack);
         }
-    }
-
-    #[inline]
-    pub fn payload(&self, delivery: &Delivery) -> &[u8] {
-        self.segments.get(delivery.held.place, delivery.octets as usize)
-    }
-
-    /// The application is through with a message. Answers its charge and whether it was in room.
-    #[inline]
-    pub fn release(&mut self, config: &Config, delivery: &Delivery) -> (u64, bool) {
-        let held = delivery.held;
-        let charge = u64::from(held.octets) + u64::from(MESSAGE_CHARGE_OCTETS);
-        self.segments.release(held.place);
-        if delivery.from == config.process {
-            self.held -= charge;
-            if held.in_room {
-                self.room_used -= charge;
-                self.give_room();
-            }
-        } else if let Some(at) = self.peers.find(delivery.from) {
-            self.unhold(at, held.life, charge, held.in_room);
-            let sender = self.peers.peek(at);
-            if sender.consumed - sender.told_consumed >= self.window / 4 {
-                self.answer_now(at, Opcode::Ack);
-            }
-        }
-        (charge, held.in_room)
     }
 
     /// Takes `charge` out of the buffer's accounts.
@@ -365,4 +316,32 @@ impl Receiver {
 #[inline]
 fn order(from: ProcessId, index: u16) -> u64 {
     u64::from(from.0) << 16 | u64::from(index)
+}
+
+/// What a packet of whole messages holds.
+struct Measure {
+    count: u64,
+    octets: u64,
+    /// Delta and index of the first message.
+    first: (u32, u16),
+}
+
+/// Measures a packet; `None` when it is malformed, empty, or not in ascending order.
+#[inline]
+fn measure(payload: &[u8]) -> Option<Measure> {
+    let mut messages = Messages::new(payload);
+    let first = messages.next()?.ok()?;
+    let mut last = (first.delta_ns, first.index);
+    let mut measure = Measure { count: 1, octets: first.payload.len() as u64, first: last };
+    for message in messages {
+        let message = message.ok()?;
+        let key = (message.delta_ns, message.index);
+        if key <= last {
+            return None;
+        }
+        last = key;
+        measure.octets += message.payload.len() as u64;
+        measure.count += 1;
+    }
+    Some(measure)
 }

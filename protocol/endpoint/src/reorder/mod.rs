@@ -1,6 +1,6 @@
 //! The reorder stage: from arrival order to the total order, in constant time a message.
 //!
-//! scattering → send → switch → receive → **[reorder]** → deliver
+//! scattering → send → switch → receive → `[reorder]` → deliver
 //!
 //! A binary heap over all waiting messages pays for the number that wait: for the delivery delay.
 //! Here an entry is put into a slot by its timestamp alone (`wheel.rs`); when the barrier reaches a
@@ -90,11 +90,25 @@ impl<T: Copy> Reorder<T> {
         self.len() == 0
     }
 
+    /// Whether every entry surely lies behind `key`, a timestamp and an order. False when in doubt.
+    #[inline]
+    pub fn is_behind(&self, key: (Timestamp, u64)) -> bool {
+        let ts = key.0.as_ns();
+        self.wheel.least() > ts && self.run.get(self.run_next).is_none_or(|next| next.key() > key)
+    }
+
     /// Takes an entry at or above the last barrier popped to, however far ahead.
     #[inline]
     pub fn insert(&mut self, entry: Entry<T>) {
+        let is_above = entry.timestamp.as_ns() >= self.barrier;
+        debug_assert!(is_above, "an entry below the barrier was not refused");
+        self.put_back(entry);
+    }
+
+    /// Takes an entry that may lie below the last barrier popped to, but behind everything popped.
+    #[inline]
+    pub fn put_back(&mut self, entry: Entry<T>) {
         let ts = entry.timestamp.as_ns();
-        debug_assert!(ts >= self.barrier, "an entry below the barrier was not refused");
         if ts < self.run_end {
             return self.insert_into_run(entry);
         }
@@ -253,7 +267,7 @@ impl<T: Copy> Reorder<T> {
         self.run_end = first.min(self.barrier);
         self.change_width(self.wheel.width_log2().saturating_sub(NARROWING_LOG2));
         for n in rest {
-            self.insert(self.run[n]);
+            self.put_back(self.run[n]);
         }
         self.run.clear();
         self.run_next = 0;

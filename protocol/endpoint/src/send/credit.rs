@@ -72,6 +72,9 @@ impl Sender {
                 self.credit.stuck += 1;
                 continue;
             }
+            if scattering.messages == 1 && self.admit_single(position, scattering) {
+                return Some(Admitted { scattering, position, needs_room: false });
+            }
             match self.consider(config, now, position, scattering) {
                 Verdict::Leaves { needs_room } if needs_room && !is_first => {
                     self.forget_needs();
@@ -85,6 +88,30 @@ impl Sender {
             }
         }
         None
+    }
+
+    /// The frequent case by a short way: a scattering of one message that fits, to a destination
+    /// that is open. Anything else is left to [`Sender::consider`].
+    #[inline]
+    fn admit_single(&mut self, position: usize, scattering: Queued) -> bool {
+        let message = self.buffer.message(scattering.first);
+        let (charge, is_oldest) = (message.charge(), position == 0);
+        let connection = self.peers.at(message.to as usize);
+        connection.need = charge;
+        let fits = charge <= connection.window && connection.fit(is_oldest) == Fit::Now;
+        connection.need = 0;
+        if !fits || message.has_failed {
+            return false;
+        }
+        if is_oldest {
+            connection.is_waited_for = false;
+            connection.claimed = 0;
+        }
+        connection.sent += charge;
+        if !connection.is_local {
+            connection.in_burst += charge;
+        }
+        true
     }
 
     /// Whether `scattering` may leave. If so, what it needs stays noted at its destinations.

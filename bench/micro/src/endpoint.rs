@@ -1,0 +1,112 @@
+//! The machine alone: two endpoints on one core with nothing but a buffer between them.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
+use onepipe_endpoint::{Config, Endpoint, Event, Links, Message};
+
+use crate::{Better, Harness, Progress, Report};
+
+/// What to measure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndpointOptions {
+    /// How often each side runs. Default 5.
+    pub runs: usize,
+    /// Messages of a run. Default 4 million.
+    pub messages: u64,
+    /// Octets of a frame. Default 8,192.
+    pub frame_octets: usize,
+}
+
+impl Default for EndpointOptions {
+    fn default() -> Self {
+        Self { runs: 5, messages: 4_000_000, frame_octets: 8192 }
+    }
+}
+
+/// Submit, stamp, coalesce, seal, check, reorder, deliver and acknowledge 64-octet messages on one
+/// core. Yardstick: copying the 64 octets as often as the endpoints must (into the send buffer, the
+/// frame, the receive buffer) through a buffer of the same depth.
+///
+/// # Errors
+/// When messages are lost or out of order.
+pub fn endpoint(options: &EndpointOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
+    let about = "64-octet messages through two endpoints on one core, no transport; yardstick: \
+                 three copies of the 64 octets";
+    let mut harness =
+        Harness::new("endpoint", about).with_runs(options.runs).with_progress(progress);
+    let case = format!("octets=64 frame={}", options.frame_octets);
+    harness.measure(
+        &case,
+        "msg/s",
+        Better::Higher,
+        || through_endpoints(options),
+        || Ok(through_copies(options.messages)),
+    )?;
+    Ok(harness.finish())
+}
+
+fn through_endpoints(options: &EndpointOptions) -> Result<f64> {
+    let end = |process| {
+        Endpoint::new(Config {
+            links: Links::Mesh,
+            processes_max: 2,
+            beacon_interval_ns: 0,
+            frame_octets_max: options.frame_octets,
+            ..Config::new(ProcessId(process), Incarnation(1))
+        })
+    };
+    let (mut from, mut to) = (end(0)?, end(1)?);
+    let mut slot = vec![0; options.frame_octets];
+    let (mut ns, mut sent, mut delivered) = (1 << 40, 0u64, 0u64);
+    let mut payload = [7; 64];
+    let start = Instant::now();
+    while delivered < options.messages {
+        while from.send_buffer_octets() < 96 << 10 && sent < options.messages {
+            payload[..8].copy_from_slice(&sent.to_le_bytes());
+            from.scatter(&[Message { to: ProcessId(1), payload: &payload }])?;
+            sent += 1;
+        }
+        ns += 10_000;
+        let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns) };
+        carry(now, Port(0), &mut from, &mut to, &mut slot);
+        carry(now, Port(1), &mut to, &mut from, &mut slot);
+        while let Some(event) = to.poll_event() {
+            let Event::Delivered(delivery) = event else { continue };
+            let word = to.payload(&delivery).first_chunk().map(|word| u64::from_le_bytes(*word));
+            ensure!(word == Some(delivered), "{word:?} was delivered in place of {delivered}");
+            delivered += 1;
+            to.release(delivery);
+        }
+    }
+    Ok(options.messages as f64 / start.elapsed().max(Duration::from_nanos(1)).as_secs_f64())
+}
+
+/// One turn of `one`, whose frames arrive at `other` at once.
+fn carry(now: Now, port: Port, one: &mut Endpoint, other: &mut Endpoint, slot: &mut [u8]) {
+    if one.poll_timeout().is_some_and(|due| due <= now.mono) {
+        one.handle_timeout(now);
+    }
+    while let Some(transmit) = one.poll_transmit(now, slot) {
+        other.handle_frame(now, port, &mut slot[..transmit.octets]);
+    }
+    if let Some(promises) = one.promises() {
+        other.hear(now, port, promises);
+    }
+}
+
+fn through_copies(messages: u64) -> f64 {
+    const DEPTH: usize = 512;
+    let mut buffers = [[[0u8; 64]; DEPTH], [[0; 64]; DEPTH], [[0; 64]; DEPTH]];
+    let start = Instant::now();
+    for number in 0..messages {
+        let at = number as usize % DEPTH;
+        buffers[0][at][..8].copy_from_slice(&number.to_le_bytes());
+        buffers[1][at] = black_box(buffers[0][at]);
+        buffers[2][at] = black_box(buffers[1][at]);
+    }
+    black_box(&buffers);
+    messages as f64 / start.elapsed().max(Duration::from_nanos(1)).as_secs_f64()
+}
