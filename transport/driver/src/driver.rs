@@ -133,7 +133,7 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
             progress.is_timeout = true;
         }
         progress.events = self.drain_events(&mut on_event);
-        if self.has_rest || self.machine.wants_transmit() {
+        if progress.is_timeout || self.has_rest || self.machine.wants_transmit() {
             self.transmit(now, &mut progress);
             // What was sent may have settled something, and what came of that must not wait for the
             // next frame (rule D2).

@@ -24,7 +24,8 @@ pub trait Pipe: Machine {
         None
     }
 
-    /// Whether `poll_transmit` may have something to say now. True when in doubt.
+    /// Whether `poll_transmit` may have something to say before the next timeout is handled. True
+    /// when in doubt. (It is asked after a timeout in any case.)
     fn wants_transmit(&self) -> bool {
         true
     }

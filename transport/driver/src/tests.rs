@@ -306,6 +306,7 @@ fn d5_a_timer_is_late_never_early() {
     assert!(!progress.is_timeout && !steps.contains(&Step::Timeout(999)));
     let (progress, steps) = turn(&mut driver, &log);
     assert!(progress.is_timeout && steps.contains(&Step::Timeout(1_000)));
+    assert!(steps.contains(&Step::Begin(Some(7))), "a timeout may have given it something to say");
 }
 
 #[test]
