@@ -110,6 +110,8 @@ struct Process {
 #[derive(Debug)]
 pub struct Checker {
     processes: Vec<Process>,
+    /// When each process crashed last, in ns of the run.
+    crashes: Vec<Option<u64>>,
     checks_submission_order: bool,
     now_ns: u64,
     counts: Counts,
@@ -130,6 +132,7 @@ impl Checker {
         };
         Self {
             processes: (0..processes).map(|_| process()).collect(),
+            crashes: vec![None; processes as usize],
             checks_submission_order,
             now_ns: 0,
             counts: Counts::default(),
@@ -147,7 +150,7 @@ impl Checker {
     pub fn submitted(&mut self, process: ProcessId, submitted: Submitted<'_>) {
         let process = &mut self.processes[process.index()];
         let sender = process.lives.get_mut(submitted.tag.life as usize).expect("a known life");
-        sender.on_submitted(&submitted, process.receiver.floor());
+        sender.on_submitted(&submitted, process.receiver.floor(), self.now_ns);
         self.counts.submitted += submitted.messages.len() as u64;
     }
 
@@ -197,19 +200,25 @@ impl Checker {
     }
 
     /// A process has handed out all its events: what it says of its barrier and its promise.
+    ///
+    /// `is_sending`: scatterings that it has stamped already are still leaving. They hold its
+    /// promise where they were stamped, lawfully below what it has delivered in the meantime.
     #[inline]
     pub fn drained(
         &mut self,
         process: ProcessId,
         barrier: Option<Timestamp>,
         promise: Option<Timestamp>,
+        is_sending: bool,
     ) {
         let receiver = &mut self.processes[process.index()].receiver;
-        receiver.on_drained(process, barrier, promise, self.now_ns, &mut self.violations);
+        let (at_ns, log) = (self.now_ns, &mut self.violations);
+        receiver.on_drained(process, barrier, promise, is_sending, at_ns, log);
     }
 
     /// A process has crashed. What it submitted may have any fate, and what it received is unknown.
     pub fn crashed(&mut self, process: ProcessId) {
+        self.crashes[process.index()] = Some(self.now_ns);
         let process = &mut self.processes[process.index()];
         (process.is_up, process.may_be_unknown) = (false, true);
     }
@@ -228,15 +237,25 @@ impl Checker {
         self.processes[process.index()].may_be_unknown = true;
     }
 
+    /// The fabric was sound since `lost_before` messages had been reported lost: links lost,
+    /// changed and overtook nothing, nobody failed. Then no message is lost either.
+    pub fn nothing_was_lost_on_the_way(&mut self, lost_before: u64) {
+        let count = self.counts.lost - lost_before;
+        if count > 0 {
+            self.violations.add(Rule::I12, self.now_ns, Seen::NeedlesslyLost { count });
+        }
+    }
+
     /// Which life a process is in, counted from 0.
     pub fn life(&self, process: ProcessId) -> u32 {
         self.processes[process.index()].lives.len() as u32 - 1
     }
 
-    /// Messages of living senders without a fate.
+    /// Messages of living senders without a fate, to receivers that have not crashed since.
     pub fn open(&self) -> u64 {
         let living = self.processes.iter().filter(|process| process.is_up);
-        living.filter_map(|process| process.lives.last()).map(Sender::open).sum()
+        let senders = living.filter_map(|process| process.lives.last());
+        senders.map(|sender| sender.open(&self.crashes)).sum()
     }
 
     /// The run is over: every message of a living sender should have a fate by now (I12).
@@ -245,7 +264,8 @@ impl Checker {
             let life = process.lives.len() as u32 - 1;
             if process.is_up {
                 let sender = &process.lives[life as usize];
-                sender.on_end(ProcessId(id), life, self.now_ns, &mut self.violations);
+                let until = (self.now_ns, &self.crashes[..]);
+                sender.on_end(ProcessId(id), life, until, &mut self.violations);
             }
         }
     }

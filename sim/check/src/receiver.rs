@@ -51,6 +51,7 @@ impl Receiver {
         process: ProcessId,
         barrier: Option<Timestamp>,
         promise: Option<Timestamp>,
+        is_sending: bool,
         at_ns: u64,
         log: &mut Violations,
     ) {
@@ -71,6 +72,7 @@ impl Receiver {
             }
             if let Some(now) = promise
                 && now <= stamp
+                && !is_sending
             {
                 log.add(Rule::I3, at_ns, Seen::NotCausal { process, now, floor: stamp });
             }

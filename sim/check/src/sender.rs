@@ -64,6 +64,8 @@ struct Record {
     /// What the process had delivered when it submitted this.
     floor: Option<Timestamp>,
     submitted_at: u64,
+    /// When it was submitted, in ns of the run.
+    at_ns: u64,
 }
 
 /// What a sender has been seen to do, as far as it is still open.
@@ -97,7 +99,12 @@ impl Sender {
         }
     }
 
-    pub fn on_submitted(&mut self, submitted: &Submitted<'_>, floor: Option<Timestamp>) {
+    pub fn on_submitted(
+        &mut self,
+        submitted: &Submitted<'_>,
+        floor: Option<Timestamp>,
+        at_ns: u64,
+    ) {
         let expected = self.base + self.records.len() as u64;
         assert_eq!(submitted.tag.scattering, expected, "scatterings are numbered without gaps");
         let first = self.messages_base + self.messages.len() as u64;
@@ -106,7 +113,7 @@ impl Sender {
             |&(to, digest): &(ProcessId, u64)| Message { digest, to: to.0, state: State::Open };
         self.messages.extend(submitted.messages.iter().map(message));
         let submitted_at = submitted.submitted_at;
-        let record = Record { first, count, open: count, stamp: None, floor, submitted_at };
+        let record = Record { first, count, open: count, stamp: None, floor, submitted_at, at_ns };
         self.records.push_back(record);
     }
 
@@ -168,19 +175,40 @@ impl Sender {
         self.settle(from, tag, index, fate, at_ns, log);
     }
 
-    /// How many messages have no fate yet.
-    pub fn open(&self) -> u64 {
-        self.records.iter().map(|record| u64::from(record.open)).sum()
+    /// How many messages have no fate yet and should have one some day.
+    pub fn open(&self, crashes: &[Option<u64>]) -> u64 {
+        self.records.iter().map(|record| u64::from(self.open_of(record, crashes))).sum()
     }
 
     /// The end of the run: everything should have a fate.
-    pub fn on_end(&self, process: ProcessId, life: u32, at_ns: u64, log: &mut Violations) {
+    pub fn on_end(
+        &self,
+        process: ProcessId,
+        life: u32,
+        (at_ns, crashes): (u64, &[Option<u64>]),
+        log: &mut Violations,
+    ) {
         for (scattering, record) in (self.base..).zip(&self.records) {
-            if record.open > 0 {
+            let open = self.open_of(record, crashes);
+            if open > 0 {
                 let tag = Tag { life, scattering };
-                log.add(Rule::I12, at_ns, Seen::NoFate { process, tag, open: record.open });
+                log.add(Rule::I12, at_ns, Seen::NoFate { process, tag, open });
             }
         }
+    }
+
+    /// Messages of a scattering without a fate. Those to a receiver that has crashed since do not
+    /// count: it may have acknowledged them and taken them with it.
+    fn open_of(&self, record: &Record, crashes: &[Option<u64>]) -> u32 {
+        if record.open == 0 {
+            return 0;
+        }
+        let first = (record.first - self.messages_base) as usize;
+        let has_crashed =
+            |to: u32| crashes[to as usize].is_some_and(|crashed_ns| crashed_ns >= record.at_ns);
+        let messages = self.messages.range(first..first + record.count as usize);
+        let open = messages.filter(|m| m.state == State::Open && !has_crashed(m.to));
+        open.count() as u32
     }
 
     fn place(&self, tag: Tag, index: u16) -> Option<usize> {

@@ -146,6 +146,12 @@ pub enum Seen {
         /// The receiver.
         to: ProcessId,
     },
+    /// Losses although nothing on the way lost anything.
+    #[error("{count} messages were reported lost in a fabric that loses nothing")]
+    NeedlesslyLost {
+        /// How many.
+        count: u64,
+    },
     /// Out of the order of submission.
     #[error("process {} delivered scattering {now} of process {} after {before}", process.0, from.0)]
     NotFifo {

@@ -60,13 +60,13 @@ fn a_right_history_passes() {
     assert_eq!(checker.delivered(B, delivery(A, tag(0), 0, 10)), Some(0));
     checker.delivered(B, delivery(B, tag(0), 2, 11));
     checker.delivered(B, delivery(A, tag(1), 0, 20));
-    checker.drained(B, Some(ts(21)), Some(ts(22)));
+    checker.drained(B, Some(ts(21)), Some(ts(22)), false);
     checker.delivered(C, delivery(A, tag(0), 1, 10));
     checker.delivered(C, delivery(B, tag(0), 1, 11));
     checker.failed(A, failure(tag(1), 1, C, Fate::Lost));
     checker.delivered(A, delivery(B, tag(0), 0, 11));
-    checker.drained(C, Some(ts(12)), Some(ts(12)));
-    checker.drained(C, Some(ts(30)), Some(ts(31)));
+    checker.drained(C, Some(ts(12)), Some(ts(12)), false);
+    checker.drained(C, Some(ts(30)), Some(ts(31)), false);
     checker.finish();
     assert_eq!(checker.violations().first(), []);
     let counts = checker.counts();
@@ -121,9 +121,14 @@ fn i2_catches_two_scatterings_of_a_sender_with_one_timestamp() {
 fn i3_catches_a_promise_and_a_stamp_below_what_was_delivered() {
     let rules = broken(|checker| {
         checker.delivered(C, delivery(A, tag(0), 1, 10));
-        checker.drained(C, Some(ts(11)), Some(ts(10)));
+        checker.drained(C, Some(ts(11)), Some(ts(10)), false);
     });
     assert_eq!(rules, [Rule::I3]);
+    let rules = broken(|checker| {
+        checker.delivered(C, delivery(A, tag(0), 1, 10));
+        checker.drained(C, Some(ts(11)), Some(ts(10)), true);
+    });
+    assert_eq!(rules, [], "what was stamped before is still leaving");
     let rules = broken(|checker| {
         checker.delivered(C, delivery(A, tag(0), 1, 10));
         submit(checker, C, tag(0), &[B]);
@@ -180,23 +185,23 @@ fn i5_catches_a_pair_out_of_the_order_of_submission() {
 #[test]
 fn i9_and_b_catch_barriers_that_move_back_or_do_not_hold() {
     let rules = broken(|checker| {
-        checker.drained(B, Some(ts(20)), Some(ts(20)));
-        checker.drained(B, Some(ts(19)), Some(ts(20)));
+        checker.drained(B, Some(ts(20)), Some(ts(20)), false);
+        checker.drained(B, Some(ts(19)), Some(ts(20)), false);
     });
     assert_eq!(rules, [Rule::I9]);
     let rules = broken(|checker| {
-        checker.drained(B, Some(ts(20)), Some(ts(20)));
-        checker.drained(B, Some(ts(20)), Some(ts(19)));
+        checker.drained(B, Some(ts(20)), Some(ts(20)), false);
+        checker.drained(B, Some(ts(20)), Some(ts(19)), false);
     });
     assert_eq!(rules, [Rule::I9], "a promise, too");
     let rules = broken(|checker| {
-        checker.drained(B, Some(ts(20)), None);
+        checker.drained(B, Some(ts(20)), None, false);
         checker.delivered(B, delivery(A, tag(0), 0, 19));
     });
     assert_eq!(rules, [Rule::B], "late");
     let rules = broken(|checker| {
         checker.delivered(B, delivery(A, tag(0), 0, 19));
-        checker.drained(B, Some(ts(19)), None);
+        checker.drained(B, Some(ts(19)), None, false);
     });
     assert_eq!(rules, [Rule::B], "early: the barrier is exclusive");
 }
@@ -221,6 +226,16 @@ fn i12_catches_two_fates_and_none() {
     });
     assert_eq!(rules, [Rule::I12], "lost twice");
     assert_eq!(broken(Checker::finish), [Rule::I12], "no fate at all");
+    let rules = broken(|checker| {
+        checker.failed(A, lost);
+        checker.nothing_was_lost_on_the_way(1);
+    });
+    assert_eq!(rules, [], "it was lost before the fabric became sound");
+    let rules = broken(|checker| {
+        checker.failed(A, lost);
+        checker.nothing_was_lost_on_the_way(0);
+    });
+    assert_eq!(rules, [Rule::I12], "lost in a sound fabric");
 }
 
 #[test]
@@ -252,7 +267,7 @@ fn i12_allows_unknown_only_of_receivers_that_were_out_of_reach() {
 fn a_crash_excuses_what_was_open_and_starts_a_new_history() {
     let rules = broken(|checker| {
         checker.delivered(A, delivery(B, tag(0), 0, 50));
-        checker.drained(A, Some(ts(60)), Some(ts(60)));
+        checker.drained(A, Some(ts(60)), Some(ts(60)), false);
         checker.crashed(A);
         checker.restarted(A);
         let reborn = Tag { life: 1, scattering: 0 };
@@ -260,12 +275,28 @@ fn a_crash_excuses_what_was_open_and_starts_a_new_history() {
         // Of the former life, still under way; then of the new one, with a lower clock.
         checker.delivered(B, delivery(A, tag(0), 0, 10));
         checker.delivered(B, delivery(A, reborn, 0, 12));
-        checker.drained(A, Some(ts(15)), Some(ts(15)));
+        checker.drained(A, Some(ts(15)), Some(ts(15)), false);
         checker.delivered(B, delivery(B, tag(0), 2, 50));
         checker.failed(B, failure(tag(0), 1, C, Fate::Lost));
         checker.finish();
     });
     assert_eq!(rules, []);
+    let crash = |wrong: fn(&mut Checker)| {
+        broken(|checker| {
+            checker.failed(A, failure(tag(0), 0, B, Fate::Lost));
+            checker.failed(A, failure(tag(1), 0, B, Fate::Lost));
+            checker.at_ns(5);
+            checker.crashed(B);
+            checker.crashed(C);
+            checker.restarted(C);
+            checker.at_ns(6);
+            wrong(checker);
+            checker.finish();
+        })
+    };
+    assert_eq!(crash(|_| ()), [], "C took what it had received with it");
+    let rules = crash(|checker| submit(checker, A, tag(2), &[C]));
+    assert_eq!(rules, [Rule::I12], "not what was submitted since");
 }
 
 #[test]

@@ -1,1 +1,49 @@
-//! Simulated runs and failure stories.
+//! Whole fabrics in virtual time: the real endpoints and switches, a load, faults and checkers.
+//!
+//! `[scenarios]` puts together what `sim/*` offers. [`run`] is one run by a few numbers, as the
+//! command line offers it; [`Fabric`] is a fabric to tell stories with, a step at a time (the
+//! failure stories are in `tests/`); [`swarm`] lets a seed decide everything. Every run checks the
+//! invariants of ordering.md section 7, and [`Bug`]s show that the checks can fail.
+//!
+//! ```
+//! use onepipe_sim_scenarios::{Fabric, Plan};
+//! use onepipe_topology::Shape;
+//!
+//! let mut fabric = Fabric::new(Plan::new(Shape::star(3)?, 1, 7, 1_000_000));
+//! fabric.run_us(100);
+//! fabric.scatter(0, &[(1, 64), (2, 64)]).expect("runs")?;
+//! fabric.settle_us(1_000);
+//! let report = fabric.finish();
+//! assert_eq!((report.messages.delivered, report.violations), (2, 0));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Invariants
+//! - Equal plans give equal histories, in every build (tested against pinned hashes).
+//! - The machines are those of `protocol/*`, unchanged; bugs are made around them, and only where a
+//!   plan asks for one.
+
+#![forbid(unsafe_code)]
+
+mod bug;
+mod element;
+mod fabric;
+mod node;
+mod payload;
+mod plan;
+mod process;
+mod report;
+mod run;
+mod swarm;
+mod watch;
+
+pub use bug::Bug;
+pub use element::Element;
+pub use fabric::Fabric;
+pub use node::Node;
+pub use plan::Plan;
+pub use process::Process;
+pub use report::{Latency, Report};
+pub use run::{Options, run};
+pub use swarm::{Mishap, Swarm, swarm};
+pub use watch::Watch;

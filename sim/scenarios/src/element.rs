@@ -1,0 +1,127 @@
+//! A switch as it stands in the simulated fabric: the real one, or one with a bug around it.
+
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Timestamp, Transmit, Verdict};
+use onepipe_switch::{Switch, SwitchEvent};
+use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, peek, rewrite_promises, seal_with_hops};
+
+use crate::bug::{AHEAD_NS, Bug, EVERY};
+
+/// A switch and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Element {
+    switch: Switch,
+    bug: Option<Bug>,
+    /// The highest promise heard.
+    highest: Option<Promises>,
+    occasions: u32,
+}
+
+impl Element {
+    /// The real switch, or one with a bug.
+    pub fn new(switch: Switch, bug: Option<Bug>) -> Self {
+        Self { switch, bug, highest: None, occasions: 0 }
+    }
+
+    /// The real one inside.
+    pub fn switch(&self) -> &Switch {
+        &self.switch
+    }
+
+    fn strikes(&mut self) -> bool {
+        self.occasions += 1;
+        self.occasions.is_multiple_of(EVERY)
+    }
+
+    #[cold]
+    fn handle_wrongly(&mut self, bug: Bug, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        let Ok((header, opcode)) = peek(frame) else {
+            return self.switch.handle_frame(now, port, frame);
+        };
+        let own = header.promises(now.sync);
+        self.highest = Some(self.highest.map_or(own, |highest| highest.max(own)));
+        if bug == Bug::SwitchSwallowsBeacons && opcode == Opcode::Beacon {
+            return Verdict::Consumed;
+        }
+        let verdict = self.switch.handle_frame(now, port, frame);
+        if !matches!(verdict, Verdict::Forward(_)) {
+            return verdict;
+        }
+        match bug {
+            Bug::SwitchTellsMaximum => rewrite_promises(frame, self.highest.unwrap_or(own)),
+            Bug::SwitchTellsOwn => rewrite_promises(frame, own),
+            Bug::SwitchForgesPayload if opcode.has_messages() && self.strikes() => {
+                let last = frame.len() - 1;
+                frame[last] ^= 0x40;
+                forge(frame, None);
+            }
+            Bug::SwitchForgesReceiver if opcode.has_messages() && self.strikes() => {
+                forge(frame, Some(now.sync));
+            }
+            _ => {}
+        }
+        verdict
+    }
+}
+
+/// Makes the checks of a changed frame fit; `swaps` also sends it to the neighbour of its receiver.
+fn forge(frame: &mut [u8], swaps: Option<Timestamp>) {
+    let Ok((header, _)) = peek(frame) else { return };
+    let (mut forged, hops, payload) = (*header, header.hops(), header.length());
+    if let Some(near) = swaps {
+        let Ok(opcode) = header.opcode() else { return };
+        let to = ProcessId(header.dst().0 ^ 1);
+        let flags = if header.has(onepipe_wire::Flags::END_OF_MESSAGE) { 1 } else { 0 };
+        forged = Header::new(opcode, header.src(), to, header.incarnation())
+            .stamped(header.message_ts(near), header.promises(near), header.psn())
+            .flagged(flags);
+    }
+    seal_with_hops(frame, forged, payload, hops);
+    debug_assert!(Frame::parse(frame).is_ok() && frame.len() >= HEADER_OCTETS);
+}
+
+impl Machine for Element {
+    type Event = SwitchEvent;
+
+    #[inline]
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        match self.bug {
+            None => self.switch.handle_frame(now, port, frame),
+            Some(bug) => self.handle_wrongly(bug, now, port, frame),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.switch.handle_timeout(now);
+    }
+
+    #[inline]
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        let transmit = self.switch.poll_transmit(now, slot)?;
+        let frame = &mut slot[..transmit.octets];
+        match self.bug {
+            Some(Bug::SwitchTellsFuture) => {
+                if let Ok((header, _)) = peek(frame) {
+                    let barrier = header.promises(now.sync).barrier;
+                    rewrite_promises(frame, Promises::both(barrier.wrapping_add_ns(AHEAD_NS)));
+                }
+            }
+            Some(Bug::SwitchTellsMaximum) => {
+                if let Some(highest) = self.highest {
+                    rewrite_promises(frame, highest);
+                }
+            }
+            _ => {}
+        }
+        Some(transmit)
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<SwitchEvent> {
+        self.switch.poll_event()
+    }
+
+    #[inline]
+    fn poll_timeout(&self) -> Option<Mono> {
+        self.switch.poll_timeout()
+    }
+}

@@ -1,0 +1,301 @@
+//! A simulated fabric to tell stories with.
+
+use onepipe_base::{Port, ProcessId, Timestamp};
+use onepipe_endpoint::SendError;
+use onepipe_sim_check::{Liveness, Tag, Violations};
+use onepipe_sim_engine::{Instant, NANOSECOND};
+use onepipe_sim_network::{Destination, Drops, Fault, LinkFaults, LinkId, Network, NodeId, Stats};
+use onepipe_topology::{Node as Vertex, Topology};
+
+use crate::watch::Watch;
+use crate::{Node, Plan, Process, Report};
+
+/// A network of real endpoints and switches, with a load and all checkers.
+#[derive(Debug)]
+pub struct Fabric {
+    network: Network<Node, Watch>,
+    liveness: Liveness,
+    /// By how much the synchronised clocks may be apart, in ns: what was configured, and what steps
+    /// have added to it as far as slewing lets them.
+    skew_ns: u64,
+    /// While nothing is wrong: how many messages had been lost, and frames dropped, before.
+    sound_since: Option<(u64, Drops)>,
+}
+
+impl Fabric {
+    /// Lays the fabric out and starts it.
+    pub fn new(plan: Plan) -> Self {
+        let topology = Topology::new(plan.shape, plan.processes_per_host)
+            .expect("the plan's processes fit the shape");
+        let (network, seed) = (plan.network.clone(), plan.seed);
+        let skew_ns = 2 * plan.network.clocks.offset_ns_max;
+        let watch = Watch::new(plan, topology.clone());
+        Self {
+            network: Network::new(topology, network, seed, watch),
+            liveness: Liveness::new(),
+            skew_ns,
+            sound_since: None,
+        }
+    }
+
+    /// The network, to look at and to hurt.
+    pub fn network(&mut self) -> &mut Network<Node, Watch> {
+        &mut self.network
+    }
+
+    /// Virtual time.
+    pub fn now(&self) -> Instant {
+        self.network.now()
+    }
+
+    /// Hosts, switches and links.
+    pub fn topology(&self) -> &Topology {
+        self.network.topology()
+    }
+
+    /// Counters of the network.
+    pub fn stats(&self) -> &Stats {
+        self.network.stats()
+    }
+
+    /// Lets `us` microseconds pass.
+    pub fn run_us(&mut self, us: u64) {
+        self.network.run_for(us * 1_000 * NANOSECOND);
+    }
+
+    /// Lets `process` scatter messages of so many octets; `None` when it does not run.
+    pub fn scatter(
+        &mut self,
+        from: u32,
+        messages: &[(u32, u32)],
+    ) -> Option<Result<Tag, SendError>> {
+        let messages: Vec<Destination> = messages
+            .iter()
+            .map(|&(to, octets)| Destination { to: ProcessId(to), octets })
+            .collect();
+        let (node, port) = self.seat(from);
+        let mut result = None;
+        self.network.command(node, |at, machine, watch| {
+            if let Some(process) = machine.process_mut(port) {
+                result = Some(watch.submit(at.instant, process, &messages));
+            }
+        });
+        result
+    }
+
+    /// The process, if it runs.
+    pub fn process(&self, id: u32) -> Option<&Process> {
+        let (node, port) = self.seat(id);
+        self.network.machine(node)?.process(port)
+    }
+
+    /// What the process has delivered up to.
+    pub fn barrier(&self, id: u32) -> Option<Timestamp> {
+        self.process(id)?.endpoint.barrier()
+    }
+
+    /// The node that stands for a host or a switch of the topology.
+    pub fn node(&self, vertex: Vertex) -> NodeId {
+        self.network.node(vertex)
+    }
+
+    /// Both directions of every link between two nodes.
+    pub fn between(&self, one: NodeId, other: NodeId) -> Vec<LinkId> {
+        let is_pair =
+            |from: NodeId, to: NodeId| (from, to) == (one, other) || (to, from) == (one, other);
+        self.network
+            .links()
+            .filter(|(_, from, to)| is_pair(*from, *to))
+            .map(|(id, ..)| id)
+            .collect()
+    }
+
+    /// Sets the fault switches of every link.
+    pub fn switch_faults(&mut self, faults: LinkFaults) {
+        let links: Vec<LinkId> = self.network.links().map(|(id, ..)| id).collect();
+        links.into_iter().for_each(|link| self.inflict(Fault::Switches(link, faults)));
+    }
+
+    /// Lets something happen now. Whoever may be cut off by it is excused for what he does not know.
+    pub fn inflict(&mut self, fault: Fault) {
+        match fault {
+            Fault::Crash(_) | Fault::Cut(_) | Fault::Pause(..) | Fault::Restart(_) => {
+                self.be_lenient();
+            }
+            Fault::Switches(_, faults) if faults != LinkFaults::default() => {
+                self.be_lenient();
+            }
+            // Machines slew by one part in 512; whoever is behind by then catches up by barriers.
+            Fault::StepClock(..) => self.skew_ns += 1_000_000,
+            _ => {}
+        }
+        self.network.inflict(fault);
+    }
+
+    /// Nothing is wrong from now on until something is inflicted: no message on any link below an
+    /// earlier promise on it and, unless a queue overflows, no message lost.
+    pub fn be_strict(&mut self) {
+        let lost = self.network.application.checker.counts().lost;
+        self.sound_since = Some((lost, self.network.stats().drops));
+        self.network.application.links.be_strict(true);
+    }
+
+    /// The process ends without a goodbye; its host goes on.
+    pub fn crash_process(&mut self, id: u32) {
+        self.be_lenient();
+        let (node, port) = self.seat(id);
+        self.network.command(node, |at, machine, watch| {
+            if let Node::Host(host) = machine
+                && host.stop(port).is_some()
+            {
+                watch.checker.at_ns(at.instant.as_ns());
+                watch.checker.crashed(ProcessId(id));
+            }
+        });
+    }
+
+    /// A process that has crashed starts anew, if its host is up.
+    pub fn restart_process(&mut self, id: u32) {
+        let (node, port) = self.seat(id);
+        self.network.command(node, |mut at, machine, watch| {
+            if let Node::Host(host) = machine
+                && host.process(port).is_none()
+            {
+                host.start(port, watch.process(ProcessId(id)));
+                at.alarm(0, u32::from(port.0));
+            }
+        });
+    }
+
+    /// The process stops (or begins again) to release what it receives.
+    pub fn be_slow(&mut self, id: u32, is_slow: bool) {
+        let (node, port) = self.seat(id);
+        self.network.command(node, |_, machine, watch| {
+            let seat = &mut watch.seats[id as usize];
+            seat.is_slow = is_slow;
+            if let Some(process) = machine.process_mut(port)
+                && !is_slow
+            {
+                seat.held.drain(..).for_each(|delivery| process.release(delivery));
+            }
+        });
+    }
+
+    /// Ends every fault: links work, nodes and processes run.
+    pub fn heal(&mut self) {
+        let links: Vec<LinkId> = self.network.links().map(|(id, ..)| id).collect();
+        for link in links {
+            self.network.inflict(Fault::Mend(link));
+            self.network.inflict(Fault::Switches(link, LinkFaults::default()));
+        }
+        for node in 0..self.network.nodes() {
+            self.network.inflict(Fault::Restart(NodeId(node)));
+        }
+        for id in 0..self.topology().processes() {
+            self.restart_process(id);
+            self.be_slow(id, false);
+        }
+    }
+
+    /// No more load.
+    pub fn stop_load(&mut self) {
+        self.network.application.is_loading = false;
+    }
+
+    /// Everything is healed: every process's barrier must pass what the process promises now within
+    /// three times the bound (I10). Answers how long it took, in ns.
+    pub fn expect_liveness(&mut self) -> u64 {
+        let start = self.now();
+        let deadline_ns = 3 * self.liveness_bound_ns();
+        for id in 0..self.topology().processes() {
+            let promise = self.process(id).and_then(|process| process.endpoint.promises());
+            // A process that has not seen a clock yet is to get anywhere at all.
+            let target = promise.map_or(Timestamp::from_ns(0), |promises| promises.barrier);
+            self.liveness.healed(ProcessId(id), target);
+        }
+        for _ in 0..100 {
+            self.network.run_for(deadline_ns * NANOSECOND / 100);
+            let ids = 0..self.topology().processes();
+            let passed: Vec<bool> =
+                ids.map(|id| self.liveness.seen(ProcessId(id), self.barrier(id))).collect();
+            if passed.last() == Some(&true) {
+                break;
+            }
+        }
+        let now = self.now();
+        let network = &self.network;
+        self.liveness.finish(now.as_ns(), |id| {
+            let (node, port) = seat(network.topology(), id.0);
+            network.machine(node)?.process(port)?.endpoint.barrier()
+        });
+        now.since(start) / NANOSECOND
+    }
+
+    /// Lets things happen until every message has a fate, `us` microseconds at most. Answers
+    /// whether they all have.
+    pub fn settle_us(&mut self, us: u64) -> bool {
+        for _ in 0..us.div_ceil(50) {
+            if self.network.application.checker.open() == 0 {
+                return true;
+            }
+            self.run_us(50);
+        }
+        self.network.application.checker.open() == 0
+    }
+
+    /// How long a healed fabric may take to be healthy, in ns.
+    pub fn liveness_bound_ns(&self) -> u64 {
+        let topology = self.topology();
+        let last = onepipe_base::HostId(topology.hosts() - 1);
+        let hops = topology.switches_between(onepipe_base::HostId(0), last) + 1;
+        self.network.application.plan.liveness_bound_ns(topology.hosts(), hops, self.skew_ns)
+    }
+
+    /// What was wrong so far.
+    pub fn violations(&self) -> Violations {
+        let watch = &self.network.application;
+        let mut all = watch.checker.violations().clone();
+        all.merge(watch.links.violations());
+        all.merge(watch.send_levels.violations());
+        all.merge(watch.receive_levels.violations());
+        all.merge(self.liveness.violations());
+        all
+    }
+
+    /// The run is over: every message should have a fate. What there is to tell.
+    pub fn finish(&mut self) -> Report {
+        let at_ns = self.now().as_ns();
+        let checker = &mut self.network.application.checker;
+        checker.at_ns(at_ns);
+        checker.finish();
+        if let Some((lost, drops)) = self.sound_since
+            && drops == self.network.stats().drops
+        {
+            self.network.application.checker.nothing_was_lost_on_the_way(lost);
+        }
+        self.report()
+    }
+
+    /// What there is to tell so far.
+    pub fn report(&self) -> Report {
+        Report::new(&self.network, &self.violations())
+    }
+
+    /// Something is wrong: receivers may be out of reach, messages late or lost.
+    fn be_lenient(&mut self) {
+        self.sound_since = None;
+        self.network.application.links.be_strict(false);
+        let processes = self.topology().processes();
+        let checker = &mut self.network.application.checker;
+        (0..processes).for_each(|id| checker.excuse(ProcessId(id)));
+    }
+
+    fn seat(&self, id: u32) -> (NodeId, Port) {
+        seat(self.topology(), id)
+    }
+}
+
+fn seat(topology: &Topology, id: u32) -> (NodeId, Port) {
+    let host = topology.host_of(ProcessId(id));
+    (NodeId(host.0), Port((id - topology.processes_of(host).start) as u16))
+}

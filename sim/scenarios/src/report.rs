@@ -1,0 +1,77 @@
+//! What a run has to tell.
+
+use onepipe_sim_check::{Counts, Violations};
+use onepipe_sim_network::{Network, Stats};
+
+use crate::{Node, Watch};
+
+/// What a run has to tell. Wall-clock time is the caller's to add: the simulator has no clock.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Virtual time, in ns.
+    pub virtual_ns: u64,
+    /// Processes, hosts and switches simulated.
+    pub processes: u32,
+    /// See `processes`.
+    pub hosts: u32,
+    /// See `processes`.
+    pub switches: u32,
+    /// The network's counters: events, packet-hop events, drops by cause.
+    pub network: Stats,
+    /// Messages submitted, delivered, reported lost and reported unknown.
+    pub messages: Counts,
+    /// Messages of living senders that have no fate yet.
+    pub open: u64,
+    /// The hash of the history.
+    pub trace_hash: u64,
+    /// How many promises were broken.
+    pub violations: u64,
+    /// The first of them, as text.
+    pub first_violations: Vec<String>,
+    /// From submission to delivery, in ns.
+    pub latency: Latency,
+    /// The most that any send buffer held, in octets.
+    pub send_buffer_octets: u64,
+    /// The most that any receive buffer held, in octets.
+    pub receive_buffer_octets: u64,
+    /// The last events as text, as many as the plan asked for.
+    pub trace_lines: Vec<String>,
+}
+
+/// A distribution of latencies, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// Half are below this.
+    pub p50_ns: u64,
+    /// 99 % are below this.
+    pub p99_ns: u64,
+    /// All are at or below this.
+    pub max_ns: u64,
+}
+
+impl Report {
+    pub(crate) fn new(network: &Network<Node, Watch>, violations: &Violations) -> Self {
+        let (watch, topology) = (&network.application, network.topology());
+        let quantile = |q| watch.latency.value_at_quantile(q);
+        Self {
+            virtual_ns: network.now().as_ns(),
+            processes: topology.processes(),
+            hosts: topology.hosts(),
+            switches: topology.switches(),
+            network: *network.stats(),
+            messages: watch.checker.counts(),
+            open: watch.checker.open(),
+            trace_hash: network.trace_hash(),
+            violations: violations.count(),
+            first_violations: violations.first().iter().map(ToString::to_string).collect(),
+            latency: Latency {
+                p50_ns: quantile(0.50),
+                p99_ns: quantile(0.99),
+                max_ns: watch.latency.max(),
+            },
+            send_buffer_octets: watch.send_levels.highest(),
+            receive_buffer_octets: watch.receive_levels.highest(),
+            trace_lines: network.trace_lines().map(str::to_owned).collect(),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! One run by a few numbers: what the command line offers.
+
+use onepipe_sim_engine::NANOSECOND;
+use onepipe_sim_network::{ClockConfig, LinkFaults, Load, Loss, Pace, Workload};
+use onepipe_topology::{Shape, ShapeError};
+
+use crate::{Fabric, Plan, Report};
+
+/// A run by a few numbers.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The switches and hosts.
+    pub shape: Shape,
+    /// Processes in all; rounded up to a multiple of the hosts.
+    pub processes: u32,
+    /// Whatever is left to chance.
+    pub seed: u64,
+    /// Frames lost on every link, in parts per million.
+    pub loss_ppm: u32,
+    /// How long the load runs, in ns of virtual time.
+    pub duration_ns: u64,
+    /// What the processes say.
+    pub load: Load,
+    /// How far clocks are off, and how they drift.
+    pub clocks: ClockConfig,
+    /// How many of the last events to keep as text.
+    pub trace_lines_max: usize,
+}
+
+impl Options {
+    /// All-to-all in a closed loop: scatterings of 8 messages of 64 octets, 64 messages of every
+    /// process outstanding, clocks within a microsecond that drift by 10 ppm at most, no loss.
+    pub fn new(shape: Shape, processes: u32, seed: u64, duration_ns: u64) -> Self {
+        Self {
+            shape,
+            processes,
+            seed,
+            loss_ppm: 0,
+            duration_ns,
+            load: Load {
+                workload: Workload::AllToAll { fan_out: 8, octets: 64 },
+                pace: Pace::ClosedLoop { messages_max: 64 },
+            },
+            clocks: ClockConfig { offset_ns_max: 500, drift_ppb_max: 10_000 },
+            trace_lines_max: 0,
+        }
+    }
+}
+
+/// Slices of a run, for whoever shows progress.
+const SLICES: u64 = 200;
+/// How long messages may take to get their fate after the load has stopped and losses have ended:
+/// in a sound fabric no time; where a receiver may have to be given up, eight probes, each twice as
+/// long after the last, from 200 us on.
+const SETTLE_US: u64 = 200_000;
+
+/// Runs, checks, and calls `progress` with the part that is done (0 to 1 in thousandths).
+///
+/// # Errors
+/// When so many processes do not fit the shape.
+pub fn run(options: &Options, mut progress: impl FnMut(u32)) -> Result<Report, ShapeError> {
+    let hosts = options.shape.host_count();
+    let per_host = options.processes.div_ceil(hosts).max(1);
+    let per_host = u16::try_from(per_host).map_err(|_| ShapeError::Zero { field: "processes" })?;
+    onepipe_topology::Topology::new(options.shape, per_host)?;
+    let mut plan = Plan::new(options.shape, per_host, options.seed, options.duration_ns);
+    plan.load = Some(options.load);
+    plan.network.clocks = options.clocks;
+    plan.network.trace_lines_max = options.trace_lines_max;
+    let starts_ns = plan.load_starts_ns;
+    let mut fabric = Fabric::new(plan);
+    if options.loss_ppm > 0 {
+        let loss = Loss::every(options.loss_ppm);
+        fabric.switch_faults(LinkFaults { loss, ..LinkFaults::default() });
+    }
+    fabric.network().run_for(starts_ns * NANOSECOND);
+    if options.loss_ppm == 0 {
+        fabric.be_strict();
+    }
+    for slice in 0..SLICES {
+        progress((slice * 1_000 / SLICES) as u32);
+        fabric.network().run_for(options.duration_ns * NANOSECOND / SLICES);
+    }
+    fabric.stop_load();
+    fabric.heal();
+    fabric.settle_us(SETTLE_US);
+    progress(1_000);
+    Ok(fabric.finish())
+}

@@ -1,0 +1,376 @@
+//! The application of every simulated fabric: it submits, receives, and lets the checkers watch.
+
+use hdrhistogram::Histogram;
+use onepipe_base::{HostId, Incarnation, Port, ProcessId, Timestamp};
+use onepipe_endpoint::{Delivery, Endpoint, Event, Message, Outcome, SendError};
+use onepipe_node::{Host, HostEvent};
+use onepipe_sim_check::{Checker, Delivered, Failed, Fate, Levels, Links, Submitted, Tag, digest};
+use onepipe_sim_engine::{Instant, MICROSECOND, NANOSECOND, Random};
+use onepipe_sim_network::{Application, At, Destination, LinkId, NodeId, Pace, Scatterings};
+use onepipe_switch::Switch;
+use onepipe_topology::{Node as Vertex, Topology};
+
+use crate::payload;
+use crate::{Element, Node, Plan, Process};
+
+/// The longest latency that is told apart: ten seconds.
+const LATENCY_NS_MAX: u64 = 10_000_000_000;
+/// A refused submission is tried again after this.
+const RETRY_PS: u64 = 20 * MICROSECOND;
+
+/// One process id, through all its lives.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pub lives: u32,
+    scatterings: Option<Scatterings>,
+    /// Messages submitted by this life, neither delivered nor failed.
+    pub outstanding: u32,
+    /// Does not release what it receives: a slow reader.
+    pub is_slow: bool,
+    /// Delivered and not released.
+    pub held: Vec<Delivery>,
+    /// Waits for an alarm to try again.
+    is_retrying: bool,
+}
+
+/// Builds the nodes of a fabric, drives its load, and checks.
+#[derive(Debug)]
+pub struct Watch {
+    pub(crate) plan: Plan,
+    pub(crate) topology: Topology,
+    pub(crate) checker: Checker,
+    pub(crate) links: Links,
+    pub(crate) send_levels: Levels,
+    pub(crate) receive_levels: Levels,
+    pub(crate) seats: Vec<Seat>,
+    pub(crate) is_loading: bool,
+    pub(crate) latency: Histogram<u64>,
+    /// Processes that had an event since the last look.
+    touched: Vec<Port>,
+    turns: Vec<u16>,
+    scattering: Vec<Destination>,
+    /// Scratch: payloads of the scattering that is being submitted, and what the checker is told.
+    payloads: Vec<Vec<u8>>,
+    expected: Vec<(ProcessId, u64)>,
+}
+
+impl Watch {
+    pub(crate) fn new(plan: Plan, topology: Topology) -> Self {
+        let processes = topology.processes();
+        let seat = |id| Seat {
+            lives: 0,
+            scatterings: plan
+                .load
+                .map(|load| Scatterings::new(load.workload, ProcessId(id), processes, plan.seed)),
+            outstanding: 0,
+            is_slow: false,
+            held: Vec::new(),
+            is_retrying: false,
+        };
+        let links = topology.links().count();
+        Self {
+            checker: Checker::new(processes, plan.checks_submission_order),
+            links: Links::new(links, plan.network.sync_origin),
+            send_levels: Levels::new("send buffer", plan.endpoint.send_buffer_octets_max as u64),
+            receive_levels: Levels::new(
+                "receive buffer",
+                plan.endpoint.receive_buffer_octets_max as u64,
+            ),
+            seats: (0..processes).map(seat).collect(),
+            is_loading: true,
+            latency: Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("sound bounds"),
+            touched: Vec::new(),
+            turns: vec![0; topology.hosts() as usize],
+            scattering: Vec::new(),
+            payloads: Vec::new(),
+            expected: Vec::new(),
+            plan,
+            topology,
+        }
+    }
+
+    /// A new endpoint for a process id, one life further.
+    pub(crate) fn process(&mut self, id: ProcessId) -> Process {
+        let seat = &mut self.seats[id.index()];
+        seat.lives += 1;
+        seat.outstanding = 0;
+        seat.is_retrying = false;
+        seat.held.clear();
+        if seat.lives > 1 {
+            self.checker.restarted(id);
+        }
+        let config = onepipe_endpoint::Config {
+            process: id,
+            incarnation: Incarnation(seat.lives),
+            processes_max: self.topology.processes(),
+            ..self.plan.endpoint.clone()
+        };
+        let endpoint = Endpoint::new(config).expect("the plan's endpoint is in range");
+        Process::new(endpoint, self.plan.bug)
+    }
+
+    /// Submits a scattering of the process and tells the checker.
+    pub(crate) fn submit(
+        &mut self,
+        instant: Instant,
+        process: &mut Process,
+        messages: &[Destination],
+    ) -> Result<Tag, SendError> {
+        let id = process.endpoint.config().process;
+        let life = self.checker.life(id);
+        let next = process.endpoint.stats().scatterings_submitted;
+        let tag = Tag { life, scattering: next };
+        while self.payloads.len() < messages.len() {
+            self.payloads.push(Vec::new());
+        }
+        for (index, message) in (0u16..).zip(messages) {
+            let payload = &mut self.payloads[usize::from(index)];
+            payload::write(payload, tag, index, message.octets);
+        }
+        let filled = messages.iter().zip(&self.payloads);
+        let submitted = match messages {
+            // The slice of references costs an allocation, so a lone message goes without.
+            [one] => {
+                process.endpoint.scatter(&[Message { to: one.to, payload: &self.payloads[0] }])
+            }
+            _ => {
+                let list: Vec<Message<'_>> =
+                    filled.map(|(message, payload)| Message { to: message.to, payload }).collect();
+                process.endpoint.scatter(&list)
+            }
+        }?;
+        assert_eq!(submitted.0, next, "scatterings are numbered in the order of submission");
+        self.expected.clear();
+        let filled = messages.iter().zip(&self.payloads);
+        self.expected.extend(filled.map(|(message, payload)| (message.to, digest(payload))));
+        let submitted_at = instant.as_ps();
+        let submitted = Submitted { tag, messages: &self.expected, submitted_at };
+        self.checker.at_ns(instant.as_ns());
+        self.checker.submitted(id, submitted);
+        self.seats[id.index()].outstanding += messages.len() as u32;
+        Ok(tag)
+    }
+
+    /// Submits as the closed loop allows.
+    fn refill(&mut self, at: &mut At<'_>, process: &mut Process) {
+        let Some(load) = self.plan.load else { return };
+        let Pace::ClosedLoop { messages_max } = load.pace else { return };
+        let id = process.endpoint.config().process.index();
+        while self.is_loading
+            && self.seats[id].outstanding < messages_max
+            && !self.seats[id].is_retrying
+        {
+            if !self.submit_next(at, process) {
+                return;
+            }
+        }
+    }
+
+    /// Submits the next scattering of the load. Answers whether it was accepted.
+    fn submit_next(&mut self, at: &mut At<'_>, process: &mut Process) -> bool {
+        let id = process.endpoint.config().process.index();
+        let mut scattering = std::mem::take(&mut self.scattering);
+        if let Some(scatterings) = &mut self.seats[id].scatterings {
+            scatterings.next(&mut scattering);
+        }
+        let result = self.submit(at.instant, process, &scattering);
+        self.scattering = scattering;
+        if result.is_err() {
+            // Only a full buffer is to be expected; what else there is the report shows as silence.
+            self.seats[id].is_retrying = true;
+            let port = self.port(id);
+            at.alarm(RETRY_PS, u32::from(port.0));
+        }
+        result.is_ok()
+    }
+
+    fn port(&self, id: usize) -> Port {
+        Port((id % usize::from(self.topology.processes_per_host())) as u16)
+    }
+
+    fn id(&self, node: NodeId, port: Port) -> ProcessId {
+        let host = HostId(node.0);
+        ProcessId(self.topology.processes_of(host).start + u32::from(port.0))
+    }
+
+    fn on_delivered(&mut self, at: &At<'_>, process: &mut Process, delivery: Delivery) {
+        let to = process.endpoint.config().process;
+        let octets = process.endpoint.payload(&delivery);
+        let tag = payload::tag(octets);
+        let Delivery { timestamp: stamp, from, index, .. } = delivery;
+        let delivered = Delivered { stamp, from, index, tag, digest: digest(octets) };
+        self.checker.at_ns(at.instant.as_ns());
+        if let Some(submitted_ps) = self.checker.delivered(to, delivered) {
+            let latency_ns = (at.instant.as_ps() - submitted_ps) / NANOSECOND;
+            self.latency.saturating_record(latency_ns.max(1));
+        }
+        if let (Some(tag), Some(seat)) = (tag, self.seats.get_mut(from.index()))
+            && tag.life + 1 == seat.lives
+        {
+            seat.outstanding = seat.outstanding.saturating_sub(1);
+        }
+        let seat = &mut self.seats[to.index()];
+        if seat.is_slow {
+            seat.held.push(delivery);
+        } else {
+            process.release(delivery);
+        }
+    }
+
+    fn on_failed(&mut self, at: &At<'_>, from: ProcessId, failed: onepipe_endpoint::SendFailed) {
+        let life = self.checker.life(from);
+        let fate = match failed.outcome {
+            Outcome::Lost => Fate::Lost,
+            Outcome::Unknown => Fate::Unknown,
+        };
+        self.checker.at_ns(at.instant.as_ns());
+        self.checker.failed(
+            from,
+            Failed {
+                tag: Tag { life, scattering: failed.scattering.0 },
+                index: failed.index,
+                to: failed.to,
+                stamp: failed.timestamp,
+                fate,
+            },
+        );
+        let seat = &mut self.seats[from.index()];
+        seat.outstanding = seat.outstanding.saturating_sub(1);
+    }
+
+    /// Looks at a process that has been drained, and gives it more to do.
+    fn look(&mut self, at: &mut At<'_>, machine: &mut Node, port: Port) {
+        // Looked at without being touched, unless there is something to submit.
+        let Some(process) = machine.process(port) else { return };
+        let endpoint = &process.endpoint;
+        let id = endpoint.config().process;
+        let at_ns = at.instant.as_ns();
+        self.checker.at_ns(at_ns);
+        let promise: Option<Timestamp> = endpoint.promises().map(|promises| promises.barrier);
+        self.checker.drained(id, endpoint.barrier(), promise, endpoint.wants_transmit());
+        self.send_levels.seen(id, endpoint.send_buffer_octets() as u64, at_ns);
+        self.receive_levels.seen(id, endpoint.receive_buffer_octets(), at_ns);
+        let wants_more = self.is_loading
+            && !self.seats[id.index()].is_retrying
+            && self.plan.load.is_some_and(|load| match load.pace {
+                Pace::ClosedLoop { messages_max } => {
+                    self.seats[id.index()].outstanding < messages_max
+                }
+                Pace::Every { .. } => false,
+            })
+            && at.instant.as_ns() >= self.plan.load_starts_ns;
+        if wants_more && let Some(process) = machine.process_mut(port) {
+            self.refill(at, process);
+        }
+    }
+}
+
+impl Application<Node> for Watch {
+    fn build(&mut self, node: NodeId, life: u32) -> Node {
+        let vertex = self.topology.nodes().nth(node.index()).expect("a node of the topology");
+        let ports = self.topology.ports(vertex);
+        let config = onepipe_switch::Config {
+            switch: onepipe_base::SwitchId(node.0),
+            lower_ports: ports.lower,
+            upper_ports: ports.upper,
+            route: self.topology.route(vertex),
+            ..self.plan.switch.clone()
+        };
+        let switch = Switch::new(config).expect("the plan's switch is in range");
+        if life > 0 {
+            let outgoing = (0u32..).zip(self.topology.links());
+            for (link, _) in outgoing.filter(|(_, link)| link.from.node == vertex) {
+                self.links.restarted(link);
+            }
+        }
+        let Vertex::Host(host) = vertex else {
+            return Node::Switch(Element::new(switch, self.plan.bug));
+        };
+        let ids = self.topology.processes_of(host);
+        let processes = ids.map(|id| self.process(ProcessId(id))).collect();
+        Node::Host(Host::new(Element::new(switch, None), processes))
+    }
+
+    fn on_start(&mut self, mut at: At<'_>, machine: &mut Node) {
+        let (Node::Host(_), Some(load)) = (machine, self.plan.load) else { return };
+        let earliest_ps =
+            (self.plan.load_starts_ns * NANOSECOND).saturating_sub(at.instant.as_ps());
+        for port in 0..self.topology.processes_per_host() {
+            let id = self.id(at.node, Port(port));
+            let first_ps = match load.pace {
+                Pace::ClosedLoop { .. } => 0,
+                Pace::Every { ns } => {
+                    let mut random = Random::named(self.plan.seed, "pace", id.0.into());
+                    random.below(ns.max(1) * NANOSECOND)
+                }
+            };
+            at.alarm(earliest_ps + first_ps, u32::from(port));
+        }
+    }
+
+    fn on_event(
+        &mut self,
+        at: At<'_>,
+        machine: &mut Node,
+        event: <Node as onepipe_base::Machine>::Event,
+    ) {
+        let HostEvent::Process(port, event) = event else { return };
+        if self.touched.last() != Some(&port) {
+            self.touched.push(port);
+        }
+        let id = self.id(at.node, port);
+        match event {
+            Event::Delivered(delivery) => {
+                if let Some(process) = machine.process_mut(port) {
+                    self.on_delivered(&at, process, delivery);
+                }
+            }
+            Event::SendFailed(failed) => self.on_failed(&at, id, failed),
+            _ => {}
+        }
+    }
+
+    fn on_settled(&mut self, mut at: At<'_>, machine: &mut Node) {
+        while let Some(port) = self.touched.pop() {
+            self.look(&mut at, machine, port);
+        }
+        // And one more in turn, so that each is looked at now and then.
+        let turn = &mut self.turns[at.node.index()];
+        let port = Port(*turn);
+        *turn = if *turn + 1 < self.topology.processes_per_host() { *turn + 1 } else { 0 };
+        self.look(&mut at, machine, port);
+    }
+
+    fn on_alarm(&mut self, mut at: At<'_>, machine: &mut Node, token: u32) {
+        let port = Port(token as u16);
+        let Some(process) = machine.process_mut(port) else { return };
+        let id = process.endpoint.config().process.index();
+        self.seats[id].is_retrying = false;
+        let Some(load) = self.plan.load else { return };
+        if !self.is_loading {
+            return;
+        }
+        match load.pace {
+            Pace::ClosedLoop { .. } => self.refill(&mut at, process),
+            Pace::Every { ns } => {
+                self.submit_next(&mut at, process);
+                self.seats[id].is_retrying = false;
+                at.alarm(ns * NANOSECOND, token);
+            }
+        }
+    }
+
+    fn on_crash(&mut self, instant: Instant, node: NodeId) {
+        self.checker.at_ns(instant.as_ns());
+        if node.0 < self.topology.hosts() {
+            self.topology
+                .processes_of(HostId(node.0))
+                .for_each(|id| self.checker.crashed(ProcessId(id)));
+        }
+    }
+
+    #[inline]
+    fn on_departure(&mut self, instant: Instant, link: LinkId, frame: &[u8]) {
+        self.links.departed(link.0, frame, instant.as_ns());
+    }
+}

@@ -1,0 +1,63 @@
+//! Machines with a mistake each: the checkers must catch every one, and nothing without it.
+
+#[allow(dead_code)]
+mod tale;
+
+use onepipe_sim_network::{ClockConfig, Fault, LinkFaults, Loss, NodeId};
+use onepipe_sim_scenarios::{Bug, Fabric, Report};
+use tale::plan;
+
+/// A run in a sound fabric, or with a little loss where a mistake shows in reports of failures only.
+fn run(bug: Option<Bug>, seed: u64, has_loss: bool) -> Report {
+    let mut plan = plan("leaf-spine:2x2x2", 2, seed);
+    plan.network.clocks = ClockConfig { offset_ns_max: 200, drift_ppb_max: 10_000 };
+    plan.bug = bug;
+    let mut fabric = Fabric::new(plan);
+    fabric.run_us(120);
+    fabric.be_strict();
+    if has_loss {
+        let loss = Loss { data_ppm: 5_000, ..Loss::default() };
+        fabric.switch_faults(LinkFaults { loss, ..LinkFaults::default() });
+    }
+    if bug == Some(Bug::LinkReorders) {
+        // Nobody is told: the network is hurt, the checks stay as strict as for sound links.
+        let faults =
+            LinkFaults { reorder_ppm: 50_000, delay_ns_max: 5_000, ..LinkFaults::default() };
+        for link in fabric.between(NodeId(0), tale::switch(&fabric, 0)) {
+            fabric.network().inflict(Fault::Switches(link, faults));
+        }
+    }
+    fabric.run_us(300);
+    fabric.stop_load();
+    fabric.expect_liveness();
+    fabric.settle_us(20_000);
+    // Once more after a silence in which only beacons kept links alive.
+    for from in 0..8 {
+        fabric.scatter(from, &[(7 - from, 64)]);
+    }
+    fabric.settle_us(20_000);
+    fabric.finish()
+}
+
+fn has_loss(bug: Bug) -> bool {
+    matches!(bug, Bug::EndpointSwallowsFailure | Bug::EndpointRepeatsFailure)
+}
+
+#[test]
+fn every_mistake_is_caught() {
+    let missed: Vec<Bug> = Bug::ALL
+        .into_iter()
+        .filter(|bug| run(Some(*bug), 1, has_loss(*bug)).violations == 0)
+        .collect();
+    assert_eq!(missed, []);
+}
+
+#[test]
+fn nothing_is_caught_where_there_is_no_mistake() {
+    for has_loss in [false, true] {
+        let report = run(None, 1, has_loss);
+        assert_eq!(report.first_violations, Vec::<String>::new());
+        assert_eq!(report.messages.lost > 0, has_loss);
+        assert!(report.messages.delivered > 1_000);
+    }
+}

@@ -1,0 +1,47 @@
+//! Stories of clocks that are wrong.
+
+#[allow(dead_code)]
+mod tale;
+
+use onepipe_base::WIRE_MODULUS;
+use onepipe_sim_network::{ClockConfig, Fault, NodeId, origin_of};
+use tale::{HOUR_NS, begin, end, plan, switch};
+
+#[test]
+fn a_clock_jumps_an_hour_forward_or_back_and_nobody_waits_an_hour() {
+    for (seed, ns) in [(1, HOUR_NS), (2, -HOUR_NS)] {
+        let mut fabric = begin(plan("leaf-spine:2x2x2", 1, seed));
+        fabric.be_strict();
+        fabric.inflict(Fault::StepClock(NodeId(1), ns));
+        fabric.inflict(Fault::StepClock(switch(&fabric, 0), -ns));
+        let before = fabric.report().messages.delivered;
+        fabric.run_us(300);
+        assert!(fabric.report().messages.delivered > before + 300);
+        assert_eq!(end(fabric).messages.lost, 0);
+    }
+}
+
+#[test]
+fn skew_and_drift_cost_latency_and_never_order() {
+    let mut plan = plan("leaf-spine:2x2x2", 1, 3);
+    plan.network.clocks = ClockConfig { offset_ns_max: 50_000, drift_ppb_max: 500_000 };
+    let mut fabric = begin(plan);
+    fabric.run_us(100);
+    fabric.be_strict();
+    fabric.run_us(500);
+    end(fabric);
+}
+
+#[test]
+fn the_48_bit_clock_wraps_in_the_middle_of_a_run_and_nothing_is_lost() {
+    let mut plan = plan("leaf-spine:2x2x2", 2, 4);
+    plan.network.sync_origin = origin_of(7, 300_000);
+    let origin = plan.network.sync_origin.as_ns();
+    let mut fabric = begin(plan);
+    fabric.be_strict();
+    fabric.run_us(300);
+    let barrier = fabric.barrier(0).expect("runs").as_ns();
+    assert_eq!(barrier / WIRE_MODULUS, origin / WIRE_MODULUS + 1, "it has wrapped");
+    let report = end(fabric);
+    assert_eq!((report.messages.lost, report.messages.unknown), (0, 0));
+}

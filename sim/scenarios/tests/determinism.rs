@@ -1,0 +1,38 @@
+//! One seed, one history: in this process, in the next, and in every build.
+
+use onepipe_sim_scenarios::{Options, Swarm, run};
+use onepipe_topology::Shape;
+
+/// Hashes of the histories of a few seeds, as every build must find them. A change of a machine, of
+/// the simulator or of what a seed draws changes them: look at the difference, then run the test
+/// with ONEPIPE_PIN=1 to write them anew.
+const PINNED: &str = include_str!("../testdata/trace_hashes.txt");
+const PINNED_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/trace_hashes.txt");
+
+#[test]
+fn the_same_seed_twice_is_the_same_history() {
+    for seed in [0, 5, 12] {
+        let swarm = Swarm::draw(seed);
+        let (first, second) = (swarm.run(), swarm.run());
+        assert_eq!(first, second, "seed {seed}");
+    }
+    let hash = |seed| Swarm::draw(seed).run().trace_hash;
+    assert_ne!(hash(0), hash(5));
+}
+
+#[test]
+fn the_histories_are_those_pinned_for_every_build() {
+    let mut found = String::new();
+    for seed in 0..8 {
+        let report = Swarm::draw(seed).run();
+        found += &format!("swarm {seed} {:016x} {}\n", report.trace_hash, report.network.hops);
+    }
+    let options = Options::new(Shape::testbed(), 64, 3, 100_000);
+    let report = run(&options, |_| ()).expect("it fits");
+    found += &format!("testbed-64 3 {:016x} {}\n", report.trace_hash, report.network.hops);
+    if std::env::var_os("ONEPIPE_PIN").is_some() {
+        std::fs::write(PINNED_FILE, &found).expect("the checkout can be written");
+    } else {
+        assert_eq!(found, PINNED);
+    }
+}
