@@ -1,1 +1,31 @@
-//! The software switch.
+//! The software switch: a user-space process that aggregates barriers, frame by frame, over UDP.
+//!
+//! scattering → send → `[switch daemon]` → receive → reorder → deliver
+//!
+//! [`SoftwareSwitch`] binds one socket. Whoever sends it a whole frame gets a port; which process
+//! sits behind a port is learned from frames, by the machine
+//! ([`onepipe_switch::Switch`], in chip form). Frames are rewritten where they have arrived and
+//! sent on from there. With [`Config::up`] switches make a tree. [`Faults`] make it a bad network,
+//! repeatably, for tests.
+//!
+//! # Invariants
+//! - One thread: no frame is overtaken between its registration and its departure (ordering.md,
+//!   "A parallel switch").
+//! - Bounded: ports, memory and frames under way are fixed at the start. What finds no room is
+//!   dropped and counted.
+//! - It never ends by itself, whatever arrives.
+
+#![forbid(unsafe_code)]
+
+mod chip;
+mod config;
+mod fabric;
+mod faults;
+mod ports;
+mod software_switch;
+mod stats;
+
+pub use config::{Config, StartError};
+pub use faults::Faults;
+pub use software_switch::SoftwareSwitch;
+pub use stats::Stats;

@@ -1,0 +1,92 @@
+//! How a software switch is set up.
+
+use std::io;
+use std::net::SocketAddr;
+
+use onepipe_transport_driver::Idle;
+use onepipe_transport_udp::Offload;
+
+use crate::Faults;
+
+/// What a software switch is and how much it may use.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Where it listens. Port 0: any, see [`crate::SoftwareSwitch::local_addr`].
+    pub bind: SocketAddr,
+    /// The switch above it, if it is not the root.
+    pub up: Option<SocketAddr>,
+    /// Neighbours below it at most: processes and other switches. 1 to 4,096, default 64.
+    pub ports_max: u16,
+    /// Process ids lie below this. Default 1,024.
+    pub processes_max: u32,
+    /// The longest frame, in octets. 256 to 65,000, default 65,000: what endpoints use matters.
+    pub frame_octets_max: usize,
+    /// A neighbour that was silent for this long may lose its port to a new one, in ns. Default
+    /// 10 s.
+    pub port_timeout_ns: u64,
+    /// As [`onepipe_switch::Config::beacon_interval_ns`]. Default 20,000: what a shared machine
+    /// keeps up with.
+    pub beacon_interval_ns: u64,
+    /// As [`onepipe_switch::Config::eager_beacons`]. Default true.
+    pub eager_beacons: bool,
+    /// As [`onepipe_switch::Config::link_timeout_ns`]. Default 30 ms: on a shared machine any
+    /// process may be off its core for some milliseconds.
+    pub link_timeout_ns: u64,
+    /// As [`onepipe_switch::Config::start_wait_ns`]. Default 1 ms.
+    pub start_wait_ns: u64,
+    /// What to do when there is nothing to do. Default [`Idle::CIVIL`].
+    pub idle: Idle,
+    /// How much work is left to the kernel at most. Default [`Offload::Segment`].
+    pub offload: Offload,
+    /// The socket buffer asked for in each direction, in octets. Default 16 MiB.
+    pub socket_buffer_octets: usize,
+    /// What goes wrong on purpose. Default nothing.
+    pub faults: Faults,
+}
+
+impl Config {
+    /// The defaults for a switch that listens at `bind`.
+    pub fn new(bind: SocketAddr) -> Self {
+        Self {
+            bind,
+            up: None,
+            ports_max: 64,
+            processes_max: 1024,
+            frame_octets_max: 65_000,
+            port_timeout_ns: 10_000_000_000,
+            beacon_interval_ns: 20_000,
+            eager_beacons: true,
+            link_timeout_ns: 30_000_000,
+            start_wait_ns: 1_000_000,
+            idle: Idle::CIVIL,
+            offload: Offload::Segment,
+            socket_buffer_octets: 16 << 20,
+            faults: Faults::default(),
+        }
+    }
+}
+
+/// Why a software switch could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A number of the configuration is outside its range.
+    #[error("{field} = {value} is out of range")]
+    OutOfRange {
+        /// Which field of [`Config`].
+        field: &'static str,
+        /// What it was set to.
+        value: u64,
+    },
+    /// The machine refused its part of the configuration.
+    #[error(transparent)]
+    Switch(#[from] onepipe_switch::ConfigError),
+    /// The socket could not be opened or bound.
+    #[error("cannot listen at {bind}")]
+    Socket {
+        /// Where it was to listen.
+        bind: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}

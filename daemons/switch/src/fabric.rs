@@ -1,0 +1,247 @@
+//! The world around the machine: one socket, a port for each neighbour, and faults.
+
+use onepipe_base::{Mono, Now, Port, Promises, Transmit, Verdict, WIRE_MODULUS};
+use onepipe_transport_driver::{Doorbell, Transport};
+use onepipe_transport_udp::{Exchange, Place};
+use onepipe_wire::{Opcode, mark_congestion, peek, rewrite_promises};
+
+use crate::Stats;
+use crate::faults::{Fate, Trouble};
+use crate::ports::Ports;
+
+/// After this many trains what waits is sent, so that a full batch does not wait for its last.
+const TRAINS_A_FLUSH: usize = 4;
+/// How often the processes below are announced above again, in ns: an announcement may be lost, and
+/// the switch above may have been started anew.
+const ANNOUNCE_INTERVAL_NS: u64 = 100_000_000;
+
+#[derive(Debug)]
+pub(crate) struct Fabric {
+    exchange: Exchange,
+    ports: Ports,
+    up: Option<Port>,
+    trouble: Option<Trouble>,
+    slot: Option<Place>,
+    /// The announcement of each process below, as it arrived, to be repeated above.
+    joins: Vec<Vec<u8>>,
+    announce_at: Mono,
+    pub(crate) stats: Stats,
+}
+
+impl Fabric {
+    pub(crate) fn new(
+        exchange: Exchange,
+        ports: Ports,
+        up: Option<Port>,
+        processes_max: u32,
+        trouble: Option<Trouble>,
+    ) -> Self {
+        let joins =
+            if up.is_some() { vec![Vec::new(); processes_max as usize] } else { Vec::new() };
+        Self {
+            exchange,
+            ports,
+            up,
+            trouble,
+            slot: None,
+            joins,
+            announce_at: Mono::from_ns(0),
+            stats: Stats::default(),
+        }
+    }
+
+    pub(crate) fn exchange(&self) -> &Exchange {
+        &self.exchange
+    }
+
+    pub(crate) fn trouble(&mut self) -> &mut Option<Trouble> {
+        &mut self.trouble
+    }
+
+    /// A link has been silent for too long. Who sat behind it may start anew elsewhere: it is not
+    /// announced above any more.
+    pub(crate) fn on_lost(&mut self, port: Port) {
+        for (process, announced) in self.ports.announced() {
+            if let Some(join) = self.joins.get_mut(process.index())
+                && announced == port
+            {
+                join.clear();
+            }
+        }
+    }
+
+    /// The port of whoever sent a train, a new one if need be.
+    fn port_of(&mut self, train: usize, now: Mono) -> Option<Port> {
+        let from = self.exchange.sender(train)?;
+        if let Some(port) = self.ports.find(from, now) {
+            return Some(port);
+        }
+        let first = self.exchange.frames(train).next()?;
+        if peek(self.exchange.frame(first)).is_err() {
+            self.stats.trains_foreign += 1;
+            return None;
+        }
+        let Some(port) = self.ports.give(from, now) else {
+            self.stats.trains_without_port += 1;
+            return None;
+        };
+        self.stats.ports_given += 1;
+        self.exchange.set_destination(port.index(), Some(from));
+        Some(port)
+    }
+
+    /// The machine has taken a frame that goes no further: it may tell who sits where.
+    fn on_consumed(&mut self, port: Port, place: Place) {
+        let frame = self.exchange.frame(place);
+        let Ok((header, opcode)) = peek(frame) else { return };
+        let process = header.src();
+        match opcode {
+            Opcode::Join if Some(port) != self.up => {
+                if let Some(join) = self.joins.get_mut(process.index()) {
+                    if join.is_empty() {
+                        self.announce_at = Mono::from_ns(0);
+                    }
+                    join.clear();
+                    join.extend_from_slice(frame);
+                }
+                self.ports.on_join(process, port);
+            }
+            Opcode::Leave => {
+                self.ports.on_leave(process, port);
+                self.pass_leave_up(process.index(), place);
+            }
+            _ => {}
+        }
+    }
+
+    /// A process below has left for good: above, too, nobody shall look for it here.
+    fn pass_leave_up(&mut self, process: usize, place: Place) {
+        if let (Some(up), Some(join)) = (self.up, self.joins.get_mut(process)) {
+            join.clear();
+            // Only a process that was alone here takes the whole link with it.
+            if self.ports.announced().next().is_none() {
+                self.exchange.send(up.index(), place);
+            }
+        }
+    }
+
+    /// Tells the switch above who sits below, with a promise that raises nothing: what this switch
+    /// promises is told by its beacons.
+    fn announce(&mut self, now: Now) {
+        let Some(up) = self.up else { return };
+        if now.mono < self.announce_at {
+            return;
+        }
+        self.announce_at = now.mono.after_ns(ANNOUNCE_INTERVAL_NS);
+        let nothing = Promises::both(now.sync.saturating_sub_ns(WIRE_MODULUS / 4));
+        for join in self.joins.iter().filter(|join| !join.is_empty()) {
+            let Some(slot) = self.exchange.slot() else { return };
+            let place = self.exchange.keep(slot, join.len());
+            let frame = self.exchange.frame(place);
+            frame.copy_from_slice(join);
+            rewrite_promises(frame, nothing);
+            self.exchange.send(up.index(), place);
+        }
+    }
+
+    /// A frame leaves, or meets its fate.
+    #[inline]
+    fn put_out(&mut self, port: Port, place: Place) {
+        let Some(trouble) = &mut self.trouble else {
+            self.exchange.send(port.index(), place);
+            return;
+        };
+        let frame = self.exchange.frame(place);
+        match trouble.on_way_out(port, frame, &mut self.stats) {
+            Fate::Lost | Fate::Overtaken => return,
+            Fate::Pass => self.exchange.send(port.index(), place),
+            Fate::Twice => {
+                self.exchange.send(port.index(), place);
+                self.exchange.send(port.index(), place);
+            }
+        }
+        let exchange = &mut self.exchange;
+        trouble.release(port, |held| {
+            if let Some(slot) = exchange.slot() {
+                let place = exchange.keep(slot, held.len());
+                exchange.frame(place).copy_from_slice(held);
+                exchange.send(port.index(), place);
+            }
+        });
+    }
+}
+
+impl Transport for Fabric {
+    const IS_FIFO: bool = false;
+
+    fn receive(&mut self, now: Now, mut take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
+        let trains = self.exchange.receive();
+        // The queue of this switch is its receive buffer; what finds it long is marked.
+        let is_backlogged = self.exchange.is_batch_full() && self.exchange.is_backlogged();
+        let mut frames = 0;
+        for train in 0..trains {
+            if train > 0 && train % TRAINS_A_FLUSH == 0 {
+                self.exchange.flush();
+            }
+            let Some(port) = self.port_of(train, now.mono) else { continue };
+            for place in self.exchange.frames(train) {
+                frames += 1;
+                let frame = self.exchange.frame(place);
+                if let Some(trouble) = &mut self.trouble
+                    && !trouble.on_way_in(port, frame, &mut self.stats)
+                {
+                    continue;
+                }
+                if is_backlogged {
+                    self.stats.frames_marked += 1;
+                    mark_congestion(frame);
+                }
+                match take(port, frame) {
+                    Verdict::Forward(output) => self.put_out(output, place),
+                    Verdict::Consumed => self.on_consumed(port, place),
+                    Verdict::Dropped => {}
+                }
+            }
+        }
+        frames
+    }
+
+    fn gone(&mut self, mut unlink: impl FnMut(Port)) {
+        let (exchange, stats) = (&mut self.exchange, &mut self.stats);
+        self.ports.taken(|port| {
+            stats.ports_taken += 1;
+            exchange.set_destination(port.index(), None);
+            unlink(port);
+        });
+    }
+
+    fn begin_burst(&mut self, now: Now, _: Option<Promises>) {
+        self.announce(now);
+    }
+
+    #[inline]
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        self.slot = self.exchange.slot();
+        self.slot.map(|slot| self.exchange.frame(slot))
+    }
+
+    #[inline]
+    fn send(&mut self, transmit: Transmit) {
+        if let Some(slot) = self.slot.take() {
+            let place = self.exchange.keep(slot, transmit.octets);
+            self.put_out(transmit.port, place);
+        }
+    }
+
+    fn end_burst(&mut self, _: Option<Promises>) {
+        self.exchange.flush();
+    }
+
+    fn wait(&mut self, timeout_ns: u64) {
+        self.exchange.wait(timeout_ns);
+    }
+
+    fn doorbell(&self) -> Doorbell {
+        self.exchange.doorbell()
+    }
+}

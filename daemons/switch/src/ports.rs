@@ -1,0 +1,235 @@
+//! Who is behind which port: neighbours are learned from what they send.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use onepipe_base::{Mono, Port, ProcessId};
+
+/// Addresses of neighbours and the processes that they have announced.
+#[derive(Debug)]
+pub(crate) struct Ports {
+    neighbours: Vec<Neighbour>,
+    by_address: HashMap<SocketAddr, Port>,
+    /// Of each process: the port at which it was announced.
+    announced: Vec<Option<Port>>,
+    timeout_ns: u64,
+    /// Whose port was asked for last: trains come in rows.
+    last: Option<(SocketAddr, Port)>,
+    /// Ports taken back, of which the machine has not been told: not given away before.
+    taken: Vec<Port>,
+}
+
+#[derive(Clone, Debug)]
+struct Neighbour {
+    address: Option<SocketAddr>,
+    /// Announced at this port and not elsewhere since.
+    processes: u32,
+    heard: Mono,
+    /// Never given away: the switch above.
+    is_fixed: bool,
+    is_taken: bool,
+}
+
+impl Ports {
+    /// `lower` ports for whoever comes, and one above them for `up`.
+    pub(crate) fn new(
+        lower: u16,
+        up: Option<SocketAddr>,
+        processes_max: u32,
+        timeout_ns: u64,
+    ) -> Self {
+        let heard = Mono::from_ns(0);
+        let free =
+            Neighbour { address: None, processes: 0, heard, is_fixed: false, is_taken: false };
+        let mut neighbours = vec![free.clone(); usize::from(lower)];
+        let mut by_address = HashMap::with_capacity(usize::from(lower) + 1);
+        if let Some(up) = up {
+            by_address.insert(up, Port(lower));
+            neighbours.push(Neighbour { address: Some(up), is_fixed: true, ..free });
+        }
+        Self {
+            neighbours,
+            by_address,
+            announced: vec![None; processes_max as usize],
+            timeout_ns,
+            last: None,
+            taken: Vec::new(),
+        }
+    }
+
+    /// The port of a known neighbour, from whom something was just heard.
+    #[inline]
+    pub(crate) fn find(&mut self, from: SocketAddr, now: Mono) -> Option<Port> {
+        let port = match self.last {
+            Some((last, port)) if last == from => port,
+            _ => *self.by_address.get(&from)?,
+        };
+        self.last = Some((from, port));
+        self.neighbours[port.index()].heard = now;
+        Some(port)
+    }
+
+    /// A port for a stranger: a free one, or that of the neighbour who has been silent for longest,
+    /// if it was long enough; then that port is free once it is taken ([`Ports::taken`]).
+    pub(crate) fn give(&mut self, to: SocketAddr, now: Mono) -> Option<Port> {
+        let is_free = |neighbour: &Neighbour| neighbour.address.is_none() && !neighbour.is_taken;
+        let Some(free) = self.neighbours.iter().position(is_free) else {
+            self.take_stalest(now);
+            return None;
+        };
+        let port = Port(free as u16);
+        self.neighbours[free] = Neighbour {
+            address: Some(to),
+            processes: 0,
+            heard: now,
+            is_fixed: false,
+            is_taken: false,
+        };
+        self.by_address.insert(to, port);
+        Some(port)
+    }
+
+    /// A process says that it sits behind `port`. If it was alone behind another, nobody is there
+    /// any more: it has started anew from elsewhere.
+    pub(crate) fn on_join(&mut self, process: ProcessId, port: Port) {
+        let Some(announced) = self.announced.get_mut(process.index()) else { return };
+        let former = announced.replace(port);
+        if former == Some(port) {
+            return;
+        }
+        self.neighbours[port.index()].processes += 1;
+        if let Some(former) = former {
+            self.on_gone(former);
+        }
+    }
+
+    /// A process says goodbye.
+    pub(crate) fn on_leave(&mut self, process: ProcessId, port: Port) {
+        let Some(announced) = self.announced.get_mut(process.index()) else { return };
+        if *announced == Some(port) {
+            *announced = None;
+            self.on_gone(port);
+        }
+    }
+
+    /// The ports taken back since the last call; they may be given away from now on.
+    pub(crate) fn taken(&mut self, mut tell: impl FnMut(Port)) {
+        while let Some(port) = self.taken.pop() {
+            self.neighbours[port.index()].is_taken = false;
+            tell(port);
+        }
+    }
+
+    /// The processes announced below, with their ports.
+    pub(crate) fn announced(&self) -> impl Iterator<Item = (ProcessId, Port)> + '_ {
+        let known =
+            |(process, port): (usize, &Option<Port>)| Some((ProcessId(process as u32), (*port)?));
+        self.announced.iter().enumerate().filter_map(known)
+    }
+
+    fn on_gone(&mut self, port: Port) {
+        let neighbour = &mut self.neighbours[port.index()];
+        neighbour.processes = neighbour.processes.saturating_sub(1);
+        if neighbour.processes == 0 {
+            self.take(port);
+        }
+    }
+
+    fn take_stalest(&mut self, now: Mono) {
+        let is_candidate = |(_, neighbour): &(usize, &Neighbour)| {
+            neighbour.address.is_some()
+                && !neighbour.is_fixed
+                && now.since_ns(neighbour.heard) > self.timeout_ns
+        };
+        let candidates = self.neighbours.iter().enumerate().filter(is_candidate);
+        if let Some((stalest, _)) = candidates.min_by_key(|(_, neighbour)| neighbour.heard) {
+            self.take(Port(stalest as u16));
+        }
+    }
+
+    fn take(&mut self, port: Port) {
+        let neighbour = &mut self.neighbours[port.index()];
+        if neighbour.is_fixed || neighbour.is_taken {
+            return;
+        }
+        if let Some(address) = neighbour.address.take() {
+            neighbour.is_taken = true;
+            neighbour.processes = 0;
+            self.by_address.remove(&address);
+            self.last = None;
+            self.taken.push(port);
+            for announced in &mut self.announced {
+                if *announced == Some(port) {
+                    *announced = None;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(udp_port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], udp_port))
+    }
+
+    fn at(ns: u64) -> Mono {
+        Mono::from_ns(ns)
+    }
+
+    fn taken(ports: &mut Ports) -> Vec<Port> {
+        let mut taken = Vec::new();
+        ports.taken(|port| taken.push(port));
+        taken
+    }
+
+    #[test]
+    fn a_process_that_starts_anew_elsewhere_frees_its_old_port() {
+        let mut ports = Ports::new(2, None, 8, 1_000);
+        assert_eq!(ports.give(address(1), at(0)), Some(Port(0)));
+        ports.on_join(ProcessId(5), Port(0));
+        ports.on_join(ProcessId(5), Port(0));
+        assert_eq!(ports.give(address(2), at(1)), Some(Port(1)));
+        ports.on_join(ProcessId(5), Port(1));
+        assert_eq!(ports.find(address(1), at(2)), None);
+        // Not before the machine has been told.
+        assert_eq!(ports.give(address(3), at(2)), None);
+        assert_eq!(taken(&mut ports), [Port(0)]);
+        assert_eq!(ports.give(address(3), at(2)), Some(Port(0)));
+        ports.on_leave(ProcessId(5), Port(0));
+        assert_eq!(taken(&mut ports), [], "it does not sit there");
+        ports.on_leave(ProcessId(5), Port(1));
+        assert_eq!(taken(&mut ports), [Port(1)]);
+    }
+
+    #[test]
+    fn a_switch_below_keeps_its_port_while_anybody_sits_behind_it() {
+        let mut ports = Ports::new(3, None, 8, 1_000);
+        ports.give(address(1), at(0));
+        ports.on_join(ProcessId(1), Port(0));
+        ports.on_join(ProcessId(2), Port(0));
+        ports.on_leave(ProcessId(1), Port(0));
+        assert_eq!(taken(&mut ports), []);
+        assert_eq!(ports.announced().collect::<Vec<_>>(), [(ProcessId(2), Port(0))]);
+        ports.on_leave(ProcessId(2), Port(0));
+        assert_eq!(taken(&mut ports), [Port(0)]);
+    }
+
+    #[test]
+    fn the_longest_silent_makes_room_and_the_switch_above_never_does() {
+        let mut ports = Ports::new(2, Some(address(9)), 8, 1_000);
+        assert_eq!(ports.find(address(9), at(0)), Some(Port(2)));
+        ports.give(address(1), at(0));
+        ports.give(address(2), at(500));
+        assert_eq!(ports.give(address(3), at(1_000)), None);
+        assert_eq!(taken(&mut ports), [], "nobody was silent for long enough");
+        assert_eq!(ports.give(address(3), at(1_200)), None);
+        assert_eq!(taken(&mut ports), [Port(0)]);
+        assert_eq!(ports.give(address(3), at(1_200)), Some(Port(0)));
+        assert_eq!(ports.find(address(2), at(1_300)), Some(Port(1)));
+        ports.on_join(ProcessId(99), Port(0));
+        ports.on_leave(ProcessId(99), Port(0));
+    }
+}

@@ -1,0 +1,159 @@
+//! A switch one can start.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use onepipe_base::Port;
+use onepipe_switch::{Switch, SwitchEvent};
+use onepipe_topology::{Route, Table};
+use onepipe_transport_clock::{SystemClock, sharpen_timers};
+use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Duty, Progress};
+use onepipe_transport_udp::{Config as UdpConfig, Exchange, Stats as UdpStats};
+
+use crate::chip::Chip;
+use crate::fabric::Fabric;
+use crate::faults::Trouble;
+use crate::ports::Ports;
+use crate::{Config, Faults, StartError, Stats};
+
+/// How often the clock is brought back to the system's, in ns: two clocks that were measured to
+/// some 5 ppm drift apart by 50 ns in this time.
+const FOLLOW_INTERVAL_NS: u64 = 10_000_000;
+/// Room for beacons, announcements and overtaken frames of one turn, in octets.
+const SLOT_ROOM_OCTETS: usize = 1 << 20;
+
+/// A switch in software: one thread, one socket.
+#[derive(Debug)]
+pub struct SoftwareSwitch {
+    driver: Driver<Chip, Fabric, SystemClock>,
+    local_addr: SocketAddr,
+    ports: usize,
+    /// Links that the last turn found dead.
+    lost: Vec<Port>,
+}
+
+impl SoftwareSwitch {
+    /// A switch that listens, and does nothing before it gets its turns.
+    ///
+    /// # Errors
+    /// [`StartError`]: numbers out of range, or the system refuses.
+    pub fn new(config: &Config) -> Result<Self, StartError> {
+        let out_of_range = |field, value| Err(StartError::OutOfRange { field, value });
+        if !(1..=4096).contains(&config.ports_max) {
+            return out_of_range("ports_max", config.ports_max.into());
+        }
+        if !(1..=1 << 20).contains(&config.processes_max) {
+            return out_of_range("processes_max", config.processes_max.into());
+        }
+        if let Some(field) = config.faults.out_of_range() {
+            return out_of_range(field, 0);
+        }
+        let upper = u16::from(config.up.is_some());
+        let table = Table::new(config.processes_max, config.up.is_some());
+        let mut machine = onepipe_switch::Config::new(config.ports_max, upper, Route::Table(table));
+        machine.beacon_interval_ns = config.beacon_interval_ns;
+        machine.eager_beacons = config.eager_beacons;
+        machine.link_timeout_ns = config.link_timeout_ns;
+        machine.start_wait_ns = config.start_wait_ns;
+        let machine = Switch::new(machine)?;
+
+        let udp = UdpConfig {
+            frame_octets_max: config.frame_octets_max,
+            bind: Some(config.bind),
+            offload: config.offload,
+            socket_buffer_octets: config.socket_buffer_octets,
+            send_room_octets: SLOT_ROOM_OCTETS,
+        };
+        let ports = usize::from(config.ports_max + upper);
+        let refused = |source| StartError::Socket { bind: config.bind, source };
+        let mut exchange = Exchange::bind(&udp, ports).map_err(refused)?;
+        let local_addr = exchange.local_addr().map_err(refused)?;
+        let up = config.up.map(|up| {
+            exchange.set_destination(usize::from(config.ports_max), Some(up));
+            Port(config.ports_max)
+        });
+        let trouble =
+            (!config.faults.is_none()).then(|| Trouble::new(config.faults.clone(), ports));
+        let known =
+            Ports::new(config.ports_max, config.up, config.processes_max, config.port_timeout_ns);
+        let fabric = Fabric::new(exchange, known, up, config.processes_max, trouble);
+        let clock = SystemClock::calibrated().following_system(FOLLOW_INTERVAL_NS);
+        let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() };
+        let driver = Driver::new(Chip(machine), fabric, clock, driver_config);
+        Ok(Self { driver, local_addr, ports, lost: Vec::with_capacity(ports) })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Takes what has arrived and sends it on. `on_event` hears which links live.
+    pub fn turn(&mut self, mut on_event: impl FnMut(SwitchEvent)) -> Progress {
+        let lost = &mut self.lost;
+        let progress = self.driver.turn(|_, event| {
+            if let SwitchEvent::LinkLost(port) = event {
+                lost.push(port);
+            }
+            on_event(event);
+        });
+        while let Some(port) = self.lost.pop() {
+            self.driver.transport_mut().on_lost(port);
+        }
+        progress
+    }
+
+    /// Rests as the idle strategy says, given what the last turn did.
+    pub fn rest(&mut self, progress: Progress) {
+        self.driver.rest(progress);
+    }
+
+    /// Switches until `stop` is set. Ring the doorbell after setting it.
+    pub fn run(&mut self, stop: &AtomicBool, mut on_event: impl FnMut(SwitchEvent)) {
+        sharpen_timers();
+        while !stop.load(Ordering::Acquire) {
+            let progress = self.turn(&mut on_event);
+            self.rest(progress);
+        }
+        self.turn(&mut on_event);
+    }
+
+    /// What wakes it when it blocks.
+    pub fn doorbell(&self) -> Doorbell {
+        self.driver.doorbell()
+    }
+
+    /// Makes other things go wrong from now on. What was held back to be overtaken is lost.
+    ///
+    /// # Errors
+    /// When a probability is none.
+    pub fn set_faults(&mut self, faults: Faults) -> Result<(), StartError> {
+        if let Some(field) = faults.out_of_range() {
+            return Err(StartError::OutOfRange { field, value: 0 });
+        }
+        let ports = self.ports;
+        let trouble = (!faults.is_none()).then(|| Trouble::new(faults, ports));
+        *self.driver.transport_mut().trouble() = trouble;
+        Ok(())
+    }
+
+    /// Counters of ports and faults.
+    pub fn stats(&self) -> &Stats {
+        &self.driver.transport().stats
+    }
+
+    /// Counters of the machine.
+    pub fn machine_stats(&self) -> &onepipe_switch::Stats {
+        self.driver.machine().0.stats()
+    }
+
+    /// Counters of the socket.
+    pub fn socket_stats(&self) -> &UdpStats {
+        self.driver.transport().exchange().stats()
+    }
+
+    /// Counters of the turns.
+    pub fn duty(&self) -> &Duty {
+        self.driver.duty()
+    }
+}
