@@ -96,7 +96,7 @@ impl Endpoint {
     #[inline]
     pub fn hear(&mut self, now: Now, port: Port, promises: Promises) {
         self.stamp.read(now);
-        let risen = self.link.hear(now.mono, port, promises);
+        let risen = self.link.hear(&self.config, now.mono, port, promises);
         self.on_barrier(risen);
     }
 
@@ -333,7 +333,7 @@ impl Machine for Endpoint {
         self.stats.frames_received += 1;
         // Messages before promises: the promise speaks of what follows this frame.
         let verdict = self.on_frame(now, clock, &frame);
-        let risen = self.link.hear(now.mono, port, frame.header.promises(clock));
+        let risen = self.link.hear(&self.config, now.mono, port, frame.header.promises(clock));
         self.on_barrier(risen);
         verdict
     }
@@ -398,12 +398,12 @@ impl Machine for Endpoint {
         Some(Event::Delivered(delivery))
     }
 
+    #[inline]
     fn poll_timeout(&self) -> Option<Mono> {
         if self.leave == Leave::Done {
             return None;
         }
-        let deadlines =
-            [self.link.deadline(&self.config), self.sender.deadline(), self.receiver.deadline()];
+        let deadlines = [self.link.deadline(), self.sender.deadline(), self.receiver.deadline()];
         deadlines.into_iter().flatten().min()
     }
 }

@@ -39,6 +39,7 @@ extern crate alloc;
 mod config;
 mod endpoint;
 mod link;
+mod numbered;
 mod peers;
 mod receive;
 pub mod reorder;

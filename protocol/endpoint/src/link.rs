@@ -15,6 +15,9 @@ pub(crate) struct Link {
     /// When the next beacon is due, and the next announcement.
     beacon_at: Option<Mono>,
     join_at: Option<Mono>,
+    /// When to look for silent links: the earliest that one could have been silent long enough
+    /// when last looked.
+    silence_at: Option<Mono>,
     /// Something was sent since the beacon was last put off.
     has_sent: bool,
 }
@@ -31,6 +34,7 @@ impl Link {
             barrier: None,
             beacon_at: None,
             join_at,
+            silence_at: None,
             has_sent: false,
         }
     }
@@ -43,9 +47,19 @@ impl Link {
 
     /// Notes a promise. Answers the barrier if it has risen.
     #[inline]
-    pub fn hear(&mut self, now: Mono, port: Port, promises: Promises) -> Option<Timestamp> {
-        self.registers.hear(now, port, promises);
-        self.join_at = None;
+    pub fn hear(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        port: Port,
+        promises: Promises,
+    ) -> Option<Timestamp> {
+        if self.registers.hear(now, port, promises) {
+            self.join_at = None;
+            if config.link_timeout_ns > 0 {
+                self.silence_at.get_or_insert(now.after_ns(config.link_timeout_ns + 1));
+            }
+        }
         let heard = self.registers.all()?.barrier;
         self.raise(heard)
     }
@@ -81,12 +95,15 @@ impl Link {
         now: Mono,
         mut lost: impl FnMut(Port),
     ) -> Option<Timestamp> {
-        if config.link_timeout_ns == 0 {
+        if self.silence_at.is_none_or(|at| now < at) {
             return None;
         }
         let before = self.registers.live();
         let deadline = now.as_ns().saturating_sub(config.link_timeout_ns);
         self.registers.expire(Mono::from_ns(deadline), &mut lost);
+        // One past, because a link is lost when it was heard *before* the deadline.
+        let oldest = self.registers.oldest_heard();
+        self.silence_at = oldest.map(|heard| heard.after_ns(config.link_timeout_ns + 1));
         if self.registers.live() == before {
             return None;
         }
@@ -138,12 +155,8 @@ impl Link {
     }
 
     /// When something is due on the links.
-    pub fn deadline(&self, config: &Config) -> Option<Mono> {
-        let silence = match config.link_timeout_ns {
-            0 => None,
-            // One past, because a link is lost when it was heard *before* the deadline.
-            timeout => self.registers.oldest_heard().map(|heard| heard.after_ns(timeout + 1)),
-        };
-        [self.beacon_at, self.join_at, silence].into_iter().flatten().min()
+    #[inline]
+    pub fn deadline(&self) -> Option<Mono> {
+        [self.beacon_at, self.join_at, self.silence_at].into_iter().flatten().min()
     }
 }

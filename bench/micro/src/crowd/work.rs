@@ -130,6 +130,7 @@ impl<'j, T: Transport> Worker<'j, T> {
             Role::Pong => self.pong()?,
             Role::Switch => bail!("the switch has no endpoint"),
         }
+        if std::env::var_os("DBG").is_some() { eprintln!("{:?} {:?}", self.driver.machine().stats(), self.driver.duty()); }
         self.tally.outcome.cpu_seconds = cpu_seconds() - cpu;
         self.part()?;
         let tally = self.tally;

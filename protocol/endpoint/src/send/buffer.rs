@@ -1,9 +1,8 @@
 //! Scatterings that were submitted and have not left.
 
-use alloc::collections::VecDeque;
-
 use onepipe_base::ScatteringId;
 
+use crate::numbered::Numbered;
 use crate::segments::{Place, Segments};
 use crate::{MESSAGE_CHARGE_OCTETS, SendError};
 
@@ -38,26 +37,21 @@ impl QueuedMessage {
 /// The bounded send buffer, first in, first out but for overtaking.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SendBuffer {
-    queue: VecDeque<Queued>,
-    messages: VecDeque<QueuedMessage>,
-    /// The number of the front of `messages` among all ever submitted.
-    forgotten: u64,
+    queue: Numbered<Queued>,
+    messages: Numbered<QueuedMessage>,
     segments: Segments,
     octets: usize,
     octets_max: usize,
-    next_id: u64,
 }
 
 impl SendBuffer {
     pub fn new(octets_max: usize) -> Self {
         Self {
-            queue: VecDeque::new(),
-            messages: VecDeque::new(),
-            forgotten: 0,
+            queue: Numbered::new(),
+            messages: Numbered::new(),
             segments: Segments::new(),
             octets: 0,
             octets_max,
-            next_id: 0,
         }
     }
 
@@ -90,45 +84,62 @@ impl SendBuffer {
         let octets = payload.len() as u32;
         let message = QueuedMessage { to, octets, place, has_failed: false };
         self.octets += message.charge() as usize;
-        self.messages.push_back(message);
+        self.messages.push(message);
     }
 
     /// Completes a scattering of the last `messages` messages.
     #[inline]
     pub fn push(&mut self, messages: u32) -> ScatteringId {
-        let id = ScatteringId(self.next_id);
-        self.next_id += 1;
-        let first = self.forgotten + self.messages.len() as u64 - u64::from(messages);
-        self.queue.push_back(Queued { id, first, messages, has_left: false });
+        let id = ScatteringId(self.queue.next());
+        let first = self.messages.next() - u64::from(messages);
+        self.queue.push(Queued { id, first, messages, has_left: false });
         id
     }
 
     /// The scattering at `position` from the front.
     #[inline]
     pub fn queued(&self, position: usize) -> Queued {
-        self.queue[position]
+        *self.queue.get(self.queue.first() + position as u64)
+    }
+
+    /// The oldest scattering, if it has a single message.
+    #[inline]
+    pub fn oldest_single(&self) -> Option<(ScatteringId, &QueuedMessage)> {
+        let oldest = self.queue.front().filter(|oldest| oldest.messages == 1)?;
+        Some((oldest.id, self.messages.get(oldest.first)))
+    }
+
+    /// The oldest scattering, which has a single message, leaves.
+    #[inline]
+    pub fn leave_single(&mut self) {
+        self.messages.forget(1);
+        self.queue.forget(1);
+        if self.queue.front().is_some_and(|front| front.has_left) {
+            self.forget_left();
+        }
     }
 
     #[inline]
     pub fn message(&self, number: u64) -> &QueuedMessage {
-        &self.messages[(number - self.forgotten) as usize]
+        self.messages.get(number)
     }
 
     #[inline]
     pub fn message_mut(&mut self, number: u64) -> &mut QueuedMessage {
-        &mut self.messages[(number - self.forgotten) as usize]
+        self.messages.get_mut(number)
     }
 
     /// The scattering at `position` leaves the queue; its payloads stay until released one by one.
     #[inline]
     pub fn leave(&mut self, position: usize) {
-        self.queue[position].has_left = true;
+        self.queue.get_mut(self.queue.first() + position as u64).has_left = true;
+        self.forget_left();
+    }
+
+    fn forget_left(&mut self) {
         while let Some(front) = self.queue.front().filter(|front| front.has_left) {
-            for _ in 0..front.messages {
-                self.messages.pop_front();
-            }
-            self.forgotten += u64::from(front.messages);
-            self.queue.pop_front();
+            self.messages.forget(u64::from(front.messages));
+            self.queue.forget(1);
         }
     }
 

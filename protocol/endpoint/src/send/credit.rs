@@ -9,10 +9,10 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Mono, ProcessId};
+use onepipe_base::{Mono, ProcessId, ScatteringId};
 
 use super::Sender;
-use super::buffer::Queued;
+use super::buffer::{Queued, QueuedMessage};
 use super::connection::{Fit, Room, State};
 use crate::{Config, Outcome, SendFailed};
 
@@ -35,6 +35,14 @@ pub(crate) struct Admitted {
     pub position: usize,
     /// Some of its messages go into room: it leaves in a burst of its own.
     pub needs_room: bool,
+}
+
+/// A scattering of one message that may leave now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Single {
+    pub id: ScatteringId,
+    pub message: QueuedMessage,
+    pub is_local: bool,
 }
 
 enum Verdict {
@@ -72,9 +80,6 @@ impl Sender {
                 self.credit.stuck += 1;
                 continue;
             }
-            if scattering.messages == 1 && self.admit_single(position, scattering) {
-                return Some(Admitted { scattering, position, needs_room: false });
-            }
             match self.consider(config, now, position, scattering) {
                 Verdict::Leaves { needs_room } if needs_room && !is_first => {
                     self.forget_needs();
@@ -90,28 +95,30 @@ impl Sender {
         None
     }
 
-    /// The frequent case by a short way: a scattering of one message that fits, to a destination
-    /// that is open. Anything else is left to [`Sender::consider`].
+    /// The frequent case by a short way: the oldest scattering has one message, which fits a
+    /// destination that is open. Anything else is left to [`Sender::admit`].
     #[inline]
-    fn admit_single(&mut self, position: usize, scattering: Queued) -> bool {
-        let message = self.buffer.message(scattering.first);
-        let (charge, is_oldest) = (message.charge(), position == 0);
+    pub(super) fn admit_single(&mut self) -> Option<Single> {
+        if self.credit.stuck != 0 {
+            return None;
+        }
+        let (id, message) = self.buffer.oldest_single()?;
+        let charge = message.charge();
         let connection = self.peers.at(message.to as usize);
         connection.need = charge;
-        let fits = charge <= connection.window && connection.fit(is_oldest) == Fit::Now;
+        let fits = charge <= connection.window && connection.fit(true) == Fit::Now;
         connection.need = 0;
         if !fits || message.has_failed {
-            return false;
+            return None;
         }
-        if is_oldest {
-            connection.is_waited_for = false;
-            connection.claimed = 0;
-        }
+        connection.is_waited_for = false;
+        connection.claimed = 0;
         connection.sent += charge;
-        if !connection.is_local {
+        let is_local = connection.is_local;
+        if !is_local {
             connection.in_burst += charge;
         }
-        true
+        Some(Single { id, message: *message, is_local })
     }
 
     /// Whether `scattering` may leave. If so, what it needs stays noted at its destinations.

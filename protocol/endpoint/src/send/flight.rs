@@ -1,9 +1,9 @@
 //! Packets that have left on one connection and whose fate is not known.
 
-use alloc::collections::VecDeque;
-
 use onepipe_base::{Mono, Psn, ScatteringId, Timestamp};
 use onepipe_wire::AckView;
+
+use crate::numbered::Numbered;
 
 /// A message that has left, as its failure would be reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,10 +44,8 @@ pub(crate) struct Settled {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flight {
     base: Psn,
-    packets: VecDeque<Packet>,
-    messages: VecDeque<SentMessage>,
-    /// Messages that have been forgotten: the number of the front of `messages`.
-    forgotten: u64,
+    packets: Numbered<Packet>,
+    messages: Numbered<SentMessage>,
     /// The message that is still being cut into fragments must not be forgotten.
     open: Option<u64>,
     charge: u64,
@@ -57,9 +55,8 @@ impl Flight {
     pub fn new() -> Self {
         Self {
             base: Psn::FIRST,
-            packets: VecDeque::new(),
-            messages: VecDeque::new(),
-            forgotten: 0,
+            packets: Numbered::new(),
+            messages: Numbered::new(),
             open: None,
             charge: 0,
         }
@@ -93,26 +90,34 @@ impl Flight {
 
     /// The first packet that left after `instant`, or the next one.
     pub fn first_sent_after(&self, instant: Mono) -> Psn {
-        let older = self.packets.partition_point(|packet| packet.sent <= instant);
+        // They left in order, so search by halves.
+        let (mut older, mut end) = (0, self.packets.len());
+        while older < end {
+            let middle = usize::midpoint(older, end);
+            match self.packet(middle).sent <= instant {
+                true => older = middle + 1,
+                false => end = middle,
+            }
+        }
         self.base.plus(older as u32)
     }
 
     /// Adds a message to the packet that is being written.
     #[inline]
     pub fn push_message(&mut self, message: SentMessage) {
-        self.messages.push_back(message);
+        self.messages.push(message);
     }
 
     /// The packet with the last `messages` messages leaves.
     #[inline]
     pub fn push_packet(&mut self, now: Mono, messages: u16, charge: u32) {
-        let first = self.forgotten + self.messages.len() as u64 - u64::from(messages);
+        let first = self.messages.next() - u64::from(messages);
         self.push(now, first, messages, charge);
     }
 
     /// A packet with a fragment of the last message leaves; `is_last` when it ends the message.
     pub fn push_fragment(&mut self, now: Mono, charge: u32, is_last: bool) {
-        let first = self.forgotten + self.messages.len() as u64 - 1;
+        let first = self.messages.next() - 1;
         self.push(now, first, 1, charge);
         self.open = (!is_last).then_some(first);
     }
@@ -120,7 +125,7 @@ impl Flight {
     #[inline]
     fn push(&mut self, now: Mono, first: u64, messages: u16, charge: u32) {
         self.charge += u64::from(charge);
-        self.packets.push_back(Packet { first, messages, is_settled: false, charge, sent: now });
+        self.packets.push(Packet { first, messages, is_settled: false, charge, sent: now });
     }
 
     /// Takes in what the receiver has and has not; `fail` is called once for each message that it
@@ -173,24 +178,24 @@ impl Flight {
     }
 
     fn settle_received(&mut self, at: usize, settled: &mut Settled) {
-        let packet = &mut self.packets[at];
+        let packet = self.packet_mut(at);
         if !packet.is_settled {
             packet.is_settled = true;
-            self.charge -= u64::from(packet.charge);
             settled.received_charge += packet.charge;
             settled.newest_sent = settled.newest_sent.max(Some(packet.sent));
+            self.charge -= u64::from(packet.charge);
         }
     }
 
     fn fail_at(&mut self, at: usize, fail: &mut impl FnMut(SentMessage)) -> u64 {
-        let packet = &mut self.packets[at];
+        let packet = *self.packet(at);
         if packet.is_settled {
             return 0;
         }
-        packet.is_settled = true;
+        self.packet_mut(at).is_settled = true;
         self.charge -= u64::from(packet.charge);
         for number in packet.first..packet.first + u64::from(packet.messages) {
-            let message = &mut self.messages[(number - self.forgotten) as usize];
+            let message = self.messages.get_mut(number);
             if !message.is_failed {
                 message.is_failed = true;
                 fail(*message);
@@ -202,16 +207,22 @@ impl Flight {
     /// Forgets settled packets at the front, and the messages that only they held.
     fn forget(&mut self) {
         while self.packets.front().is_some_and(|packet| packet.is_settled) {
-            self.packets.pop_front();
+            self.packets.forget(1);
             self.base = self.base.plus(1);
         }
-        let end = self.forgotten + self.messages.len() as u64;
+        let end = self.messages.next();
         let next = self.packets.front().map_or(end, |packet| packet.first);
         let keep_from = next.min(self.open.unwrap_or(end));
-        while self.forgotten < keep_from {
-            self.messages.pop_front();
-            self.forgotten += 1;
-        }
+        self.messages.forget(keep_from.saturating_sub(self.messages.first()));
+    }
+
+    /// The packet at this distance from the base.
+    fn packet(&self, at: usize) -> &Packet {
+        self.packets.get(self.packets.first() + at as u64)
+    }
+
+    fn packet_mut(&mut self, at: usize) -> &mut Packet {
+        self.packets.get_mut(self.packets.first() + at as u64)
     }
 }
 

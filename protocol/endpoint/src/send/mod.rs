@@ -20,7 +20,7 @@ use crate::{Config, MESSAGE_CHARGE_OCTETS, Message, SendError, SendFailed};
 use buffer::SendBuffer;
 use burst::Burst;
 use connection::{Outgoing, Room};
-use credit::Credit;
+use credit::{Credit, Single};
 
 /// A message to the process itself: it never sees the network.
 pub(crate) struct Local<'a> {
@@ -143,6 +143,12 @@ impl Sender {
         self.roomed.clear();
         let (mut octets, mut count) = (0, 0);
         while octets < config.burst_octets_max {
+            if let Some(single) = self.admit_single() {
+                octets += single.message.charge() as usize;
+                count += 1;
+                self.leave_single(single, stamp.next(), &mut deliver);
+                continue;
+            }
             let Some(admitted) = self.admit(config, now, count == 0) else { break };
             let timestamp = stamp.next();
             let scattering = admitted.scattering;
@@ -174,6 +180,22 @@ impl Sender {
             }
         }
         count
+    }
+
+    #[inline]
+    fn leave_single(
+        &mut self,
+        single: Single,
+        timestamp: Timestamp,
+        deliver: &mut impl FnMut(Local<'_>),
+    ) {
+        let piece = (single.message.place, single.message.octets);
+        if single.is_local {
+            self.deliver_local(piece, false, timestamp, 0, deliver);
+        } else {
+            self.chain(single.message.to, timestamp, single.id, 0, piece);
+        }
+        self.buffer.leave_single();
     }
 
     /// Whether the scattering's messages to `to` exceed its window together.
