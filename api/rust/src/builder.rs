@@ -1,0 +1,279 @@
+//! How to become a process of a fabric.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use onepipe_base::{Incarnation, ProcessId};
+use onepipe_endpoint::{Config, Endpoint, Links};
+use onepipe_transport_clock::SystemClock;
+use onepipe_transport_shm::{self as shm, AttachError, Shm};
+use onepipe_transport_udp::{self as udp, UdpLink};
+
+use crate::embedded::World;
+use crate::engine::{Engine, Fabric};
+use crate::{EmbeddedPipe, Idle, JoinError, Pipe};
+
+/// What a time-out on one shared machine must outlast: a process that is merely put off its core.
+/// 30 ms are safe on a machine of two cores (design: platform.md, "timers and noise"); thrice that,
+/// for one that is overloaded.
+const LINK_TIMEOUT_NS: u64 = 100_000_000;
+/// How often an unacknowledged message is asked after at first, and how many times: a second
+/// altogether, with the waits growing eightfold.
+const PROBE_TIMEOUT_NS: u64 = 1_000_000;
+const PROBES_MAX: u32 = 128;
+/// Beacons to a switch: a civil process does not spend its core on them (a beacon is a system call
+/// of some 4 us), a spinning one wants its messages delivered soon.
+const BEACON_INTERVAL_NS: u64 = 50_000;
+const BEACON_INTERVAL_SPINNING_NS: u64 = 10_000;
+/// How often the clock is brought back to the machine's own, which others share.
+const CLOCK_FOLLOW_NS: u64 = 100_000_000;
+/// Lives over a switch are told apart by when they began, in eighths of a second since 2024-01-01:
+/// 32 bits last until 2041.
+const LIFE: Duration = Duration::from_millis(125);
+const LIVES_BEGAN: Duration = Duration::from_secs(1_704_067_200);
+
+type Tune<C> = Option<Box<dyn FnOnce(&mut C) + Send>>;
+
+/// Says who joins which fabric, and how. Every setting has a default.
+pub struct Builder {
+    fabric: String,
+    process: Option<ProcessId>,
+    processes: u32,
+    switch: Option<String>,
+    idle: Idle,
+    leave_timeout: Duration,
+    tune: Tune<Config>,
+    tune_shared_memory: Tune<shm::Config>,
+    tune_udp: Tune<udp::Config>,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        Self {
+            fabric: "default".to_owned(),
+            process: None,
+            processes: 64,
+            switch: None,
+            idle: Idle::default(),
+            leave_timeout: Duration::from_secs(2),
+            tune: None,
+            tune_shared_memory: None,
+            tune_udp: None,
+        }
+    }
+
+    /// The name of the fabric in this machine's shared memory: 1 to 64 letters, digits, `-` and
+    /// `_`. Default `default`. All processes of one user that name it meet.
+    #[must_use]
+    pub fn fabric(mut self, name: impl Into<String>) -> Self {
+        self.fabric = name.into();
+        self
+    }
+
+    /// Which process to be. Default: the lowest id that is free; over a switch there is no default.
+    #[must_use]
+    pub fn process(mut self, process: u32) -> Self {
+        self.process = Some(ProcessId(process));
+        self
+    }
+
+    /// How many processes there may be: ids lie below. Default 64. In shared memory whoever comes
+    /// first decides; over a switch everybody must say the same as the switch.
+    #[must_use]
+    pub fn processes(mut self, processes_max: u32) -> Self {
+        self.processes = processes_max;
+        self
+    }
+
+    /// Through the software switch at this address (`host:port`) instead of shared memory.
+    #[must_use]
+    pub fn udp(mut self, switch: impl ToString) -> Self {
+        self.switch = Some(switch.to_string());
+        self
+    }
+
+    /// What to do when there is nothing to do. Default [`Idle::Backoff`].
+    #[must_use]
+    pub fn idle(mut self, idle: Idle) -> Self {
+        self.idle = idle;
+        self
+    }
+
+    /// How long leaving may wait for the fate of what was sent. Default 2 s.
+    #[must_use]
+    pub fn leave_timeout(mut self, timeout: Duration) -> Self {
+        self.leave_timeout = timeout;
+        self
+    }
+
+    /// Changes the endpoint's numbers: for experts. Who and how many the processes are, the links
+    /// and the incarnation are settled by the fabric and stay as they are.
+    #[must_use]
+    pub fn tune(mut self, change: impl FnOnce(&mut Config) + Send + 'static) -> Self {
+        self.tune = Some(Box::new(change));
+        self
+    }
+
+    /// Changes the sizes of the segment, if this process is the one to create it: for experts.
+    #[must_use]
+    pub fn tune_shared_memory(
+        mut self,
+        change: impl FnOnce(&mut shm::Config) + Send + 'static,
+    ) -> Self {
+        self.tune_shared_memory = Some(Box::new(change));
+        self
+    }
+
+    /// Changes how the socket is used: for experts.
+    #[must_use]
+    pub fn tune_udp(mut self, change: impl FnOnce(&mut udp::Config) + Send + 'static) -> Self {
+        self.tune_udp = Some(Box::new(change));
+        self
+    }
+
+    /// Joins, with a thread that drives the pipe.
+    ///
+    /// # Errors
+    /// [`JoinError`].
+    pub fn join(mut self) -> Result<Pipe, JoinError> {
+        let (idle, leave_timeout) = (self.idle, self.leave_timeout);
+        match self.enter()? {
+            World::SharedMemory(engine, clock) => Pipe::start(*engine, clock, idle, leave_timeout),
+            World::Udp(engine, clock) => Pipe::start(*engine, clock, idle, leave_timeout),
+        }
+    }
+
+    /// Joins, without a thread: the caller's own drives the pipe, by calling it often.
+    ///
+    /// # Errors
+    /// [`JoinError`].
+    pub fn embedded(mut self) -> Result<EmbeddedPipe, JoinError> {
+        let leave_timeout = self.leave_timeout;
+        Ok(EmbeddedPipe::new(self.enter()?, leave_timeout))
+    }
+
+    fn enter(&mut self) -> Result<World, JoinError> {
+        match self.switch.take() {
+            Some(switch) => self.enter_udp(switch),
+            None => self.enter_shared_memory(),
+        }
+    }
+
+    fn enter_shared_memory(&mut self) -> Result<World, JoinError> {
+        let mut sizes = shm::Config { processes_max: self.processes, ..shm::Config::default() };
+        if let Some(change) = self.tune_shared_memory.take() {
+            change(&mut sizes);
+        }
+        let shm = Shm::attach(&self.fabric, self.process, &sizes).map_err(|source| {
+            let fabric = self.fabric.clone();
+            match source {
+                AttachError::Taken { process, pid } => {
+                    JoinError::Taken { fabric, process: ProcessId(process), pid }
+                }
+                source => JoinError::SharedMemory { fabric, source },
+            }
+        })?;
+        let carried = shm.config().frame_octets_max;
+        let config = Config {
+            processes_max: shm.config().processes_max,
+            links: Links::Mesh,
+            frame_octets_max: carried,
+            beacon_interval_ns: 0,
+            ..Config::new(shm.process(), shm.incarnation())
+        };
+        let clock = shm.clock();
+        let engine = self.engine(config, carried, shm, clock.clone())?;
+        Ok(World::SharedMemory(Box::new(engine), clock))
+    }
+
+    fn enter_udp(&mut self, switch: String) -> Result<World, JoinError> {
+        let Some(process) = self.process else { return Err(JoinError::ProcessNeeded { switch }) };
+        let address = resolve(&switch)
+            .map_err(|source| JoinError::Address { switch: switch.clone(), source })?;
+        let mut socket = udp::Config::default();
+        if let Some(change) = self.tune_udp.take() {
+            change(&mut socket);
+        }
+        let incarnation = begin_life();
+        let link = UdpLink::connect(address, &socket)
+            .map_err(|source| JoinError::Socket { switch: switch.clone(), source })?;
+        let beacon_interval_ns = match self.idle {
+            Idle::Backoff => BEACON_INTERVAL_NS,
+            Idle::Spin | Idle::Yield => BEACON_INTERVAL_SPINNING_NS,
+        };
+        let config = Config {
+            processes_max: self.processes,
+            links: Links::Uplink,
+            frame_octets_max: socket.frame_octets_max,
+            beacon_interval_ns,
+            ..Config::new(process, incarnation)
+        };
+        let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
+        let engine = self.engine(config, socket.frame_octets_max, link, clock.clone())?;
+        Ok(World::Udp(Box::new(engine), clock))
+    }
+
+    fn engine<T: Fabric>(
+        &mut self,
+        mut config: Config,
+        carried: usize,
+        fabric: T,
+        clock: SystemClock,
+    ) -> Result<Engine<T>, JoinError> {
+        config.link_timeout_ns = LINK_TIMEOUT_NS;
+        config.probe_timeout_min_ns = PROBE_TIMEOUT_NS;
+        config.probes_max = PROBES_MAX;
+        if !T::IS_FIFO {
+            // Driver rule D4: loss cannot be inferred from order.
+            config.reorder_packets = 0;
+        }
+        let settled = config.clone();
+        if let Some(change) = self.tune.take() {
+            change(&mut config);
+        }
+        let config = Config {
+            process: settled.process,
+            incarnation: settled.incarnation,
+            processes_max: settled.processes_max,
+            links: settled.links,
+            ..config
+        };
+        if config.frame_octets_max > carried {
+            return Err(JoinError::Frame { wanted: config.frame_octets_max, carried });
+        }
+        let process = config.process;
+        let endpoint =
+            Endpoint::new(config).map_err(|source| JoinError::Config { process, source })?;
+        Ok(Engine::new(endpoint, fabric, clock, self.idle))
+    }
+}
+
+/// The first address of `switch`.
+fn resolve(switch: &str) -> std::io::Result<SocketAddr> {
+    let nothing = || std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
+    switch.to_socket_addrs()?.next().ok_or_else(nothing)
+}
+
+/// A number above that of any former life, and below that of any later one: waits until the next
+/// one would be higher.
+fn begin_life() -> Incarnation {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH + LIVES_BEGAN).unwrap_or_default();
+    let lives = since.as_nanos() / LIFE.as_nanos();
+    let passed = Duration::from_nanos((since.as_nanos() % LIFE.as_nanos()) as u64);
+    std::thread::sleep(LIFE - passed);
+    Incarnation(lives as u32)
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("fabric", &self.fabric)
+            .field("process", &self.process)
+            .field("processes", &self.processes)
+            .field("switch", &self.switch)
+            .field("idle", &self.idle)
+            .field("leave_timeout", &self.leave_timeout)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,165 @@
+//! A pipe without a thread.
+
+use std::time::{Duration, Instant};
+
+use onepipe_base::{ProcessId, ScatteringId, Timestamp};
+use onepipe_endpoint::{Config, Message, SendError};
+use onepipe_transport_clock::{Clock, SystemClock};
+use onepipe_transport_driver::Progress;
+use onepipe_transport_shm::Shm;
+use onepipe_transport_udp::UdpLink;
+
+use crate::engine::Engine;
+use crate::{Builder, Event, LeaveError, Stats};
+
+/// A pipe that its caller's own thread drives: no other thread, no lock, no copy on the way out.
+///
+/// Nothing is sent, received or acknowledged but in [`EmbeddedPipe::turn`], [`EmbeddedPipe::poll`]
+/// and [`EmbeddedPipe::leave`]: call one of the first two often. Whoever stays away for longer than
+/// [`Config::link_timeout_ns`] with messages on the way holds others up for that long; whoever stays
+/// away for longer than its peers' probes last has messages to it reported as
+/// [`crate::Outcome::Unknown`].
+#[derive(Debug)]
+pub struct EmbeddedPipe {
+    world: World,
+    leave_timeout: Duration,
+    has_left: bool,
+}
+
+/// The same engine on either fabric, with a clock of the fabric's.
+#[derive(Debug)]
+pub(crate) enum World {
+    SharedMemory(Box<Engine<Shm>>, SystemClock),
+    Udp(Box<Engine<UdpLink>>, SystemClock),
+}
+
+macro_rules! with {
+    ($world:expr, $engine:ident => $body:expr) => {
+        match $world {
+            World::SharedMemory($engine, _) => $body,
+            World::Udp($engine, _) => $body,
+        }
+    };
+}
+
+impl EmbeddedPipe {
+    /// Says who joins which fabric, and how; end with [`Builder::embedded`].
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    pub(crate) fn new(world: World, leave_timeout: Duration) -> Self {
+        Self { world, leave_timeout, has_left: false }
+    }
+
+    /// Submits a scattering: all its messages bear one timestamp. Payloads are copied into the send
+    /// buffer; they leave in the next turn, stamped then. Never blocks.
+    ///
+    /// # Errors
+    /// [`SendError`]; then nothing of it was accepted.
+    #[inline]
+    pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
+        with!(&mut self.world, engine => engine.node_mut().endpoint_mut().scatter(messages))
+    }
+
+    /// Drives the pipe once: receives, acknowledges, sends. Events wait for [`EmbeddedPipe::poll`].
+    /// Never blocks.
+    #[inline]
+    pub fn turn(&mut self) -> Progress {
+        with!(&mut self.world, engine => {
+            engine.node_mut().hold(true);
+            let progress = engine.turn(|_, _| {});
+            engine.node_mut().hold(false);
+            progress
+        })
+    }
+
+    /// Drives the pipe once and hands out every event that is there, messages in the total order.
+    /// A payload is borrowed from the receive buffer; its room is free again when the callback
+    /// returns. Never blocks.
+    #[inline]
+    pub fn poll(&mut self, mut on_event: impl FnMut(Event<&[u8]>)) -> Progress {
+        with!(&mut self.world, engine => {
+            engine.turn(|node, told| node.show(told, &mut on_event))
+        })
+    }
+
+    /// Rests as the idle strategy says after a turn that did `progress`: [`crate::Idle::Backoff`]
+    /// blocks in the end, until there is something to do, for 100 ms at most.
+    pub fn rest(&mut self, progress: Progress) {
+        with!(&mut self.world, engine => engine.rest(progress));
+    }
+
+    /// Who it is.
+    pub fn process(&self) -> ProcessId {
+        with!(&self.world, engine => engine.process())
+    }
+
+    /// The other processes known to be alive, as of a recent turn. Over a switch nobody knows: none.
+    pub fn peers(&self) -> Vec<ProcessId> {
+        with!(&self.world, engine => engine.peers().iter().collect())
+    }
+
+    /// Counters since joining.
+    pub fn stats(&self) -> Stats {
+        with!(&self.world, engine => engine.stats())
+    }
+
+    /// Every message below this has been or can be delivered; `None` before anything was heard.
+    pub fn barrier(&self) -> Option<Timestamp> {
+        with!(&self.world, engine => engine.barrier())
+    }
+
+    /// The fabric's time: what a message stamped now would bear, or a little less.
+    #[inline]
+    pub fn now(&mut self) -> Timestamp {
+        match &mut self.world {
+            World::SharedMemory(_, clock) | World::Udp(_, clock) => clock.read().sync,
+        }
+    }
+
+    /// The endpoint's numbers.
+    pub fn config(&self) -> &Config {
+        with!(&self.world, engine => engine.config())
+    }
+
+    /// Whether the fate of everything submitted is known.
+    pub fn is_settled(&self) -> bool {
+        with!(&self.world, engine => engine.node().endpoint().is_settled())
+    }
+
+    /// Leaves: waits until the fate of everything submitted is known, within the builder's
+    /// `leave_timeout`, handing out events meanwhile; then nobody waits for this process any more.
+    ///
+    /// # Errors
+    /// [`LeaveError::Unsettled`]. The process has left all the same.
+    pub fn leave(mut self, on_event: impl FnMut(Event<&[u8]>)) -> Result<(), LeaveError> {
+        self.depart(on_event)
+    }
+
+    fn depart(&mut self, mut on_event: impl FnMut(Event<&[u8]>)) -> Result<(), LeaveError> {
+        self.has_left = true;
+        let deadline = Instant::now() + self.leave_timeout;
+        with!(&mut self.world, engine => {
+            engine.node_mut().endpoint_mut().leave();
+            while !engine.node().endpoint().has_left() {
+                if Instant::now() >= deadline {
+                    return Err(LeaveError::Unsettled(engine.process()));
+                }
+                let progress = engine.turn(|node, told| node.show(told, &mut on_event));
+                engine.rest(progress);
+            }
+        });
+        Ok(())
+    }
+}
+
+impl Drop for EmbeddedPipe {
+    /// Leaves, as [`EmbeddedPipe::leave`] does.
+    fn drop(&mut self) {
+        if !self.has_left && !std::thread::panicking() {
+            // Whoever wants to know leaves before.
+            let _ = self.depart(|_| {});
+        }
+    }
+}

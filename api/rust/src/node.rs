@@ -1,0 +1,157 @@
+//! The endpoint as the driver wants it.
+
+use std::collections::VecDeque;
+
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Transmit, Verdict};
+use onepipe_endpoint::{self as endpoint, Delivery, Endpoint, Links, SendFailed};
+use onepipe_transport_driver as driver;
+
+use crate::peers::Peers;
+use crate::{Event, Link, Received};
+
+/// An endpoint that can be driven, and knows which links are lost.
+#[derive(Debug)]
+pub(crate) struct Node {
+    endpoint: Endpoint,
+    /// A deadline has passed, or a link has gone, since it was last polled to the end.
+    is_due: bool,
+    /// Events stay inside for now.
+    is_held: bool,
+    /// Reported as lost, and not heard since.
+    lost: Peers,
+    /// To be reported.
+    gone: VecDeque<ProcessId>,
+}
+
+/// What the endpoint tells; a message still lies in its receive buffer.
+#[derive(Debug)]
+pub(crate) enum Told {
+    Delivered(Delivery),
+    SendFailed(SendFailed),
+    LinkLost(Link),
+}
+
+impl Node {
+    pub(crate) fn new(endpoint: Endpoint) -> Self {
+        let lost = Peers::none(endpoint.config().processes_max);
+        // It has something to do at once: to announce itself.
+        Self { endpoint, is_due: true, is_held: false, lost, gone: VecDeque::new() }
+    }
+
+    #[inline]
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    #[inline]
+    pub(crate) fn endpoint_mut(&mut self) -> &mut Endpoint {
+        &mut self.endpoint
+    }
+
+    /// Keeps events inside from now on, or no longer.
+    pub(crate) fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    /// The kernel says that a process is not there any more: nobody waits for it. It is reported,
+    /// once, if it `has_died`.
+    pub(crate) fn part(&mut self, process: ProcessId, has_died: bool) {
+        self.endpoint.unlink(Port(process.0 as u16));
+        self.is_due = true;
+        if has_died && !self.lost.contains(process) {
+            self.gone.push_back(process);
+        }
+        self.lost.remove(process);
+    }
+
+    /// Shows an event where it lies and lets go of it.
+    #[inline]
+    pub(crate) fn show(&mut self, told: Told, on_event: &mut impl FnMut(Event<&[u8]>)) {
+        match told {
+            Told::Delivered(delivery) => {
+                let Delivery { timestamp, from, index, .. } = delivery;
+                let payload = self.endpoint.payload(&delivery);
+                on_event(Event::Message(Received { timestamp, from, index, payload }));
+                self.endpoint.release(delivery);
+            }
+            Told::SendFailed(failed) => on_event(Event::SendFailed(failed)),
+            Told::LinkLost(link) => on_event(Event::LinkLost(link)),
+        }
+    }
+
+    fn is_mesh(&self) -> bool {
+        self.endpoint.config().links == Links::Mesh
+    }
+}
+
+impl Machine for Node {
+    type Event = Told;
+
+    #[inline]
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        self.endpoint.handle_frame(now, port, frame)
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.is_due = true;
+        self.endpoint.handle_timeout(now);
+    }
+
+    #[inline]
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        let transmit = self.endpoint.poll_transmit(now, slot);
+        self.is_due &= transmit.is_some();
+        transmit
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<Told> {
+        if self.is_held {
+            return None;
+        }
+        if let Some(process) = self.gone.pop_front() {
+            return Some(Told::LinkLost(Link::Process(process)));
+        }
+        match self.endpoint.poll_event()? {
+            endpoint::Event::Delivered(delivery) => Some(Told::Delivered(delivery)),
+            endpoint::Event::SendFailed(failed) => Some(Told::SendFailed(failed)),
+            endpoint::Event::LinkLost(port) if self.is_mesh() => {
+                let process = ProcessId(u32::from(port.0));
+                self.lost.insert(process);
+                Some(Told::LinkLost(Link::Process(process)))
+            }
+            endpoint::Event::LinkLost(_) => Some(Told::LinkLost(Link::Switch)),
+            // The endpoint has no other events; the type may grow.
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn poll_timeout(&self) -> Option<Mono> {
+        self.endpoint.poll_timeout()
+    }
+}
+
+impl driver::Pipe for Node {
+    #[inline]
+    fn hear(&mut self, now: Now, port: Port, promises: Promises) {
+        self.lost.remove(ProcessId(u32::from(port.0)));
+        self.endpoint.hear(now, port, promises);
+    }
+
+    #[inline]
+    fn promises(&self) -> Option<Promises> {
+        self.endpoint.promises()
+    }
+
+    #[inline]
+    fn wants_transmit(&self) -> bool {
+        self.is_due || self.endpoint.wants_transmit()
+    }
+
+    /// In shared memory nobody wakes a process because a promise has risen.
+    #[inline]
+    fn is_waiting(&self) -> bool {
+        self.is_mesh() && (self.endpoint.pending() > 0 || !self.gone.is_empty())
+    }
+}

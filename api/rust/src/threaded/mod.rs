@@ -1,0 +1,292 @@
+//! A pipe with a thread of its own that drives it.
+
+mod parcel;
+mod shared;
+mod sheet;
+mod thread;
+mod waiter;
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use onepipe_base::{ProcessId, ScatteringId, Timestamp};
+use onepipe_endpoint::{Config, Message, SendError};
+use onepipe_transport_clock::{Clock, SystemClock};
+
+use crate::engine::{Engine, Fabric};
+use crate::{Builder, Event, Idle, JoinError, LeaveError, ReceiveError, Stats};
+use parcel::Counter;
+use shared::Shared;
+use sheet::Reader;
+use thread::Thread;
+use waiter::Waiter;
+
+/// The longest single wait: everything waited for is looked at again after that.
+const WAIT_MAX: Duration = Duration::from_millis(100);
+
+/// A process's end of the pipe, driven by a thread of its own: messages are received,
+/// acknowledged and ordered while the caller does something else.
+///
+/// # What it costs
+/// A scattering is copied once into a parcel (recycled memory, handed over through a ring without
+/// locks) and once into the send buffer. A message is copied once onto a sheet (many events each,
+/// recycled); [`Pipe::poll`] shows it there, [`Pipe::recv`] and [`Pipe::try_recv`] copy it once more
+/// into a vector of its own, which is the only allocation. [`Pipe::on_message`] shows it in the
+/// receive buffer: no copy. Locks are taken only to fall asleep, to wake, and for
+/// [`Pipe::stats`]. Each way costs a hop to another thread: some 0.1 us while that one is awake, a
+/// wake-up by the kernel (some 50 us) when it sleeps. [`crate::EmbeddedPipe`] has neither.
+#[derive(Debug)]
+pub struct Pipe {
+    config: Config,
+    clock: SystemClock,
+    idle: Idle,
+    shared: Arc<Shared>,
+    counter: Counter,
+    reader: Reader,
+    next_id: u64,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Pipe {
+    /// Says who joins which fabric, and how.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    pub(crate) fn start<T: Fabric>(
+        engine: Engine<T>,
+        clock: SystemClock,
+        idle: Idle,
+        leave_timeout: Duration,
+    ) -> Result<Self, JoinError> {
+        let config = engine.config().clone();
+        let process = config.process;
+        let shared = Arc::new(Shared::new(&engine));
+        let (counter, chute) = parcel::chute();
+        let (press, reader) = sheet::press();
+        let thread =
+            Thread { engine, shared: Arc::clone(&shared), chute, press, idle, leave_timeout };
+        let thread = std::thread::Builder::new()
+            .name(format!("onepipe-{}", process.0))
+            .spawn(move || thread.run())
+            .map_err(|source| JoinError::Thread { process, source })?;
+        Ok(Self { config, clock, idle, shared, counter, reader, next_id: 0, thread: Some(thread) })
+    }
+
+    /// Submits a scattering: all its messages will bear one timestamp. Never blocks.
+    ///
+    /// # Errors
+    /// [`SendError`]; then nothing of it was accepted. [`SendError::BufferFull`] means that neither
+    /// the send buffer nor the way to it has room for now.
+    #[inline]
+    pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
+        if self.thread.is_none() || self.shared.has_ended.load(Ordering::Relaxed) {
+            return Err(SendError::Left);
+        }
+        let accepted = || self.shared.accepted_octets.load(Ordering::Acquire);
+        self.counter.submit(&self.config, messages, accepted)?;
+        self.shared.rouse(false);
+        let id = ScatteringId(self.next_id);
+        self.next_id += 1;
+        Ok(id)
+    }
+
+    /// Submits a scattering, waiting for room for at most `timeout`.
+    ///
+    /// # Errors
+    /// [`SendError`]; [`SendError::BufferFull`] if there was no room in all that time.
+    pub fn scatter_wait(
+        &mut self,
+        messages: &[Message<'_>],
+        timeout: Duration,
+    ) -> Result<ScatteringId, SendError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let accepted = self.shared.accepted_octets.load(Ordering::Acquire);
+            match self.scatter(messages) {
+                Err(full @ SendError::BufferFull { .. }) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Err(full);
+                    }
+                    let shared = &self.shared;
+                    shared.room.wait(left.min(WAIT_MAX), || {
+                        shared.accepted_octets.load(Ordering::Acquire) != accepted
+                            || shared.has_ended.load(Ordering::Acquire)
+                    });
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// The next event, if there is one now.
+    #[inline]
+    pub fn try_recv(&mut self) -> Option<Event> {
+        self.read(|event| event.map(<[u8]>::to_vec))
+    }
+
+    /// The next event, as soon as there is one.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Left`] once the pipe has left and everything was handed out.
+    pub fn recv(&mut self) -> Result<Event, ReceiveError> {
+        loop {
+            if let Some(event) = self.try_recv() {
+                return Ok(event);
+            }
+            if self.has_ended() {
+                // What was handed over before it ended is visible now.
+                let left = ReceiveError::Left(self.config.process);
+                return self.try_recv().ok_or(left);
+            }
+            self.wait_for_news(None);
+        }
+    }
+
+    /// The next event, if there is one within `timeout`.
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Option<Event> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(event) = self.try_recv() {
+                return Some(event);
+            }
+            if self.has_ended() {
+                return self.try_recv();
+            }
+            if Instant::now() >= deadline {
+                return None;
+            }
+            self.wait_for_news(Some(deadline));
+        }
+    }
+
+    /// Hands out every event that is there now, payloads borrowed. Answers how many there were.
+    /// Never blocks.
+    pub fn poll(&mut self, mut on_event: impl FnMut(Event<&[u8]>)) -> usize {
+        let mut events = 0;
+        while self.read(&mut on_event).is_some() {
+            events += 1;
+        }
+        events
+    }
+
+    /// From now on events go to `on_event`, called by the driving thread with the payload where it
+    /// lies in the receive buffer. Events from before are still read as usual. A callback that takes
+    /// long holds up this process's acknowledgements, and so its senders; one that panics ends the
+    /// pipe.
+    pub fn on_message(&mut self, on_event: impl FnMut(Event<&[u8]>) + Send + 'static) {
+        let mut place = self.shared.on_event.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = Some(Box::new(on_event));
+        drop(place);
+        self.shared.command();
+    }
+
+    /// Who it is.
+    pub fn process(&self) -> ProcessId {
+        self.config.process
+    }
+
+    /// The other processes known to be alive, as of a moment ago. Over a switch nobody knows: none.
+    pub fn peers(&self) -> Vec<ProcessId> {
+        self.shared.peers()
+    }
+
+    /// Waits until at least `count` others are there, for at most `timeout`. Answers whether they
+    /// are. Over a switch nobody knows, and it answers false at once.
+    pub fn wait_for_peers(&self, count: usize, timeout: Duration) -> bool {
+        let knows = self.config.links == onepipe_endpoint::Links::Mesh;
+        let deadline = Instant::now() + timeout;
+        while knows && self.peers().len() < count {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            // Joining is rare, and nobody is woken for it.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        knows
+    }
+
+    /// Counters since joining, as of a moment ago.
+    pub fn stats(&self) -> Stats {
+        self.shared.stats()
+    }
+
+    /// Every message below this has been or can be delivered; `None` before anything was heard.
+    pub fn barrier(&self) -> Option<Timestamp> {
+        self.shared.barrier()
+    }
+
+    /// The fabric's time: what a message stamped now would bear, or a little less.
+    #[inline]
+    pub fn now(&mut self) -> Timestamp {
+        self.clock.read().sync
+    }
+
+    /// The endpoint's numbers.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Leaves: waits until the fate of everything submitted is known, within the builder's
+    /// `leave_timeout`; then nobody waits for this process any more and its id is free. What was
+    /// received can still be read.
+    ///
+    /// # Errors
+    /// [`LeaveError`]. The process has left all the same.
+    pub fn leave(&mut self) -> Result<(), LeaveError> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        self.shared.is_leaving.store(true, Ordering::Release);
+        self.shared.command();
+        let process = self.config.process;
+        thread.join().map_err(|_| LeaveError::Panicked(process))?;
+        match self.shared.is_settled.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => Err(LeaveError::Unsettled(process)),
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.shared.has_ended.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn read<R>(&mut self, read: impl FnOnce(Event<&[u8]>) -> R) -> Option<R> {
+        let (event, is_turned) = self.reader.next(read);
+        if is_turned {
+            self.shared.rouse(true);
+        }
+        event
+    }
+
+    /// Rests until there is something to read, as the idle strategy says; `None`: no deadline.
+    fn wait_for_news(&self, deadline: Option<Instant>) {
+        let is_ready = || self.reader.has_news() || self.has_ended();
+        let awake = self.idle.turns_awake();
+        let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let mut looks: u32 = 0;
+        while awake.is_none_or(|awake| looks < awake) {
+            if is_ready() || (looks.is_multiple_of(64) && is_over()) {
+                return;
+            }
+            match self.idle {
+                Idle::Yield => std::thread::yield_now(),
+                _ => std::hint::spin_loop(),
+            }
+            looks = looks.wrapping_add(1);
+        }
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let waiter: &Waiter = &self.shared.news;
+        waiter.wait(left.map_or(WAIT_MAX, |left| left.min(WAIT_MAX)), is_ready);
+    }
+}
+
+impl Drop for Pipe {
+    /// Leaves, as [`Pipe::leave`] does.
+    fn drop(&mut self) {
+        // Whoever wants to know leaves before.
+        let _ = self.leave();
+    }
+}

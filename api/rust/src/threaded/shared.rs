@@ -1,0 +1,134 @@
+//! What the caller's thread and the driving thread both see, beside the rings.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crossbeam_utils::CachePadded;
+use onepipe_base::{ProcessId, Timestamp};
+use onepipe_transport_driver::Doorbell;
+
+use super::waiter::Waiter;
+use crate::engine::{Engine, Fabric};
+use crate::peers::members;
+use crate::{Event, Stats};
+
+/// A callback for events, as the driving thread calls it.
+pub(crate) type OnEvent = Box<dyn FnMut(Event<&[u8]>) + Send>;
+
+/// What the driving thread does about its sleep.
+pub(crate) mod rest {
+    /// It looks at everything again by itself.
+    pub(crate) const AWAKE: u8 = 0;
+    /// It may block: ring for a parcel or a command.
+    pub(crate) const ASLEEP: u8 = 1;
+    /// It may block with events that have no sheet: ring for a sheet, too.
+    pub(crate) const ASLEEP_WITHOUT_SHEETS: u8 = 2;
+}
+
+pub(crate) struct Shared {
+    pub(crate) doorbell: Doorbell,
+    /// One of [`rest`]. Written by the driving thread.
+    pub(crate) rest: CachePadded<AtomicU8>,
+    /// Octets of parcels that the endpoint has accepted so far, charges included. Written by the
+    /// driving thread.
+    pub(crate) accepted_octets: CachePadded<AtomicU64>,
+    /// Where the caller waits for sheets.
+    pub(crate) news: CachePadded<Waiter>,
+    /// Where the caller waits for room in the hand-over.
+    pub(crate) room: CachePadded<Waiter>,
+    /// Something below, or `is_leaving`, has changed: set by the caller.
+    pub(crate) is_commanded: AtomicBool,
+    pub(crate) is_leaving: AtomicBool,
+    pub(crate) on_event: Mutex<Option<OnEvent>>,
+    /// The driving thread has ended.
+    pub(crate) has_ended: AtomicBool,
+    /// Whether the fate of everything was known in the end.
+    pub(crate) is_settled: AtomicBool,
+    barrier: AtomicU64,
+    peers: Box<[AtomicU64]>,
+    stats: Mutex<Stats>,
+}
+
+impl Shared {
+    pub(crate) fn new<T: Fabric>(engine: &Engine<T>) -> Self {
+        let words = engine.peers().words().len();
+        Self {
+            doorbell: engine.doorbell(),
+            rest: CachePadded::new(AtomicU8::new(rest::AWAKE)),
+            accepted_octets: CachePadded::default(),
+            news: CachePadded::default(),
+            room: CachePadded::default(),
+            is_commanded: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
+            on_event: Mutex::new(None),
+            has_ended: AtomicBool::new(false),
+            is_settled: AtomicBool::new(false),
+            barrier: AtomicU64::new(0),
+            peers: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            stats: Mutex::new(engine.stats()),
+        }
+    }
+
+    /// Wakes the driving thread if it may block, and does so although it only lacks sheets if
+    /// `for_sheet`. What it is woken for was published before.
+    #[inline]
+    pub(crate) fn rouse(&self, for_sheet: bool) {
+        fence(Ordering::SeqCst);
+        let rest = self.rest.load(Ordering::Relaxed);
+        let must_ring = match rest {
+            rest::AWAKE => false,
+            rest::ASLEEP => !for_sheet,
+            _ => true,
+        };
+        if must_ring && self.rest.swap(rest::AWAKE, Ordering::Relaxed) != rest::AWAKE {
+            self.doorbell.ring();
+        }
+    }
+
+    /// Tells the driving thread to look at the commands.
+    pub(crate) fn command(&self) {
+        self.is_commanded.store(true, Ordering::Release);
+        self.rouse(false);
+    }
+
+    /// What can be told without asking the driving thread.
+    pub(crate) fn publish<T: Fabric>(&self, engine: &Engine<T>) {
+        for (shared, word) in self.peers.iter().zip(engine.peers().words()) {
+            shared.store(*word, Ordering::Relaxed);
+        }
+        *self.lock_stats() = engine.stats();
+    }
+
+    #[inline]
+    pub(crate) fn publish_barrier(&self, barrier: Option<Timestamp>) {
+        // Nobody's barrier was ever at 0.
+        self.barrier.store(barrier.map_or(0, |barrier| barrier.as_ns()), Ordering::Relaxed);
+    }
+
+    pub(crate) fn barrier(&self) -> Option<Timestamp> {
+        let ns = self.barrier.load(Ordering::Relaxed);
+        (ns > 0).then(|| Timestamp::from_ns(ns))
+    }
+
+    pub(crate) fn peers(&self) -> Vec<ProcessId> {
+        members(self.peers.iter().map(|word| word.load(Ordering::Relaxed))).collect()
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        *self.lock_stats()
+    }
+
+    fn lock_stats(&self) -> MutexGuard<'_, Stats> {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("rest", &self.rest)
+            .field("has_ended", &self.has_ended)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,178 @@
+//! The thread that drives a pipe.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+use onepipe_endpoint::SendError;
+use onepipe_transport_clock::sharpen_timers;
+use onepipe_transport_driver::Progress;
+
+use super::parcel::{Chute, Parcel};
+use super::shared::{OnEvent, Shared, rest};
+use super::sheet::Press;
+use crate::Idle;
+use crate::engine::{Engine, Fabric};
+use crate::node::{Node, Told};
+
+/// Parcels taken between two turns: receiving must have its turn too.
+const PARCELS_A_TURN: usize = 256;
+/// While it is busy, counters are published every so many turns.
+const PUBLISH_TURNS: u32 = 64;
+
+/// Everything that the thread owns.
+pub(crate) struct Thread<T> {
+    pub(crate) engine: Engine<T>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) chute: Chute,
+    pub(crate) press: Press,
+    pub(crate) idle: Idle,
+    pub(crate) leave_timeout: Duration,
+}
+
+/// What becomes of events.
+struct Outlet {
+    press: Press,
+    on_event: Option<OnEvent>,
+}
+
+impl Outlet {
+    #[inline]
+    fn take(&mut self, node: &mut Node, told: Told) {
+        match &mut self.on_event {
+            None => self.press.take(node, told),
+            Some(on_event) => node.show(told, on_event),
+        }
+    }
+}
+
+/// Tells the caller that this thread has ended, however it ended.
+struct Ending(Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.has_ended.store(true, Ordering::Release);
+        self.0.news.wake();
+        self.0.room.wake();
+    }
+}
+
+impl<T: Fabric> Thread<T> {
+    /// Drives until the caller leaves.
+    pub(crate) fn run(self) {
+        sharpen_timers();
+        let Self { mut engine, shared, mut chute, press, idle, leave_timeout } = self;
+        let _ending = Ending(Arc::clone(&shared));
+        let mut outlet = Outlet { press, on_event: None };
+        // The parcel that the endpoint has no room for.
+        let mut kept: Option<Parcel> = None;
+        let turns_awake = idle.turns_awake();
+        let mut idle_turns = 0;
+        let mut unpublished = 0;
+        let mut leave_by: Option<Instant> = None;
+        loop {
+            let accepted = take_parcels(&mut engine, &shared, &mut chute, &mut kept);
+            let progress = engine.turn(|node, told| outlet.take(node, told));
+            let caught_up = outlet.press.catch_up(engine.node_mut());
+            shared.publish_barrier(engine.barrier());
+
+            let is_commanded = shared.is_commanded.load(Ordering::Relaxed);
+            if is_commanded && shared.is_commanded.swap(false, Ordering::Acquire) {
+                if let Some(on_event) = lock(&shared.on_event).take() {
+                    outlet.on_event = Some(on_event);
+                }
+                if shared.is_leaving.load(Ordering::Acquire) && leave_by.is_none() {
+                    leave_by = Some(Instant::now() + leave_timeout);
+                }
+            }
+            if let Some(leave_by) = leave_by {
+                let is_handed_over = kept.is_none() && chute.parcels.is_empty();
+                if is_handed_over {
+                    engine.node_mut().endpoint_mut().leave();
+                }
+                if engine.node().endpoint().has_left() || Instant::now() >= leave_by {
+                    let is_settled = is_handed_over && engine.node().endpoint().is_settled();
+                    shared.is_settled.store(is_settled, Ordering::Release);
+                    break;
+                }
+            }
+
+            let is_idle = accepted == 0 && !caught_up && progress.is_idle();
+            idle_turns = if is_idle { idle_turns + 1 } else { 0 };
+            if outlet.press.hand_over(is_idle) {
+                shared.news.wake();
+            }
+            unpublished += 1;
+            if idle_turns == 1 || unpublished >= PUBLISH_TURNS {
+                unpublished = 0;
+                shared.publish(&engine);
+            }
+            if !is_idle {
+                // Something was done: the idle strategy starts from its first step.
+                engine.rest(Progress { events: 1, ..progress });
+            } else if turns_awake.is_some_and(|turns| idle_turns > turns) {
+                sleep(&mut engine, &shared, &chute, &outlet.press, progress);
+            } else {
+                engine.rest(progress);
+            }
+        }
+        shared.publish(&engine);
+        outlet.press.close(engine.node_mut());
+    }
+}
+
+/// Rests in a way that may block: says so, then looks once more for what nobody would ring for.
+fn sleep<T: Fabric>(
+    engine: &mut Engine<T>,
+    shared: &Shared,
+    chute: &Chute,
+    press: &Press,
+    progress: Progress,
+) {
+    let (lacks_sheets, has_blank) = press.lacks_sheets();
+    let depth = if lacks_sheets { rest::ASLEEP_WITHOUT_SHEETS } else { rest::ASLEEP };
+    shared.rest.store(depth, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    let has_work = !chute.parcels.is_empty()
+        || shared.is_commanded.load(Ordering::Relaxed)
+        || (lacks_sheets && (has_blank || press.lacks_sheets().1));
+    if !has_work {
+        engine.rest(progress);
+    }
+    shared.rest.store(rest::AWAKE, Ordering::Relaxed);
+}
+
+/// Gives the endpoint what the caller has submitted, as far as it has room. Answers how many
+/// scatterings it took.
+fn take_parcels<T: Fabric>(
+    engine: &mut Engine<T>,
+    shared: &Shared,
+    chute: &mut Chute,
+    kept: &mut Option<Parcel>,
+) -> usize {
+    let (mut count, mut octets) = (0, 0);
+    while count < PARCELS_A_TURN {
+        let Some(parcel) = kept.take().or_else(|| chute.parcels.pop().ok()) else { break };
+        let endpoint = engine.node_mut().endpoint_mut();
+        match parcel.unpack(|messages| endpoint.scatter(messages)) {
+            Err(SendError::BufferFull { .. }) => {
+                *kept = Some(parcel);
+                break;
+            }
+            // Everything else was checked before it was handed over.
+            accepted => debug_assert!(accepted.is_ok(), "checked before: {accepted:?}"),
+        }
+        count += 1;
+        octets += parcel.charge();
+        chute.give_back(parcel);
+    }
+    if count > 0 {
+        shared.accepted_octets.fetch_add(octets, Ordering::Release);
+        shared.room.wake();
+    }
+    count
+}
+
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
