@@ -124,6 +124,7 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
         let mut progress = Progress::default();
 
         let machine = &mut self.machine;
+        self.transport.expect(machine.is_waiting());
         let take = |port, frame: &mut [u8]| machine.handle_frame(now, port, frame);
         progress.frames_received = self.transport.receive(now, take);
         self.transport.heard(now, |port, promises| machine.hear(now, port, promises));

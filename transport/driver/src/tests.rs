@@ -15,6 +15,7 @@ use crate::{Bell, Config, Doorbell, Driver, Idle, Pipe, Progress, Transport};
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Clock(u64),
+    Expect(bool),
     Frame(u64, u8),
     Timeout(u64),
     Polled(u64),
@@ -118,6 +119,12 @@ impl Bell for Mute {
 impl Transport for Script {
     const IS_FIFO: bool = true;
 
+    fn expect(&mut self, is_waiting: bool) {
+        if is_waiting {
+            self.log.borrow_mut().push(Step::Expect(true));
+        }
+    }
+
     fn receive(&mut self, _: Now, mut take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
         let frames: Vec<u8> = self.arriving.drain(..).collect();
         for frame in &frames {
@@ -208,6 +215,7 @@ fn turn(driver: &mut EchoDriver, log: &Log) -> (Progress, Vec<Step>) {
 #[test]
 fn a_turn_receives_hears_hands_out_and_sends_in_this_order() {
     let (mut driver, log) = driver(&[10, 20], Idle::Spin);
+    driver.machine_mut().is_waiting = true;
     driver.transport_mut().arriving.extend([1, 2]);
     driver.transport_mut().promised = Some(5);
     driver.transport_mut().gone = Some(3);
@@ -215,6 +223,7 @@ fn a_turn_receives_hears_hands_out_and_sends_in_this_order() {
     use Step::*;
     let expected = [
         Clock(10),
+        Expect(true),
         Frame(10, 1),
         Frame(10, 2),
         Heard(5),
@@ -317,7 +326,7 @@ fn backing_off_ends_in_a_wait_for_the_deadline_unless_promises_are_awaited() {
     for _ in 0..4 {
         let (progress, _) = turn(&mut driver, &log);
         driver.rest(progress);
-        assert_eq!(log.borrow().last(), Some(&Step::Clock(100)));
+        assert_eq!(log.borrow().last(), Some(&Step::Expect(true)));
     }
     driver.machine_mut().is_waiting = false;
     let (progress, _) = turn(&mut driver, &log);

@@ -6,13 +6,19 @@ use crate::Doorbell;
 
 /// Carries frames, in memory of its own.
 ///
-/// In one turn the driver calls, in this order: `receive`, `heard`, `gone`, and if there is something to
+/// In one turn the driver calls, in this order: `expect`, `receive`, `heard`, `gone`, and if there is something to
 /// send `has_room`, `begin_burst`, any number of `slot` + `send`, `end_burst`. It reads the clock
 /// before `receive` and again right after `begin_burst`.
 pub trait Transport {
     /// Whether frames of one link arrive in the order sent (driver rule D4). If not, the machine's
     /// configuration must say so.
     const IS_FIFO: bool;
+
+    /// Says whether the machine waits for promises to rise. A transport that has to go and look for
+    /// them may otherwise do so less often: looking disturbs who makes them.
+    fn expect(&mut self, is_waiting: bool) {
+        let _ = is_waiting;
+    }
 
     /// Hands what has arrived to `take`, at most a bounded batch, in place. A frame that `take`
     /// answers with [`Verdict::Forward`] is sent out of that port as it then stands, behind

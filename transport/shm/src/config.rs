@@ -16,8 +16,8 @@ pub struct Config {
     /// 1,024.
     pub ring_entries: u32,
     /// A sender whose receiver is short of room waits for it for this long before it drops, in ns,
-    /// counted from the last frame that the receiver took. Default 10 ms: a process that was
-    /// merely put off its core is back by then.
+    /// counted from the last frame that the receiver took. Default 50 ms: a process that was
+    /// merely put off its core is back by then, even on a busy machine.
     pub hold_ns: u64,
     /// How often somebody is asked for signs of life, in ns. Default 1 ms.
     pub watch_interval_ns: u64,
@@ -30,7 +30,7 @@ impl Default for Config {
             frame_octets_max: 8192,
             arena_slots: 1024,
             ring_entries: 1024,
-            hold_ns: 10_000_000,
+            hold_ns: 50_000_000,
             watch_interval_ns: 1_000_000,
         }
     }

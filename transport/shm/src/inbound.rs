@@ -1,6 +1,6 @@
 //! Frames and promises from others.
 
-use onepipe_base::{Now, Port, Promises, Timestamp, Verdict};
+use onepipe_base::{Mono, Now, Port, Promises, Timestamp, Verdict};
 
 use crate::line::{Promise, after_clock};
 use crate::ring::Consumer;
@@ -10,6 +10,10 @@ use crate::{Stats, outbound::Outbound};
 /// Frames handled in one turn at most, so that sending gets its turn.
 const BATCH_FRAMES: usize = 256;
 
+/// How often lines are looked at while nobody waits for a promise, in ns. A look takes the line out
+/// of its owner's cache, who then has to fetch it before it can send.
+const LOOK_INTERVAL_NS: u64 = 5_000;
+
 /// What this process receives.
 #[derive(Debug)]
 pub(crate) struct Inbound {
@@ -17,6 +21,10 @@ pub(crate) struct Inbound {
     senders: Vec<Sender>,
     /// Whose ring is looked at first in the next turn.
     first: usize,
+    /// The machine waits for promises.
+    is_awaited: bool,
+    /// When lines are looked at though nobody waits.
+    look_at: Mono,
 }
 
 #[derive(Debug)]
@@ -62,7 +70,7 @@ impl Inbound {
                 senders.push(Sender::new(process, ring));
             }
         }
-        Self { senders, first: 0 }
+        Self { senders, first: 0, is_awaited: true, look_at: Mono::from_ns(0) }
     }
 
     /// Finds out who has come or gone.
@@ -110,7 +118,13 @@ impl Inbound {
         }
     }
 
-    /// Looks at all lines, then empties the rings, a batch at most.
+    /// Notes whether the machine waits for promises.
+    #[inline]
+    pub(crate) fn expect(&mut self, is_waiting: bool) {
+        self.is_awaited = is_waiting;
+    }
+
+    /// Looks at all lines, if it is time to, then empties the rings, a batch at most.
     pub(crate) fn receive(
         &mut self,
         segment: &Segment,
@@ -120,18 +134,9 @@ impl Inbound {
         mut take: impl FnMut(Port, &mut [u8]) -> Verdict,
     ) -> usize {
         let me = segment.process();
-        after_clock();
-        for sender in self.senders.iter_mut().filter(|sender| sender.is_live) {
-            if sender.seen.is_none() {
-                let promise = segment.line(sender.process).look();
-                let is_changed = sender.line.replace(promise) != Some(promise);
-                sender.seen = Some(match promise {
-                    Promise::Idle => Seen { promise: now.sync, is_news: true },
-                    Promise::Active(floor) => {
-                        Seen { promise: Timestamp::from_ns(floor), is_news: is_changed }
-                    }
-                });
-            }
+        if self.is_awaited || now.mono >= self.look_at {
+            self.look_at = now.mono.after_ns(LOOK_INTERVAL_NS);
+            self.look(segment, now);
         }
 
         let config = *segment.config();
@@ -168,6 +173,24 @@ impl Inbound {
         let frames = BATCH_FRAMES - left;
         stats.frames_received += frames as u64;
         frames
+    }
+
+    /// Looks at all lines. `now` was read before; the rings are emptied after.
+    fn look(&mut self, segment: &Segment, now: Now) {
+        after_clock();
+        for sender in self.senders.iter_mut().filter(|sender| sender.is_live) {
+            // What was seen and could not be heard yet still stands.
+            if sender.seen.is_none() {
+                let promise = segment.line(sender.process).look();
+                let is_changed = sender.line.replace(promise) != Some(promise);
+                sender.seen = Some(match promise {
+                    Promise::Idle => Seen { promise: now.sync, is_news: true },
+                    Promise::Active(floor) => {
+                        Seen { promise: Timestamp::from_ns(floor), is_news: is_changed }
+                    }
+                });
+            }
+        }
     }
 
     /// Tells what the lines said of those whose rings have been emptied since.

@@ -31,6 +31,8 @@
 //! `tests/loom.rs` runs line and ring through every interleaving, with the clock as a counter that
 //! orders nothing else.
 //!
+//! A receiver that waits for no promise seldom looks: looking would cost the sender the line.
+//!
 //! So an idle, blocked or busily computing process costs nobody any latency, and no beacons are
 //! needed. A process that dies while active says nothing more: whoever waits for it asks the kernel
 //! within a millisecond or so, and unlinks it.

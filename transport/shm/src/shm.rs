@@ -154,6 +154,11 @@ impl Transport for Shm {
     const IS_FIFO: bool = true;
 
     #[inline]
+    fn expect(&mut self, is_waiting: bool) {
+        self.inbound.expect(is_waiting);
+    }
+
+    #[inline]
     fn receive(&mut self, now: Now, take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
         self.attend(now.mono);
         let (outbound, stats) = (&mut self.outbound, &mut self.stats);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const HOLD_NS: u64 = 10_000_000;
+const HOLD_NS: u64 = 50_000_000;
 
 #[test]
 fn a_slow_receiver_is_waited_for_and_a_stopped_one_is_not() {
