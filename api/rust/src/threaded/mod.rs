@@ -6,8 +6,8 @@ mod sheet;
 mod thread;
 mod waiter;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use onepipe_transport_clock::{Clock, SystemClock};
 use crate::engine::{Engine, Fabric};
 use crate::{Builder, Event, Idle, JoinError, LeaveError, ReceiveError, Stats};
 use parcel::Counter;
-use shared::Shared;
+use shared::{Shared, lock};
 use sheet::Reader;
 use thread::Thread;
 use waiter::Waiter;
@@ -178,9 +178,7 @@ impl Pipe {
     /// long holds up this process's acknowledgements, and so its senders; one that panics ends the
     /// pipe.
     pub fn on_message(&mut self, on_event: impl FnMut(Event<&[u8]>) + Send + 'static) {
-        let mut place = self.shared.on_event.lock().unwrap_or_else(PoisonError::into_inner);
-        *place = Some(Box::new(on_event));
-        drop(place);
+        *lock(&self.shared.on_event) = Some(Box::new(on_event));
         self.shared.command();
     }
 

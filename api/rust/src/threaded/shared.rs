@@ -27,7 +27,8 @@ pub(crate) mod rest {
 }
 
 pub(crate) struct Shared {
-    pub(crate) doorbell: Doorbell,
+    /// Gone when the driving thread ends: who holds a bell holds the fabric's memory.
+    doorbell: Mutex<Option<Doorbell>>,
     /// One of [`rest`]. Written by the driving thread.
     pub(crate) rest: CachePadded<AtomicU8>,
     /// Octets of parcels that the endpoint has accepted so far, charges included. Written by the
@@ -54,7 +55,7 @@ impl Shared {
     pub(crate) fn new<T: Fabric>(engine: &Engine<T>) -> Self {
         let words = engine.peers().words().len();
         Self {
-            doorbell: engine.doorbell(),
+            doorbell: Mutex::new(Some(engine.doorbell())),
             rest: CachePadded::new(AtomicU8::new(rest::AWAKE)),
             accepted_octets: CachePadded::default(),
             news: CachePadded::default(),
@@ -82,8 +83,23 @@ impl Shared {
             _ => true,
         };
         if must_ring && self.rest.swap(rest::AWAKE, Ordering::Relaxed) != rest::AWAKE {
-            self.doorbell.ring();
+            self.ring();
         }
+    }
+
+    #[cold]
+    fn ring(&self) {
+        if let Some(doorbell) = &*lock(&self.doorbell) {
+            doorbell.ring();
+        }
+    }
+
+    /// The driving thread ends, however it ends.
+    pub(crate) fn end(&self) {
+        *lock(&self.doorbell) = None;
+        self.has_ended.store(true, Ordering::Release);
+        self.news.wake();
+        self.room.wake();
     }
 
     /// Tells the driving thread to look at the commands.
@@ -97,7 +113,7 @@ impl Shared {
         for (shared, word) in self.peers.iter().zip(engine.peers().words()) {
             shared.store(*word, Ordering::Relaxed);
         }
-        *self.lock_stats() = engine.stats();
+        *lock(&self.stats) = engine.stats();
     }
 
     #[inline]
@@ -116,12 +132,13 @@ impl Shared {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        *self.lock_stats()
+        *lock(&self.stats)
     }
+}
 
-    fn lock_stats(&self) -> MutexGuard<'_, Stats> {
-        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Locks `mutex`, whoever panicked while holding it: what these guard is replaced whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Shared {

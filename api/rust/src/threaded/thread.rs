@@ -9,7 +9,7 @@ use onepipe_transport_clock::sharpen_timers;
 use onepipe_transport_driver::Progress;
 
 use super::parcel::{Chute, Parcel};
-use super::shared::{OnEvent, Shared, rest};
+use super::shared::{OnEvent, Shared, lock, rest};
 use super::sheet::Press;
 use crate::Idle;
 use crate::engine::{Engine, Fabric};
@@ -51,9 +51,7 @@ struct Ending(Arc<Shared>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.has_ended.store(true, Ordering::Release);
-        self.0.news.wake();
-        self.0.room.wake();
+        self.0.end();
     }
 }
 
@@ -171,8 +169,4 @@ fn take_parcels<T: Fabric>(
         shared.room.wake();
     }
     count
-}
-
-fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
