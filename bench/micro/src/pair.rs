@@ -28,22 +28,11 @@ impl Default for PairOptions {
 pub fn pair_shm(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
     let about = "64-octet messages from one process to another over shared memory, submit to \
                  ordered delivery; yardstick: a bare ring of 64-octet entries between two cores";
-    let mut harness =
-        Harness::new("pair", about).with_runs(options.runs).with_progress(progress);
+    let mut harness = Harness::new("pair", about).with_runs(options.runs).with_progress(progress);
     let seconds = options.seconds;
-    let jobs = |roles: [Role; 2], run: &str| -> Vec<Job> {
-        let name = format!("bench-pair-{}-{run}", std::process::id());
-        let job = |process: u32| Job {
-            role: roles[process as usize],
-            fabric: Fabric::Shm(name.clone()),
-            process,
-            processes: 2,
-            octets: 64,
-            seconds,
-            core: Some(process as usize),
-            idle: "spin".to_string(),
-        };
-        vec![job(0), job(1)]
+    let jobs = |roles, run: &str| {
+        let fabric = Fabric::Shm(format!("bench-pair-{}-{run}", std::process::id()));
+        two(roles, &fabric, seconds, "spin")
     };
     harness.measure(
         "transport=shm octets=64 throughput",
@@ -66,5 +55,67 @@ pub fn pair_shm(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
         },
         || crowd::ring_round_trip_ns(200_000),
     )?;
+    Ok(harness.finish())
+}
+
+/// One process of each role, each on a core of its own.
+fn two(roles: [Role; 2], fabric: &Fabric, seconds: f64, idle: &str) -> Vec<Job> {
+    let job = |(process, role): (usize, Role)| Job {
+        role,
+        fabric: fabric.clone(),
+        process: process as u32,
+        processes: 2,
+        octets: 64,
+        seconds,
+        core: Some(process),
+        idle: idle.to_string(),
+    };
+    roles.into_iter().enumerate().map(job).collect()
+}
+
+/// Messages of 64 octets between two processes over UDP on loopback, through the software switch.
+/// Yardsticks: 64-octet segments a second with GSO and GRO, and the one-way time of a bare
+/// datagram; neither passes a switch.
+///
+/// # Errors
+/// When a process fails, or delivers out of order.
+pub fn pair_udp(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
+    let about = "64-octet messages from one process to another over UDP through the software \
+                 switch, submit to ordered delivery; yardstick: bare 64-octet datagrams over \
+                 loopback without a switch (GSO and GRO for the rate)";
+    let mut harness = Harness::new("pair", about).with_runs(options.runs).with_progress(progress);
+    let seconds = options.seconds;
+    let run = |roles, frame_octets, idle: &str| {
+        let fabric = Fabric::Udp { switch: crowd::free_address()?, frame_octets };
+        let mut jobs = two(roles, &fabric, seconds, idle);
+        jobs.push(Job { role: Role::Switch, core: None, ..jobs[0].clone() });
+        crowd::run(&jobs)
+    };
+    for frame_octets in [1472, 8192] {
+        harness.measure(
+            &format!("transport=udp octets=64 frame={frame_octets} throughput"),
+            "msg/s",
+            Better::Higher,
+            || {
+                let outcomes = run([Role::Flood, Role::Sink], frame_octets, "yield")?;
+                Ok(outcomes[1].delivered as f64 / outcomes[1].seconds)
+            },
+            || crowd::datagram_rate(seconds),
+        )?;
+    }
+    for (idle, word) in [("yield", "all spin"), ("backoff", "blocking")] {
+        for (at, quantile) in ["p50", "p99"].into_iter().enumerate() {
+            harness.measure(
+                &format!("transport=udp octets=64 one-way {quantile} {word}"),
+                "ns",
+                Better::Lower,
+                || {
+                    let outcomes = run([Role::Ping, Role::Pong], 1472, idle)?;
+                    Ok(outcomes[0].latency_ns.context("process 0 pinged")?[at] as f64)
+                },
+                || crowd::datagram_round_trip_ns(20_000, idle == "yield"),
+            )?;
+        }
+    }
     Ok(harness.finish())
 }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Fabric {
     /// Shared memory, by name.
     Shm(String),
-    /// UDP through the software switch at this address.
-    Udp(String),
+    /// UDP through the software switch at this address, with frames of at most this length.
+    Udp { switch: String, frame_octets: usize },
 }
 
 /// One process's part.

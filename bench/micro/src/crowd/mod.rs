@@ -2,15 +2,15 @@
 //! they are part of again, with a [`Job`] each.
 
 mod job;
-mod yardstick;
 mod work;
+mod yardstick;
 
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
 pub(crate) use job::{Fabric, Job, Outcome, Role};
-pub(crate) use yardstick::{ring_rate, ring_round_trip_ns};
+pub(crate) use yardstick::{datagram_rate, datagram_round_trip_ns, ring_rate, ring_round_trip_ns};
 
 /// The name of the hidden subcommand (or first argument) with which a program that uses this crate
 /// must call [`worker`].
@@ -44,6 +44,12 @@ pub(crate) fn run(jobs: &[Job]) -> Result<Vec<Outcome>> {
         crowd.children.push(child);
     }
     crowd.outcomes()
+}
+
+/// An address on this machine that is free now.
+pub(crate) fn free_address() -> Result<String> {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").context("looking for a free port")?;
+    Ok(socket.local_addr()?.to_string())
 }
 
 /// Processes that do not outlive the benchmark.

@@ -1,9 +1,14 @@
 //! The least that moving 64 octets from core to core can cost.
 
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use onepipe_base::{Mono, Now, Port, Timestamp, Transmit};
+use onepipe_transport_driver::Transport;
+use onepipe_transport_udp::{Config, Exchange, UdpLink};
 
 use super::work::stay_on;
 
@@ -72,4 +77,85 @@ pub(crate) fn ring_round_trip_ns(rounds: u64) -> Result<f64> {
     let median = asker.join().expect("the asker does not panic");
     answerer.join().expect("the answerer does not panic");
     Ok(median)
+}
+
+/// Segments of 64 octets a second over loopback, cut up and put together again by the kernel (GSO
+/// and GRO), from one pinned thread to another: datagrams and nothing else.
+pub(crate) fn datagram_rate(seconds: f64) -> Result<f64> {
+    let config = Config { bind: Some("127.0.0.1:0".parse()?), ..Config::default() };
+    let mut inlet = Exchange::bind(&config, 1)?;
+    let mut link = UdpLink::connect(inlet.local_addr()?, &Config::default())?;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            stay_on(Some(1));
+            let (mut frames, mut start, mut last) = (0u64, None, Instant::now());
+            while !stop.load(Ordering::Relaxed) {
+                for train in 0..inlet.receive() {
+                    frames += inlet.frames(train).count() as u64;
+                }
+                if frames > 0 {
+                    start.get_or_insert_with(Instant::now);
+                    last = Instant::now();
+                }
+            }
+            start.map_or(0.0, |start| frames as f64 / (last - start).as_secs_f64())
+        });
+        stay_on(Some(0));
+        let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(0) };
+        let start = Instant::now();
+        while start.elapsed().as_secs_f64() < seconds {
+            if !link.has_room(now) {
+                continue;
+            }
+            for _ in 0..1024 {
+                let Some(slot) = link.slot() else { break };
+                slot[..64].fill(7);
+                link.send(Transmit { port: Port(0), octets: 64 });
+            }
+            link.end_burst(None);
+        }
+        stop.store(true, Ordering::Relaxed);
+        let rate = receiver.join().expect("the receiver does not panic");
+        ensure!(rate > 0.0, "no datagram arrived");
+        Ok(rate)
+    })
+}
+
+/// The median time of a 64-octet datagram from one thread to another over loopback, in ns: half the
+/// round trip. Spinning on the sockets, or blocking in them.
+pub(crate) fn datagram_round_trip_ns(rounds: usize, is_spinning: bool) -> Result<f64> {
+    let (asker, answerer) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    asker.connect(answerer.local_addr()?)?;
+    answerer.connect(asker.local_addr()?)?;
+    for socket in [&asker, &answerer] {
+        socket.set_nonblocking(is_spinning)?;
+        socket.set_read_timeout(Some(Duration::from_secs(1)))?;
+    }
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            stay_on(Some(1));
+            let mut octets = [0; 64];
+            while !stop.load(Ordering::Relaxed) {
+                if answerer.recv(&mut octets).is_ok() {
+                    let _ = answerer.send(&octets);
+                }
+            }
+        });
+        stay_on(Some(0));
+        let mut times = Vec::with_capacity(rounds);
+        let mut octets = [0; 64];
+        for _ in 0..rounds {
+            let start = Instant::now();
+            asker.send(&octets)?;
+            while asker.recv(&mut octets).is_err() {}
+            times.push(start.elapsed().as_nanos() as f64 / 2.0);
+        }
+        stop.store(true, Ordering::Relaxed);
+        // Wakes an answerer that blocks.
+        asker.send(&octets)?;
+        times.sort_by(f64::total_cmp);
+        Ok(times[times.len() / 2])
+    })
 }

@@ -1,0 +1,138 @@
+//! Everybody to everybody: how many messages each receiver gets, in one order everywhere.
+
+use anyhow::{Context, Result, ensure};
+
+use crate::crowd::{self, Fabric, Job, Outcome, Role};
+use crate::{Better, Harness, Progress, Report};
+
+/// What to measure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OrderOptions {
+    /// How many processes. 2 to 16, default 3.
+    pub processes: u32,
+    /// Over UDP through the software switch, or over shared memory.
+    pub is_udp: bool,
+    /// How often each side runs. Default 3.
+    pub runs: usize,
+    /// How long each run takes, in seconds. Default 2.
+    pub seconds: f64,
+}
+
+impl Default for OrderOptions {
+    fn default() -> Self {
+        Self { processes: 3, is_udp: true, runs: 3, seconds: 2.0 }
+    }
+}
+
+/// Every process scatters messages of 64 octets, then of 1 KiB, to all of them, itself included.
+/// That all receivers have delivered the same order is checked over the whole run. Yardstick: bare
+/// 64-octet datagrams, or entries of a bare ring.
+///
+/// # Errors
+/// When a process fails, or two receivers disagree on the order.
+pub fn order(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
+    ensure!((2..=16).contains(&options.processes), "2 to 16 processes, not {}", options.processes);
+    let (transport, yardstick) = match options.is_udp {
+        true => ("udp", "bare 64-octet datagrams over loopback (GSO and GRO)"),
+        false => ("shm", "a bare ring of 64-octet entries between two cores"),
+    };
+    let about = format!(
+        "messages delivered at each receiver in one order, all processes scattering to all; cpu is \
+         the processor time of all processes a message and receiver; yardstick: {yardstick}"
+    );
+    let mut harness = Harness::new("order", &about).with_runs(options.runs).with_progress(progress);
+    for octets in [64, 1024] {
+        let case = format!("transport={transport} processes={} octets={octets}", options.processes);
+        let mut cpu = Vec::new();
+        harness.measure(
+            &case,
+            "msg/s",
+            Better::Higher,
+            || {
+                let outcomes = run(options, octets)?;
+                let receivers = &outcomes[..options.processes as usize];
+                agree(receivers)?;
+                let messages: u64 = receivers.iter().map(|outcome| outcome.delivered).sum();
+                let seconds: f64 = outcomes.iter().map(|outcome| outcome.cpu_seconds).sum();
+                cpu.push(seconds * 1e9 / messages as f64);
+                let rate = |outcome: &Outcome| outcome.delivered as f64 / outcome.seconds;
+                let slowest = receivers.iter().map(rate).min_by(f64::total_cmp);
+                slowest.context("there are receivers")
+            },
+            || match options.is_udp {
+                true => crowd::datagram_rate(options.seconds / 2.0),
+                false => crowd::ring_rate(options.seconds / 2.0),
+            },
+        )?;
+        let mut cpu = cpu.into_iter();
+        harness.measure(
+            &format!("{case} cpu"),
+            "ns",
+            Better::Lower,
+            || cpu.next().context("measured above"),
+            || Ok(2_000.0),
+        )?;
+    }
+    Ok(harness.finish())
+}
+
+fn run(options: &OrderOptions, octets: usize) -> Result<Vec<Outcome>> {
+    let fabric = match options.is_udp {
+        true => Fabric::Udp { switch: crowd::free_address()?, frame_octets: 1472 },
+        false => Fabric::Shm(format!("bench-order-{}-{octets}", std::process::id())),
+    };
+    let job = |process| Job {
+        role: Role::Everyone,
+        fabric: fabric.clone(),
+        process,
+        processes: options.processes,
+        octets,
+        seconds: options.seconds,
+        core: None,
+        idle: "backoff".to_string(),
+    };
+    let mut jobs: Vec<Job> = (0..options.processes).map(job).collect();
+    if options.is_udp {
+        jobs.push(Job { role: Role::Switch, ..jobs[0].clone() });
+    }
+    crowd::run(&jobs)
+}
+
+/// Whether all receivers have delivered the same stream as far as each of them got. A message that
+/// one of them lost would show as disagreement; losses are named then.
+fn agree(receivers: &[Outcome]) -> Result<()> {
+    let failed: u64 = receivers.iter().map(|outcome| outcome.failed).sum();
+    for (at, outcome) in receivers.iter().enumerate() {
+        ensure!(outcome.checkpoints.len() > 1, "process {at} delivered too little to compare");
+        let both = outcome.checkpoints.iter().zip(&receivers[0].checkpoints);
+        let same = both.take_while(|(one, other)| one == other).count();
+        let common = outcome.checkpoints.len().min(receivers[0].checkpoints.len());
+        ensure!(
+            same == common,
+            "processes 0 and {at} disagree on the order after {same} of {common} checkpoints \
+             ({failed} messages were reported lost)"
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(checkpoints: &[u64]) -> Outcome {
+        Outcome { checkpoints: checkpoints.to_vec(), ..Outcome::default() }
+    }
+
+    #[test]
+    fn a_longer_log_agrees_with_its_beginning() {
+        agree(&[outcome(&[1, 2, 3]), outcome(&[1, 2])]).expect("the same as far as it goes");
+    }
+
+    #[test]
+    fn receivers_that_differ_are_found() {
+        let refusal = agree(&[outcome(&[1, 2, 3]), outcome(&[1, 9, 3])]).expect_err("differ");
+        assert!(refusal.to_string().contains("disagree on the order after 1 of 3"));
+        assert!(agree(&[outcome(&[1, 2]), outcome(&[])]).is_err());
+    }
+}
