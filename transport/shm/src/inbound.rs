@@ -12,7 +12,7 @@ const BATCH_FRAMES: usize = 256;
 
 /// How often lines are looked at while nobody waits for a promise, in ns. A look takes the line out
 /// of its owner's cache, who then has to fetch it before it can send.
-const LOOK_INTERVAL_NS: u64 = 5_000;
+const LOOK_INTERVAL_NS: u64 = 20_000;
 
 /// What this process receives.
 #[derive(Debug)]
