@@ -1,5 +1,7 @@
 //! What is wrong with a history.
 
+use std::collections::BTreeMap;
+
 use onepipe_base::{ProcessId, Timestamp};
 
 use crate::Tag;
@@ -237,6 +239,7 @@ const KEPT_MAX: usize = 32;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Violations {
     count: u64,
+    by_rule: BTreeMap<Rule, u64>,
     first: Vec<Violation>,
 }
 
@@ -246,19 +249,27 @@ impl Violations {
         self.count
     }
 
+    /// How many there were against each rule.
+    pub fn by_rule(&self) -> &BTreeMap<Rule, u64> {
+        &self.by_rule
+    }
+
     /// The first ones.
     pub fn first(&self) -> &[Violation] {
         &self.first
     }
 
-    /// Whether one of the first ones is against `rule`.
+    /// Whether one of them is against `rule`.
     pub fn has(&self, rule: Rule) -> bool {
-        self.first.iter().any(|violation| violation.rule == rule)
+        self.by_rule.contains_key(&rule)
     }
 
     /// Adds those of another part of the run.
     pub fn merge(&mut self, other: &Self) {
         self.count += other.count;
+        for (rule, count) in &other.by_rule {
+            *self.by_rule.entry(*rule).or_default() += count;
+        }
         let room = KEPT_MAX - self.first.len();
         self.first.extend(other.first.iter().take(room).cloned());
     }
@@ -266,6 +277,7 @@ impl Violations {
     #[cold]
     pub(crate) fn add(&mut self, rule: Rule, at_ns: u64, what: Seen) {
         self.count += 1;
+        *self.by_rule.entry(rule).or_default() += 1;
         if self.first.len() < KEPT_MAX {
             self.first.push(Violation { rule, at_ns, what });
         }

@@ -1,6 +1,8 @@
 //! What a run has to tell.
 
-use onepipe_sim_check::{Counts, Violations};
+use std::collections::BTreeMap;
+
+use onepipe_sim_check::{Counts, Rule, Violations};
 use onepipe_sim_network::{Network, Stats};
 
 use crate::{Node, Watch};
@@ -26,6 +28,8 @@ pub struct Report {
     pub trace_hash: u64,
     /// How many promises were broken.
     pub violations: u64,
+    /// How many against each rule.
+    pub violations_by_rule: BTreeMap<Rule, u64>,
     /// The first of them, as text.
     pub first_violations: Vec<String>,
     /// From submission to delivery, in ns.
@@ -63,6 +67,7 @@ impl Report {
             open: watch.checker.open(),
             trace_hash: network.trace_hash(),
             violations: violations.count(),
+            violations_by_rule: violations.by_rule().clone(),
             first_violations: violations.first().iter().map(ToString::to_string).collect(),
             latency: Latency {
                 p50_ns: quantile(0.50),
