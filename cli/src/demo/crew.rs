@@ -1,0 +1,221 @@
+//! The demo's processes, as their starter holds them. Dropping the crew ends them all.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::words::{Order, Spec, Word};
+
+/// How long a process that was told to leave may take, until it is killed.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// What is kept of a process's complaints, in octets.
+const COMPLAINT_OCTETS_MAX: u64 = 4096;
+
+/// What the starter hears.
+#[derive(Debug)]
+pub enum Told {
+    /// A worker said something.
+    Said(usize, Box<Word>),
+    /// A worker has closed its mouth: it ended, whatever the reason.
+    Ended(usize),
+    /// The user wants to end.
+    Interrupted,
+}
+
+/// A process of ours.
+struct Member {
+    name: String,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    complaint: Option<JoinHandle<String>>,
+    has_ended: bool,
+}
+
+/// All processes of a demo.
+pub struct Crew {
+    workers: Vec<Member>,
+    switch: Option<Member>,
+}
+
+impl Crew {
+    /// Nobody yet.
+    pub fn new() -> Self {
+        Self { workers: Vec::new(), switch: None }
+    }
+
+    /// Starts the software switch, as a process, and waits until it listens.
+    pub fn start_switch(&mut self, listen: &str) -> Result<SocketAddr> {
+        let mut member = Member::start(
+            "the switch".to_string(),
+            &["switch", "--listen", listen, "--until-input-ends"],
+        )?;
+        let stdout = member.child.stdout.take().context("the switch has no output")?;
+        let switch = self.switch.insert(member);
+        let mut lines = BufReader::new(stdout);
+        let mut line = String::new();
+        lines.read_line(&mut line).context("cannot read from the switch")?;
+        let address = line.trim().rsplit(' ').next().and_then(|word| word.parse().ok());
+        let Some(address) = address else {
+            bail!("the switch did not start: {}", switch.complaint());
+        };
+        // It must not block because nobody reads on.
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        Ok(address)
+    }
+
+    /// Starts a worker, which will tell `told` what it has to say.
+    pub fn start_worker(&mut self, spec: &Spec, told: &Sender<Told>) -> Result<()> {
+        let process = self.workers.len();
+        let mut member = Member::start(format!("process {process}"), &["demo-worker"])?;
+        let stdout = member.child.stdout.take().context("a worker has no output")?;
+        let told = told.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines() {
+                // A line cut short by a kill is no line.
+                let word = line.ok().and_then(|line| serde_json::from_str(&line).ok());
+                let Some(word) = word else { break };
+                if told.send(Told::Said(process, Box::new(word))).is_err() {
+                    return;
+                }
+            }
+            // Nobody listens any more: fine.
+            let _ = told.send(Told::Ended(process));
+        });
+        member.say(spec);
+        self.workers.push(member);
+        Ok(())
+    }
+
+    /// Tells a worker; one that has ended does not hear it, and that it has ended is told anyway.
+    pub fn tell(&mut self, process: usize, order: Order) {
+        self.workers[process].say(&order);
+    }
+
+    /// Kills a worker on the spot (SIGKILL).
+    pub fn kill(&mut self, process: usize) -> Result<u32> {
+        let member = &mut self.workers[process];
+        let pid = member.child.id();
+        member.child.kill().with_context(|| format!("cannot kill process {process}"))?;
+        member.end();
+        Ok(pid)
+    }
+
+    /// What a worker that has ended said last, and how it ended.
+    pub fn complaint(&mut self, process: usize) -> String {
+        self.workers[process].complaint()
+    }
+
+    /// Waits until everybody who was told to has left; kills the others. Answers whom.
+    pub fn dismiss(&mut self) -> Vec<String> {
+        let deadline = Instant::now() + LEAVE_TIMEOUT;
+        let mut killed = Vec::new();
+        for member in self.workers.iter_mut().chain(&mut self.switch) {
+            if !member.leave(deadline) {
+                killed.push(member.name.clone());
+            }
+        }
+        killed
+    }
+}
+
+impl Member {
+    fn start(name: String, arguments: &[&str]) -> Result<Self> {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let mut command = Command::new(&program);
+        command.args(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Ctrl-C on the terminal is for the starter alone, which then ends the others in order.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("cannot start {name} ({})", program.display()))?;
+        let stdin = child.stdin.take();
+        let complaint = child.stderr.take().map(|stderr| {
+            std::thread::spawn(move || {
+                let mut text = String::new();
+                let mut stderr = stderr.take(COMPLAINT_OCTETS_MAX);
+                // What cannot be read is no complaint.
+                let _ = stderr.read_to_string(&mut text);
+                let _ = std::io::copy(stderr.get_mut(), &mut std::io::sink());
+                text
+            })
+        });
+        Ok(Self { name, child, stdin, complaint, has_ended: false })
+    }
+
+    fn say(&mut self, what: &impl serde::Serialize) {
+        let Some(stdin) = &mut self.stdin else { return };
+        let written = serde_json::to_vec(what).map_err(std::io::Error::other);
+        let written = written.and_then(|mut line| {
+            line.push(b'\n');
+            stdin.write_all(&line)?;
+            stdin.flush()
+        });
+        if written.is_err() {
+            self.stdin = None;
+        }
+    }
+
+    fn complaint(&mut self) -> String {
+        let status = self.end();
+        let text = self.complaint.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        match text.trim() {
+            "" => format!("it ended without a word ({status})"),
+            text => text.trim_start_matches("onepipe: ").to_string(),
+        }
+    }
+
+    /// Makes sure that it has ended, and says how.
+    fn end(&mut self) -> String {
+        self.has_ended = true;
+        self.stdin = None;
+        // One that ends by itself does so within this time, and then can say why.
+        let deadline = Instant::now() + Duration::from_millis(500);
+        while Instant::now() < deadline {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return status.to_string(),
+                Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+                Err(error) => return error.to_string(),
+            }
+        }
+        // Already dead is as good.
+        let _ = self.child.kill();
+        self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
+    }
+
+    /// Closes its input and waits. Answers whether it left by itself.
+    fn leave(&mut self, deadline: Instant) -> bool {
+        self.stdin = None;
+        while !self.has_ended {
+            match self.child.try_wait() {
+                Ok(Some(_)) | Err(_) => self.has_ended = true,
+                Ok(None) if Instant::now() >= deadline => {
+                    let _ = self.child.kill();
+                    self.end();
+                    return false;
+                }
+                Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        true
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        let members = self.workers.iter_mut().chain(&mut self.switch);
+        let mut members: Vec<_> = members.filter(|member| !member.has_ended).collect();
+        // First all, then wait for each: none goes on alone.
+        for member in &mut members {
+            let _ = member.child.kill();
+        }
+        for member in &mut members {
+            let _ = member.child.wait();
+        }
+    }
+}

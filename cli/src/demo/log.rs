@@ -1,0 +1,257 @@
+//! What a process logs of the stream that it is given, small enough to be compared by others.
+//!
+//! Time is cut into windows by the *timestamps* of messages, so that all processes cut at the same
+//! places. Of each window a log keeps, for every sender, how many messages came and the sum of
+//! their fingerprints (losses can be added to such a sum), and for the whole window a hash that
+//! depends on the order.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// How many messages, and the sum of their fingerprints modulo 2^64.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// How many.
+    pub count: u64,
+    /// The sum of their fingerprints.
+    pub sum: u64,
+}
+
+impl Tally {
+    /// Counts one more.
+    pub fn add(&mut self, fingerprint: u64) {
+        self.count += 1;
+        self.sum = self.sum.wrapping_add(fingerprint);
+    }
+
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        Self { count: self.count + other.count, sum: self.sum.wrapping_add(other.sum) }
+    }
+}
+
+/// All that a process was given with timestamps of one window.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// Timestamp divided by the length of a window.
+    pub number: u64,
+    /// Depends on what was delivered and in which order.
+    pub chain: u64,
+    /// One for each sender.
+    pub senders: Vec<Tally>,
+}
+
+/// Messages of one window to one process, as their sender was told about them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failures {
+    /// The window of their timestamps.
+    pub window: u64,
+    /// Whom they were for.
+    pub to: u32,
+    /// Will never be delivered.
+    pub lost: Tally,
+    /// Nobody can tell.
+    pub unknown: Tally,
+}
+
+/// What is wrong with the stream of one process by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Faults {
+    /// Deliveries that were not above the one before, or below the barrier: out of order, or twice.
+    pub order: u64,
+    /// Deliveries at or below something that their sender had been given before it sent them.
+    pub causality: u64,
+    /// Payloads that are not what their sender wrote.
+    pub payload: u64,
+}
+
+impl Faults {
+    /// All of them.
+    pub fn count(&self) -> u64 {
+        self.order + self.causality + self.payload
+    }
+}
+
+/// A message as the log sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its timestamp, in ns.
+    pub timestamp_ns: u64,
+    /// Who sent it.
+    pub from: u32,
+    /// Its place in its scattering.
+    pub index: u16,
+    /// The number of its scattering, as its sender counts and as the payload says.
+    pub sequence: u64,
+    /// The highest timestamp that its sender had been given when it submitted this, in ns.
+    pub seen_ns: u64,
+}
+
+/// The log of one process.
+#[derive(Clone, Debug)]
+pub struct Log {
+    window_ns: u64,
+    open: Window,
+    last: Option<(u64, u32, u16)>,
+    closed: Vec<Window>,
+    failures: BTreeMap<(u64, u32), (Tally, Tally)>,
+    /// What was wrong so far.
+    pub faults: Faults,
+}
+
+impl Log {
+    /// An empty log of a fabric of so many processes.
+    pub fn new(window_ns: u64, processes: usize) -> Self {
+        let open = Window { number: 0, chain: 0, senders: vec![Tally::default(); processes] };
+        Self {
+            window_ns,
+            open,
+            last: None,
+            closed: Vec::new(),
+            failures: BTreeMap::new(),
+            faults: Faults::default(),
+        }
+    }
+
+    /// Takes the next message of the stream.
+    #[inline]
+    pub fn on_delivered(&mut self, entry: Entry) {
+        let key = (entry.timestamp_ns, entry.from, entry.index);
+        let is_below = entry.timestamp_ns / self.window_ns < self.open.number;
+        self.faults.order += u64::from(is_below || self.last.is_some_and(|last| key <= last));
+        self.faults.causality += u64::from(entry.timestamp_ns <= entry.seen_ns);
+        let number = entry.timestamp_ns / self.window_ns;
+        if number > self.open.number {
+            self.close(number);
+        }
+        self.last = Some(key);
+        let fingerprint = fingerprint(entry.timestamp_ns, entry.from, entry.sequence);
+        let chain = self.open.chain.rotate_left(5) ^ fingerprint;
+        self.open.chain = chain.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        match self.open.senders.get_mut(entry.from as usize) {
+            Some(tally) => tally.add(fingerprint),
+            None => self.faults.payload += 1,
+        }
+    }
+
+    /// A message of this process will not, or may not, be delivered.
+    pub fn on_failed(
+        &mut self,
+        from: u32,
+        to: u32,
+        timestamp_ns: u64,
+        sequence: u64,
+        is_lost: bool,
+    ) {
+        let failures = self.failures.entry((timestamp_ns / self.window_ns, to)).or_default();
+        let tally = if is_lost { &mut failures.0 } else { &mut failures.1 };
+        tally.add(fingerprint(timestamp_ns, from, sequence));
+    }
+
+    /// Everything below this timestamp has been delivered: closes the window below it even if
+    /// nothing follows.
+    pub fn on_barrier(&mut self, barrier_ns: u64) {
+        let number = barrier_ns / self.window_ns;
+        if number > self.open.number {
+            self.close(number);
+        }
+    }
+
+    /// The windows that are complete, in order, and the failures reported, since the last call.
+    pub fn take(&mut self) -> (Vec<Window>, Vec<Failures>) {
+        let failures = std::mem::take(&mut self.failures).into_iter();
+        let failures =
+            failures.map(|((window, to), (lost, unknown))| Failures { window, to, lost, unknown });
+        (std::mem::take(&mut self.closed), failures.collect())
+    }
+
+    /// Every window below this is complete.
+    pub fn closed_below(&self) -> u64 {
+        self.open.number
+    }
+
+    fn close(&mut self, next: u64) {
+        let senders = vec![Tally::default(); self.open.senders.len()];
+        let next = Window { number: next, chain: 0, senders };
+        let done = std::mem::replace(&mut self.open, next);
+        if done.senders.iter().any(|tally| tally.count > 0) {
+            self.closed.push(done);
+        }
+    }
+}
+
+/// A number for a message that all who were given the same message agree on.
+#[inline]
+pub fn fingerprint(timestamp_ns: u64, from: u32, sequence: u64) -> u64 {
+    let whose = sequence.rotate_left(24) ^ u64::from(from);
+    mix(mix(whose.wrapping_add(0x9E37_79B9_7F4A_7C15)) ^ timestamp_ns)
+}
+
+/// The finaliser of SplitMix64: a bijection that spreads every bit.
+#[inline]
+fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(timestamp_ns: u64, from: u32, sequence: u64) -> Entry {
+        Entry { timestamp_ns, from, index: 0, sequence, seen_ns: 0 }
+    }
+
+    #[test]
+    fn windows_close_when_the_stream_passes_them() {
+        let mut log = Log::new(100, 2);
+        log.on_delivered(entry(1_010, 0, 0));
+        log.on_delivered(entry(1_020, 1, 0));
+        assert_eq!(log.take().0, []);
+        log.on_delivered(entry(1_310, 0, 1));
+        let (windows, failures) = log.take();
+        assert_eq!((windows.len(), windows[0].number, failures.len()), (1, 10, 0));
+        assert_eq!(windows[0].senders[0], Tally { count: 1, sum: fingerprint(1_010, 0, 0) });
+        log.on_barrier(1_399);
+        assert_eq!((log.take().0, log.closed_below()), (vec![], 13));
+        log.on_barrier(1_400);
+        assert_eq!((log.take().0.len(), log.closed_below()), (1, 14));
+        assert_eq!(log.faults, Faults::default());
+    }
+
+    #[test]
+    fn a_stream_that_does_not_ascend_is_noticed() {
+        let mut log = Log::new(100, 2);
+        log.on_delivered(entry(50, 1, 0));
+        log.on_delivered(entry(50, 0, 0));
+        assert_eq!(log.faults.order, 1, "the sender breaks ties");
+        log.on_delivered(entry(60, 0, 1));
+        log.on_delivered(entry(60, 0, 1));
+        assert_eq!(log.faults.order, 2, "the same message twice");
+    }
+
+    #[test]
+    fn a_message_at_or_below_what_its_sender_had_seen_is_noticed() {
+        let mut log = Log::new(100, 1);
+        log.on_delivered(Entry { seen_ns: 49, ..entry(50, 0, 0) });
+        assert_eq!(log.faults.causality, 0);
+        log.on_delivered(Entry { seen_ns: 60, ..entry(60, 0, 1) });
+        assert_eq!(log.faults.causality, 1);
+    }
+
+    #[test]
+    fn the_chain_depends_on_the_order_and_the_sums_do_not() {
+        let of = |first: Entry, second: Entry| {
+            let mut log = Log::new(1_000, 1);
+            log.on_delivered(first);
+            log.on_delivered(second);
+            log.on_barrier(1_000);
+            log.take().0.remove(0)
+        };
+        let (one, other) = (entry(10, 0, 0), entry(20, 0, 1));
+        assert_eq!(of(one, other).senders, of(other, one).senders);
+        assert_ne!(of(one, other).chain, of(other, one).chain);
+    }
+}

@@ -1,0 +1,169 @@
+//! `onepipe demo`: the main job in one command.
+
+mod check;
+mod course;
+mod crew;
+mod log;
+mod payload;
+mod show;
+mod summary;
+mod words;
+mod worker;
+
+use std::process::ExitCode;
+use std::sync::mpsc::channel;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use onepipe_transport_clock::SystemClock;
+
+use crate::number;
+use course::Course;
+use crew::{Crew, Told};
+use show::Show;
+use words::{Place, Spec, Wrong};
+
+/// Processes of a demo at most: they share one machine.
+const PROCESSES_MAX: usize = 64;
+
+const EXAMPLES: &str = "\
+Examples:
+  onepipe demo                                  4 processes over shared memory, one is killed
+  onepipe demo --transport udp                  the same through a software switch
+  onepipe demo --processes 8 --size 1024 --seconds 10
+  onepipe demo --rate 1000 --no-kill            latency without queues
+  onepipe demo --json | tail -n 1               for programs";
+
+/// Start processes that scatter to each other, check that all agree on the order, kill one
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// How many processes, each a real one of the operating system
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
+    processes: u32,
+    /// What carries the messages
+    #[arg(long, value_enum, default_value_t = Transport::Shm)]
+    transport: Transport,
+    /// With --transport udp: IPv6 instead of IPv4
+    #[arg(long)]
+    ipv6: bool,
+    /// Octets a message, 24 to 1000000
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(24..=1_000_000))]
+    size: u32,
+    /// How long the processes send
+    #[arg(long, default_value = "5", value_parser = number::seconds)]
+    seconds: f64,
+    /// Scatterings a second of each process, like 2000, 50k or 1.5M [default: as many as possible]
+    #[arg(long, value_parser = number::rate)]
+    rate: Option<f64>,
+    /// Scatterings that each process may have under way
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    outstanding: u64,
+    /// Kill one process half-way (default)
+    #[arg(long, overrides_with = "no_kill")]
+    kill: bool,
+    /// Kill nobody
+    #[arg(long, overrides_with = "kill")]
+    no_kill: bool,
+    /// Print one JSON object as the last line of standard output
+    #[arg(long)]
+    json: bool,
+    /// Make process 0 do wrong, to see the check fail
+    #[arg(long, value_enum, hide = true)]
+    wrong: Option<Wrong>,
+}
+
+/// What carries the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Transport {
+    /// Shared memory, no daemon
+    Shm,
+    /// UDP on this machine, through a software switch
+    Udp,
+}
+
+impl Transport {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Shm => "shm",
+            Self::Udp => "udp",
+        }
+    }
+}
+
+/// The hidden command that a demo's processes run.
+pub fn run_worker() -> Result<ExitCode> {
+    worker::run()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the demo.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if arguments.ipv6 && arguments.transport == Transport::Shm {
+        crate::refuse("--ipv6 goes with --transport udp");
+    }
+    let clock = SystemClock::calibrated();
+    let (teller, told) = channel();
+    let interrupts = teller.clone();
+    crate::interrupt::on_interrupt(move || {
+        // When nobody listens any more the demo is over.
+        let _ = interrupts.send(Told::Interrupted);
+    })?;
+
+    // In this order: whatever happens, first all processes end, then their memory is removed.
+    let mut segment = None;
+    let mut crew = Crew::new();
+    let place = match arguments.transport {
+        Transport::Shm => {
+            let name = format!("demo-{}", std::process::id());
+            segment = Some(Segment(name.clone()));
+            Place::SharedMemory(name)
+        }
+        Transport::Udp => {
+            let listen = if arguments.ipv6 { "[::1]:0" } else { "127.0.0.1:0" };
+            Place::Switch(crew.start_switch(listen)?)
+        }
+    };
+    let spec = |process| Spec {
+        process,
+        processes: arguments.processes,
+        place: place.clone(),
+        payload_octets: arguments.size as usize,
+        rate_per_s: arguments.rate,
+        outstanding_max: arguments.outstanding,
+        window_ns: window_ns(arguments.processes),
+        calibration: clock.calibration().to_words(),
+        wrong: arguments.wrong.filter(|_| process == 0),
+    };
+    for process in 0..arguments.processes {
+        crew.start_worker(&spec(process), &teller)?;
+    }
+    let show = Show::new(arguments);
+    let course = Course::new(arguments, clock, crew, told, show);
+    let summary = course.run();
+    drop(segment);
+    let Some(summary) = summary? else {
+        eprintln!("onepipe: interrupted; all processes have ended");
+        return Ok(ExitCode::from(crate::interrupt::EXIT_STATUS));
+    };
+    summary.print(arguments.json).context("cannot write the summary")?;
+    Ok(if summary.has_held() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Length of a window of the logs, in ns: what a worker logs grows with the square of their number,
+/// so windows do too.
+fn window_ns(processes: u32) -> u64 {
+    1_000_000 * u64::from(processes)
+}
+
+/// The segment of shared memory that the demo's processes meet in. The last one to leave removes it;
+/// when all were killed, nobody did.
+struct Segment(String);
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // Whoever joins a segment that a crash has left takes it over, and removes it on leaving.
+        // Where that fails nothing can be done, and the next to use this name will do it.
+        let _ = onepipe::EmbeddedPipe::builder().fabric(&self.0).embedded();
+    }
+}

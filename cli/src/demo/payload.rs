@@ -1,0 +1,60 @@
+//! What a message of the demo says.
+
+/// Octets of the shortest message: the header.
+pub const OCTETS_MIN: usize = 24;
+
+/// The header of a message; the rest is filled with what the header determines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Payload {
+    /// The number of the scattering, as its sender counts.
+    pub sequence: u64,
+    /// When it was submitted, in ns of the starter's clock.
+    pub submitted_ns: u64,
+    /// The highest timestamp that its sender had been given by then, in ns.
+    pub seen_ns: u64,
+}
+
+/// Writes the message of `from`.
+pub fn write(from: u32, payload: Payload, octets: &mut [u8]) {
+    let (header, rest) = octets.split_at_mut(OCTETS_MIN);
+    header[..8].copy_from_slice(&payload.sequence.to_be_bytes());
+    header[8..16].copy_from_slice(&payload.submitted_ns.to_be_bytes());
+    header[16..].copy_from_slice(&payload.seen_ns.to_be_bytes());
+    rest.fill(filling(from, payload.sequence));
+}
+
+/// Reads a message of `from`; `None` if it is not as it was written.
+pub fn read(from: u32, octets: &[u8]) -> Option<Payload> {
+    let (sequence, rest) = word(octets)?;
+    let (submitted_ns, rest) = word(rest)?;
+    let (seen_ns, rest) = word(rest)?;
+    let filling = filling(from, sequence);
+    let is_intact = rest.iter().fold(true, |so_far, octet| so_far & (*octet == filling));
+    is_intact.then_some(Payload { sequence, submitted_ns, seen_ns })
+}
+
+fn word(octets: &[u8]) -> Option<(u64, &[u8])> {
+    let (word, rest) = octets.split_first_chunk()?;
+    Some((u64::from_be_bytes(*word), rest))
+}
+
+fn filling(from: u32, sequence: u64) -> u8 {
+    (sequence as u8).wrapping_mul(31) ^ from as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_what_is_changed_is_noticed() {
+        let payload = Payload { sequence: 77, submitted_ns: 1 << 60, seen_ns: 5 };
+        let mut octets = [0; 64];
+        write(3, payload, &mut octets);
+        assert_eq!(read(3, &octets), Some(payload));
+        assert_eq!(read(4, &octets), None, "from another");
+        octets[40] ^= 1;
+        assert_eq!(read(3, &octets), None);
+        assert_eq!(read(3, &octets[..20]), None);
+    }
+}

@@ -1,0 +1,199 @@
+//! How a demo looks while it runs: a table that is renewed in place on a terminal, else a line a
+//! second.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use super::Arguments;
+use super::check::Verdict;
+use super::course::Known;
+use crate::number::{readable, readable_ns};
+
+/// More processes than these are not listed one by one.
+const ROWS_MAX: usize = 16;
+const HEADING: &str =
+    "  process  delivered/s  latency p50        p99        max  barrier lag      lost";
+
+/// Where a demo is shown. With `--json` that is standard error.
+pub struct Show {
+    is_on_stderr: bool,
+    is_table: bool,
+    title: String,
+    notes: Vec<String>,
+    /// Lines of the table that stand on the terminal.
+    drawn: usize,
+    second: u64,
+    is_killed_at: Option<Duration>,
+}
+
+impl Show {
+    /// A display for such a demo.
+    pub fn new(arguments: &Arguments) -> Self {
+        let is_terminal = match arguments.json {
+            true => std::io::stderr().is_terminal(),
+            false => std::io::stdout().is_terminal(),
+        };
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        let carried = match arguments.transport {
+            super::Transport::Shm => "over shared memory",
+            super::Transport::Udp => "over UDP, through a software switch",
+        };
+        let title = format!(
+            "{} processes {carried}; every message of {} octets goes to everybody",
+            arguments.processes, arguments.size
+        );
+        Self {
+            is_on_stderr: arguments.json,
+            is_table: is_terminal && !is_dumb,
+            title,
+            notes: Vec::new(),
+            drawn: 0,
+            second: 0,
+            is_killed_at: None,
+        }
+    }
+
+    /// Everybody has joined.
+    pub fn begin(&mut self) {
+        let title = self.title.clone();
+        self.write(&[title]);
+        if self.is_table {
+            self.write(&[String::new()]);
+        }
+    }
+
+    /// Something has happened that people may want to know.
+    pub fn note(&mut self, text: &str) {
+        if self.is_table {
+            self.notes.push(text.to_string());
+        } else {
+            self.write(&[format!("         {text}")]);
+        }
+    }
+
+    /// How it goes.
+    pub fn tick(
+        &mut self,
+        known: &[Known],
+        verdict: &Verdict,
+        elapsed: Duration,
+        length: Duration,
+    ) {
+        if self.is_killed_at.is_none() && known.iter().any(|known| known.is_dead) {
+            self.is_killed_at = Some(elapsed);
+        }
+        if self.is_table {
+            let lines = self.table(known, verdict, elapsed, length);
+            self.redraw(&lines);
+        } else if elapsed.as_secs() > self.second {
+            self.second = elapsed.as_secs();
+            let line = line(known, verdict, elapsed);
+            self.write(&[line]);
+        }
+    }
+
+    /// The table stays as it is; what follows stands below.
+    pub fn end(&mut self) {
+        if self.is_table {
+            self.write(&[String::new()]);
+            self.drawn = 0;
+        }
+    }
+
+    fn table(
+        &self,
+        known: &[Known],
+        verdict: &Verdict,
+        elapsed: Duration,
+        length: Duration,
+    ) -> Vec<String> {
+        let mut lines = vec![format!("\x1b[1m{HEADING}\x1b[0m")];
+        for (process, known) in known.iter().enumerate().take(ROWS_MAX) {
+            lines.push(match known.is_dead {
+                true => format!("\x1b[2m  {process:>7}  killed\x1b[0m"),
+                false => row(&process.to_string(), known.rate_per_s, known),
+            });
+        }
+        if known.len() > ROWS_MAX {
+            lines.push(format!("           and {} more", known.len() - ROWS_MAX));
+        }
+        let living = || known.iter().filter(|known| !known.is_dead);
+        let rate: f64 = living().map(|known| known.rate_per_s).sum();
+        lines.push(format!("      all  {:>11}", readable(rate)));
+        lines.push(String::new());
+        let part = (elapsed.as_secs_f64() / length.as_secs_f64()).min(1.0);
+        let full = (part * 30.0) as usize;
+        lines.push(format!(
+            "  {}{}  {:.1} of {:.1} s   {}",
+            "█".repeat(full),
+            "░".repeat(30 - full),
+            elapsed.as_secs_f64(),
+            length.as_secs_f64(),
+            agreement(verdict)
+        ));
+        lines.extend(self.notes.iter().map(|note| format!("  {note}")));
+        lines
+    }
+
+    fn redraw(&mut self, lines: &[String]) {
+        let mut text = String::new();
+        if self.drawn > 0 {
+            text += &format!("\x1b[{}A", self.drawn);
+        }
+        for line in lines {
+            text += "\x1b[2K";
+            text += line;
+            text += "\n";
+        }
+        self.drawn = lines.len();
+        self.put(&text);
+    }
+
+    fn write(&mut self, lines: &[String]) {
+        self.put(&(lines.join("\n") + "\n"));
+    }
+
+    fn put(&mut self, text: &str) {
+        // A demo goes on when nobody looks.
+        let _ = match self.is_on_stderr {
+            true => std::io::stderr().lock().write_all(text.as_bytes()),
+            false => std::io::stdout().lock().write_all(text.as_bytes()),
+        };
+    }
+}
+
+fn row(name: &str, rate_per_s: f64, known: &Known) -> String {
+    let last = &known.last;
+    format!(
+        "  {name:>7}  {:>11}  {:>11} {:>10} {:>10}  {:>11} {:>9}",
+        readable(rate_per_s),
+        readable_ns(last.latency.p50_ns),
+        readable_ns(last.latency.p99_ns),
+        readable_ns(known.latency_max_ns),
+        readable_ns(last.barrier_lag_ns),
+        last.lost + last.unknown,
+    )
+}
+
+fn line(known: &[Known], verdict: &Verdict, elapsed: Duration) -> String {
+    let living = || known.iter().filter(|known| !known.is_dead);
+    let rate: f64 = living().map(|known| known.rate_per_s).sum();
+    let worst = |of: fn(&Known) -> u64| readable_ns(living().map(of).max().unwrap_or(0));
+    format!(
+        "{:>5.0} s  {} messages/s delivered; latency p50 {} p99 {} max {}; lost {}; {}",
+        elapsed.as_secs_f64(),
+        readable(rate),
+        worst(|known| known.last.latency.p50_ns),
+        worst(|known| known.last.latency.p99_ns),
+        worst(|known| known.latency_max_ns),
+        living().map(|known| known.last.lost + known.last.unknown).sum::<u64>(),
+        agreement(verdict)
+    )
+}
+
+fn agreement(verdict: &Verdict) -> String {
+    match verdict.windows {
+        0 => "order: nothing compared yet".to_string(),
+        _ => format!("order: {} messages compared, all agree", readable(verdict.messages as f64)),
+    }
+}

@@ -1,0 +1,270 @@
+//! What is said at the end of a demo.
+
+use std::io::{Result, Write, stdout};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::check::Verdict;
+use super::course::Known;
+use super::log::Faults;
+use crate::number::{readable, readable_ns};
+
+/// The death of a process, and how the others took it.
+#[derive(Clone, Debug)]
+pub struct Kill {
+    /// Who.
+    pub process: usize,
+    /// When, in ns of the starter's clock.
+    pub at_ns: u64,
+    /// When, in ns of the timestamps' clock.
+    pub timestamp_ns: u64,
+    /// The longest pause in deliveries at a survivor that ended after it, and began no more than
+    /// 10 ms after it, in ns.
+    pub recovered_in_ns: u64,
+}
+
+/// One process.
+#[derive(Clone, Debug)]
+pub struct Line {
+    is_dead: bool,
+    delivered: u64,
+    submitted: u64,
+    lost: u64,
+    unknown: u64,
+    latency: Quantiles,
+}
+
+impl Line {
+    /// What became of a process.
+    pub fn new(known: &Known, latencies: &Histogram<u64>) -> Self {
+        let last = &known.last;
+        Self {
+            is_dead: known.is_dead,
+            delivered: last.delivered,
+            submitted: last.submitted,
+            lost: last.lost,
+            unknown: last.unknown,
+            latency: Quantiles::of(latencies),
+        }
+    }
+}
+
+/// Latencies in ns.
+#[derive(Clone, Copy, Debug)]
+struct Quantiles {
+    p50_ns: u64,
+    p99_ns: u64,
+    max_ns: u64,
+}
+
+impl Quantiles {
+    fn of(latencies: &Histogram<u64>) -> Self {
+        Self {
+            p50_ns: latencies.value_at_quantile(0.5),
+            p99_ns: latencies.value_at_quantile(0.99),
+            max_ns: latencies.max(),
+        }
+    }
+}
+
+/// Everything that is said at the end.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    pub processes: u32,
+    pub transport: &'static str,
+    pub payload_octets: u32,
+    /// How long the processes sent.
+    pub seconds: f64,
+    pub lines: Vec<Line>,
+    pub latencies: Histogram<u64>,
+    pub verdict: Verdict,
+    pub faults: Faults,
+    /// What did not hold beside order.
+    pub broken: Vec<String>,
+    pub kill: Option<Kill>,
+    /// The longest pause in deliveries that had nothing to do with a death.
+    pub pause_max_ns: u64,
+}
+
+#[derive(Serialize)]
+struct Json {
+    processes: u32,
+    transport: &'static str,
+    payload_octets: u32,
+    seconds: f64,
+    messages_delivered: u64,
+    per_process_rate: f64,
+    latency_us: JsonLatency,
+    messages_lost: u64,
+    messages_unknown: u64,
+    messages_died_with_sender: u64,
+    messages_compared: u64,
+    windows_compared: u64,
+    windows_compared_in_full: u64,
+    violations: u64,
+    violation_texts: Vec<String>,
+    killed: Option<usize>,
+    recovered_in_us: Option<f64>,
+    longest_other_pause_us: f64,
+}
+
+#[derive(Serialize)]
+struct JsonLatency {
+    p50: f64,
+    p99: f64,
+    max: f64,
+}
+
+fn us(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}
+
+impl Summary {
+    /// Contradictions of all kinds.
+    pub fn violations(&self) -> u64 {
+        self.verdict.violations + self.faults.count() + self.broken.len() as u64
+    }
+
+    /// Whether every invariant held.
+    pub fn has_held(&self) -> bool {
+        self.violations() == 0
+    }
+
+    fn delivered(&self) -> u64 {
+        self.lines.iter().map(|line| line.delivered).sum()
+    }
+
+    /// Messages a second that a process which lived to the end delivered, on average.
+    fn per_process_rate(&self) -> f64 {
+        let living = || self.lines.iter().filter(|line| !line.is_dead);
+        let delivered: u64 = living().map(|line| line.delivered).sum();
+        delivered as f64 / self.seconds / (living().count().max(1)) as f64
+    }
+
+    fn texts(&self) -> Vec<String> {
+        let mut texts: Vec<String> = self.verdict.first.iter().map(ToString::to_string).collect();
+        let faults = [
+            (self.faults.order, "deliveries were not above the one before them"),
+            (self.faults.causality, "deliveries were not above what their sender had seen"),
+            (self.faults.payload, "payloads were not what their sender had written"),
+        ];
+        let faults = faults.iter().filter(|(count, _)| *count > 0);
+        texts.extend(faults.map(|(count, what)| format!("{count} {what}")));
+        texts.extend(self.broken.iter().cloned());
+        texts
+    }
+
+    /// Prints it, for people or for programs.
+    pub fn print(&self, is_json: bool) -> Result<()> {
+        if is_json { self.print_json() } else { self.print_table() }
+    }
+
+    fn print_json(&self) -> Result<()> {
+        let latency = Quantiles::of(&self.latencies);
+        let json = Json {
+            processes: self.processes,
+            transport: self.transport,
+            payload_octets: self.payload_octets,
+            seconds: self.seconds,
+            messages_delivered: self.delivered(),
+            per_process_rate: self.per_process_rate(),
+            latency_us: JsonLatency {
+                p50: us(latency.p50_ns),
+                p99: us(latency.p99_ns),
+                max: us(latency.max_ns),
+            },
+            messages_lost: self.verdict.lost,
+            messages_unknown: self.verdict.unknown,
+            messages_died_with_sender: self.verdict.died_with_sender,
+            messages_compared: self.verdict.messages,
+            windows_compared: self.verdict.windows,
+            windows_compared_in_full: self.verdict.windows_full,
+            violations: self.violations(),
+            violation_texts: self.texts(),
+            killed: self.kill.as_ref().map(|kill| kill.process),
+            recovered_in_us: self.kill.as_ref().map(|kill| us(kill.recovered_in_ns)),
+            longest_other_pause_us: us(self.pause_max_ns),
+        };
+        let mut stdout = stdout().lock();
+        serde_json::to_writer(&mut stdout, &json)?;
+        writeln!(stdout)
+    }
+
+    fn print_table(&self) -> Result<()> {
+        let mut out = stdout().lock();
+        writeln!(
+            out,
+            "  process    delivered         sent  latency p50        p99        max      lost"
+        )?;
+        for (process, line) in self.lines.iter().enumerate() {
+            write!(
+                out,
+                "  {process:>7} {:>12} {:>12}",
+                readable(line.delivered as f64),
+                readable(line.submitted as f64)
+            )?;
+            if line.is_dead {
+                writeln!(out, "  killed")?;
+                continue;
+            }
+            self.print_latency(&mut out, line.latency, line.lost + line.unknown)?;
+        }
+        write!(out, "      all {:>12} {:>12}", readable(self.delivered() as f64), "")?;
+        let lost = self.lines.iter().map(|line| line.lost + line.unknown).sum();
+        self.print_latency(&mut out, Quantiles::of(&self.latencies), lost)?;
+        writeln!(out)?;
+        self.print_findings(&mut out)
+    }
+
+    fn print_latency(&self, out: &mut impl Write, latency: Quantiles, lost: u64) -> Result<()> {
+        writeln!(
+            out,
+            "  {:>11} {:>10} {:>10} {lost:>9}",
+            readable_ns(latency.p50_ns),
+            readable_ns(latency.p99_ns),
+            readable_ns(latency.max_ns),
+        )
+    }
+
+    fn print_findings(&self, out: &mut impl Write) -> Result<()> {
+        let verdict = &self.verdict;
+        writeln!(
+            out,
+            "  rate       {} messages/s delivered at each process, in one order for all",
+            readable(self.per_process_rate())
+        )?;
+        writeln!(
+            out,
+            "  order      {} messages in {} windows of time compared across receivers;\n             \
+             in {} of them all have exactly the same",
+            readable(verdict.messages as f64),
+            verdict.windows,
+            verdict.windows_full
+        )?;
+        if let Some(kill) = &self.kill {
+            writeln!(
+                out,
+                "  recovery   process {} was killed; the others paused for {} at most\n             \
+                 (the longest pause without that: {})",
+                kill.process,
+                readable_ns(kill.recovered_in_ns),
+                readable_ns(self.pause_max_ns)
+            )?;
+        }
+        if verdict.lost + verdict.unknown + verdict.died_with_sender > 0 {
+            writeln!(
+                out,
+                "  losses     {} reported to their sender, {} of unknown fate, {} died with it",
+                verdict.lost, verdict.unknown, verdict.died_with_sender
+            )?;
+        }
+        for text in self.texts() {
+            writeln!(out, "  VIOLATION  {text}")?;
+        }
+        match self.violations() {
+            0 => writeln!(out, "  verdict    every invariant held"),
+            count => writeln!(out, "  verdict    {count} VIOLATIONS"),
+        }
+    }
+}

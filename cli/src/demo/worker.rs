@@ -1,0 +1,350 @@
+//! One process of the demo: scatters, receives, logs, tells its starter.
+
+use std::io::{BufRead, Write};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+
+use anyhow::{Context, Result, bail, ensure};
+use hdrhistogram::Histogram;
+use onepipe::{EmbeddedPipe, Event, Message, Outcome, ProcessId, Received, SendError, SendFailed};
+use onepipe_transport_clock::{Calibration, Clock, SystemClock, sharpen_timers};
+
+use super::log::{Entry, Log};
+use super::payload::{self, Payload};
+use super::words::{Farewell, Latency, Order, Place, Sample, Spec, Word, Wrong};
+
+/// How often a worker says how it goes, in ns.
+const SAMPLE_INTERVAL_NS: u64 = 100_000_000;
+/// A stream in which nothing arrives for this long, with nothing of one's own under way, has come
+/// to its end, in ns. The starter waits for all to say so before it ends any.
+const QUIET_NS: u64 = 200_000_000;
+/// The longest nap of a worker with a rate, in ns: messages of others may arrive meanwhile.
+const NAP_NS: u64 = 50_000;
+/// Of pauses that begin within one such slice, the longest is told, in ns.
+const PAUSE_SLICE_NS: u64 = 1_000_000;
+/// A worker that is to do wrong does so at every so manieth message.
+const WRONG_EVERY: u64 = 10_000;
+
+/// Runs a worker. What it is to do comes on standard input.
+pub fn run() -> Result<()> {
+    let mut first = String::new();
+    std::io::stdin().lock().read_line(&mut first).context("cannot read what to do")?;
+    let spec: Spec = serde_json::from_str(&first).context("what to do makes no sense")?;
+    let orders = listen();
+    let pipe = join(&spec)?;
+    say(&Word::Ready)?;
+    let worker = Worker::new(spec, pipe)?;
+    sharpen_timers();
+    worker.run(&orders)
+}
+
+fn join(spec: &Spec) -> Result<EmbeddedPipe> {
+    let builder = EmbeddedPipe::builder().process(spec.process).processes(spec.processes);
+    let builder = match &spec.place {
+        Place::SharedMemory(name) => builder.fabric(name),
+        Place::Switch(address) => builder.udp(address),
+    };
+    builder.embedded().with_context(|| format!("process {} cannot join", spec.process))
+}
+
+/// Reads orders in a thread of its own. The end of the input is an order too: the starter is gone.
+fn listen() -> Receiver<Order> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let order = line.ok().and_then(|line| serde_json::from_str(&line).ok());
+            let Some(order) = order else { break };
+            if sender.send(order).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+fn say(word: &Word) -> Result<()> {
+    let mut line = serde_json::to_vec(word).context("cannot write a line of JSON")?;
+    line.push(b'\n');
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(&line).and_then(|()| stdout.flush()).context("the starter does not listen")
+}
+
+struct Worker {
+    spec: Spec,
+    pipe: EmbeddedPipe,
+    clock: SystemClock,
+    /// Whom scatterings go to.
+    destinations: Vec<ProcessId>,
+    payload: Vec<u8>,
+    submitted: u64,
+    started_ns: u64,
+    stream: Stream,
+    sampled_ns: u64,
+}
+
+/// What becomes of the messages that arrive.
+struct Stream {
+    process: ProcessId,
+    log: Log,
+    clock: SystemClock,
+    delivered: u64,
+    /// Own scatterings that have come back.
+    returned: u64,
+    lost: u64,
+    unknown: u64,
+    seen_ns: u64,
+    last_ns: u64,
+    pauses: Vec<(u64, u64)>,
+    latencies: Histogram<u64>,
+    recent: Histogram<u64>,
+    wrong: Option<Wrong>,
+    held: Option<Entry>,
+}
+
+impl Worker {
+    fn new(spec: Spec, pipe: EmbeddedPipe) -> Result<Self> {
+        let calibration = Calibration::from_words(spec.calibration)
+            .context("the clock that the starter speaks of does not exist here")?;
+        let mut clock = SystemClock::adopting(calibration);
+        let now_ns = clock.read().mono.as_ns();
+        let histogram = || Histogram::new(2).context("cannot make a histogram");
+        let stream = Stream {
+            process: pipe.process(),
+            log: Log::new(spec.window_ns, spec.processes as usize),
+            clock: clock.clone(),
+            delivered: 0,
+            returned: 0,
+            lost: 0,
+            unknown: 0,
+            seen_ns: 0,
+            last_ns: now_ns,
+            pauses: Vec::new(),
+            latencies: histogram()?,
+            recent: histogram()?,
+            wrong: spec.wrong,
+            held: None,
+        };
+        Ok(Self {
+            destinations: (0..spec.processes).map(ProcessId).collect(),
+            payload: vec![0; spec.payload_octets],
+            spec,
+            pipe,
+            clock,
+            submitted: 0,
+            started_ns: now_ns,
+            stream,
+            sampled_ns: now_ns,
+        })
+    }
+
+    fn run(mut self, orders: &Receiver<Order>) -> Result<()> {
+        let mut is_sending = false;
+        let mut stopped_ns = None;
+        loop {
+            match orders.try_recv() {
+                Ok(Order::Start) => {
+                    is_sending = true;
+                    self.started_ns = self.clock.read().mono.as_ns();
+                    self.stream.last_ns = self.started_ns;
+                }
+                Ok(Order::Gone(process)) => self.destinations.retain(|to| to.0 != process),
+                Ok(Order::Stop) => {
+                    is_sending = false;
+                    stopped_ns = Some(self.clock.read().mono.as_ns());
+                }
+                Ok(Order::Quit) | Err(TryRecvError::Disconnected) => return self.leave(),
+                Err(TryRecvError::Empty) => {}
+            }
+            let now_ns = self.clock.read().mono.as_ns();
+            let sent = if is_sending { self.submit(now_ns)? } else { 0 };
+            let stream = &mut self.stream;
+            let progress = self.pipe.poll(|event| stream.on_event(event));
+            if now_ns - self.sampled_ns >= SAMPLE_INTERVAL_NS {
+                let sample = self.sample(now_ns);
+                say(&Word::Sample(sample))?;
+            }
+            if let Some(since_ns) = stopped_ns {
+                let quiet_ns = now_ns.saturating_sub(self.stream.last_ns.max(since_ns));
+                if quiet_ns >= QUIET_NS && self.pipe.is_settled() {
+                    stopped_ns = None;
+                    say(&Word::Settled)?;
+                }
+            }
+            if sent == 0 && progress.is_idle() {
+                self.rest(progress, is_sending, now_ns);
+            }
+        }
+    }
+
+    /// Submits what is due. Answers how many scatterings.
+    fn submit(&mut self, now_ns: u64) -> Result<u64> {
+        let room = self.spec.outstanding_max.saturating_sub(self.submitted - self.stream.returned);
+        let due = match self.spec.rate_per_s {
+            None => room,
+            Some(rate) => {
+                let by_now = (now_ns - self.started_ns) as f64 / 1e9 * rate;
+                room.min((by_now as u64).saturating_sub(self.submitted))
+            }
+        };
+        for done in 0..due {
+            let header = Payload {
+                sequence: self.submitted,
+                submitted_ns: now_ns,
+                seen_ns: self.stream.seen_ns,
+            };
+            payload::write(self.stream.process.0, header, &mut self.payload);
+            let payload = &self.payload[..];
+            let mut messages = [Message { to: ProcessId(0), payload }; super::PROCESSES_MAX];
+            for (message, to) in messages.iter_mut().zip(&self.destinations) {
+                message.to = *to;
+            }
+            match self.pipe.scatter(&messages[..self.destinations.len()]) {
+                Ok(id) => ensure!(id.0 == self.submitted, "scatterings are numbered from 0"),
+                Err(SendError::BufferFull { .. }) => return Ok(done),
+                Err(error) => bail!(error),
+            }
+            self.submitted += 1;
+        }
+        Ok(due)
+    }
+
+    fn rest(&mut self, progress: onepipe::Progress, is_sending: bool, now_ns: u64) {
+        let has_room = self.submitted - self.stream.returned < self.spec.outstanding_max;
+        match self.spec.rate_per_s {
+            // Nobody wakes us when the next scattering is due.
+            Some(rate) if is_sending && has_room => {
+                let due_ns = self.started_ns as f64 + (self.submitted + 1) as f64 / rate * 1e9;
+                let wait_ns = (due_ns as u64).saturating_sub(now_ns).min(NAP_NS);
+                std::thread::sleep(std::time::Duration::from_nanos(wait_ns));
+            }
+            _ => self.pipe.rest(progress),
+        }
+    }
+
+    fn sample(&mut self, now_ns: u64) -> Sample {
+        self.sampled_ns = now_ns;
+        let fabric_now = self.pipe.now();
+        let barrier = self.pipe.barrier();
+        let stream = &mut self.stream;
+        if let Some(barrier) = barrier {
+            // Everything below has been handed out: the poll before this drained all events.
+            stream.log.on_barrier(barrier.as_ns());
+        }
+        let (windows, failures) = stream.log.take();
+        let recent = &mut stream.recent;
+        let latency = Latency {
+            p50_ns: recent.value_at_quantile(0.5),
+            p99_ns: recent.value_at_quantile(0.99),
+            max_ns: recent.max(),
+        };
+        let is_added = stream.latencies.add(&*recent).is_ok();
+        debug_assert!(is_added, "a histogram that does not grow");
+        recent.reset();
+        Sample {
+            at_ns: now_ns,
+            delivered: stream.delivered,
+            submitted: self.submitted,
+            lost: stream.lost,
+            unknown: stream.unknown,
+            barrier_lag_ns: barrier.map_or(0, |barrier| fabric_now.since_ns(barrier)),
+            latency,
+            timestamp_ns: stream.seen_ns,
+            pauses: std::mem::take(&mut stream.pauses),
+            faults: stream.log.faults,
+            windows,
+            failures,
+            closed_below: stream.log.closed_below(),
+        }
+    }
+
+    /// Says all that is left to say, and leaves.
+    fn leave(mut self) -> Result<()> {
+        let now_ns = self.clock.read().mono.as_ns();
+        let sample = self.sample(now_ns);
+        let steps = self.stream.latencies.iter_recorded();
+        let latencies =
+            steps.map(|step| (step.value_iterated_to(), step.count_since_last_iteration()));
+        let farewell = Farewell { sample, latencies: latencies.collect() };
+        let process = self.stream.process.0;
+        self.pipe.leave(|_| {}).with_context(|| format!("process {process} cannot leave"))?;
+        say(&Word::Farewell(farewell))
+    }
+}
+
+impl Stream {
+    #[inline]
+    fn on_event(&mut self, event: Event<&[u8]>) {
+        match event {
+            Event::Message(message) => self.on_message(&message),
+            Event::SendFailed(failed) => self.on_failed(&failed),
+            // That somebody is gone shows in what is delivered, and in the counters.
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn on_message(&mut self, message: &Received<&[u8]>) {
+        let now_ns = self.clock.read().mono.as_ns();
+        let (timestamp_ns, from) = (message.timestamp.as_ns(), message.from.0);
+        self.delivered += 1;
+        self.seen_ns = self.seen_ns.max(timestamp_ns);
+        self.on_pause(now_ns);
+        let Some(payload) = payload::read(from, message.payload) else {
+            self.log.faults.payload += 1;
+            return;
+        };
+        self.returned += u64::from(message.from == self.process);
+        let is_recorded = self.recent.record(now_ns.saturating_sub(payload.submitted_ns)).is_ok();
+        debug_assert!(is_recorded, "a histogram that does not grow");
+        let Payload { sequence, seen_ns, .. } = payload;
+        let entry = Entry { timestamp_ns, from, index: message.index, sequence, seen_ns };
+        match self.wrong {
+            None => self.log.on_delivered(entry),
+            Some(wrong) => self.log_wrongly(wrong, entry),
+        }
+    }
+
+    /// Notes how long nothing was delivered before `now_ns`.
+    #[inline]
+    fn on_pause(&mut self, now_ns: u64) {
+        let (began_ns, length_ns) = (self.last_ns, now_ns.saturating_sub(self.last_ns));
+        self.last_ns = now_ns;
+        match self.pauses.last_mut() {
+            Some(pause) if pause.0 / PAUSE_SLICE_NS == began_ns / PAUSE_SLICE_NS => {
+                if length_ns > pause.1 {
+                    *pause = (began_ns, length_ns);
+                }
+            }
+            _ => self.pauses.push((began_ns, length_ns)),
+        }
+    }
+
+    fn on_failed(&mut self, failed: &SendFailed) {
+        let is_lost = failed.outcome == Outcome::Lost;
+        self.lost += u64::from(is_lost);
+        self.unknown += u64::from(!is_lost);
+        // One that never left is in nobody's log.
+        if let Some(timestamp) = failed.timestamp {
+            let (from, to) = (self.process.0, failed.to.0);
+            let sequence = failed.scattering.0;
+            self.log.on_failed(from, to, timestamp.as_ns(), sequence, is_lost);
+        }
+    }
+
+    /// Does wrong at every so manieth message.
+    fn log_wrongly(&mut self, wrong: Wrong, mut entry: Entry) {
+        if let Some(mut held) = self.held.take() {
+            if wrong == Wrong::Swap {
+                std::mem::swap(&mut held.sequence, &mut entry.sequence);
+                self.log.on_delivered(held);
+                self.log.on_delivered(entry);
+            } else {
+                self.log.on_delivered(entry);
+                self.log.on_delivered(held);
+            }
+        } else if !self.delivered.is_multiple_of(WRONG_EVERY) {
+            self.log.on_delivered(entry);
+        } else if wrong != Wrong::Loss {
+            self.held = Some(entry);
+        }
+    }
+}

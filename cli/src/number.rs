@@ -1,0 +1,138 @@
+//! Numbers as people write them: times with a unit, probabilities, rates with k or M.
+
+use anyhow::{Result, bail};
+
+/// Reads a time like `10ms`, `100us`, `1.5s` or `250ns`. Answers ns.
+pub fn time_ns(text: &str) -> Result<u64> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale = match unit {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        "" => bail!("{text:?} has no unit: write for example 100us, 10ms or 1.5s"),
+        _ => bail!("{unit:?} is no unit of time: ns, us, ms and s are"),
+    };
+    let number: f64 = match number.trim().parse() {
+        Ok(number) => number,
+        Err(_) => bail!("{number:?} is no number"),
+    };
+    let ns = number * scale;
+    if !(ns.is_finite() && (1.0..=1e15).contains(&ns)) {
+        bail!("{text:?} is out of range: 1ns to 1000000s");
+    }
+    Ok(ns.round() as u64)
+}
+
+/// Reads a probability like `0.01` or `1%`.
+pub fn probability(text: &str) -> Result<f64> {
+    let (number, scale) = match text.strip_suffix('%') {
+        Some(number) => (number, 0.01),
+        None => (text, 1.0),
+    };
+    let number: f64 = match number.trim().parse() {
+        Ok(number) => number,
+        Err(_) => bail!("{text:?} is no probability: write for example 0.01 or 1%"),
+    };
+    let probability = number * scale;
+    if !(0.0..=1.0).contains(&probability) {
+        bail!("{text:?} is no probability: it must lie between 0 and 1 (or 0% and 100%)");
+    }
+    Ok(probability)
+}
+
+/// Reads a positive rate like `2000`, `50k` or `1.5M`.
+pub fn rate(text: &str) -> Result<f64> {
+    let (number, scale) = match text.as_bytes().last() {
+        Some(b'k') => (&text[..text.len() - 1], 1e3),
+        Some(b'M') => (&text[..text.len() - 1], 1e6),
+        _ => (text, 1.0),
+    };
+    match number.parse::<f64>() {
+        Ok(number) if number > 0.0 && number.is_finite() => Ok(number * scale),
+        _ => bail!("{text:?} is no rate: write for example 2000, 50k or 1.5M"),
+    }
+}
+
+/// Reads a positive number of seconds, whole or not.
+pub fn seconds(text: &str) -> Result<f64> {
+    match text.strip_suffix('s').unwrap_or(text).parse::<f64>() {
+        Ok(seconds) if (0.1..=1e6).contains(&seconds) => Ok(seconds),
+        _ => bail!("{text:?} is no number of seconds from 0.1 to 1000000"),
+    }
+}
+
+/// A time for people: three digits and a unit.
+pub fn readable_ns(ns: u64) -> String {
+    let ns = ns as f64;
+    match ns {
+        ns if ns < 1e3 => format!("{ns:.0} ns"),
+        ns if ns < 1e6 => format!("{} us", three_digits(ns / 1e3)),
+        ns if ns < 1e9 => format!("{} ms", three_digits(ns / 1e6)),
+        _ => format!("{} s", three_digits(ns / 1e9)),
+    }
+}
+
+/// A count or a rate for people: three digits, and k, M or G.
+pub fn readable(number: f64) -> String {
+    match number {
+        number if number < 1e4 => format!("{number:.0}"),
+        number if number < 1e6 => format!("{} k", three_digits(number / 1e3)),
+        number if number < 1e9 => format!("{} M", three_digits(number / 1e6)),
+        _ => format!("{} G", three_digits(number / 1e9)),
+    }
+}
+
+fn three_digits(number: f64) -> String {
+    match number {
+        number if number < 9.995 => format!("{number:.2}"),
+        number if number < 99.95 => format!("{number:.1}"),
+        _ => format!("{number:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_need_a_unit_and_have_a_range() {
+        let read = |text| time_ns(text).map_err(|error| error.to_string());
+        assert_eq!(read("10ms"), Ok(10_000_000));
+        assert_eq!(read("1.5us"), Ok(1_500));
+        assert_eq!(read("3s"), Ok(3_000_000_000));
+        assert!(read("10").is_err_and(|error| error.contains("has no unit")));
+        assert!(read("10 minutes").is_err_and(|error| error.contains("no unit of time")));
+        for text in ["ms", "-1ms", "0s", "1e300s", "infs", ""] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn probabilities_lie_between_nothing_and_all() {
+        assert_eq!(probability("0.25").ok(), Some(0.25));
+        assert_eq!(probability("50%").ok(), Some(0.5));
+        for text in ["1.1", "-0.1", "NaN", "200%", "x", ""] {
+            assert!(probability(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_positive() {
+        assert_eq!((rate("2k").ok(), rate("1.5M").ok()), (Some(2e3), Some(1.5e6)));
+        for text in ["0", "-1", "k", "", "inf", "1G"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_readable() {
+        let times = [7, 1_500, 999_999, 23_400_000, 1_000_000_000].map(readable_ns);
+        assert_eq!(times, ["7 ns", "1.50 us", "1000 us", "23.4 ms", "1.00 s"]);
+        assert_eq!(
+            [0.0, 9_999.0, 12_345.0, 6.1e6].map(readable),
+            ["0", "9999", "12.3 k", "6.10 M"]
+        );
+    }
+}
