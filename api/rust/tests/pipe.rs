@@ -1,0 +1,296 @@
+//! Pipes over shared memory, driven by threads of their own.
+
+mod rig;
+
+use std::error::Error;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use onepipe::{
+    Event, JoinError, LeaveError, Message, Pipe, ProcessId, ReceiveError, ScatteringId, SendError,
+    Timestamp,
+};
+use rig::{DEADLINE, fabric, meet, message, number, process, to};
+
+#[test]
+fn all_receivers_see_one_order() {
+    const EACH: u64 = 3_000;
+    let mut pipes = meet(&fabric("order"), 3);
+    let count = pipes.len() as u32;
+    let logs: Vec<Vec<(Timestamp, ProcessId, u64)>> = std::thread::scope(|scope| {
+        let run = |pipe: &mut Pipe| {
+            let mut log = Vec::new();
+            for number in 0..EACH {
+                let payload = number.to_be_bytes();
+                let all: Vec<Message<'_>> = (0..count).map(|id| to(id, &payload)).collect();
+                pipe.scatter_wait(&all, DEADLINE).expect("there will be room");
+                pipe.poll(|event| {
+                    let Event::Message(m) = event else { panic!("{event:?}") };
+                    let octets = m.payload.try_into().expect("eight octets");
+                    log.push((m.timestamp, m.from, u64::from_be_bytes(octets)));
+                });
+            }
+            while log.len() < (EACH * u64::from(count)) as usize {
+                let m = message(pipe);
+                log.push((m.timestamp, m.from, number(&m)));
+            }
+            log
+        };
+        let threads: Vec<_> = pipes.iter_mut().map(|pipe| scope.spawn(move || run(pipe))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    assert!(logs[0].is_sorted_by(|a, b| (a.0, a.1) < (b.0, b.1)));
+    assert_eq!(logs[0], logs[1]);
+    assert_eq!(logs[0], logs[2]);
+    for id in 0..count {
+        let mine = logs[0].iter().filter(|entry| entry.1 == ProcessId(id)).map(|entry| entry.2);
+        assert!(mine.eq(0..EACH), "each sender's own order is kept");
+    }
+}
+
+#[test]
+fn the_messages_of_a_scattering_bear_one_timestamp_and_their_places() {
+    let mut pipes = meet(&fabric("scattering"), 2);
+    let [a, b] = &mut pipes[..] else { unreachable!() };
+    let messages = [to(1, b"first"), to(0, b"mine"), to(1, b""), to(1, b"last")];
+    assert_eq!(a.scatter(&messages), Ok(ScatteringId(0)));
+    assert_eq!(a.scatter(&messages), Ok(ScatteringId(1)));
+    let at_b: Vec<_> = (0..6).map(|_| message(b)).collect();
+    let (mine, again) = (message(a), message(a));
+    assert_eq!((mine.index, mine.from, &mine.payload[..]), (1, ProcessId(0), &b"mine"[..]));
+    assert!(at_b[..3].iter().all(|m| m.timestamp == mine.timestamp));
+    assert!(at_b[3..].iter().all(|m| m.timestamp == again.timestamp));
+    let payloads: Vec<_> = at_b[..3].iter().map(|m| (m.index, &m.payload[..])).collect();
+    assert_eq!(payloads, [(0, &b"first"[..]), (2, b""), (3, b"last")]);
+    assert!(again.timestamp > mine.timestamp && a.now() > again.timestamp);
+}
+
+#[test]
+fn a_process_id_that_is_taken_is_refused_with_its_owner() {
+    let name = fabric("taken");
+    let first = process(&name, 3).join().expect("the place is free");
+    for error in [
+        process(&name, 3).join().map(drop).expect_err("it is taken"),
+        process(&name, 3).embedded().map(drop).expect_err("it is taken"),
+    ] {
+        let pid = std::process::id();
+        let text =
+            format!("process 3 of fabric {name:?} is taken by the living process with pid {pid}");
+        assert_eq!(error.to_string(), text);
+        assert!(matches!(error, JoinError::Taken { process: ProcessId(3), .. }));
+    }
+    drop(first);
+    process(&name, 3).join().expect("a dropped pipe frees its place");
+}
+
+#[test]
+fn without_an_id_the_first_free_one_is_taken() {
+    let name = fabric("free");
+    let zero = process(&name, 0).join().expect("the place is free");
+    let one = Pipe::builder().fabric(&name).join().expect("there are places");
+    assert_eq!((zero.process(), one.process()), (ProcessId(0), ProcessId(1)));
+    assert_eq!(one.config().processes_max, 8, "whoever comes first decides how many");
+}
+
+#[test]
+fn what_cannot_be_joined_is_named() {
+    let text = |error: JoinError| {
+        let source = error.source().map_or(String::new(), |source| format!(": {source}"));
+        format!("{error}{source}")
+    };
+    let refused = |builder: onepipe::Builder| text(builder.join().expect_err("refused"));
+    assert!(refused(process("no/name", 0)).contains("\"no/name\" in shared memory: "));
+    let name = fabric("wrong");
+    assert!(refused(process(&name, 8)).contains("process 8 is out of range"));
+    let wrong = process(&name, 0).tune(|config| config.ack_packets = 0);
+    assert_eq!(
+        refused(wrong),
+        "process 0 cannot be configured so: ack_packets = 0 is out of range"
+    );
+    let wrong = process(&name, 0).tune(|config| config.frame_octets_max = 60_000);
+    assert!(refused(wrong).contains("60000 is more than the 8192"));
+    assert!(refused(Pipe::builder().udp("127.0.0.1:1")).contains("no process id given"));
+    assert!(
+        refused(Pipe::builder().process(0).udp("nowhere")).contains("\"nowhere\" is no address")
+    );
+}
+
+#[test]
+fn a_scattering_that_can_never_leave_is_refused_at_once() {
+    let mut alone =
+        process(&fabric("never"), 0).tune(small_buffers).join().expect("the place is free");
+    let long = vec![0; (256 << 10) + 1];
+    let payload = &long[1..];
+    assert_eq!(alone.scatter(&[]), Err(SendError::Count(0)));
+    assert_eq!(
+        alone.scatter(&[to(0, b""), to(8, b"")]),
+        Err(SendError::UnknownProcess { index: 1, process: 8, max: 8 })
+    );
+    assert_eq!(
+        alone.scatter(&[to(0, &long)]),
+        Err(SendError::MessageTooLarge { index: 0, octets: long.len(), max: 256 << 10 })
+    );
+    let (need, max) = (5 * (payload.len() + 64), 1 << 20);
+    assert_eq!(
+        alone.scatter(&[to(0, payload); 5]),
+        Err(SendError::ScatteringTooLarge { need, max })
+    );
+    assert_eq!(alone.scatter(&[to(0, b"good")]), Ok(ScatteringId(0)), "refused ones do not count");
+    assert_eq!(message(&mut alone).payload, b"good");
+}
+
+fn small_buffers(config: &mut onepipe::Config) {
+    config.send_buffer_octets_max = 1 << 20;
+    config.receive_buffer_octets_max = 2 << 20;
+    config.window_octets_max = 64 << 10;
+    config.message_octets_max = 256 << 10;
+}
+
+#[test]
+fn a_slow_reader_fills_the_buffers_and_nothing_is_lost() {
+    let name = fabric("full");
+    let mut sender = process(&name, 0).tune(small_buffers).join().expect("the place is free");
+    let mut reader = process(&name, 1).tune(small_buffers).join().expect("the place is free");
+    assert!(sender.wait_for_peers(1, DEADLINE));
+    let mut payload = [0; 4096];
+    let mut sent: u64 = 0;
+    // Nobody reads: sheets, receive buffer, send buffer and parcels fill up, one behind the other.
+    let full = loop {
+        payload[..8].copy_from_slice(&sent.to_be_bytes());
+        match sender.scatter_wait(&[to(1, &payload)], Duration::from_millis(300)) {
+            Ok(id) => assert_eq!(id, ScatteringId(sent)),
+            Err(error) => break error,
+        }
+        sent += 1;
+        assert!(sent < 100_000, "memory is bounded");
+    };
+    assert!(matches!(full, SendError::BufferFull { need: 4160, free } if free < 4160), "{full:?}");
+
+    let mut next = 0;
+    while next < sent + 500 {
+        let received = message(&mut reader);
+        assert_eq!(number(&received), next);
+        assert_eq!(received.payload.len(), payload.len());
+        next += 1;
+        // It has recovered: as much as one likes goes on.
+        if next <= 500 {
+            payload[..8].copy_from_slice(&(sent + next - 1).to_be_bytes());
+            sender.scatter_wait(&[to(1, &payload)], DEADLINE).expect("there is room again");
+        }
+    }
+    assert_eq!(sender.leave(), Ok(()));
+    assert_eq!(sender.stats().endpoint.messages_lost, 0);
+}
+
+#[test]
+fn the_longest_message_arrives_in_its_place() {
+    let mut pipes = meet(&fabric("long"), 2);
+    let [a, b] = &mut pipes[..] else { unreachable!() };
+    let long: Vec<u8> = (0..16 << 20).map(|at: u32| (at ^ at >> 8 ^ at >> 16) as u8).collect();
+    a.scatter(&[to(1, b"before"), to(0, &long)]).expect("it fits the buffer");
+    a.scatter_wait(&[to(1, &long)], DEADLINE).expect("there will be room");
+    a.scatter_wait(&[to(1, b"after")], DEADLINE).expect("there will be room");
+    assert_eq!(message(b).payload, b"before");
+    assert!(message(a).payload == long, "16 MiB to oneself");
+    let received: Vec<_> = [message(b), message(b)].map(|m| m.payload).into();
+    // A long one waits for room at its receiver; a short one may overtake it meanwhile.
+    let (short, longer) = match received[0].len() < received[1].len() {
+        true => (&received[0], &received[1]),
+        false => (&received[1], &received[0]),
+    };
+    assert!(*longer == long && short == b"after");
+}
+
+#[test]
+fn after_leaving_the_rest_can_be_read_and_nothing_sent() {
+    let name = fabric("leave");
+    let mut pipes = meet(&name, 2);
+    let [a, b] = &mut pipes[..] else { unreachable!() };
+    for number in 0..100u64 {
+        b.scatter_wait(&[to(0, &number.to_be_bytes())], DEADLINE).expect("there is room");
+    }
+    assert_eq!(b.leave(), Ok(()), "everything was acknowledged");
+    assert_eq!(b.leave(), Ok(()), "twice is once");
+    assert_eq!(b.scatter(&[to(0, b"too late")]), Err(SendError::Left));
+    assert_eq!(b.recv(), Err(ReceiveError::Left(ProcessId(1))));
+    assert_eq!(b.recv_timeout(DEADLINE), None);
+    // Whoever has left has a free place, and is nobody's loss.
+    let second = process(&name, 1).join().expect("the place is free");
+    drop(second);
+    let first = number(&message(a));
+    assert_eq!(first, 0);
+    assert_eq!(a.leave(), Ok(()));
+    for number in 1..100 {
+        let Ok(Event::Message(m)) = a.recv() else { panic!("message {number} is missing") };
+        assert_eq!(rig::number(&m), number);
+    }
+    assert_eq!(a.recv(), Err(ReceiveError::Left(ProcessId(0))));
+}
+
+#[test]
+fn dropping_without_leaving_leaves() {
+    let name = fabric("drop");
+    let mut pipes = meet(&name, 3);
+    let mut dropped = pipes.remove(2);
+    dropped.scatter(&[to(0, b"last words"), to(1, b"last words")]).expect("there is room");
+    drop(dropped);
+    for pipe in &mut pipes {
+        assert_eq!(message(pipe).payload, b"last words", "and no report of a loss");
+    }
+    pipes[0].scatter(&[to(1, b"we go on")]).expect("there is room");
+    assert_eq!(message(&mut pipes[1]).payload, b"we go on");
+}
+
+#[test]
+fn a_message_to_nobody_is_reported() {
+    let mut alone = process(&fabric("nobody"), 0)
+        .tune(|config| config.probes_max = 4)
+        .join()
+        .expect("the place is free");
+    let id = alone.scatter(&[to(0, b"me"), to(5, b"nobody")]).expect("there is room");
+    match alone.recv_timeout(DEADLINE) {
+        Some(Event::SendFailed(failed)) => {
+            assert_eq!((failed.scattering, failed.index, failed.to), (id, 1, ProcessId(5)));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(message(&mut alone).payload, b"me", "the others of the scattering are not held");
+}
+
+#[test]
+fn a_callback_sees_messages_without_being_asked() {
+    let mut pipes = meet(&fabric("callback"), 2);
+    let [a, b] = &mut pipes[..] else { unreachable!() };
+    let (seen, log) = mpsc::channel();
+    b.on_message(move |event| {
+        let Event::Message(m) = event else { panic!("{event:?}") };
+        seen.send((m.from, m.payload.to_vec())).expect("the test listens");
+    });
+    for number in 0..50u64 {
+        a.scatter(&[to(1, &number.to_be_bytes())]).expect("there is room");
+    }
+    // What arrived before the callback took effect is read as ever.
+    let mut next: u64 = 0;
+    while let Some(event) = b.try_recv() {
+        let Event::Message(m) = event else { panic!("{event:?}") };
+        assert_eq!(number(&m), next);
+        next += 1;
+    }
+    for number in next..50 {
+        let expected = (ProcessId(0), number.to_be_bytes().to_vec());
+        assert_eq!(log.recv_timeout(DEADLINE), Ok(expected));
+    }
+}
+
+#[test]
+fn a_callback_that_panics_ends_its_own_pipe_only() {
+    let mut pipes = meet(&fabric("panic"), 3);
+    let [a, b, c] = &mut pipes[..] else { unreachable!() };
+    b.on_message(|_| panic!("on purpose"));
+    // The callback is in place before the message arrives, or at the latest with the second.
+    while b.recv_timeout(Duration::from_millis(1)).is_some() || b.scatter(&[to(1, b"")]).is_ok() {}
+    assert_eq!(b.recv(), Err(ReceiveError::Left(ProcessId(1))));
+    assert_eq!(b.leave(), Err(LeaveError::Panicked(ProcessId(1))));
+    a.scatter(&[to(2, b"we go on")]).expect("there is room");
+    assert_eq!(message(c).payload, b"we go on");
+}

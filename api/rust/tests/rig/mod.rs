@@ -1,0 +1,47 @@
+//! What several tests need.
+#![allow(dead_code)]
+
+use std::time::Duration;
+
+use onepipe::{Builder, Event, Message, Pipe, ProcessId, Received};
+
+/// No test waits for this; it ends one that would hang.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A fabric of this test alone.
+pub fn fabric(test: &str) -> String {
+    format!("test-{}-{test}", std::process::id())
+}
+
+/// A process of a small fabric.
+pub fn process(fabric: &str, process: u32) -> Builder {
+    Pipe::builder().fabric(fabric).process(process).processes(8)
+}
+
+/// Pipes for processes 0 to `count`, all of which know each other.
+pub fn meet(fabric: &str, count: u32) -> Vec<Pipe> {
+    let pipes: Vec<Pipe> =
+        (0..count).map(|id| process(fabric, id).join().expect("the place is free")).collect();
+    for pipe in &pipes {
+        assert!(pipe.wait_for_peers(count as usize - 1, DEADLINE));
+    }
+    pipes
+}
+
+/// One message.
+pub fn to(process: u32, payload: &[u8]) -> Message<'_> {
+    Message { to: ProcessId(process), payload }
+}
+
+/// The next message; any other event is a failure.
+pub fn message(pipe: &mut Pipe) -> Received {
+    match pipe.recv_timeout(DEADLINE) {
+        Some(Event::Message(message)) => message,
+        other => panic!("process {:?} got {other:?}", pipe.process()),
+    }
+}
+
+/// The number that a payload begins with.
+pub fn number(received: &Received) -> u64 {
+    u64::from_be_bytes(received.payload[..8].try_into().expect("eight octets"))
+}
