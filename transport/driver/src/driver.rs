@@ -54,6 +54,12 @@ impl Progress {
     pub fn is_idle(&self) -> bool {
         self.frames_received + self.frames_sent + self.events == 0 && !self.is_timeout
     }
+
+    /// Whether the turn did nothing but what its timer told it to: no reason to expect more soon.
+    fn is_quiet(&self) -> bool {
+        let is_beacon = self.frames_sent == 0 || self.is_timeout;
+        self.frames_received + self.events == 0 && is_beacon
+    }
 }
 
 /// Drives a machine over a transport. See the crate for the rules it keeps.
@@ -148,7 +154,7 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
 
     /// Rests as the idle strategy says, given what the last turn did.
     pub fn rest(&mut self, progress: Progress) {
-        if !progress.is_idle() {
+        if !progress.is_quiet() {
             self.idler.on_busy();
             return;
         }

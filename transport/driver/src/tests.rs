@@ -342,6 +342,17 @@ fn backing_off_ends_in_a_wait_for_the_deadline_unless_promises_are_awaited() {
 }
 
 #[test]
+fn a_beacon_does_not_start_the_spinning_anew() {
+    let (mut driver, log) = driver(&[100; 8], Idle::Backoff { spins: 0, yields: 0 });
+    driver.machine_mut().due_ns = Some(50);
+    driver.machine_mut().out.push_back(1);
+    let (progress, _) = turn(&mut driver, &log);
+    assert_eq!((progress.frames_sent, progress.is_timeout), (1, true));
+    driver.rest(progress);
+    assert_eq!(log.borrow().last(), Some(&Step::Wait(100_000_000)));
+}
+
+#[test]
 fn run_takes_one_last_turn_after_stop_is_set() {
     let (mut driver, _) = driver(&[], Idle::Spin);
     driver.transport_mut().arriving.push_back(3);
