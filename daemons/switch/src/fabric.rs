@@ -177,7 +177,7 @@ impl Transport for Fabric {
     fn receive(&mut self, now: Now, mut take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
         let trains = self.exchange.receive();
         // The queue of this switch is its receive buffer; what finds it long is marked.
-        let is_backlogged = self.exchange.is_batch_full() && self.exchange.is_backlogged();
+        let is_backlogged = self.exchange.is_backlogged();
         let mut frames = 0;
         for train in 0..trains {
             if train > 0 && train % TRAINS_A_FLUSH == 0 {

@@ -152,6 +152,11 @@ impl SoftwareSwitch {
         self.driver.transport().exchange().stats()
     }
 
+    /// Datagrams that the kernel has dropped because this switch was too slow to take them.
+    pub fn kernel_drops(&self) -> Option<u32> {
+        self.driver.transport().exchange().kernel_drops()
+    }
+
     /// Counters of the turns.
     pub fn duty(&self) -> &Duty {
         self.driver.duty()

@@ -10,6 +10,7 @@ use onepipe_wire::Flags;
 use crate::sync::Ordering;
 use crate::{AttachError, Config, Shm};
 
+mod endpoints;
 mod life;
 mod room;
 mod wait;

@@ -264,17 +264,25 @@ impl Exchange {
         self.on_empty();
     }
 
-    /// Whether the receive buffer is more than a quarter full. Costs a system call.
+    /// Whether frames queue up before this socket: more came at once than one train, and the receive
+    /// buffer is still more than a quarter full. Costs a system call if the first holds.
     pub fn is_backlogged(&mut self) -> bool {
-        let is_backlogged =
-            socket::backlog(&self.socket).is_some_and(|(used, size)| used > size / 4);
+        let is_backlogged = self.arrived > 1
+            && socket::backlog(&self.socket).is_some_and(|backlog| backlog.used > backlog.size / 4);
         self.stats.backlogs += u64::from(is_backlogged);
         is_backlogged
     }
 
-    /// Whether the last `receive` took as much as one can take.
-    pub fn is_batch_full(&self) -> bool {
-        self.arrived == self.receiver.batch()
+    /// Datagrams that the kernel has dropped because the receive buffer was full; `None` where it
+    /// does not tell. Costs a system call.
+    pub fn kernel_drops(&self) -> Option<u32> {
+        socket::backlog(&self.socket).map(|backlog| backlog.drops)
+    }
+
+    /// How large the receive buffer is that the kernel has granted, in octets of its own memory.
+    /// Costs a system call.
+    pub fn receive_buffer_octets(&self) -> Option<u32> {
+        socket::backlog(&self.socket).map(|backlog| backlog.size)
     }
 
     /// Blocks until something has arrived, the doorbell was rung or `timeout_ns` have passed. May

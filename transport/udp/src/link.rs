@@ -44,6 +44,16 @@ impl UdpLink {
         self.exchange.offload()
     }
 
+    /// As [`Exchange::kernel_drops`].
+    pub fn kernel_drops(&self) -> Option<u32> {
+        self.exchange.kernel_drops()
+    }
+
+    /// As [`Exchange::receive_buffer_octets`].
+    pub fn receive_buffer_octets(&self) -> Option<u32> {
+        self.exchange.receive_buffer_octets()
+    }
+
     /// What has happened so far.
     pub fn stats(&self) -> &Stats {
         self.exchange.stats()
@@ -61,7 +71,7 @@ impl Transport for UdpLink {
     fn receive(&mut self, _: Now, mut take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
         let trains = self.exchange.receive();
         // The queue before this process is its own receive buffer; what finds it long is marked.
-        let is_backlogged = self.exchange.is_batch_full() && self.exchange.is_backlogged();
+        let is_backlogged = self.exchange.is_backlogged();
         let mut frames = 0;
         for train in 0..trains {
             for place in self.exchange.frames(train) {

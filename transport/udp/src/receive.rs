@@ -53,14 +53,9 @@ impl Receiver {
         }
     }
 
-    /// How many trains one call can take.
-    pub(crate) fn batch(&self) -> usize {
-        self.headers.len()
-    }
-
     /// Octets of memory that `receive` needs.
     pub(crate) fn octets(&self) -> usize {
-        self.batch() * TRAIN_OCTETS
+        self.headers.len() * TRAIN_OCTETS
     }
 
     /// Takes what has arrived, each train at a multiple of [`TRAIN_OCTETS`] of `memory`. Answers how

@@ -60,11 +60,23 @@ fn set(
     if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// How full the receive buffer is: octets in it, and octets that fit.
-pub(crate) fn backlog(socket: &Socket) -> Option<(u32, u32)> {
-    // Numbers of the kernel's `SK_MEMINFO_*`: octets allocated, size of the buffer.
-    const ALLOCATED: usize = 0;
-    const BUFFER: usize = 1;
+/// What the kernel knows of a receive buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backlog {
+    /// Octets of memory in it.
+    pub(crate) used: u32,
+    /// Octets that fit.
+    pub(crate) size: u32,
+    /// Datagrams that did not.
+    pub(crate) drops: u32,
+}
+
+/// Asks how full the receive buffer is.
+pub(crate) fn backlog(socket: &Socket) -> Option<Backlog> {
+    // Places of the kernel's `SK_MEMINFO_RMEM_ALLOC`, `_RCVBUF` and `_DROPS`.
+    const USED: usize = 0;
+    const SIZE: usize = 1;
+    const DROPS: usize = 8;
     let mut numbers = [0u32; 9];
     let mut octets = size_of_val(&numbers) as libc::socklen_t;
     // SAFETY: the descriptor is open, the pointers are to memory of the lengths given.
@@ -77,7 +89,8 @@ pub(crate) fn backlog(socket: &Socket) -> Option<(u32, u32)> {
             &raw mut octets,
         )
     };
-    (answer == 0).then_some((numbers[ALLOCATED], numbers[BUFFER]))
+    let [used, size, drops] = [USED, SIZE, DROPS].map(|place| numbers[place]);
+    (answer == 0).then_some(Backlog { used, size, drops })
 }
 
 /// Blocks until one of two descriptors can be read or `timeout_ns` have passed. May return early for

@@ -197,6 +197,25 @@ fn what_waits_in_borrowed_memory_is_dropped_before_the_memory_is_used_again() {
 }
 
 #[test]
+fn a_long_queue_is_noticed_and_so_is_what_it_could_not_hold() {
+    let bind = Some("127.0.0.1:0".parse().expect("an address"));
+    let config = Config { bind, socket_buffer_octets: 64 << 10, ..Config::default() };
+    let mut exchange = Exchange::bind(&config, 1).expect("the loopback is there");
+    let mut link = connected(exchange.local_addr().expect("it is bound"), Offload::Segment);
+    assert_eq!((exchange.kernel_drops(), exchange.is_backlogged()), (Some(0), false));
+    let size = exchange.receive_buffer_octets().expect("Linux tells") as usize;
+    for _ in 0..size / 500 {
+        burst(&mut link, &[1000]);
+    }
+    exchange.receive();
+    assert!(exchange.is_backlogged());
+    assert!(exchange.kernel_drops() > Some(0));
+    while exchange.receive() > 0 {}
+    assert!(!exchange.is_backlogged());
+    assert_eq!(exchange.stats().backlogs, 1);
+}
+
+#[test]
 fn the_doorbell_ends_a_wait() {
     let (_exchange, address) = bound("127.0.0.1", Offload::Segment);
     let mut link = connected(address, Offload::Segment);

@@ -1,0 +1,90 @@
+//! After the first turns, nothing on the way of a frame asks the allocator for anything.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_transport_driver::{Config as DriverConfig, Driver, Pipe};
+use onepipe_transport_shm::{Config, Shm};
+
+/// The system's allocator, and a count of what was asked of it.
+struct Counting;
+
+static ASKED: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: everything is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Answers every frame with two, up to a limit.
+struct Echo {
+    to: Port,
+    owed: u32,
+    got: u64,
+}
+
+impl Machine for Echo {
+    type Event = ();
+
+    fn handle_frame(&mut self, _: Now, _: Port, _: &mut [u8]) -> Verdict {
+        self.got += 1;
+        self.owed = (self.owed + 2).min(20);
+        Verdict::Consumed
+    }
+
+    fn handle_timeout(&mut self, _: Now) {}
+
+    fn poll_transmit(&mut self, _: Now, slot: &mut [u8]) -> Option<Transmit> {
+        self.owed = self.owed.checked_sub(1)?;
+        slot[..100].fill(1);
+        Some(Transmit { port: self.to, octets: 100 })
+    }
+
+    fn poll_event(&mut self) -> Option<()> {
+        None
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        None
+    }
+}
+
+impl Pipe for Echo {}
+
+#[test]
+fn frames_cost_no_allocation() {
+    let name = format!("test-{}-allocations", std::process::id());
+    let config = Config { processes_max: 4, ..Config::default() };
+    let mut drivers = [0u32, 1].map(|process| {
+        let shm = Shm::attach(&name, Some(ProcessId(process)), &config).expect("free");
+        let clock = shm.clock();
+        let echo = Echo { to: Port(1 - process as u16), owed: 1, got: 0 };
+        Driver::new(echo, shm, clock, DriverConfig::default())
+    });
+    let mut turn = |times: u32| {
+        for _ in 0..times {
+            for driver in &mut drivers {
+                driver.turn(|_, ()| {});
+            }
+        }
+        drivers.iter().map(|driver| driver.machine().got).sum::<u64>()
+    };
+    let before = turn(100);
+    let asked = ASKED.load(Ordering::Relaxed);
+    let after = turn(10_000);
+    assert_eq!(ASKED.load(Ordering::Relaxed), asked);
+    assert!(after > before + 100_000, "{before} {after}");
+}
