@@ -29,6 +29,7 @@ mod order;
 mod pair;
 mod reorder;
 mod report;
+mod sim;
 
 pub use crowd::{WORKER, worker};
 pub use endpoint::{EndpointOptions, endpoint};
@@ -38,3 +39,4 @@ pub use order::{OrderOptions, order};
 pub use pair::{PairOptions, pair_shm, pair_udp};
 pub use reorder::{ReorderOptions, reorder};
 pub use report::{Case, Report};
+pub use sim::{SimOptions, sim};

@@ -30,18 +30,16 @@ fn fresh_seeds(count: u64) -> std::ops::Range<u64> {
 
 #[test]
 fn a_fixed_set_of_seeds_keeps_every_safety_promise() {
-    (0..20).for_each(|seed| check(seed, &[Rule::I12]));
+    (0..20).for_each(|seed| check(seed, &[]));
 }
 
 #[test]
 fn a_fresh_set_of_seeds_keeps_every_safety_promise() {
-    fresh_seeds(8).for_each(|seed| check(seed, &[Rule::I12]));
+    fresh_seeds(8).for_each(|seed| check(seed, &[]));
 }
 
 /// The seeds that have shown an endpoint to leave messages without a fate (I12), and fresh ones.
 #[test]
-#[ignore = "endpoint: an ACK with a known fence is answered by a probe that asks nothing, for ever; \
-            packets sent after a Reset are never given up; unused room is never given back"]
 fn every_message_gets_its_fate() {
     let known = [0, 13, 20, 38, 41, 53, 59, 133, 194, 250, 527, 712, 772, 996, 1129, 1273, 1413];
     known.into_iter().chain(fresh_seeds(20)).for_each(|seed| check(seed, &[]));

@@ -115,14 +115,18 @@ impl Sender {
         let wants_probe = connection.wants_probe.is_some();
         let is_quiet = connection.flight.is_empty() && !connection.is_waited_for;
         let is_idle = is_quiet && connection.room != Room::InUse;
-        connection.deadline = None;
+        let progressed = settled.received_charge > 0 || settled.fenced_charge > 0;
+        // Without progress the deadline stands: answers alone must not put the question off.
+        if is_idle || progressed {
+            connection.deadline = None;
+        }
+        let is_unarmed = connection.deadline.is_none();
         if wants_probe {
             self.queue_control(at);
         }
-        if !is_idle {
+        if !is_idle && is_unarmed {
             self.arm(config, now, at);
         }
-        let progressed = settled.received_charge > 0 || settled.fenced_charge > 0;
         if has_window || has_room || progressed || opcode == Opcode::Grant {
             self.credit.reconsider();
         }
@@ -143,7 +147,8 @@ impl Sender {
         let is_on_the_way =
             psn.since(connection.flight.base()) >= 0 && !connection.flight.next().is_before(psn);
         if connection.state == State::Open && is_on_the_way && !connection.is_local {
-            self.give_up(at, stats);
+            stats.peers_unreachable += 1;
+            self.give_up(at);
             self.peers.at(at).state = State::Closed;
             if self.peers.peek(at).is_waited_for {
                 self.start_opening(config, now, at);
@@ -174,12 +179,10 @@ impl Sender {
     fn on_deadline(&mut self, config: &Config, now: Mono, at: usize, stats: &mut Stats) {
         let connection = self.peers.at(at);
         connection.deadline = None;
-        if matches!(connection.state, State::Closed) {
-            return;
-        }
-        if let State::Unreachable(_) = connection.state {
+        if let State::Closed | State::Unreachable(_) = connection.state {
             connection.state = State::Closed;
-            self.credit.reconsider();
+            // The rest of a burst that was under way when the connection was given up.
+            self.give_up(at);
             return;
         }
         let patience_ns = connection.patience_ns(config);
@@ -193,7 +196,8 @@ impl Sender {
             return;
         }
         if connection.attempts >= config.probes_max {
-            self.give_up(at, stats);
+            stats.peers_unreachable += 1;
+            self.give_up(at);
             let connection = self.peers.at(at);
             let pause_ns = connection.patience_ns(config);
             connection.state = State::Unreachable(now.after_ns(pause_ns));
@@ -215,8 +219,7 @@ impl Sender {
     }
 
     /// Everything on the way to `at` may or may not arrive; what waits for it will not leave.
-    fn give_up(&mut self, at: usize, stats: &mut Stats) {
-        stats.peers_unreachable += 1;
+    fn give_up(&mut self, at: usize) {
         let connection = self.peers.at(at);
         let (failures, to) = (&mut self.failures, connection.to);
         connection.flight.give_up(|message| {
@@ -230,6 +233,9 @@ impl Sender {
     }
 
     pub(super) fn start_opening(&mut self, config: &Config, now: Mono, at: usize) {
+        if !self.peers.peek(at).flight.is_empty() {
+            self.give_up(at);
+        }
         let connection = self.peers.at(at);
         connection.state = State::Opening;
         connection.attempts = 0;

@@ -131,10 +131,11 @@ impl Sender {
     ) -> Verdict {
         let is_oldest = position == 0;
         self.gather(config, now, scattering);
-        let (mut fit, mut needs_room) = (Fit::Now, false);
+        let (mut fit, mut needs_room, mut is_open) = (Fit::Now, false, true);
         for at in 0..self.credit.touched.len() {
             let to = self.credit.touched[at] as usize;
             let connection = self.peers.peek(to);
+            is_open &= connection.state == State::Open;
             needs_room |= connection.need > connection.window && connection.state == State::Open;
             match connection.fit(is_oldest) {
                 Fit::Now => {}
@@ -151,7 +152,8 @@ impl Sender {
         }
         if is_oldest {
             self.claim(config, now);
-            if needs_room {
+            // Not before all windows are known: rooms are asked for in the order of process ids.
+            if needs_room && is_open {
                 self.ask_for_room(config, now);
             }
         }
@@ -197,6 +199,10 @@ impl Sender {
                 connection.room = if connection.is_local { Room::None } else { Room::InUse };
             } else {
                 connection.sent += connection.need;
+                if matches!(connection.room, Room::Granted(_) | Room::Asked(_)) {
+                    // Asked for and not needed: given back with the next acknowledgement.
+                    connection.room = Room::InUse;
+                }
             }
             if !connection.is_local {
                 connection.in_burst += connection.need;
@@ -240,6 +246,14 @@ impl Sender {
         };
         let connection = self.peers.at(to as usize);
         let need = connection.need;
+        if matches!(connection.room, Room::Granted(_)) && connection.flight.is_empty() {
+            // Too small: give it back, then ask anew.
+            connection.room = Room::InUse;
+            connection.wants_probe = connection.wants_probe.or(Some(connection.flight.base()));
+            self.queue_control(to as usize);
+            self.arm(config, now, to as usize);
+            return;
+        }
         // One request at a time, and none while messages of an earlier room are on the way.
         if connection.room == Room::None && connection.flight.is_empty() {
             connection.room_id += 1;

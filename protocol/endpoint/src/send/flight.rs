@@ -142,6 +142,7 @@ impl Flight {
             return (!self.next().is_before(from)).then(Settled::default);
         }
         let mut settled = Settled::default();
+        let mut lowest_fence = None;
         let ahead = from.since(self.base).max(0) as usize;
         for at in 0..ahead {
             self.settle_received(at, &mut settled);
@@ -157,15 +158,14 @@ impl Flight {
             }
             for bit in Ones(fenced) {
                 let at = start + bit as i32;
-                if at < 0 {
-                    settled.has_stale_fence = true;
-                } else if (at as usize) < self.packets.len() {
-                    settled.has_stale_fence = true;
+                lowest_fence = lowest_fence.or(Some(from.plus(word as u32 * 64 + bit)));
+                if at >= 0 && (at as usize) < self.packets.len() {
                     settled.fenced_charge += self.fail_at(at as usize, &mut fail);
                 }
             }
         }
         self.forget();
+        settled.has_stale_fence = lowest_fence.is_some_and(|psn| psn.is_before(self.base));
         Some(settled)
     }
 
