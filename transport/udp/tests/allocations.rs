@@ -1,0 +1,68 @@
+//! After the first bursts, nothing on the way of a frame asks the allocator for anything.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use onepipe_base::{Mono, Now, Port, Timestamp, Transmit, Verdict};
+use onepipe_transport_driver::Transport;
+use onepipe_transport_udp::{Config, Exchange, UdpLink};
+
+/// The system's allocator, and a count of what was asked of it.
+struct Counting;
+
+static ASKED: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: everything is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Sends 40 frames of two lengths to `echo`, and waits until they have come back.
+fn there_and_back(link: &mut UdpLink, echo: &mut Exchange) {
+    const FRAMES: usize = 40;
+    let now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
+    for frame in 0..FRAMES {
+        let octets = if frame % 8 == 7 { 90 } else { 1000 };
+        link.slot().expect("there is room")[..octets].fill(frame as u8);
+        link.send(Transmit { port: Port(0), octets });
+    }
+    link.end_burst(None);
+    let (started, mut back) = (Instant::now(), 0);
+    while back < FRAMES {
+        assert!(started.elapsed() < Duration::from_secs(10), "{back} of {FRAMES} came back");
+        for train in 0..echo.receive() {
+            let from = echo.sender(train);
+            echo.set_destination(0, from);
+            for place in echo.frames(train) {
+                echo.send(0, place);
+            }
+            echo.flush();
+        }
+        back += link.receive(now, |_, _| Verdict::Consumed);
+    }
+}
+
+#[test]
+fn frames_cost_no_allocation() {
+    let bind = Some("127.0.0.1:0".parse().expect("an address"));
+    let mut echo = Exchange::bind(&Config { bind, ..Config::default() }, 1).expect("loopback");
+    let to = echo.local_addr().expect("it is bound");
+    let mut link = UdpLink::connect(to, &Config::default()).expect("loopback");
+    there_and_back(&mut link, &mut echo);
+    let asked = ASKED.load(Ordering::Relaxed);
+    (0..200).for_each(|_| there_and_back(&mut link, &mut echo));
+    assert_eq!(ASKED.load(Ordering::Relaxed), asked);
+}
