@@ -6,9 +6,15 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
+mod completions;
 mod demo;
 mod interrupt;
+mod node;
 mod number;
+mod progress;
+mod sim;
+mod switch;
 
 use std::process::ExitCode;
 
@@ -19,7 +25,12 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const EXAMPLES: &str = "\
 Start with:
-  onepipe demo        processes of this machine exchange ordered messages; one is killed";
+  onepipe demo              processes of this machine exchange ordered messages; one is killed
+  onepipe node --help       talk from two terminals
+  onepipe sim               the same in virtual time, on a network with 32 hosts
+
+Exit status: 0 when every invariant held, 1 when one broke or something failed, 2 when the arguments
+make no sense, 130 after Ctrl-C.";
 
 /// Messages to many processes, in one order for all
 #[derive(Debug, Parser)]
@@ -32,14 +43,32 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(demo::Arguments),
+    Node(node::Arguments),
+    Switch(switch::Arguments),
+    Sim(sim::Arguments),
+    Bench(bench::Arguments),
+    Completions(completions::Arguments),
+    /// One process of a demo
     #[command(hide = true)]
     DemoWorker,
+    /// One process of a benchmark
+    #[command(hide = true)]
+    BenchWorker {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Node(arguments) => node::run(&arguments),
+        Command::Switch(arguments) => switch::run(&arguments),
+        Command::Sim(arguments) => sim::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
         Command::DemoWorker => demo::run_worker(),
+        Command::BenchWorker { arguments } => bench::run_worker(&arguments),
     };
     result.unwrap_or_else(complain)
 }

@@ -1,0 +1,132 @@
+//! `onepipe bench`: each part against a yardstick that is measured in the same run.
+
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use onepipe_bench_micro::{
+    EndpointOptions, OrderOptions, PairOptions, Progress as Run, ReorderOptions, Report, endpoint,
+    order, pair_shm, pair_udp, reorder,
+};
+
+use crate::progress::Progress;
+
+const EXAMPLES: &str = "\
+Examples:
+  onepipe bench --list
+  onepipe bench reorder
+  onepipe bench pair --transport udp
+  onepipe bench order --processes 3 --transport shm --json | tail -n 1
+
+A ratio above 1 is better than the yardstick, whatever is measured.";
+
+/// Measure a part against a yardstick: messages/s, latency
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// What to measure
+    #[arg(required_unless_present = "list")]
+    name: Option<Name>,
+    /// Say what can be measured
+    #[arg(long)]
+    list: bool,
+    /// How often each side runs, 3 at least
+    #[arg(long, value_parser = clap::value_parser!(u64).range(3..=1000))]
+    runs: Option<u64>,
+    /// How long each run takes (pair, order)
+    #[arg(long, value_parser = crate::number::seconds)]
+    seconds: Option<f64>,
+    /// What carries the messages (pair, order)
+    #[arg(long, value_enum, default_value_t = Transport::Shm)]
+    transport: Transport,
+    /// How many processes (order)
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=16))]
+    processes: u32,
+    /// Print one JSON object as the last line of standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Name {
+    /// The reorder stage alone, against a binary heap
+    Reorder,
+    /// Two endpoints in one thread, without a transport
+    Endpoint,
+    /// Two processes, submission to ordered delivery, against a bare ring or bare datagrams
+    Pair,
+    /// Everybody scatters to everybody, one order for all
+    Order,
+}
+
+/// What carries the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Transport {
+    /// Shared memory
+    Shm,
+    /// UDP on this machine, through a software switch
+    Udp,
+}
+
+/// Runs a benchmark.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let mut out = stdout().lock();
+    let Some(name) = arguments.name.filter(|_| !arguments.list) else {
+        for name in Name::value_variants() {
+            let Some(value) = name.to_possible_value() else { continue };
+            let about = value.get_help().map(ToString::to_string).unwrap_or_default();
+            writeln!(out, "{:10} {about}", value.get_name())?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    };
+    let report =
+        measure(name, arguments).with_context(|| format!("bench {name:?}").to_lowercase())?;
+    if arguments.json {
+        serde_json::to_writer(&mut out, &report)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{report}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
+    let mut bar = Progress::new();
+    let show = |run: Run<'_>| bar.show(run.done as f64 / run.total.max(1) as f64, run.case);
+    let is_udp = arguments.transport == Transport::Udp;
+    let runs = |default: usize| arguments.runs.map_or(default, |runs| runs as usize);
+    match name {
+        Name::Reorder => {
+            let defaults = ReorderOptions::default();
+            reorder(&ReorderOptions { runs: runs(defaults.runs), ..defaults }, show)
+        }
+        Name::Endpoint => {
+            let defaults = EndpointOptions::default();
+            endpoint(&EndpointOptions { runs: runs(defaults.runs), ..defaults }, show)
+        }
+        Name::Pair => {
+            let defaults = PairOptions::default();
+            let seconds = arguments.seconds.unwrap_or(defaults.seconds);
+            let options = PairOptions { runs: runs(defaults.runs), seconds };
+            if is_udp { pair_udp(&options, show) } else { pair_shm(&options, show) }
+        }
+        Name::Order => {
+            let defaults = OrderOptions::default();
+            let options = OrderOptions {
+                processes: arguments.processes,
+                is_udp,
+                runs: runs(defaults.runs),
+                seconds: arguments.seconds.unwrap_or(defaults.seconds),
+            };
+            order(&options, show)
+        }
+    }
+}
+
+/// The hidden command that a benchmark's processes run.
+pub fn run_worker(arguments: &[String]) -> Result<ExitCode> {
+    onepipe_bench_micro::worker(arguments)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,179 @@
+//! `onepipe node`: a process of a fabric, at the keyboard or in a pipe.
+
+use std::io::{BufRead, Write, stdout};
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use onepipe::{Event, Link, Message, Outcome, Pipe, ProcessId, SendError};
+
+const EXAMPLES: &str = "\
+Each line of standard input, `TO[,TO...] TEXT`, is scattered: its messages bear one timestamp. `all`
+stands for everybody who is there, oneself included (shared memory only). What is delivered is
+printed as `TIMESTAMP FROM TEXT`, in the same order at every process.
+
+Examples:
+  onepipe node --process 0                  and in another terminal:
+  onepipe node --process 1                  then type `0,1 hello` in either
+  echo '0,1 from a script' | onepipe node --fabric lab
+  onepipe node --udp 127.0.0.1:4410 --process 2 --stay < /dev/null";
+
+/// Join a fabric: scatter lines of text, print what is delivered
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// The fabric's name, in shared memory
+    #[arg(long, value_name = "NAME", default_value = "default", conflicts_with = "udp")]
+    fabric: String,
+    /// Through the switch at this address instead
+    #[arg(long, value_name = "ADDRESS", requires = "process")]
+    udp: Option<String>,
+    /// Which process to be [default: the lowest that is free, in shared memory]
+    #[arg(long)]
+    process: Option<u32>,
+    /// How many processes the fabric may have [default: 64; through a switch 1024, as it has]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    processes: Option<u32>,
+    /// Go on receiving when the input has ended, until Ctrl-C
+    #[arg(long)]
+    stay: bool,
+}
+
+/// What the node waits for.
+enum Told {
+    Line(String),
+    InputEnded,
+    Interrupted,
+}
+
+/// How long a line waits for room to be sent.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often messages are looked for while no line comes: what a person does not notice.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Runs a node.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let mut pipe = join(arguments)?;
+    let process = pipe.process().0;
+    let (teller, told) = channel();
+    let interrupts = teller.clone();
+    crate::interrupt::on_interrupt(move || {
+        // When nobody listens any more the node is ending anyway.
+        let _ = interrupts.send(Told::Interrupted);
+    })?;
+    std::thread::spawn(move || read(&teller));
+    match &arguments.udp {
+        Some(switch) => eprintln!("process {process}, through the switch at {switch}"),
+        None => eprintln!("process {process} of fabric {:?}", arguments.fabric),
+    }
+    converse(&mut pipe, &told, arguments.stay)?;
+    let left = pipe.leave();
+    print(&mut pipe)?;
+    left.context("left without knowing what became of every message")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn join(arguments: &Arguments) -> Result<Pipe> {
+    let mut builder = Pipe::builder();
+    if let Some(process) = arguments.process {
+        builder = builder.process(process);
+    }
+    let default = if arguments.udp.is_some() { 1024 } else { 64 };
+    builder = builder.processes(arguments.processes.unwrap_or(default));
+    builder = match &arguments.udp {
+        Some(switch) => builder.udp(switch),
+        None => builder.fabric(&arguments.fabric),
+    };
+    builder.join().context("cannot join")
+}
+
+/// Reads lines in a thread of its own, because that blocks.
+fn read(told: &Sender<Told>) {
+    for line in std::io::stdin().lock().lines() {
+        let Ok(line) = line else { break };
+        if told.send(Told::Line(line)).is_err() {
+            return;
+        }
+    }
+    // When nobody listens any more the node is ending anyway.
+    let _ = told.send(Told::InputEnded);
+}
+
+fn converse(pipe: &mut Pipe, told: &Receiver<Told>, stays: bool) -> Result<()> {
+    loop {
+        match told.recv_timeout(LOOK_INTERVAL) {
+            // One bad line is no reason to go.
+            Ok(Told::Line(line)) => {
+                if let Err(error) = scatter(pipe, &line) {
+                    eprintln!("onepipe: {error:#}");
+                }
+            }
+            Ok(Told::InputEnded) if stays => {}
+            Ok(Told::InputEnded | Told::Interrupted) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+        print(pipe)?;
+    }
+}
+
+fn scatter(pipe: &mut Pipe, line: &str) -> Result<()> {
+    let line = line.trim();
+    if line.is_empty() {
+        return Ok(());
+    }
+    let (to, text) = line.split_once(' ').unwrap_or((line, ""));
+    let destinations = destinations(pipe, to)?;
+    let payload = text.as_bytes();
+    let messages: Vec<_> = destinations.iter().map(|to| Message { to: *to, payload }).collect();
+    match pipe.scatter_wait(&messages, ROOM_TIMEOUT) {
+        Err(error @ SendError::BufferFull { .. }) => {
+            Err(error).context("nobody has taken what was sent before")
+        }
+        sent => sent.map(|_| ()).with_context(|| format!("cannot send {line:?}")),
+    }
+}
+
+fn destinations(pipe: &Pipe, to: &str) -> Result<Vec<ProcessId>> {
+    if to == "all" {
+        let mut all = pipe.peers();
+        if all.is_empty() && pipe.config().links == onepipe::Links::Uplink {
+            bail!(
+                "through a switch nobody knows who is there: name the processes, like `0,2 text`"
+            );
+        }
+        all.push(pipe.process());
+        return Ok(all);
+    }
+    let read = |word: &str| word.parse().map(ProcessId);
+    let destinations = to.split(',').map(read).collect::<Result<_, _>>();
+    destinations.with_context(|| format!("{to:?} is no list of processes: write `0,2 text`"))
+}
+
+/// Prints everything that has arrived.
+fn print(pipe: &mut Pipe) -> Result<()> {
+    let mut out = stdout().lock();
+    let mut result = Ok(());
+    pipe.poll(|event| match event {
+        Event::Message(message) if result.is_ok() => {
+            let (timestamp, from) = (message.timestamp.as_ns(), message.from.0);
+            let text = String::from_utf8_lossy(message.payload);
+            result = writeln!(out, "{timestamp} {from} {text}");
+        }
+        Event::SendFailed(failed) => {
+            let fate = match failed.outcome {
+                Outcome::Lost => "will not arrive",
+                _ => "may or may not have arrived: no answer",
+            };
+            eprintln!("onepipe: message to process {}: {fate}", failed.to.0);
+        }
+        Event::LinkLost(Link::Process(process)) => {
+            eprintln!("onepipe: process {} has died", process.0);
+        }
+        Event::LinkLost(Link::Switch) => eprintln!("onepipe: the switch is silent"),
+        _ => {}
+    });
+    result.and_then(|()| out.flush()).context("cannot print")
+}

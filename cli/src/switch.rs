@@ -1,0 +1,234 @@
+//! `onepipe switch`: the software switch, until it is interrupted.
+
+use std::io::{Read, Write, stdout};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use onepipe_daemon_switch::{Config, Faults, SoftwareSwitch};
+use onepipe_transport_driver::Idle;
+use serde::Serialize;
+
+use crate::number::{self, readable};
+
+const EXAMPLES: &str = "\
+Examples:
+  onepipe switch                                       listens at 127.0.0.1:4410
+  onepipe switch --listen '[::]:4410'                  for other machines, IPv6 and IPv4
+  onepipe switch --listen 127.0.0.1:4411 --up 127.0.0.1:4410
+  onepipe switch --loss 1% --reorder 0.1% --seed 7     a bad network, repeatably
+
+Then, in other terminals:
+  onepipe node --udp 127.0.0.1:4410 --process 0
+  onepipe node --udp 127.0.0.1:4410 --process 1";
+
+/// Run a software switch, which processes on any machine join over UDP
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Where to listen; port 0: any
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4410", value_parser = address)]
+    listen: SocketAddr,
+    /// The switch above this one
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    up: Option<SocketAddr>,
+    /// Process ids lie below this
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    processes: u32,
+    /// Processes and switches that may hang on this one
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    ports: u16,
+    /// How often an idle link carries a beacon, like 20us
+    #[arg(long, value_name = "TIME", value_parser = number::time_ns)]
+    beacon_interval: Option<u64>,
+    /// A link that is silent for this long is no longer waited for, like 30ms
+    #[arg(long, value_name = "TIME", value_parser = number::time_ns)]
+    link_timeout: Option<u64>,
+    /// Never sleep: lowest latency, one core for itself
+    #[arg(long)]
+    spin: bool,
+    /// Lose frames, each time they come in or go out: a probability like 0.01 or 1%
+    #[arg(long, value_name = "P", default_value = "0", value_parser = number::probability)]
+    loss: f64,
+    /// Send frames twice
+    #[arg(long, value_name = "P", default_value = "0", value_parser = number::probability)]
+    duplicate: f64,
+    /// Flip a bit of a frame
+    #[arg(long, value_name = "P", default_value = "0", value_parser = number::probability)]
+    corrupt: f64,
+    /// Let a frame be overtaken by the next one
+    #[arg(long, value_name = "P", default_value = "0", value_parser = number::probability)]
+    reorder: f64,
+    /// Which repetition of all these faults
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How often to print counters to standard error, like 1s [default: only at the end]
+    #[arg(long, value_name = "TIME", value_parser = number::time_ns)]
+    stats_interval: Option<u64>,
+    /// At the end, print one JSON object as the last line of standard output
+    #[arg(long)]
+    json: bool,
+    /// End when standard input does: for a starter that may die
+    #[arg(long, hide = true)]
+    until_input_ends: bool,
+}
+
+/// Counters that are printed.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Counters {
+    seconds: f64,
+    frames_received: u64,
+    frames_forwarded: u64,
+    beacons_sent: u64,
+    frames_dropped: u64,
+    frames_overflowed: u64,
+    frames_marked: u64,
+    ports_given: u64,
+    ports_taken: u64,
+    faults_lost: u64,
+    faults_duplicated: u64,
+    faults_corrupted: u64,
+    faults_reordered: u64,
+}
+
+fn address(text: &str) -> Result<SocketAddr> {
+    let mut addresses = text
+        .to_socket_addrs()
+        .with_context(|| format!("{text:?} is no address: write for example 127.0.0.1:4410"))?;
+    addresses.next().with_context(|| format!("{text:?} has no address"))
+}
+
+/// Runs the switch.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let mut switch = SoftwareSwitch::new(&config(arguments))
+        .with_context(|| format!("cannot start a switch at {}", arguments.listen))?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let ends = {
+        let (stop, doorbell) = (Arc::clone(&stop), switch.doorbell());
+        move || {
+            stop.store(true, Ordering::Release);
+            doorbell.ring();
+        }
+    };
+    crate::interrupt::on_interrupt(ends.clone())?;
+    if arguments.until_input_ends {
+        std::thread::spawn(move || {
+            // However it ends, it has ended.
+            let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
+            ends();
+        });
+    }
+    writeln!(stdout(), "listening at {}", switch.local_addr()).context("cannot say where")?;
+
+    let began = Instant::now();
+    let interval = arguments.stats_interval.map(Duration::from_nanos);
+    let mut before = Counters::default();
+    let mut next = interval.map(|interval| began + interval);
+    onepipe_transport_clock::sharpen_timers();
+    while !stop.load(Ordering::Acquire) {
+        let progress = switch.turn(|_| {});
+        if let (Some(at), Some(interval)) = (next, interval)
+            && Instant::now() >= at
+        {
+            next = Some(at + interval);
+            before = print_interval(&switch, began, before);
+        }
+        switch.rest(progress);
+    }
+    summarise(&counters(&switch, began), arguments.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn config(arguments: &Arguments) -> Config {
+    let mut config = Config::new(arguments.listen);
+    config.up = arguments.up;
+    config.ports_max = arguments.ports;
+    config.processes_max = arguments.processes;
+    config.beacon_interval_ns = arguments.beacon_interval.unwrap_or(config.beacon_interval_ns);
+    config.link_timeout_ns = arguments.link_timeout.unwrap_or(config.link_timeout_ns);
+    if arguments.spin {
+        config.idle = Idle::Spin;
+    }
+    config.faults = Faults {
+        seed: arguments.seed,
+        loss: arguments.loss,
+        duplication: arguments.duplicate,
+        corruption: arguments.corrupt,
+        reordering: arguments.reorder,
+        dead_ports: Vec::new(),
+    };
+    config
+}
+
+fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
+    let (stats, machine, socket) = (switch.stats(), switch.machine_stats(), switch.socket_stats());
+    Counters {
+        seconds: began.elapsed().as_secs_f64(),
+        frames_received: socket.frames_received,
+        frames_forwarded: machine.forwarded,
+        beacons_sent: machine.beacons_sent,
+        frames_dropped: machine.dropped() + stats.trains_foreign + stats.trains_without_port,
+        frames_overflowed: socket.frames_overflowed + socket.frames_refused,
+        frames_marked: stats.frames_marked,
+        ports_given: stats.ports_given,
+        ports_taken: stats.ports_taken,
+        faults_lost: stats.faults_lost,
+        faults_duplicated: stats.faults_duplicated,
+        faults_corrupted: stats.faults_corrupted,
+        faults_reordered: stats.faults_reordered,
+    }
+}
+
+/// Prints what has happened since `before`.
+fn print_interval(switch: &SoftwareSwitch, began: Instant, before: Counters) -> Counters {
+    let now = counters(switch, began);
+    let seconds = now.seconds - before.seconds;
+    let rate = |now: u64, before: u64| readable((now - before) as f64 / seconds);
+    eprintln!(
+        "{:>6.0} s  {} frames/s in, {} forwarded/s, {} beacons/s, {} dropped, {} ports",
+        now.seconds,
+        rate(now.frames_received, before.frames_received),
+        rate(now.frames_forwarded, before.frames_forwarded),
+        rate(now.beacons_sent, before.beacons_sent),
+        now.frames_dropped + now.frames_overflowed,
+        now.ports_given - now.ports_taken,
+    );
+    now
+}
+
+fn summarise(counters: &Counters, is_json: bool) -> Result<()> {
+    let mut out = stdout().lock();
+    if is_json {
+        serde_json::to_writer(&mut out, counters)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "ran for {:.1} s: {} frames in, {} forwarded, {} beacons sent; {} dropped, {} without room, \
+         {} marked; {} ports given",
+        counters.seconds,
+        counters.frames_received,
+        counters.frames_forwarded,
+        counters.beacons_sent,
+        counters.frames_dropped,
+        counters.frames_overflowed,
+        counters.frames_marked,
+        counters.ports_given
+    )?;
+    let faults = [
+        ("lost", counters.faults_lost),
+        ("duplicated", counters.faults_duplicated),
+        ("corrupted", counters.faults_corrupted),
+        ("reordered", counters.faults_reordered),
+    ];
+    if faults.iter().any(|(_, count)| *count > 0) {
+        let faults = faults.map(|(what, count)| format!("{count} {what}"));
+        writeln!(out, "on purpose: {}", faults.join(", "))?;
+    }
+    Ok(())
+}
