@@ -33,7 +33,12 @@ const CLOCK_FOLLOW_NS: u64 = 100_000_000;
 const LIFE: Duration = Duration::from_millis(125);
 const LIVES_BEGAN: Duration = Duration::from_secs(1_704_067_200);
 
-type Tune<C> = Option<Box<dyn FnOnce(&mut C) + Send>>;
+/// How long a sender waits for a receiver that does not empty its ring before it drops frames: as
+/// the time-out of a link, but below it, because others wait for the sender meanwhile.
+const HOLD_NS: u64 = 50_000_000;
+
+/// Changes to a configuration, in the order given.
+type Tunes<C> = Vec<Box<dyn FnOnce(&mut C) + Send>>;
 
 /// Says who joins which fabric, and how. Every setting has a default.
 pub struct Builder {
@@ -43,9 +48,9 @@ pub struct Builder {
     switch: Option<String>,
     idle: Idle,
     leave_timeout: Duration,
-    tune: Tune<Config>,
-    tune_shared_memory: Tune<shm::Config>,
-    tune_udp: Tune<udp::Config>,
+    tune: Tunes<Config>,
+    tune_shared_memory: Tunes<shm::Config>,
+    tune_udp: Tunes<udp::Config>,
 }
 
 impl Builder {
@@ -57,9 +62,9 @@ impl Builder {
             switch: None,
             idle: Idle::default(),
             leave_timeout: Duration::from_secs(2),
-            tune: None,
-            tune_shared_memory: None,
-            tune_udp: None,
+            tune: Vec::new(),
+            tune_shared_memory: Vec::new(),
+            tune_udp: Vec::new(),
         }
     }
 
@@ -111,7 +116,7 @@ impl Builder {
     /// and the incarnation are settled by the fabric and stay as they are.
     #[must_use]
     pub fn tune(mut self, change: impl FnOnce(&mut Config) + Send + 'static) -> Self {
-        self.tune = Some(Box::new(change));
+        self.tune.push(Box::new(change));
         self
     }
 
@@ -121,14 +126,14 @@ impl Builder {
         mut self,
         change: impl FnOnce(&mut shm::Config) + Send + 'static,
     ) -> Self {
-        self.tune_shared_memory = Some(Box::new(change));
+        self.tune_shared_memory.push(Box::new(change));
         self
     }
 
     /// Changes how the socket is used: for experts.
     #[must_use]
     pub fn tune_udp(mut self, change: impl FnOnce(&mut udp::Config) + Send + 'static) -> Self {
-        self.tune_udp = Some(Box::new(change));
+        self.tune_udp.push(Box::new(change));
         self
     }
 
@@ -161,10 +166,12 @@ impl Builder {
     }
 
     fn enter_shared_memory(&mut self) -> Result<World, JoinError> {
-        let mut sizes = shm::Config { processes_max: self.processes, ..shm::Config::default() };
-        if let Some(change) = self.tune_shared_memory.take() {
-            change(&mut sizes);
-        }
+        let mut sizes = shm::Config {
+            processes_max: self.processes,
+            hold_ns: HOLD_NS,
+            ..shm::Config::default()
+        };
+        self.tune_shared_memory.drain(..).for_each(|change| change(&mut sizes));
         let shm = Shm::attach(&self.fabric, self.process, &sizes).map_err(|source| {
             let fabric = self.fabric.clone();
             match source {
@@ -192,9 +199,7 @@ impl Builder {
         let address = resolve(&switch)
             .map_err(|source| JoinError::Address { switch: switch.clone(), source })?;
         let mut socket = udp::Config::default();
-        if let Some(change) = self.tune_udp.take() {
-            change(&mut socket);
-        }
+        self.tune_udp.drain(..).for_each(|change| change(&mut socket));
         let incarnation = begin_life();
         let link = UdpLink::connect(address, &socket)
             .map_err(|source| JoinError::Socket { switch: switch.clone(), source })?;
@@ -229,9 +234,7 @@ impl Builder {
             config.reorder_packets = 0;
         }
         let settled = config.clone();
-        if let Some(change) = self.tune.take() {
-            change(&mut config);
-        }
+        self.tune.drain(..).for_each(|change| change(&mut config));
         let config = Config {
             process: settled.process,
             incarnation: settled.incarnation,

@@ -1,6 +1,6 @@
 //! A pipe without a thread.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use onepipe_base::{ProcessId, ScatteringId, Timestamp};
 use onepipe_endpoint::{Config, Message, SendError};
@@ -9,6 +9,7 @@ use onepipe_transport_driver::Progress;
 use onepipe_transport_shm::Shm;
 use onepipe_transport_udp::UdpLink;
 
+use crate::departure::Departure;
 use crate::engine::Engine;
 use crate::{Builder, Event, LeaveError, Stats};
 
@@ -139,18 +140,21 @@ impl EmbeddedPipe {
 
     fn depart(&mut self, mut on_event: impl FnMut(Event<&[u8]>)) -> Result<(), LeaveError> {
         self.has_left = true;
-        let deadline = Instant::now() + self.leave_timeout;
         with!(&mut self.world, engine => {
-            engine.node_mut().endpoint_mut().leave();
-            while !engine.node().endpoint().has_left() {
-                if Instant::now() >= deadline {
-                    return Err(LeaveError::Unsettled(engine.process()));
+            let departure = Departure::begin(engine, self.leave_timeout);
+            loop {
+                match departure.step(engine, false) {
+                    Some(true) => return Ok(()),
+                    Some(false) => return Err(LeaveError::Unsettled(engine.process())),
+                    None => {}
                 }
                 let progress = engine.turn(|node, told| node.show(told, &mut on_event));
-                engine.rest(progress);
+                match departure.is_near(engine) {
+                    true => std::thread::yield_now(),
+                    false => engine.rest(progress),
+                }
             }
-        });
-        Ok(())
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod departure;
 mod embedded;
 mod engine;
 mod error;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use onepipe_endpoint::SendError;
 use onepipe_transport_clock::sharpen_timers;
@@ -12,6 +12,7 @@ use super::parcel::{Chute, Parcel};
 use super::shared::{OnEvent, Shared, lock, rest};
 use super::sheet::Press;
 use crate::Idle;
+use crate::departure::Departure;
 use crate::engine::{Engine, Fabric};
 use crate::node::{Node, Told};
 
@@ -67,7 +68,7 @@ impl<T: Fabric> Thread<T> {
         let turns_awake = idle.turns_awake();
         let mut idle_turns = 0;
         let mut unpublished = 0;
-        let mut leave_by: Option<Instant> = None;
+        let mut departure: Option<Departure> = None;
         loop {
             let accepted = take_parcels(&mut engine, &shared, &mut chute, &mut kept);
             let progress = engine.turn(|node, told| outlet.take(node, told));
@@ -79,17 +80,13 @@ impl<T: Fabric> Thread<T> {
                 if let Some(on_event) = lock(&shared.on_event).take() {
                     outlet.on_event = Some(on_event);
                 }
-                if shared.is_leaving.load(Ordering::Acquire) && leave_by.is_none() {
-                    leave_by = Some(Instant::now() + leave_timeout);
+                if shared.is_leaving.load(Ordering::Acquire) && departure.is_none() {
+                    departure = Some(Departure::begin(&engine, leave_timeout));
                 }
             }
-            if let Some(leave_by) = leave_by {
-                let is_handed_over = kept.is_none() && chute.parcels.is_empty();
-                if is_handed_over {
-                    engine.node_mut().endpoint_mut().leave();
-                }
-                if engine.node().endpoint().has_left() || Instant::now() >= leave_by {
-                    let is_settled = is_handed_over && engine.node().endpoint().is_settled();
+            if let Some(departure) = departure {
+                let has_more = kept.is_some() || !chute.parcels.is_empty();
+                if let Some(is_settled) = departure.step(&mut engine, has_more) {
                     shared.is_settled.store(is_settled, Ordering::Release);
                     break;
                 }
@@ -108,6 +105,8 @@ impl<T: Fabric> Thread<T> {
             if !is_idle {
                 // Something was done: the idle strategy starts from its first step.
                 engine.rest(Progress { events: 1, ..progress });
+            } else if departure.is_some_and(|departure| departure.is_near(&engine)) {
+                std::thread::yield_now();
             } else if turns_awake.is_some_and(|turns| idle_turns > turns) {
                 sleep(&mut engine, &shared, &chute, &outlet.press, progress);
             } else {

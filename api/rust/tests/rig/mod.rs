@@ -13,9 +13,19 @@ pub fn fabric(test: &str) -> String {
     format!("test-{}-{test}", std::process::id())
 }
 
-/// A process of a small fabric.
+/// A process of a small fabric. Whoever is alive is waited for, however busy this machine is: no
+/// message may be lost.
 pub fn process(fabric: &str, process: u32) -> Builder {
-    Pipe::builder().fabric(fabric).process(process).processes(8)
+    const LONG_NS: u64 = 60_000_000_000;
+    Pipe::builder()
+        .fabric(fabric)
+        .process(process)
+        .processes(8)
+        .tune_shared_memory(|config| config.hold_ns = LONG_NS)
+        .tune(|config| {
+            config.link_timeout_ns = LONG_NS;
+            config.probes_max = 100_000;
+        })
 }
 
 /// Pipes for processes 0 to `count`, all of which know each other.

@@ -1,0 +1,96 @@
+//! A chat of four processes. Everybody talks at once, to everybody, and answers what it reads; yet
+//! all four logs are the same, octet by octet, without a leader or a server.
+//!
+//! `cargo run -p onepipe --example chat_log`
+
+use std::error::Error;
+use std::fmt::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use onepipe::{Event, Message, Pipe, ProcessId};
+
+const PEOPLE: [&str; 4] = ["Ada", "Bob", "Cyd", "Dan"];
+/// What each of them says before it says goodbye.
+const REMARKS: u32 = 50;
+const GOODBYE: &str = "goodbye";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match &arguments[..] {
+        [] => watch(),
+        [fabric, process] => talk(fabric, process.parse()?),
+        _ => Err("no arguments, please".into()),
+    }
+}
+
+/// Starts everybody and compares their logs.
+fn watch() -> Result<(), Box<dyn Error>> {
+    let fabric = format!("chat-{}", std::process::id());
+    let start = |process: usize| {
+        Command::new(std::env::current_exe()?)
+            .args([&fabric, &process.to_string()])
+            .stdout(Stdio::piped())
+            .spawn()
+    };
+    let people: Vec<_> = (0..PEOPLE.len()).map(start).collect::<Result<_, _>>()?;
+    let mut logs = Vec::new();
+    for person in people {
+        let output = person.wait_with_output()?;
+        if !output.status.success() {
+            return Err("somebody failed".into());
+        }
+        logs.push(String::from_utf8(output.stdout)?);
+    }
+    print!("{}", logs[0]);
+    if logs.iter().any(|log| *log != logs[0]) {
+        return Err("the logs differ".into());
+    }
+    println!("{} logs of {} lines, all the same", logs.len(), logs[0].lines().count());
+    Ok(())
+}
+
+/// One of the four.
+fn talk(fabric: &str, process: u32) -> Result<(), Box<dyn Error>> {
+    let others = PEOPLE.len() - 1;
+    let mut pipe = Pipe::builder().fabric(fabric).process(process).join()?;
+    if !pipe.wait_for_peers(others, PATIENCE) {
+        return Err("not everybody came".into());
+    }
+    let (mut log, mut remarks, mut goodbyes) = (String::new(), 0, 0);
+    say(&mut pipe, &format!("remark {remarks}"))?;
+    while goodbyes < PEOPLE.len() {
+        let event = pipe.recv_timeout(PATIENCE).ok_or("it has become quiet")?;
+        let Event::Message(message) = event else {
+            return Err(format!("{event:?}").into());
+        };
+        let text = String::from_utf8(message.payload)?;
+        let from = PEOPLE[message.from.index()];
+        writeln!(log, "{:>5} {from}: {text}", log.lines().count())?;
+        goodbyes += usize::from(text == GOODBYE);
+        // Everybody goes on when it has seen its own words, and sometimes answers another's.
+        if message.from.0 == process && text != GOODBYE && !text.starts_with('@') {
+            remarks += 1;
+            match remarks {
+                REMARKS => say(&mut pipe, GOODBYE)?,
+                _ => say(&mut pipe, &format!("remark {remarks}"))?,
+            }
+        } else if remarks < REMARKS && text.ends_with('7') && !text.starts_with('@') {
+            say(&mut pipe, &format!("@{from} I have read {text}"))?;
+        }
+    }
+    // The goodbyes end the log for everybody at the same place.
+    pipe.leave()?;
+    print!("{log}");
+    Ok(())
+}
+
+/// Tells everybody, oneself included.
+fn say(pipe: &mut Pipe, text: &str) -> Result<(), Box<dyn Error>> {
+    let to_all: Vec<Message<'_>> = (0..PEOPLE.len() as u32)
+        .map(|process| Message { to: ProcessId(process), payload: text.as_bytes() })
+        .collect();
+    pipe.scatter_wait(&to_all, PATIENCE)?;
+    Ok(())
+}

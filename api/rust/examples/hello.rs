@@ -1,0 +1,60 @@
+//! Two processes of one machine say hello. The parent starts itself once more as the child.
+//!
+//! `cargo run -p onepipe --example hello`
+
+use std::error::Error;
+use std::process::Command;
+use std::time::Duration;
+
+use onepipe::{Event, Message, Pipe, ProcessId};
+
+const PARENT: ProcessId = ProcessId(0);
+const CHILD: ProcessId = ProcessId(1);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    match std::env::args().nth(1) {
+        None => parent(&format!("hello-{}", std::process::id())),
+        Some(fabric) => child(&fabric),
+    }
+}
+
+fn parent(fabric: &str) -> Result<(), Box<dyn Error>> {
+    let mut pipe = Pipe::builder().fabric(fabric).process(PARENT.0).join()?;
+    let mut child = Command::new(std::env::current_exe()?).arg(fabric).spawn()?;
+    if !pipe.wait_for_peers(1, PATIENCE) {
+        return Err("the child did not come".into());
+    }
+    // Two messages, one timestamp.
+    pipe.scatter(&[
+        Message { to: CHILD, payload: b"hello, child" },
+        Message { to: PARENT, payload: b"note to myself" },
+    ])?;
+    // What the child answers is later than what it answers to, here as everywhere.
+    for _ in 0..2 {
+        println!("parent: {}", next(&mut pipe)?);
+    }
+    pipe.leave()?;
+    match child.wait()?.success() {
+        true => Ok(()),
+        false => Err("the child failed".into()),
+    }
+}
+
+fn child(fabric: &str) -> Result<(), Box<dyn Error>> {
+    let mut pipe = Pipe::builder().fabric(fabric).process(CHILD.0).join()?;
+    println!("child: {}", next(&mut pipe)?);
+    pipe.scatter(&[Message { to: PARENT, payload: b"hello, parent" }])?;
+    pipe.leave()?;
+    Ok(())
+}
+
+fn next(pipe: &mut Pipe) -> Result<String, Box<dyn Error>> {
+    match pipe.recv_timeout(PATIENCE) {
+        Some(Event::Message(message)) => {
+            let text = String::from_utf8_lossy(&message.payload);
+            Ok(format!("process {} says {text:?}", message.from.0))
+        }
+        other => Err(format!("expected a message, got {other:?}").into()),
+    }
+}
