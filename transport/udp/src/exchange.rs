@@ -239,7 +239,9 @@ impl Exchange {
                 break;
             }
             self.stats.sends += 1;
-            match self.sender.fire(&self.socket) {
+            // SAFETY: memory and addresses are this exchange's own, and were staged just now.
+            let sent = unsafe { self.sender.fire(&self.socket) };
+            match sent {
                 Sent::Trains(count) => (0..count).for_each(|index| self.on_sent(index)),
                 Sent::Blocked => {
                     self.stats.sends_blocked += 1;

@@ -78,7 +78,7 @@ impl Sender {
 
     /// Adds a train to the system call. Answers false when there is no more room in it.
     ///
-    /// `memory` and `to` must stay as they are until the call is made or cleared.
+    /// `memory` and `to` must stay as they are until the call is made ([`Sender::fire`]) or cleared.
     pub(crate) fn stage(
         &mut self,
         memory: &[u8],
@@ -110,16 +110,19 @@ impl Sender {
         true
     }
 
-    /// Makes the system call, with the `memory` and addresses that were staged.
-    pub(crate) fn fire(&mut self, socket: &Socket) -> Sent {
+    /// Makes the system call with what was staged.
+    ///
+    /// # Safety
+    /// The memory and the addresses that were staged are still there, unchanged.
+    pub(crate) unsafe fn fire(&mut self, socket: &Socket) -> Sent {
         #[cfg(test)]
         if self.refuses_trains && self.headers[0].msg_hdr.msg_controllen > 0 {
             return Sent::Refused(io::Error::from_raw_os_error(libc::EIO));
         }
         let count = self.headers.len() as libc::c_uint;
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: every header points to pieces, control and address that are alive: the vectors
-        // have not grown since, and `stage` demands that memory and addresses stay.
+        // SAFETY: every header points to pieces and control that are alive, for the vectors have not
+        // grown since, and to memory and an address that are, by the caller's promise.
         let sent = unsafe {
             libc::sendmmsg(socket.as_raw_fd(), self.headers.as_mut_ptr(), count, flags as _)
         };
@@ -163,7 +166,9 @@ impl Sender {
             }
             self.clear();
             let is_staged = self.stage(memory, &single, &parts[..count], 0, to);
-            sent += usize::from(is_staged && matches!(self.fire(socket), Sent::Trains(1)));
+            // SAFETY: `memory` and `to` are borrowed as long as this call lasts.
+            let fired = unsafe { self.fire(socket) };
+            sent += usize::from(is_staged && matches!(fired, Sent::Trains(1)));
         }
         self.clear();
         sent
