@@ -64,12 +64,14 @@ mod ring;
 mod segment;
 mod shm;
 mod sleep;
+mod stale;
 mod stats;
 mod sync;
 
 pub use config::Config;
 pub use error::AttachError;
 pub use shm::Shm;
+pub use stale::remove_stale_segments;
 pub use stats::Stats;
 
 #[cfg(test)]

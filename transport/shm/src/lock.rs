@@ -21,6 +21,11 @@ pub(crate) fn lock_setup(file: &File) -> io::Result<()> {
     }
 }
 
+/// As [`lock_setup`], but answers false where it would have to wait.
+pub(crate) fn try_lock_setup(file: &File) -> io::Result<bool> {
+    try_lock(file, SETUP)
+}
+
 /// Lets others set up, join and leave.
 pub(crate) fn unlock_setup(file: &File) -> io::Result<()> {
     control(file, libc::F_OFD_SETLK, &mut range(SETUP, 1, libc::F_UNLCK))
@@ -28,8 +33,11 @@ pub(crate) fn unlock_setup(file: &File) -> io::Result<()> {
 
 /// Takes the place of `process`. Answers false when somebody alive has it.
 pub(crate) fn take(file: &File, process: usize) -> io::Result<bool> {
-    let mut place = range(process as i64, 1, libc::F_WRLCK);
-    match control(file, libc::F_OFD_SETLK, &mut place) {
+    try_lock(file, process as i64)
+}
+
+fn try_lock(file: &File, octet: i64) -> io::Result<bool> {
+    match control(file, libc::F_OFD_SETLK, &mut range(octet, 1, libc::F_WRLCK)) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
         Err(error) => Err(error),

@@ -235,7 +235,15 @@ fn path_of(name: &str) -> Result<PathBuf, AttachError> {
     if !(1..=64).contains(&name.len()) || !name.chars().all(is_fine) {
         return Err(AttachError::Name(name.to_owned()));
     }
-    Ok(PathBuf::from(format!("/dev/shm/onepipe-{}-{name}", lock::user())))
+    Ok(Path::new(DIRECTORY).join(file_prefix() + name))
+}
+
+/// Where segments lie: memory that has names.
+pub(crate) const DIRECTORY: &str = "/dev/shm";
+
+/// What the file names of all segments of this user begin with.
+pub(crate) fn file_prefix() -> String {
+    format!("onepipe-{}-", lock::user())
 }
 
 /// Opens the file at `path`, creating it where there is none, with the setup lock held.

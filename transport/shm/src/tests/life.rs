@@ -68,6 +68,19 @@ fn what_a_crash_left_is_set_up_anew() {
 }
 
 #[test]
+fn what_crashes_left_under_any_name_can_be_removed() {
+    let (stale, used) = (name("sweep-stale"), name("sweep-used"));
+    let (dead, alive) = (attach(&stale, 0), attach(&used, 0));
+    let paths = [&dead, &alive].map(|shm| shm.path().to_owned());
+    dead.die();
+    // Other tests leave stale segments on purpose, and look for them.
+    let prefix = crate::segment::file_prefix() + &name("sweep");
+    assert_eq!(crate::stale::remove_beginning_with(&prefix).expect("this is Linux"), 1);
+    assert_eq!(paths.map(|path| path.exists()), [false, true]);
+    attach(&stale, 0);
+}
+
+#[test]
 fn who_joins_gets_the_sizes_of_the_creator() {
     let name = name("sizes");
     let _a = attach(&name, 0);

@@ -1,0 +1,53 @@
+//! What crashed runs have left behind under names that nobody uses again.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use crate::lock;
+use crate::segment::{DIRECTORY, file_prefix};
+
+/// Removes this user's segments that no living process is in, whatever their name, and answers how
+/// many there were. A segment is set up anew when its name is used again; this is for names that
+/// are not, such as those of tests.
+///
+/// # Errors
+/// When the directory of segments cannot be read. A single segment that cannot be examined is left
+/// alone.
+pub fn remove_stale_segments() -> io::Result<usize> {
+    remove_beginning_with(&file_prefix())
+}
+
+/// As [`remove_stale_segments`], for file names that begin with `prefix`.
+pub(crate) fn remove_beginning_with(prefix: &str) -> io::Result<usize> {
+    let mut removed = 0;
+    for entry in std::fs::read_dir(DIRECTORY)? {
+        let entry = entry?;
+        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix));
+        if is_ours && remove_if_stale(&entry.path()).unwrap_or(false) {
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+fn remove_if_stale(path: &Path) -> io::Result<bool> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
+    let file: File = options.open(path)?;
+    if file.metadata()?.uid() != lock::user()
+        || !lock::try_lock_setup(&file)?
+        || lock::is_somebody_there(&file)?
+    {
+        return Ok(false);
+    }
+    // It may have been removed, and another created, since it was opened.
+    let (opened, present) = (file.metadata()?, std::fs::metadata(path)?);
+    if (opened.dev(), opened.ino()) != (present.dev(), present.ino()) {
+        return Ok(false);
+    }
+    // Whoever waits for the setup lock finds that the file has gone, and starts over.
+    std::fs::remove_file(path)?;
+    Ok(true)
+}
