@@ -25,6 +25,12 @@ impl Slew {
         Self { last: None }
     }
 
+    /// Goes on from `time` at `now`, whatever the clock says: for a machine that has found its clock
+    /// to be wrong before it has told anybody the time.
+    pub fn restart(&mut self, now: Now, time: Timestamp) {
+        self.last = Some((now, time));
+    }
+
     /// The time to stamp with at `now`: strictly tied to the elapsed local time, never below an
     /// earlier answer.
     #[inline]

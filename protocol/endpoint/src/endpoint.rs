@@ -226,6 +226,9 @@ impl Endpoint {
     #[inline]
     fn poll_data(&mut self, now: Mono, slot: &mut [u8]) -> Option<Transmit> {
         if self.sender.unfinished().is_none() {
+            if !self.stamp.is_placed() {
+                return None;
+            }
             let (config, receiver) = (&self.config, &mut self.receiver);
             if let Some(octets) = receiver.take_local_room() {
                 self.sender.on_local_room(config, octets);

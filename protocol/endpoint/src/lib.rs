@@ -14,7 +14,7 @@
 //! let config = Config { links: Links::Mesh, ..Config::new(ProcessId(0), Incarnation(1)) };
 //! let mut alone = Endpoint::new(config)?;
 //! alone.scatter(&[Message { to: ProcessId(0), payload: b"hello" }])?;
-//! for ns in [1_000, 2_000] {
+//! for ns in [1_000, 2_000, 3_000] {
 //!     let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns) };
 //!     assert!(alone.poll_transmit(now, &mut [0; 1472]).is_none(), "it talks to itself");
 //! }

@@ -2,48 +2,86 @@
 
 use onepipe_base::{Now, Slew, Timestamp};
 
+/// What is promised before anything was heard lies this far back, in ns (19.5 h): it raises nobody's
+/// barrier, and 48 bits still tell it from the future.
+const SILENCE_NS: u64 = 1 << 46;
+/// A clock that is further from the fabric's time than this, in ns, is not synchronised at all: the
+/// fabric's time is taken in its place. 1 s, a hundred times the worst skew (testing.md row 17).
+const SKEW_NS_MAX: u64 = 1_000_000_000;
+
 /// Gives out timestamps and promises; nothing that it gives out later lies below a promise.
+///
+/// A newcomer listens before it speaks: until it has heard a barrier it gives out no timestamp and
+/// promises next to nothing. If its clock is then found to be wrong by more than any skew, because
+/// it stepped before this life began, it goes on from the barrier instead.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Stamp {
     slew: Slew,
-    /// The least timestamp that may still be given out. `None` before the first reading.
+    /// The last reading of the guarded clock, and when it was taken.
+    clock: Option<(Now, Timestamp)>,
+    /// The least timestamp that may still be given out. `None` before a barrier was heard.
     floor: Option<Timestamp>,
 }
 
 impl Stamp {
     pub fn new() -> Self {
-        Self { slew: Slew::new(), floor: None }
+        Self { slew: Slew::new(), clock: None, floor: None }
     }
 
     /// Takes a reading: promises follow the clock.
     #[inline]
     pub fn read(&mut self, now: Now) -> Timestamp {
         let clock = self.slew.read(now);
-        self.floor = Some(self.floor.map_or(clock, |floor| floor.max(clock)));
+        self.clock = Some((now, clock));
+        self.floor = self.floor.map(|floor| floor.max(clock));
         clock
     }
 
-    /// What is promised: everything given out from now on is at or above it.
+    /// Whether timestamps can be given out.
+    #[inline]
+    pub fn is_placed(&self) -> bool {
+        self.floor.is_some()
+    }
+
+    /// What is promised: everything given out from now on is at or above it. `None` before the
+    /// first reading.
     #[inline]
     pub fn promise(&self) -> Option<Timestamp> {
-        self.floor
+        self.floor.or_else(|| Some(self.clock?.1.saturating_sub_ns(SILENCE_NS)))
     }
 
     /// `ts = max(last + 1, now)` (ordering.md section 2), `now` being the last reading.
     #[inline]
     pub fn next(&mut self) -> Timestamp {
-        let ts = self.floor.expect("a burst is stamped after the clock was read");
+        let ts = self.floor.expect("a burst is stamped after a barrier was heard");
         self.floor = Some(ts.wrapping_add_ns(1));
         ts
     }
 
-    /// Everything given out from now on lies at or above `bound`: causality, and the way in which
+    /// Everything given out from now on lies at or above `barrier`: causality, and the way in which
     /// a newcomer or a slow clock catches up with the others.
     #[inline]
-    pub fn lift(&mut self, bound: Timestamp) {
-        if let Some(floor) = self.floor {
-            self.floor = Some(floor.max(bound));
+    pub fn lift(&mut self, barrier: Timestamp) {
+        match self.floor {
+            Some(floor) => self.floor = Some(floor.max(barrier)),
+            None => self.place(barrier),
         }
+    }
+
+    #[cold]
+    fn place(&mut self, barrier: Timestamp) {
+        let Some((now, clock)) = self.clock else { return };
+        let apart_ns = clock.as_ns().abs_diff(barrier.as_ns());
+        // A barrier of silence says that nobody has a time yet: then one's own is as good as any.
+        let is_silence = barrier.wrapping_add_ns(SILENCE_NS / 2) < clock;
+        let start = if apart_ns > SKEW_NS_MAX && !is_silence {
+            self.slew.restart(now, barrier);
+            barrier
+        } else {
+            clock
+        };
+        self.clock = Some((now, start));
+        self.floor = Some(start.max(barrier));
     }
 }
 
@@ -60,6 +98,7 @@ mod tests {
     fn stamps_increase_while_the_clock_stands_or_steps_back() {
         let mut stamp = Stamp::new();
         stamp.read(at(0, 1_000));
+        stamp.lift(Timestamp::from_ns(900));
         assert_eq!(stamp.next().as_ns(), 1_000);
         assert_eq!(stamp.next().as_ns(), 1_001);
         stamp.read(at(1, 10));
@@ -73,5 +112,30 @@ mod tests {
         stamp.lift(Timestamp::from_ns(9_001));
         assert_eq!(stamp.promise(), Some(Timestamp::from_ns(9_001)));
         assert_eq!(stamp.next().as_ns(), 9_001);
+    }
+
+    #[test]
+    fn a_newcomer_promises_nothing_before_it_has_heard_a_barrier() {
+        let day = 86_400_000_000_000;
+        let mut stamp = Stamp::new();
+        assert_eq!(stamp.promise(), None);
+        stamp.read(at(0, 2 * day));
+        assert!(!stamp.is_placed());
+        assert_eq!(stamp.promise(), Some(Timestamp::from_ns(2 * day - SILENCE_NS)));
+        stamp.lift(Timestamp::from_ns(2 * day - SILENCE_NS));
+        assert_eq!(stamp.promise(), Some(Timestamp::from_ns(2 * day)), "nobody has a time yet");
+    }
+
+    #[test]
+    fn a_newcomer_whose_clock_is_an_hour_off_takes_the_fabric_s_time() {
+        let hour = 3_600_000_000_000;
+        for wrong in [hour, 3 * hour] {
+            let mut stamp = Stamp::new();
+            stamp.read(at(0, wrong));
+            stamp.lift(Timestamp::from_ns(2 * hour));
+            assert_eq!(stamp.next().as_ns(), 2 * hour);
+            let later = stamp.read(at(512_000, wrong + 512_000)).as_ns();
+            assert!(later.abs_diff(2 * hour + 512_000) <= 1_000, "{later}");
+        }
     }
 }

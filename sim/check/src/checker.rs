@@ -160,9 +160,10 @@ impl Checker {
         let Delivered { stamp, from, index, tag, digest } = delivered;
         let at_ns = self.now_ns;
         self.counts.delivered += 1;
+        let life = tag.map_or(0, |tag| tag.life);
         let receiver = &mut self.processes[process.index()].receiver;
-        receiver.on_delivered(process, (stamp, from.0, index), at_ns, &mut self.violations);
-        let life = tag.map_or(0, |tag| tag.life as usize);
+        receiver.on_delivered(process, (stamp, from.0, life, index), at_ns, &mut self.violations);
+        let life = life as usize;
         let sender = self.processes.get_mut(from.index()).and_then(|from| from.lives.get_mut(life));
         let (Some(tag), Some(sender)) = (tag, sender) else {
             let seen = Seen::Invented { process, from, tag, index };

@@ -7,8 +7,8 @@ use crate::violation::{Rule, Seen, Violations};
 /// What a receiver has been seen to do so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Receiver {
-    /// The last delivery: timestamp, sender, index.
-    last: Option<(Timestamp, u32, u16)>,
+    /// The last delivery: timestamp, sender, its life, index.
+    last: Option<(Timestamp, u32, u32, u16)>,
     /// The barrier at the last look.
     barrier: Option<Timestamp>,
     /// The promise at the last look.
@@ -25,7 +25,7 @@ impl Receiver {
     pub fn on_delivered(
         &mut self,
         process: ProcessId,
-        now: (Timestamp, u32, u16),
+        now: (Timestamp, u32, u32, u16),
         at_ns: u64,
         log: &mut Violations,
     ) {

@@ -51,10 +51,10 @@ pub enum Seen {
     NotAscending {
         /// Where.
         process: ProcessId,
-        /// `(timestamp, sender, index)` delivered before.
-        before: (Timestamp, u32, u16),
-        /// `(timestamp, sender, index)` delivered now.
-        now: (Timestamp, u32, u16),
+        /// `(timestamp, sender, its life, index)` delivered before.
+        before: (Timestamp, u32, u32, u16),
+        /// `(timestamp, sender, its life, index)` delivered now.
+        now: (Timestamp, u32, u32, u16),
     },
     /// Two timestamps for one scattering.
     #[error("process {}'s {tag:?} bears {now:?} here and {before:?} elsewhere", process.0)]

@@ -14,6 +14,8 @@ const DRIFT_BITS: u32 = 32;
 pub struct Clock {
     mono_origin_ns: u64,
     sync_origin_ns: u64,
+    /// How far it has stepped since it was last synchronised, in ns.
+    stepped_ns: i64,
     /// Nanoseconds gained in each, times 2^DRIFT_BITS.
     drift: i64,
 }
@@ -33,6 +35,7 @@ impl Clock {
         Self {
             mono_origin_ns,
             sync_origin_ns: sync_origin.as_ns().wrapping_add_signed(error.offset_ns),
+            stepped_ns: 0,
             drift: (i64::from(error.drift_ppb) << DRIFT_BITS) / 1_000_000_000,
         }
     }
@@ -69,6 +72,12 @@ impl Clock {
     /// The synchronised clock jumps by `ns`.
     pub fn step(&mut self, ns: i64) {
         self.sync_origin_ns = self.sync_origin_ns.wrapping_add_signed(ns);
+        self.stepped_ns = self.stepped_ns.wrapping_add(ns);
+    }
+
+    /// The clock is synchronised again: what it has stepped is taken back, its offset stays.
+    pub fn synchronise(&mut self) {
+        self.step(self.stepped_ns.wrapping_neg());
     }
 
     #[inline]
@@ -113,6 +122,8 @@ mod tests {
         let stepped = clock.read(second);
         assert_eq!(stepped.mono, drifted.mono);
         assert_eq!(stepped.sync.since_ns(drifted.sync), 3_600_000_000_000);
+        clock.synchronise();
+        assert_eq!(clock.read(second), drifted);
     }
 
     proptest! {

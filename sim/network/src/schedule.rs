@@ -11,7 +11,8 @@ use crate::{Application, LinkFaults, LinkId, NodeId};
 pub enum Fault {
     /// The node stops, its state is lost, and so is what is on its outgoing links.
     Crash(NodeId),
-    /// A node that has crashed starts anew, with nothing.
+    /// A node that has crashed starts anew, with nothing but a clock that it has synchronised first,
+    /// as hosts do before they join.
     Restart(NodeId),
     /// The link goes down and loses what is on it.
     Cut(LinkId),
@@ -64,6 +65,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             Fault::Crash(node) => self.crash(node),
             Fault::Restart(node) => {
                 if self.nodes[node.index()].machine.is_none() {
+                    self.nodes[node.index()].clock.synchronise();
                     self.start(node);
                 }
             }

@@ -50,7 +50,7 @@ pub(crate) struct Cursor {
 
 impl Cursor {
     fn entry(&self) -> Entry<Waiting> {
-        let order = order(self.from, self.index);
+        let order = order(self.from, self.rest.life, self.index);
         Entry { timestamp: self.timestamp, order, value: self.rest }
     }
 
@@ -94,7 +94,8 @@ impl Receiver {
     #[inline]
     pub fn next(&mut self, barrier: Timestamp) -> Option<Delivery> {
         if let Some(cursor) = self.cursor {
-            let key = (cursor.timestamp, order(cursor.from, cursor.index));
+            let order = order(cursor.from, cursor.rest.life, cursor.index);
+            let key = (cursor.timestamp, order);
             if cursor.timestamp < barrier && self.reorder.is_behind(key) {
                 self.cursor = cursor.advanced(&self.segments);
                 self.waiting -= 1;
@@ -113,7 +114,7 @@ impl Receiver {
     #[inline]
     fn open(&mut self, entry: Entry<Waiting>) -> Delivery {
         let (rest, timestamp) = (entry.value, entry.timestamp);
-        let from = ProcessId((entry.order >> 16) as u32);
+        let from = ProcessId((entry.order >> 32) as u32);
         let index = entry.order as u16;
         let held = Held { place: rest.place, life: rest.life, in_room: rest.in_room };
         if let Some(head) = rest.is_packet.then(|| head(&self.segments, &rest)).flatten() {

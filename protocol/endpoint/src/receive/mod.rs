@@ -199,7 +199,7 @@ impl Receiver {
         // One entry for the packet, by its first message: see `deliver.rs`.
         self.reorder.insert(Entry {
             timestamp: timestamp.wrapping_add_ns(u64::from(delta_ns)),
-            order: order(from, index),
+            order: order(from, life, index),
             value: Waiting { place, octets, life, in_room, is_packet: true },
         });
         true
@@ -250,7 +250,7 @@ impl Receiver {
                 let place = whole.place;
                 let value = Waiting { place, octets, life, in_room, is_packet: false };
                 self.waiting += 1;
-                self.reorder.insert(Entry { timestamp, order: order(from, index), value });
+                self.reorder.insert(Entry { timestamp, order: order(from, life, index), value });
                 true
             }
             Ok(None) => true,
@@ -272,7 +272,7 @@ impl Receiver {
         self.waiting += 1;
         self.reorder.insert(Entry {
             timestamp: local.timestamp,
-            order: order(config.process, local.index),
+            order: order(config.process, 0, local.index),
             value: Waiting { place, octets, life: 0, in_room: local.in_room, is_packet: false },
         });
     }
@@ -312,10 +312,12 @@ impl Receiver {
     }
 }
 
-/// The part of the key behind the timestamp: `(sender, index in scattering)`.
+/// The part of the key behind the timestamp: `(sender, its life, index in scattering)`. The life is
+/// in it because a process that restarts may take a timestamp that its former life had taken: both
+/// may have been lifted to the same barrier.
 #[inline]
-fn order(from: ProcessId, index: u16) -> u64 {
-    u64::from(from.0) << 16 | u64::from(index)
+fn order(from: ProcessId, life: u16, index: u16) -> u64 {
+    u64::from(from.0) << 32 | u64::from(life) << 16 | u64::from(index)
 }
 
 /// What a packet of whole messages holds.

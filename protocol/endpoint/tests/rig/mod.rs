@@ -1,0 +1,210 @@
+//! A peer that says whatever a test wants: frames made by hand, well sealed.
+
+// Each test file uses a part of it.
+#![allow(dead_code)]
+
+use onepipe_base::{
+    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Verdict,
+};
+use onepipe_endpoint::{Config, Endpoint, Event, Links, Message, SendFailed};
+use onepipe_wire::{
+    Ack, AckView, Connect, Flags, Fragment, FragmentHeader, Frame, HEADER_OCTETS, Header, Opcode,
+    Probe, seal, write_fragment_header, write_message,
+};
+
+pub const ORIGIN_NS: u64 = 1 << 50;
+
+/// One endpoint, process 0, at a mesh whose other processes are played by the test.
+pub struct Rig {
+    pub end: Endpoint,
+    pub ns: u64,
+    pub failed: Vec<SendFailed>,
+    pub delivered: usize,
+    /// What the endpoint has sent and the test has not looked at.
+    pub sent: Vec<Vec<u8>>,
+}
+
+pub fn config(processes: u32) -> Config {
+    let links = Links::Mesh;
+    Config { processes_max: processes, links, ..Config::new(ProcessId(0), Incarnation(1)) }
+}
+
+impl Rig {
+    pub fn new(tune: impl FnOnce(&mut Config)) -> Self {
+        let mut config = config(4);
+        tune(&mut config);
+        let end = Endpoint::new(config).expect("a valid configuration");
+        let mut rig = Self { end, ns: 1_000, failed: vec![], delivered: 0, sent: vec![] };
+        rig.drain();
+        rig
+    }
+
+    pub fn now(&self) -> Now {
+        let sync = Timestamp::from_ns(ORIGIN_NS + self.ns);
+        Now { mono: Mono::from_ns(self.ns), sync }
+    }
+
+    /// Lets time pass in steps of 10 us.
+    pub fn wait(&mut self, ns: u64) {
+        let until = self.ns + ns;
+        while self.ns < until {
+            self.ns = (self.ns + 10_000).min(until);
+            self.drain();
+        }
+    }
+
+    /// What a driver does after every call, without taking deliveries.
+    pub fn drain(&mut self) {
+        let now = self.now();
+        if self.end.poll_timeout().is_some_and(|due| due <= now.mono) {
+            self.end.handle_timeout(now);
+            let next = self.end.poll_timeout();
+            assert!(next.is_none_or(|due| due > now.mono), "due again at once: {next:?}");
+        }
+        let mut slot = vec![0; self.end.config().frame_octets_max];
+        while let Some(transmit) = self.end.poll_transmit(now, &mut slot) {
+            self.sent.push(slot[..transmit.octets].to_vec());
+            assert!(self.sent.len() < 1_000_000, "it never stops sending");
+        }
+    }
+
+    pub fn take(&mut self) {
+        while let Some(event) = self.end.poll_event() {
+            match event {
+                Event::Delivered(delivery) => {
+                    self.delivered += 1;
+                    self.end.release(delivery);
+                }
+                Event::SendFailed(failed) => self.failed.push(failed),
+                _ => {}
+            }
+        }
+        self.drain();
+    }
+
+    pub fn scatter(&mut self, messages: &[(u32, &[u8])]) {
+        let messages: Vec<_> =
+            messages.iter().map(|(to, payload)| Message { to: ProcessId(*to), payload }).collect();
+        self.end.scatter(&messages).expect("room in the send buffer");
+        self.drain();
+    }
+
+    /// Hands the endpoint a frame of the peer `from` in its life `life`, stamped now.
+    pub fn hear(&mut self, from: u32, life: u32, what: &What) -> Verdict {
+        let now = self.now();
+        self.hear_at(from, life, what, now.sync, now.sync)
+    }
+
+    pub fn hear_at(
+        &mut self,
+        from: u32,
+        life: u32,
+        what: &What,
+        timestamp: Timestamp,
+        promise: Timestamp,
+    ) -> Verdict {
+        let mut octets = vec![0; 70_000];
+        let body = &mut octets[HEADER_OCTETS..];
+        let length = what.body.len();
+        body[..length].copy_from_slice(&what.body);
+        let header = Header::new(what.opcode, ProcessId(from), ProcessId(0), Incarnation(life))
+            .stamped(timestamp, Promises::both(promise), Psn(what.psn))
+            .flagged(what.flags);
+        let length = seal(&mut octets, header, length);
+        let now = self.now();
+        let verdict = self.end.handle_frame(now, Port(from as u16), &mut octets[..length]);
+        self.drain();
+        verdict
+    }
+
+    /// The frames of this kind that were sent to `to`, forgotten with all others.
+    pub fn take_sent(&mut self, opcode: Opcode, to: u32) -> Vec<(u32, Vec<u8>)> {
+        let now = self.now();
+        let frames = std::mem::take(&mut self.sent);
+        let of_kind = |octets: Vec<u8>| {
+            let frame = Frame::parse(&octets).expect("it seals what it sends");
+            let is_meant = frame.opcode == opcode && frame.header.dst() == ProcessId(to);
+            assert!(frame.header.promises(now.sync).barrier.as_ns() > 0);
+            is_meant.then(|| (frame.header.psn().0, frame.payload.to_vec()))
+        };
+        frames.into_iter().filter_map(of_kind).collect()
+    }
+
+    /// The last acknowledgement of any kind to `to`.
+    pub fn last_ack(&mut self, to: u32) -> Option<Ack> {
+        let mut last = None;
+        for octets in std::mem::take(&mut self.sent) {
+            let frame = Frame::parse(&octets).expect("it seals what it sends");
+            let is_ack = matches!(frame.opcode, Opcode::Ack | Opcode::Nak | Opcode::Grant);
+            if is_ack && frame.header.dst() == ProcessId(to) {
+                last = Some(AckView::parse(frame.payload).expect("well formed").ack);
+            }
+        }
+        last
+    }
+
+    /// Opens the connection of the peer `from` to the endpoint.
+    pub fn connect(&mut self, from: u32, life: u32) {
+        self.hear(from, life, &connect(0, 0, 0));
+    }
+}
+
+/// A frame to be.
+pub struct What {
+    pub opcode: Opcode,
+    pub psn: u32,
+    pub flags: u8,
+    pub body: Vec<u8>,
+}
+
+pub fn data(psn: u32, payload: &[u8]) -> What {
+    let mut body = vec![0; payload.len() + 8];
+    let message = onepipe_wire::Message { delta_ns: 0, index: 0, payload };
+    let octets = write_message(&mut body, message).expect("fits");
+    body.truncate(octets);
+    What { opcode: Opcode::Data, psn, flags: Flags::ACK_NOW, body }
+}
+
+pub fn fragment(psn: u32, header: FragmentHeader, piece: &[u8]) -> What {
+    let mut body = vec![0; 12 + piece.len()];
+    write_fragment_header(&mut body, header);
+    body[12..].copy_from_slice(piece);
+    Fragment::parse(&body).expect("a legal fragment");
+    What { opcode: Opcode::Fragment, psn, flags: 0, body }
+}
+
+pub fn connect(psn: u32, room_id: u32, room_octets: u64) -> What {
+    let mut body = vec![0; 16];
+    Connect { room_id, room_octets }.write(&mut body).expect("fits");
+    What { opcode: Opcode::Connect, psn, flags: 0, body }
+}
+
+pub fn probe(settled: u32, until: u32, room_done: u32) -> What {
+    let mut body = vec![0; 16];
+    let probe = Probe { settled: Psn(settled), until: Psn(until), room_done };
+    probe.write(&mut body).expect("fits");
+    What { opcode: Opcode::Probe, psn: settled, flags: 0, body }
+}
+
+pub fn reset(psn: u32) -> What {
+    What { opcode: Opcode::Reset, psn, flags: 0, body: vec![] }
+}
+
+/// An answer to the endpoint's life 1 with a window of 64 KiB.
+pub fn ack(opcode: Opcode, cumulative: u32, words: &[(u64, u64)], tune: impl FnOnce(&mut Ack)) -> What {
+    let mut ack = Ack {
+        cumulative: Psn(cumulative),
+        received: cumulative,
+        marked: 0,
+        window_octets: 64 << 10,
+        consumed_octets: 0,
+        connection: 1,
+        room_id: 0,
+        room: 0,
+    };
+    tune(&mut ack);
+    let mut body = vec![0; 600];
+    let octets = ack.write(&mut body, words.iter().copied()).expect("fits");
+    body.truncate(octets);
+    What { opcode, psn: 0, flags: 0, body }
+}
