@@ -10,6 +10,7 @@ use onepipe_transport_clock::{Clock, SystemClock};
 use super::check::Checker;
 use super::crew::{Crew, Told};
 use super::log::Faults;
+use super::pauses::Pauses;
 use super::show::Show;
 use super::summary::{Kill, Line, Summary};
 use super::words::{Farewell, Order, Sample, Word};
@@ -19,11 +20,10 @@ use super::{Arguments, window_ns};
 const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long everybody may take to learn the fate of what it sent.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// After this people are told what is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// How often the display is renewed and what all agree on is forgotten.
 const TICK: Duration = Duration::from_millis(500);
-/// A pause in deliveries that begins at most this long after a death is due to it: the barrier
-/// stands still from the moment of death, but what was below it is still delivered. In ns.
-const KILL_ECHO_NS: u64 = 10_000_000;
 
 /// What is known of one process.
 #[derive(Debug, Default)]
@@ -38,10 +38,10 @@ pub struct Known {
     pub latency_max_ns: u64,
     /// All its latencies, once it has left.
     latencies: Vec<(u64, u64)>,
-    /// Pauses from shortly before the death of another.
-    pauses: Vec<(u64, u64)>,
-    /// The longest pause that has nothing to do with the death of another.
-    pause_max_ns: u64,
+    /// Pauses in its deliveries.
+    any: Pauses,
+    /// Pauses in the deliveries of its own messages to itself: in its sending.
+    own: Pauses,
     /// Whether it is alive.
     pub is_dead: bool,
     has_joined: bool,
@@ -59,6 +59,8 @@ pub struct Course<'a> {
     known: Vec<Known>,
     checker: Checker,
     kill: Option<Kill>,
+    /// When sending stopped, in ns of this program's clock; never yet, if the highest number.
+    stopped_ns: u64,
     /// What did not hold, beside the logs.
     broken: Vec<String>,
 }
@@ -89,6 +91,7 @@ impl<'a> Course<'a> {
             known: (0..processes).map(|_| Known::default()).collect(),
             checker: Checker::new(window_ns(arguments.processes), processes),
             kill: None,
+            stopped_ns: u64::MAX,
             broken: Vec::new(),
         }
     }
@@ -116,20 +119,15 @@ impl<'a> Course<'a> {
         if let Wait::Interrupted = self.wait_until(began, began + length, length)? {
             return Ok(None);
         }
-        let sent_for = began.elapsed();
+        let (stopped, sent_for) = (Instant::now(), began.elapsed());
+        self.stopped_ns = self.clock.read().mono.as_ns();
         self.tell_all(Order::Stop);
+        self.tick(sent_for, length);
         self.show.note("everybody stops sending; what is under way arrives");
-        match self.wait(SETTLE_TIMEOUT, |known| known.has_settled || known.is_dead)? {
-            Wait::Done => {}
-            Wait::Interrupted => return Ok(None),
-            Wait::TimedOut => {
-                let late = self.who(|known| !known.has_settled && !known.is_dead);
-                self.broken.push(format!(
-                    "process {late} did not learn the fate of its messages within \
-                     {SETTLE_TIMEOUT:?}"
-                ));
-            }
+        if let Wait::Interrupted = self.wait_for_fates()? {
+            return Ok(None);
         }
+        let settled_in = stopped.elapsed();
         self.tell_all(Order::Quit);
         if let Wait::Interrupted =
             self.wait(SETTLE_TIMEOUT, |known| known.has_left || known.is_dead)?
@@ -141,7 +139,7 @@ impl<'a> Course<'a> {
             self.broken.push(format!("{} did not end and had to be killed", late.join(", ")));
         }
         self.show.end();
-        self.summary(sent_for).map(Some)
+        self.summary(sent_for, settled_in).map(Some)
     }
 
     fn kill_one(&mut self) -> Result<()> {
@@ -155,6 +153,7 @@ impl<'a> Course<'a> {
             at_ns: now.mono.as_ns(),
             timestamp_ns: now.sync.as_ns(),
             recovered_in_ns: 0,
+            senders_recovered_in_ns: 0,
         });
         self.tell_all(Order::Gone(process as u32));
         self.show.note(&format!("process {process} (pid {pid}) killed; the others go on"));
@@ -187,6 +186,29 @@ impl<'a> Course<'a> {
             }
         }
         Ok(Wait::Done)
+    }
+
+    /// Listens until everybody knows the fate of everything that it sent, and says so if that takes
+    /// long.
+    fn wait_for_fates(&mut self) -> Result<Wait> {
+        let has_settled = |known: &Known| known.has_settled || known.is_dead;
+        match self.wait(PATIENCE, has_settled)? {
+            Wait::TimedOut => {}
+            wait => return Ok(wait),
+        }
+        let late = self.who(|known| !has_settled(known));
+        self.show.note(&format!("process {late} still asks what became of its messages"));
+        match self.wait(SETTLE_TIMEOUT, has_settled)? {
+            Wait::TimedOut => {
+                let late = self.who(|known| !has_settled(known));
+                self.broken.push(format!(
+                    "process {late} did not learn the fate of its messages within \
+                     {SETTLE_TIMEOUT:?}"
+                ));
+                Ok(Wait::Done)
+            }
+            wait => Ok(wait),
+        }
     }
 
     /// Listens until `until`, and shows how it goes.
@@ -258,23 +280,13 @@ impl<'a> Course<'a> {
         let known = &mut self.known[process];
         known.latency_max_ns = known.latency_max_ns.max(sample.latency.max_ns);
         let killed_ns = self.kill.as_ref().map(|kill| kill.at_ns);
-        known.pauses.append(&mut sample.pauses);
-        // Those that may yet have to do with a death are kept.
-        let ends = |pause: &(u64, u64)| pause.0 + pause.1;
-        let keeps_from = killed_ns.unwrap_or(sample.at_ns.saturating_sub(KILL_ECHO_NS * 100));
-        let echo_ends = killed_ns.map_or(u64::MAX, |killed| killed + KILL_ECHO_NS);
-        let pause_max_ns = &mut known.pause_max_ns;
-        known.pauses.retain(|pause| {
-            let is_near = ends(pause) >= keeps_from && pause.0 <= echo_ends;
-            if !is_near {
-                *pause_max_ns = pause.1.max(*pause_max_ns);
-            }
-            is_near
-        });
+        let now_ns = sample.at_ns;
+        known.any.take(&mut sample.pauses, now_ns, killed_ns, self.stopped_ns);
+        known.own.take(&mut sample.own_pauses, now_ns, killed_ns, self.stopped_ns);
         known.last = sample;
     }
 
-    fn summary(mut self, sent_for: Duration) -> Result<Summary> {
+    fn summary(mut self, sent_for: Duration, settled_in: Duration) -> Result<Summary> {
         let mut latencies = Histogram::new(2).context("cannot make a histogram")?;
         let mut lines = Vec::new();
         let mut pause_max_ns = 0;
@@ -285,14 +297,15 @@ impl<'a> Course<'a> {
                 own.record_n(value, count).context("cannot grow a histogram")?;
             }
             latencies.add(&own).context("cannot add a histogram")?;
-            if let Some(kill) = self.kill.as_mut().filter(|_| !known.is_dead) {
-                let longest = known.pauses.iter().map(|pause| pause.1).max().unwrap_or(0);
-                kill.recovered_in_ns = kill.recovered_in_ns.max(longest);
-            } else {
-                let longest = known.pauses.iter().map(|pause| pause.1).max().unwrap_or(0);
-                known.pause_max_ns = known.pause_max_ns.max(longest);
+            let (any, of_own) = (known.any.longest(), known.own.longest());
+            match self.kill.as_mut().filter(|_| !known.is_dead) {
+                Some(kill) => {
+                    kill.recovered_in_ns = kill.recovered_in_ns.max(any.echo_ns);
+                    kill.senders_recovered_in_ns = kill.senders_recovered_in_ns.max(of_own.echo_ns);
+                    pause_max_ns = pause_max_ns.max(any.other_ns);
+                }
+                None => pause_max_ns = pause_max_ns.max(any.other_ns.max(any.echo_ns)),
             }
-            pause_max_ns = pause_max_ns.max(known.pause_max_ns);
             faults.order += known.last.faults.order;
             faults.causality += known.last.faults.causality;
             faults.payload += known.last.faults.payload;
@@ -315,6 +328,7 @@ impl<'a> Course<'a> {
             transport: self.arguments.transport.name(),
             payload_octets: self.arguments.size,
             seconds: sent_for.as_secs_f64(),
+            settled_in_seconds: settled_in.as_secs_f64(),
             lines,
             latencies,
             verdict: self.checker.finish(),

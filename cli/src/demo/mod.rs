@@ -4,6 +4,7 @@ mod check;
 mod course;
 mod crew;
 mod log;
+mod pauses;
 mod payload;
 mod show;
 mod summary;

@@ -12,7 +12,7 @@ use crate::number::{readable, readable_ns};
 /// More processes than these are not listed one by one.
 const ROWS_MAX: usize = 16;
 const HEADING: &str =
-    "  process  delivered/s  latency p50        p99        max  barrier lag      lost";
+    "  process  delivered/s  latency p50        p99        max  barrier lag    failed";
 
 /// Where a demo is shown. With `--json` that is standard error.
 pub struct Show {
@@ -20,10 +20,11 @@ pub struct Show {
     is_table: bool,
     title: String,
     notes: Vec<String>,
+    /// The table as it was drawn last, without the notes.
+    table: Vec<String>,
     /// Lines of the table that stand on the terminal.
     drawn: usize,
     second: u64,
-    is_killed_at: Option<Duration>,
 }
 
 impl Show {
@@ -47,9 +48,9 @@ impl Show {
             is_table: is_terminal && !is_dumb,
             title,
             notes: Vec::new(),
+            table: Vec::new(),
             drawn: 0,
             second: 0,
-            is_killed_at: None,
         }
     }
 
@@ -66,6 +67,7 @@ impl Show {
     pub fn note(&mut self, text: &str) {
         if self.is_table {
             self.notes.push(text.to_string());
+            self.redraw();
         } else {
             self.write(&[format!("         {text}")]);
         }
@@ -79,13 +81,10 @@ impl Show {
         elapsed: Duration,
         length: Duration,
     ) {
-        if self.is_killed_at.is_none() && known.iter().any(|known| known.is_dead) {
-            self.is_killed_at = Some(elapsed);
-        }
         if self.is_table {
-            let lines = self.table(known, verdict, elapsed, length);
-            self.redraw(&lines);
-        } else if elapsed.as_secs() > self.second {
+            self.table = self.rows(known, verdict, elapsed.min(length), length);
+            self.redraw();
+        } else if elapsed.as_secs() > self.second && elapsed <= length {
             self.second = elapsed.as_secs();
             let line = line(known, verdict, elapsed);
             self.write(&[line]);
@@ -100,7 +99,7 @@ impl Show {
         }
     }
 
-    fn table(
+    fn rows(
         &self,
         known: &[Known],
         verdict: &Verdict,
@@ -131,16 +130,17 @@ impl Show {
             length.as_secs_f64(),
             agreement(verdict)
         ));
-        lines.extend(self.notes.iter().map(|note| format!("  {note}")));
         lines
     }
 
-    fn redraw(&mut self, lines: &[String]) {
+    fn redraw(&mut self) {
+        let notes = self.notes.iter().map(|note| format!("  {note}"));
+        let lines: Vec<String> = self.table.iter().cloned().chain(notes).collect();
         let mut text = String::new();
         if self.drawn > 0 {
             text += &format!("\x1b[{}A", self.drawn);
         }
-        for line in lines {
+        for line in &lines {
             text += "\x1b[2K";
             text += line;
             text += "\n";
@@ -180,7 +180,7 @@ fn line(known: &[Known], verdict: &Verdict, elapsed: Duration) -> String {
     let rate: f64 = living().map(|known| known.rate_per_s).sum();
     let worst = |of: fn(&Known) -> u64| readable_ns(living().map(of).max().unwrap_or(0));
     format!(
-        "{:>5.0} s  {} messages/s delivered; latency p50 {} p99 {} max {}; lost {}; {}",
+        "{:>5.0} s  {} messages/s delivered; latency p50 {} p99 {} max {}; failed {}; {}",
         elapsed.as_secs_f64(),
         readable(rate),
         worst(|known| known.last.latency.p50_ns),

@@ -22,6 +22,8 @@ pub struct Kill {
     /// The longest pause in deliveries at a survivor that ended after it, and began no more than
     /// 10 ms after it, in ns.
     pub recovered_in_ns: u64,
+    /// The same for a survivor's own messages: how long a survivor could send nothing, in ns.
+    pub senders_recovered_in_ns: u64,
 }
 
 /// One process.
@@ -76,6 +78,8 @@ pub struct Summary {
     pub payload_octets: u32,
     /// How long the processes sent.
     pub seconds: f64,
+    /// How long it then took until all knew the fate of all messages.
+    pub settled_in_seconds: f64,
     pub lines: Vec<Line>,
     pub latencies: Histogram<u64>,
     pub verdict: Verdict,
@@ -106,7 +110,9 @@ struct Json {
     violation_texts: Vec<String>,
     killed: Option<usize>,
     recovered_in_us: Option<f64>,
+    senders_recovered_in_us: Option<f64>,
     longest_other_pause_us: f64,
+    settled_in_seconds: f64,
 }
 
 #[derive(Serialize)]
@@ -142,6 +148,16 @@ impl Summary {
         delivered as f64 / self.seconds / (living().count().max(1)) as f64
     }
 
+    /// Messages that their senders were told are lost, those to a killed process included.
+    fn lost(&self) -> u64 {
+        self.lines.iter().map(|line| line.lost).sum()
+    }
+
+    /// Messages that their senders were told nobody knows about, likewise.
+    fn unknown(&self) -> u64 {
+        self.lines.iter().map(|line| line.unknown).sum()
+    }
+
     fn texts(&self) -> Vec<String> {
         let mut texts: Vec<String> = self.verdict.first.iter().map(ToString::to_string).collect();
         let faults = [
@@ -174,8 +190,8 @@ impl Summary {
                 p99: us(latency.p99_ns),
                 max: us(latency.max_ns),
             },
-            messages_lost: self.verdict.lost,
-            messages_unknown: self.verdict.unknown,
+            messages_lost: self.lost(),
+            messages_unknown: self.unknown(),
             messages_died_with_sender: self.verdict.died_with_sender,
             messages_compared: self.verdict.messages,
             windows_compared: self.verdict.windows,
@@ -184,7 +200,12 @@ impl Summary {
             violation_texts: self.texts(),
             killed: self.kill.as_ref().map(|kill| kill.process),
             recovered_in_us: self.kill.as_ref().map(|kill| us(kill.recovered_in_ns)),
+            senders_recovered_in_us: self
+                .kill
+                .as_ref()
+                .map(|kill| us(kill.senders_recovered_in_ns)),
             longest_other_pause_us: us(self.pause_max_ns),
+            settled_in_seconds: self.settled_in_seconds,
         };
         let mut stdout = stdout().lock();
         serde_json::to_writer(&mut stdout, &json)?;
@@ -195,7 +216,7 @@ impl Summary {
         let mut out = stdout().lock();
         writeln!(
             out,
-            "  process    delivered         sent  latency p50        p99        max      lost"
+            "  process    delivered  scatterings  latency p50        p99        max    failed"
         )?;
         for (process, line) in self.lines.iter().enumerate() {
             write!(
@@ -210,9 +231,11 @@ impl Summary {
             }
             self.print_latency(&mut out, line.latency, line.lost + line.unknown)?;
         }
-        write!(out, "      all {:>12} {:>12}", readable(self.delivered() as f64), "")?;
-        let lost = self.lines.iter().map(|line| line.lost + line.unknown).sum();
-        self.print_latency(&mut out, Quantiles::of(&self.latencies), lost)?;
+        let submitted: u64 = self.lines.iter().map(|line| line.submitted).sum();
+        let (delivered, submitted) = (self.delivered() as f64, submitted as f64);
+        write!(out, "      all {:>12} {:>12}", readable(delivered), readable(submitted))?;
+        let latencies = Quantiles::of(&self.latencies);
+        self.print_latency(&mut out, latencies, self.lost() + self.unknown())?;
         writeln!(out)?;
         self.print_findings(&mut out)
     }
@@ -245,18 +268,22 @@ impl Summary {
         if let Some(kill) = &self.kill {
             writeln!(
                 out,
-                "  recovery   process {} was killed; the others paused for {} at most\n             \
-                 (the longest pause without that: {})",
+                "  recovery   process {} was killed: for {} at most the others were given nothing\n             \
+                 (without a death: {}), and nobody could send for longer than {}",
                 kill.process,
                 readable_ns(kill.recovered_in_ns),
-                readable_ns(self.pause_max_ns)
+                readable_ns(self.pause_max_ns),
+                readable_ns(kill.senders_recovered_in_ns)
             )?;
         }
-        if verdict.lost + verdict.unknown + verdict.died_with_sender > 0 {
+        if self.lost() + self.unknown() + verdict.died_with_sender > 0 {
             writeln!(
                 out,
-                "  losses     {} reported to their sender, {} of unknown fate, {} died with it",
-                verdict.lost, verdict.unknown, verdict.died_with_sender
+                "  failed     {} messages were reported lost, {} as unanswered; {} died with \
+                 their sender",
+                self.lost(),
+                self.unknown(),
+                verdict.died_with_sender
             )?;
         }
         for text in self.texts() {

@@ -98,6 +98,8 @@ pub struct Sample {
     /// Pauses between deliveries: the longest that began in each millisecond. Begin and length, in
     /// ns of the starter's clock.
     pub pauses: Vec<(u64, u64)>,
+    /// The same of the process's own messages to itself.
+    pub own_pauses: Vec<(u64, u64)>,
     /// What is wrong with its stream, since the start.
     pub faults: Faults,
     /// Complete windows of its log.

@@ -9,9 +9,14 @@ use onepipe::{EmbeddedPipe, Event, Message, Outcome, ProcessId, Received, SendEr
 use onepipe_transport_clock::{Calibration, Clock, SystemClock, sharpen_timers};
 
 use super::log::{Entry, Log};
+use super::pauses::Watch;
 use super::payload::{self, Payload};
 use super::words::{Farewell, Latency, Order, Place, Sample, Spec, Word, Wrong};
 
+/// After this many questions without an answer a process is given up. Each waits up to eight times
+/// the round trip, which is some 20 ms while four processes saturate two cores: so a dead one is
+/// given up within about two seconds, and a living one is back on its core before.
+const PROBES_MAX: u32 = 16;
 /// How often a worker says how it goes, in ns.
 const SAMPLE_INTERVAL_NS: u64 = 100_000_000;
 /// A stream in which nothing arrives for this long, with nothing of one's own under way, has come
@@ -19,8 +24,6 @@ const SAMPLE_INTERVAL_NS: u64 = 100_000_000;
 const QUIET_NS: u64 = 200_000_000;
 /// The longest nap of a worker with a rate, in ns: messages of others may arrive meanwhile.
 const NAP_NS: u64 = 50_000;
-/// Of pauses that begin within one such slice, the longest is told, in ns.
-const PAUSE_SLICE_NS: u64 = 1_000_000;
 /// A worker that is to do wrong does so at every so manieth message.
 const WRONG_EVERY: u64 = 10_000;
 
@@ -39,6 +42,7 @@ pub fn run() -> Result<()> {
 
 fn join(spec: &Spec) -> Result<EmbeddedPipe> {
     let builder = EmbeddedPipe::builder().process(spec.process).processes(spec.processes);
+    let builder = builder.tune(|config| config.probes_max = PROBES_MAX);
     let builder = match &spec.place {
         Place::SharedMemory(name) => builder.fabric(name),
         Place::Switch(address) => builder.udp(address),
@@ -92,8 +96,9 @@ struct Stream {
     lost: u64,
     unknown: u64,
     seen_ns: u64,
-    last_ns: u64,
-    pauses: Vec<(u64, u64)>,
+    /// Pauses between deliveries of all messages, and of own ones.
+    any: Watch,
+    own: Watch,
     latencies: Histogram<u64>,
     recent: Histogram<u64>,
     wrong: Option<Wrong>,
@@ -116,8 +121,8 @@ impl Worker {
             lost: 0,
             unknown: 0,
             seen_ns: 0,
-            last_ns: now_ns,
-            pauses: Vec::new(),
+            any: Watch::new(now_ns),
+            own: Watch::new(now_ns),
             latencies: histogram()?,
             recent: histogram()?,
             wrong: spec.wrong,
@@ -144,7 +149,8 @@ impl Worker {
                 Ok(Order::Start) => {
                     is_sending = true;
                     self.started_ns = self.clock.read().mono.as_ns();
-                    self.stream.last_ns = self.started_ns;
+                    self.stream.any = Watch::new(self.started_ns);
+                    self.stream.own = Watch::new(self.started_ns);
                 }
                 Ok(Order::Gone(process)) => self.destinations.retain(|to| to.0 != process),
                 Ok(Order::Stop) => {
@@ -163,7 +169,7 @@ impl Worker {
                 say(&Word::Sample(sample))?;
             }
             if let Some(since_ns) = stopped_ns {
-                let quiet_ns = now_ns.saturating_sub(self.stream.last_ns.max(since_ns));
+                let quiet_ns = now_ns.saturating_sub(self.stream.any.last_ns().max(since_ns));
                 if quiet_ns >= QUIET_NS && self.pipe.is_settled() {
                     stopped_ns = None;
                     say(&Word::Settled)?;
@@ -248,7 +254,8 @@ impl Worker {
             barrier_lag_ns: barrier.map_or(0, |barrier| fabric_now.since_ns(barrier)),
             latency,
             timestamp_ns: stream.seen_ns,
-            pauses: std::mem::take(&mut stream.pauses),
+            pauses: stream.any.take(),
+            own_pauses: stream.own.take(),
             faults: stream.log.faults,
             windows,
             failures,
@@ -287,12 +294,15 @@ impl Stream {
         let (timestamp_ns, from) = (message.timestamp.as_ns(), message.from.0);
         self.delivered += 1;
         self.seen_ns = self.seen_ns.max(timestamp_ns);
-        self.on_pause(now_ns);
+        self.any.on_delivered(now_ns);
         let Some(payload) = payload::read(from, message.payload) else {
             self.log.faults.payload += 1;
             return;
         };
-        self.returned += u64::from(message.from == self.process);
+        if message.from == self.process {
+            self.returned += 1;
+            self.own.on_delivered(now_ns);
+        }
         let is_recorded = self.recent.record(now_ns.saturating_sub(payload.submitted_ns)).is_ok();
         debug_assert!(is_recorded, "a histogram that does not grow");
         let Payload { sequence, seen_ns, .. } = payload;
@@ -300,21 +310,6 @@ impl Stream {
         match self.wrong {
             None => self.log.on_delivered(entry),
             Some(wrong) => self.log_wrongly(wrong, entry),
-        }
-    }
-
-    /// Notes how long nothing was delivered before `now_ns`.
-    #[inline]
-    fn on_pause(&mut self, now_ns: u64) {
-        let (began_ns, length_ns) = (self.last_ns, now_ns.saturating_sub(self.last_ns));
-        self.last_ns = now_ns;
-        match self.pauses.last_mut() {
-            Some(pause) if pause.0 / PAUSE_SLICE_NS == began_ns / PAUSE_SLICE_NS => {
-                if length_ns > pause.1 {
-                    *pause = (began_ns, length_ns);
-                }
-            }
-            _ => self.pauses.push((began_ns, length_ns)),
         }
     }
 

@@ -1,0 +1,137 @@
+//! Pauses between deliveries: noted by a worker, judged by the starter.
+
+/// Of pauses that begin within one such slice of time the longest is told, in ns.
+const SLICE_NS: u64 = 1_000_000;
+/// A pause that begins at most this long after a death is due to it: the barrier stands still from
+/// the moment of death, but what was below it is still delivered. In ns.
+const ECHO_NS: u64 = 10_000_000;
+/// Pauses are kept this long, in case that a death turns out to fall into one, in ns.
+const MEMORY_NS: u64 = 1_000_000_000;
+
+/// Begin and length of a pause, in ns of the starter's clock.
+type Pause = (u64, u64);
+
+/// Notes pauses at a worker.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    last_ns: u64,
+    pauses: Vec<Pause>,
+}
+
+impl Watch {
+    /// The first pause begins now.
+    pub fn new(now_ns: u64) -> Self {
+        Self { last_ns: now_ns, pauses: Vec::new() }
+    }
+
+    /// The time of the last delivery, in ns.
+    pub fn last_ns(&self) -> u64 {
+        self.last_ns
+    }
+
+    /// Something was delivered: a pause ends, another begins.
+    #[inline]
+    pub fn on_delivered(&mut self, now_ns: u64) {
+        let (began_ns, length_ns) = (self.last_ns, now_ns.saturating_sub(self.last_ns));
+        self.last_ns = now_ns;
+        match self.pauses.last_mut() {
+            Some(pause) if pause.0 / SLICE_NS == began_ns / SLICE_NS => {
+                if length_ns > pause.1 {
+                    *pause = (began_ns, length_ns);
+                }
+            }
+            _ => self.pauses.push((began_ns, length_ns)),
+        }
+    }
+
+    /// The pauses since the last call.
+    pub fn take(&mut self) -> Vec<Pause> {
+        std::mem::take(&mut self.pauses)
+    }
+}
+
+/// The pauses of one process, as the starter knows them.
+#[derive(Clone, Debug, Default)]
+pub struct Pauses {
+    /// Those that a death may yet, or did, fall into.
+    near: Vec<Pause>,
+    other_max_ns: u64,
+}
+
+/// The longest pauses, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Longest {
+    /// Of those into which a death fell, or which began right after it.
+    pub echo_ns: u64,
+    /// Of the others.
+    pub other_ns: u64,
+}
+
+impl Pauses {
+    /// Takes further pauses. A pause counts up to the time when sending stopped: after that nothing
+    /// needs to be delivered.
+    pub fn take(
+        &mut self,
+        pauses: &mut Vec<Pause>,
+        now_ns: u64,
+        killed_ns: Option<u64>,
+        stopped_ns: u64,
+    ) {
+        for (began_ns, length_ns) in pauses.drain(..) {
+            let length_ns = length_ns.min(stopped_ns.saturating_sub(began_ns));
+            self.near.push((began_ns, length_ns));
+        }
+        let keeps_from_ns = killed_ns.unwrap_or(now_ns.saturating_sub(MEMORY_NS));
+        let echo_ends_ns = killed_ns.map_or(u64::MAX, |killed_ns| killed_ns + ECHO_NS);
+        let other_max_ns = &mut self.other_max_ns;
+        self.near.retain(|(began_ns, length_ns)| {
+            let is_near = began_ns + length_ns >= keeps_from_ns && *began_ns <= echo_ends_ns;
+            if !is_near {
+                *other_max_ns = (*other_max_ns).max(*length_ns);
+            }
+            is_near
+        });
+    }
+
+    /// The longest of each kind.
+    pub fn longest(&self) -> Longest {
+        let echo_ns = self.near.iter().map(|pause| pause.1).max().unwrap_or(0);
+        Longest { echo_ns, other_ns: self.other_max_ns }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn of_each_slice_the_longest_pause_is_told() {
+        let mut watch = Watch::new(10 * MS);
+        for at_ns in [10 * MS + 5, 10 * MS + 100, 10 * MS + 110, 13 * MS, 13 * MS + 1] {
+            watch.on_delivered(at_ns);
+        }
+        let long = (10 * MS + 110, 3 * MS - 110);
+        assert_eq!(watch.take(), [long, (13 * MS, 1)]);
+        assert_eq!(watch.take(), []);
+    }
+
+    #[test]
+    fn the_pause_into_which_a_death_falls_is_its_echo_and_others_are_not() {
+        let killed_ns = 100 * MS;
+        let mut known = Pauses::default();
+        let mut early = vec![(50 * MS, 20 * MS), (98 * MS, MS)];
+        known.take(&mut early, 99 * MS, None, u64::MAX);
+        let mut later = vec![(99 * MS, 4 * MS), (105 * MS, 7 * MS), (200 * MS, 50 * MS)];
+        known.take(&mut later, 300 * MS, Some(killed_ns), u64::MAX);
+        assert_eq!(known.longest(), Longest { echo_ns: 7 * MS, other_ns: 50 * MS });
+    }
+
+    #[test]
+    fn a_pause_after_the_end_of_sending_is_none() {
+        let mut known = Pauses::default();
+        known.take(&mut vec![(95 * MS, 900 * MS)], 1_000 * MS, Some(10 * MS), 100 * MS);
+        assert_eq!(known.longest(), Longest { echo_ns: 0, other_ns: 5 * MS });
+    }
+}
