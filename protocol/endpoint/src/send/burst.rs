@@ -37,7 +37,6 @@ pub(crate) struct Burst {
     /// Octets of the message at hand that have been sent in fragments.
     cut: u32,
     first: Option<Timestamp>,
-    uses_room: bool,
 }
 
 /// A data frame's payload as written, and what the header must say.
@@ -58,7 +57,6 @@ impl Burst {
             served: 0,
             cut: 0,
             first: None,
-            uses_room: false,
         }
     }
 
@@ -68,16 +66,10 @@ impl Burst {
         self.first
     }
 
-    /// Notes that it carries messages that were given room.
-    pub fn set_uses_room(&mut self) {
-        self.uses_room = true;
-    }
-
     fn clear(&mut self) {
         self.messages.clear();
         self.destinations.clear();
         (self.served, self.cut, self.first) = (0, 0, None);
-        self.uses_room = false;
     }
 }
 
@@ -119,11 +111,12 @@ impl Sender {
             true => self.write_whole(now, to, slot),
             false => self.write_piece(config, now, to, slot),
         };
-        if self.burst.uses_room && !self.fits_window(to) {
+        let connection = self.peers.at(to);
+        if connection.is_roomed {
             written.flags |= Flags::ROOM;
         }
-        if self.peers.peek(to).chain.0 == END {
-            self.peers.at(to).in_burst = 0;
+        if connection.chain.0 == END {
+            (connection.in_burst, connection.is_roomed) = (0, false);
             self.burst.served += 1;
             if self.burst.served == self.burst.destinations.len() {
                 self.burst.clear();
@@ -136,11 +129,6 @@ impl Sender {
             self.arm(config, now, to);
         }
         Some(written)
-    }
-
-    /// Whether the chain that is being sent to `to` was admitted into the window.
-    fn fits_window(&self, to: usize) -> bool {
-        !self.roomed.contains(&(to as u32))
     }
 
     /// As many whole messages as fit.
@@ -169,7 +157,7 @@ impl Sender {
             connection.chain.0 = stamped.next;
         }
         debug_assert!(count > 0, "the head was measured to fit");
-        connection.flight.push_packet(now, count, charge);
+        connection.flight.push_packet(now, count, charge, connection.is_roomed);
         let flags = Flags::END_OF_MESSAGE;
         Written {
             to: connection.to,
@@ -205,7 +193,7 @@ impl Sender {
                 is_failed: false,
             });
         }
-        connection.flight.push_fragment(now, charge, is_last);
+        connection.flight.push_fragment(now, charge, connection.is_roomed, is_last);
         self.burst.cut = if is_last { 0 } else { offset + piece };
         if is_last {
             self.buffer.release(stamped.place, stamped.octets);

@@ -58,14 +58,20 @@ impl Congestion {
             return;
         }
         self.told = Some(counters);
-        self.received += newly_received;
-        self.marked += marked.wrapping_sub(then_marked).min(newly_received);
+        self.received = self.received.saturating_add(newly_received);
+        let newly_marked = marked.wrapping_sub(then_marked).min(newly_received);
+        self.marked = self.marked.saturating_add(newly_marked);
         if self.marked == 0 {
             self.grow(octets);
         }
         if !settled.is_before(self.observed_until) {
             self.end_observation(next);
         }
+    }
+
+    /// The receiver has restarted: it counts from 0 again.
+    pub fn forget_counters(&mut self) {
+        self.told = None;
     }
 
     /// A packet was lost: halve, once a window.

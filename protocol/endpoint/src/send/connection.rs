@@ -5,7 +5,7 @@ use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
 use onepipe_wire::Ack;
 
 use super::congestion::Congestion;
-use super::flight::Flight;
+use super::flight::{Flight, SentMessage};
 use crate::Config;
 
 /// Waiting for an answer doubles at most this often: a peer that is slow, not gone, is found again
@@ -22,7 +22,8 @@ pub(crate) enum State {
     /// Asked for a window, no answer yet.
     Opening,
     Open,
-    /// Did not answer; messages to it fail at once until this instant.
+    /// Did not answer; messages to it fail at once until it does. It is not asked again before this
+    /// instant.
     Unreachable(Mono),
 }
 
@@ -63,8 +64,6 @@ pub(crate) struct Outgoing {
     pub sent: u64,
     pub failed: u64,
     pub consumed: u64,
-    /// The receiver's consumed counter at the opening.
-    consumed_before: u64,
     /// What the oldest waiting scattering has claimed.
     pub claimed: u64,
     /// What the scattering under consideration needs.
@@ -75,6 +74,8 @@ pub(crate) struct Outgoing {
     pub chain: (u32, u32),
     /// Charge of the messages of the current burst.
     pub in_burst: u64,
+    /// They go into room.
+    pub is_roomed: bool,
     /// Octets sent since an acknowledgement was last demanded.
     pub unasked: u32,
     /// A scattering waits for this destination.
@@ -109,13 +110,13 @@ impl Outgoing {
             sent: 0,
             failed: 0,
             consumed: 0,
-            consumed_before: 0,
             claimed: 0,
             need: 0,
             room: Room::None,
             room_id: 0,
             chain: (END, END),
             in_burst: 0,
+            is_roomed: false,
             unasked: 0,
             is_waited_for: false,
             wants_connect: false,
@@ -172,18 +173,29 @@ impl Outgoing {
         }
     }
 
-    /// The receiver has opened the connection, perhaps anew.
-    pub fn open(&mut self, peer: Incarnation, ack: &Ack) {
+    /// The receiver has opened the connection, perhaps anew. `fail` is called for each message that
+    /// a former life of it may or may not have.
+    pub fn open(&mut self, peer: Incarnation, fail: impl FnMut(SentMessage)) {
         self.state = State::Open;
-        self.peer = Some(peer);
-        (self.sent, self.failed, self.consumed) = (0, 0, 0);
-        self.consumed_before = ack.consumed_octets;
         self.attempts = 0;
+        if self.peer != Some(peer) {
+            self.peer = Some(peer);
+            self.flight.clear(fail);
+            self.congestion.forget_counters();
+            (self.sent, self.failed, self.consumed) = (0, 0, 0);
+        }
+        // What was on the way when it was last heard of: has it arrived?
+        self.wants_probe = Some(self.flight.next());
+    }
+
+    /// Whether what `peer` says is news: a former life of it is over.
+    pub fn is_past(&self, peer: Incarnation) -> bool {
+        self.peer.is_some_and(|known| peer < known)
     }
 
     /// Takes in the receiver's window. Answers whether more may be sent than before.
     pub fn on_window(&mut self, ack: &Ack) -> bool {
-        let consumed = ack.consumed_octets.wrapping_sub(self.consumed_before);
+        let consumed = ack.consumed_octets;
         let window = u64::from(ack.window_octets);
         let has_grown = consumed > self.consumed || window > self.window;
         if consumed > self.consumed && consumed <= self.sent {
@@ -201,6 +213,8 @@ impl Outgoing {
         self.room = match (self.room, ack.room) {
             (Room::Asked(octets), Ack::ROOM_GRANTED) => Room::Granted(octets),
             (Room::Asked(_), Ack::ROOM_REFUSED) => Room::Refused,
+            // It was not used for long, and another one needed it.
+            (Room::Granted(_), Ack::ROOM_WAITING) => Room::None,
             (Room::InUse, Ack::ROOM_WAITING) if self.is_room_over() => Room::None,
             _ => return false,
         };
@@ -227,6 +241,11 @@ impl Outgoing {
         let deviation = self.rtt_ns.abs_diff(sample);
         self.rtt_deviation_ns = self.rtt_deviation_ns - self.rtt_deviation_ns / 4 + deviation / 4;
         self.rtt_ns = self.rtt_ns - self.rtt_ns / 8 + sample / 8;
+    }
+
+    /// How long a peer that did not answer is left alone.
+    pub fn pause_ns(&self, config: &Config) -> u64 {
+        self.patience_ns(config) << BACKOFF_MAX
     }
 
     /// How long to wait for an answer before asking (again).

@@ -26,7 +26,7 @@ impl Sender {
             let (to, psn) = (connection.to, connection.flight.base());
             let opcode_and_octets = if core::mem::take(&mut connection.wants_connect) {
                 let (room_id, room_octets) = match connection.room {
-                    Room::Asked(octets) => (connection.room_id, octets),
+                    Room::Asked(octets) | Room::Granted(octets) => (connection.room_id, octets),
                     _ => (0, 0),
                 };
                 let connect = Connect { room_id, room_octets };
@@ -39,7 +39,7 @@ impl Sender {
                     Room::InUse => connection.is_room_over(),
                     Room::Asked(_) | Room::Granted(_) => false,
                 };
-                let room_done = connection.room_id - u32::from(!is_done);
+                let room_done = connection.room_id.wrapping_sub(u32::from(!is_done));
                 let probe = Probe { settled: psn, until, room_done };
                 probe.write(payload).map(|octets| (Opcode::Probe, octets))
             } else {
@@ -69,17 +69,23 @@ impl Sender {
         if view.ack.connection != config.incarnation.0 {
             return false;
         }
+        let (failures, to) = (&mut self.failures, connection.to);
         match connection.state {
-            State::Opening if opcode == Opcode::Grant => connection.open(from.1, &view.ack),
+            State::Opening | State::Unreachable(_)
+                if opcode == Opcode::Grant && !connection.is_past(from.1) =>
+            {
+                connection.open(from.1, |message| {
+                    failures.push_back(failed(to, message, Outcome::Unknown));
+                });
+            }
             State::Open if connection.peer == Some(from.1) => {}
             _ => return false,
         }
-        let (failures, to) = (&mut self.failures, connection.to);
         let settled = connection.flight.on_ack(view, |message| {
             failures.push_back(failed(to, message, Outcome::Lost));
         });
         let Some(settled) = settled else { return false };
-        connection.failed += settled.fenced_charge;
+        connection.failed += settled.fenced_in_window;
         let has_window = connection.on_window(&view.ack);
         let has_room = connection.on_room(&view.ack);
         if let Some(sent) = settled.newest_sent {
@@ -114,7 +120,7 @@ impl Sender {
         }
         let wants_probe = connection.wants_probe.is_some();
         let is_quiet = connection.flight.is_empty() && !connection.is_waited_for;
-        let is_idle = is_quiet && connection.room != Room::InUse;
+        let is_idle = is_quiet && !matches!(connection.room, Room::InUse | Room::Granted(_));
         let progressed = settled.received_charge > 0 || settled.fenced_charge > 0;
         // Without progress the deadline stands: answers alone must not put the question off.
         if is_idle || progressed {
@@ -138,12 +144,16 @@ impl Sender {
         &mut self,
         config: &Config,
         now: Mono,
-        from: ProcessId,
+        from: (ProcessId, Incarnation),
         psn: Psn,
         stats: &mut Stats,
     ) {
-        let Some(at) = self.peers.find(from) else { return };
+        let Some(at) = self.peers.find(from.0) else { return };
         let connection = self.peers.at(at);
+        // The life that granted the window does not forget, and a former life is over.
+        if connection.is_past(from.1) || connection.peer == Some(from.1) {
+            return;
+        }
         let is_on_the_way =
             psn.since(connection.flight.base()) >= 0 && !connection.flight.next().is_before(psn);
         if connection.state == State::Open && is_on_the_way && !connection.is_local {
@@ -180,7 +190,6 @@ impl Sender {
         let connection = self.peers.at(at);
         connection.deadline = None;
         if let State::Closed | State::Unreachable(_) = connection.state {
-            connection.state = State::Closed;
             // The rest of a burst that was under way when the connection was given up.
             self.give_up(at);
             return;
@@ -199,14 +208,12 @@ impl Sender {
             stats.peers_unreachable += 1;
             self.give_up(at);
             let connection = self.peers.at(at);
-            let pause_ns = connection.patience_ns(config);
-            connection.state = State::Unreachable(now.after_ns(pause_ns));
-            connection.deadline = Some(now.after_ns(pause_ns));
-            self.note_deadline(now.after_ns(pause_ns));
+            connection.state = State::Unreachable(now.after_ns(connection.pause_ns(config)));
             return;
         }
         connection.attempts += 1;
-        let is_asking = matches!(connection.room, Room::Asked(_));
+        // Room that was granted is kept alive.
+        let is_asking = matches!(connection.room, Room::Asked(_) | Room::Granted(_));
         if connection.state == State::Opening || is_asking {
             connection.wants_connect = true;
         }
@@ -227,13 +234,12 @@ impl Sender {
         });
         connection.room = Room::None;
         connection.attempts = 0;
-        connection.peer = None;
         (connection.wants_connect, connection.wants_probe) = (false, None);
         self.credit.reconsider();
     }
 
     pub(super) fn start_opening(&mut self, config: &Config, now: Mono, at: usize) {
-        if !self.peers.peek(at).flight.is_empty() {
+        if !self.peers.peek(at).flight.is_accounted_for() {
             self.give_up(at);
         }
         let connection = self.peers.at(at);
@@ -242,6 +248,36 @@ impl Sender {
         connection.wants_connect = true;
         self.queue_control(at);
         self.arm(config, now, at);
+    }
+
+    /// A peer that did not answer is asked whether it is back, while messages to it fail.
+    pub(super) fn ask_whether_back(&mut self, config: &Config, now: Mono, at: usize) {
+        let connection = self.peers.at(at);
+        connection.state = State::Unreachable(now.after_ns(connection.pause_ns(config)));
+        connection.wants_connect = true;
+        self.queue_control(at);
+    }
+
+    /// The world knows that this peer is gone: nobody waits for it.
+    pub fn on_gone(&mut self, process: ProcessId, stats: &mut Stats) {
+        let Some(at) = self.peers.find(process) else { return };
+        let connection = self.peers.peek(at);
+        if !connection.is_local && matches!(connection.state, State::Opening | State::Open) {
+            stats.peers_unreachable += 1;
+            self.give_up(at);
+            let connection = self.peers.at(at);
+            connection.deadline = None;
+            connection.state = State::Unreachable(Mono::from_ns(0));
+        }
+    }
+
+    /// A peer has opened its own connection to this process: it is back.
+    pub fn on_back(&mut self, process: ProcessId) {
+        let Some(at) = self.peers.find(process) else { return };
+        let connection = self.peers.at(at);
+        if matches!(connection.state, State::Unreachable(_)) {
+            connection.state = State::Closed;
+        }
     }
 
     pub(super) fn queue_control(&mut self, at: usize) {

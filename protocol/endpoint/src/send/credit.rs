@@ -46,8 +46,12 @@ pub(crate) struct Single {
 }
 
 enum Verdict {
-    Leaves { needs_room: bool },
+    Leaves {
+        needs_room: bool,
+    },
     Waits,
+    /// Some of its messages can never leave and are reported: look again.
+    Changed,
 }
 
 impl Credit {
@@ -90,6 +94,7 @@ impl Sender {
                     return Some(Admitted { scattering, position, needs_room });
                 }
                 Verdict::Waits => self.credit.stuck += 1,
+                Verdict::Changed => {}
             }
         }
         None
@@ -132,6 +137,7 @@ impl Sender {
         let is_oldest = position == 0;
         self.gather(config, now, scattering);
         let (mut fit, mut needs_room, mut is_open) = (Fit::Now, false, true);
+        let mut has_lost = false;
         for at in 0..self.credit.touched.len() {
             let to = self.credit.touched[at] as usize;
             let connection = self.peers.peek(to);
@@ -140,12 +146,13 @@ impl Sender {
             match connection.fit(is_oldest) {
                 Fit::Now => {}
                 Fit::Later => fit = Fit::Later,
-                Fit::Never => {
-                    self.fail_messages_to(to, scattering);
-                    self.forget_needs();
-                    return self.consider(config, now, position, scattering);
-                }
+                Fit::Never => has_lost = true,
             }
+        }
+        if has_lost {
+            self.fail_unreachable(scattering);
+            self.forget_needs();
+            return Verdict::Changed;
         }
         if fit == Fit::Now {
             return Verdict::Leaves { needs_room };
@@ -175,13 +182,12 @@ impl Sender {
                 self.credit.touched.push(to);
             }
             connection.need += charge;
-            if let State::Unreachable(until) = connection.state
-                && until <= now
-            {
-                connection.state = State::Closed;
-            }
-            if connection.state == State::Closed {
-                self.start_opening(config, now, to as usize);
+            match connection.state {
+                State::Closed => self.start_opening(config, now, to as usize),
+                State::Unreachable(until) if until <= now => {
+                    self.ask_whether_back(config, now, to as usize);
+                }
+                _ => {}
             }
         }
     }
@@ -197,6 +203,7 @@ impl Sender {
             }
             if connection.need > connection.window {
                 connection.room = if connection.is_local { Room::None } else { Room::InUse };
+                connection.is_roomed = true;
             } else {
                 connection.sent += connection.need;
                 if matches!(connection.room, Room::Granted(_) | Room::Asked(_)) {
@@ -256,7 +263,7 @@ impl Sender {
         }
         // One request at a time, and none while messages of an earlier room are on the way.
         if connection.room == Room::None && connection.flight.is_empty() {
-            connection.room_id += 1;
+            connection.room_id = connection.room_id.wrapping_add(1);
             connection.room = Room::Asked(need);
             if connection.is_local {
                 self.local_room_wanted = Some(need);
@@ -268,29 +275,33 @@ impl Sender {
         }
     }
 
-    /// Reports every message of `scattering` to this destination as lost: it was never sent.
-    fn fail_messages_to(&mut self, to: usize, scattering: Queued) {
-        let process = self.peers.peek(to).to;
-        let connection = self.peers.at(to);
-        (connection.claimed, connection.is_waited_for) = (0, false);
-        if connection.room == Room::Refused {
-            connection.room = Room::None;
-        }
+    /// Reports every message of `scattering` that can never leave as lost: it was never sent.
+    #[cold]
+    fn fail_unreachable(&mut self, scattering: Queued) {
         for number in scattering.first..scattering.first + u64::from(scattering.messages) {
             let message = self.buffer.message_mut(number);
-            if message.to as usize != to || message.has_failed {
+            let connection = self.peers.at(message.to as usize);
+            // All of them are of one scattering, so all are looked at as the oldest or none is.
+            if message.has_failed || connection.fit(true) != Fit::Never {
                 continue;
             }
             message.has_failed = true;
+            (connection.claimed, connection.is_waited_for) = (0, false);
             let (place, octets) = (message.place, message.octets);
             self.buffer.release(place, octets);
             self.failures.push_back(SendFailed {
                 scattering: scattering.id,
                 index: (number - scattering.first) as u16,
-                to: process,
+                to: connection.to,
                 timestamp: None,
                 outcome: Outcome::Lost,
             });
+        }
+        for &to in &self.credit.touched {
+            let connection = self.peers.at(to as usize);
+            if connection.room == Room::Refused {
+                connection.room = Room::None;
+            }
         }
     }
 }

@@ -21,6 +21,8 @@ struct Packet {
     first: u64,
     messages: u16,
     is_settled: bool,
+    /// Its messages went into room, not into the window.
+    in_room: bool,
     charge: u32,
     sent: Mono,
 }
@@ -30,8 +32,9 @@ struct Packet {
 pub(crate) struct Settled {
     /// Charge of packets newly known to be received.
     pub received_charge: u32,
-    /// Charge of packets newly known to be fenced.
+    /// Charge of packets newly known to be fenced, and what of it was in the window.
     pub fenced_charge: u64,
+    pub fenced_in_window: u64,
     /// When the newest of the newly received packets left.
     pub newest_sent: Option<Mono>,
     /// The highest packet that is reported as received out of turn.
@@ -49,6 +52,8 @@ pub(crate) struct Flight {
     /// The message that is still being cut into fragments must not be forgotten.
     open: Option<u64>,
     charge: u64,
+    /// All messages of packets before this one are reported: their outcome was unknown.
+    given_up: Psn,
 }
 
 impl Flight {
@@ -59,6 +64,7 @@ impl Flight {
             messages: Numbered::new(),
             open: None,
             charge: 0,
+            given_up: Psn::FIRST,
         }
     }
 
@@ -81,6 +87,11 @@ impl Flight {
 
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
+    }
+
+    /// Whether the fate of every message is known, or reported as unknown.
+    pub fn is_accounted_for(&self) -> bool {
+        self.is_empty() || !self.given_up.is_before(self.next())
     }
 
     /// When the oldest packet of unknown fate left.
@@ -110,22 +121,23 @@ impl Flight {
 
     /// The packet with the last `messages` messages leaves.
     #[inline]
-    pub fn push_packet(&mut self, now: Mono, messages: u16, charge: u32) {
+    pub fn push_packet(&mut self, now: Mono, messages: u16, charge: u32, in_room: bool) {
         let first = self.messages.next() - u64::from(messages);
-        self.push(now, first, messages, charge);
+        self.push(now, first, messages, charge, in_room);
     }
 
     /// A packet with a fragment of the last message leaves; `is_last` when it ends the message.
-    pub fn push_fragment(&mut self, now: Mono, charge: u32, is_last: bool) {
+    pub fn push_fragment(&mut self, now: Mono, charge: u32, in_room: bool, is_last: bool) {
         let first = self.messages.next() - 1;
-        self.push(now, first, 1, charge);
+        self.push(now, first, 1, charge, in_room);
         self.open = (!is_last).then_some(first);
     }
 
     #[inline]
-    fn push(&mut self, now: Mono, first: u64, messages: u16, charge: u32) {
+    fn push(&mut self, now: Mono, first: u64, messages: u16, charge: u32, in_room: bool) {
         self.charge += u64::from(charge);
-        self.packets.push(Packet { first, messages, is_settled: false, charge, sent: now });
+        let is_settled = false;
+        self.packets.push(Packet { first, messages, is_settled, in_room, charge, sent: now });
     }
 
     /// Takes in what the receiver has and has not; `fail` is called once for each message that it
@@ -160,7 +172,10 @@ impl Flight {
                 let at = start + bit as i32;
                 lowest_fence = lowest_fence.or(Some(from.plus(word as u32 * 64 + bit)));
                 if at >= 0 && (at as usize) < self.packets.len() {
-                    settled.fenced_charge += self.fail_at(at as usize, &mut fail);
+                    let in_room = self.packet(at as usize).in_room;
+                    let charge = self.fail_at(at as usize, &mut fail);
+                    settled.fenced_charge += charge;
+                    settled.fenced_in_window += if in_room { 0 } else { charge };
                 }
             }
         }
@@ -169,12 +184,25 @@ impl Flight {
         Some(settled)
     }
 
-    /// Gives everything up; `fail` is called for each message whose fate is now unknown. Answers
-    /// the charge.
-    pub fn give_up(&mut self, mut fail: impl FnMut(SentMessage)) -> u64 {
-        let charge = (0..self.packets.len()).map(|at| self.fail_at(at, &mut fail)).sum();
+    /// Reports every message whose fate is unknown, once. Their packets stay: if the receiver is
+    /// found again it says which of them it has, so that its window is counted right.
+    pub fn give_up(&mut self, mut fail: impl FnMut(SentMessage)) {
+        for at in 0..self.packets.len() {
+            let packet = *self.packet(at);
+            if !packet.is_settled {
+                self.fail_messages(packet, &mut fail);
+            }
+        }
+        self.given_up = self.next();
+    }
+
+    /// The receiver has lost its memory, so no packet's fate will ever be known.
+    pub fn clear(&mut self, mut fail: impl FnMut(SentMessage)) {
+        for at in 0..self.packets.len() {
+            self.fail_at(at, &mut fail);
+        }
         self.forget();
-        charge
+        self.given_up = self.base;
     }
 
     fn settle_received(&mut self, at: usize, settled: &mut Settled) {
@@ -182,8 +210,12 @@ impl Flight {
         if !packet.is_settled {
             packet.is_settled = true;
             settled.received_charge += packet.charge;
-            settled.newest_sent = settled.newest_sent.max(Some(packet.sent));
-            self.charge -= u64::from(packet.charge);
+            let (charge, sent) = (packet.charge, packet.sent);
+            self.charge -= u64::from(charge);
+            // What was given up was answered after that: no round trip.
+            if !self.base.plus(at as u32).is_before(self.given_up) {
+                settled.newest_sent = settled.newest_sent.max(Some(sent));
+            }
         }
     }
 
@@ -194,6 +226,11 @@ impl Flight {
         }
         self.packet_mut(at).is_settled = true;
         self.charge -= u64::from(packet.charge);
+        self.fail_messages(packet, fail);
+        u64::from(packet.charge)
+    }
+
+    fn fail_messages(&mut self, packet: Packet, fail: &mut impl FnMut(SentMessage)) {
         for number in packet.first..packet.first + u64::from(packet.messages) {
             let message = self.messages.get_mut(number);
             if !message.is_failed {
@@ -201,7 +238,6 @@ impl Flight {
                 fail(*message);
             }
         }
-        u64::from(packet.charge)
     }
 
     /// Forgets settled packets at the front, and the messages that only they held.
@@ -209,6 +245,9 @@ impl Flight {
         while self.packets.front().is_some_and(|packet| packet.is_settled) {
             self.packets.forget(1);
             self.base = self.base.plus(1);
+        }
+        if self.given_up.is_before(self.base) {
+            self.given_up = self.base;
         }
         let end = self.messages.next();
         let next = self.packets.front().map_or(end, |packet| packet.first);
@@ -252,7 +291,7 @@ mod tests {
         let mut flight = Flight::new();
         for number in 0..packets {
             flight.push_message(message(number));
-            flight.push_packet(Mono::from_ns(number), 1, 100);
+            flight.push_packet(Mono::from_ns(number), 1, 100, false);
         }
         flight
     }
@@ -312,10 +351,10 @@ mod tests {
     fn a_fragmented_message_fails_once_and_is_remembered_while_it_is_cut() {
         let mut flight = flight(0);
         flight.push_message(message(9));
-        flight.push_fragment(Mono::from_ns(0), 10, false);
+        flight.push_fragment(Mono::from_ns(0), 10, false, false);
         assert_eq!(ack(&mut flight, 1, &[]).0, []);
-        flight.push_fragment(Mono::from_ns(0), 10, false);
-        flight.push_fragment(Mono::from_ns(0), 10, true);
+        flight.push_fragment(Mono::from_ns(0), 10, false, false);
+        flight.push_fragment(Mono::from_ns(0), 10, false, true);
         assert_eq!(ack(&mut flight, 1, &[(0, 0b11)]).0, [9]);
         assert!(flight.messages.is_empty());
     }

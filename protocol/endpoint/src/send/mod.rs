@@ -9,7 +9,6 @@ mod credit;
 mod flight;
 
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 
 use onepipe_base::{Mono, ScatteringId, Timestamp};
 
@@ -38,8 +37,6 @@ pub(crate) struct Sender {
     peers: Peers<Outgoing>,
     credit: Credit,
     burst: Burst,
-    /// Destinations of the current burst whose messages go into room.
-    roomed: Vec<u32>,
     /// Connections with a connect or a probe to send.
     control: VecDeque<u32>,
     pub(crate) failures: VecDeque<SendFailed>,
@@ -58,7 +55,6 @@ impl Sender {
             peers: Peers::new(config.processes_max),
             credit: Credit::new(),
             burst: Burst::new(),
-            roomed: Vec::new(),
             control: VecDeque::new(),
             failures: VecDeque::new(),
             deadline: None,
@@ -121,7 +117,7 @@ impl Sender {
 
     /// Whether the fate of everything submitted is known.
     pub fn is_settled(&self) -> bool {
-        self.is_drained() && self.peers.iter().all(|connection| connection.flight.is_empty())
+        self.is_drained() && self.peers.iter().all(|connection| connection.flight.is_accounted_for())
     }
 
     /// The first timestamp of a burst that is still being sent.
@@ -140,7 +136,6 @@ impl Sender {
         mut deliver: impl FnMut(Local<'_>),
     ) -> u64 {
         debug_assert!(self.burst.first().is_none(), "one burst at a time");
-        self.roomed.clear();
         let (mut octets, mut count) = (0, 0);
         while octets < config.burst_octets_max {
             if let Some(single) = self.admit_single() {
@@ -160,22 +155,20 @@ impl Sender {
                 let (index, piece) = (at as u16, (message.place, message.octets));
                 octets += message.charge() as usize;
                 count += 1;
-                let is_local = self.peers.peek(message.to as usize).is_local;
-                if is_local {
-                    let in_room =
-                        admitted.needs_room && self.goes_into_room(scattering, message.to);
+                let connection = self.peers.peek(message.to as usize);
+                if connection.is_local {
+                    let in_room = connection.is_roomed;
                     self.deliver_local(piece, in_room, timestamp, index, &mut deliver);
                 } else {
-                    if admitted.needs_room && self.goes_into_room(scattering, message.to) {
-                        self.roomed.push(message.to);
-                    }
                     self.chain(message.to, timestamp, scattering.id, index, piece);
                 }
             }
             self.buffer.leave(admitted.position);
             if admitted.needs_room {
                 // Alone in its burst, so that no packet mixes window and room.
-                self.burst.set_uses_room();
+                if let Some(at) = self.peers.find(config.process) {
+                    self.peers.at(at).is_roomed = false;
+                }
                 break;
             }
         }
@@ -198,17 +191,6 @@ impl Sender {
         self.buffer.leave_single();
     }
 
-    /// Whether the scattering's messages to `to` exceed its window together.
-    fn goes_into_room(&self, scattering: buffer::Queued, to: u32) -> bool {
-        let numbers = scattering.first..scattering.first + u64::from(scattering.messages);
-        let need: u64 = numbers
-            .map(|number| self.buffer.message(number))
-            .filter(|message| message.to == to && !message.has_failed)
-            .map(|message| message.charge())
-            .sum();
-        need > self.peers.peek(to as usize).window
-    }
-
     fn deliver_local(
         &mut self,
         (place, octets): (Place, u32),
@@ -225,6 +207,14 @@ impl Sender {
     /// Room that is to be asked for at the process itself.
     pub fn take_local_room_wanted(&mut self) -> Option<u64> {
         self.local_room_wanted.take()
+    }
+
+    /// There is no such room at the process itself.
+    pub fn on_local_room_refused(&mut self, config: &Config) {
+        if let Some(at) = self.peers.find(config.process) {
+            self.peers.at(at).room = Room::Refused;
+            self.credit.reconsider();
+        }
     }
 
     /// The room asked for at the process itself is given.
