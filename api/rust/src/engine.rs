@@ -14,6 +14,9 @@ use crate::{FabricStats, Idle, Stats};
 /// After this many turns at the latest it is noticed who has gone: that nobody waits for the dead
 /// matters within a link's time-out, not within a turn.
 const WATCH_TURNS: u64 = 64;
+/// What a process has published before it went is taken in before nobody waits for it: at the
+/// latest after this many turns, each of which takes a batch from everybody's ring in turn.
+const DRAIN_TURNS: u64 = 1024;
 
 /// A transport, and what it knows beyond frames.
 pub(crate) trait Fabric: Transport + Send + 'static {
@@ -58,8 +61,19 @@ pub(crate) struct Engine<T> {
     peers: Peers,
     /// The same, being gathered.
     present: Peers,
+    has_changed: bool,
     deaths: u64,
     turns: u64,
+    /// Gone, but something of theirs may still be under way.
+    going: Vec<Going>,
+}
+
+#[derive(Debug)]
+struct Going {
+    process: ProcessId,
+    has_died: bool,
+    /// The turn after which it is not waited for.
+    last_turn: u64,
 }
 
 impl<T: Fabric> Engine<T> {
@@ -67,7 +81,9 @@ impl<T: Fabric> Engine<T> {
         let peers = Peers::none(endpoint.config().processes_max);
         let config = driver::Config { idle: idle.strategy(), ..driver::Config::default() };
         let driver = Driver::new(Node::new(endpoint), fabric, clock, config);
-        Self { driver, present: peers.clone(), peers, deaths: 0, turns: 0 }
+        let present = peers.clone();
+        let (has_changed, going) = (false, Vec::new());
+        Self { driver, peers, present, has_changed, deaths: 0, turns: 0, going }
     }
 
     /// One turn of the driver. Never blocks.
@@ -77,6 +93,9 @@ impl<T: Fabric> Engine<T> {
         self.turns += 1;
         if progress.is_idle() || self.turns.is_multiple_of(WATCH_TURNS) {
             self.watch();
+        }
+        if !self.going.is_empty() {
+            self.part(progress.frames_received == 0);
         }
         progress
     }
@@ -92,9 +111,24 @@ impl<T: Fabric> Engine<T> {
             return;
         }
         for process in self.peers.iter().filter(|process| !self.present.contains(*process)) {
-            self.driver.machine_mut().part(process, has_died);
+            self.going.push(Going { process, has_died, last_turn: self.turns + DRAIN_TURNS });
         }
         std::mem::swap(&mut self.peers, &mut self.present);
+        self.has_changed = true;
+    }
+
+    /// Takes leave of those who have gone, of whom nothing is left: `is_drained`, or long enough ago.
+    #[cold]
+    fn part(&mut self, is_drained: bool) {
+        let (node, peers, turns) = (self.driver.machine_mut(), &self.peers, self.turns);
+        self.going.retain(|going| {
+            let stays = !is_drained && turns < going.last_turn;
+            if !stays {
+                let is_back = peers.contains(going.process);
+                node.part(going.process, going.has_died, is_back);
+            }
+            stays
+        });
     }
 
     pub(crate) fn rest(&mut self, progress: Progress) {
@@ -125,6 +159,12 @@ impl<T: Fabric> Engine<T> {
 
     pub(crate) fn barrier(&self) -> Option<Timestamp> {
         self.node().endpoint().barrier()
+    }
+
+    /// Whether somebody has come or gone since this was last asked.
+    #[inline]
+    pub(crate) fn take_change(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
     }
 
     pub(crate) fn peers(&self) -> &Peers {

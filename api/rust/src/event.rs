@@ -13,7 +13,8 @@ pub enum Event<P = Vec<u8>> {
     /// A message of one's own that will not be delivered, or whose fate cannot be known.
     SendFailed(SendFailed),
     /// Whoever is at the other end of this link has died or fallen silent. Nobody waits for it any
-    /// more; a process that leaves gracefully is not reported.
+    /// more. The death of a process is reported behind everything that it had sent; a process that
+    /// leaves gracefully is not reported.
     LinkLost(Link),
 }
 

@@ -1,4 +1,73 @@
 //! One big pipe for programs: messages to many processes, in one order for all.
+//!
+//! `[scatter]` → send → switch → receive → reorder → `[recv]`
+//!
+//! A process joins a *fabric* and gets a [`Pipe`]. What it says at once, to however many others, is
+//! a *scattering*: its messages bear one timestamp. Everybody receives everything in ascending
+//! `(timestamp, sender, place in the scattering)`, so any two receivers agree on what came first,
+//! without a leader, a sequencer or a round of votes. The fabric is this machine's shared memory, or
+//! a network whose switches take part ([`Builder::udp`]).
+//!
+//! ```
+//! use onepipe::{Event, Message, Pipe, ProcessId};
+//! use std::time::Duration;
+//!
+//! // Two ends in one program here; as a rule each belongs to a process of its own.
+//! let fabric = format!("doc-{}", std::process::id());
+//! let mut ada = Pipe::builder().fabric(&fabric).process(0).join()?;
+//! let mut bob = Pipe::builder().fabric(&fabric).process(1).join()?;
+//! assert!(ada.wait_for_peers(1, Duration::from_secs(30)));
+//!
+//! // One scattering: two messages, two receivers, one timestamp.
+//! ada.scatter(&[
+//!     Message { to: ProcessId(0), payload: b"a note" },
+//!     Message { to: ProcessId(1), payload: b"a letter" },
+//! ])?;
+//! for (pipe, text) in [(&mut ada, "a note"), (&mut bob, "a letter")] {
+//!     let Event::Message(message) = pipe.recv()? else { panic!("nothing else happens here") };
+//!     assert_eq!(message.payload, text.as_bytes());
+//! }
+//! bob.leave()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Two ways to run
+//! | | [`Pipe`] ([`Builder::join`]) | [`EmbeddedPipe`] ([`Builder::embedded`]) |
+//! |---|---|---|
+//! | who drives it | a thread of its own, which sleeps when there is nothing to do | the caller, by calling `turn` or `poll` often |
+//! | a caller that computes for a second | costs nobody anything | acknowledges nothing meanwhile |
+//! | a payload sent is copied | twice | once |
+//! | a payload received is copied | once to be shown, twice to be owned; never for a callback | never |
+//! | locks | to fall asleep, to wake, for counters | none |
+//! | heap | a vector for each message that is owned | none |
+//!
+//! # What is promised (best effort)
+//! | | |
+//! |---|---|
+//! | delivery | at most once, in the total order, nothing invented, payload intact |
+//! | causality | what a process sends is later than everything it has been handed |
+//! | pairs | from one sender to one receiver first in, first out, but for a scattering that waits for a window: it is stamped when it leaves, and later ones may overtake it |
+//! | loss | each lost message is reported to its sender ([`Event::SendFailed`]), unless the sender dies; the others of its scattering are delivered |
+//! | clocks | their errors cost latency, never order |
+//! | memory | bounded by [`Config`] on both sides; a full buffer is an error value |
+//!
+//! # When something fails
+//! - A *message* cannot be delivered: [`Outcome::Lost`], it was not and will not be.
+//!   [`Outcome::Unknown`]: the receiver cannot be asked any more, it may have been.
+//! - A *process* dies: the others go on at once where the kernel tells (shared memory), else after
+//!   its link's time-out; [`Event::LinkLost`]. What it had sent is delivered where it arrived. It
+//!   may come back under its id, as a new life that shares nothing with the former.
+//! - A *process* leaves ([`Pipe::leave`], or drop): its messages are settled first, and nobody waits
+//!   for it afterwards.
+//! - A *reader* is slow: its window closes, its senders' buffers fill, [`SendError::BufferFull`].
+//! - A *switch* dies: nothing is delivered until it, or another at its address, is back.
+//! - A live process that is not driven, or does not run, for longer than
+//!   [`Config::link_timeout_ns`] in the middle of sending is not waited for any more: what it was
+//!   sending then is lost, and reported to it.
+//!
+//! # Not here
+//! The library does not exit, print, log or catch signals: what Ctrl-C does is the application's
+//! affair. Dropping a pipe is a clean end; so is being killed.
 
 #![forbid(unsafe_code)]
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Transmit, Verdict};
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Timestamp, Transmit, Verdict};
 use onepipe_endpoint::{self as endpoint, Delivery, Endpoint, Links, SendFailed};
 use onepipe_transport_driver as driver;
 
@@ -19,8 +19,8 @@ pub(crate) struct Node {
     is_held: bool,
     /// Reported as lost, and not heard since.
     lost: Peers,
-    /// To be reported.
-    gone: VecDeque<ProcessId>,
+    /// To be reported behind everything that they may have sent, which is below this.
+    gone: VecDeque<(ProcessId, Option<Timestamp>)>,
 }
 
 /// What the endpoint tells; a message still lies in its receive buffer.
@@ -53,13 +53,17 @@ impl Node {
         self.is_held = is_held;
     }
 
-    /// The kernel says that a process is not there any more: nobody waits for it. It is reported,
-    /// once, if it `has_died`.
-    pub(crate) fn part(&mut self, process: ProcessId, has_died: bool) {
-        self.endpoint.unlink(Port(process.0 as u16));
-        self.is_due = true;
+    /// The kernel says that a process has gone: nobody waits for it, unless it `is_back` already. It
+    /// is reported, once, if it `has_died`.
+    pub(crate) fn part(&mut self, process: ProcessId, has_died: bool, is_back: bool) {
+        if !is_back {
+            self.endpoint.unlink(Port(process.0 as u16));
+            self.is_due = true;
+        }
         if has_died && !self.lost.contains(process) {
-            self.gone.push_back(process);
+            // One clock for all: nothing that it has stamped is above what is promised now.
+            let bound = self.endpoint.promises().map(|promises| promises.barrier);
+            self.gone.push_back((process, bound));
         }
         self.lost.remove(process);
     }
@@ -109,10 +113,12 @@ impl Machine for Node {
         if self.is_held {
             return None;
         }
-        if let Some(process) = self.gone.pop_front() {
+        let Some(event) = self.endpoint.poll_event() else {
+            let barrier = self.endpoint.barrier();
+            let (process, _) = self.gone.pop_front_if(|(_, bound)| *bound <= barrier)?;
             return Some(Told::LinkLost(Link::Process(process)));
-        }
-        match self.endpoint.poll_event()? {
+        };
+        match event {
             endpoint::Event::Delivered(delivery) => Some(Told::Delivered(delivery)),
             endpoint::Event::SendFailed(failed) => Some(Told::SendFailed(failed)),
             endpoint::Event::LinkLost(port) if self.is_mesh() => {

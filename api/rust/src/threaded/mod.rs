@@ -201,7 +201,8 @@ impl Pipe {
             if Instant::now() >= deadline {
                 return false;
             }
-            // Joining is rare, and nobody is woken for it.
+            // Nobody who sleeps is woken because somebody joins.
+            self.shared.rouse(false);
             std::thread::sleep(Duration::from_millis(1));
         }
         knows

@@ -10,7 +10,7 @@ use onepipe_transport_driver::Doorbell;
 
 use super::waiter::Waiter;
 use crate::engine::{Engine, Fabric};
-use crate::peers::members;
+use crate::peers::{Peers, members};
 use crate::{Event, Stats};
 
 /// A callback for events, as the driving thread calls it.
@@ -108,12 +108,14 @@ impl Shared {
         self.rouse(false);
     }
 
-    /// What can be told without asking the driving thread.
-    pub(crate) fn publish<T: Fabric>(&self, engine: &Engine<T>) {
-        for (shared, word) in self.peers.iter().zip(engine.peers().words()) {
+    pub(crate) fn publish_peers(&self, peers: &Peers) {
+        for (shared, word) in self.peers.iter().zip(peers.words()) {
             shared.store(*word, Ordering::Relaxed);
         }
-        *lock(&self.stats) = engine.stats();
+    }
+
+    pub(crate) fn publish_stats(&self, stats: Stats) {
+        *lock(&self.stats) = stats;
     }
 
     #[inline]

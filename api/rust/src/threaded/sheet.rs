@@ -84,10 +84,10 @@ impl Press {
     /// Puts an event on a sheet, or aside when there is none.
     #[inline]
     pub(crate) fn take(&mut self, node: &mut Node, told: Told) {
-        if self.held.is_empty() {
-            if let Some(sheet) = self.sheet() {
-                return sheet.write(node, told);
-            }
+        if self.held.is_empty()
+            && let Some(sheet) = self.sheet()
+        {
+            return sheet.write(node, told);
         }
         self.held.push_back(told);
     }

@@ -74,6 +74,10 @@ impl<T: Fabric> Thread<T> {
             let progress = engine.turn(|node, told| outlet.take(node, told));
             let caught_up = outlet.press.catch_up(engine.node_mut());
             shared.publish_barrier(engine.barrier());
+            // Before anything is handed over that tells of it.
+            if engine.take_change() {
+                shared.publish_peers(engine.peers());
+            }
 
             let is_commanded = shared.is_commanded.load(Ordering::Relaxed);
             if is_commanded && shared.is_commanded.swap(false, Ordering::Acquire) {
@@ -100,7 +104,7 @@ impl<T: Fabric> Thread<T> {
             unpublished += 1;
             if idle_turns == 1 || unpublished >= PUBLISH_TURNS {
                 unpublished = 0;
-                shared.publish(&engine);
+                shared.publish_stats(engine.stats());
             }
             if !is_idle {
                 // Something was done: the idle strategy starts from its first step.
@@ -113,7 +117,7 @@ impl<T: Fabric> Thread<T> {
                 engine.rest(progress);
             }
         }
-        shared.publish(&engine);
+        shared.publish_stats(engine.stats());
         outlet.press.close(engine.node_mut());
     }
 }

@@ -1,0 +1,367 @@
+//! Two hazards of distributed memory, with and without ordered scattering (1Pipe, section 2).
+//!
+//! *Write after write*: A writes to store C and notifies B; B, having read that, writes to C as
+//! well. Does C see B's write before A's?
+//! *Independent reads of independent writes*: A and B write to both C and D at the same time. Does C
+//! see A's first and D see B's first?
+//!
+//! Four processes play this, round after round, first over plain channels (a socket for each pair,
+//! in order each, with no order among them), then over one pipe. The plain ones go on until both
+//! anomalies were seen.
+//!
+//! `cargo run -p onepipe --example hazard`
+
+use std::error::Error;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use onepipe::{Event, Message, Pipe, ProcessId};
+
+type Failure = Box<dyn Error>;
+
+const A: usize = 0;
+const B: usize = 1;
+const C: usize = 2;
+const D: usize = 3;
+const PROCESSES: usize = 4;
+/// Rounds played at a time.
+const ROUNDS: u32 = 1_000;
+/// Without an anomaly in so many rounds the plain channels are not as bad as they are said to be.
+const PLAIN_ROUNDS_MAX: u32 = 50_000;
+/// Ends what would hang.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest pause before a send or a look, in ns: what a busy machine does to a process anyway.
+const PAUSE_NS_MAX: u64 = 20_000;
+
+fn main() -> Result<(), Failure> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match &arguments[..] {
+        [] => direct(),
+        [fabric, process] => play(fabric, process.parse()?),
+        _ => Err("no arguments, please".into()),
+    }
+}
+
+// ---- the director ----
+
+/// Rounds played, and in how many of them each anomaly was seen.
+#[derive(Default)]
+struct Score {
+    rounds: u32,
+    write_after_write: u32,
+    independent_reads: u32,
+}
+
+fn direct() -> Result<(), Failure> {
+    let fabric = format!("hazard-{}", std::process::id());
+    let mut actors = (0..PROCESSES)
+        .map(|process| Actor::start(&fabric, process))
+        .collect::<Result<Vec<_>, _>>()?;
+    let addresses: Vec<String> = actors.iter_mut().map(Actor::answer).collect::<Result<_, _>>()?;
+    for actor in &mut actors {
+        writeln!(actor.ears, "{}", addresses.join(";"))?;
+    }
+
+    let mut plain = Score::default();
+    while plain.write_after_write == 0 || plain.independent_reads == 0 {
+        if plain.rounds >= PLAIN_ROUNDS_MAX {
+            return Err("no anomaly was seen over plain channels: nothing is shown".into());
+        }
+        rehearse(&mut actors, "plain", &mut plain)?;
+    }
+    let mut ordered = Score::default();
+    while ordered.rounds < plain.rounds.max(5 * ROUNDS) {
+        rehearse(&mut actors, "ordered", &mut ordered)?;
+    }
+    for actor in actors {
+        actor.stop()?;
+    }
+
+    println!("{:<20}{:>10}{:>16}{:>10}{:>10}", "", "rounds", "plain channels", "rounds", "onepipe");
+    let rows = [
+        ("write after write", plain.write_after_write, ordered.write_after_write),
+        ("independent reads", plain.independent_reads, ordered.independent_reads),
+    ];
+    for (hazard, without, with) in rows {
+        println!("{hazard:<20}{:>10}{without:>16}{:>10}{with:>10}", plain.rounds, ordered.rounds);
+    }
+    match ordered.write_after_write + ordered.independent_reads {
+        0 => Ok(()),
+        _ => Err("an anomaly over onepipe".into()),
+    }
+}
+
+/// Plays some rounds and adds what the readers saw.
+fn rehearse(actors: &mut [Actor], how: &str, score: &mut Score) -> Result<(), Failure> {
+    for actor in actors.iter_mut() {
+        writeln!(actor.ears, "{how}")?;
+    }
+    // Each answers with what it saw first in every round: of the two writes, and of the hazard.
+    let seen = actors.iter_mut().map(Actor::answer).collect::<Result<Vec<_>, _>>()?;
+    let (store, reads) = seen[C].split_once(' ').ok_or("the store saw nothing")?;
+    score.rounds += ROUNDS;
+    score.write_after_write += store.matches('B').count() as u32;
+    let differ = reads.chars().zip(seen[D].trim().chars()).filter(|(at_c, at_d)| at_c != at_d);
+    score.independent_reads += differ.count() as u32;
+    Ok(())
+}
+
+struct Actor {
+    child: Child,
+    ears: ChildStdin,
+    mouth: Lines<BufReader<ChildStdout>>,
+}
+
+impl Actor {
+    fn start(fabric: &str, process: usize) -> Result<Self, Failure> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args([fabric, &process.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let ears = child.stdin.take().ok_or("no ears")?;
+        let mouth = BufReader::new(child.stdout.take().ok_or("no mouth")?).lines();
+        Ok(Self { child, ears, mouth })
+    }
+
+    fn answer(&mut self) -> Result<String, Failure> {
+        Ok(self.mouth.next().ok_or("an actor has left the stage")??)
+    }
+
+    fn stop(mut self) -> Result<(), Failure> {
+        drop(self.ears);
+        match self.child.wait()?.success() {
+            true => Ok(()),
+            false => Err("an actor failed".into()),
+        }
+    }
+}
+
+// ---- the play ----
+
+/// What the play's messages say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Word {
+    /// To both readers at once.
+    Write = b'w',
+    /// To the store, and again when notified.
+    Store = b's',
+    Notify = b'n',
+    /// The act is over.
+    Done = b'd',
+}
+
+/// The same stage either way: a word to some, and the next word from anybody.
+trait Stage {
+    fn say(&mut self, word: Word, to: &[usize]) -> Result<(), Failure>;
+    fn listen(&mut self) -> Result<Option<(usize, u8)>, Failure>;
+}
+
+fn play(fabric: &str, me: usize) -> Result<(), Failure> {
+    let mut chance = Chance(0x9e37_79b9_7f4a_7c15 ^ u64::from(std::process::id()));
+    let mut lines = std::io::stdin().lines();
+    let mut pipe = Pipe::builder().fabric(fabric).process(me as u32).processes(4).join()?;
+    if !pipe.wait_for_peers(PROCESSES - 1, PATIENCE) {
+        return Err("not everybody came".into());
+    }
+    let mut sockets = Sockets::open()?;
+    println!("{}", sockets.addresses()?);
+    let addresses = lines.next().ok_or("the director has left")??;
+    sockets.connect(me, &addresses)?;
+    for command in lines {
+        let (reads, store) = match command?.as_str() {
+            "plain" => act(me, &mut Plain(&mut sockets, &mut chance.clone()), &mut chance)?,
+            "ordered" => act(me, &mut Ordered(&mut pipe), &mut chance)?,
+            other => return Err(format!("{other:?} is not in the play").into()),
+        };
+        match me {
+            C => println!("{store} {reads}"),
+            _ => println!("{reads}"),
+        }
+    }
+    pipe.leave()?;
+    Ok(())
+}
+
+/// Some rounds. Answers who was seen first in each: of the independent writes, and at the store.
+fn act(
+    me: usize,
+    stage: &mut impl Stage,
+    chance: &mut Chance,
+) -> Result<(String, String), Failure> {
+    let (mut reads, mut store) = (String::new(), String::new());
+    // Words that came before their turn.
+    let early = &mut Vec::new();
+    for _ in 0..ROUNDS {
+        // Independent writes: both at once.
+        match me {
+            A | B => {
+                chance.pause();
+                stage.say(Word::Write, &[C, D])?;
+                gather(stage, early, chance, Word::Done, 2)?;
+            }
+            _ => {
+                let first = gather(stage, early, chance, Word::Write, 2)?;
+                reads.push(name(first));
+                stage.say(Word::Done, &[A, B])?;
+            }
+        }
+        // One write after the other.
+        match me {
+            A => {
+                // Nobody waits for the store to answer before it notifies.
+                stage.say(Word::Store, &[C])?;
+                stage.say(Word::Notify, &[B])?;
+                gather(stage, early, chance, Word::Done, 1)?;
+            }
+            B => {
+                gather(stage, early, chance, Word::Notify, 1)?;
+                stage.say(Word::Store, &[C])?;
+                gather(stage, early, chance, Word::Done, 1)?;
+            }
+            C => {
+                let first = gather(stage, early, chance, Word::Store, 2)?;
+                store.push(name(first));
+                stage.say(Word::Done, &[A, B, D])?;
+            }
+            _ => {
+                gather(stage, early, chance, Word::Done, 1)?;
+            }
+        }
+    }
+    Ok((reads, store))
+}
+
+/// Waits for a word `count` times. Answers who said it first.
+fn gather(
+    stage: &mut impl Stage,
+    early: &mut Vec<(usize, u8)>,
+    chance: &mut Chance,
+    word: Word,
+    count: usize,
+) -> Result<usize, Failure> {
+    let start = Instant::now();
+    loop {
+        let heard = early.iter().filter(|(_, said)| *said == word as u8);
+        if heard.clone().count() >= count {
+            let first = heard.map(|(from, _)| *from).next().ok_or("nobody was waited for")?;
+            let mut rest = count;
+            early.retain(|(_, said)| {
+                let is_taken = rest > 0 && *said == word as u8;
+                rest -= usize::from(is_taken);
+                !is_taken
+            });
+            return Ok(first);
+        }
+        match stage.listen()? {
+            Some(heard) => early.push(heard),
+            None if start.elapsed() > PATIENCE => return Err(format!("no {word:?}").into()),
+            None => chance.pause(),
+        }
+    }
+}
+
+fn name(process: usize) -> char {
+    ['A', 'B', 'C', 'D'][process]
+}
+
+// ---- plain channels ----
+
+/// A socket for each of the others: what one says arrives in order, but which socket is looked at
+/// first is chance.
+struct Sockets(Vec<UdpSocket>);
+
+struct Plain<'a>(&'a mut Sockets, &'a mut Chance);
+
+impl Sockets {
+    fn open() -> Result<Self, Failure> {
+        let open = |_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
+        Ok(Self((0..PROCESSES).map(open).collect::<Result<_, _>>()?))
+    }
+
+    fn addresses(&self) -> Result<String, Failure> {
+        let text = |socket: &UdpSocket| Ok(socket.local_addr()?.to_string());
+        Ok(self.0.iter().map(text).collect::<Result<Vec<_>, Failure>>()?.join(","))
+    }
+
+    /// Socket `i` here and socket `me` of process `i` are the two ends of a channel.
+    fn connect(&mut self, me: usize, addresses: &str) -> Result<(), Failure> {
+        for (socket, theirs) in self.0.iter().zip(addresses.split(';')) {
+            let address: SocketAddr = theirs.split(',').nth(me).ok_or("no address")?.parse()?;
+            socket.connect(address)?;
+            socket.set_nonblocking(true)?;
+        }
+        Ok(())
+    }
+}
+
+impl Stage for Plain<'_> {
+    fn say(&mut self, word: Word, to: &[usize]) -> Result<(), Failure> {
+        for &to in to {
+            self.0.0[to].send(&[word as u8])?;
+        }
+        Ok(())
+    }
+
+    fn listen(&mut self) -> Result<Option<(usize, u8)>, Failure> {
+        let first = self.1.below(PROCESSES as u64) as usize;
+        for from in (first..first + PROCESSES).map(|from| from % PROCESSES) {
+            let mut octets = [0];
+            match self.0.0[from].recv(&mut octets) {
+                Ok(_) => return Ok(Some((from, octets[0]))),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(None)
+    }
+}
+
+// ---- one pipe ----
+
+struct Ordered<'a>(&'a mut Pipe);
+
+impl Stage for Ordered<'_> {
+    fn say(&mut self, word: Word, to: &[usize]) -> Result<(), Failure> {
+        let payload = &[word as u8];
+        let message = |to: &usize| Message { to: ProcessId(*to as u32), payload };
+        let messages: Vec<_> = to.iter().map(message).collect();
+        self.0.scatter_wait(&messages, PATIENCE)?;
+        Ok(())
+    }
+
+    fn listen(&mut self) -> Result<Option<(usize, u8)>, Failure> {
+        match self.0.try_recv() {
+            None => Ok(None),
+            Some(Event::Message(message)) => Ok(Some((message.from.index(), message.payload[0]))),
+            Some(other) => Err(format!("{other:?}").into()),
+        }
+    }
+}
+
+// ---- chance ----
+
+/// Marsaglia's xorshift: enough to shake a schedule with.
+#[derive(Clone)]
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+
+    /// Up to [`PAUSE_NS_MAX`], and the core to whoever wants it.
+    fn pause(&mut self) {
+        let pause = Duration::from_nanos(self.below(PAUSE_NS_MAX));
+        let start = Instant::now();
+        while start.elapsed() < pause {
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The examples, as the real processes that they are. `cargo test -p onepipe` builds them; before
+//! `--test examples` alone, `cargo build -p onepipe --examples` does.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// Where cargo has put the example: beside this test's own folder.
+fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("this test has a path");
+    let profile = test.ancestors().nth(2).expect("it lies in target/<profile>/deps");
+    profile.join("examples").join(name)
+}
+
+fn run(name: &str) -> String {
+    let path = example(name);
+    assert!(path.exists(), "{}: cargo build -p onepipe --examples", path.display());
+    let Output { status, stdout, stderr } =
+        Command::new(path).output().expect("the example can be started");
+    let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success(), "{status}\n{stdout}\n{stderr}");
+    stdout.into_owned()
+}
+
+#[test]
+fn hello() {
+    let said = run("hello");
+    for line in [
+        "parent: process 0 says \"note to myself\"",
+        "parent: process 1 says \"hello, parent\"",
+        "child: process 0 says \"hello, child\"",
+    ] {
+        assert!(said.lines().any(|said| said == line), "{line:?} is missing from:\n{said}");
+    }
+}
+
+#[test]
+fn chat_log() {
+    let said = run("chat_log");
+    let last = said.lines().last().expect("it says something");
+    assert!(last.starts_with("4 logs of ") && last.ends_with(" lines, all the same"), "{last}");
+    // Nobody answers what has not been said.
+    let lines: Vec<&str> = said.lines().collect();
+    let mut answers = 0;
+    for (at, line) in lines.iter().enumerate() {
+        if let Some((_, answer)) = line.split_once(": @") {
+            let (whom, remark) = answer.split_once(" I have read ").expect("an answer's form");
+            let read = format!(" {whom}: {remark}");
+            assert!(lines[..at].iter().any(|line| line.ends_with(&read)), "{line} comes too early");
+            answers += 1;
+        }
+    }
+    assert!(answers > 0, "there is something to check");
+}
+
+#[test]
+fn hazard() {
+    let said = run("hazard");
+    let count = |row: &str, column: usize| -> u64 {
+        let line = said.lines().find(|line| line.starts_with(row)).expect("the row is there");
+        let numbers: Vec<&str> = line[row.len()..].split_whitespace().collect();
+        numbers[column].parse().expect("a number")
+    };
+    for row in ["write after write", "independent reads"] {
+        assert!(count(row, 1) > 0, "{row}: the anomaly is there without order\n{said}");
+        assert_eq!(count(row, 3), 0, "{row}: with order it is not\n{said}");
+    }
+}

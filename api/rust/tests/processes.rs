@@ -1,0 +1,131 @@
+//! Real processes: one is killed, the others go on and agree; it comes back under its id.
+
+mod rig;
+
+use std::process::{Child, Command, Stdio};
+
+use onepipe::{Event, Link, Message, Pipe, ProcessId};
+use rig::{DEADLINE, fabric, message, number, process, to};
+
+/// Set in a process that plays a talker: `fabric process`.
+const ROLE: &str = "ONEPIPE_TEST_TALKER";
+const RECEIVERS: [u32; 2] = [0, 1];
+const TALKER: u32 = 2;
+
+/// A child's whole life: numbers to everybody, as fast as they are taken, until it is killed.
+fn talk(role: &str) {
+    let (fabric, id) = role.split_once(' ').expect("the parent has set it");
+    let mut pipe = process(fabric, id.parse().expect("a number")).join().expect("it is free");
+    assert!(pipe.wait_for_peers(RECEIVERS.len(), DEADLINE));
+    for number in 0u64.. {
+        let payload = number.to_be_bytes();
+        let messages: Vec<Message<'_>> = RECEIVERS.map(|id| to(id, &payload)).into();
+        pipe.scatter_wait(&messages, DEADLINE).expect("they read");
+        pipe.poll(|_| {});
+    }
+}
+
+struct Talker(Child);
+
+impl Talker {
+    fn start(test: &str, fabric: &str) -> Self {
+        let child = Command::new(std::env::current_exe().expect("this test has a path"))
+            .args(["--exact", test, "--nocapture"])
+            .env(ROLE, format!("{fabric} {TALKER}"))
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("this test can start itself");
+        Self(child)
+    }
+
+    fn kill(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Talker {
+    /// It talks for ever, also when a check has failed here.
+    fn drop(&mut self) {
+        self.0.kill().expect("it is our child");
+        self.0.wait().expect("it is our child");
+    }
+}
+
+/// Whatever comes, until the process is reported dead: its numbers, as far as they came.
+fn until_lost(pipe: &mut Pipe) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    loop {
+        match pipe.recv_timeout(DEADLINE) {
+            Some(Event::Message(m)) => numbers.push(number(&m)),
+            Some(Event::LinkLost(Link::Process(lost))) => {
+                assert_eq!(lost, ProcessId(TALKER));
+                return numbers;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_killed_process_wedges_nobody_and_may_return() {
+    if let Ok(role) = std::env::var(ROLE) {
+        return talk(&role);
+    }
+    let name = fabric("killed");
+    let mut pipes: Vec<Pipe> =
+        RECEIVERS.map(|id| process(&name, id).join().expect("it is free")).into();
+    for round in 0..3u64 {
+        let talker = Talker::start("a_killed_process_wedges_nobody_and_may_return", &name);
+        for pipe in &mut pipes {
+            // It is in full swing.
+            for expected in 0..100 {
+                assert_eq!(number(&message(pipe)), expected, "of round {round}");
+            }
+        }
+        talker.kill();
+        // What it had published is delivered, in order, without a gap; the ends may differ.
+        for pipe in &mut pipes {
+            let numbers = until_lost(pipe);
+            assert!(numbers.iter().copied().eq(100..100 + numbers.len() as u64));
+        }
+        let payload = round.to_be_bytes();
+        pipes[0].scatter(&RECEIVERS.map(|id| to(id, &payload))).expect("there is room");
+        for pipe in &mut pipes {
+            let m = message(pipe);
+            assert_eq!((m.from, number(&m)), (ProcessId(0), round), "the others go on");
+            assert_eq!(pipe.peers().len(), 1);
+        }
+        pipes[1].scatter(&[to(1, b"i am"), to(0, b"still here")]).expect("there is room");
+        assert_eq!(message(&mut pipes[0]).payload, b"still here");
+        assert_eq!(message(&mut pipes[1]).payload, b"i am");
+    }
+    for pipe in &mut pipes {
+        pipe.leave().expect("the survivors know everything of each other");
+    }
+    let left = std::fs::read_dir("/dev/shm").expect("this is Linux");
+    let names = left.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    assert_eq!(names.filter(|file| file.contains(&name)).count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn a_stopped_process_keeps_its_place_until_it_is_killed() {
+    if let Ok(role) = std::env::var(ROLE) {
+        return talk(&role);
+    }
+    let name = fabric("stopped");
+    let mut pipes: Vec<Pipe> =
+        RECEIVERS.map(|id| process(&name, id).join().expect("it is free")).into();
+    let talker = Talker::start("a_stopped_process_keeps_its_place_until_it_is_killed", &name);
+    message(&mut pipes[0]);
+    message(&mut pipes[1]);
+    // By the shell's own command: it is alive, and says nothing.
+    let stopped = Command::new("kill").args(["-STOP", &talker.0.id().to_string()]).status();
+    assert!(stopped.expect("there is a kill command").success());
+    let error = process(&name, TALKER).join().map(drop).expect_err("it is still there");
+    assert!(error.to_string().contains(&format!("pid {}", talker.0.id())));
+    talker.kill();
+    for pipe in &mut pipes {
+        until_lost(pipe);
+    }
+    process(&name, TALKER).join().expect("the dead have no place");
+}

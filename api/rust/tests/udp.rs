@@ -1,0 +1,162 @@
+//! Pipes through a software switch on loopback.
+
+mod rig;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use onepipe::{Builder, Event, Link, Message, Pipe, ProcessId, Timestamp};
+use onepipe_daemon_switch::{Config, SoftwareSwitch};
+use rig::{DEADLINE, message, number, to};
+
+/// However busy this machine is, nobody is taken for dead.
+const LONG_NS: u64 = 60_000_000_000;
+
+/// A switch with a thread of its own, as long as it lives.
+struct Running {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(bind: &str) -> Self {
+        let mut config = Config::new(bind.parse().expect("an address"));
+        config.link_timeout_ns = LONG_NS;
+        let mut switch = SoftwareSwitch::new(&config).expect("loopback is there");
+        let address = switch.local_addr();
+        let stop = Arc::new(AtomicBool::new(false));
+        let is_stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            while !is_stopped.load(Ordering::Relaxed) {
+                let progress = switch.turn(|_| {});
+                switch.rest(progress);
+            }
+        });
+        Self { address, stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().expect("it runs until here").join();
+        assert!(ended.is_ok() || std::thread::panicking(), "the switch has panicked");
+    }
+}
+
+fn process(switch: &Running, process: u32) -> Builder {
+    Pipe::builder().process(process).processes(8).udp(switch.address).tune(|config| {
+        config.link_timeout_ns = LONG_NS;
+        config.probes_max = 100_000;
+    })
+}
+
+/// Pipes for processes 0 to `count` that have all heard each other: nobody over a switch knows who
+/// is there, so they ask until all have answered.
+fn meet(switch: &Running, count: u32) -> Vec<Pipe> {
+    greet((0..count).map(|id| process(switch, id)).collect())
+}
+
+fn greet(builders: Vec<Builder>) -> Vec<Pipe> {
+    let count = builders.len() as u32;
+    let join = |builder: Builder| builder.join().expect("nobody is asked");
+    let mut pipes: Vec<Pipe> = builders.into_iter().map(join).collect();
+    for pipe in &mut pipes {
+        assert!(!pipe.wait_for_peers(1, DEADLINE) && pipe.peers().is_empty());
+        for peer in 0..count {
+            while pipe.scatter(&[to(peer, b"hello")]).is_err() {}
+        }
+    }
+    for pipe in &mut pipes {
+        let mut missing = count;
+        while missing > 0 {
+            match pipe.recv_timeout(DEADLINE) {
+                Some(Event::Message(_)) => missing -= 1,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    pipes
+}
+
+#[test]
+fn all_receivers_see_one_order() {
+    const EACH: u64 = 500;
+    for bind in ["127.0.0.1:0", "[::1]:0"] {
+        let switch = Running::start(bind);
+        let mut pipes = meet(&switch, 3);
+        let count = pipes.len() as u32;
+        for number in 0..EACH {
+            for pipe in &mut pipes {
+                let payload = number.to_be_bytes();
+                let all: Vec<Message<'_>> = (0..count).map(|id| to(id, &payload)).collect();
+                pipe.scatter_wait(&all, DEADLINE).expect("there will be room");
+            }
+        }
+        let mut logs: Vec<Vec<(Timestamp, ProcessId, u64)>> = Vec::new();
+        for pipe in &mut pipes {
+            let log = (0..EACH * u64::from(count)).map(|_| message(pipe));
+            logs.push(log.map(|m| (m.timestamp, m.from, number(&m))).collect());
+        }
+        assert!(logs[0].is_sorted_by(|a, b| (a.0, a.1) < (b.0, b.1)));
+        assert!(logs.iter().all(|log| *log == logs[0]));
+        for pipe in &mut pipes {
+            assert_eq!(pipe.leave(), Ok(()));
+        }
+    }
+}
+
+#[test]
+fn a_long_message_crosses_in_fragments() {
+    let switch = Running::start("127.0.0.1:0");
+    let mut pipes = meet(&switch, 2);
+    let long: Vec<u8> = (0..300_000u32).map(|at| (at ^ at >> 8) as u8).collect();
+    pipes[0].scatter(&[to(1, &long)]).expect("there is room");
+    assert!(message(&mut pipes[1]).payload == long);
+}
+
+#[test]
+fn without_a_switch_nothing_is_delivered_and_leaving_is_bounded() {
+    let address = {
+        let switch = Running::start("127.0.0.1:0");
+        switch.address
+    };
+    let mut alone = Pipe::builder()
+        .process(0)
+        .udp(address)
+        .leave_timeout(Duration::from_millis(50))
+        .join()
+        .expect("nobody is asked");
+    alone.scatter(&[to(1, b"is anybody there?")]).expect("there is room");
+    assert_eq!(alone.recv_timeout(Duration::from_millis(50)), None);
+    assert_eq!(alone.leave(), Err(onepipe::LeaveError::Unsettled(ProcessId(0))));
+}
+
+#[test]
+fn a_switch_that_dies_is_reported_and_its_successor_found() {
+    let first = Running::start("127.0.0.1:0");
+    let address = first.address;
+    let impatient = |id| process(&first, id).tune(|config| config.link_timeout_ns = 1_000_000_000);
+    let mut pipes = greet(vec![impatient(0), impatient(1)]);
+    drop(first);
+    for pipe in &mut pipes {
+        assert_eq!(pipe.recv_timeout(DEADLINE), Some(Event::LinkLost(Link::Switch)));
+    }
+    let _second = Running::start(&address.to_string());
+    let mut sent: u64 = 0;
+    // What was sent before the switch knew where everybody is may be lost.
+    'found: loop {
+        pipes[0].scatter_wait(&[to(1, &sent.to_be_bytes())], DEADLINE).expect("there is room");
+        sent += 1;
+        for _ in 0..100 {
+            if let Some(Event::Message(m)) = pipes[1].recv_timeout(Duration::from_millis(10)) {
+                assert!(number(&m) < sent);
+                break 'found;
+            }
+        }
+    }
+}
