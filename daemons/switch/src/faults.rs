@@ -96,8 +96,8 @@ impl Trouble {
         Fate::Pass
     }
 
-    /// The frame that was overtaken by one that has just left for `port`, if any: hands it to `take`
-    /// and forgets it.
+    /// The frame that was overtaken by one that has just left for `port`, if any: hands it to
+    /// `take` and forgets it.
     pub(crate) fn release(&mut self, port: Port, take: impl FnOnce(&[u8])) {
         let held = &mut self.held[port.index()];
         if !held.is_empty() {

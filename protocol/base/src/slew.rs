@@ -25,8 +25,8 @@ impl Slew {
         Self { last: None }
     }
 
-    /// Goes on from `time` at `now`, whatever the clock says: for a machine that has found its clock
-    /// to be wrong before it has told anybody the time.
+    /// Goes on from `time` at `now`, whatever the clock says: for a machine that has found its
+    /// clock to be wrong before it has told anybody the time.
     pub fn restart(&mut self, now: Now, time: Timestamp) {
         self.last = Some((now, time));
     }

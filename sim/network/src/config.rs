@@ -70,7 +70,8 @@ pub struct Config {
     /// The longest frame that any machine writes, in octets.
     pub frame_octets_max: usize,
     /// A host is polled for frames until this much waits in its network card, in ns of sending; and
-    /// again when a quarter of it is left. Messages are stamped at most this long before they leave.
+    /// again when a quarter of it is left. Messages are stamped at most this long before they
+    /// leave.
     pub card_backlog_ns: u64,
     /// The priority class of a frame, on links that have several.
     pub class: fn(&[u8]) -> u8,

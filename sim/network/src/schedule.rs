@@ -11,8 +11,8 @@ use crate::{Application, LinkFaults, LinkId, NodeId};
 pub enum Fault {
     /// The node stops, its state is lost, and so is what is on its outgoing links.
     Crash(NodeId),
-    /// A node that has crashed starts anew, with nothing but a clock that it has synchronised first,
-    /// as hosts do before they join.
+    /// A node that has crashed starts anew, with nothing but a clock that it has synchronised
+    /// first, as hosts do before they join.
     Restart(NodeId),
     /// The link goes down and loses what is on it.
     Cut(LinkId),

@@ -116,7 +116,8 @@ impl Fabric {
         links.into_iter().for_each(|link| self.inflict(Fault::Switches(link, faults)));
     }
 
-    /// Lets something happen now. Whoever may be cut off by it is excused for what he does not know.
+    /// Lets something happen now. Whoever may be cut off by it is excused for what he does not
+    /// know.
     pub fn inflict(&mut self, fault: Fault) {
         match fault {
             Fault::Crash(_) | Fault::Cut(_) | Fault::Pause(..) | Fault::Restart(_) => {

@@ -7,7 +7,8 @@ use onepipe_sim_network::{ClockConfig, Fault, LinkFaults, Loss, NodeId};
 use onepipe_sim_scenarios::{Bug, Fabric, Report};
 use tale::plan;
 
-/// A run in a sound fabric, or with a little loss where a mistake shows in reports of failures only.
+/// A run in a sound fabric, or with a little loss where a mistake shows in reports of failures
+/// only.
 fn run(bug: Option<Bug>, seed: u64, has_loss: bool) -> Report {
     let mut plan = plan("leaf-spine:2x2x2", 2, seed);
     plan.network.clocks = ClockConfig { offset_ns_max: 200, drift_ppb_max: 10_000 };

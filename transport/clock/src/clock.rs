@@ -14,8 +14,8 @@ pub trait Clock {
 /// The clocks of this machine.
 ///
 /// As calibrated or adopted, `sync` is `CLOCK_REALTIME` at the origin of the calibration plus the
-/// time elapsed since: it never steps, and everybody with the same calibration agrees on it. That is
-/// what one machine needs. Processes on *different* machines, or with calibrations of their own,
+/// time elapsed since: it never steps, and everybody with the same calibration agrees on it. That
+/// is what one machine needs. Processes on *different* machines, or with calibrations of their own,
 /// drift apart by the error of the measurement (some ppm): they use
 /// [`SystemClock::following_system`].
 #[derive(Clone, Debug)]

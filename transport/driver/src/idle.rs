@@ -18,8 +18,8 @@ pub enum Idle {
 }
 
 impl Idle {
-    /// Backing off after some 3 us of spinning on shared memory, 30 us where looking for frames is a
-    /// system call: about what it costs to be woken.
+    /// Backing off after some 3 us of spinning on shared memory, 30 us where looking for frames is
+    /// a system call: about what it costs to be woken.
     pub const CIVIL: Self = Self::Backoff { spins: 50, yields: 5 };
 }
 

@@ -18,16 +18,17 @@
 //! *f*.
 //!
 //! *Why that is true.* Let the receiver have seen *idle*. Whatever was published before that *idle*
-//! was stored is visible, and is taken out of the ring in step 3, before anything is heard. Whatever
-//! the sender stamps later, it first stored *active* after the *idle* that was seen; so the look came
-//! before that store in the order of the line, so (fences on both sides) *t* was read before the
-//! sender read its clock. All processes of a segment compute time from one counter, invariant and the
-//! same on all cores, by one [`onepipe_transport_clock::Calibration`], stored in the segment: so the
-//! sender's clock shows *t* or later, and it stamps with its clock or above. (A machine stamps with
-//! [`onepipe_base::Slew`], which answers `now.sync` exactly while `sync − mono` is constant, as it
-//! is for this clock: use [`Shm::clock`], and do not make it step or follow another.) Let the
-//! receiver have seen *active(f)*: everything that is stamped in this burst is at or above the
-//! machine's own promise *f*, and what was published before it is taken out in step 3 likewise.
+//! was stored is visible, and is taken out of the ring in step 3, before anything is heard.
+//! Whatever the sender stamps later, it first stored *active* after the *idle* that was seen; so
+//! the look came before that store in the order of the line, so (fences on both sides) *t* was read
+//! before the sender read its clock. All processes of a segment compute time from one counter,
+//! invariant and the same on all cores, by one [`onepipe_transport_clock::Calibration`], stored in
+//! the segment: so the sender's clock shows *t* or later, and it stamps with its clock or above. (A
+//! machine stamps with [`onepipe_base::Slew`], which answers `now.sync` exactly while `sync − mono`
+//! is constant, as it is for this clock: use [`Shm::clock`], and do not make it step or follow
+//! another.) Let the receiver have seen *active(f)*: everything that is stamped in this burst is at
+//! or above the machine's own promise *f*, and what was published before it is taken out in step 3
+//! likewise.
 //! `tests/loom.rs` runs line and ring through every interleaving, with the clock as a counter that
 //! orders nothing else.
 //!
@@ -41,10 +42,11 @@
 //! The kernel knows who is alive: a place is held by a lock that dies with the process. From a dead
 //! process nothing is heard; slots in flight to it come back. What it has published is still
 //! delivered. Its next life starts behind everything that was sent to the former one, and does not
-//! touch slots that others still read. A receiver that has stopped, alive or not, takes no more than
-//! its share of a sender's slots; frames beyond that are dropped and counted. Senders wait, for a
-//! bounded time, for one that is merely slow. One that is stopped (`SIGSTOP`) while active is alive
-//! all the same: whoever waits for its promise goes on without it after the endpoint's link timeout.
+//! touch slots that others still read. A receiver that has stopped, alive or not, takes no more
+//! than its share of a sender's slots; frames beyond that are dropped and counted. Senders wait,
+//! for a bounded time, for one that is merely slow. One that is stopped (`SIGSTOP`) while active is
+//! alive all the same: whoever waits for its promise goes on without it after the endpoint's link
+//! timeout.
 //!
 //! # Trust
 //! All processes of a segment run as one user (the file is theirs alone). Numbers read from the

@@ -33,9 +33,9 @@ pub struct Shm {
 }
 
 impl Shm {
-    /// Joins the segment `name` of this user as `process`, or as the lowest id that is free. Creates
-    /// the segment where there is none, or only what a crash has left. A segment that others use
-    /// keeps its sizes: see [`Shm::config`].
+    /// Joins the segment `name` of this user as `process`, or as the lowest id that is free.
+    /// Creates the segment where there is none, or only what a crash has left. A segment that
+    /// others use keeps its sizes: see [`Shm::config`].
     ///
     /// # Errors
     /// [`AttachError`]: a living process has this id; numbers out of range; the kernel refuses.

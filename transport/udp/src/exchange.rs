@@ -266,8 +266,8 @@ impl Exchange {
         self.on_empty();
     }
 
-    /// Whether frames queue up before this socket: more came at once than one train, and the receive
-    /// buffer is still more than a quarter full. Costs a system call if the first holds.
+    /// Whether frames queue up before this socket: more came at once than one train, and the
+    /// receive buffer is still more than a quarter full. Costs a system call if the first holds.
     pub fn is_backlogged(&mut self) -> bool {
         let is_backlogged = self.arrived > 1
             && socket::backlog(&self.socket).is_some_and(|backlog| backlog.used > backlog.size / 4);

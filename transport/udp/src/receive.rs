@@ -58,8 +58,8 @@ impl Receiver {
         self.headers.len() * TRAIN_OCTETS
     }
 
-    /// Takes what has arrived, each train at a multiple of [`TRAIN_OCTETS`] of `memory`. Answers how
-    /// many there are; none when there is nothing.
+    /// Takes what has arrived, each train at a multiple of [`TRAIN_OCTETS`] of `memory`. Answers
+    /// how many there are; none when there is nothing.
     pub(crate) fn receive(&mut self, socket: &Socket, memory: &mut [u8]) -> usize {
         let trains = memory.chunks_exact_mut(TRAIN_OCTETS);
         for (at, train) in trains.enumerate().take(self.headers.len()) {

@@ -78,7 +78,8 @@ impl Sender {
 
     /// Adds a train to the system call. Answers false when there is no more room in it.
     ///
-    /// `memory` and `to` must stay as they are until the call is made ([`Sender::fire`]) or cleared.
+    /// `memory` and `to` must stay as they are until the call is made ([`Sender::fire`]) or
+    /// cleared.
     pub(crate) fn stage(
         &mut self,
         memory: &[u8],
@@ -121,8 +122,8 @@ impl Sender {
         }
         let count = self.headers.len() as libc::c_uint;
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: every header points to pieces and control that are alive, for the vectors have not
-        // grown since, and to memory and an address that are, by the caller's promise.
+        // SAFETY: every header points to pieces and control that are alive, for the vectors have
+        // not grown since, and to memory and an address that are, by the caller's promise.
         let sent = unsafe {
             libc::sendmmsg(socket.as_raw_fd(), self.headers.as_mut_ptr(), count, flags as _)
         };

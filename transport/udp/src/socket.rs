@@ -93,8 +93,8 @@ pub(crate) fn backlog(socket: &Socket) -> Option<Backlog> {
     (answer == 0).then_some(Backlog { used, size, drops })
 }
 
-/// Blocks until one of two descriptors can be read or `timeout_ns` have passed. May return early for
-/// no reason.
+/// Blocks until one of two descriptors can be read or `timeout_ns` have passed. May return early
+/// for no reason.
 pub(crate) fn poll(fds: [libc::c_int; 2], timeout_ns: u64) {
     let mut fds = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     let timeout = libc::timespec {
