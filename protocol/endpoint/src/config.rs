@@ -3,6 +3,9 @@
 use onepipe_base::{Incarnation, ProcessId};
 use onepipe_wire::{FRAGMENT_HEADER_OCTETS, HEADER_OCTETS};
 
+/// No time of a configuration is longer.
+const DAY_NS: u64 = 86_400_000_000_000;
+
 /// How an endpoint hangs on the fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Links {
@@ -42,7 +45,7 @@ pub struct Config {
     /// The most that one sender may have outstanding, in octets; the share of the receive buffer
     /// may be smaller. Default 1 MiB.
     pub window_octets_max: u32,
-    /// The longest message, in octets. At most a quarter of the receive buffer. Default 16 MiB.
+    /// The longest message, in octets. At most a quarter of the receive buffer, and 1 GiB. Default 16 MiB.
     pub message_octets_max: u32,
     /// How many octets of messages are stamped together at most, and so may share packets. Default
     /// 64 KiB.
@@ -53,6 +56,9 @@ pub struct Config {
     pub ack_packets: u32,
     /// … after this many ns, whichever is first. Default 20,000.
     pub ack_delay_ns: u64,
+    /// Room that was granted for a large message is taken back when others need it and its owner was
+    /// not heard of for this long, in ns. Default 100,000,000.
+    pub room_timeout_ns: u64,
     /// The least time before an unacknowledged packet is asked after, in ns. Default 200,000.
     pub probe_timeout_min_ns: u64,
     /// After this many probes without an answer the outcome is reported as unknown. Default 8.
@@ -81,6 +87,7 @@ impl Config {
             congestion_window_octets: 64 << 10,
             ack_packets: 16,
             ack_delay_ns: 20_000,
+            room_timeout_ns: 100_000_000,
             probe_timeout_min_ns: 200_000,
             probes_max: 8,
             reorder_packets: 3,
@@ -104,6 +111,7 @@ impl Config {
         check(receive >= 1 << 20, "receive_buffer_octets_max", receive as u64)?;
         let message = self.message_octets_max;
         check(message as usize <= receive / 4, "message_octets_max", message.into())?;
+        check(message <= 1 << 30, "message_octets_max", message.into())?;
         let send = self.send_buffer_octets_max;
         let least = message as usize + crate::MESSAGE_CHARGE_OCTETS as usize;
         check(send >= least, "send_buffer_octets_max", send as u64)?;
@@ -113,6 +121,16 @@ impl Config {
         check(self.probes_max >= 1, "probes_max", self.probes_max.into())?;
         let congestion = self.congestion_window_octets;
         check(congestion >= 4096, "congestion_window_octets", congestion.into())?;
+        check(self.reorder_packets <= 1 << 16, "reorder_packets", self.reorder_packets.into())?;
+        for (field, ns) in [
+            ("beacon_interval_ns", self.beacon_interval_ns),
+            ("link_timeout_ns", self.link_timeout_ns),
+            ("ack_delay_ns", self.ack_delay_ns),
+            ("room_timeout_ns", self.room_timeout_ns),
+            ("probe_timeout_min_ns", self.probe_timeout_min_ns),
+        ] {
+            check(ns <= DAY_NS, field, ns)?;
+        }
         check(self.burst_octets_max >= 4096, "burst_octets_max", self.burst_octets_max as u64)
     }
 

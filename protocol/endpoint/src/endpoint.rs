@@ -104,6 +104,11 @@ impl Endpoint {
     pub fn unlink(&mut self, port: Port) {
         let risen = self.link.remove(port);
         self.on_barrier(risen);
+        if self.config.links == Links::Mesh {
+            let process = ProcessId(u32::from(port.0));
+            self.sender.on_gone(process, &mut self.stats);
+            self.receiver.on_gone(process);
+        }
     }
 
     /// Whether a transmit poll may yield something before the next timeout. A hint: it may say yes
@@ -192,16 +197,19 @@ impl Endpoint {
             }
             Opcode::Ack | Opcode::Nak | Opcode::Grant => self.on_ack(now.mono, from, frame),
             Opcode::Probe => match Probe::parse(frame.payload) {
-                Ok(probe) => self.receiver.on_probe(from, probe),
+                Ok(probe) => self.receiver.on_probe(now.mono, from, probe),
                 Err(_) => self.count_malformed(),
             },
             Opcode::Connect => match Connect::parse(frame.payload) {
-                Ok(connect) => self.receiver.on_connect(from, psn, connect),
+                Ok(connect) => {
+                    self.sender.on_back(from.0);
+                    self.receiver.on_connect(&self.config, now.mono, from, psn, connect)
+                }
                 Err(_) => self.count_malformed(),
             },
             Opcode::Reset => {
                 let (config, stats) = (&self.config, &mut self.stats);
-                self.sender.on_reset(config, now.mono, from.0, psn, stats);
+                self.sender.on_reset(config, now.mono, from, psn, stats);
                 true
             }
             Opcode::Beacon | Opcode::Join | Opcode::Leave => true,
@@ -237,8 +245,10 @@ impl Endpoint {
                 receiver.on_local(config, local);
             });
             self.stats.messages_sent += stamped;
-            if let Some(octets) = self.sender.take_local_room_wanted() {
-                self.receiver.ask_local_room(octets);
+            if let Some(octets) = self.sender.take_local_room_wanted()
+                && !self.receiver.ask_local_room(octets)
+            {
+                self.sender.on_local_room_refused(&self.config);
             }
         }
         let written = self.sender.write_data(&self.config, now, slot)?;
@@ -328,7 +338,9 @@ impl Machine for Endpoint {
             Links::Mesh => src.0 == u32::from(port.0),
         };
         let is_ours = dst == self.config.process || frame.opcode.is_hop_only();
-        let is_known = src.0 < self.config.processes_max || frame.opcode.is_hop_only();
+        // It never writes to itself over the network.
+        let is_other = src.0 < self.config.processes_max && src != self.config.process;
+        let is_known = is_other || frame.opcode.is_hop_only();
         if !is_from_link || !is_ours || !is_known {
             self.stats.frames_misrouted += 1;
             return Verdict::Dropped;
@@ -344,7 +356,7 @@ impl Machine for Endpoint {
     fn handle_timeout(&mut self, now: Now) {
         self.stamp.read(now);
         self.sender.on_timeout(&self.config, now.mono, &mut self.stats);
-        self.receiver.on_timeout(now.mono);
+        self.receiver.on_timeout(&self.config, now.mono);
         let (lost_links, stats) = (&mut self.lost_links, &mut self.stats);
         let risen = self.link.expire(&self.config, now.mono, |port| {
             lost_links.push_back(port);

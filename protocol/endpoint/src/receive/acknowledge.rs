@@ -61,7 +61,8 @@ impl Receiver {
     }
 
     /// Makes delayed acknowledgements due.
-    pub fn on_timeout(&mut self, now: Mono) {
+    pub fn on_timeout(&mut self, config: &Config, now: Mono) {
+        self.reclaim_room(config, now);
         if self.answer_by.is_none_or(|by| now < by) {
             return;
         }
@@ -90,12 +91,12 @@ impl Receiver {
         let sender = self.peers.at(at);
         let opcode = sender.answer.take().unwrap_or(Opcode::Ack);
         sender.unacknowledged = 0;
-        sender.told_consumed = sender.consumed;
+        sender.freed = 0;
         let ack = Ack {
             cumulative: sender.tracker.base(),
             received: sender.received,
             marked: sender.marked,
-            window_octets: window as u32,
+            window_octets: sender.window_octets(window) as u32,
             consumed_octets: sender.consumed,
             connection: sender.incarnation.0,
             room_id: sender.room_id,

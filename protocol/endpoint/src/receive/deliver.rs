@@ -145,9 +145,8 @@ impl Receiver {
                 self.give_room();
             }
         } else if let Some(at) = self.peers.find(delivery.from) {
-            self.unhold(at, held.life, charge, held.in_room);
-            let sender = self.peers.peek(at);
-            if sender.consumed - sender.told_consumed >= self.window / 4 {
+            self.unhold(at, held.life, (charge, charge), held.in_room);
+            if self.peers.peek(at).freed >= self.window / 4 {
                 self.answer_now(at, Opcode::Ack);
             }
         }

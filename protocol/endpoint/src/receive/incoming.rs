@@ -1,6 +1,6 @@
 //! What a receiver knows of one sender.
 
-use onepipe_base::{Incarnation, ProcessId, Psn};
+use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
 use onepipe_wire::Opcode;
 
 use super::tracker::Tracker;
@@ -29,12 +29,15 @@ pub(crate) struct Incoming {
     pub tracker: Tracker,
     pub received: u32,
     pub marked: u32,
-    /// Charge in the buffer, in the window.
+    /// Charge in the buffer, in the window: of this life, and of all former ones.
     pub held: u64,
-    /// Charge consumed so far.
+    pub held_before: u64,
+    /// Charge of this life consumed so far.
     pub consumed: u64,
-    /// What the sender was last told to be consumed.
-    pub told_consumed: u64,
+    /// Charge of any life that has left the buffer since the sender was last told.
+    pub freed: u64,
+    /// When it was last heard of.
+    pub heard: Mono,
     pub room_id: u32,
     pub room: Room,
     /// Packets since the last acknowledgement.
@@ -46,7 +49,7 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    pub fn new(from: ProcessId, incarnation: Incarnation, base: Psn) -> Self {
+    pub fn new(now: Mono, from: ProcessId, incarnation: Incarnation, base: Psn) -> Self {
         Self {
             from,
             incarnation,
@@ -55,8 +58,10 @@ impl Incoming {
             received: 0,
             marked: 0,
             held: 0,
+            held_before: 0,
             consumed: 0,
-            told_consumed: 0,
+            freed: 0,
+            heard: now,
             room_id: 0,
             room: Room::Closed,
             unacknowledged: 0,
@@ -65,11 +70,25 @@ impl Incoming {
         }
     }
 
-    /// The sender has restarted.
-    pub fn begin_life(&mut self, incarnation: Incarnation, base: Psn) {
-        let life = self.life.wrapping_add(1);
+    /// The sender has restarted. Answers false when it cannot be admitted: what it has left behind
+    /// here in 65,535 former lives would be taken for its own.
+    pub fn begin_life(&mut self, now: Mono, incarnation: Incarnation, base: Psn) -> bool {
+        let held_before = self.held + self.held_before;
+        let life = match self.life.checked_add(1) {
+            Some(life) => life,
+            None if held_before == 0 => 0,
+            None => return false,
+        };
         let (is_delayed, answer) = (self.is_delayed, self.answer);
-        *self = Self { life, is_delayed, answer, ..Self::new(self.from, incarnation, base) };
+        let fresh = Self::new(now, self.from, incarnation, base);
+        *self = Self { life, is_delayed, answer, held_before, ..fresh };
+        true
+    }
+
+    /// What of `window` is left to this life.
+    #[inline]
+    pub fn window_octets(&self, window: u64) -> u64 {
+        window.saturating_sub(self.held_before)
     }
 
     /// Closes the room. Answers the charge that was set aside and will not be used.

@@ -132,6 +132,7 @@ impl Receiver {
             stats.packets_marked += 1;
         }
         sender.received = sender.received.wrapping_add(1);
+        sender.heard = now;
         match sender.tracker.arrival(psn) {
             Arrival::New => {}
             Arrival::Duplicate => {
@@ -221,19 +222,12 @@ impl Receiver {
         let octets = fragment.header.message_octets;
         let of_first = if fragment.header.offset == 0 { MESSAGE_CHARGE_OCTETS } else { 0 };
         let charge = fragment.piece.len() as u64 + u64::from(of_first);
-        // What is not whole takes its full length: no more than could have been granted for it.
-        let most = if in_room { self.room_max } else { self.window };
-        let full = u64::from(octets) + u64::from(MESSAGE_CHARGE_OCTETS);
-        if octets > config.message_octets_max || full > most {
+        if octets > config.message_octets_max {
             stats.frames_malformed += 1;
-            return false;
-        }
-        if !self.admit(at, charge, in_room, stats) {
             return false;
         }
         let sender = self.peers.peek(at);
         let (life, from, index) = (sender.life, sender.from, fragment.header.index);
-        // The place is set aside by the reassembly if this is the first piece to arrive.
         let first = Partial {
             from: at as u32,
             life,
@@ -245,18 +239,29 @@ impl Receiver {
             charge: 0,
             in_room,
         };
-        match self.reassembly.add(&mut self.segments, first, &fragment, charge) {
+        let known = self.reassembly.find(&first);
+        let number = match known {
+            Some(number) => number,
+            // What is not whole is charged in full: it takes up its full length.
+            None if self.admit(at, first.full_charge(), in_room, stats) => {
+                self.reassembly.begin(&mut self.segments, first)
+            }
+            None => return false,
+        };
+        match self.reassembly.add(&mut self.segments, number, &fragment, charge) {
             Ok(Some(whole)) => {
-                let place = whole.place;
+                let (place, in_room) = (whole.place, whole.in_room);
                 let value = Waiting { place, octets, life, in_room, is_packet: false };
                 self.waiting += 1;
                 self.reorder.insert(Entry { timestamp, order: order(from, life, index), value });
                 true
             }
             Ok(None) => true,
-            Err(()) => {
+            Err(broken) => {
                 stats.frames_malformed += 1;
-                self.unhold(at, life, charge, in_room);
+                if let Some(partial) = broken {
+                    self.discard(partial);
+                }
                 false
             }
         }
@@ -288,16 +293,20 @@ impl Receiver {
     #[cold]
     fn discard_overdue(&mut self, barrier: Timestamp) {
         while let Some(partial) = self.reassembly.take_overdue(barrier) {
-            self.segments.release(partial.place);
-            let at = partial.from as usize;
-            self.unhold(at, partial.life, partial.charge, partial.in_room);
-            self.answer_now(at, Opcode::Ack);
+            self.discard(partial);
+            self.answer_now(partial.from as usize, Opcode::Ack);
         }
     }
 
-    /// Takes `charge` out of the buffer's accounts.
+    fn discard(&mut self, partial: Partial) {
+        self.segments.release(partial.place);
+        let charges = (partial.full_charge(), partial.charge);
+        self.unhold(partial.from as usize, partial.life, charges, partial.in_room);
+    }
+
+    /// Takes `charge` out of the buffer's accounts, of which `consumed` has arrived.
     #[inline]
-    fn unhold(&mut self, at: usize, life: u16, charge: u64, in_room: bool) {
+    fn unhold(&mut self, at: usize, life: u16, (charge, consumed): (u64, u64), in_room: bool) {
         self.held -= charge;
         if in_room {
             self.room_used -= charge;
@@ -305,9 +314,12 @@ impl Receiver {
             return;
         }
         let sender = self.peers.at(at);
+        sender.freed += charge;
         if sender.life == life {
             sender.held -= charge;
-            sender.consumed += charge;
+            sender.consumed += consumed;
+        } else {
+            sender.held_before -= charge;
         }
     }
 }

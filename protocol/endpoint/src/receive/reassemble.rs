@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use onepipe_base::Timestamp;
 use onepipe_wire::Fragment;
 
+use crate::MESSAGE_CHARGE_OCTETS;
 use crate::segments::{Place, Segments};
 
 /// A message that is being put together.
@@ -17,11 +18,18 @@ pub(crate) struct Partial {
     pub timestamp: Timestamp,
     pub place: Place,
     pub octets: u32,
-    /// Octets that are here. Duplicates are kept out by PSN, so pieces never overlap unless the
+    /// Octets that are here, and what the sender has charged for them. Duplicates are kept out by PSN, so pieces never overlap unless the
     /// sender misbehaves.
     pub arrived: u32,
     pub charge: u64,
     pub in_room: bool,
+}
+
+impl Partial {
+    /// What the whole message is charged.
+    pub fn full_charge(&self) -> u64 {
+        u64::from(self.octets) + u64::from(MESSAGE_CHARGE_OCTETS)
+    }
 }
 
 /// All messages under reassembly, few at any time.
@@ -35,39 +43,46 @@ impl Reassembly {
         Self { partials: Vec::new() }
     }
 
-    /// Adds a piece. Answers the message when that completes it, and `Err` when the piece
-    /// contradicts what is here.
+    /// Where the message is that `wanted` is a part of.
+    pub fn find(&self, wanted: &Partial) -> Option<usize> {
+        self.partials.iter().position(|partial| {
+            let (a, b) = (partial, wanted);
+            (a.from, a.life, a.timestamp, a.index) == (b.from, b.life, b.timestamp, b.index)
+        })
+    }
+
+    /// Sets a place aside for a message of which no piece is here yet. Answers where it is.
+    pub fn begin(&mut self, segments: &mut Segments, first: Partial) -> usize {
+        let place = segments.reserve(first.octets as usize, 1);
+        self.partials.push(Partial { place, ..first });
+        self.partials.len() - 1
+    }
+
+    /// Adds a piece to the message at `at`. Answers the message when that completes it, and `Err`
+    /// when the piece contradicts what is here: with the message if that can no longer be right.
     pub fn add(
         &mut self,
         segments: &mut Segments,
-        first: Partial,
+        at: usize,
         fragment: &Fragment<'_>,
         charge: u64,
-    ) -> Result<Option<Partial>, ()> {
-        let is_same = |partial: &Partial| {
-            let (a, b) = (partial, &first);
-            (a.from, a.life, a.timestamp, a.index) == (b.from, b.life, b.timestamp, b.index)
-        };
-        let at = match self.partials.iter().position(is_same) {
-            Some(at) => at,
-            None => {
-                let place = segments.reserve(first.octets as usize, 1);
-                self.partials.push(Partial { place, ..first });
-                self.partials.len() - 1
-            }
-        };
+    ) -> Result<Option<Partial>, Option<Partial>> {
         let partial = &mut self.partials[at];
         let piece = fragment.piece;
         let overflows = partial.octets - partial.arrived < piece.len() as u32;
         if partial.octets != fragment.header.message_octets || overflows {
-            return Err(());
+            return Err(None);
         }
         let place = partial.place.plus(fragment.header.offset as usize);
         segments.get_mut(place, piece.len()).copy_from_slice(piece);
         partial.arrived += piece.len() as u32;
         partial.charge += charge;
-        let is_whole = partial.arrived == partial.octets;
-        Ok(is_whole.then(|| self.partials.swap_remove(at)))
+        if partial.arrived < partial.octets {
+            return Ok(None);
+        }
+        let partial = self.partials.swap_remove(at);
+        // As many octets as it has, but not one beginning: some piece was there twice.
+        if partial.charge == partial.full_charge() { Ok(Some(partial)) } else { Err(Some(partial)) }
     }
 
     /// Takes out a message that the barrier has passed before it was whole: it will never be.
@@ -109,10 +124,12 @@ mod tests {
     #[test]
     fn pieces_in_any_order_make_the_message() {
         let (mut segments, mut reassembly) = (Segments::new(), Reassembly::new());
-        let first = first(6);
-        assert_eq!(reassembly.add(&mut segments, first, &piece(4, b"ef"), 2), Ok(None));
-        assert_eq!(reassembly.add(&mut segments, first, &piece(0, b"ab"), 66), Ok(None));
-        let whole = reassembly.add(&mut segments, first, &piece(2, b"cd"), 2);
+        assert_eq!(reassembly.find(&first(6)), None);
+        let at = reassembly.begin(&mut segments, first(6));
+        assert_eq!(reassembly.find(&first(6)), Some(at));
+        assert_eq!(reassembly.add(&mut segments, at, &piece(4, b"ef"), 2), Ok(None));
+        assert_eq!(reassembly.add(&mut segments, at, &piece(0, b"ab"), 66), Ok(None));
+        let whole = reassembly.add(&mut segments, at, &piece(2, b"cd"), 2);
         let whole = whole.expect("consistent").expect("complete");
         assert_eq!((segments.get(whole.place, 6), whole.charge), (&b"abcdef"[..], 70));
         assert_eq!(reassembly.len(), 0);
@@ -121,18 +138,21 @@ mod tests {
     #[test]
     fn contradicting_pieces_are_refused() {
         let (mut segments, mut reassembly) = (Segments::new(), Reassembly::new());
-        let first = first(6);
-        assert_eq!(reassembly.add(&mut segments, first, &piece(0, b"abcd"), 68), Ok(None));
-        assert_eq!(reassembly.add(&mut segments, first, &piece(3, b"def"), 3), Err(()));
+        let at = reassembly.begin(&mut segments, first(6));
+        assert_eq!(reassembly.add(&mut segments, at, &piece(0, b"abcd"), 68), Ok(None));
+        assert_eq!(reassembly.add(&mut segments, at, &piece(3, b"def"), 3), Err(None));
+        let broken = reassembly.add(&mut segments, at, &piece(0, b"ab"), 66);
+        assert!(matches!(broken, Err(Some(_))), "two beginnings");
+        assert_eq!(reassembly.len(), 0);
     }
 
     #[test]
     fn the_barrier_overtakes_what_is_not_whole() {
         let (mut segments, mut reassembly) = (Segments::new(), Reassembly::new());
-        let first = first(6);
-        assert_eq!(reassembly.add(&mut segments, first, &piece(0, b"abcd"), 68), Ok(None));
+        let at = reassembly.begin(&mut segments, first(6));
+        assert_eq!(reassembly.add(&mut segments, at, &piece(0, b"abcd"), 68), Ok(None));
         assert_eq!(reassembly.take_overdue(Timestamp::from_ns(50)), None);
         let overdue = reassembly.take_overdue(Timestamp::from_ns(51)).expect("below the barrier");
-        assert_eq!(overdue.charge, 68);
+        assert_eq!((overdue.charge, overdue.full_charge()), (68, 70));
     }
 }

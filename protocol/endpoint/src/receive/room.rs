@@ -2,8 +2,9 @@
 
 use super::Receiver;
 use super::incoming::{Incoming, Room};
+use crate::Config;
 use crate::stats::Stats;
-use onepipe_base::{Incarnation, ProcessId, Psn};
+use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
 use onepipe_wire::{Connect, Opcode, Probe};
 
 /// Stands for the process itself among those who wait for room.
@@ -18,11 +19,16 @@ pub(super) enum LocalRoom {
 }
 
 impl Receiver {
-    /// The process asks for room at itself, in line with all others.
-    pub fn ask_local_room(&mut self, octets: u64) {
+    /// The process asks for room at itself, in line with all others. Answers false when there is no
+    /// such room.
+    pub fn ask_local_room(&mut self, octets: u64) -> bool {
+        if octets > self.room_max {
+            return false;
+        }
         self.local_room = LocalRoom::Waiting(octets);
         self.room_queue.push_back(LOCAL);
         self.give_room();
+        true
     }
 
     /// Whether room was given to the process itself that it has not been told of.
@@ -56,7 +62,7 @@ impl Receiver {
                 }
                 _ => false,
             }
-        } else if sender.held + charge <= window {
+        } else if sender.held + charge <= sender.window_octets(window) {
             sender.held += charge;
             true
         } else {
@@ -77,23 +83,29 @@ impl Receiver {
     /// A sender opens a connection or asks for room.
     pub fn on_connect(
         &mut self,
+        config: &Config,
+        now: Mono,
         from: (ProcessId, Incarnation),
         base: Psn,
         connect: Connect,
     ) -> bool {
         let (process, incarnation) = from;
-        let at = self.peers.meet(process, || Incoming::new(process, incarnation, base));
+        let first = || Incoming::new(now, process, incarnation, base);
+        let at = self.peers.meet(process, first);
         let sender = self.peers.at(at);
         if incarnation < sender.incarnation {
             return false;
         }
         if incarnation > sender.incarnation {
             self.close_room(at);
-            self.peers.at(at).begin_life(incarnation, base);
+            if !self.peers.at(at).begin_life(now, incarnation, base) {
+                return false;
+            }
         } else {
             sender.tracker.settle_forward(base);
         }
         let sender = self.peers.at(at);
+        sender.heard = now;
         let is_newer = (connect.room_id.wrapping_sub(sender.room_id) as i32) > 0;
         if is_newer {
             self.close_room(at);
@@ -109,12 +121,13 @@ impl Receiver {
                 self.give_room();
             }
         }
+        self.reclaim_room(config, now);
         self.answer_now(at, Opcode::Grant);
         true
     }
 
     /// A sender asks what became of its packets.
-    pub fn on_probe(&mut self, from: (ProcessId, Incarnation), probe: Probe) -> bool {
+    pub fn on_probe(&mut self, now: Mono, from: (ProcessId, Incarnation), probe: Probe) -> bool {
         let Some(at) = self.peers.find(from.0) else {
             self.on_unknown(from.0, probe.settled);
             return false;
@@ -126,6 +139,7 @@ impl Receiver {
             }
             return false;
         }
+        sender.heard = now;
         sender.tracker.settle_forward(probe.settled);
         let fenced = sender.tracker.fence_missing(probe.until);
         let is_done = (probe.room_done.wrapping_sub(sender.room_id) as i32) >= 0;
@@ -134,6 +148,27 @@ impl Receiver {
         }
         self.answer_now(at, if fenced > 0 { Opcode::Nak } else { Opcode::Ack });
         true
+    }
+
+    /// A process is known to be gone: nobody waits for what it has asked for.
+    pub fn on_gone(&mut self, process: ProcessId) {
+        if let Some(at) = self.peers.find(process) {
+            self.close_room(at);
+        }
+    }
+
+    /// Takes room back that is kept by a process not heard of for long, if others wait for room.
+    pub(super) fn reclaim_room(&mut self, config: &Config, now: Mono) {
+        if self.room_queue.is_empty() {
+            return;
+        }
+        for at in 0..self.peers.len() {
+            let sender = self.peers.peek(at);
+            let is_silent = now.since_ns(sender.heard) >= config.room_timeout_ns;
+            if is_silent && sender.room != Room::Closed {
+                self.close_room(at);
+            }
+        }
     }
 
     fn close_room(&mut self, at: usize) {

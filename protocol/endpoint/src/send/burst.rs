@@ -51,13 +51,7 @@ pub(crate) struct Written {
 
 impl Burst {
     pub fn new() -> Self {
-        Self {
-            messages: Vec::new(),
-            destinations: Vec::new(),
-            served: 0,
-            cut: 0,
-            first: None,
-        }
+        Self { messages: Vec::new(), destinations: Vec::new(), served: 0, cut: 0, first: None }
     }
 
     /// The first timestamp of the burst while packets of it have still to be polled.

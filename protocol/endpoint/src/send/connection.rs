@@ -88,6 +88,8 @@ pub(crate) struct Outgoing {
     /// Questions asked without any answer.
     pub attempts: u32,
     pub deadline: Option<Mono>,
+    /// When it was last asked.
+    pub asked: Option<Mono>,
     rtt_ns: u64,
     rtt_deviation_ns: u64,
 }
@@ -125,6 +127,7 @@ impl Outgoing {
             is_queued: false,
             attempts: 0,
             deadline: None,
+            asked: None,
             rtt_ns: 0,
             rtt_deviation_ns: 0,
         }

@@ -212,6 +212,7 @@ impl Sender {
             return;
         }
         connection.attempts += 1;
+        connection.asked = Some(now);
         // Room that was granted is kept alive.
         let is_asking = matches!(connection.room, Room::Asked(_) | Room::Granted(_));
         if connection.state == State::Opening || is_asking {
@@ -245,6 +246,7 @@ impl Sender {
         let connection = self.peers.at(at);
         connection.state = State::Opening;
         connection.attempts = 0;
+        connection.asked = Some(now);
         connection.wants_connect = true;
         self.queue_control(at);
         self.arm(config, now, at);
@@ -293,7 +295,9 @@ impl Sender {
         if connection.is_local {
             return;
         }
-        let deadline = now.after_ns(connection.patience_ns(config));
+        // Counted from the oldest packet, so that a loss is found out while others arrive.
+        let since = connection.flight.oldest_sent().max(connection.asked).unwrap_or(now);
+        let deadline = since.after_ns(connection.patience_ns(config)).max(now.after_ns(1));
         connection.deadline = Some(deadline);
         self.note_deadline(deadline);
     }

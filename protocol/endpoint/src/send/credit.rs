@@ -150,7 +150,7 @@ impl Sender {
             }
         }
         if has_lost {
-            self.fail_unreachable(scattering);
+            self.fail_unreachable(scattering, is_oldest);
             self.forget_needs();
             return Verdict::Changed;
         }
@@ -277,12 +277,11 @@ impl Sender {
 
     /// Reports every message of `scattering` that can never leave as lost: it was never sent.
     #[cold]
-    fn fail_unreachable(&mut self, scattering: Queued) {
+    fn fail_unreachable(&mut self, scattering: Queued, is_oldest: bool) {
         for number in scattering.first..scattering.first + u64::from(scattering.messages) {
             let message = self.buffer.message_mut(number);
             let connection = self.peers.at(message.to as usize);
-            // All of them are of one scattering, so all are looked at as the oldest or none is.
-            if message.has_failed || connection.fit(true) != Fit::Never {
+            if message.has_failed || connection.fit(is_oldest) != Fit::Never {
                 continue;
             }
             message.has_failed = true;

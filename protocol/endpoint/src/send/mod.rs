@@ -117,7 +117,8 @@ impl Sender {
 
     /// Whether the fate of everything submitted is known.
     pub fn is_settled(&self) -> bool {
-        self.is_drained() && self.peers.iter().all(|connection| connection.flight.is_accounted_for())
+        self.is_drained()
+            && self.peers.iter().all(|connection| connection.flight.is_accounted_for())
     }
 
     /// The first timestamp of a burst that is still being sent.

@@ -58,14 +58,14 @@ impl Rig {
         let now = self.now();
         if self.end.poll_timeout().is_some_and(|due| due <= now.mono) {
             self.end.handle_timeout(now);
-            let next = self.end.poll_timeout();
-            assert!(next.is_none_or(|due| due > now.mono), "due again at once: {next:?}");
         }
         let mut slot = vec![0; self.end.config().frame_octets_max];
         while let Some(transmit) = self.end.poll_transmit(now, &mut slot) {
             self.sent.push(slot[..transmit.octets].to_vec());
             assert!(self.sent.len() < 1_000_000, "it never stops sending");
         }
+        let next = self.end.poll_timeout();
+        assert!(next.is_none_or(|due| due > now.mono), "due again at once: {next:?}");
     }
 
     pub fn take(&mut self) {
@@ -191,7 +191,12 @@ pub fn reset(psn: u32) -> What {
 }
 
 /// An answer to the endpoint's life 1 with a window of 64 KiB.
-pub fn ack(opcode: Opcode, cumulative: u32, words: &[(u64, u64)], tune: impl FnOnce(&mut Ack)) -> What {
+pub fn ack(
+    opcode: Opcode,
+    cumulative: u32,
+    words: &[(u64, u64)],
+    tune: impl FnOnce(&mut Ack),
+) -> What {
     let mut ack = Ack {
         cumulative: Psn(cumulative),
         received: cumulative,
