@@ -112,7 +112,9 @@ impl<T: Fabric> Thread<T> {
             } else if departure.is_some_and(|departure| departure.is_near(&engine)) {
                 std::thread::yield_now();
             } else if turns_awake.is_some_and(|turns| idle_turns > turns) {
-                sleep(&mut engine, &shared, &chute, &outlet.press, progress);
+                // A parcel that the endpoint has no room for waits for frames, as the endpoint does.
+                let can_take = kept.is_none();
+                sleep(&mut engine, &shared, &chute, can_take, &outlet.press, progress);
             } else {
                 engine.rest(progress);
             }
@@ -127,6 +129,7 @@ fn sleep<T: Fabric>(
     engine: &mut Engine<T>,
     shared: &Shared,
     chute: &Chute,
+    can_take: bool,
     press: &Press,
     progress: Progress,
 ) {
@@ -134,7 +137,7 @@ fn sleep<T: Fabric>(
     let depth = if lacks_sheets { rest::ASLEEP_WITHOUT_SHEETS } else { rest::ASLEEP };
     shared.rest.store(depth, Ordering::Relaxed);
     fence(Ordering::SeqCst);
-    let has_work = !chute.parcels.is_empty()
+    let has_work = (can_take && !chute.parcels.is_empty())
         || shared.is_commanded.load(Ordering::Relaxed)
         || (lacks_sheets && (has_blank || press.lacks_sheets().1));
     if !has_work {
