@@ -112,14 +112,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     })?;
 
     // In this order: whatever happens, first all processes end, then their memory is removed.
-    let mut segment = None;
+    let sweep = Sweep;
     let mut crew = Crew::new();
     let place = match arguments.transport {
-        Transport::Shm => {
-            let name = format!("demo-{}", std::process::id());
-            segment = Some(Segment(name.clone()));
-            Place::SharedMemory(name)
-        }
+        Transport::Shm => Place::SharedMemory(format!("demo-{}", std::process::id())),
         Transport::Udp => {
             let listen = if arguments.ipv6 { "[::1]:0" } else { "127.0.0.1:0" };
             Place::Switch(crew.start_switch(listen)?)
@@ -142,7 +138,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let show = Show::new(arguments);
     let course = Course::new(arguments, clock, crew, told, show);
     let summary = course.run();
-    drop(segment);
+    drop(sweep);
     let Some(summary) = summary? else {
         eprintln!("onepipe: interrupted; all processes have ended");
         return Ok(ExitCode::from(crate::interrupt::EXIT_STATUS));
@@ -157,14 +153,13 @@ fn window_ns(processes: u32) -> u64 {
     1_000_000 * u64::from(processes)
 }
 
-/// The segment of shared memory that the demo's processes meet in. The last one to leave removes it;
+/// Removes segments of shared memory that nobody is in. The last process to leave removes its own;
 /// when all were killed, nobody did.
-struct Segment(String);
+struct Sweep;
 
-impl Drop for Segment {
+impl Drop for Sweep {
     fn drop(&mut self) {
-        // Whoever joins a segment that a crash has left takes it over, and removes it on leaving.
-        // Where that fails nothing can be done, and the next to use this name will do it.
-        let _ = onepipe::EmbeddedPipe::builder().fabric(&self.0).embedded();
+        // What cannot be removed now stays for the next demo.
+        let _ = onepipe_transport_shm::remove_stale_segments();
     }
 }

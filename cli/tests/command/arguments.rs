@@ -1,0 +1,71 @@
+//! Arguments that make no sense, and help.
+
+use crate::program::{errors, output};
+
+/// Exit status 2, and a text that helps.
+#[track_caller]
+fn refused(arguments: &[&str], expected: &str) {
+    let output = output(arguments);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", errors(&output));
+    assert!(errors(&output).contains(expected), "{arguments:?}: {}", errors(&output));
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+}
+
+#[test]
+fn arguments_out_of_range_are_refused_with_the_range() {
+    refused(&["demo", "--processes", "1"], "1 is not in 2..=64");
+    refused(&["demo", "--size", "10"], "10 is not in 24..=1000000");
+    refused(&["demo", "--rate", "0"], "is no rate: write for example 2000, 50k or 1.5M");
+    refused(&["demo", "--seconds=-1"], "is no number of seconds from 0.1 to 1000000");
+    refused(&["sim", "--loss", "2"], "must lie between 0 and 1");
+    refused(&["sim", "--duration", "10"], "has no unit: write for example 100us, 10ms or 1.5s");
+    refused(&["switch", "--corrupt", "150%"], "must lie between 0 and 1");
+    refused(&["bench", "reorder", "--runs", "1"], "1 is not in 3..=1000");
+}
+
+#[test]
+fn arguments_that_do_not_go_together_are_refused() {
+    refused(&["demo", "--ipv6"], "--ipv6 goes with --transport udp");
+    refused(&["node", "--udp", "127.0.0.1:4410"], "--process");
+    refused(&["node", "--udp", "127.0.0.1:4410", "--fabric", "x"], "cannot be used with");
+    refused(&["sim", "--interval", "1us", "--outstanding", "3"], "cannot be used with");
+}
+
+#[test]
+fn unknown_names_are_refused_with_those_that_are_known() {
+    refused(&["dmeo"], "demo");
+    refused(&["demo", "--transport", "tcp"], "[possible values: shm, udp]");
+    refused(&["bench", "everything"], "[possible values: reorder, endpoint, pair, order");
+    refused(&["bench"], "<NAME>");
+    refused(&["switch", "--listen", "nowhere"], "write for example 127.0.0.1:4410");
+    refused(&["completions", "tcsh"], "[possible values: bash");
+}
+
+#[test]
+fn an_unknown_topology_is_refused_with_those_that_are_known() {
+    refused(&["sim", "--topology", "ring:4"], "leaf-spine");
+    refused(&["sim", "--topology", "star:x"], "star:HOSTS");
+    refused(&["sim", "--topology", "fat-tree:3"], "fat-tree:3 is odd");
+}
+
+#[test]
+fn every_command_has_help_with_examples() {
+    for command in ["demo", "node", "switch", "sim", "bench", "completions"] {
+        let output = output(&[command, "--help"]);
+        assert_eq!(output.status.code(), Some(0), "{command}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains(&format!("  onepipe {command}")), "{command}: {text}");
+    }
+    let text = String::from_utf8_lossy(&output(&["--help"]).stdout).into_owned();
+    assert!(text.contains("onepipe demo") && !text.contains("worker"), "{text}");
+}
+
+#[test]
+fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = output(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("demo") && text.contains("switch"), "{shell}");
+    }
+}

@@ -1,0 +1,114 @@
+//! `onepipe node` and `onepipe switch`: two terminals and what is between them.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use crate::program::{Beside, alone, errors, onepipe, output, unique};
+
+struct Node(Beside);
+
+impl Node {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = onepipe(&[&["node", "--stay"], arguments].concat());
+        Self(Beside::start(command.stdin(Stdio::piped())))
+    }
+
+    fn say(&mut self, line: &str) {
+        let stdin = self.0.child.stdin.as_mut().expect("its input is piped");
+        writeln!(stdin, "{line}").expect("it listens");
+    }
+}
+
+/// Both say ten lines to both, and print the same twenty.
+fn two_nodes_agree(mut nodes: [Node; 2]) {
+    for number in 0..10 {
+        nodes[0].say(&format!("0,1 zero {number}"));
+        nodes[1].say(&format!("0,1 one {number}"));
+    }
+    let [mut zero, mut one] = nodes;
+    let lines = [(); 20].map(|()| zero.0.line());
+    assert_eq!(lines, [(); 20].map(|()| one.0.line()));
+    let of = |sender: &str| lines.iter().filter(|line| line.contains(sender)).count();
+    assert_eq!((of(" 0 zero "), of(" 1 one ")), (10, 10), "{lines:?}");
+    assert!(lines.is_sorted_by_key(|line| {
+        let timestamp = line.split(' ').next().and_then(|word| word.parse::<u64>().ok());
+        timestamp.expect("a line begins with its timestamp")
+    }));
+    for node in [&mut zero, &mut one] {
+        node.0.signal("-INT");
+        assert_eq!(node.0.status(), Some(0));
+    }
+}
+
+#[test]
+fn two_nodes_over_shared_memory_print_the_same_lines() {
+    let _turn = alone();
+    let fabric = unique("node");
+    let start = |process| Node::start(&["--fabric", &fabric, "--process", process]);
+    two_nodes_agree([start("0"), start("1")]);
+}
+
+#[test]
+fn two_nodes_through_a_switch_print_the_same_lines_and_the_switch_sums_up() {
+    let _turn = alone();
+    let mut switch = Beside::start(&mut onepipe(&["switch", "--listen", "127.0.0.1:0", "--json"]));
+    let line = switch.line();
+    let address = line.strip_prefix("listening at ").expect("it says where").to_string();
+    let start = |process| Node::start(&["--udp", &address, "--process", process]);
+    two_nodes_agree([start("0"), start("1")]);
+    switch.signal("-INT");
+    let summary: serde_json::Value =
+        serde_json::from_str(&switch.line()).expect("the last line is JSON");
+    assert_eq!(switch.status(), Some(0));
+    assert_eq!(summary["ports_given"], 2, "{summary}");
+    assert!(summary["frames_forwarded"].as_u64().is_some_and(|frames| frames > 0), "{summary}");
+}
+
+#[test]
+fn a_line_from_a_pipe_reaches_its_sender_and_the_node_ends() {
+    let fabric = unique("pipe");
+    let mut command = onepipe(&["node", "--fabric", &fabric]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut stdin = child.stdin.take().expect("its input is piped");
+    stdin.write_all(b"nobody hello\n0 hello\n\n").expect("it listens");
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.ends_with(" 0 hello\n") && text.lines().count() == 1, "{text}");
+    assert!(errors(&output).contains("\"nobody\" is no list of processes"), "{}", errors(&output));
+}
+
+#[test]
+fn a_node_that_cannot_join_says_why() {
+    let fabric = unique("taken");
+    let mut first = Node::start(&["--fabric", &fabric, "--process", "3"]);
+    first.say("3 ready");
+    assert!(first.0.line().ends_with(" 3 ready"));
+    let second = output(&["node", "--fabric", &fabric, "--process", "3"]);
+    assert_eq!(second.status.code(), Some(1));
+    let pid = first.0.child.id();
+    let expected =
+        format!("process 3 of fabric {fabric:?} is taken by the living process with pid {pid}");
+    assert!(errors(&second).contains(&expected), "{}", errors(&second));
+
+    let beyond = output(&["node", "--fabric", &fabric, "--process", "64"]);
+    assert_eq!(beyond.status.code(), Some(1));
+    assert!(errors(&beyond).contains("ids of this segment lie below 64"), "{}", errors(&beyond));
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let mut first = Beside::start(&mut onepipe(&["switch", "--listen", "127.0.0.1:0"]));
+    let line = first.line();
+    let address = line.strip_prefix("listening at ").expect("it says where");
+    let second = output(&["switch", "--listen", address]);
+    assert_eq!(second.status.code(), Some(1));
+    let expected = format!("cannot start a switch at {address}");
+    assert!(errors(&second).contains(&expected), "{}", errors(&second));
+}

@@ -1,0 +1,129 @@
+//! Running the program and looking at what it leaves behind.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Only a hang reaches this.
+const HANG: Duration = Duration::from_secs(120);
+/// The name of the environment variable by which descendants of a program are found.
+const MARK: &str = "ONEPIPE_TEST_MARK";
+
+/// Tests that keep all cores busy take turns.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A name that no other test uses.
+pub fn unique(what: &str) -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("{what}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The program with these arguments.
+pub fn onepipe(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onepipe"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Runs it to its end.
+pub fn output(arguments: &[&str]) -> Output {
+    onepipe(arguments).output().expect("the program starts")
+}
+
+/// The last line of what it printed, as JSON.
+pub fn json(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let last = text.lines().last().unwrap_or_default();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {last:?}\n{errors}"))
+}
+
+/// What it complained about.
+pub fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Waits for a condition; only a hang makes this fail.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + HANG;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A program that runs beside the test, and is killed with it.
+pub struct Beside {
+    pub child: Child,
+    pub lines: BufReader<ChildStdout>,
+    mark: String,
+}
+
+impl Beside {
+    /// Starts it.
+    pub fn start(command: &mut Command) -> Self {
+        let mark = unique("mark");
+        let mut child = command
+            .env(MARK, &mark)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        let lines = BufReader::new(child.stdout.take().expect("its output is piped"));
+        Self { child, lines, mark }
+    }
+
+    /// The next line that it prints.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).expect("its output can be read");
+        line.trim_end().to_string()
+    }
+
+    /// Sends it a signal by name.
+    pub fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        let status = Command::new("kill").args([signal, &pid]).status().expect("kill runs");
+        assert!(status.success());
+    }
+
+    /// Its exit status, once it has ended.
+    pub fn status(&mut self) -> Option<i32> {
+        wait_until("the program ends", || self.child.try_wait().expect("it is ours").is_some());
+        self.child.wait().expect("it has ended").code()
+    }
+
+    /// Processes that it, or one of its own, has started and that are still there.
+    pub fn descendants(&self) -> Vec<String> {
+        let wanted = format!("{MARK}={}", self.mark);
+        let processes = std::fs::read_dir("/proc").expect("there is /proc").flatten();
+        let paths = processes.map(|process| process.path());
+        let found = paths.filter(|path| {
+            let environment = std::fs::read(path.join("environ")).unwrap_or_default();
+            environment.split(|octet| *octet == 0).any(|variable| variable == wanted.as_bytes())
+        });
+        found.map(|path| path.display().to_string()).collect()
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        // It has ended if all went well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Files in shared memory whose names end so.
+pub fn segments(end: &str) -> Vec<String> {
+    let files = std::fs::read_dir("/dev/shm").expect("there is /dev/shm").flatten();
+    let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.ends_with(end)).collect()
+}
