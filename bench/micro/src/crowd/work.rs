@@ -278,7 +278,7 @@ impl<'j, T: Transport> Worker<'j, T> {
         while !is_done(&self.tally) {
             self.turn()?;
             turns += 1;
-            if turns % 65_536 == 0 {
+            if turns.is_multiple_of(65_536) {
                 let give_up = *give_up.get_or_insert_with(|| {
                     Instant::now() + PATIENCE + Duration::from_secs_f64(self.job.seconds)
                 });
