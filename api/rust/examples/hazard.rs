@@ -2,8 +2,8 @@
 //!
 //! *Write after write*: A writes to store C and notifies B; B, having read that, writes to C as
 //! well. Does C see B's write before A's?
-//! *Independent reads of independent writes*: A and B write to both C and D at the same time. Does C
-//! see A's first and D see B's first?
+//! *Independent reads of independent writes*: A and B write to both C and D at the same time. Does
+//! C see A's first and D see B's first?
 //!
 //! Four processes play this, round after round, first over plain channels (a socket for each pair,
 //! in order each, with no order among them), then over one pipe. The plain ones go on until both

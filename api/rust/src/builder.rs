@@ -15,8 +15,8 @@ use crate::engine::{Engine, Fabric};
 use crate::{EmbeddedPipe, Idle, JoinError, Pipe};
 
 /// What a time-out on one shared machine must outlast: a process that is merely put off its core.
-/// 30 ms are safe on a machine of two cores (design: platform.md, "timers and noise"); thrice that,
-/// for one that is overloaded.
+/// 30 ms are safe on a machine of two cores (design: platform.md, "timers and noise"); thrice
+/// that, for one that is overloaded.
 const LINK_TIMEOUT_NS: u64 = 100_000_000;
 /// How often an unacknowledged message is asked after at first, and how many times: a second
 /// altogether, with the waits growing eightfold.
@@ -76,7 +76,8 @@ impl Builder {
         self
     }
 
-    /// Which process to be. Default: the lowest id that is free; over a switch there is no default.
+    /// Which process to be. Default: the lowest id that is free; over a switch there is no
+    /// default.
     #[must_use]
     pub fn process(mut self, process: u32) -> Self {
         self.process = Some(ProcessId(process));

@@ -9,8 +9,8 @@ use crate::engine::{Engine, Fabric};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Departure {
     leave_by: Instant,
-    /// Acknowledgements are put off by the endpoint's `ack_delay_ns`; whoever leaves before they are
-    /// sent makes others ask after messages that have long been delivered.
+    /// Acknowledgements are put off by the endpoint's `ack_delay_ns`; whoever leaves before they
+    /// are sent makes others ask after messages that have long been delivered.
     owing_until: Instant,
 }
 

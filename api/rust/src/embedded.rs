@@ -16,9 +16,9 @@ use crate::{Builder, Event, LeaveError, Stats};
 /// A pipe that its caller's own thread drives: no other thread, no lock, no copy on the way out.
 ///
 /// Nothing is sent, received or acknowledged but in [`EmbeddedPipe::turn`], [`EmbeddedPipe::poll`]
-/// and [`EmbeddedPipe::leave`]: call one of the first two often. Whoever stays away for longer than
-/// [`Config::link_timeout_ns`] with messages on the way holds others up for that long; whoever stays
-/// away for longer than its peers' probes last has messages to it reported as
+/// and [`EmbeddedPipe::leave`]: call one of the first two often. Whoever stays away for longer
+/// than [`Config::link_timeout_ns`] with messages on the way holds others up for that long;
+/// whoever stays away for longer than its peers' probes last has messages to it reported as
 /// [`crate::Outcome::Unknown`].
 #[derive(Debug)]
 pub struct EmbeddedPipe {
@@ -53,8 +53,8 @@ impl EmbeddedPipe {
         Self { world, leave_timeout, has_left: false }
     }
 
-    /// Submits a scattering: all its messages bear one timestamp. Payloads are copied into the send
-    /// buffer; they leave in the next turn, stamped then. Never blocks.
+    /// Submits a scattering: all its messages bear one timestamp. Payloads are copied into the
+    /// send buffer; they leave in the next turn, stamped then. Never blocks.
     ///
     /// # Errors
     /// [`SendError`]; then nothing of it was accepted.
@@ -63,8 +63,8 @@ impl EmbeddedPipe {
         with!(&mut self.world, engine => engine.node_mut().endpoint_mut().scatter(messages))
     }
 
-    /// Drives the pipe once: receives, acknowledges, sends. Events wait for [`EmbeddedPipe::poll`].
-    /// Never blocks.
+    /// Drives the pipe once: receives, acknowledges, sends. Events wait for
+    /// [`EmbeddedPipe::poll`]. Never blocks.
     #[inline]
     pub fn turn(&mut self) -> Progress {
         with!(&mut self.world, engine => {
@@ -96,7 +96,8 @@ impl EmbeddedPipe {
         with!(&self.world, engine => engine.process())
     }
 
-    /// The other processes known to be alive, as of a recent turn. Over a switch nobody knows: none.
+    /// The other processes known to be alive, as of a recent turn. Over a switch nobody knows:
+    /// none.
     pub fn peers(&self) -> Vec<ProcessId> {
         with!(&self.world, engine => engine.peers().iter().collect())
     }

@@ -117,7 +117,8 @@ impl<T: Fabric> Engine<T> {
         self.has_changed = true;
     }
 
-    /// Takes leave of those who have gone, of whom nothing is left: `is_drained`, or long enough ago.
+    /// Takes leave of those who have gone, of whom nothing is left: `is_drained`, or long enough
+    /// ago.
     #[cold]
     fn part(&mut self, is_drained: bool) {
         let (node, peers, turns) = (self.driver.machine_mut(), &self.peers, self.turns);

@@ -3,8 +3,8 @@
 use onepipe_base::{ProcessId, Timestamp};
 use onepipe_endpoint::SendFailed;
 
-/// What a pipe tells its user. `P` is the payload: owned (`Vec<u8>`), or borrowed for the length of
-/// a callback (`&[u8]`).
+/// What a pipe tells its user. `P` is the payload: owned (`Vec<u8>`), or borrowed for the length
+/// of a callback (`&[u8]`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event<P = Vec<u8>> {
@@ -39,8 +39,8 @@ impl<P> Event<P> {
     }
 }
 
-/// A message in its place in the total order `(timestamp, from, index)`, which is the same at every
-/// receiver.
+/// A message in its place in the total order `(timestamp, from, index)`, which is the same at
+/// every receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received<P = Vec<u8>> {
     /// The timestamp of its scattering.

@@ -9,7 +9,8 @@ pub enum Idle {
     Spin,
     /// Offers the core to others after every look.
     Yield,
-    /// Looks for some 10 us, then blocks until there is something to do. Civil on a shared machine.
+    /// Looks for some 10 us, then blocks until there is something to do. Civil on a shared
+    /// machine.
     #[default]
     Backoff,
 }

@@ -2,11 +2,11 @@
 //!
 //! `[scatter]` → send → switch → receive → reorder → `[recv]`
 //!
-//! A process joins a *fabric* and gets a [`Pipe`]. What it says at once, to however many others, is
-//! a *scattering*: its messages bear one timestamp. Everybody receives everything in ascending
+//! A process joins a *fabric* and gets a [`Pipe`]. What it says at once, to however many others,
+//! is a *scattering*: its messages bear one timestamp. Everybody receives everything in ascending
 //! `(timestamp, sender, place in the scattering)`, so any two receivers agree on what came first,
-//! without a leader, a sequencer or a round of votes. The fabric is this machine's shared memory, or
-//! a network whose switches take part ([`Builder::udp`]).
+//! without a leader, a sequencer or a round of votes. The fabric is this machine's shared memory,
+//! or a network whose switches take part ([`Builder::udp`]).
 //!
 //! ```
 //! use onepipe::{Event, Message, Pipe, ProcessId};
@@ -57,8 +57,8 @@
 //! - A *process* dies: the others go on at once where the kernel tells (shared memory), else after
 //!   its link's time-out; [`Event::LinkLost`]. What it had sent is delivered where it arrived. It
 //!   may come back under its id, as a new life that shares nothing with the former.
-//! - A *process* leaves ([`Pipe::leave`], or drop): its messages are settled first, and nobody waits
-//!   for it afterwards.
+//! - A *process* leaves ([`Pipe::leave`], or drop): its messages are settled first, and nobody
+//!   waits for it afterwards.
 //! - A *reader* is slow: its window closes, its senders' buffers fill, [`SendError::BufferFull`].
 //! - A *switch* dies: nothing is delivered until it, or another at its address, is back.
 //! - A live process that is not driven, or does not run, for longer than

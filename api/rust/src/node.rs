@@ -53,8 +53,8 @@ impl Node {
         self.is_held = is_held;
     }
 
-    /// The kernel says that a process has gone: nobody waits for it, unless it `is_back` already. It
-    /// is reported, once, if it `has_died`.
+    /// The kernel says that a process has gone: nobody waits for it, unless it `is_back` already.
+    /// It is reported, once, if it `has_died`.
     pub(crate) fn part(&mut self, process: ProcessId, has_died: bool, is_back: bool) {
         if !is_back {
             self.endpoint.unlink(Port(process.0 as u16));

@@ -1,5 +1,5 @@
-//! How often the heap is used for each message once everything has grown to its size: by a threaded
-//! pipe only for payloads that the caller owns, by an embedded one never.
+//! How often the heap is used for each message once everything has grown to its size: by a
+//! threaded pipe only for payloads that the caller owns, by an embedded one never.
 
 mod rig;
 

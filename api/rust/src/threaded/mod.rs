@@ -32,11 +32,11 @@ const WAIT_MAX: Duration = Duration::from_millis(100);
 /// # What it costs
 /// A scattering is copied once into a parcel (recycled memory, handed over through a ring without
 /// locks) and once into the send buffer. A message is copied once onto a sheet (many events each,
-/// recycled); [`Pipe::poll`] shows it there, [`Pipe::recv`] and [`Pipe::try_recv`] copy it once more
-/// into a vector of its own, which is the only allocation. [`Pipe::on_message`] shows it in the
-/// receive buffer: no copy. Locks are taken only to fall asleep, to wake, and for
-/// [`Pipe::stats`]. Each way costs a hop to another thread: some 0.1 us while that one is awake, a
-/// wake-up by the kernel (some 50 us) when it sleeps. [`crate::EmbeddedPipe`] has neither.
+/// recycled); [`Pipe::poll`] shows it there, [`Pipe::recv`] and [`Pipe::try_recv`] copy it once
+/// more into a vector of its own, which is the only allocation. [`Pipe::on_message`] shows it in
+/// the receive buffer: no copy. Locks are taken only to fall asleep, to wake, and for
+/// [`Pipe::stats`]. Each way costs a hop to another thread: about 1 us while that one is awake, a
+/// wake-up by the kernel, some tens of us, when it sleeps. [`crate::EmbeddedPipe`] has neither.
 #[derive(Debug)]
 pub struct Pipe {
     config: Config,
@@ -78,8 +78,8 @@ impl Pipe {
     /// Submits a scattering: all its messages will bear one timestamp. Never blocks.
     ///
     /// # Errors
-    /// [`SendError`]; then nothing of it was accepted. [`SendError::BufferFull`] means that neither
-    /// the send buffer nor the way to it has room for now.
+    /// [`SendError`]; then nothing of it was accepted. [`SendError::BufferFull`] means that
+    /// neither the send buffer nor the way to it has room for now.
     #[inline]
     pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
         if self.thread.is_none() || self.shared.has_ended.load(Ordering::Relaxed) {
@@ -174,9 +174,9 @@ impl Pipe {
     }
 
     /// From now on events go to `on_event`, called by the driving thread with the payload where it
-    /// lies in the receive buffer. Events from before are still read as usual. A callback that takes
-    /// long holds up this process's acknowledgements, and so its senders; one that panics ends the
-    /// pipe.
+    /// lies in the receive buffer. Events from before are still read as usual. A callback that
+    /// takes long holds up this process's acknowledgements, and so its senders; one that panics
+    /// ends the pipe.
     pub fn on_message(&mut self, on_event: impl FnMut(Event<&[u8]>) + Send + 'static) {
         *lock(&self.shared.on_event) = Some(Box::new(on_event));
         self.shared.command();
@@ -187,7 +187,8 @@ impl Pipe {
         self.config.process
     }
 
-    /// The other processes known to be alive, as of a moment ago. Over a switch nobody knows: none.
+    /// The other processes known to be alive, as of a moment ago. Over a switch nobody knows:
+    /// none.
     pub fn peers(&self) -> Vec<ProcessId> {
         self.shared.peers()
     }

@@ -132,8 +132,8 @@ impl Chute {
     }
 }
 
-/// What the endpoint would say of a scattering if its buffer were empty. Answers the octets that it
-/// takes.
+/// What the endpoint would say of a scattering if its buffer were empty. Answers the octets that
+/// it takes.
 #[inline]
 fn check(config: &Config, messages: &[Message<'_>]) -> Result<usize, SendError> {
     if messages.is_empty() || messages.len() > usize::from(u16::MAX) {

@@ -112,7 +112,8 @@ impl<T: Fabric> Thread<T> {
             } else if departure.is_some_and(|departure| departure.is_near(&engine)) {
                 std::thread::yield_now();
             } else if turns_awake.is_some_and(|turns| idle_turns > turns) {
-                // A parcel that the endpoint has no room for waits for frames, as the endpoint does.
+                // A parcel that the endpoint has no room for waits for frames, as the endpoint
+                // does.
                 let can_take = kept.is_none();
                 sleep(&mut engine, &shared, &chute, can_take, &outlet.press, progress);
             } else {
