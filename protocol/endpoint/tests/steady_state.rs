@@ -1,0 +1,110 @@
+//! Two endpoints in the steady state take nothing from the heap.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
+use onepipe_endpoint::{Config, Endpoint, Event, Links, Message};
+
+/// Counts what the calling thread allocates.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is the system's too.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above; `pointer` came from the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+struct Pair {
+    ends: [Endpoint; 2],
+    ns: u64,
+    delivered: u64,
+    slot: [u8; 1_472],
+}
+
+impl Pair {
+    fn new() -> Self {
+        let end = |process| {
+            let links = Links::Mesh;
+            let config = Config::new(ProcessId(process), Incarnation(1));
+            Endpoint::new(Config { processes_max: 2, links, ..config }).expect("valid")
+        };
+        Self { ends: [end(0), end(1)], ns: 1_000, delivered: 0, slot: [0; 1_472] }
+    }
+
+    /// 5 us: both send to each other and themselves, coalesced and cut; everything arrives at once.
+    fn round(&mut self) {
+        self.ns += 5_000;
+        let sync = Timestamp::from_ns((1 << 50) + self.ns);
+        let now = Now { mono: Mono::from_ns(self.ns), sync };
+        let (small, large) = ([7; 64], [8; 5_000]);
+        for from in 0..2 {
+            let [here, there] = [from, 1 - from].map(ProcessId);
+            for _ in 0..20 {
+                let one = Message { to: there, payload: &small };
+                self.ends[from as usize].scatter(&[one]).expect("room");
+                let both = [Message { to: here, payload: &small }, one, one];
+                self.ends[from as usize].scatter(&both).expect("room");
+            }
+            let long = Message { to: there, payload: &large };
+            self.ends[from as usize].scatter(&[long]).expect("room");
+        }
+        for _ in 0..4 {
+            for from in 0..2 {
+                self.pass(now, from);
+            }
+        }
+    }
+
+    /// What `from` has to say reaches the other, which takes what it can deliver.
+    fn pass(&mut self, now: Now, from: usize) {
+        let [port_here, _] = [from, 1 - from].map(|process| Port(process as u16));
+        if self.ends[from].poll_timeout().is_some_and(|due| due <= now.mono) {
+            self.ends[from].handle_timeout(now);
+        }
+        while let Some(transmit) = self.ends[from].poll_transmit(now, &mut self.slot) {
+            self.ends[1 - from].handle_frame(now, port_here, &mut self.slot[..transmit.octets]);
+        }
+        let promises = self.ends[from].promises().expect("it was polled with a clock");
+        let other = &mut self.ends[1 - from];
+        other.hear(now, port_here, promises);
+        while let Some(event) = other.poll_event() {
+            let Event::Delivered(delivery) = event else { panic!("{event:?}") };
+            self.delivered += 1;
+            other.release(delivery);
+        }
+    }
+}
+
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    work();
+    ALLOCATIONS.get() - before
+}
+
+#[test]
+fn no_message_packet_or_acknowledgement_allocates() {
+    let mut pair = Pair::new();
+    let warm_up = allocations(|| (0..2_000).for_each(|_| pair.round()));
+    assert!(warm_up > 0, "the counter counts: buffers were made");
+    let before = (pair.delivered, pair.ends[0].stats().acks_sent);
+    let count = allocations(|| (0..2_000).for_each(|_| pair.round()));
+    let (messages, acks) = (pair.delivered - before.0, pair.ends[0].stats().acks_sent - before.1);
+    assert!(messages > 300_000 && acks > 500, "{messages} messages, {acks} acknowledgements");
+    assert_eq!(count, 0, "allocations for {messages} messages");
+}

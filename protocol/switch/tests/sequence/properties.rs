@@ -1,0 +1,131 @@
+//! Any sequence of frames, silence and time: what must hold for a switch whatever its neighbours
+//! say. Shared with `verify/fuzz`.
+
+use onepipe_base::{
+    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Verdict,
+};
+use onepipe_switch::{Config, Switch};
+use onepipe_topology::{Route, Table};
+use onepipe_wire::{Flags, HEADER_OCTETS, Header, Opcode, peek, seal_with_hops};
+
+const PORTS: u16 = 6;
+const ORIGIN_NS: u64 = 1 << 50;
+
+/// Octets that decide what happens next; zeros behind their end.
+struct Script<'a> {
+    rest: &'a [u8],
+}
+
+impl Script<'_> {
+    fn octet(&mut self) -> u8 {
+        let Some((first, rest)) = self.rest.split_first() else { return 0 };
+        self.rest = rest;
+        *first
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        u64::from(self.octet()) % limit
+    }
+
+    /// A time not far off, or far.
+    fn time(&mut self, near: u64) -> u64 {
+        match self.octet() {
+            choice @ 0..=219 => near.wrapping_add(u64::from(choice) * 100).wrapping_sub(2_000),
+            220..=239 => near.wrapping_add(u64::from(self.octet()) << 20),
+            240..=249 => near.wrapping_sub(u64::from(self.octet()) << 20),
+            // Less than half the range of 48 bits apart in all, so that nothing is ambiguous.
+            _ => near.wrapping_add(
+                (0..8).fold(0, |value, _| value << 8 | u64::from(self.octet())) >> 20,
+            ),
+        }
+    }
+}
+
+/// What was last promised out of each port; that never goes back (I9).
+struct Told {
+    promises: [Option<Promises>; PORTS as usize],
+}
+
+impl Told {
+    fn hear(&mut self, port: Port, octets: &[u8]) {
+        let (header, _) = peek(octets).expect("what leaves is sealed");
+        let told = &mut self.promises[port.index()];
+        // Expanded next to what was promised before, so that no step back can hide in the wrap.
+        let near = told.map_or(Timestamp::from_ns(ORIGIN_NS), |promises| promises.barrier);
+        let promises = header.promises(near);
+        if let Some(before) = *told {
+            assert!(promises.barrier >= before.barrier, "a barrier went back on {port:?}");
+            assert!(promises.commit >= before.commit, "a commit barrier went back on {port:?}");
+        }
+        *told = Some(promises);
+    }
+}
+
+/// Plays `octets` as a script.
+pub fn switch(octets: &[u8]) {
+    let mut script = Script { rest: octets };
+    let (lower, upper) = [(PORTS, 0), (4, 2)][script.below(2) as usize];
+    let config = Config {
+        eager_beacons: script.below(2) == 0,
+        beacon_interval_ns: [0, 3_000][script.below(2) as usize],
+        start_wait_ns: [0, 50_000][script.below(2) as usize],
+        ..Config::new(lower, upper, Route::Table(Table::new(16, upper > 0)))
+    };
+    let mut switch = Switch::new(config).expect("a valid configuration");
+    let mut told = Told { promises: [None; PORTS as usize] };
+    let (mut ns, mut sync_ns) = (1_000, ORIGIN_NS);
+    while !script.rest.is_empty() {
+        let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(sync_ns) };
+        match script.octet() {
+            0..=219 => frame(&mut script, &mut switch, now, &mut told),
+            220..=249 => {
+                let octet = u64::from(script.octet());
+                ns += octet * octet * 10;
+                sync_ns = sync_ns.wrapping_add(octet * octet * 10).min(1 << 60);
+            }
+            _ => sync_ns = script.time(sync_ns).clamp(ORIGIN_NS - (1 << 44), ORIGIN_NS + (1 << 44)),
+        }
+        let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(sync_ns) };
+        drain(&mut switch, now, &mut told);
+    }
+}
+
+fn frame(script: &mut Script<'_>, switch: &mut Switch, now: Now, told: &mut Told) {
+    let opcode = Opcode::ALL[script.below(Opcode::ALL.len() as u64) as usize];
+    let (src, dst) = (script.below(18) as u32, script.below(18) as u32);
+    let near = now.sync.as_ns();
+    let message = Timestamp::from_ns(script.time(near));
+    let promises = Promises {
+        barrier: Timestamp::from_ns(script.time(near)),
+        commit: Timestamp::from_ns(script.time(near)),
+    };
+    let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1))
+        .stamped(message, promises, Psn(script.octet().into()))
+        .flagged(script.octet() & Flags::CONGESTION);
+    let mut octets = [0; HEADER_OCTETS + 16];
+    let length = seal_with_hops(&mut octets, header, 16, script.below(4) as u8);
+    let port = Port(script.below(u64::from(PORTS) + 1) as u16);
+    if script.octet() == 255 {
+        octets[script.below(length as u64) as usize] ^= 1;
+    }
+    if let Verdict::Forward(output) = switch.handle_frame(now, port, &mut octets[..length]) {
+        assert_ne!(output, port, "a frame goes back where it came from");
+        told.hear(output, &octets[..length]);
+    }
+}
+
+fn drain(switch: &mut Switch, now: Now, told: &mut Told) {
+    if switch.poll_timeout().is_some_and(|due| due <= now.mono) {
+        switch.handle_timeout(now);
+    }
+    let mut slot = [0; 256];
+    let mut frames = 0;
+    while let Some(transmit) = switch.poll_transmit(now, &mut slot) {
+        told.hear(transmit.port, &slot[..transmit.octets]);
+        frames += 1;
+        assert!(frames <= 4 * usize::from(PORTS), "it never stops sending");
+    }
+    while switch.poll_event().is_some() {}
+    let next = switch.poll_timeout();
+    assert!(next.is_none_or(|due| due > now.mono), "due again at once: {next:?}");
+}
