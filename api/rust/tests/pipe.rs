@@ -187,8 +187,8 @@ fn the_longest_message_arrives_in_its_place() {
     let mut pipes = meet(&fabric("long"), 2);
     let [a, b] = &mut pipes[..] else { unreachable!() };
     let long: Vec<u8> = (0..16 << 20).map(|at: u32| (at ^ at >> 8 ^ at >> 16) as u8).collect();
-    a.scatter(&[to(1, b"before")]).expect("it fits the buffer");
-    for messages in [&[to(0, &long)], &[to(1, &long)], &[to(1, b"after")]] {
+    a.scatter(&[to(1, b"before"), to(0, &long)]).expect("it fits the buffer");
+    for messages in [&[to(1, &long)], &[to(1, b"after")]] {
         a.scatter_wait(messages, DEADLINE).expect("there will be room");
     }
     assert_eq!(message(b).payload, b"before");
