@@ -52,6 +52,10 @@ pub struct Config {
     pub burst_octets_max: usize,
     /// The congestion window to start with, in octets. Default 64 KiB.
     pub congestion_window_octets: u32,
+    /// The congestion window never falls below this, in octets, nor below two frames. What is right
+    /// depends on the round trip: two frames fill a link of microseconds, not one whose ends wait
+    /// for a processor. Default 0: two frames.
+    pub congestion_window_min_octets: u32,
     /// A receiver acknowledges after this many packets, or … Default 16.
     pub ack_packets: u32,
     /// … after this many ns, whichever is first. Default 20,000.
@@ -85,6 +89,7 @@ impl Config {
             message_octets_max: 16 << 20,
             burst_octets_max: 64 << 10,
             congestion_window_octets: 64 << 10,
+            congestion_window_min_octets: 0,
             ack_packets: 16,
             ack_delay_ns: 20_000,
             room_timeout_ns: 100_000_000,

@@ -121,3 +121,37 @@ fn room_that_its_owner_never_uses_is_taken_back_when_others_wait() {
     rig.hear(1, 1, &connect(0, 1, 30 << 20));
     assert_eq!(rig.last_ack(1).map(|ack| ack.room), Some(onepipe_wire::Ack::ROOM_WAITING));
 }
+
+#[test]
+fn packet_numbers_wrap_in_the_middle_of_a_connection() {
+    let mut rig = Rig::new(|_| {});
+    let first = u32::MAX - 3;
+    rig.hear(1, 1, &connect(first, 0, 0));
+    for n in 0..8u32 {
+        // The first one behind the wrap is lost.
+        if n != 4 {
+            rig.hear(1, 1, &data(first.wrapping_add(n), &[n as u8]));
+        }
+    }
+    assert_eq!(rig.last_ack(1).map(|ack| ack.cumulative.0), Some(0));
+    rig.hear(1, 1, &probe(0, 4, 0));
+    rig.hear(1, 1, &data(0, b"too late"));
+    rig.hear(1, 1, &probe(4, 4, 0));
+    assert_eq!(rig.last_ack(1).map(|ack| ack.cumulative.0), Some(4));
+    rig.wait(10_000);
+    rig.hear(1, 1, &probe(4, 4, 0));
+    rig.take();
+    assert_eq!((rig.delivered, rig.end.stats().packets_duplicate), (7, 1));
+}
+
+#[test]
+fn what_a_former_life_says_is_stale_and_what_a_later_one_says_is_not_known_yet() {
+    let mut rig = Rig::new(|_| {});
+    rig.connect(1, 3);
+    assert_eq!(rig.hear(1, 2, &data(0, b"former")), Verdict::Dropped);
+    assert_eq!(rig.hear(1, 2, &connect(9, 0, 0)), Verdict::Dropped);
+    assert!(rig.take_sent(Opcode::Reset, 1).is_empty());
+    assert_eq!(rig.hear(1, 4, &data(7, b"later")), Verdict::Dropped);
+    assert_eq!(rig.take_sent(Opcode::Reset, 1), [(7, vec![])]);
+    assert_eq!(rig.hear(1, 3, &data(0, b"this one")), Verdict::Consumed);
+}

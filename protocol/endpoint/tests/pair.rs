@@ -166,6 +166,43 @@ fn a_configuration_out_of_range_is_refused_by_name() {
 }
 
 #[test]
+fn the_ends_of_every_range_of_a_configuration_can_be_lived_with() {
+    let day = 86_400_000_000_000;
+    let tunes: [fn(&mut Config); 9] = [
+        |config| config.frame_octets_max = 256,
+        |config| config.frame_octets_max = 65_000,
+        |config| (config.window_octets_max, config.congestion_window_octets) = (4096, 4096),
+        |config| config.window_octets_max = u32::MAX,
+        |config| (config.ack_packets, config.probes_max) = (u32::MAX, 1),
+        |config| config.reorder_packets = 1 << 16,
+        |config| (config.ack_delay_ns, config.probe_timeout_min_ns) = (0, 0),
+        |config| (config.burst_octets_max, config.room_timeout_ns) = (4096, 0),
+        // The share of the buffer is less than one message: everything goes into room.
+        |config| config.processes_max = 65_535,
+    ];
+    for (number, tune) in tunes.iter().enumerate() {
+        let mut world = World::new(2, tune);
+        for from in 0..2 {
+            world.scatter(from, &[(0, &[1; 3_000]), (1, &[2; 3_000]), (1, b""), (0, b"")]);
+        }
+        world.run(3_000_000);
+        assert_eq!(lengths(&world), [4, 4], "tune {number}");
+    }
+    for (field, tune) in [
+        ("link_timeout_ns", (|config, ns| config.link_timeout_ns = ns) as fn(&mut Config, u64)),
+        ("probe_timeout_min_ns", |config, ns| config.probe_timeout_min_ns = ns),
+        ("beacon_interval_ns", |config, ns| config.beacon_interval_ns = ns),
+    ] {
+        let mut config = world::config(0, 2);
+        tune(&mut config, day);
+        assert!(Endpoint::new(config.clone()).is_ok());
+        tune(&mut config, day + 1);
+        let refusal = Endpoint::new(config).expect_err("more than a day").to_string();
+        assert_eq!(refusal, format!("{field} = 86400000000001 is out of range"));
+    }
+}
+
+#[test]
 fn who_leaves_settles_first_and_holds_nobody_up() {
     let mut world = World::new(3, |_| {});
     world.scatter(0, &[(1, b"last words")]);

@@ -11,6 +11,7 @@ const GAIN_SHIFT: u32 = 4;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Congestion {
     window: u32,
+    window_min: u32,
     window_max: u32,
     frame: u32,
     threshold: u32,
@@ -26,9 +27,11 @@ pub(crate) struct Congestion {
 }
 
 impl Congestion {
-    pub fn new(window: u32, window_max: u32, frame_octets: usize) -> Self {
+    pub fn new(window: u32, window_min: u32, window_max: u32, frame_octets: usize) -> Self {
+        let window_min = window_min.max(2 * frame_octets as u32).min(window_max);
         Self {
-            window: window.min(window_max),
+            window: window.clamp(window_min, window_max),
+            window_min,
             window_max,
             frame: frame_octets as u32,
             threshold: window_max,
@@ -107,8 +110,7 @@ impl Congestion {
     }
 
     fn cut(&mut self, by: u64) {
-        let floor = (2 * self.frame).min(self.window_max);
-        self.window = (u64::from(self.window) - by).max(u64::from(floor)) as u32;
+        self.window = (u64::from(self.window) - by).max(u64::from(self.window_min)) as u32;
         self.threshold = self.window;
         self.cut_in_window = true;
     }
@@ -119,7 +121,7 @@ mod tests {
     use super::*;
 
     fn fresh() -> Congestion {
-        Congestion::new(100_000, 1_000_000, 1_000)
+        Congestion::new(100_000, 0, 1_000_000, 1_000)
     }
 
     /// Plays `rounds` windows of 100 packets, the first `marked` of each marked.
@@ -146,6 +148,23 @@ mod tests {
         assert!(few.alpha < ONE / 10 && all.alpha > ONE * 9 / 10);
         assert_eq!(all.window_octets(), 2_000, "all marked: down to two frames");
         assert!(few.window_octets() > all.window_octets());
+    }
+
+    #[test]
+    fn the_window_does_not_fall_below_its_floor() {
+        let mut congestion = Congestion::new(100_000, 16_000, 1_000_000, 1_000);
+        play(&mut congestion, 100, 100);
+        assert_eq!(congestion.window_octets(), 16_000);
+    }
+
+    #[test]
+    fn a_receiver_that_counts_anew_is_heard_after_its_counters_are_forgotten() {
+        let mut congestion = fresh();
+        play(&mut congestion, 5, 0);
+        congestion.forget_counters();
+        let before = congestion.window_octets();
+        congestion.on_ack((10, 0), 10_000, Psn(510), Psn(520));
+        assert!(congestion.window_octets() > before);
     }
 
     #[test]

@@ -98,6 +98,7 @@ impl Outgoing {
     pub fn new(to: ProcessId, config: &Config) -> Self {
         let congestion = Congestion::new(
             config.congestion_window_octets,
+            config.congestion_window_min_octets,
             config.window_octets_max,
             config.frame_octets_max,
         );

@@ -348,6 +348,44 @@ mod tests {
     }
 
     #[test]
+    fn numbers_wrap_while_packets_are_on_the_way() {
+        let mut flight = Flight::new();
+        flight.base = Psn(u32::MAX - 1);
+        flight.given_up = flight.base;
+        for number in 0..5 {
+            flight.push_message(message(number));
+            flight.push_packet(Mono::from_ns(number), 1, 100, false);
+        }
+        assert_eq!(flight.next(), Psn(3));
+        assert_eq!(flight.first_sent_after(Mono::from_ns(2)), Psn(1));
+        // Received: the last before the wrap and the second behind it; fenced: the first behind it.
+        let (failed, settled) = ack(&mut flight, u32::MAX - 1, &[(0b1010, 0b0100)]);
+        assert_eq!(failed, [2]);
+        assert_eq!(settled.expect("they have left").highest_received, Some(Psn(1)));
+        assert_eq!(ack(&mut flight, 4, &[]).1, None, "from the future");
+        ack(&mut flight, 3, &[]);
+        assert!(flight.is_empty() && flight.base() == Psn(3));
+    }
+
+    #[test]
+    fn what_was_given_up_is_reported_once_and_still_settled() {
+        let mut flight = flight(3);
+        let mut reported = 0;
+        flight.give_up(|_| reported += 1);
+        flight.give_up(|_| reported += 1);
+        assert_eq!((reported, flight.is_accounted_for(), flight.charge()), (3, true, 300));
+        flight.push_message(message(3));
+        flight.push_packet(Mono::from_ns(3), 1, 100, true);
+        assert!(!flight.is_accounted_for());
+        // The peer is back: one has arrived, one has not, the new one is in room and lost.
+        let (failed, settled) = ack(&mut flight, 1, &[(0b010, 0b101)]);
+        assert_eq!(failed, [3], "the others were reported before");
+        let settled = settled.expect("they have left");
+        assert_eq!((settled.fenced_charge, settled.fenced_in_window), (200, 100));
+        assert_eq!(settled.newest_sent, None, "no round trip is taken from what was given up");
+    }
+
+    #[test]
     fn a_fragmented_message_fails_once_and_is_remembered_while_it_is_cut() {
         let mut flight = flight(0);
         flight.push_message(message(9));
