@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use onepipe_bench_micro::{
-    EndpointOptions, OrderOptions, PairOptions, Progress as Run, ReorderOptions, Report, endpoint,
-    order, pair_shm, pair_udp, reorder,
+    EndpointOptions, OrderOptions, PairOptions, Progress as Run, ReorderOptions, Report,
+    SimOptions, endpoint, order, pair_shm, pair_udp, reorder, sim,
 };
 
 use crate::progress::Progress;
@@ -40,9 +40,9 @@ pub struct Arguments {
     /// What carries the messages (pair, order)
     #[arg(long, value_enum, default_value_t = Transport::Shm)]
     transport: Transport,
-    /// How many processes (order)
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=16))]
-    processes: u32,
+    /// How many processes (order: 2 to 16, default 3; sim: 1 to 65536, default 512)
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    processes: Option<u32>,
     /// Print one JSON object as the last line of standard output
     #[arg(long)]
     json: bool,
@@ -59,6 +59,8 @@ enum Name {
     Pair,
     /// Everybody scatters to everybody, one order for all
     Order,
+    /// The simulator: events a second on the paper's testbed
+    Sim,
 }
 
 /// What carries the messages.
@@ -114,13 +116,22 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
         }
         Name::Order => {
             let defaults = OrderOptions::default();
+            let processes = arguments.processes.unwrap_or(defaults.processes);
+            if !(2..=16).contains(&processes) {
+                crate::refuse("bench order takes 2 to 16 processes");
+            }
             let options = OrderOptions {
-                processes: arguments.processes,
+                processes,
                 is_udp,
                 runs: runs(defaults.runs),
                 seconds: arguments.seconds.unwrap_or(defaults.seconds),
             };
             order(&options, show)
+        }
+        Name::Sim => {
+            let defaults = SimOptions::default();
+            let processes = arguments.processes.unwrap_or(defaults.processes);
+            sim(&SimOptions { runs: runs(defaults.runs), processes, ..defaults }, show)
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The one command of onepipe.
 //!
 //! Each subcommand has a file of its own. A command that measures takes `--json` and prints one
-//! JSON object as its last line; the exit status is 0 when every invariant held, 1 when one broke or
-//! something failed, 2 when the arguments make no sense, 130 after Ctrl-C.
+//! JSON object as its last line; the exit status is 0 when every invariant held, 1 when one broke
+//! or something failed, 2 when the arguments make no sense, 130 after Ctrl-C.
 
 #![forbid(unsafe_code)]
 

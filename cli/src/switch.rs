@@ -209,8 +209,8 @@ fn summarise(counters: &Counters, is_json: bool) -> Result<()> {
     }
     writeln!(
         out,
-        "ran for {:.1} s: {} frames in, {} forwarded, {} beacons sent; {} dropped, {} without room, \
-         {} marked; {} ports given",
+        "ran for {:.1} s: {} frames in, {} forwarded, {} beacons sent; {} dropped, {} without \
+         room, {} marked; {} ports given",
         counters.seconds,
         counters.frames_received,
         counters.frames_forwarded,

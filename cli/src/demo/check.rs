@@ -151,8 +151,8 @@ impl Checker {
         self.witnesses[process].died_ns = Some(timestamp_ns);
     }
 
-    /// Counts and forgets the windows in which everybody agrees; a window that is open somewhere, or
-    /// in which something is missing of which its sender may yet be told, stays.
+    /// Counts and forgets the windows in which everybody agrees; a window that is open somewhere,
+    /// or in which something is missing of which its sender may yet be told, stays.
     pub fn settle(&mut self) -> &Verdict {
         let living = self.witnesses.iter().filter(|witness| witness.died_ns.is_none());
         let closed_below = living.map(|witness| witness.closed_below).min().unwrap_or(0);

@@ -312,7 +312,8 @@ impl<'a> Course<'a> {
             lines.push(Line::new(known, &own));
         }
         for (process, known) in self.known.iter().enumerate() {
-            if known.last.delivered == 0 {
+            // One that was killed may not have come to say anything.
+            if known.last.delivered == 0 && !known.is_dead {
                 self.broken.push(format!("process {process} delivered nothing"));
             } else if let Some(kill) = self.kill.as_ref().filter(|_| !known.is_dead)
                 && known.last.timestamp_ns <= kill.timestamp_ns

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::channel;
 
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, value_parser};
 use onepipe_transport_clock::SystemClock;
 
 use crate::number;
@@ -40,7 +40,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     /// How many processes, each a real one of the operating system
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
+    #[arg(long, default_value_t = 4, value_parser = value_parser!(u32).range(2..=64))]
     processes: u32,
     /// What carries the messages
     #[arg(long, value_enum, default_value_t = Transport::Shm)]
@@ -49,7 +49,7 @@ pub struct Arguments {
     #[arg(long)]
     ipv6: bool,
     /// Octets a message, 24 to 1000000
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(24..=1_000_000))]
+    #[arg(long, default_value_t = 64, value_parser = value_parser!(u32).range(24..=1_000_000))]
     size: u32,
     /// How long the processes send
     #[arg(long, default_value = "5", value_parser = number::seconds)]
@@ -58,7 +58,7 @@ pub struct Arguments {
     #[arg(long, value_parser = number::rate)]
     rate: Option<f64>,
     /// Scatterings that each process may have under way
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 256, value_parser = value_parser!(u64).range(1..=1_000_000))]
     outstanding: u64,
     /// Kill one process half-way (default)
     #[arg(long, overrides_with = "no_kill")]

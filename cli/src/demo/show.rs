@@ -11,6 +11,8 @@ use crate::number::{readable, readable_ns};
 
 /// More processes than these are not listed one by one.
 const ROWS_MAX: usize = 16;
+/// Characters of the progress bar.
+const BAR: usize = 60;
 const HEADING: &str =
     "  process  delivered/s  latency p50        p99        max  barrier lag    failed";
 
@@ -37,10 +39,10 @@ impl Show {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         let carried = match arguments.transport {
             super::Transport::Shm => "over shared memory",
-            super::Transport::Udp => "over UDP, through a software switch",
+            super::Transport::Udp => "over UDP through a software switch",
         };
         let title = format!(
-            "{} processes {carried}; every message of {} octets goes to everybody",
+            "{} processes {carried}; {}-octet messages, all to all",
             arguments.processes, arguments.size
         );
         Self {
@@ -121,22 +123,23 @@ impl Show {
         lines.push(format!("      all  {:>11}", readable(rate)));
         lines.push(String::new());
         let part = (elapsed.as_secs_f64() / length.as_secs_f64()).min(1.0);
-        let full = (part * 30.0) as usize;
+        let full = (part * BAR as f64) as usize;
         lines.push(format!(
-            "  {}{}  {:.1} of {:.1} s   {}",
+            "  {}{}  {:.1} of {:.1} s",
             "█".repeat(full),
-            "░".repeat(30 - full),
+            "░".repeat(BAR - full),
             elapsed.as_secs_f64(),
             length.as_secs_f64(),
-            agreement(verdict)
         ));
+        lines.push(format!("  {}", agreement(verdict)));
         lines
     }
 
     fn redraw(&mut self) {
         let notes = self.notes.iter().map(|note| format!("  {note}"));
         let lines: Vec<String> = self.table.iter().cloned().chain(notes).collect();
-        let mut text = String::new();
+        // A line that is too wide is cut off; if it were wrapped, the table would wander.
+        let mut text = "\x1b[?7l".to_string();
         if self.drawn > 0 {
             text += &format!("\x1b[{}A", self.drawn);
         }
@@ -145,6 +148,7 @@ impl Show {
             text += line;
             text += "\n";
         }
+        text += "\x1b[?7h";
         self.drawn = lines.len();
         self.put(&text);
     }

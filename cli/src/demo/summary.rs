@@ -259,19 +259,21 @@ impl Summary {
         )?;
         writeln!(
             out,
-            "  order      {} messages in {} windows of time compared across receivers;\n             \
-             in {} of them all have exactly the same",
+            "  order      {} messages in {} windows of time compared across receivers;\n{:13}in {} \
+             of them all have exactly the same",
             readable(verdict.messages as f64),
             verdict.windows,
+            "",
             verdict.windows_full
         )?;
         if let Some(kill) = &self.kill {
             writeln!(
                 out,
-                "  recovery   process {} was killed: for {} at most the others were given nothing\n             \
-                 (without a death: {}), and nobody could send for longer than {}",
+                "  recovery   process {} was killed: deliveries paused for {} at most\n{:13}({} \
+                 without a death), sending for {} at most",
                 kill.process,
                 readable_ns(kill.recovered_in_ns),
+                "",
                 readable_ns(self.pause_max_ns),
                 readable_ns(kill.senders_recovered_in_ns)
             )?;

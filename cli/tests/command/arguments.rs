@@ -26,6 +26,7 @@ fn arguments_out_of_range_are_refused_with_the_range() {
 #[test]
 fn arguments_that_do_not_go_together_are_refused() {
     refused(&["demo", "--ipv6"], "--ipv6 goes with --transport udp");
+    refused(&["bench", "order", "--processes", "17"], "bench order takes 2 to 16 processes");
     refused(&["node", "--udp", "127.0.0.1:4410"], "--process");
     refused(&["node", "--udp", "127.0.0.1:4410", "--fabric", "x"], "cannot be used with");
     refused(&["sim", "--interval", "1us", "--outstanding", "3"], "cannot be used with");
@@ -35,7 +36,7 @@ fn arguments_that_do_not_go_together_are_refused() {
 fn unknown_names_are_refused_with_those_that_are_known() {
     refused(&["dmeo"], "demo");
     refused(&["demo", "--transport", "tcp"], "[possible values: shm, udp]");
-    refused(&["bench", "everything"], "[possible values: reorder, endpoint, pair, order");
+    refused(&["bench", "everything"], "[possible values: reorder, endpoint, pair, order, sim");
     refused(&["bench"], "<NAME>");
     refused(&["switch", "--listen", "nowhere"], "write for example 127.0.0.1:4410");
     refused(&["completions", "tcsh"], "[possible values: bash");
