@@ -21,6 +21,10 @@ const LINK_TIMEOUT_NS: u64 = 100_000_000;
 /// How often an unacknowledged message is asked after at first, and how many times: a second
 /// altogether, with the waits growing eightfold.
 const PROBE_TIMEOUT_NS: u64 = 1_000_000;
+/// The least that may be in flight to one process, in octets. A software switch and a socket mark
+/// whole batches when they were off their core for a moment; two frames a round trip, DCTCP's own
+/// floor, would then be all that is left.
+const CONGESTION_WINDOW_MIN_OCTETS: u32 = 32 << 10;
 const PROBES_MAX: u32 = 128;
 /// Beacons to a switch: a civil process does not spend its core on them (a beacon is a system call
 /// of some 4 us), a spinning one wants its messages delivered soon.
@@ -230,6 +234,7 @@ impl Builder {
         config.link_timeout_ns = LINK_TIMEOUT_NS;
         config.probe_timeout_min_ns = PROBE_TIMEOUT_NS;
         config.probes_max = PROBES_MAX;
+        config.congestion_window_min_octets = CONGESTION_WINDOW_MIN_OCTETS;
         if !T::IS_FIFO {
             // Driver rule D4: loss cannot be inferred from order.
             config.reorder_packets = 0;

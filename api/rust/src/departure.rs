@@ -4,16 +4,21 @@ use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, Fabric};
 
-/// A process on its way out: first the fate of all its messages, then, in one last turn, the
-/// acknowledgements that it owes others and the goodbye.
+/// A process on its way out: first the fate of all its messages, then the acknowledgements that it
+/// owes others, then the goodbye.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Departure {
     leave_by: Instant,
+    /// Acknowledgements are put off by the endpoint's `ack_delay_ns`; whoever leaves before they
+    /// are sent makes others ask after messages that have long been delivered.
+    owing_until: Instant,
 }
 
 impl Departure {
-    pub(crate) fn begin(timeout: Duration) -> Self {
-        Self { leave_by: Instant::now() + timeout }
+    pub(crate) fn begin<T: Fabric>(engine: &Engine<T>, timeout: Duration) -> Self {
+        let now = Instant::now();
+        let delay = Duration::from_nanos(engine.config().ack_delay_ns);
+        Self { leave_by: now + timeout, owing_until: now + 2 * delay }
     }
 
     /// Goes as far as it can between two turns; `has_more`: something is still to be submitted.
@@ -24,7 +29,7 @@ impl Departure {
         if endpoint.has_left() {
             return Some(true);
         }
-        if !has_more && endpoint.is_settled() {
+        if !has_more && endpoint.is_settled() && now >= self.owing_until {
             endpoint.leave();
         }
         (now >= self.leave_by).then_some(false)

@@ -142,7 +142,7 @@ impl EmbeddedPipe {
     fn depart(&mut self, mut on_event: impl FnMut(Event<&[u8]>)) -> Result<(), LeaveError> {
         self.has_left = true;
         with!(&mut self.world, engine => {
-            let departure = Departure::begin(self.leave_timeout);
+            let departure = Departure::begin(engine, self.leave_timeout);
             loop {
                 match departure.step(engine, false) {
                     Some(true) => return Ok(()),

@@ -140,6 +140,33 @@ fn leaving_waits_for_the_fate_of_what_was_sent_but_not_for_ever() {
 }
 
 #[test]
+fn whoever_leaves_acknowledges_first() {
+    let name = fabric("acknowledged");
+    let patient = |config: &mut onepipe::Config| {
+        config.ack_delay_ns = 30_000_000;
+        // Nobody is in a hurry to be acknowledged.
+        config.ack_packets = 1_000;
+        config.congestion_window_octets = 1 << 20;
+        config.probe_timeout_min_ns = 1_000_000_000;
+    };
+    let join = |id| process(&name, id).tune(patient).embedded().expect("the place is free");
+    let mut pipes = vec![join(0), join(1)];
+    // The first ones open the connection and its window.
+    for _ in 0..8 {
+        pipes[0].scatter(&[to(1, b"keep this")]).expect("there is room");
+        drive(&mut pipes, |at, event| at == 1 && event.is_some());
+    }
+    let leaver = pipes.pop().expect("there are two");
+    leaver.leave(|event| panic!("{event:?}")).expect("it owes nothing but an acknowledgement");
+    let start = Instant::now();
+    while !pipes[0].is_settled() {
+        pipes[0].poll(|event| panic!("{event:?}"));
+        assert!(start.elapsed() < DEADLINE, "the messages stay without a fate");
+    }
+    pipes[0].poll(|event| panic!("{event:?}"));
+}
+
+#[test]
 fn a_full_send_buffer_is_an_error_value_and_empties_again() {
     let small = |config: &mut onepipe::Config| {
         config.send_buffer_octets_max = 64 << 10;

@@ -85,7 +85,7 @@ impl<T: Fabric> Thread<T> {
                     outlet.on_event = Some(on_event);
                 }
                 if shared.is_leaving.load(Ordering::Acquire) && departure.is_none() {
-                    departure = Some(Departure::begin(leave_timeout));
+                    departure = Some(Departure::begin(&engine, leave_timeout));
                 }
             }
             if let Some(departure) = departure {
