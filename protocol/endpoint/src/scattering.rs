@@ -64,7 +64,7 @@ pub enum SendError {
 }
 
 /// What an endpoint tells its application.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Event {
     /// The next message in the total order. Its payload stays in the receive buffer until
@@ -76,8 +76,8 @@ pub enum Event {
     LinkLost(Port),
 }
 
-/// A message in its place in the total order `(timestamp, from, index)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// A message in its place in the total order `(timestamp, from, index)`. Released once: not `Copy`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Delivery {
     /// The timestamp of its scattering.
     pub timestamp: Timestamp,

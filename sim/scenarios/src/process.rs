@@ -30,7 +30,7 @@ impl Process {
     #[inline]
     pub fn release(&mut self, delivery: Delivery) {
         let is_repeated = self.bug == Some(Bug::EndpointRepeatsDelivery)
-            && self.held.contains(&Event::Delivered(delivery));
+            && self.held.contains(&Event::Delivered(delivery.clone()));
         if !is_repeated {
             self.endpoint.release(delivery);
         }
@@ -47,14 +47,14 @@ impl Process {
             return Some(event);
         }
         let event = self.endpoint.poll_event()?;
-        match (bug, event) {
+        match (bug, event.clone()) {
             (Bug::EndpointSwapsDeliveries, Event::Delivered(_)) if self.strikes() => {
                 let next = self.endpoint.poll_event();
-                self.held.push_back(event);
+                self.held.push_back(event.clone());
                 next.or_else(|| self.held.pop_front())
             }
             (Bug::EndpointRepeatsDelivery, Event::Delivered(_)) if self.strikes() => {
-                self.held.push_back(event);
+                self.held.push_back(event.clone());
                 Some(event)
             }
             (Bug::EndpointSwallowsDelivery, Event::Delivered(delivery)) if self.strikes() => {
@@ -67,7 +67,7 @@ impl Process {
             }
             (Bug::EndpointSwallowsFailure, Event::SendFailed(_)) => self.poll_event(),
             (Bug::EndpointRepeatsFailure, Event::SendFailed(_)) => {
-                self.held.push_back(event);
+                self.held.push_back(event.clone());
                 Some(event)
             }
             _ => Some(event),

@@ -100,6 +100,7 @@ fn config(job: &Job, incarnation: Incarnation) -> Config {
         link_timeout_ns: 30_000_000,
         probe_timeout_min_ns: 5_000_000,
         ack_delay_ns: 200_000,
+        congestion_window_min_octets: 32 << 10,
         ..Config::new(ProcessId(job.process), incarnation)
     }
 }

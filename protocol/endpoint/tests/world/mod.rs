@@ -21,6 +21,9 @@ pub enum Fate {
     Mark,
 }
 
+/// Decides what becomes of a frame: from whom, to whom, its octets.
+pub type Fates = dyn FnMut(usize, usize, &[u8]) -> Fate;
+
 /// A delivered message as a receiver saw it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seen {
@@ -46,7 +49,7 @@ pub struct World {
     /// FIFO per pair: the next frame of a pair arrives no earlier than this.
     free_at: BTreeMap<(usize, usize), u64>,
     sequence: u64,
-    pub fate: Box<dyn FnMut(usize, usize, &[u8]) -> Fate>,
+    pub fate: Box<Fates>,
     pub frames: u64,
     scratch: Vec<u8>,
 }
