@@ -34,8 +34,8 @@ pub struct Config {
     /// 0: none, the world reads [`crate::Endpoint::promises`] instead. Default 3,000 (1Pipe
     /// section 7.1).
     pub beacon_interval_ns: u64,
-    /// A link on which nothing was heard for this long is taken out of the barrier, in ns. 0: never.
-    /// Default 30,000: ten beacon intervals (1Pipe section 4.2).
+    /// A link on which nothing was heard for this long is taken out of the barrier, in ns. 0:
+    /// never. Default 30,000: ten beacon intervals (1Pipe section 4.2).
     pub link_timeout_ns: u64,
     /// Submitted and not yet sent, in octets, with 64 for each message. Default 32 MiB.
     pub send_buffer_octets_max: usize,
@@ -45,7 +45,8 @@ pub struct Config {
     /// The most that one sender may have outstanding, in octets; the share of the receive buffer
     /// may be smaller. Default 1 MiB.
     pub window_octets_max: u32,
-    /// The longest message, in octets. At most a quarter of the receive buffer, and 1 GiB. Default 16 MiB.
+    /// The longest message, in octets. At most a quarter of the receive buffer, and 1 GiB. Default
+    /// 16 MiB.
     pub message_octets_max: u32,
     /// How many octets of messages are stamped together at most, and so may share packets. Default
     /// 64 KiB.
@@ -60,8 +61,8 @@ pub struct Config {
     pub ack_packets: u32,
     /// … after this many ns, whichever is first. Default 20,000.
     pub ack_delay_ns: u64,
-    /// Room that was granted for a large message is taken back when others need it and its owner was
-    /// not heard of for this long, in ns. Default 100,000,000.
+    /// Room that was granted for a large message is taken back when others need it and its owner
+    /// was not heard of for this long, in ns. Default 100,000,000.
     pub room_timeout_ns: u64,
     /// The least time before an unacknowledged packet is asked after, in ns. Default 200,000.
     pub probe_timeout_min_ns: u64,

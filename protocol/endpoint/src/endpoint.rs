@@ -374,6 +374,10 @@ impl Machine for Endpoint {
         if self.link.take_join(&self.config, now.mono) {
             return Some(self.poll_hop(slot, Opcode::Join));
         }
+        if self.leave == Leave::Asked {
+            // Who leaves does not keep others waiting for what it has received.
+            self.receiver.answer_delayed();
+        }
         // A burst under way goes first: everybody waits for its last packet.
         if self.sender.unfinished().is_none()
             && let Some(transmit) = self.poll_control(slot)

@@ -217,3 +217,17 @@ fn who_leaves_settles_first_and_holds_nobody_up() {
 fn lengths(world: &World) -> Vec<usize> {
     world.logs.iter().map(Vec::len).collect()
 }
+
+#[test]
+fn who_leaves_acknowledges_first() {
+    let mut world = World::new(2, |config| config.ack_delay_ns = 50_000_000);
+    world.run(20_000);
+    world.scatter(0, &[(1, b"received")]);
+    world.run(20_000);
+    assert_eq!(world.logs[1].len(), 1);
+    assert!(!world.ends[0].is_settled(), "the acknowledgement is still put off");
+    world.ends[1].leave();
+    world.run(20_000);
+    assert!(world.ends[1].has_left());
+    assert!(world.ends[0].is_settled());
+}

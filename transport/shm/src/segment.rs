@@ -226,6 +226,8 @@ impl Drop for Segment {
             // gone and starts over.
             let _ = std::fs::remove_file(&self.path);
         }
+        // A doorbell may keep the file open for long: the lock must not stay with it.
+        let _ = lock::unlock_setup(&self.file);
     }
 }
 

@@ -66,6 +66,11 @@ impl Receiver {
         if self.answer_by.is_none_or(|by| now < by) {
             return;
         }
+        self.answer_delayed();
+    }
+
+    /// Makes delayed acknowledgements due at once.
+    pub fn answer_delayed(&mut self) {
         self.answer_by = None;
         while let Some(at) = self.delayed.pop() {
             let sender = self.peers.at(at as usize);

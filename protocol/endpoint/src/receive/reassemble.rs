@@ -18,8 +18,8 @@ pub(crate) struct Partial {
     pub timestamp: Timestamp,
     pub place: Place,
     pub octets: u32,
-    /// Octets that are here, and what the sender has charged for them. Duplicates are kept out by PSN, so pieces never overlap unless the
-    /// sender misbehaves.
+    /// Octets that are here, and what the sender has charged for them. Duplicates are kept out by
+    /// PSN, so pieces never overlap unless the sender misbehaves.
     pub arrived: u32,
     pub charge: u64,
     pub in_room: bool,

@@ -188,8 +188,10 @@ impl Outgoing {
             self.congestion.forget_counters();
             (self.sent, self.failed, self.consumed) = (0, 0, 0);
         }
-        // What was on the way when it was last heard of: has it arrived?
-        self.wants_probe = Some(self.flight.next());
+        if !self.flight.is_empty() {
+            // What was on the way when it was last heard of: has it arrived?
+            self.wants_probe = Some(self.flight.next());
+        }
     }
 
     /// Whether what `peer` says is news: a former life of it is over.

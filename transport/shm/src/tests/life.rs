@@ -224,3 +224,21 @@ fn a_dead_process_that_still_looks_attached_is_not_taken_for_alive() {
     assert_eq!(receive(&mut a, at(1)).1, []);
     assert_eq!(a.peers().count(), 0);
 }
+
+#[test]
+fn a_doorbell_that_outlives_its_place_locks_nobody_out() {
+    let name = name("doorbell");
+    let (first, second) = (attach(&name, 0), attach(&name, 1));
+    let bell = second.doorbell();
+    drop(second);
+    let (said, hear) = std::sync::mpsc::channel();
+    let join = std::thread::spawn(move || {
+        drop(first);
+        let again = attach(&name, 2);
+        let _ = said.send(again.process());
+    });
+    let joined = hear.recv_timeout(Duration::from_secs(20));
+    assert_eq!(joined, Ok(ProcessId(2)), "the setup lock stayed with the doorbell");
+    join.join().expect("it has said so");
+    drop(bell);
+}
