@@ -3,6 +3,8 @@
 use onepipe_base::{Incarnation, ProcessId};
 use onepipe_wire::{FRAGMENT_HEADER_OCTETS, HEADER_OCTETS};
 
+use crate::{MESSAGE_CHARGE_OCTETS, Message, SendError};
+
 /// No time of a configuration is longer.
 const DAY_NS: u64 = 86_400_000_000_000;
 
@@ -100,6 +102,33 @@ impl Config {
         }
     }
 
+    /// What an endpoint with an empty send buffer would say of a scattering. Answers the octets of
+    /// send buffer that it takes.
+    ///
+    /// # Errors
+    /// Whatever no waiting mends: [`SendError`] but for a full buffer and one who has left.
+    #[inline]
+    pub fn check_scattering(&self, messages: &[Message<'_>]) -> Result<usize, SendError> {
+        if messages.is_empty() || messages.len() > usize::from(u16::MAX) {
+            return Err(SendError::Count(messages.len()));
+        }
+        let mut need = 0;
+        for (index, message) in messages.iter().enumerate() {
+            let octets = message.payload.len();
+            if octets > self.message_octets_max as usize {
+                let max = self.message_octets_max;
+                return Err(SendError::MessageTooLarge { index, octets, max });
+            }
+            if message.to.0 >= self.processes_max {
+                let (process, max) = (message.to.0, self.processes_max);
+                return Err(SendError::UnknownProcess { index, process, max });
+            }
+            need += octets + MESSAGE_CHARGE_OCTETS as usize;
+        }
+        let max = self.send_buffer_octets_max;
+        if need > max { Err(SendError::ScatteringTooLarge { need, max }) } else { Ok(need) }
+    }
+
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let check = |holds: bool, field, value: u64| match holds {
             true => Ok(()),
@@ -119,7 +148,7 @@ impl Config {
         check(message as usize <= receive / 4, "message_octets_max", message.into())?;
         check(message <= 1 << 30, "message_octets_max", message.into())?;
         let send = self.send_buffer_octets_max;
-        let least = message as usize + crate::MESSAGE_CHARGE_OCTETS as usize;
+        let least = message as usize + MESSAGE_CHARGE_OCTETS as usize;
         check(send >= least, "send_buffer_octets_max", send as u64)?;
         let window = self.window_octets_max;
         check(window >= 4096, "window_octets_max", window.into())?;

@@ -89,7 +89,7 @@ impl Counter {
         messages: &[Message<'_>],
         accepted: impl FnOnce() -> u64,
     ) -> Result<(), SendError> {
-        let need = check(config, messages)?;
+        let need = config.check_scattering(messages)?;
         self.check_room(need, accepted)?;
         let mut parcel = self.empty.pop().unwrap_or_default();
         parcel.pack(messages);
@@ -130,28 +130,4 @@ impl Chute {
             let _ = self.empty.push(parcel);
         }
     }
-}
-
-/// What the endpoint would say of a scattering if its buffer were empty. Answers the octets that
-/// it takes.
-#[inline]
-fn check(config: &Config, messages: &[Message<'_>]) -> Result<usize, SendError> {
-    if messages.is_empty() || messages.len() > usize::from(u16::MAX) {
-        return Err(SendError::Count(messages.len()));
-    }
-    let mut need = 0;
-    for (index, message) in messages.iter().enumerate() {
-        let octets = message.payload.len();
-        if octets > config.message_octets_max as usize {
-            let max = config.message_octets_max;
-            return Err(SendError::MessageTooLarge { index, octets, max });
-        }
-        if message.to.0 >= config.processes_max {
-            let (process, max) = (message.to.0, config.processes_max);
-            return Err(SendError::UnknownProcess { index, process, max });
-        }
-        need += octets + MESSAGE_CHARGE_OCTETS as usize;
-    }
-    let max = config.send_buffer_octets_max;
-    if need > max { Err(SendError::ScatteringTooLarge { need, max }) } else { Ok(need) }
 }

@@ -66,12 +66,9 @@ impl SendBuffer {
         self.queue.len()
     }
 
-    /// Whether `need` more octets fit.
+    /// Whether `need` more octets fit now; that they would fit an empty buffer is known.
     #[inline]
     pub fn check(&self, need: usize) -> Result<(), SendError> {
-        if need > self.octets_max {
-            return Err(SendError::ScatteringTooLarge { need, max: self.octets_max });
-        }
         let free = self.octets_max - self.octets;
         if need > free { Err(SendError::BufferFull { need, free }) } else { Ok(()) }
     }

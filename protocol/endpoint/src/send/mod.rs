@@ -15,7 +15,7 @@ use onepipe_base::{Mono, ScatteringId, Timestamp};
 use crate::peers::Peers;
 use crate::segments::Place;
 use crate::stamp::Stamp;
-use crate::{Config, MESSAGE_CHARGE_OCTETS, Message, SendError, SendFailed};
+use crate::{Config, Message, SendError, SendFailed};
 use buffer::SendBuffer;
 use burst::Burst;
 use connection::{Outgoing, Room};
@@ -70,22 +70,7 @@ impl Sender {
         config: &Config,
         messages: &[Message<'_>],
     ) -> Result<ScatteringId, SendError> {
-        if messages.is_empty() || messages.len() > usize::from(u16::MAX) {
-            return Err(SendError::Count(messages.len()));
-        }
-        let mut need = 0;
-        for (index, message) in messages.iter().enumerate() {
-            let octets = message.payload.len();
-            if octets > config.message_octets_max as usize {
-                let max = config.message_octets_max;
-                return Err(SendError::MessageTooLarge { index, octets, max });
-            }
-            if message.to.0 >= config.processes_max {
-                let (process, max) = (message.to.0, config.processes_max);
-                return Err(SendError::UnknownProcess { index, process, max });
-            }
-            need += octets + MESSAGE_CHARGE_OCTETS as usize;
-        }
+        let need = config.check_scattering(messages)?;
         self.buffer.check(need)?;
         for message in messages {
             let to = self.peers.meet(message.to, || match message.to == config.process {
