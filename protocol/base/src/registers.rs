@@ -128,6 +128,28 @@ impl Registers {
         promises(self.barrier.except(index), self.commit.except(index))
     }
 
+    /// The lowest commit over all links that are live or held; unlike [`Registers::all`] also while
+    /// no link is live.
+    pub fn commit_floor(&self) -> Option<Timestamp> {
+        commit(self.commit.lowest.0)
+    }
+
+    /// The lowest commit over all links but `port` that are live or held.
+    pub fn commit_floor_except(&self, port: Port) -> Option<Timestamp> {
+        commit(self.commit.except(port.index()))
+    }
+
+    /// Whether dead lives hold the commit of any link.
+    #[inline]
+    pub fn has_holds(&self) -> bool {
+        !self.holds.is_empty()
+    }
+
+    /// Whether dead lives hold the commit of `port`.
+    pub fn is_held(&self, port: Port) -> bool {
+        self.holds.get(port.index()).is_some_and(|hold| hold.held != SILENT)
+    }
+
     /// What `port` has promised, if it is live.
     pub fn get(&self, port: Port) -> Option<Promises> {
         let index = port.index();
@@ -193,6 +215,10 @@ fn promises(barrier: u64, commit: u64) -> Option<Promises> {
         barrier: Timestamp::from_ns(barrier),
         commit: Timestamp::from_ns(commit),
     })
+}
+
+fn commit(ns: u64) -> Option<Timestamp> {
+    (ns != SILENT).then(|| Timestamp::from_ns(ns))
 }
 
 /// One value a link, with the two lowest at hand.
@@ -289,6 +315,10 @@ mod tests {
         registers.hear(Mono::from_ns(1), Port(0), promise(200));
         let all = registers.all().expect("one is live");
         assert_eq!((all.barrier.as_ns(), all.commit.as_ns(), registers.live()), (200, 20, 1));
+        let floor = |ns| Some(Timestamp::from_ns(ns));
+        assert_eq!(registers.except(Port(0)), None, "only a dead link is left");
+        assert_eq!(registers.commit_floor_except(Port(0)), floor(20));
+        assert_eq!((registers.commit_floor(), registers.is_held(Port(1))), (floor(20), true));
         // A new life speaks: its barrier counts, its commits are set aside.
         registers.hear(Mono::from_ns(2), Port(1), promise(300));
         assert_eq!(registers.all().map(|all| all.barrier.as_ns()), Some(200));
