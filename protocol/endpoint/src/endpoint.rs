@@ -7,7 +7,7 @@ use onepipe_base::{
     Transmit, Verdict,
 };
 use onepipe_wire::{
-    AckView, Connect, Frame, HEADER_OCTETS, Header, Opcode, Probe, seal, seal_with_hops,
+    AckView, Connect, Frame, HEADER_OCTETS, Header, Opcode, Probe, peek, seal, seal_with_hops,
 };
 
 use crate::link::Link;
@@ -153,6 +153,18 @@ impl Endpoint {
     /// Whether the fate of everything submitted is known.
     pub fn is_settled(&self) -> bool {
         self.sender.is_settled()
+    }
+
+    /// Fetches into the cache what [`Machine::handle_frame`] will need for `frame`, and changes
+    /// nothing. A driver that has several frames at hand may call it for each of them before it
+    /// hands over the first: then the misses overlap. The answer means nothing, but must be used.
+    #[inline]
+    pub fn fetch(&self, frame: &[u8]) -> u64 {
+        let Ok((header, opcode)) = peek(frame) else { return 0 };
+        match opcode {
+            Opcode::Ack | Opcode::Nak | Opcode::Grant => self.sender.fetch(header.src()),
+            _ => self.receiver.fetch(header.src()),
+        }
     }
 
     /// Leaves the fabric: refuses new scatterings, waits until the fate of the submitted ones is
@@ -422,7 +434,7 @@ impl Machine for Endpoint {
         if self.leave == Leave::Done {
             return None;
         }
-        let deadlines = [self.link.deadline(), self.sender.deadline(), self.receiver.deadline()];
-        deadlines.into_iter().flatten().min()
+        let ends = Mono::earlier(self.sender.deadline(), self.receiver.deadline());
+        Mono::earlier(self.link.deadline(), ends)
     }
 }
