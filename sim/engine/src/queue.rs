@@ -280,9 +280,11 @@ mod tests {
             queue.schedule(at.after(random.below(2_000_000)), n);
         };
         (0..100_000).for_each(|_| step(&mut queue));
-        let held =
-            |queue: &Queue<u64>| queue.slots.iter().filter(|slot| slot.capacity() > 0).count();
-        let before = held(&queue) + queue.spare.len();
+        let buffers = |queue: &Queue<u64>| {
+            let held = queue.slots.iter().filter(|slot| slot.capacity() > 0);
+            held.count() + queue.spare.len()
+        };
+        let before = buffers(&queue);
         (0..1_000_000).for_each(|_| step(&mut queue));
         assert_eq!(queue.len(), 1_000);
         let after = buffers(&queue);
