@@ -2,6 +2,7 @@
 
 mod golden;
 mod golden_control;
+mod prop_control;
 mod prop_frames;
 mod prop_times;
 mod properties;
