@@ -114,6 +114,7 @@ pub fn wave(golden: &Golden, frame: &Frame<'_>) {
     let wrote = match read.kind {
         WaveKind::Notice => wave.write_notice(&mut written, failed.into_iter()),
         WaveKind::Resume => wave.write_resume(&mut written, links.into_iter()),
+        WaveKind::Freeze => wave.write_freeze(&mut written, read.dead()),
     };
     assert_eq!(wrote.map(|(_, octets)| octets), Some(frame.payload.len()));
     assert_eq!(written, frame.payload);
