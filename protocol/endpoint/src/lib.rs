@@ -37,6 +37,8 @@
 extern crate alloc;
 
 mod config;
+#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "the composer takes it up with the data path"))]
+mod control;
 mod endpoint;
 mod link;
 mod numbered;
