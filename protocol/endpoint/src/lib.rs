@@ -37,7 +37,7 @@
 extern crate alloc;
 
 mod config;
-#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "the composer takes it up with the data path"))]
+#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "the composer is to take it up"))]
 mod control;
 mod endpoint;
 mod link;
