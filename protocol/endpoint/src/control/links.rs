@@ -257,7 +257,8 @@ impl OwnLinks {
         was_up
     }
 
-    /// Whether nothing that `life` says on `port` may be heard: it is this end, is declared dead, or
+    /// Whether nothing that `life` says on `port` may be heard: it is this end, is declared dead,
+    /// or
     /// another one is alive there.
     #[inline]
     fn is_refused(&self, registers: &Registers, port: Port, life: Life) -> bool {
