@@ -258,8 +258,7 @@ impl OwnLinks {
     }
 
     /// Whether nothing that `life` says on `port` may be heard: it is this end, is declared dead,
-    /// or
-    /// another one is alive there.
+    /// or another one is alive there.
     #[inline]
     fn is_refused(&self, registers: &Registers, port: Port, life: Life) -> bool {
         let is_other = |known: Life| known.address != life.address && registers.is_live(port);
