@@ -8,8 +8,8 @@ use std::cell::Cell;
 use onepipe_base::{Machine, Port};
 use onepipe_switch::{Config, Switch};
 use onepipe_topology::{Node, Shape, Topology};
-use onepipe_wire::Opcode;
-use rig::{at, both, frame, star};
+use onepipe_wire::{Echo, Header, Opcode, Resolved, Wave, WaveId, WaveKind, seal_with_hops};
+use rig::{OWN, at, both, frame, guarded, of_link, process, star};
 
 std::thread_local! {
     static TAKEN: Cell<u64> = const { Cell::new(0) };
@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 fn drive(switch: &mut Switch, ports: u16, processes: u32, rounds: u64) {
-    let mut slot = [0; 256];
+    let mut slot = [0; 1_472];
     for round in 0..rounds {
         let now = at(1_000 + round * 700);
         for port in 0..ports {
@@ -46,6 +46,14 @@ fn drive(switch: &mut Switch, ports: u16, processes: u32, rounds: u64) {
                 2 => Opcode::Join,
                 _ => Opcode::Data,
             };
+            if let Some(controllers) = switch.config().controllers {
+                if round.is_multiple_of(8) {
+                    control(switch, round, port, controllers.first.0);
+                }
+                if port == 0 {
+                    continue;
+                }
+            }
             let dst = (round as u32 + u32::from(port) * 7) % processes;
             let mut octets = frame(opcode, port.into(), dst, both(1_000 + round * 700));
             switch.handle_frame(now, Port(port), &mut octets);
@@ -56,6 +64,32 @@ fn drive(switch: &mut Switch, ports: u16, processes: u32, rounds: u64) {
     }
 }
 
+/// What a fabric with controllers adds: beacons that confirm, greetings, waves and answers.
+fn control(switch: &mut Switch, round: u64, port: u16, seat: u32) {
+    let now = at(1_000 + round * 700);
+    let life = if port == 0 { process(seat, 1) } else { process(port.into(), 1) };
+    let opcode = if port == 0 { Opcode::Hello } else { Opcode::Beacon };
+    rig::put(switch, now, port, of_link(opcode, life, Some(OWN), both(1_000 + round * 700)));
+    let mut octets = [0; 52 + 32];
+    let id = WaveId { epoch: 1, sequence: round as u32 };
+    let last = switch.stats().links_frozen as u32;
+    let resolved = (0..2).map(|back| Resolved { owner: OWN, number: last.saturating_sub(back) });
+    let (opcode, payload) = match port {
+        odd if odd % 2 == 1 => return,
+        0 => {
+            let written = Wave { id }.write_resume(&mut octets[52..], resolved);
+            (Opcode::Wave, written.expect("fits").1)
+        }
+        _ => {
+            let echo = Echo { id, kind: WaveKind::Resume };
+            (Opcode::Echo, echo.write(&mut octets[52..]).expect("fits"))
+        }
+    };
+    let header = Header::of_link(opcode, life, Some(OWN), both(0));
+    let length = seal_with_hops(&mut octets, header, payload, 0);
+    switch.handle_frame(now, Port(port), &mut octets[..length]);
+}
+
 #[test]
 fn no_frame_beacon_join_leave_or_timeout_allocates() {
     let topology = Topology::new(Shape::testbed(), 2).expect("small");
@@ -63,13 +97,21 @@ fn no_frame_beacon_join_leave_or_timeout_allocates() {
     for (config, ports, processes) in [
         (Config { eager_beacons: true, beacon_interval_ns: 3_000, ..star(40) }, 40, 60),
         (Config::new(8, 8, tor), 16, 64),
+        (guarded(40), 40, 60),
     ] {
+        let is_guarded = config.controllers.is_some();
         let mut switch = Switch::new(config).expect("valid");
+        if is_guarded {
+            // The first deaths make room for what is held.
+            drive(&mut switch, ports, processes, 64);
+        }
         let before = TAKEN.get();
         drive(&mut switch, ports, processes, 2_000);
         assert_eq!(TAKEN.get() - before, 0, "allocations in 2000 rounds");
         let stats = switch.stats();
         assert!(stats.forwarded > 10_000 && stats.beacons_sent > 1_000, "{stats:?}");
+        let controlled = [stats.announces_sent, stats.waves_sent, stats.links_resolved];
+        assert!(!is_guarded || controlled.iter().all(|count| *count > 20), "{stats:?}");
     }
     let before = TAKEN.get();
     drop(std::hint::black_box(Box::new(1)));

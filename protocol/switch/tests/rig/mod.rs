@@ -90,7 +90,12 @@ pub struct Sent {
 
 /// All that the switch wants to send now.
 pub fn sent(switch: &mut Switch, now: Now) -> Vec<Sent> {
-    let (mut slot, mut sent) = ([0; 1_472], Vec::new());
+    sent_in(switch, now, 1_472)
+}
+
+/// As [`sent`], with a slot of so many octets.
+pub fn sent_in(switch: &mut Switch, now: Now, slot_octets: usize) -> Vec<Sent> {
+    let (mut slot, mut sent) = (vec![0; slot_octets], Vec::new());
     while let Some(transmit) = switch.poll_transmit(now, &mut slot) {
         let frame = Frame::parse(&slot[..transmit.octets]).expect("well-formed");
         let (header, opcode) = (*frame.header, frame.opcode);

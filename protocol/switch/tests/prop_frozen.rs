@@ -1,0 +1,368 @@
+//! Random deaths, rebirths and resumes against the formula for frozen commits written out naively.
+
+mod rig;
+
+use onepipe_base::{
+    Address, Life, Machine, Port, Promises, SwitchId, Timestamp, Verdict, WIRE_MODULUS,
+};
+use onepipe_switch::{Config, Switch, SwitchEvent};
+use onepipe_topology::{Route, Table};
+use onepipe_wire::{
+    AnnounceView, HEADER_OCTETS, HOPS_MAX, Header, LinkState, Opcode, Resolved, Wave, WaveId,
+    seal_with_hops,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use rig::{OWN, at, beacon, both, frame_with_hops, guarded, life_of, of_link, process, put, ts};
+
+const LOWER: usize = 4;
+const PORTS: usize = 6;
+/// Where the controller sits: the lower port behind those of the processes.
+const SEAT: u16 = LOWER as u16;
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A frame for a process that another switch has sent on: it counts for its link.
+    Frame {
+        from: usize,
+        to: usize,
+    },
+    Beacon {
+        from: usize,
+    },
+    Reborn {
+        from: usize,
+    },
+    /// The other end says that it hears nothing.
+    Deaf {
+        from: usize,
+    },
+    Lost {
+        from: usize,
+    },
+    /// Lost, and somebody else comes in its place.
+    Moved {
+        from: usize,
+    },
+    Leave {
+        from: usize,
+    },
+    /// Names one of the dead, or nobody.
+    Resume {
+        which: usize,
+    },
+}
+
+fn steps() -> impl Strategy<Value = Vec<(Step, u64, u64)>> {
+    let port = || 0..PORTS;
+    let step = prop_oneof![
+        8 => (port(), 0..LOWER).prop_map(|(from, to)| Step::Frame { from, to }),
+        6 => port().prop_map(|from| Step::Beacon { from }),
+        2 => port().prop_map(|from| Step::Reborn { from }),
+        1 => port().prop_map(|from| Step::Deaf { from }),
+        2 => port().prop_map(|from| Step::Lost { from }),
+        1 => port().prop_map(|from| Step::Moved { from }),
+        1 => (0..LOWER).prop_map(|from| Step::Leave { from }),
+        3 => (0..8usize).prop_map(|which| Step::Resume { which }),
+    ];
+    vec((step, 0..2_000u64, 0..4_000u64), 1..150)
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Dead {
+    number: u32,
+    port: usize,
+    life: Life,
+    commit: Timestamp,
+}
+
+/// The formula of the design page, with no thought of speed.
+#[derive(Default)]
+struct Model {
+    live: [Option<Promises>; PORTS],
+    confirmed: [bool; PORTS],
+    told: [Option<Promises>; PORTS],
+    dead: Vec<Dead>,
+    last: u32,
+}
+
+impl Model {
+    fn die(&mut self, port: usize, life: Life) -> bool {
+        self.confirmed[port] = false;
+        let Some(promises) = self.live[port].take() else { return false };
+        let mut commit = promises.commit;
+        self.dead.retain(|dead| {
+            let is_former = dead.port == port && dead.life.address == life.address;
+            if is_former {
+                commit = commit.min(dead.commit);
+            }
+            !is_former
+        });
+        self.last += 1;
+        self.dead.push(Dead { number: self.last, port, life, commit });
+        true
+    }
+
+    fn tell(&mut self, now: u64, output: usize) -> Option<Promises> {
+        let feeds = |input: usize| match (input < LOWER, output < LOWER) {
+            (true, true) => input != output,
+            (true, false) | (false, true) => true,
+            (false, false) => false,
+        };
+        let live = |input: usize| self.live[input];
+        let mut barriers: Vec<_> =
+            (0..PORTS).filter(|port| feeds(*port)).filter_map(live).collect();
+        if barriers.is_empty() && output < LOWER {
+            barriers.extend(self.live[output]);
+        }
+        let barrier = barriers.iter().map(|promises| promises.barrier).min()?;
+        let is_own_held = output < LOWER && self.dead.iter().any(|dead| dead.port == output);
+        let counts = |port: usize| feeds(port) || (is_own_held && port == output);
+        let held = self.dead.iter().filter(|dead| counts(dead.port)).map(|dead| dead.commit);
+        let promised = (0..PORTS).filter(|port| counts(*port)).filter_map(live);
+        let commits = promised.map(|promises| promises.commit).chain(held);
+        let alone = self.live[output].map(|own| own.commit);
+        let commit = commits.min().or(alone).expect("somebody has promised");
+        let nothing = Timestamp::from_ns(ts(now).as_ns() - WIRE_MODULUS / 4);
+        let commit = if self.confirmed[output] { commit } else { nothing };
+        let fresh = Promises { barrier, commit };
+        let told = self.told[output].map_or(fresh, |told| told.max(fresh));
+        self.told[output] = Some(told);
+        Some(told)
+    }
+}
+
+struct Bench {
+    switch: Switch,
+    model: Model,
+    now: u64,
+    wave: u32,
+    lives: [u32; PORTS],
+    /// Whether the second of two addresses is at each port.
+    is_second: [bool; PORTS],
+    senders: [Option<Promises>; PORTS],
+}
+
+fn machine_port(port: usize) -> u16 {
+    if port < LOWER { port as u16 } else { port as u16 + 1 }
+}
+
+impl Bench {
+    fn new() -> Self {
+        let config = Config {
+            upper_ports: 2,
+            link_timeout_ns: 0,
+            frame_octets_max: 65_000,
+            route: Route::Table(Table::new(64, true)),
+            ..guarded(LOWER as u16 + 1)
+        };
+        let mut switch = Switch::new(config).expect("valid");
+        switch.handle_timeout(at(0));
+        let seat = process(rig::CONTROLLER, 1);
+        put(&mut switch, at(0), SEAT, of_link(Opcode::Hello, seat, None, both(0)));
+        while switch.poll_event().is_some() {}
+        Self {
+            switch,
+            model: Model::default(),
+            now: 10,
+            wave: 0,
+            lives: [1; PORTS],
+            is_second: [false; PORTS],
+            senders: [None; PORTS],
+        }
+    }
+
+    fn life(&self, port: usize) -> Life {
+        let id = port as u32 + if self.is_second[port] { 20 } else { 0 };
+        match port < LOWER {
+            true => process(id, self.lives[port]),
+            false => life_of(Address::Switch(SwitchId(10 + id)), self.lives[port]),
+        }
+    }
+
+    fn promise(&mut self, from: usize, behind: u64, commit_behind: u64) -> Promises {
+        let barrier = ts((self.now + 10_000).saturating_sub(behind));
+        let commit = ts((self.now + 10_000).saturating_sub(commit_behind));
+        let promises = Promises { barrier, commit };
+        let promises = self.senders[from].map_or(promises, |held| held.max(promises));
+        self.senders[from] = Some(promises);
+        promises
+    }
+
+    fn beacon(&mut self, from: usize, echo: Option<Life>, promises: Promises) {
+        let (life, port) = (self.life(from), machine_port(from));
+        let verdict = beacon(&mut self.switch, at(self.now), port, (life, echo), promises);
+        assert_eq!(verdict, Verdict::Consumed);
+    }
+
+    fn hear(&mut self, from: usize, promises: Promises) {
+        let held = self.model.live[from];
+        self.model.live[from] = Some(held.map_or(promises, |held| held.max(promises)));
+    }
+
+    /// Brings the link up, as two ends that both know of its loss do.
+    fn bring_up(&mut self, from: usize, promises: Promises) {
+        if self.model.live[from].is_none() {
+            self.beacon(from, None, promises);
+            self.beacon(from, Some(OWN), promises);
+            self.hear(from, promises);
+            self.model.confirmed[from] = true;
+        }
+    }
+
+    fn die(&mut self, port: usize) {
+        self.model.die(port, self.life(port));
+    }
+
+    fn step(&mut self, step: Step, behind: u64, commit_behind: u64) {
+        self.now += 7;
+        match step {
+            Step::Frame { from, to } => {
+                let promises = self.promise(from, behind, commit_behind);
+                self.bring_up(from, promises);
+                let mut octets =
+                    frame_with_hops(Opcode::Data, 50, to as u32, promises, HOPS_MAX - 1);
+                let port = Port(machine_port(from));
+                let verdict = self.switch.handle_frame(at(self.now), port, &mut octets);
+                self.hear(from, promises);
+                if let Verdict::Forward(output) = verdict {
+                    let index = usize::from(output.0) - usize::from(output.0 > SEAT);
+                    let said = rig::promises_of(&octets, at(self.now));
+                    assert_eq!(Some(said), self.model.tell(self.now, index));
+                }
+            }
+            Step::Beacon { from } => {
+                let promises = self.promise(from, behind, commit_behind);
+                self.bring_up(from, promises);
+                self.beacon(from, Some(OWN), promises);
+                self.hear(from, promises);
+            }
+            Step::Reborn { from } => {
+                if self.model.live[from].is_some() {
+                    self.die(from);
+                }
+                self.lives[from] += 1;
+                self.senders[from] = None;
+                let promises = self.promise(from, behind, commit_behind);
+                self.beacon(from, None, promises);
+                self.hear(from, promises);
+                self.check_told();
+                self.beacon(from, Some(OWN), promises);
+                self.model.confirmed[from] = true;
+            }
+            Step::Deaf { from } => {
+                if self.model.live[from].is_some() {
+                    let promises = self.promise(from, behind, commit_behind);
+                    self.beacon(from, None, promises);
+                    self.die(from);
+                    // It must be heard again by the other end, which says so.
+                    self.beacon(from, Some(OWN), promises);
+                    self.hear(from, promises);
+                    self.model.confirmed[from] = true;
+                }
+            }
+            Step::Lost { from } => {
+                self.switch.lose(Port(machine_port(from)));
+                self.die(from);
+            }
+            Step::Moved { from } => {
+                self.switch.lose(Port(machine_port(from)));
+                self.die(from);
+                self.is_second[from] ^= true;
+                self.lives[from] += 1;
+                self.senders[from] = None;
+            }
+            Step::Leave { from } => {
+                if self.model.live[from].is_some() {
+                    let promises = self.promise(from, behind, commit_behind);
+                    let life = self.life(from);
+                    let leave = of_link(Opcode::Leave, life, Some(OWN), promises);
+                    put(&mut self.switch, at(self.now), from as u16, leave);
+                    if self.model.live[from].is_some() {
+                        self.hear(from, promises);
+                        self.die(from);
+                    }
+                }
+            }
+            Step::Resume { which } => self.resume(which),
+        }
+        self.check_told();
+        self.check_dead();
+        while let Some(event) = self.switch.poll_event() {
+            assert!(!matches!(event, SwitchEvent::ControllerLost(_)));
+        }
+    }
+
+    fn resume(&mut self, which: usize) {
+        let number = self.model.dead.get(which).map_or(0, |dead| dead.number);
+        self.model.dead.retain(|dead| dead.number != number);
+        self.wave += 1;
+        let mut octets = [0; HEADER_OCTETS + 64];
+        let wave = Wave { id: WaveId { epoch: 1, sequence: self.wave } };
+        let resolved = [Resolved { owner: OWN, number }].into_iter();
+        let (_, payload) = wave.write_resume(&mut octets[HEADER_OCTETS..], resolved).expect("fits");
+        let seat = process(rig::CONTROLLER, 1);
+        let header = Header::of_link(Opcode::Wave, seat, None, both(0));
+        let length = seal_with_hops(&mut octets, header, payload, 0);
+        let verdict = self.switch.handle_frame(at(self.now), Port(SEAT), &mut octets[..length]);
+        assert_eq!(verdict, Verdict::Consumed);
+    }
+
+    /// What every output would be told now, by a switch like this one.
+    fn check_told(&mut self) {
+        let mut switch = self.switch.clone();
+        let due = switch.poll_timeout().expect("an instant").as_ns().max(self.now) + 3_000;
+        switch.handle_timeout(at(due));
+        for sent in rig::sent(&mut switch, at(due)) {
+            if sent.opcode == Opcode::Beacon && sent.port != SEAT {
+                let index = usize::from(sent.port) - usize::from(sent.port > SEAT);
+                let mut model = self.model.copy();
+                let said = sent.header.promises(at(due).sync);
+                assert_eq!(Some(said), model.tell(due, index), "output {index}");
+                let before = self.model.told[index];
+                let is_back = before.is_some_and(|before| before.max(said) != said);
+                assert!(!is_back, "{said:?} after {before:?}");
+            }
+        }
+    }
+
+    /// What the controller is told of the dead.
+    fn check_dead(&mut self) {
+        let mut switch = self.switch.clone();
+        let due = switch.poll_timeout().expect("an instant").as_ns().max(self.now) + 20_000_000;
+        switch.handle_timeout(at(due));
+        let sent = rig::sent_in(&mut switch, at(due), 65_000);
+        let announce = sent.iter().find(|sent| sent.opcode == Opcode::Announce).expect("due");
+        let view = AnnounceView::parse(&announce.payload).expect("well-formed");
+        let mut dead = Vec::new();
+        for link in view.links(ts(self.now)) {
+            if let LinkState::Frozen { number, commit } = link.state {
+                dead.push((number, link.port.0, link.life, commit));
+            }
+        }
+        let expected = self
+            .model
+            .dead
+            .iter()
+            .map(|dead| (dead.number, machine_port(dead.port), Some(dead.life), dead.commit));
+        assert_eq!(dead, expected.collect::<Vec<_>>());
+    }
+}
+
+impl Model {
+    fn copy(&self) -> Self {
+        Self { dead: self.dead.clone(), ..*self }
+    }
+}
+
+proptest! {
+    #[test]
+    fn commits_are_held_as_the_formula_says(steps in steps()) {
+        let mut bench = Bench::new();
+        for (step, behind, commit_behind) in steps {
+            bench.step(step, behind, commit_behind);
+        }
+        let stats = *bench.switch.stats();
+        prop_assert_eq!((stats.events_lost, stats.dropped_stale), (0, 0));
+    }
+}
