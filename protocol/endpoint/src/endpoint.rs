@@ -3,19 +3,16 @@
 use alloc::collections::VecDeque;
 
 use onepipe_base::{
-    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, ScatteringId, Timestamp,
-    Transmit, Verdict,
+    Machine, Mono, Now, Port, ProcessId, Promises, Psn, ScatteringId, Timestamp, Transmit, Verdict,
 };
-use onepipe_wire::{
-    AckView, Connect, Frame, HEADER_OCTETS, Header, Opcode, Probe, seal, seal_with_hops,
-};
+use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, Service, seal, seal_with_hops};
 
+use crate::lane::{Draft, Lane};
 use crate::link::Link;
-use crate::receive::{Receiver, Taken};
-use crate::send::Sender;
 use crate::stamp::Stamp;
 use crate::{
-    Config, ConfigError, Delivery, Event, Links, Message, Outcome, SendError, SendFailed, Stats,
+    Config, ConfigError, Delivery, Event, Links, Message, Outcome, ReceiveMode, SendError,
+    SendFailed, Stats,
 };
 
 /// One process's end of the pipe. See the crate's first page.
@@ -24,8 +21,10 @@ pub struct Endpoint {
     config: Config,
     stamp: Stamp,
     link: Link,
-    sender: Sender,
-    receiver: Receiver,
+    best_effort: Lane,
+    reliable: Lane,
+    /// Which service is asked first for a frame: they take turns.
+    turn: Service,
     lost_links: VecDeque<Port>,
     leave: Leave,
     stats: Stats,
@@ -46,13 +45,12 @@ impl Endpoint {
     /// When a number of `config` is out of its range.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
-        let receiver = Receiver::new(&config);
-        let sender = Sender::new(&config, receiver.window_octets());
         Ok(Self {
             stamp: Stamp::new(),
             link: Link::new(&config),
-            sender,
-            receiver,
+            best_effort: Lane::new(&config, Service::BestEffort),
+            reliable: Lane::new(&config, Service::Reliable),
+            turn: Service::BestEffort,
             lost_links: VecDeque::new(),
             leave: Leave::Staying,
             stats: Stats::default(),
@@ -70,7 +68,25 @@ impl Endpoint {
         if self.leave != Leave::Staying {
             return Err(SendError::Left);
         }
-        let id = self.sender.submit(&self.config, messages)?;
+        let id = self.best_effort.sender.submit(&self.config, messages)?;
+        self.stats.scatterings_submitted += 1;
+        Ok(id)
+    }
+
+    /// Submits a reliable scattering: all its correct receivers deliver it, or none does (design:
+    /// ordering.md section 1). As [`Endpoint::scatter`] otherwise; its ids are a count of their own.
+    ///
+    /// # Errors
+    /// [`SendError`]; then nothing of the scattering was accepted.
+    #[inline]
+    pub fn scatter_reliably(
+        &mut self,
+        messages: &[Message<'_>],
+    ) -> Result<ScatteringId, SendError> {
+        if self.leave != Leave::Staying {
+            return Err(SendError::Left);
+        }
+        let id = self.reliable.sender.submit(&self.config, messages)?;
         self.stats.scatterings_submitted += 1;
         Ok(id)
     }
@@ -78,16 +94,16 @@ impl Endpoint {
     /// The payload of a delivered message, until it is released.
     #[inline]
     pub fn payload(&self, delivery: &Delivery) -> &[u8] {
-        self.receiver.payload(delivery)
+        self.lane(delivery.service).receiver.payload(delivery)
     }
 
     /// The application is through with a message: its room in the receive buffer is free again and
     /// the sender's window opens.
     #[inline]
     pub fn release(&mut self, delivery: Delivery) {
-        let (charge, was_in_room) = self.receiver.release(&self.config, &delivery);
-        if delivery.from == self.config.process {
-            self.sender.on_local_consumed(&self.config, charge, was_in_room);
+        match delivery.service {
+            Service::BestEffort => self.best_effort.release(&self.config, &delivery),
+            Service::Reliable => self.reliable.release(&self.config, &delivery),
         }
     }
 
@@ -106,8 +122,8 @@ impl Endpoint {
         self.on_barrier(risen);
         if self.config.links == Links::Mesh {
             let process = ProcessId(u32::from(port.0));
-            self.sender.on_gone(process, &mut self.stats);
-            self.receiver.on_gone(process);
+            self.best_effort.sender.on_gone(process, &mut self.stats);
+            self.best_effort.receiver.on_gone(process);
         }
     }
 
@@ -115,17 +131,21 @@ impl Endpoint {
     /// when there is nothing, never no when there is something.
     #[inline]
     pub fn wants_transmit(&self) -> bool {
-        self.sender.wants_transmit()
-            || self.receiver.wants_transmit()
-            || self.receiver.has_local_room()
-            || (self.leave == Leave::Asked && self.sender.is_settled())
+        self.best_effort.wants_transmit()
+            || self.reliable.wants_transmit()
+            || (self.leave == Leave::Asked && self.is_settled())
     }
 
     /// What this endpoint promises right now: nothing that leaves later is stamped below it.
     /// `None` before it has seen a clock.
     #[inline]
     pub fn promises(&self) -> Option<Promises> {
-        self.sender.unfinished().or(self.stamp.promise()).map(Promises::both)
+        let next = self.stamp.promise()?;
+        // Reliable messages never constrain the barrier, and best-effort ones no commit.
+        Some(Promises {
+            barrier: self.best_effort.sender.unfinished().unwrap_or(next),
+            commit: self.reliable.sender.oldest_open().unwrap_or(next),
+        })
     }
 
     /// Every message below this has been or can be delivered; `None` before anything was heard.
@@ -134,25 +154,34 @@ impl Endpoint {
         self.link.barrier()
     }
 
+    /// Every reliable message below this has been or can be delivered; `None` before anything was
+    /// heard.
+    #[inline]
+    pub fn commit_barrier(&self) -> Option<Timestamp> {
+        let commit = self.link.commit()?;
+        // What it is told leaves its own promise out, but a message to itself waits for siblings.
+        Some(self.reliable.sender.oldest_open().map_or(commit, |oldest| commit.min(oldest)))
+    }
+
     /// Messages received that wait for the barrier, for missing fragments or for `poll_event`.
     #[inline]
     pub fn pending(&self) -> usize {
-        self.receiver.pending()
+        self.best_effort.receiver.pending() + self.reliable.receiver.pending()
     }
 
-    /// Octets in the send buffer, charges included.
+    /// Octets in the send buffers of both services, charges included.
     pub fn send_buffer_octets(&self) -> usize {
-        self.sender.buffered_octets()
+        self.best_effort.sender.buffered_octets() + self.reliable.sender.buffered_octets()
     }
 
-    /// Octets in the receive buffer, charges included.
+    /// Octets in the receive buffers of both services, charges included.
     pub fn receive_buffer_octets(&self) -> u64 {
-        self.receiver.held_octets()
+        self.best_effort.receiver.held_octets() + self.reliable.receiver.held_octets()
     }
 
     /// Whether the fate of everything submitted is known.
     pub fn is_settled(&self) -> bool {
-        self.sender.is_settled()
+        self.best_effort.sender.is_settled() && self.reliable.sender.is_settled()
     }
 
     /// Leaves the fabric: refuses new scatterings, waits until the fate of the submitted ones is
@@ -178,107 +207,95 @@ impl Endpoint {
         &self.config
     }
 
-    #[inline]
-    fn on_barrier(&mut self, risen: Option<Timestamp>) {
-        if let Some(barrier) = risen {
-            self.stamp.lift(barrier);
-            self.receiver.on_barrier(barrier);
+    fn lane(&self, service: Service) -> &Lane {
+        match service {
+            Service::BestEffort => &self.best_effort,
+            Service::Reliable => &self.reliable,
         }
     }
 
+    #[inline]
+    fn on_barrier(&mut self, risen: Option<Timestamp>) {
+        let Some(barrier) = risen else { return };
+        self.stamp.lift(self.link.commit().map_or(barrier, |commit| barrier.max(commit)));
+        self.best_effort.receiver.on_barrier(barrier);
+        if let Some(commit) = self.commit_barrier() {
+            self.reliable.receiver.on_barrier(commit);
+        }
+    }
+
+    #[inline]
     fn on_frame(&mut self, now: Now, clock: Timestamp, frame: &Frame<'_>) -> Verdict {
-        let from = (frame.header.src(), frame.header.incarnation());
-        let psn = frame.header.psn();
-        let is_taken = match frame.opcode {
-            Opcode::Data | Opcode::Fragment => {
-                let times = (clock, self.link.barrier());
-                let (config, stats) = (&self.config, &mut self.stats);
-                self.receiver.on_data(config, now.mono, frame, times, stats) == Taken::Yes
+        let times = (now.mono, clock);
+        let is_taken = match frame.opcode.service() {
+            Some(Service::BestEffort) => {
+                let (barrier, stats) = (self.link.barrier(), &mut self.stats);
+                self.best_effort.on_frame(&self.config, times, frame, barrier, stats)
             }
-            Opcode::Ack | Opcode::Nak | Opcode::Grant => self.on_ack(now.mono, from, frame),
-            Opcode::Probe => match Probe::parse(frame.payload) {
-                Ok(probe) => self.receiver.on_probe(now.mono, from, probe),
-                Err(_) => self.count_malformed(),
-            },
-            Opcode::Connect => match Connect::parse(frame.payload) {
-                Ok(connect) => {
-                    self.sender.on_back(from.0);
-                    self.receiver.on_connect(&self.config, now.mono, from, psn, connect)
-                }
-                Err(_) => self.count_malformed(),
-            },
-            Opcode::Reset => {
-                let (config, stats) = (&self.config, &mut self.stats);
-                self.sender.on_reset(config, now.mono, from, psn, stats);
-                true
+            Some(Service::Reliable) => {
+                let (barrier, stats) = (self.commit_barrier(), &mut self.stats);
+                self.reliable.on_frame(&self.config, times, frame, barrier, stats)
             }
-            Opcode::Beacon | Opcode::Join | Opcode::Leave => true,
-            _ => self.count_malformed(),
+            None => true,
         };
         if is_taken { Verdict::Consumed } else { Verdict::Dropped }
     }
 
-    fn on_ack(&mut self, now: Mono, from: (ProcessId, Incarnation), frame: &Frame<'_>) -> bool {
-        let Ok(view) = AckView::parse(frame.payload) else { return self.count_malformed() };
-        let is_ours = self.sender.on_ack(&self.config, now, from, frame.opcode, &view);
-        self.stats.frames_stale += u64::from(!is_ours);
-        is_ours
-    }
-
-    fn count_malformed(&mut self) -> bool {
-        self.stats.frames_malformed += 1;
-        false
-    }
-
-    /// The next data frame of the burst, or of a new one.
+    /// The next answer, connect, probe or recall of either service.
     #[inline]
-    fn poll_data(&mut self, now: Mono, slot: &mut [u8]) -> Option<Transmit> {
-        if self.sender.unfinished().is_none() {
-            if !self.stamp.is_placed() {
-                return None;
-            }
-            let (config, receiver) = (&self.config, &mut self.receiver);
-            if let Some(octets) = receiver.take_local_room() {
-                self.sender.on_local_room(config, octets);
-            }
-            let stamped = self.sender.start_burst(config, now, &mut self.stamp, |local| {
-                receiver.on_local(config, local);
-            });
-            self.stats.messages_sent += stamped;
-            if let Some(octets) = self.sender.take_local_room_wanted()
-                && !self.receiver.ask_local_room(octets)
-            {
-                self.sender.on_local_room_refused(&self.config);
+    fn poll_control(&mut self, slot: &mut [u8]) -> Option<Transmit> {
+        for service in self.turns() {
+            let end = self.config.frame_octets_max_of(service);
+            let (config, stats) = (&self.config, &mut self.stats);
+            let lane = match service {
+                Service::BestEffort => &mut self.best_effort,
+                Service::Reliable => &mut self.reliable,
+            };
+            if let Some(draft) = lane.poll_control(config, &mut slot[HEADER_OCTETS..end], stats) {
+                return Some(self.finish(slot, draft));
             }
         }
-        let written = self.sender.write_data(&self.config, now, slot)?;
-        let to = written.to;
-        let header = Header::new(written.opcode, self.config.process, to, self.config.incarnation)
-            .flagged(written.flags);
-        Some(self.finish(slot, header, (written.timestamp, written.psn), written.octets))
+        None
     }
 
-    /// The next answer, connect or probe.
-    fn poll_control(&mut self, slot: &mut [u8]) -> Option<Transmit> {
-        let payload = &mut slot[HEADER_OCTETS..self.config.frame_octets_max];
-        let (to, opcode, psn, octets) = if let Some(answer) = self.receiver.write_answer(payload) {
-            self.stats.acks_sent += 1;
-            (answer.to, answer.opcode, answer.psn, answer.octets)
-        } else {
-            let control = self.sender.write_control(payload)?;
-            self.stats.probes_sent += u64::from(control.opcode == Opcode::Probe);
-            (control.to, control.opcode, control.psn, control.octets)
-        };
-        let header = Header::new(opcode, self.config.process, to, self.config.incarnation);
-        let promise = self.promise();
-        Some(self.finish(slot, header, (promise, psn), octets))
+    /// The next data frame of either service.
+    #[inline]
+    fn poll_data(&mut self, now: Mono, slot: &mut [u8]) -> Option<Transmit> {
+        for service in self.turns() {
+            let (config, stats) = (&self.config, &mut self.stats);
+            let lane = match service {
+                Service::BestEffort => &mut self.best_effort,
+                Service::Reliable => &mut self.reliable,
+            };
+            if let Some(draft) = lane.poll_data(config, now, &mut self.stamp, slot, stats) {
+                self.turn = match (service, lane.sender.unfinished()) {
+                    (Service::BestEffort, Some(_)) | (Service::Reliable, None) => {
+                        Service::BestEffort
+                    }
+                    _ => Service::Reliable,
+                };
+                return Some(self.finish(slot, draft));
+            }
+        }
+        None
+    }
+
+    /// Both services, in the order in which they are asked. A best-effort burst under way goes
+    /// first, because everybody's barrier waits for its last packet.
+    #[inline]
+    fn turns(&self) -> [Service; 2] {
+        let is_busy = self.best_effort.sender.unfinished().is_some();
+        match self.turn {
+            Service::Reliable if !is_busy => [Service::Reliable, Service::BestEffort],
+            _ => [Service::BestEffort, Service::Reliable],
+        }
     }
 
     fn poll_hop(&mut self, slot: &mut [u8], opcode: Opcode) -> Transmit {
         let process = self.config.process;
         let header = Header::new(opcode, process, process, self.config.incarnation);
-        let promise = self.promise();
-        let header = header.stamped(promise, Promises::both(promise), Psn::FIRST);
+        let promises = self.current();
+        let header = header.stamped(promises.barrier, promises, Psn::FIRST);
         let octets = seal_with_hops(slot, header, 0, 1);
         self.stats.frames_sent += 1;
         self.link.on_sent();
@@ -289,28 +306,51 @@ impl Endpoint {
     /// promises what follows the burst, because a receiver takes in the messages of a frame before
     /// its promises.
     #[inline]
-    fn finish(
-        &mut self,
-        slot: &mut [u8],
-        header: Header,
-        (timestamp, psn): (Timestamp, Psn),
-        payload_octets: usize,
-    ) -> Transmit {
-        let promises = Promises::both(self.promise());
-        let port = match self.config.links {
-            Links::Uplink => Port(0),
-            Links::Mesh => Port(header.dst().0 as u16),
-        };
-        let octets = seal(slot, header.stamped(timestamp, promises, psn), payload_octets);
+    fn finish(&mut self, slot: &mut [u8], draft: Draft) -> Transmit {
+        let promises = self.current();
+        let timestamp = draft.timestamp.unwrap_or(promises.barrier);
+        let to = draft.header.dst();
+        let header = draft.header.stamped(timestamp, promises, draft.psn);
+        let octets = seal(slot, header, draft.octets);
         self.stats.frames_sent += 1;
         self.link.on_sent();
-        Transmit { port, octets }
+        Transmit { port: self.port_to(to), octets }
     }
 
     #[inline]
-    fn promise(&self) -> Timestamp {
-        let promise = self.sender.unfinished().or(self.stamp.promise());
-        promise.expect("polled with a clock, so there is a promise")
+    fn port_to(&self, to: ProcessId) -> Port {
+        match self.config.links {
+            Links::Uplink => Port(0),
+            Links::Mesh => Port(to.0 as u16),
+        }
+    }
+
+    #[inline]
+    fn current(&self) -> Promises {
+        self.promises().expect("polled with a clock, so there is a promise")
+    }
+
+    /// The next message of either service.
+    #[inline]
+    fn next_separate(&mut self) -> Option<Delivery> {
+        let barrier = self.link.barrier()?;
+        if let Some(delivery) = self.best_effort.next(&self.config, barrier, &mut self.stats) {
+            return Some(delivery);
+        }
+        let commit = self.commit_barrier()?;
+        self.reliable.next(&self.config, commit, &mut self.stats)
+    }
+
+    /// The next message of both services in one order.
+    fn next_merged(&mut self) -> Option<Delivery> {
+        let barrier = self.link.barrier()?.min(self.commit_barrier()?);
+        let (config, stats) = (&self.config, &mut self.stats);
+        // No two scatterings of a process have one timestamp, so these keys never tie.
+        let one = self.best_effort.stage(config, barrier, stats);
+        let other = self.reliable.stage(config, barrier, stats);
+        let is_first = other.is_none() || one.is_some_and(|one| Some(one) < other);
+        let lane = if is_first { &mut self.best_effort } else { &mut self.reliable };
+        lane.next(config, barrier, stats)
     }
 
     fn count_failure(&mut self, failed: SendFailed) -> Event {
@@ -355,8 +395,10 @@ impl Machine for Endpoint {
 
     fn handle_timeout(&mut self, now: Now) {
         self.stamp.read(now);
-        self.sender.on_timeout(&self.config, now.mono, &mut self.stats);
-        self.receiver.on_timeout(&self.config, now.mono);
+        for lane in [&mut self.best_effort, &mut self.reliable] {
+            lane.sender.on_timeout(&self.config, now.mono, &mut self.stats);
+            lane.receiver.on_timeout(&self.config, now.mono);
+        }
         let (lost_links, stats) = (&mut self.lost_links, &mut self.stats);
         let risen = self.link.expire(&self.config, now.mono, |port| {
             lost_links.push_back(port);
@@ -376,10 +418,10 @@ impl Machine for Endpoint {
         }
         if self.leave == Leave::Asked {
             // Who leaves does not keep others waiting for what it has received.
-            self.receiver.answer_delayed();
+            self.best_effort.receiver.answer_delayed();
         }
         // A burst under way goes first: everybody waits for its last packet.
-        if self.sender.unfinished().is_none()
+        if self.best_effort.sender.unfinished().is_none()
             && let Some(transmit) = self.poll_control(slot)
         {
             return Some(transmit);
@@ -387,7 +429,7 @@ impl Machine for Endpoint {
         if let Some(transmit) = self.poll_data(now.mono, slot) {
             return Some(transmit);
         }
-        if self.leave == Leave::Asked && self.sender.is_settled() {
+        if self.leave == Leave::Asked && self.is_settled() {
             self.leave = Leave::Done;
             if self.config.links == Links::Uplink {
                 return Some(self.poll_hop(slot, Opcode::Leave));
@@ -399,20 +441,26 @@ impl Machine for Endpoint {
             return Some(self.poll_hop(slot, Opcode::Beacon));
         }
         self.link.on_drained(&self.config, now, clock);
-        let risen = self.link.hear_nobody(&self.config, self.stamp.promise());
+        let risen = self.link.hear_nobody(&self.config, self.promises());
         self.on_barrier(risen);
         None
     }
 
     #[inline]
     fn poll_event(&mut self) -> Option<Event> {
-        if let Some(failed) = self.sender.failures.pop_front() {
+        let failures = &mut self.best_effort.sender.failures;
+        if let Some(failed) =
+            failures.pop_front().or_else(|| self.reliable.sender.failures.pop_front())
+        {
             return Some(self.count_failure(failed));
         }
         if let Some(port) = self.lost_links.pop_front() {
             return Some(Event::LinkLost(port));
         }
-        let delivery = self.receiver.next(self.link.barrier()?)?;
+        let delivery = match self.config.receive_mode {
+            ReceiveMode::Separate => self.next_separate()?,
+            ReceiveMode::Merged => self.next_merged()?,
+        };
         self.stats.messages_delivered += 1;
         Some(Event::Delivered(delivery))
     }
@@ -422,7 +470,10 @@ impl Machine for Endpoint {
         if self.leave == Leave::Done {
             return None;
         }
-        let deadlines = [self.link.deadline(), self.sender.deadline(), self.receiver.deadline()];
-        deadlines.into_iter().flatten().min()
+        let lanes = [&self.best_effort, &self.reliable];
+        let ends = lanes.into_iter().flat_map(|lane| {
+            [lane.sender.deadline(), lane.receiver.deadline()].into_iter().flatten()
+        });
+        ends.chain(self.link.deadline()).min()
     }
 }

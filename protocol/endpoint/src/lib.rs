@@ -38,6 +38,7 @@ extern crate alloc;
 
 mod config;
 mod endpoint;
+mod lane;
 mod link;
 mod numbered;
 mod peers;
@@ -49,9 +50,10 @@ mod send;
 mod stamp;
 mod stats;
 
-pub use config::{Config, ConfigError, Links};
+pub use config::{Config, ConfigError, Links, ReceiveMode};
 pub use endpoint::Endpoint;
+pub use onepipe_wire::Service;
 pub use scattering::{
-    Delivery, Event, MESSAGE_CHARGE_OCTETS, Message, Outcome, SendError, SendFailed,
+    Delivery, Event, MESSAGE_CHARGE_OCTETS, Message, Outcome, ProcessFailed, SendError, SendFailed,
 };
 pub use stats::Stats;
