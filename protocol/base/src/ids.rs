@@ -40,3 +40,94 @@ id! {
 /// A scattering of one process, numbered from 0 in the order of submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScatteringId(pub u64);
+
+/// Who speaks on a link: a process, or a network element (design: failure.md, "Who is on a link?").
+/// On the wire a process is its id, a switch its id with the highest bit set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Address {
+    /// A process. Ids lie below 2^31.
+    Process(ProcessId),
+    /// A switch. Ids lie below 2^31 - 1.
+    Switch(SwitchId),
+}
+
+impl Address {
+    /// What stands for nobody on the wire.
+    pub const NOBODY_BITS: u32 = u32::MAX;
+    const SWITCH_BIT: u32 = 1 << 31;
+
+    /// As it travels.
+    pub const fn to_bits(self) -> u32 {
+        match self {
+            Self::Process(process) => process.0 & !Self::SWITCH_BIT,
+            Self::Switch(switch) => switch.0 | Self::SWITCH_BIT,
+        }
+    }
+
+    /// Back from the wire; `None` for [`Address::NOBODY_BITS`].
+    pub const fn from_bits(bits: u32) -> Option<Self> {
+        match bits {
+            Self::NOBODY_BITS => None,
+            bits if bits & Self::SWITCH_BIT != 0 => {
+                Some(Self::Switch(SwitchId(bits & !Self::SWITCH_BIT)))
+            }
+            bits => Some(Self::Process(ProcessId(bits))),
+        }
+    }
+}
+
+/// The process ids that a fabric reserves for its controllers: `first` and the `count - 1` behind
+/// it, at least one (design: failure.md, "Where is the controller?").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Controllers {
+    /// The first replica.
+    pub first: ProcessId,
+    /// How many replicas, active or not.
+    pub count: u32,
+}
+
+impl Controllers {
+    /// Whether `process` is one of them.
+    pub const fn contains(self, process: ProcessId) -> bool {
+        process.0.wrapping_sub(self.first.0) < self.count
+    }
+
+    /// All of them, ascending.
+    pub fn iter(self) -> impl Iterator<Item = ProcessId> {
+        (0..self.count).map(move |place| ProcessId(self.first.0.wrapping_add(place)))
+    }
+}
+
+/// One life of a process or a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Life {
+    /// Whose.
+    pub address: Address,
+    /// Which.
+    pub incarnation: Incarnation,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_are_the_ids_of_their_range() {
+        let controllers = Controllers { first: ProcessId(7), count: 2 };
+        assert!(controllers.iter().all(|process| controllers.contains(process)));
+        assert!(!controllers.contains(ProcessId(6)) && !controllers.contains(ProcessId(9)));
+    }
+
+    #[test]
+    fn addresses_survive_the_wire() {
+        for address in [
+            Address::Process(ProcessId(0)),
+            Address::Process(ProcessId((1 << 20) - 1)),
+            Address::Switch(SwitchId(0)),
+            Address::Switch(SwitchId((1 << 31) - 2)),
+        ] {
+            assert_eq!(Address::from_bits(address.to_bits()), Some(address));
+        }
+        assert_eq!(Address::from_bits(Address::NOBODY_BITS), None);
+    }
+}

@@ -26,16 +26,24 @@
 
 extern crate alloc;
 
+mod frozen;
 mod ids;
 mod machine;
+mod neighbours;
+mod pace;
 mod promise;
 mod psn;
 mod registers;
 mod slew;
 mod time;
 
-pub use ids::{HostId, Incarnation, Port, ProcessId, ScatteringId, SwitchId};
+pub use frozen::{Frozen, FrozenLinks};
+pub use ids::{
+    Address, Controllers, HostId, Incarnation, Life, Port, ProcessId, ScatteringId, SwitchId,
+};
 pub use machine::{Machine, Transmit, Verdict};
+pub use neighbours::{Heard, Neighbours};
+pub use pace::Pace;
 pub use promise::Promises;
 pub use psn::Psn;
 pub use registers::Registers;

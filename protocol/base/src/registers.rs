@@ -20,7 +20,20 @@ pub struct Registers {
     barrier: Column,
     commit: Column,
     live: u32,
+    /// Per link, what dead lives of its other end hold commits at. Empty until the first freeze.
+    holds: Vec<Hold>,
 }
+
+/// What holds the commit register of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Hold {
+    /// The last commit of the dead life, the lowest of several; [`SILENT`]: none.
+    held: u64,
+    /// What the life that came after it has promised, set aside.
+    aside: u64,
+}
+
+const NO_HOLD: Hold = Hold { held: SILENT, aside: SILENT };
 
 impl Registers {
     /// Registers for links `0..count`, none of them live.
@@ -31,6 +44,7 @@ impl Registers {
             barrier: Column::new(count),
             commit: Column::new(count),
             live: 0,
+            holds: Vec::new(),
         }
     }
 
@@ -44,8 +58,61 @@ impl Registers {
         let is_new = self.barrier.values[index] == SILENT;
         self.live += u32::from(is_new);
         self.barrier.raise(index, promises.barrier.as_ns());
-        self.commit.raise(index, promises.commit.as_ns());
+        if self.holds.is_empty() {
+            self.commit.raise(index, promises.commit.as_ns());
+        } else {
+            self.raise_commit(index, promises.commit.as_ns());
+        }
         is_new
+    }
+
+    /// As [`Column::raise`] while some link is held.
+    #[cold]
+    fn raise_commit(&mut self, index: usize, commit: u64) {
+        let hold = &mut self.holds[index];
+        if hold.held == SILENT {
+            return self.commit.raise(index, commit);
+        }
+        let commit = commit.min(SILENT - 1);
+        hold.aside = if hold.aside == SILENT { commit } else { hold.aside.max(commit) };
+        let value = hold.held.min(hold.aside);
+        self.commit.set(index, value);
+    }
+
+    /// Takes a live link out of the barrier, but holds its commit where it is until
+    /// [`Registers::hold`] says otherwise (design: failure.md, "What happens on a dead link?").
+    /// Answers the last commit that was promised on it, or `None` when it was not live.
+    pub fn freeze(&mut self, port: Port) -> Option<Timestamp> {
+        let index = port.index();
+        if !self.is_live(port) {
+            return None;
+        }
+        if self.holds.is_empty() {
+            self.holds = alloc::vec![NO_HOLD; self.heard.len()];
+        }
+        let hold = &mut self.holds[index];
+        let last = if hold.held == SILENT { self.commit.values[index] } else { hold.aside };
+        *hold = Hold { held: hold.held.min(last), aside: SILENT };
+        let held = hold.held;
+        self.live -= 1;
+        self.barrier.set(index, SILENT);
+        self.commit.set(index, held);
+        Some(Timestamp::from_ns(last))
+    }
+
+    /// Holds the commit of `port` at `held` from now on, or nowhere: then what was promised since
+    /// the freeze counts, or nothing if nothing was.
+    pub fn hold(&mut self, port: Port, held: Option<Timestamp>) {
+        let Some(hold) = self.holds.get_mut(port.index()) else { return };
+        if hold.held == SILENT {
+            return;
+        }
+        hold.held = held.map_or(SILENT, Timestamp::as_ns);
+        let value = hold.held.min(hold.aside);
+        self.commit.set(port.index(), value);
+        if self.holds.iter().all(|hold| hold.held == SILENT) {
+            self.holds.clear();
+        }
     }
 
     /// The minimum over all live links; `None` while there is none.
@@ -59,6 +126,28 @@ impl Registers {
     pub fn except(&self, port: Port) -> Option<Promises> {
         let index = port.index();
         promises(self.barrier.except(index), self.commit.except(index))
+    }
+
+    /// The lowest commit over all links that are live or held; unlike [`Registers::all`] also while
+    /// no link is live.
+    pub fn commit_floor(&self) -> Option<Timestamp> {
+        commit(self.commit.lowest.0)
+    }
+
+    /// The lowest commit over all links but `port` that are live or held.
+    pub fn commit_floor_except(&self, port: Port) -> Option<Timestamp> {
+        commit(self.commit.except(port.index()))
+    }
+
+    /// Whether dead lives hold the commit of any link.
+    #[inline]
+    pub fn has_holds(&self) -> bool {
+        !self.holds.is_empty()
+    }
+
+    /// Whether dead lives hold the commit of `port`.
+    pub fn is_held(&self, port: Port) -> bool {
+        self.holds.get(port.index()).is_some_and(|hold| hold.held != SILENT)
     }
 
     /// What `port` has promised, if it is live.
@@ -86,15 +175,27 @@ impl Registers {
         }
     }
 
-    /// Takes `port` out at once, as on a graceful leave. Answers whether it was live.
+    /// Takes `port` out at once, as on a graceful leave. Answers whether it was live. What a dead
+    /// life holds stays held.
     pub fn remove(&mut self, port: Port) -> bool {
         let was_live = self.is_live(port);
         if was_live {
             self.live -= 1;
             self.barrier.set(port.index(), SILENT);
-            self.commit.set(port.index(), SILENT);
+            let held = self.holds.get_mut(port.index()).map_or(SILENT, |hold| {
+                hold.aside = SILENT;
+                hold.held
+            });
+            self.commit.set(port.index(), held);
         }
         was_live
+    }
+
+    /// The live link that has been silent since before `deadline`, if there is one.
+    pub fn silent_since(&self, deadline: Mono) -> Option<Port> {
+        let is_silent =
+            |index: &usize| self.barrier.values[*index] != SILENT && self.heard[*index] < deadline;
+        (0..self.heard.len()).find(is_silent).map(|index| Port(index as u16))
     }
 
     /// When the live link that has been silent longest was last heard.
@@ -114,6 +215,10 @@ fn promises(barrier: u64, commit: u64) -> Option<Promises> {
         barrier: Timestamp::from_ns(barrier),
         commit: Timestamp::from_ns(commit),
     })
+}
+
+fn commit(ns: u64) -> Option<Timestamp> {
+    (ns != SILENT).then(|| Timestamp::from_ns(ns))
 }
 
 /// One value a link, with the two lowest at hand.
@@ -197,6 +302,52 @@ mod tests {
         let mut registers = Registers::new(2);
         assert!(!registers.hear(Mono::from_ns(0), Port(7), promise(1)));
         assert_eq!((registers.all(), registers.remove(Port(7))), (None, false));
+    }
+
+    #[test]
+    fn a_frozen_link_holds_commits_and_no_barrier_until_it_is_resolved() {
+        let mut registers = Registers::new(2);
+        registers.hear(Mono::from_ns(0), Port(0), promise(100));
+        registers.hear(Mono::from_ns(0), Port(1), promise(40));
+        let commit = |registers: &Registers| registers.all().map(|all| all.commit.as_ns());
+        assert_eq!(registers.freeze(Port(1)), Some(Timestamp::from_ns(20)));
+        assert_eq!(registers.freeze(Port(1)), None);
+        registers.hear(Mono::from_ns(1), Port(0), promise(200));
+        let all = registers.all().expect("one is live");
+        assert_eq!((all.barrier.as_ns(), all.commit.as_ns(), registers.live()), (200, 20, 1));
+        let floor = |ns| Some(Timestamp::from_ns(ns));
+        assert_eq!(registers.except(Port(0)), None, "only a dead link is left");
+        assert_eq!(registers.commit_floor_except(Port(0)), floor(20));
+        assert_eq!((registers.commit_floor(), registers.is_held(Port(1))), (floor(20), true));
+        // A new life speaks: its barrier counts, its commits are set aside.
+        registers.hear(Mono::from_ns(2), Port(1), promise(300));
+        assert_eq!(registers.all().map(|all| all.barrier.as_ns()), Some(200));
+        assert_eq!(commit(&registers), Some(20));
+        // It dies, too, and the first is resolved: the second holds.
+        assert_eq!(registers.freeze(Port(1)), Some(Timestamp::from_ns(150)));
+        assert_eq!(commit(&registers), Some(20));
+        registers.hold(Port(1), Some(Timestamp::from_ns(150)));
+        registers.hear(Mono::from_ns(3), Port(0), promise(1_000));
+        assert_eq!(commit(&registers), Some(150));
+        registers.hold(Port(1), None);
+        assert_eq!(commit(&registers), Some(500));
+        registers.hold(Port(1), Some(Timestamp::from_ns(1)));
+        assert_eq!(commit(&registers), Some(500), "nothing is held there any more");
+    }
+
+    #[test]
+    fn what_was_set_aside_counts_once_the_hold_ends() {
+        let mut registers = Registers::new(2);
+        registers.hear(Mono::from_ns(0), Port(0), promise(900));
+        registers.hear(Mono::from_ns(0), Port(1), promise(40));
+        registers.freeze(Port(1));
+        registers.hear(Mono::from_ns(2), Port(1), promise(10));
+        registers.hear(Mono::from_ns(2), Port(1), promise(8));
+        assert_eq!(registers.all().map(|all| all.commit.as_ns()), Some(5));
+        registers.hold(Port(1), None);
+        assert_eq!(registers.all().map(|all| all.commit.as_ns()), Some(5));
+        registers.hear(Mono::from_ns(3), Port(1), promise(60));
+        assert_eq!(registers.all().map(|all| all.commit.as_ns()), Some(30));
     }
 
     #[test]

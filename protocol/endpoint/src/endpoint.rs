@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use onepipe_base::{
     Machine, Mono, Now, Port, ProcessId, Promises, Psn, ScatteringId, Timestamp, Transmit, Verdict,
 };
-use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, Service, seal, seal_with_hops};
+use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, Service, peek, seal, seal_with_hops};
 
 use crate::lane::{Draft, Lane};
 use crate::link::Link;
@@ -182,6 +182,19 @@ impl Endpoint {
     /// Whether the fate of everything submitted is known.
     pub fn is_settled(&self) -> bool {
         self.best_effort.sender.is_settled() && self.reliable.sender.is_settled()
+    }
+
+    /// Fetches into the cache what [`Machine::handle_frame`] will need for `frame`, and changes
+    /// nothing. A driver that has several frames at hand may call it for each of them before it
+    /// hands over the first: then the misses overlap. The answer means nothing, but must be used.
+    #[inline]
+    pub fn fetch(&self, frame: &[u8]) -> u64 {
+        let Ok((header, opcode)) = peek(frame) else { return 0 };
+        let lane = self.lane(opcode.service().unwrap_or(Service::BestEffort));
+        match opcode.in_best_effort() {
+            Opcode::Ack | Opcode::Nak | Opcode::Grant => lane.sender.fetch(header.src()),
+            _ => lane.receiver.fetch(header.src()),
+        }
     }
 
     /// Leaves the fabric: refuses new scatterings, waits until the fate of the submitted ones is
@@ -470,10 +483,9 @@ impl Machine for Endpoint {
         if self.leave == Leave::Done {
             return None;
         }
-        let lanes = [&self.best_effort, &self.reliable];
-        let ends = lanes.into_iter().flat_map(|lane| {
-            [lane.sender.deadline(), lane.receiver.deadline()].into_iter().flatten()
-        });
-        ends.chain(self.link.deadline()).min()
+        let (one, other) = (&self.best_effort, &self.reliable);
+        let ends = Mono::earlier(one.sender.deadline(), one.receiver.deadline());
+        let others = Mono::earlier(other.sender.deadline(), other.receiver.deadline());
+        Mono::earlier(self.link.deadline(), Mono::earlier(ends, others))
     }
 }

@@ -167,6 +167,6 @@ impl Link {
     /// When something is due on the links.
     #[inline]
     pub fn deadline(&self) -> Option<Mono> {
-        [self.beacon_at, self.join_at, self.silence_at].into_iter().flatten().min()
+        Mono::earlier(Mono::earlier(self.beacon_at, self.join_at), self.silence_at)
     }
 }

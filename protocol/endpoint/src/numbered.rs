@@ -85,7 +85,8 @@ impl<T: Copy> Numbered<T> {
 
     #[cold]
     fn grow(&mut self, filler: T) {
-        let length = (2 * self.ring.len()).max(4);
+        // From one on: most connections never have more than a packet or two on the way.
+        let length = (2 * self.ring.len()).max(1);
         let mut ring = alloc::vec![filler; length];
         for number in self.first..self.next {
             ring[number as usize & (length - 1)] = *self.get(number);

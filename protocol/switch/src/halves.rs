@@ -77,7 +77,7 @@ impl Halves {
 
     /// When the live link that has been silent longest was last heard.
     pub(crate) fn oldest_heard(&self) -> Option<Mono> {
-        [self.lower.oldest_heard(), self.upper.oldest_heard()].into_iter().flatten().min()
+        Mono::earlier(self.lower.oldest_heard(), self.upper.oldest_heard())
     }
 
     /// Forgets what `port` was told: a new link takes its place.

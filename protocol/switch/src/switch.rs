@@ -355,11 +355,13 @@ impl Machine for Switch {
         self.events.pop()
     }
 
+    #[inline]
     fn poll_timeout(&self) -> Option<Mono> {
         if self.speaks_at.is_none() {
             return Some(Mono::from_ns(0));
         }
         let speaks_at = if self.speaks { None } else { self.speaks_at };
-        [self.beacons.due(), self.liveness.due(), speaks_at].into_iter().flatten().min()
+        let next = Mono::earlier(self.beacons.due(), self.liveness.due());
+        Mono::earlier(next, speaks_at)
     }
 }

@@ -1,6 +1,6 @@
 //! The ordering header and its envelope.
 
-use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp, WireTimestamp};
+use onepipe_base::{Incarnation, Life, ProcessId, Promises, Psn, Timestamp, WireTimestamp};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -77,6 +77,25 @@ impl Header {
             integrity: U64::ZERO,
             hop_check: U32::ZERO,
         }
+    }
+
+    /// The header of a frame that speaks of its link: from `own`, to whoever is at the other end,
+    /// with `echo` as who is heard there (design: failure.md, "Who is on a link?").
+    pub fn of_link(opcode: Opcode, own: Life, echo: Option<Life>, promises: Promises) -> Self {
+        let (src, incarnation) = Life::to_words(Some(own));
+        let (dst, psn) = Life::to_words(echo);
+        let header = Self::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(incarnation));
+        header.stamped(promises.barrier, promises, Psn(psn))
+    }
+
+    /// Who sent a frame that speaks of its link, or any frame of a process.
+    pub fn speaker(&self) -> Option<Life> {
+        Life::from_words((self.src.get(), self.incarnation.get()))
+    }
+
+    /// Whom the sender of a frame that speaks of its link hears at this end.
+    pub fn echo(&self) -> Option<Life> {
+        Life::from_words((self.dst.get(), self.psn.get()))
     }
 
     /// The same header with its three timestamps and PSN.
@@ -215,4 +234,23 @@ fn six(ts: Timestamp) -> [u8; 6] {
 fn from_six(six: [u8; 6]) -> WireTimestamp {
     let [a, b, c, d, e, f] = six;
     WireTimestamp::from_bits(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onepipe_base::{Address, SwitchId};
+
+    #[test]
+    fn both_ends_of_a_link_survive_the_wire() {
+        let life = |switch, incarnation| Life {
+            address: Address::Switch(SwitchId(switch)),
+            incarnation: Incarnation(incarnation),
+        };
+        let promises = Promises::both(Timestamp::from_ns(5));
+        for echo in [None, Some(life(9, 0)), Some(life(8, u32::MAX))] {
+            let header = Header::of_link(Opcode::Beacon, life(3, 7), echo, promises);
+            assert_eq!((header.speaker(), header.echo()), (Some(life(3, 7)), echo));
+        }
+    }
 }

@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod ack;
+mod announce;
 mod connect;
 mod data;
 mod error;
@@ -34,8 +35,14 @@ mod header;
 mod integrity;
 mod opcode;
 mod probe;
+mod recall;
+mod recovery;
+mod wave;
 
 pub use ack::{ACK_WORDS_MAX, Ack, AckView};
+pub use announce::{
+    ANNOUNCE_HEADER_OCTETS, Announce, AnnounceView, LINK_OCTETS, Link, LinkState, Side,
+};
 pub use connect::{CONNECT_OCTETS, Connect};
 pub use data::{
     FRAGMENT_HEADER_OCTETS, Fragment, FragmentHeader, MESSAGE_HEADER_OCTETS, Message, Messages,
@@ -48,5 +55,11 @@ pub use header::{
 pub use integrity::{
     is_hop_intact, mark_congestion, rewrite_promises, seal, seal_with_hops, take_hop,
 };
-pub use opcode::Opcode;
+pub use opcode::{Opcode, Service};
 pub use probe::{PROBE_OCTETS, Probe};
+pub use recall::{RECALL_OCTETS, Recall, UNDELIVERABLE_OCTETS, Undeliverable};
+pub use recovery::{RECOVERY_HEADER_OCTETS, Recovery, RecoveryView};
+pub use wave::{
+    ECHO_OCTETS, Echo, FAILURE_OCTETS, Failure, RESOLVED_OCTETS, Resolved, WAVE_HEADER_OCTETS,
+    Wave, WaveId, WaveKind, WaveView,
+};

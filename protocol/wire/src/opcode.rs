@@ -59,16 +59,157 @@ opcodes! {
     Join = 0x0a,
     /// A process takes itself off its link, one hop only. No payload.
     Leave = 0x0b,
+    /// As data, of the reliable service: the prepare phase of its messages.
+    ReliableData = 0x11,
+    /// As a fragment, of the reliable service.
+    ReliableFragment = 0x12,
+    /// As an ACK, of the reliable service.
+    ReliableAck = 0x13,
+    /// As a NAK, of the reliable service: a message came too late to be delivered, and its sender
+    /// must recall the scattering.
+    ReliableNak = 0x14,
+    /// As a probe, of the reliable service. It settles and asks, and never fences.
+    ReliableProbe = 0x15,
+    /// As a connect, of the reliable service.
+    ReliableConnect = 0x17,
+    /// As a grant, of the reliable service.
+    ReliableGrant = 0x18,
+    /// As a reset, of the reliable service.
+    ReliableReset = 0x19,
+    /// The sender takes scatterings back: see [`crate::Recall`].
+    Recall = 0x1a,
+    /// They are taken back: the same body as the recall.
+    RecallAck = 0x1b,
+    /// A node tells the controllers of its links: see [`crate::Announce`].
+    Announce = 0x20,
+    /// News on its way through all nodes, one hop at a time: see [`crate::Wave`].
+    Wave = 0x21,
+    /// Everybody behind the sender has done what a wave asks, one hop: see [`crate::Echo`].
+    Echo = 0x22,
+    /// The same body as a wave, from the controller to one process.
+    Notice = 0x23,
+    /// The same body as an echo, from one process to the controller.
+    Completed = 0x24,
+    /// A frame that could not be delivered, for the controller to hand on. Its payload is a frame.
+    Relay = 0x25,
+    /// A frame that the controller hands on. Its payload is a frame.
+    Relayed = 0x26,
+    /// The controller asks for a sign of life. No payload.
+    Ping = 0x27,
+    /// A sign of life. No payload.
+    Pong = 0x28,
+    /// Recalls that could not be delivered, for the controllers to record:
+    /// see [`crate::Undeliverable`].
+    Undeliverable = 0x29,
+    /// They are recorded. Bears the PSN of what it answers. No payload.
+    Recorded = 0x2a,
+    /// A process that was excluded asks for what has happened since. The PSN is the part of the
+    /// answer asked for. No payload.
+    Recover = 0x2b,
+    /// The answer to it: see [`crate::Recovery`].
+    Recovery = 0x2c,
+    /// The active controller has taken note of an announcement. No payload; the promise is its
+    /// clock's.
+    Welcome = 0x2d,
+    /// A controller says that it sits on this link, one hop. No payload.
+    Hello = 0x2e,
 }
 
 impl Opcode {
     /// Whether a switch consumes this frame instead of forwarding it.
     pub const fn is_hop_only(self) -> bool {
-        matches!(self, Self::Beacon | Self::Join | Self::Leave)
+        matches!(
+            self,
+            Self::Beacon | Self::Join | Self::Leave | Self::Wave | Self::Echo | Self::Hello
+        )
+    }
+
+    /// Whether the frame speaks of links, not of messages: its promises count nowhere, and no link
+    /// is made live by it (design: failure.md, "Where is the controller?").
+    pub const fn is_control(self) -> bool {
+        self as u8 & 0xf0 == 0x20
+    }
+
+    /// Which of the two services the frame belongs to, if to one.
+    pub const fn service(self) -> Option<Service> {
+        match self as u8 & 0xf0 {
+            0x00 if !self.is_hop_only() => Some(Service::BestEffort),
+            0x10 => Some(Service::Reliable),
+            _ => None,
+        }
+    }
+
+    /// The best-effort opcode of the same meaning: the stages of both services share their code.
+    #[inline]
+    #[must_use]
+    pub const fn in_best_effort(self) -> Self {
+        match self {
+            Self::ReliableData => Self::Data,
+            Self::ReliableFragment => Self::Fragment,
+            Self::ReliableAck => Self::Ack,
+            Self::ReliableNak => Self::Nak,
+            Self::ReliableProbe => Self::Probe,
+            Self::ReliableConnect => Self::Connect,
+            Self::ReliableGrant => Self::Grant,
+            Self::ReliableReset => Self::Reset,
+            other => other,
+        }
+    }
+
+    /// The opcode of the same meaning in `service`: see [`Opcode::in_best_effort`].
+    #[inline]
+    #[must_use]
+    pub const fn in_service(self, service: Service) -> Self {
+        match (service, self) {
+            (Service::BestEffort, other) => other,
+            (_, Self::Data) => Self::ReliableData,
+            (_, Self::Fragment) => Self::ReliableFragment,
+            (_, Self::Ack) => Self::ReliableAck,
+            (_, Self::Nak) => Self::ReliableNak,
+            (_, Self::Probe) => Self::ReliableProbe,
+            (_, Self::Connect) => Self::ReliableConnect,
+            (_, Self::Grant) => Self::ReliableGrant,
+            (_, Self::Reset) => Self::ReliableReset,
+            (_, other) => other,
+        }
     }
 
     /// Whether the frame carries messages: it has a PSN and a message timestamp of its own.
     pub const fn has_messages(self) -> bool {
-        matches!(self, Self::Data | Self::Fragment)
+        matches!(self.in_best_effort(), Self::Data | Self::Fragment)
+    }
+}
+
+/// One of the two services of ordered scattering (design: ordering.md section 1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Service {
+    /// At most once; a loss is reported.
+    BestEffort,
+    /// All correct receivers or none.
+    Reliable,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_services_have_the_same_opcodes_sixteen_apart() {
+        for opcode in Opcode::ALL.iter().copied() {
+            if opcode.service() != Some(Service::Reliable) {
+                continue;
+            }
+            let twin = opcode.in_best_effort();
+            if matches!(opcode, Opcode::Recall | Opcode::RecallAck) {
+                assert_eq!(twin, opcode);
+                continue;
+            }
+            assert_eq!(twin as u8 + 0x10, opcode as u8);
+            assert_eq!(twin.in_service(Service::Reliable), opcode);
+            assert_eq!(twin.in_service(Service::BestEffort), twin);
+            assert_eq!(twin.service(), Some(Service::BestEffort));
+        }
+        assert_eq!((Opcode::Beacon.service(), Opcode::Wave.service()), (None, None));
+        assert!(Opcode::Announce.is_control() && !Opcode::Recall.is_control());
     }
 }

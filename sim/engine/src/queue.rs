@@ -9,31 +9,35 @@ use crate::Instant;
 const SLOT_BITS: u32 = 12;
 /// The wheel spans SLOTS slots = 16.8 us: a round trip. What lies further away are timers, few.
 const SLOTS: u64 = 4096;
-/// No node of the slab.
-const NIL: u32 = u32::MAX;
 
 /// Events in the order of their instants; simultaneous ones in the order of their scheduling.
 ///
-/// Costs O(1) amortised an event that lies within the wheel. The slots are lists in one slab whose
-/// free places are reused last-in-first-out, so that the memory in use stays in the cache, and
-/// nothing is allocated in the steady state.
+/// Costs O(1) amortised an event that lies within the wheel. A slot's events lie one behind the
+/// other in the order of their scheduling, and are sorted when their slot's time has come; so they
+/// need no number. What held them is used again last-in-first-out, so that the memory in use stays
+/// in the cache, and nothing is allocated in the steady state.
 #[derive(Debug)]
 pub struct Queue<E> {
-    /// Events of the slots up to `cursor`, latest first.
+    /// Events of the slots up to `cursor`, earliest first; those before `taken` are gone.
     active: Vec<Entry<E>>,
+    taken: usize,
     /// The slot that `active` was filled from, counted from the start of time.
     cursor: u64,
-    /// For each slot of the wheel the first node of its list.
-    heads: Vec<u32>,
-    /// For each slot of the wheel whether it has a list.
+    /// The events of each slot of the wheel, as they were scheduled.
+    slots: Vec<Vec<Entry<E>>>,
+    /// For each slot of the wheel whether it has events.
     occupied: Vec<u64>,
-    nodes: Vec<Node<E>>,
-    free: u32,
+    /// Empty ones, with room in them.
+    spare: Vec<Vec<Entry<E>>>,
     /// Events in the wheel.
     near: usize,
-    /// Events at or behind the horizon, `cursor + SLOTS`.
-    far: BinaryHeap<Entry<E>>,
-    scheduled: u64,
+    /// Events at or behind the horizon, `cursor + SLOTS`, and how many there ever were.
+    far: BinaryHeap<Reverse<Far<E>>>,
+    far_number: u64,
+    /// Scratch: where in its slot's nanoseconds each event lies, and its place there.
+    order: Vec<u64>,
+    /// The active events have not been looked at since they became active.
+    has_turned: bool,
     now: Instant,
 }
 
@@ -42,14 +46,16 @@ impl<E: Copy> Queue<E> {
     pub fn new() -> Self {
         Self {
             active: Vec::new(),
+            taken: 0,
             cursor: 0,
-            heads: vec![NIL; SLOTS as usize],
+            slots: (0..SLOTS).map(|_| Vec::new()).collect(),
             occupied: vec![0; SLOTS as usize / 64],
-            nodes: Vec::new(),
-            free: NIL,
+            spare: Vec::new(),
             near: 0,
             far: BinaryHeap::new(),
-            scheduled: 0,
+            far_number: 0,
+            order: Vec::new(),
+            has_turned: false,
             now: Instant::START,
         }
     }
@@ -61,7 +67,7 @@ impl<E: Copy> Queue<E> {
 
     /// How many events wait.
     pub fn len(&self) -> usize {
-        self.active.len() + self.near + self.far.len()
+        self.active.len() - self.taken + self.near + self.far.len()
     }
 
     /// Whether no event waits.
@@ -73,50 +79,55 @@ impl<E: Copy> Queue<E> {
     #[inline]
     pub fn schedule(&mut self, at: Instant, event: E) {
         debug_assert!(at >= self.now, "an event in the past");
-        let entry = Entry { at: at.as_ps(), number: self.scheduled, event };
-        self.scheduled += 1;
+        let entry = Entry { at: at.as_ps(), event };
         let slot = entry.slot();
         if slot <= self.cursor {
-            // Rare: less than a slot ahead. Later ones are in front.
-            let place = self.active.partition_point(|held| held.key() > entry.key());
+            // Rare: less than a slot ahead. It comes behind its simultaneous ones.
+            let waiting = &self.active[self.taken..];
+            let place = self.taken + waiting.partition_point(|held| held.at <= entry.at);
             self.active.insert(place, entry);
         } else if slot < self.cursor + SLOTS {
-            self.hang(entry);
+            self.put(entry);
         } else {
-            self.far.push(entry);
+            self.far.push(Reverse(Far { number: self.far_number, entry }));
+            self.far_number += 1;
         }
     }
 
     /// Takes out the next event if it is due at or before `limit`.
     #[inline]
     pub fn next_until(&mut self, limit: Instant) -> Option<(Instant, E)> {
-        if self.active.is_empty() && !self.advance() {
+        if self.taken == self.active.len() && !self.advance() {
             return None;
         }
-        let at = self.active.last().expect("advance leaves something").at;
-        if at > limit.as_ps() {
+        let entry = self.active[self.taken];
+        if entry.at > limit.as_ps() {
             return None;
         }
-        let entry = self.active.pop().expect("seen above");
-        self.now = Instant::from_ps(at);
+        self.taken += 1;
+        self.now = Instant::from_ps(entry.at);
         Some((self.now, entry.event))
     }
 
-    /// Hangs an entry into its slot of the wheel.
+    /// The events that come next, all within one slot's time, if they have not been shown yet: a
+    /// chance to fetch what they need from memory at once instead of one after the other.
     #[inline]
-    fn hang(&mut self, entry: Entry<E>) {
-        let index = (entry.slot() % SLOTS) as usize;
-        let node = Node { entry, next: self.heads[index] };
-        let place = self.free;
-        if place == NIL {
-            assert!(self.nodes.len() < NIL as usize, "four billion events wait");
-            self.heads[index] = self.nodes.len() as u32;
-            self.nodes.push(node);
-        } else {
-            self.free = self.nodes[place as usize].next;
-            self.nodes[place as usize] = node;
-            self.heads[index] = place;
+    pub fn take_turned(&mut self) -> Option<impl Iterator<Item = &E> + Clone> {
+        if !std::mem::replace(&mut self.has_turned, false) {
+            return None;
         }
+        Some(self.active[self.taken..].iter().map(|entry| &entry.event))
+    }
+
+    /// Puts an entry into its slot of the wheel.
+    #[inline]
+    fn put(&mut self, entry: Entry<E>) {
+        let index = (entry.slot() % SLOTS) as usize;
+        let slot = &mut self.slots[index];
+        if slot.capacity() == 0 {
+            *slot = self.spare.pop().unwrap_or_default();
+        }
+        slot.push(entry);
         self.occupied[index / 64] |= 1 << (index % 64);
         self.near += 1;
     }
@@ -126,21 +137,24 @@ impl<E: Copy> Queue<E> {
     fn advance(&mut self) -> bool {
         self.cursor = if self.near > 0 {
             self.cursor + self.gap()
-        } else if let Some(first) = self.far.peek() {
-            first.slot()
+        } else if let Some(Reverse(first)) = self.far.peek() {
+            first.entry.slot()
         } else {
             return false;
         };
-        self.unhang();
-        while self.far.peek().is_some_and(|first| first.slot() < self.cursor + SLOTS) {
-            let entry = self.far.pop().expect("peeked");
+        let mut slot = self.take_slot();
+        // What was far comes before what is scheduled from now on: that is its order, too.
+        while self.far.peek().is_some_and(|Reverse(far)| far.entry.slot() < self.cursor + SLOTS) {
+            let Reverse(Far { entry, .. }) = self.far.pop().expect("peeked");
             if entry.slot() == self.cursor {
-                self.active.push(entry);
+                slot.push(entry);
             } else {
-                self.hang(entry);
+                self.put(entry);
             }
         }
-        self.active.sort_unstable_by_key(|entry| Reverse(entry.key()));
+        self.activate(&slot);
+        slot.clear();
+        self.spare.push(slot);
         true
     }
 
@@ -158,22 +172,32 @@ impl<E: Copy> Queue<E> {
             word = (word + 1) % words;
             bits = self.occupied[word];
         }
-        unreachable!("near > 0, so some slot has a list")
+        unreachable!("near > 0, so some slot has events")
     }
 
-    /// Makes the cursor's list active.
-    fn unhang(&mut self) {
+    /// Takes out what lies in the slot at the cursor.
+    fn take_slot(&mut self) -> Vec<Entry<E>> {
         let index = (self.cursor % SLOTS) as usize;
-        let mut place = std::mem::replace(&mut self.heads[index], NIL);
         self.occupied[index / 64] &= !(1 << (index % 64));
-        while place != NIL {
-            let node = &mut self.nodes[place as usize];
-            self.active.push(node.entry);
-            let next = std::mem::replace(&mut node.next, self.free);
-            self.free = place;
-            self.near -= 1;
-            place = next;
-        }
+        let slot = std::mem::take(&mut self.slots[index]);
+        self.near -= slot.len();
+        slot
+    }
+
+    /// Makes the events of a slot active. Sorts words instead of entries: an instant within the
+    /// slot and, for simultaneous ones, the place.
+    fn activate(&mut self, slot: &[Entry<E>]) {
+        let word = |(place, entry): (u64, &Entry<E>)| {
+            (entry.at & ((1 << SLOT_BITS) - 1)) << (64 - SLOT_BITS) | place
+        };
+        self.order.clear();
+        self.order.extend((0u64..).zip(slot).map(word));
+        self.order.sort_unstable();
+        let entry = |word: &u64| slot[(word & (u64::MAX >> SLOT_BITS)) as usize];
+        self.active.clear();
+        self.active.extend(self.order.iter().map(entry));
+        self.taken = 0;
+        self.has_turned = true;
     }
 }
 
@@ -186,48 +210,48 @@ impl<E: Copy> Default for Queue<E> {
 #[derive(Clone, Copy, Debug)]
 struct Entry<E> {
     at: u64,
-    number: u64,
     event: E,
 }
 
 impl<E> Entry<E> {
-    #[inline]
-    fn key(&self) -> u128 {
-        (u128::from(self.at) << 64) | u128::from(self.number)
-    }
-
     #[inline]
     fn slot(&self) -> u64 {
         self.at >> SLOT_BITS
     }
 }
 
-/// The earliest is the greatest: the order that a max-heap wants.
-impl<E> Ord for Entry<E> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.key().cmp(&self.key())
+/// An entry behind the horizon, where a heap keeps no order of scheduling by itself.
+#[derive(Clone, Copy, Debug)]
+struct Far<E> {
+    number: u64,
+    entry: Entry<E>,
+}
+
+impl<E> Far<E> {
+    fn key(&self) -> (u64, u64) {
+        (self.entry.at, self.number)
     }
 }
 
-impl<E> PartialOrd for Entry<E> {
+impl<E> Ord for Far<E> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl<E> PartialOrd for Far<E> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<E> PartialEq for Entry<E> {
+impl<E> PartialEq for Far<E> {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl<E> Eq for Entry<E> {}
-
-#[derive(Clone, Copy, Debug)]
-struct Node<E> {
-    entry: Entry<E>,
-    next: u32,
-}
+impl<E> Eq for Far<E> {}
 
 #[cfg(test)]
 mod tests {
@@ -247,16 +271,37 @@ mod tests {
     }
 
     #[test]
-    fn the_slab_does_not_grow_in_the_steady_state() {
+    fn what_holds_events_is_used_again() {
         let mut queue = Queue::new();
         (0..1_000u64).for_each(|n| queue.schedule(Instant::from_ps(n * 900), n));
         let mut random = crate::Random::named(1, "queue", 0);
-        for _ in 0..100_000 {
+        let mut step = |queue: &mut Queue<u64>| {
             let (at, n) = queue.next_until(Instant::END).expect("a thousand circulate");
             queue.schedule(at.after(random.below(2_000_000)), n);
-        }
+        };
+        (0..100_000).for_each(|_| step(&mut queue));
+        let buffers = |queue: &Queue<u64>| {
+            let held = queue.slots.iter().filter(|slot| slot.capacity() > 0);
+            held.count() + queue.spare.len()
+        };
+        let before = buffers(&queue);
+        (0..1_000_000).for_each(|_| step(&mut queue));
         assert_eq!(queue.len(), 1_000);
-        assert!(queue.nodes.len() <= 1_000, "{} places for 1000 events", queue.nodes.len());
+        let after = buffers(&queue);
+        assert!(after <= before.max(512), "{after} buffers for 489 slots");
+    }
+
+    #[test]
+    fn what_comes_next_is_shown_once() {
+        let mut queue = Queue::new();
+        for at in [9_000, 8_999, 9_001, 70_000] {
+            queue.schedule(Instant::from_ps(at), at);
+        }
+        assert!(queue.take_turned().is_none(), "nothing is active yet");
+        assert_eq!(queue.next_until(Instant::END).map(|(_, at)| at), Some(8_999));
+        let shown: Option<Vec<u64>> = queue.take_turned().map(|events| events.copied().collect());
+        assert_eq!(shown, Some(vec![9_000, 9_001]));
+        assert!(queue.take_turned().is_none());
     }
 
     proptest! {

@@ -52,6 +52,12 @@ pub trait Application<M: Machine> {
     /// The node has crashed: its state is gone.
     fn on_crash(&mut self, instant: Instant, node: NodeId);
 
+    /// Fetches into the cache what the machine at `node` will need for a frame that arrives within
+    /// nanoseconds, and changes nothing. The answer means nothing, but must be used.
+    fn fetch(&self, _node: NodeId, _machine: &M, _frame: &[u8]) -> u64 {
+        0
+    }
+
     /// A frame enters `link`, before anything befalls it.
     fn on_departure(&mut self, instant: Instant, link: LinkId, frame: &[u8]);
 }

@@ -1,6 +1,7 @@
 //! The network: nodes, links, and the loop over their events.
 
 use std::collections::VecDeque;
+use std::hint::black_box;
 
 use onepipe_base::{Machine, Port};
 use onepipe_sim_engine::{Instant, NANOSECOND, Queue, Random, Trace};
@@ -169,6 +170,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     /// Lets everything happen that is due up to `limit`, which is included.
     pub fn run_until(&mut self, limit: Instant) {
         while let Some((instant, event)) = self.queue.next_until(limit) {
+            self.fetch_ahead();
             self.watch_progress(instant);
             self.now = instant;
             self.stats.events += 1;
@@ -182,6 +184,32 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             }
         }
         self.now = self.now.max(limit);
+    }
+
+    /// Fetches what the events of the next few nanoseconds need from memory, so that the misses
+    /// overlap: one after the other they would cost more than what is done with them.
+    #[inline]
+    fn fetch_ahead(&mut self) {
+        let Some(events) = self.queue.take_turned() else { return };
+        let mut fetched = 0;
+        for event in events.clone() {
+            if let Event::Arrive { frame, .. } = event {
+                fetched ^= self.pool.fetch_header(*frame);
+            }
+        }
+        for event in events {
+            if let Event::Arrive { frame, link, .. } = event {
+                let to = self.links[*link as usize].to;
+                let node = &self.nodes[to.index()];
+                if node.is_host
+                    && let Some(machine) = &node.machine
+                {
+                    fetched ^= self.pool.fetch_payload(*frame);
+                    fetched ^= self.application.fetch(to, machine, self.pool.octets(*frame));
+                }
+            }
+        }
+        black_box(fetched);
     }
 
     /// Time must go on: a machine whose deadline stays in the past would hold it for ever.

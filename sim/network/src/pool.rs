@@ -1,7 +1,14 @@
 //! Frames in flight, in places that are used again.
 
-/// Octets of a small place: a frame of one 64-octet message, or an acknowledgement, fits.
-const SMALL_OCTETS: usize = 192;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Octets of a line of the cache: a place begins with one, and a header fits into it.
+const LINE_OCTETS: usize = 64;
+/// Octets in front of a frame that say how long it is.
+const LENGTH_OCTETS: usize = 4;
+/// Octets of the frames in small places: a frame of one 64-octet message, or an acknowledgement,
+/// fits.
+const SMALL_OCTETS: usize = 3 * LINE_OCTETS - LENGTH_OCTETS;
 /// Marks a large place.
 const LARGE: u32 = 1 << 31;
 
@@ -37,6 +44,24 @@ impl Pool {
     pub fn duplicate(&mut self, frame: FrameRef) -> FrameRef {
         let octets = self.octets(frame).to_vec();
         self.put(&octets)
+    }
+
+    /// Fetches the beginning of the frame into the cache. The answer means nothing, but must be
+    /// used.
+    #[inline]
+    pub fn fetch_header(&self, frame: FrameRef) -> u64 {
+        let length = if frame.0 & LARGE == 0 {
+            self.small.length(frame.0)
+        } else {
+            self.large.length(frame.0 ^ LARGE)
+        };
+        length.into()
+    }
+
+    /// Fetches what a small place holds behind its first line, as [`Pool::fetch_header`] does.
+    #[inline]
+    pub fn fetch_payload(&self, frame: FrameRef) -> u64 {
+        if frame.0 & LARGE == 0 { self.small.fetch_rest(frame.0) } else { 0 }
     }
 
     /// The frame's octets.
@@ -85,57 +110,92 @@ impl Pool {
     }
 }
 
+/// A line of the cache.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes)]
+#[repr(C, align(64))]
+struct Line([u8; LINE_OCTETS]);
+
+/// Places of one size: a frame's length, then the frame, so that both cost one line.
 #[derive(Debug)]
 struct Places {
+    octets_max: usize,
+    /// Lines of a place.
     size: usize,
-    octets: Vec<u8>,
-    lengths: Vec<u32>,
+    lines: Vec<Line>,
     free: Vec<u32>,
 }
 
 impl Places {
-    fn new(size: usize) -> Self {
-        Self { size, octets: Vec::new(), lengths: Vec::new(), free: Vec::new() }
+    fn new(octets_max: usize) -> Self {
+        let size = (LENGTH_OCTETS + octets_max).div_ceil(LINE_OCTETS);
+        Self { octets_max, size, lines: Vec::new(), free: Vec::new() }
     }
 
     #[inline]
     fn put(&mut self, octets: &[u8]) -> u32 {
-        assert!(octets.len() <= self.size, "a frame of {} octets", octets.len());
+        assert!(octets.len() <= self.octets_max, "a frame of {} octets", octets.len());
         let index = self.free.pop().unwrap_or_else(|| self.grow());
-        self.lengths[index as usize] = octets.len() as u32;
-        let start = index as usize * self.size;
-        self.octets[start..start + octets.len()].copy_from_slice(octets);
+        self.set_length(index, octets.len() as u32);
+        self.octets_mut(index).copy_from_slice(octets);
         index
     }
 
     #[cold]
     fn grow(&mut self) -> u32 {
-        let index = self.lengths.len() as u32;
+        let index = self.count() as u32;
         assert!(index < LARGE, "two billion frames in flight");
-        self.lengths.push(0);
-        self.octets.resize(self.octets.len() + self.size, 0);
+        self.lines.resize(self.lines.len() + self.size, Line([0; LINE_OCTETS]));
         index
+    }
+
+    fn count(&self) -> usize {
+        self.lines.len() / self.size
+    }
+
+    #[inline]
+    fn first(&self, index: u32) -> usize {
+        index as usize * self.size
+    }
+
+    #[inline]
+    fn length(&self, index: u32) -> u32 {
+        let line = &self.lines[self.first(index)].0;
+        u32::from_le_bytes([line[0], line[1], line[2], line[3]])
+    }
+
+    #[inline]
+    fn set_length(&mut self, index: u32, octets: u32) {
+        let first = self.first(index);
+        self.lines[first].0[..LENGTH_OCTETS].copy_from_slice(&octets.to_le_bytes());
     }
 
     #[inline]
     fn octets(&self, index: u32) -> &[u8] {
-        let start = index as usize * self.size;
-        &self.octets[start..start + self.lengths[index as usize] as usize]
+        let (first, end) = (self.first(index), LENGTH_OCTETS + self.length(index) as usize);
+        let lines = &self.lines[first..first + self.size];
+        &lines.as_bytes()[LENGTH_OCTETS..end]
     }
 
     #[inline]
     fn octets_mut(&mut self, index: u32) -> &mut [u8] {
-        let start = index as usize * self.size;
-        &mut self.octets[start..start + self.lengths[index as usize] as usize]
+        let (first, end) = (self.first(index), LENGTH_OCTETS + self.length(index) as usize);
+        let lines = &mut self.lines[first..first + self.size];
+        &mut lines.as_mut_bytes()[LENGTH_OCTETS..end]
+    }
+
+    #[inline]
+    fn fetch_rest(&self, index: u32) -> u64 {
+        let first = self.first(index);
+        let rest = &self.lines[first + 1..first + self.size];
+        rest.iter().fold(0, |all, line| all ^ u64::from(line.0[0]))
     }
 
     fn truncate(&mut self, index: u32, octets: usize) {
-        let length = &mut self.lengths[index as usize];
-        *length = (*length).min(octets as u32);
+        self.set_length(index, self.length(index).min(octets as u32));
     }
 
     fn in_use(&self) -> usize {
-        self.lengths.len() - self.free.len()
+        self.count() - self.free.len()
     }
 }
 
@@ -158,6 +218,6 @@ mod tests {
             assert_eq!(pool.in_flight(), 3);
             [small, large, copy].into_iter().for_each(|frame| pool.free(frame));
         }
-        assert_eq!((pool.small.lengths.len(), pool.large.lengths.len()), (1, 2));
+        assert_eq!((pool.small.count(), pool.large.count()), (1, 2));
     }
 }

@@ -74,6 +74,8 @@ pub struct Driver<M, T, C> {
     now: Option<Now>,
     /// The last burst was cut off: the next turn must go on with it, or end it.
     has_rest: bool,
+    /// Somebody had the machine in hand since the last turn.
+    is_commanded: bool,
 }
 
 impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
@@ -89,6 +91,7 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
             duty: Duty::new(),
             now: None,
             has_rest: false,
+            is_commanded: false,
         }
     }
 
@@ -99,6 +102,7 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
 
     /// The machine, to command it. The next turn drains what comes of it (rule D2).
     pub fn machine_mut(&mut self) -> &mut M {
+        self.is_commanded = true;
         &mut self.machine
     }
 
@@ -122,12 +126,13 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
         self.transport.doorbell()
     }
 
-    /// Takes what has arrived, runs what is due, hands out events, sends what there is to send.
-    /// Never blocks. `on_event` may command the machine; what comes of it leaves in this turn.
+    /// Sends what was commanded since the last turn, takes what has arrived, runs what is due, hands
+    /// out events, sends what comes of all that. Never blocks. `on_event` may command the machine;
+    /// what comes of it leaves in this turn.
     pub fn turn(&mut self, mut on_event: impl FnMut(&mut M, M::Event)) -> Progress {
-        let now = self.read_clock();
-        self.duty.on_turn(now.mono, self.config.turn_threshold_ns);
         let mut progress = Progress::default();
+        let now = self.speak_first(&mut progress).unwrap_or_else(|| self.read_clock());
+        self.duty.on_turn(now.mono, self.config.turn_threshold_ns);
 
         let machine = &mut self.machine;
         self.transport.expect(machine.is_waiting());
@@ -140,7 +145,9 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
             progress.is_timeout = true;
         }
         progress.events = self.drain_events(&mut on_event);
-        if progress.is_timeout || self.has_rest || self.machine.wants_transmit() {
+        // A burst that was cut off in this turn goes on in the next one: receiving had its turn.
+        let is_held = self.has_rest || progress.is_short_of_room;
+        if progress.is_timeout || (!is_held && self.machine.wants_transmit()) {
             self.transmit(now, &mut progress);
             // What was sent may have settled something, and what came of that must not wait for the
             // next frame (rule D2).
@@ -161,7 +168,8 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
         let is_held = progress.is_short_of_room || self.has_rest;
         let may_block = !is_held && !self.machine.is_waiting();
         match self.idler.on_idle(may_block) {
-            Rest::Spin => std::hint::spin_loop(),
+            // No pause: the turn itself takes as long as one, and a frame would wait for it.
+            Rest::Spin => {}
             Rest::Yield => {
                 std::thread::yield_now();
                 self.duty.on_rest();
@@ -205,12 +213,28 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
         events
     }
 
-    fn transmit(&mut self, received: Now, progress: &mut Progress) {
-        if !self.transport.has_room(received) {
-            progress.is_short_of_room = true;
-            return;
+    /// Sends what was commanded between turns: it need not wait until the clock has been read for
+    /// what has arrived, and that been looked for. Answers the reading of the clock that stamped
+    /// it, while that is as good as new.
+    fn speak_first(&mut self, progress: &mut Progress) -> Option<Now> {
+        let before = self.now?;
+        let is_commanded = std::mem::take(&mut self.is_commanded);
+        let wants_to = self.has_rest || (is_commanded && self.machine.wants_transmit());
+        if !wants_to {
+            return None;
         }
-        self.transport.begin_burst(received, self.machine.promises());
+        let now = self.transmit(before, progress)?;
+        (progress.frames_sent <= 1).then_some(now)
+    }
+
+    /// Sends what there is to send. Answers the reading of the clock that stamped it; `None` when
+    /// there was no room to begin. `before` is the last reading.
+    fn transmit(&mut self, before: Now, progress: &mut Progress) -> Option<Now> {
+        progress.is_short_of_room = !self.transport.has_room(before);
+        if progress.is_short_of_room {
+            return None;
+        }
+        self.transport.begin_burst(before, self.machine.promises());
         let now = self.read_clock();
         let mut rest: Option<Promises> = None;
         loop {
@@ -229,6 +253,7 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
         }
         self.has_rest = progress.is_short_of_room;
         self.transport.end_burst(rest);
+        Some(now)
     }
 
     /// Both clocks, once a batch; `mono` never goes back (rule D1).

@@ -2,15 +2,17 @@
 //!
 //! scattering → send → `[driver]` → transport → `[driver]` → receive → reorder → deliver
 //!
-//! A [`Driver`] owns a machine ([`Pipe`]), a [`Transport`] and a clock. One [`Driver::turn`] takes
-//! what has arrived, runs what is due, hands out events and sends what the machine has to say,
-//! straight into the transport's own memory. A thread of its own calls [`Driver::run`]; a program
-//! that has no thread to spare calls `turn` whenever it likes.
+//! A [`Driver`] owns a machine ([`Pipe`]), a [`Transport`] and a clock. One [`Driver::turn`] sends
+//! what was commanded since the last one, takes what has arrived, runs what is due, hands out events
+//! and sends what the machine then has to say, straight into the transport's own memory. A thread of
+//! its own calls [`Driver::run`]; a program that has no thread to spare calls `turn` whenever it
+//! likes.
 //!
 //! # Invariants
 //! The driver rules D1–D5 of [`onepipe_base::Machine`] are kept here, and here only:
-//! - **D1** the clock is read once before the frames of a batch and once before a burst of sending,
-//!   and `mono` is held if the clock goes back;
+//! - **D1** the clock is read once before the frames of a batch and once before a burst of sending
+//!   (one reading does for a frame sent and the batch behind it), and `mono` is held if the clock
+//!   goes back;
 //! - **D2** after every mutation events and frames are drained before the driver waits; short of
 //!   room it waits for nothing but room;
 //! - **D3** what was polled is handed to the transport in that order, and a frame to forward takes

@@ -245,6 +245,30 @@ fn a_turn_receives_hears_hands_out_and_sends_in_this_order() {
 }
 
 #[test]
+fn what_was_commanded_between_turns_leaves_before_anything_is_received() {
+    let (mut driver, log) = driver(&[10, 20, 30, 40, 50], Idle::Spin);
+    turn(&mut driver, &log);
+    use Step::*;
+    let burst = |now, sent: &[u8]| {
+        let mut steps = vec![Begin(Some(7)), Clock(now)];
+        steps.extend(sent.iter().flat_map(|octet| [Polled(now), Sent(*octet)]));
+        steps.extend([Polled(now), End(None)]);
+        steps
+    };
+    // One reading of the clock does for one frame sent and the batch received behind it.
+    driver.machine_mut().out.push_back(1);
+    driver.transport_mut().arriving.push_back(2);
+    let (progress, steps) = turn(&mut driver, &log);
+    let received = vec![Frame(20, 2), Event(2)];
+    assert_eq!(steps, [burst(20, &[1]), received, burst(30, &[2])].concat());
+    assert_eq!((progress.frames_received, progress.frames_sent), (1, 2));
+
+    driver.machine_mut().out.extend([3, 4]);
+    let (_, steps) = turn(&mut driver, &log);
+    assert_eq!(steps, [burst(40, &[3, 4]), vec![Clock(50)]].concat());
+}
+
+#[test]
 fn d1_a_clock_that_goes_back_is_held() {
     let (mut driver, log) = driver(&[10, 4], Idle::Spin);
     driver.transport_mut().arriving.push_back(1);

@@ -6,9 +6,10 @@ use crate::Doorbell;
 
 /// Carries frames, in memory of its own.
 ///
-/// In one turn the driver calls, in this order: `expect`, `receive`, `heard`, `gone`, and if there
-/// is something to send `has_room`, `begin_burst`, any number of `slot` + `send`, `end_burst`. It
-/// reads the clock before `receive` and again right after `begin_burst`.
+/// In one turn the driver calls, in this order: `expect`, `receive`, `heard`, `gone`. Before and
+/// after all that, if there is something to send: `has_room`, `begin_burst`, any number of `slot` +
+/// `send`, `end_burst`. It reads the clock right after `begin_burst`, and before `receive` unless
+/// next to nothing was sent since that other reading.
 pub trait Transport {
     /// Whether frames of one link arrive in the order sent (driver rule D4). If not, the machine's
     /// configuration must say so.

@@ -38,6 +38,10 @@ impl Default for Config {
 
 /// Two cache lines: processors fetch lines in pairs.
 const LINE_OCTETS: usize = 128;
+/// Nooks beside each ring, a power of two: so many short frames in flight need no slot.
+pub(crate) const NOOKS: usize = 16;
+/// The longest frame that goes into a nook: one message of 64 octets takes half of it.
+pub(crate) const NOOK_OCTETS: usize = 256;
 const PAGE_OCTETS: usize = 4096;
 /// Of a process: one line each for its state, its promise and its bed.
 const PROCESS_OCTETS: usize = 4 * LINE_OCTETS;
@@ -81,7 +85,7 @@ impl Config {
     }
 
     fn ring_octets(&self) -> usize {
-        LINE_OCTETS + self.ring_entries as usize * 8
+        LINE_OCTETS + self.ring_entries as usize * 8 + NOOKS * NOOK_OCTETS
     }
 
     /// Where the ring lies that goes from one process to the other: its head, alone on a line.
@@ -92,6 +96,12 @@ impl Config {
     /// Where the entries of that ring lie.
     pub(crate) fn entries_at(&self, from: usize, to: usize) -> usize {
         self.ring_at(from, to) + LINE_OCTETS
+    }
+
+    /// Where a nook of that ring lies.
+    #[inline]
+    pub(crate) fn nook_at(&self, from: usize, to: usize, nook: usize) -> usize {
+        self.entries_at(from, to) + self.ring_entries as usize * 8 + nook * NOOK_OCTETS
     }
 
     /// Octets from one slot to the next. An odd number of lines more than the frame: frames that
@@ -154,6 +164,7 @@ mod tests {
             for to in 0..3 {
                 parts.push((config.ring_at(from, to), 8));
                 parts.push((config.entries_at(from, to), 16 * 8));
+                parts.extend((0..NOOKS).map(|nook| (config.nook_at(from, to, nook), NOOK_OCTETS)));
             }
             parts.extend((0..16).map(|slot| (config.slot_at(from, slot), 300)));
         }

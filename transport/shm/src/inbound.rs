@@ -2,8 +2,9 @@
 
 use onepipe_base::{Mono, Now, Port, Promises, Timestamp, Verdict};
 
+use crate::config::{NOOK_OCTETS, NOOKS};
 use crate::line::{Promise, after_clock};
-use crate::ring::Consumer;
+use crate::ring::{Consumer, IN_NOOK};
 use crate::segment::Segment;
 use crate::{Stats, outbound::Outbound};
 
@@ -13,6 +14,9 @@ const BATCH_FRAMES: usize = 256;
 /// How often lines are looked at while nobody waits for a promise, in ns. A look takes the line out
 /// of its owner's cache, who then has to fetch it before it can send.
 const LOOK_INTERVAL_NS: u64 = 20_000;
+
+/// Octets of a nook that are fetched along with the entry: a message of 64 octets takes 124.
+const FETCH_OCTETS: usize = 128;
 
 /// What this process receives.
 #[derive(Debug)]
@@ -148,20 +152,28 @@ impl Inbound {
             let from = sender.process;
             let cells = segment.ring(from, me);
             sender.is_drained = false;
+            // A short frame comes in these lines; fetched now, they come when the entry does, not a
+            // way from core to core after it.
+            let nook = config.nook_at(from, me, sender.ring.nook(NOOKS));
+            segment.mapping().prefetch(nook, FETCH_OCTETS);
             while left > 0 {
+                let nook = sender.ring.nook(NOOKS);
                 let Some(entry) = sender.ring.next(cells) else {
                     sender.is_drained = true;
                     break;
                 };
                 left -= 1;
                 let octets = entry.octets as usize;
-                if entry.slot >= config.arena_slots || octets > config.frame_octets_max {
+                let place = if entry.slot == IN_NOOK && octets <= NOOK_OCTETS {
+                    config.nook_at(from, me, nook)
+                } else if entry.slot < config.arena_slots && octets <= config.frame_octets_max {
+                    config.slot_at(from, entry.slot)
+                } else {
                     stats.entries_refused += 1;
                     continue;
-                }
-                let place = config.slot_at(from, entry.slot);
-                // SAFETY: the entry gives the slot to this process until it is released below, and
-                // nothing else in this process reaches it.
+                };
+                // SAFETY: the entry gives the slot, or the nook that belongs to its index, to this
+                // process until it is released below, and nothing else in this process reaches it.
                 let frame = unsafe { segment.mapping().octets_mut(place, octets) };
                 if let Verdict::Forward(port) = take(Port(from as u16), frame) {
                     outbound.forward(segment, port, frame, stats);

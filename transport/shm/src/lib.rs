@@ -4,8 +4,9 @@
 //!
 //! A *segment* is a file in `/dev/shm`. Each process has a place in it: a promise line, an arena of
 //! frame slots, and a ring of slot numbers to everybody else. A machine writes its frame straight
-//! into a slot; the receiver's machine reads it there. [`Shm`] is a process's place, a
-//! [`onepipe_transport_driver::Transport`].
+//! into a slot; the receiver's machine reads it there. A short frame is copied into a *nook* beside
+//! the ring, where the receiver looks for it, so that it is there when its entry is. [`Shm`] is a
+//! process's place, a [`onepipe_transport_driver::Transport`].
 //!
 //! # Coherent memory is the switch (ordering.md section 6)
 //! What a switch computes from beacons, a receiver here reads from one line of each process. It

@@ -4,7 +4,8 @@ use onepipe_base::{Mono, Port, Transmit};
 use onepipe_wire::mark_congestion;
 
 use crate::arena::{Arena, Fill};
-use crate::ring::{Entry, Producer};
+use crate::config::{NOOK_OCTETS, NOOKS};
+use crate::ring::{Entry, IN_NOOK, Producer};
 use crate::segment::Segment;
 use crate::sleep::before_wake;
 use crate::{Stats, futex};
@@ -128,6 +129,7 @@ impl Outbound {
     }
 
     /// Sends what stands in the slot given last, or drops it where there is no room or no receiver.
+    /// A short frame is copied to its nook, where the receiver looks for it; the slot stays here.
     #[inline]
     pub(crate) fn send(&mut self, segment: &Segment, transmit: Transmit, stats: &mut Stats) {
         let to = transmit.port.index();
@@ -154,10 +156,26 @@ impl Outbound {
         if receiver.ring.in_flight() == 0 {
             receiver.progressed = self.now;
         }
-        if !receiver.ring.stage(Entry { slot, octets: transmit.octets as u32 }) {
+        let octets = transmit.octets;
+        let is_short = octets <= NOOK_OCTETS;
+        let nook = is_short.then(|| receiver.ring.nook(NOOKS)).flatten();
+        let place = if nook.is_some() { IN_NOOK } else { slot };
+        if !receiver.ring.stage(Entry { slot: place, octets: octets as u32 }) {
             return;
         }
-        self.arena.take();
+        match nook {
+            Some(nook) => {
+                let config = segment.config();
+                let at = [config.slot_at(self.me, slot), config.nook_at(self.me, to, nook)];
+                // SAFETY: the slot is as in `slot`; a nook that `Producer::nook` answers belongs to
+                // an entry that the receiver has given back, or never had, and does not see again
+                // before `publish`. The two lie apart.
+                let [frame, copy] =
+                    at.map(|at| unsafe { segment.mapping().octets_mut(at, octets) });
+                copy.copy_from_slice(frame);
+            }
+            None => self.arena.take(),
+        }
         stats.frames_sent += 1;
         if !receiver.is_touched {
             receiver.is_touched = true;

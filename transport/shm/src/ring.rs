@@ -5,6 +5,10 @@
 //! receiver publishes how far it has read; that gives ring room *and* slots back to the sender,
 //! which remembers privately which slot stood in which entry. Neither believes more of the other
 //! than that: entries and heads are checked, and a wrong one is ignored.
+//!
+//! Beside the ring lie a few *nooks*, each as large as a short frame. The entry at an index may say
+//! that its frame is in the nook `index % nooks`: so the receiver knows where the next short frame
+//! will be before it is there, and fetches both at once.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -31,8 +35,10 @@ const LAP_BITS: u32 = 64 - SLOT_BITS - OCTETS_BITS;
 /// Laps count from 1 to this, over and over: 0 is an entry that was never written.
 const LAPS: u64 = (1 << LAP_BITS) - 1;
 
+/// Stands for a slot: the frame lies in the nook that belongs to the entry's index.
+pub(crate) const IN_NOOK: u32 = (1 << SLOT_BITS) - 1;
 /// One more than the highest slot number that an entry can hold.
-pub(crate) const SLOTS_MAX: u32 = 1 << SLOT_BITS;
+pub(crate) const SLOTS_MAX: u32 = IN_NOOK;
 
 impl Entry {
     fn to_word(self, lap: u64) -> u64 {
@@ -43,7 +49,7 @@ impl Entry {
         if word >> (SLOT_BITS + OCTETS_BITS) != lap {
             return None;
         }
-        let slot = (word >> OCTETS_BITS) as u32 & (SLOTS_MAX - 1);
+        let slot = (word >> OCTETS_BITS) as u32 & ((1 << SLOT_BITS) - 1);
         Some(Self { slot, octets: word as u32 & ((1 << OCTETS_BITS) - 1) })
     }
 }
@@ -126,6 +132,13 @@ impl Producer {
         self.tail.wrapping_sub(self.reclaimed) as usize
     }
 
+    /// The nook of the entry that is staged next, if nobody can be reading in it: `nooks` entries
+    /// back, whose nook it was, has been given back.
+    #[inline]
+    pub(crate) fn nook(&self, nooks: usize) -> Option<usize> {
+        (self.in_flight() < nooks).then_some(self.tail as usize & (nooks - 1))
+    }
+
     /// Whether something is staged.
     pub(crate) fn is_staged(&self) -> bool {
         self.tail != self.published
@@ -183,7 +196,7 @@ impl Producer {
     fn give_back(&mut self, end: u64, mut give: impl FnMut(u32)) {
         while self.reclaimed != end {
             let at = self.reclaimed as usize & (self.slots.len() - 1);
-            if self.slots[at] != NO_SLOT {
+            if !matches!(self.slots[at], NO_SLOT | IN_NOOK) {
                 give(self.slots[at]);
             }
             self.reclaimed = self.reclaimed.wrapping_add(1);
@@ -218,6 +231,12 @@ impl Consumer {
         let entry = cells.read(self.head)?;
         self.head = self.head.wrapping_add(1);
         Some(entry)
+    }
+
+    /// The nook of the next entry, of `nooks`.
+    #[inline]
+    pub(crate) fn nook(&self, nooks: usize) -> usize {
+        self.head as usize & (nooks - 1)
     }
 
     /// Whether nothing is there.

@@ -23,7 +23,7 @@ use crate::{AttachError, Config, lock};
 /// "onepipe" and a number that no text begins with.
 const MAGIC: u64 = 0x6f6e_6570_6970_6501;
 /// Goes up whenever anything in the segment changes its place or its meaning.
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
 
 /// Where the words of the header lie.
 mod at {

@@ -19,7 +19,7 @@ use line::{Line, Promise, after_clock};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use ring::{Cells, Consumer, Entry, Producer};
+use ring::{Cells, Consumer, Entry, IN_NOOK, Producer};
 use sleep::{Bed, before_wake};
 use sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -29,6 +29,8 @@ struct Segment {
     entries: Vec<AtomicU64>,
     /// The arena: a cell that two threads touch at once is a failure.
     arena: Vec<UnsafeCell<u64>>,
+    /// One nook: the entries of the ring take turns in it.
+    nook: UnsafeCell<u64>,
     line: AtomicU64,
     bed: AtomicU32,
     clock: AtomicU64,
@@ -40,6 +42,7 @@ impl Segment {
             head: AtomicU64::new(0),
             entries: (0..entries).map(|_| AtomicU64::new(0)).collect(),
             arena: (0..slots).map(|_| UnsafeCell::new(0)).collect(),
+            nook: UnsafeCell::new(0),
             line: AtomicU64::new(0),
             bed: AtomicU32::new(0),
             clock: AtomicU64::new(100),
@@ -104,6 +107,56 @@ fn a_slot_is_never_written_while_it_is_read() {
                 thread::yield_now();
             };
             assert_eq!(segment.read(entry.slot), expected);
+        }
+        consumer.release(segment.cells());
+        sender.join().expect("the sender has not panicked");
+    });
+}
+
+#[test]
+fn a_nook_is_never_written_while_it_is_read() {
+    loom::model(|| {
+        const FRAMES: u64 = 3;
+        // Two entries share one nook: whoever finds it in use takes a slot.
+        let segment = Segment::new(2, 1);
+        let sender = {
+            let segment = segment.clone();
+            thread::spawn(move || {
+                let mut producer = Producer::resume(segment.cells(), |_| true);
+                let (mut free, mut sent) = (vec![0], 0);
+                while sent < FRAMES {
+                    producer.reclaim(segment.cells(), |slot| free.push(slot));
+                    if producer.nook(1).is_some() {
+                        // SAFETY: loom checks that nobody else touches the nook meanwhile.
+                        segment.nook.with_mut(|place| unsafe { *place = sent });
+                        assert!(producer.stage(Entry { slot: IN_NOOK, octets: 1 }));
+                    } else if let Some(slot) = free.pop() {
+                        segment.write(slot, sent);
+                        assert!(producer.stage(Entry { slot, octets: 1 }));
+                    } else {
+                        thread::yield_now();
+                        continue;
+                    }
+                    sent += 1;
+                    producer.publish(segment.cells());
+                }
+            })
+        };
+        let mut consumer = Consumer::fresh();
+        for expected in 0..FRAMES {
+            let entry = loop {
+                if let Some(entry) = consumer.next(segment.cells()) {
+                    break entry;
+                }
+                consumer.release(segment.cells());
+                thread::yield_now();
+            };
+            let value = match entry.slot {
+                // SAFETY: as above.
+                IN_NOOK => segment.nook.with(|place| unsafe { *place }),
+                slot => segment.read(slot),
+            };
+            assert_eq!(value, expected);
         }
         consumer.release(segment.cells());
         sender.join().expect("the sender has not panicked");

@@ -1,5 +1,7 @@
 //! Telling senders what is here, what never will be, and how much more may come.
 
+use core::hint::black_box;
+
 use onepipe_base::{Mono, ProcessId, Psn};
 use onepipe_wire::{ACK_WORDS_MAX, Ack, Opcode};
 
@@ -9,6 +11,10 @@ use crate::Config;
 
 /// How many unknown connections are answered at a time; the rest ask again.
 const RESETS_MAX: usize = 64;
+
+/// Answers are written one after the other, of senders that may not have been heard of for long:
+/// the state of the one this far behind is fetched while one is written.
+const AHEAD: usize = 1;
 
 /// An answer as written.
 pub(crate) struct Answer {
@@ -92,6 +98,9 @@ impl Receiver {
             return Some(Answer { to, opcode: Opcode::Reset, psn, octets: 0 });
         }
         let at = self.answers.pop_front()? as usize;
+        if let Some(&soon) = self.answers.get(AHEAD) {
+            black_box(self.peers.peek(soon as usize).fetch());
+        }
         let window = self.window;
         let sender = self.peers.at(at);
         let opcode = sender.answer.take().unwrap_or(Opcode::Ack);

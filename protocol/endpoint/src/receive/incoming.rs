@@ -70,6 +70,13 @@ impl Incoming {
         }
     }
 
+    /// Fetches what a frame will change. See [`crate::Endpoint::fetch`].
+    #[inline]
+    pub fn fetch(&self) -> u64 {
+        let near = u64::from(self.received) ^ self.held ^ self.heard.as_ns();
+        near ^ u64::from(self.is_delayed) ^ u64::from(self.tracker.base().0)
+    }
+
     /// The sender has restarted. Answers false when it cannot be admitted: what it has left behind
     /// here in 65,535 former lives would be taken for its own.
     pub fn begin_life(&mut self, now: Mono, incarnation: Incarnation, base: Psn) -> bool {

@@ -100,6 +100,12 @@ impl Receiver {
         }
     }
 
+    /// Fetches what a frame from `process` will change.
+    #[inline]
+    pub fn fetch(&self, process: ProcessId) -> u64 {
+        self.peers.find(process).map_or(0, |at| self.peers.peek(at).fetch())
+    }
+
     /// The window of each sender, in octets.
     pub fn window_octets(&self) -> u64 {
         self.window

@@ -162,6 +162,13 @@ impl Outgoing {
         Self { is_local: true, state: State::Open, window, ..Self::new(to, config, service) }
     }
 
+    /// Fetches what an acknowledgement will change. See [`crate::Endpoint::fetch`].
+    #[inline]
+    pub fn fetch(&self) -> u64 {
+        let own = self.window ^ self.rtt_ns ^ u64::from(self.attempts) ^ u64::from(self.is_queued);
+        own ^ self.flight.fetch() ^ u64::from(self.congestion.window_octets())
+    }
+
     /// Charge of what was sent and is neither failed nor consumed.
     pub fn outstanding(&self) -> u64 {
         self.sent.saturating_sub(self.failed).saturating_sub(self.consumed)

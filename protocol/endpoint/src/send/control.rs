@@ -1,5 +1,7 @@
 //! Opening connections, acknowledgements, probes, deadlines.
 
+use core::hint::black_box;
+
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
 use onepipe_wire::{AckView, Connect, Opcode, Probe, Recall, Service};
 
@@ -10,6 +12,9 @@ use super::keep::Kept;
 use super::resend::RESENT_AT_ONCE;
 use crate::stats::Stats;
 use crate::{Config, Outcome, SendFailed};
+
+/// While a frame is written the state of the connection this far behind is fetched.
+const AHEAD: usize = 1;
 
 /// A frame without messages that a connection wants to send.
 pub(crate) struct ControlFrame {
@@ -23,6 +28,9 @@ impl Sender {
     /// Writes the next connect or probe into `payload`.
     pub fn write_control(&mut self, payload: &mut [u8]) -> Option<ControlFrame> {
         while let Some(at) = self.control.pop_front() {
+            if let Some(&soon) = self.control.get(AHEAD) {
+                black_box(self.peers.peek(soon as usize).fetch());
+            }
             let connection = self.peers.at(at as usize);
             connection.is_queued = false;
             let (to, psn) = (connection.to, connection.flight.base());

@@ -8,6 +8,7 @@
 //! of several, can wait for each other.
 
 use alloc::vec::Vec;
+use core::hint::black_box;
 
 use onepipe_base::{Mono, ProcessId, ScatteringId};
 use onepipe_wire::Service;
@@ -172,7 +173,11 @@ impl Sender {
     /// Adds up what the scattering needs at each destination, and opens connections on first use.
     #[inline]
     fn gather(&mut self, config: &Config, now: Mono, scattering: Queued) {
-        for number in scattering.first..scattering.first + u64::from(scattering.messages) {
+        let numbers = scattering.first..scattering.first + u64::from(scattering.messages);
+        // All destinations are fetched at once: one after the other the misses would add up.
+        let needs = numbers.clone().map(|number| self.buffer.message(number).to as usize);
+        black_box(needs.fold(0, |all, to| all ^ self.peers.peek(to).need));
+        for number in numbers {
             let message = self.buffer.message(number);
             if message.has_failed {
                 continue;

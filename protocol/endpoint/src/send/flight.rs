@@ -90,6 +90,13 @@ impl Flight {
         }
     }
 
+    /// Fetches the oldest packet and its message.
+    #[inline]
+    pub fn fetch(&self) -> u64 {
+        let packet = self.packets.front().map_or(0, |packet| packet.first);
+        packet ^ self.messages.front().map_or(0, |message| u64::from(message.index))
+    }
+
     /// The first packet whose fate is not known.
     pub fn base(&self) -> Psn {
         self.base

@@ -15,7 +15,7 @@ mod resend;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use onepipe_base::{Mono, ScatteringId, Timestamp};
+use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
 use onepipe_wire::{Service, Undeliverable};
 
 use crate::peers::Peers;
@@ -116,6 +116,12 @@ impl Sender {
             self.buffer.push_message(to as u32, message.payload);
         }
         Ok(self.buffer.push(messages.len() as u32))
+    }
+
+    /// Fetches what an acknowledgement from `process` will change.
+    #[inline]
+    pub fn fetch(&self, process: ProcessId) -> u64 {
+        self.peers.find(process).map_or(0, |at| self.peers.peek(at).fetch())
     }
 
     /// Whether there is anything to send now.

@@ -12,11 +12,11 @@ use onepipe_wire::{
     AckView, Connect, DecodeError, Flags, Fragment, Frame, HEADER_OCTETS, Messages, Opcode, Probe,
 };
 
-use crate::properties;
+use crate::{golden_control, properties};
 
 /// A file of `testdata`.
-struct Golden {
-    name: String,
+pub struct Golden {
+    pub name: String,
     /// All octets, padding included.
     octets: Vec<u8>,
     /// Each label with its octets, in the order of the file.
@@ -67,24 +67,24 @@ impl Golden {
     }
 
     /// The numbers behind every occurrence of `label`.
-    fn numbers(&self, label: &str) -> Vec<u64> {
+    pub fn numbers(&self, label: &str) -> Vec<u64> {
         let number = |octets: &[u8]| octets.iter().fold(0, |n, octet| n << 8 | u64::from(*octet));
         let parts = self.parts.iter().filter(|(name, _)| name == label);
         parts.map(|(_, octets)| number(octets)).collect()
     }
 
-    fn number(&self, label: &str) -> u64 {
+    pub fn number(&self, label: &str) -> u64 {
         let numbers = self.numbers(label);
         assert!(!numbers.is_empty(), "{}: no {label}", self.name);
         numbers[0]
     }
 
-    fn octets_of(&self, label: &str) -> Vec<&[u8]> {
+    pub fn octets_of(&self, label: &str) -> Vec<&[u8]> {
         let parts = self.parts.iter().filter(|(name, _)| name == label);
         parts.map(|(_, octets)| octets.as_slice()).collect()
     }
 
-    fn time(&self, label: &str) -> Timestamp {
+    pub fn time(&self, label: &str) -> Timestamp {
         let found = self.times.iter().find(|(name, _)| name == label);
         Timestamp::from_ns(found.unwrap_or_else(|| panic!("{}: no @ {label}", self.name)).1)
     }
@@ -124,6 +124,16 @@ fn headers_say_what_the_labels_say() {
 }
 
 #[test]
+fn hop_only_frames_say_who_is_at_both_ends() {
+    for golden in Golden::all() {
+        let frame = golden.frame();
+        if frame.opcode.is_hop_only() {
+            golden_control::both_ends(&golden, &frame);
+        }
+    }
+}
+
+#[test]
 fn frames_are_written_as_they_were_read() {
     for golden in Golden::all() {
         let frame = golden.frame();
@@ -141,12 +151,19 @@ fn frames_are_written_as_they_were_read() {
 fn bodies_say_what_the_labels_say_and_are_written_so() {
     for golden in Golden::all() {
         let frame = golden.frame();
-        match frame.opcode {
+        match frame.opcode.in_best_effort() {
             Opcode::Data => messages(&golden, &frame),
             Opcode::Fragment => fragment(&golden, &frame),
             Opcode::Ack | Opcode::Nak | Opcode::Grant => acknowledgement(&golden, &frame),
             Opcode::Probe => probe(&golden, &frame),
             Opcode::Connect => connect(&golden, &frame),
+            Opcode::Recall | Opcode::RecallAck => golden_control::recall(&golden, &frame),
+            Opcode::Announce => golden_control::announce(&golden, &frame),
+            Opcode::Wave | Opcode::Notice => golden_control::wave(&golden, &frame),
+            Opcode::Echo | Opcode::Completed => golden_control::echo(&golden, &frame),
+            Opcode::Relay | Opcode::Relayed => golden_control::relay(&golden, &frame),
+            Opcode::Undeliverable => golden_control::undeliverable(&golden, &frame),
+            Opcode::Recovery => golden_control::recovery(&golden, &frame),
             _ => assert_eq!(frame.payload, [0u8; 0], "{}", golden.name),
         }
     }

@@ -1,6 +1,8 @@
 //! The octets of frames: golden ones, drawn ones, and those that a fuzzer has found.
 
 mod golden;
+mod golden_control;
+mod prop_control;
 mod prop_frames;
 mod prop_times;
 mod properties;

@@ -3,8 +3,9 @@
 
 use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
-    Ack, AckView, Connect, DecodeError, FRAGMENT_HEADER_OCTETS, Fragment, Frame, HEADER_OCTETS,
-    Header, MESSAGE_HEADER_OCTETS, Messages, Opcode, Probe, is_hop_intact, mark_congestion, peek,
+    Ack, AckView, AnnounceView, Connect, DecodeError, Echo, FRAGMENT_HEADER_OCTETS, Failure,
+    Fragment, Frame, HEADER_OCTETS, Header, MESSAGE_HEADER_OCTETS, Messages, Opcode, Probe, Recall,
+    RecoveryView, Undeliverable, Wave, WaveKind, WaveView, is_hop_intact, mark_congestion, peek,
     rewrite_promises, seal_with_hops, take_hop, write_fragment_header, write_message,
 };
 
@@ -22,8 +23,21 @@ pub fn frame(octets: &[u8]) {
     if let Some(sealed) = sealed(octets) {
         let frame = Frame::parse(&sealed).expect("sealed just now");
         assert_eq!(resealed(&frame), sealed);
+        both_ends(&frame);
         body(frame.opcode, frame.payload);
     }
+}
+
+/// Who is at both ends of a link is written as it was read, unless nobody speaks.
+fn both_ends(frame: &Frame<'_>) {
+    let (own, echo) = (frame.header.speaker(), frame.header.echo());
+    let Some(own) = own else { return };
+    let promises = frame.header.promises(NEAR);
+    let header = Header::of_link(frame.opcode, own, echo, promises);
+    assert_eq!((header.speaker(), header.echo()), (Some(own), echo));
+    assert_eq!((header.src(), header.incarnation()), (frame.header.src(), own.incarnation));
+    assert_eq!(header.dst(), frame.header.dst());
+    assert_eq!(header.promises(NEAR), promises);
 }
 
 /// Reading a body never panics, and writing what was read gives the same again. The first octet is
@@ -140,7 +154,7 @@ pub fn resealed(frame: &Frame<'_>) -> Vec<u8> {
 /// Reads the payload as `opcode` says, writes what was read, reads that.
 pub fn body(opcode: Opcode, payload: &[u8]) {
     let mut room = vec![0; payload.len()];
-    match opcode {
+    match opcode.in_best_effort() {
         Opcode::Data => data(payload),
         Opcode::Fragment => {
             let Ok(fragment) = Fragment::parse(payload) else { return };
@@ -165,8 +179,79 @@ pub fn body(opcode: Opcode, payload: &[u8]) {
             connect.write(&mut room).expect("as long as before");
             assert_eq!(Connect::parse(&room), Ok(connect));
         }
-        _ => {}
+        Opcode::Relay | Opcode::Relayed => {
+            // A frame in a frame, but no deeper.
+            if let Some(inner) = sealed(payload).filter(|inner| !parse(inner).opcode.is_control()) {
+                frame(&inner);
+            }
+        }
+        _ => {
+            let Some(written) = rewritten(opcode, payload) else { return };
+            assert_eq!(rewritten(opcode, &written).as_ref(), Some(&written));
+            // What is not written as it was is reserved, and 0.
+            for (written, was) in written.iter().zip(payload) {
+                assert!(written == was || *written == 0);
+            }
+        }
     }
+}
+
+/// The body of a frame that takes messages back, or speaks of links and failures, written anew from
+/// what was read in `payload`; `None` when it is refused or there is no such body.
+pub fn rewritten(opcode: Opcode, payload: &[u8]) -> Option<Vec<u8>> {
+    let mut room = vec![0xff; payload.len()];
+    let fits = "as long as before";
+    let octets = match opcode {
+        Opcode::Recall | Opcode::RecallAck => {
+            Recall::write(&mut room, Recall::parse(payload).ok()?.timestamps(NEAR))
+        }
+        Opcode::Announce => {
+            let read = AnnounceView::parse(payload).ok()?;
+            let (links, part) = (read.links(NEAR), read.announce);
+            assert!(usize::from(part.first) + links.len() <= usize::from(part.total));
+            let (count, octets) = part.write(&mut room, read.links(NEAR)).expect(fits);
+            assert_eq!(usize::from(count), links.len());
+            octets
+        }
+        Opcode::Wave | Opcode::Notice => {
+            let read = WaveView::parse(payload).ok()?;
+            read.failures(NEAR).for_each(whole);
+            let (wave, count) = (Wave { id: read.id }, read.failures(NEAR).len());
+            let (count, written) = match read.kind {
+                WaveKind::Notice => (count, wave.write_notice(&mut room, read.failures(NEAR))),
+                WaveKind::Resume => {
+                    (read.resolved().count(), wave.write_resume(&mut room, read.resolved()))
+                }
+            };
+            let (wrote, octets) = written.expect(fits);
+            assert_eq!(usize::from(wrote), count);
+            octets
+        }
+        Opcode::Echo | Opcode::Completed => {
+            Echo::parse(payload).ok()?.write(&mut room).expect(fits)
+        }
+        Opcode::Undeliverable => {
+            Undeliverable::write(&mut room, Undeliverable::parse(payload, NEAR).ok()?)
+        }
+        Opcode::Recovery => {
+            let read = RecoveryView::parse(payload).ok()?;
+            read.failures(NEAR).for_each(whole);
+            let recovery = read.recovery(NEAR);
+            assert!(recovery.part < recovery.parts);
+            recovery.write(&mut room, read.failures(NEAR), read.recalls(NEAR)).expect(fits)
+        }
+        _ => return None,
+    };
+    room.truncate(octets);
+    Some(room)
+}
+
+/// A failure that was accepted is one of processes that there can be.
+fn whole(failure: Failure) {
+    let (first, end) = (failure.first.0, failure.first.0 + failure.count);
+    assert!(first < end && end <= 1 << 31);
+    let covers = |process| failure.covers(ProcessId(process), failure.incarnation);
+    assert!(covers(first) && covers(end - 1) && !covers(end) && !covers(first.wrapping_sub(1)));
 }
 
 /// Coalesced messages have no octet that is not said: what was read, written again, is the payload.

@@ -1,6 +1,7 @@
 //! Receivers that are slow, and receivers that have stopped.
 
 use super::*;
+use crate::config::NOOKS;
 
 const HOLD_NS: u64 = 50_000_000;
 
@@ -76,4 +77,24 @@ fn frames_to_nobody_are_counted() {
         send(&mut a, at(2), to, 1);
     }
     assert_eq!((a.stats().frames_unreachable, a.free_slots()), (5, 64));
+}
+
+#[test]
+fn a_short_frame_takes_no_slot_while_there_is_a_nook() {
+    let name = name("nook");
+    let config = Config { ring_entries: 64, ..small() };
+    let attach = |process| Shm::attach(&name, Some(ProcessId(process)), &config).expect("free");
+    let (mut a, mut b) = (attach(0), attach(1));
+    receive(&mut a, at(1));
+    let short = |number: u8| number * 2;
+    for number in 0..20 {
+        send(&mut a, at(2), 1, short(number));
+    }
+    assert_eq!(a.free_slots(), 64 - (20 - NOOKS), "the nooks are in use");
+    let sent: Vec<_> = (0..20).map(|number| (0, short(number))).collect();
+    assert_eq!(receive(&mut b, at(3)).0, sent, "none has been written over");
+    send(&mut a, at(4), 1, short(20));
+    send(&mut a, at(5), 1, short(21));
+    assert_eq!(a.free_slots(), 64 - 1, "all but the first of the two is back");
+    assert_eq!(receive(&mut b, at(6)).0, [(0, short(20)), (0, short(21))]);
 }

@@ -1,0 +1,231 @@
+//! Where controllers keep what they have decided, and who of them may decide.
+
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+
+use onepipe_base::ProcessId;
+
+use crate::Record;
+
+/// The reign of one active replica. Rises with every change; the first is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u32);
+
+/// A log of records that all replicas share, and an election among them.
+///
+/// It blocks, and is driven by the world outside the machine: whoever drives a
+/// controller hands it what the store answers.
+pub trait Store {
+    /// Why the store itself could not do it; whether it was done is then not known.
+    type Error;
+
+    /// Asks to become the active replica. Answers the new epoch, above all before it, or `None`
+    /// while another replica is active and has renewed in time. A replica that was active itself
+    /// (and has forgotten it, in a crash) gets a new epoch at once. The log then holds the
+    /// [`Record::Epoch`].
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    fn campaign(&mut self, replica: ProcessId) -> Result<Option<Epoch>, Self::Error>;
+
+    /// Says that the active replica of `epoch` is alive. How long that holds is the store's
+    /// configuration.
+    ///
+    /// # Errors
+    /// [`StoreError::Deposed`] when `epoch` is over.
+    fn renew(&mut self, epoch: Epoch) -> Result<(), StoreError<Self::Error>>;
+
+    /// Steps down: the next campaign succeeds at once.
+    ///
+    /// # Errors
+    /// [`StoreError::Deposed`] when `epoch` is over.
+    fn resign(&mut self, epoch: Epoch) -> Result<(), StoreError<Self::Error>>;
+
+    /// All records, in the order in which they were appended. Sees every append that was answered
+    /// before (to whichever replica).
+    ///
+    /// # Errors
+    /// When the store does not answer, or holds what is no record.
+    fn load(&mut self) -> Result<Vec<Record>, Self::Error>;
+
+    /// Appends a record, durably, if `epoch` still is the current one: both in one atomic step.
+    ///
+    /// # Errors
+    /// [`StoreError::Deposed`] when it is not: nothing was written then. After
+    /// [`StoreError::Failed`] the record may have been written, or yet be; the machine offers it
+    /// again, so a log may hold a record twice.
+    fn append(&mut self, epoch: Epoch, record: &Record) -> Result<(), StoreError<Self::Error>>;
+
+    /// Replaces the whole log by `records`, which say the same in fewer words, if `epoch` still is
+    /// the current one: both in one atomic step. A crash leaves the old log or the new one.
+    ///
+    /// # Errors
+    /// As [`Store::append`].
+    fn replace(&mut self, epoch: Epoch, records: &[Record]) -> Result<(), StoreError<Self::Error>>;
+}
+
+/// Why a store has not done what an active replica asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum StoreError<E> {
+    /// The epoch is over: another replica is active, or may become so.
+    #[error("another controller has become active")]
+    Deposed,
+    /// The store itself has failed.
+    #[error("the store has failed")]
+    Failed(#[source] E),
+}
+
+/// The store does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("the store is not available")]
+pub struct Unavailable;
+
+/// A store in memory, for tests and simulations: its clones are handles of the same log. Nobody's
+/// lease runs out by itself; see [`MemoryStore::lapse`].
+#[derive(Clone, Debug, Default)]
+pub struct MemoryStore {
+    shared: Rc<RefCell<Shared>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    log: Vec<Record>,
+    epoch: u32,
+    active: Option<ProcessId>,
+    is_unavailable: bool,
+}
+
+impl MemoryStore {
+    /// Empty, and available.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The lease of the active replica runs out: the next campaign succeeds. Until then the epoch
+    /// goes on, as with a lease that has run out but that nobody has taken.
+    pub fn lapse(&self) {
+        self.shared.borrow_mut().active = None;
+    }
+
+    /// The epoch ends now: everything that the active replica still asks for is refused.
+    pub fn depose(&self) {
+        let mut shared = self.shared.borrow_mut();
+        shared.active = None;
+        shared.epoch += 1;
+    }
+
+    /// Whether the store answers from now on.
+    pub fn set_available(&self, is_available: bool) {
+        self.shared.borrow_mut().is_unavailable = !is_available;
+    }
+
+    /// The log, as the store holds it.
+    pub fn records(&self) -> Vec<Record> {
+        self.shared.borrow().log.clone()
+    }
+
+    fn of_epoch<T>(
+        &mut self,
+        epoch: Epoch,
+        done: impl FnOnce(&mut Shared) -> T,
+    ) -> Result<T, StoreError<Unavailable>> {
+        let mut shared = self.shared.borrow_mut();
+        if shared.is_unavailable {
+            return Err(StoreError::Failed(Unavailable));
+        }
+        if shared.epoch != epoch.0 {
+            return Err(StoreError::Deposed);
+        }
+        Ok(done(&mut shared))
+    }
+}
+
+impl Store for MemoryStore {
+    type Error = Unavailable;
+
+    fn campaign(&mut self, replica: ProcessId) -> Result<Option<Epoch>, Unavailable> {
+        let mut shared = self.shared.borrow_mut();
+        if shared.is_unavailable {
+            return Err(Unavailable);
+        }
+        if shared.active.is_some_and(|active| active != replica) {
+            return Ok(None);
+        }
+        shared.epoch += 1;
+        shared.active = Some(replica);
+        let epoch = Epoch(shared.epoch);
+        shared.log.push(Record::Epoch { epoch, replica });
+        Ok(Some(epoch))
+    }
+
+    fn renew(&mut self, epoch: Epoch) -> Result<(), StoreError<Unavailable>> {
+        self.of_epoch(epoch, |_| ())
+    }
+
+    fn resign(&mut self, epoch: Epoch) -> Result<(), StoreError<Unavailable>> {
+        self.of_epoch(epoch, |shared| shared.active = None)
+    }
+
+    fn load(&mut self) -> Result<Vec<Record>, Unavailable> {
+        let shared = self.shared.borrow();
+        if shared.is_unavailable { Err(Unavailable) } else { Ok(shared.log.clone()) }
+    }
+
+    fn append(&mut self, epoch: Epoch, record: &Record) -> Result<(), StoreError<Unavailable>> {
+        self.of_epoch(epoch, |shared| shared.log.push(record.clone()))
+    }
+
+    fn replace(&mut self, epoch: Epoch, records: &[Record]) -> Result<(), StoreError<Unavailable>> {
+        self.of_epoch(epoch, |shared| shared.log = records.to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    const ONE: ProcessId = ProcessId(90);
+    const OTHER: ProcessId = ProcessId(91);
+
+    #[test]
+    fn one_replica_is_active_and_an_old_one_writes_nothing() {
+        let mut store = MemoryStore::new();
+        let mut other = store.clone();
+        let record = Record::Resumed(vec![]);
+        assert_eq!(store.campaign(ONE), Ok(Some(Epoch(1))));
+        assert_eq!(other.campaign(OTHER), Ok(None));
+        assert_eq!(store.append(Epoch(1), &record), Ok(()));
+        store.lapse();
+        assert_eq!(store.renew(Epoch(1)), Ok(()), "nobody has taken it");
+        assert_eq!(other.campaign(OTHER), Ok(Some(Epoch(2))));
+        assert_eq!(store.append(Epoch(1), &record), Err(StoreError::Deposed));
+        assert_eq!(store.replace(Epoch(1), &[]), Err(StoreError::Deposed));
+        assert_eq!(store.renew(Epoch(1)), Err(StoreError::Deposed));
+        assert_eq!(other.campaign(OTHER), Ok(Some(Epoch(3))), "it had crashed");
+        let epoch = |epoch, replica| Record::Epoch { epoch: Epoch(epoch), replica };
+        let log = vec![epoch(1, ONE), record.clone(), epoch(2, OTHER), epoch(3, OTHER)];
+        assert_eq!(store.load(), Ok(log));
+        assert_eq!(other.replace(Epoch(3), core::slice::from_ref(&record)), Ok(()));
+        assert_eq!(store.records(), [record]);
+        assert_eq!(other.resign(Epoch(3)), Ok(()));
+        assert_eq!(store.campaign(ONE), Ok(Some(Epoch(4))));
+    }
+
+    #[test]
+    fn an_unavailable_store_does_nothing() {
+        let mut store = MemoryStore::new();
+        store.campaign(ONE).expect("available");
+        store.set_available(false);
+        assert_eq!(
+            store.append(Epoch(1), &Record::Resumed(vec![])),
+            Err(StoreError::Failed(Unavailable))
+        );
+        assert_eq!((store.load(), store.campaign(ONE)), (Err(Unavailable), Err(Unavailable)));
+        store.set_available(true);
+        assert_eq!(store.records().len(), 1);
+        store.depose();
+        assert_eq!(store.renew(Epoch(1)), Err(StoreError::Deposed));
+    }
+}

@@ -1,0 +1,144 @@
+//! Taking scatterings back.
+
+use onepipe_base::{Incarnation, ProcessId, Timestamp};
+use zerocopy::byteorder::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::DecodeError;
+use crate::announce::expand;
+
+/// Octets of one scattering in a recall.
+pub const RECALL_OCTETS: usize = 8;
+/// Octets of one entry of an [`Undeliverable`].
+pub const UNDELIVERABLE_OCTETS: usize = 16;
+
+/// The timestamps of scatterings of the frame's source that the receiver must never deliver, or,
+/// in a recall's acknowledgement, of the receiver's that the source never will.
+#[derive(Clone, Copy, Debug)]
+pub struct Recall<'a> {
+    timestamps: &'a [U64],
+}
+
+impl<'a> Recall<'a> {
+    /// Writes as many of `timestamps` as fit. Answers the octets used.
+    pub fn write(room: &mut [u8], timestamps: impl Iterator<Item = Timestamp>) -> usize {
+        let mut octets = 0;
+        for (place, timestamp) in room.chunks_exact_mut(RECALL_OCTETS).zip(timestamps) {
+            place.copy_from_slice(&timestamp.to_wire().bits().to_be_bytes());
+            octets += RECALL_OCTETS;
+        }
+        octets
+    }
+
+    /// Reads the payload of a frame with opcode [`crate::Opcode::Recall`] or
+    /// [`crate::Opcode::RecallAck`].
+    ///
+    /// # Errors
+    /// When it does not consist of whole entries, or of none.
+    pub fn parse(payload: &'a [u8]) -> Result<Self, DecodeError> {
+        match <[U64]>::ref_from_bytes(payload) {
+            Ok(timestamps) if !timestamps.is_empty() => Ok(Self { timestamps }),
+            _ => Err(DecodeError::Field { field: "octets of recall", value: payload.len() as u64 }),
+        }
+    }
+
+    /// The timestamps, expanded against `near`.
+    pub fn timestamps(&self, near: Timestamp) -> impl ExactSizeIterator<Item = Timestamp> + 'a {
+        self.timestamps.iter().map(move |bits| expand(bits.get(), near))
+    }
+}
+
+/// A recall that could not be delivered because its receiver has failed: the controllers keep it,
+/// in case the receiver comes back for its buffer (design: ordering.md section 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Undeliverable {
+    /// The receiver, and which life of it.
+    pub to: ProcessId,
+    /// Which life of the receiver; 0: whichever.
+    pub incarnation: Incarnation,
+    /// The scattering's timestamp; its sender is the frame's source.
+    pub timestamp: Timestamp,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Layout {
+    to: U32,
+    incarnation: U32,
+    timestamp: U64,
+}
+
+const _: () = assert!(size_of::<Layout>() == UNDELIVERABLE_OCTETS);
+
+impl Undeliverable {
+    /// Writes as many of `entries` as fit. Answers the octets used.
+    pub fn write(room: &mut [u8], entries: impl Iterator<Item = Self>) -> usize {
+        let mut octets = 0;
+        for (place, entry) in room.chunks_exact_mut(UNDELIVERABLE_OCTETS).zip(entries) {
+            let layout = Layout {
+                to: U32::new(entry.to.0),
+                incarnation: U32::new(entry.incarnation.0),
+                timestamp: U64::new(entry.timestamp.to_wire().bits()),
+            };
+            place.copy_from_slice(layout.as_bytes());
+            octets += UNDELIVERABLE_OCTETS;
+        }
+        octets
+    }
+
+    /// Reads the payload of a frame with opcode [`crate::Opcode::Undeliverable`], its timestamps
+    /// expanded against `near`.
+    ///
+    /// # Errors
+    /// When it does not consist of whole entries, or of none.
+    pub fn parse(
+        payload: &[u8],
+        near: Timestamp,
+    ) -> Result<impl ExactSizeIterator<Item = Self> + '_, DecodeError> {
+        let value = payload.len() as u64;
+        let layouts = <[Layout]>::ref_from_bytes(payload).ok().filter(|all| !all.is_empty());
+        let layouts = layouts
+            .ok_or(DecodeError::Field { field: "octets of undeliverable recalls", value })?;
+        Ok(layouts.iter().map(move |layout| Self {
+            to: ProcessId(layout.to.get()),
+            incarnation: Incarnation(layout.incarnation.get()),
+            timestamp: expand(layout.timestamp.get(), near),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate alloc;
+
+    use super::*;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn timestamps_survive_the_wire_as_far_as_they_fit() {
+        let stamps = [(1 << 48) - 1, (1 << 48) + 3, 1 << 48].map(Timestamp::from_ns);
+        let mut room = [0; 2 * RECALL_OCTETS + 7];
+        let octets = Recall::write(&mut room, stamps.into_iter());
+        assert_eq!(octets, 2 * RECALL_OCTETS);
+        let recall = Recall::parse(&room[..octets]).expect("just written");
+        let near = Timestamp::from_ns(1 << 48);
+        assert_eq!(recall.timestamps(near).collect::<Vec<_>>(), stamps[..2]);
+        assert!(Recall::parse(&room[..octets - 1]).is_err() && Recall::parse(&[]).is_err());
+    }
+
+    #[test]
+    fn undeliverable_recalls_survive_the_wire() {
+        let entries = [3, 4].map(|to| Undeliverable {
+            to: ProcessId(to),
+            incarnation: Incarnation(to + 1),
+            timestamp: Timestamp::from_ns(u64::from(to) << 40),
+        });
+        let mut room = [0; 40];
+        let octets = Undeliverable::write(&mut room, entries.into_iter());
+        let near = Timestamp::from_ns(1 << 41);
+        let read = Undeliverable::parse(&room[..octets], near).expect("just written");
+        assert_eq!(read.collect::<Vec<_>>(), entries);
+        assert!(Undeliverable::parse(&room[..octets - 1], near).is_err());
+        assert!(Undeliverable::parse(&[], near).is_err());
+    }
+}

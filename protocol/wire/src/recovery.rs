@@ -1,0 +1,177 @@
+//! What a process that was excluded must know to finish its buffered messages.
+
+use onepipe_base::{ProcessId, Timestamp};
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::announce::expand;
+use crate::wave::FailureLayout;
+use crate::{DecodeError, FAILURE_OCTETS, Failure};
+
+/// Octets of a recovery before its entries.
+pub const RECOVERY_HEADER_OCTETS: usize = 16;
+const TAKEN_BACK_OCTETS: usize = 12;
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Front {
+    complete: U64,
+    part: U16,
+    parts: U16,
+    failures: U16,
+    recalls: U16,
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct TakenBack {
+    sender: U32,
+    timestamp: U64,
+}
+
+const _: () = assert!(size_of::<Front>() == RECOVERY_HEADER_OCTETS);
+const _: () = assert!(size_of::<TakenBack>() == TAKEN_BACK_OCTETS);
+
+/// One part of the answer to [`crate::Opcode::Recover`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// The fate of every scattering below this is decided and told here.
+    pub complete: Timestamp,
+    /// Which part this is, from 0 …
+    pub part: u16,
+    /// … of how many.
+    pub parts: u16,
+}
+
+impl Recovery {
+    /// How many failures, and how many recalls behind them, fit `octets` of payload.
+    pub const fn fit(octets: usize, failures: usize) -> usize {
+        let left = octets.saturating_sub(RECOVERY_HEADER_OCTETS + failures * FAILURE_OCTETS);
+        left / TAKEN_BACK_OCTETS
+    }
+
+    /// Writes the part. Answers the octets used, or `None` when it does not fit.
+    pub fn write(
+        &self,
+        room: &mut [u8],
+        failures: impl ExactSizeIterator<Item = Failure>,
+        recalls: impl ExactSizeIterator<Item = (ProcessId, Timestamp)>,
+    ) -> Option<usize> {
+        let counts = (u16::try_from(failures.len()).ok()?, u16::try_from(recalls.len()).ok()?);
+        let octets = RECOVERY_HEADER_OCTETS
+            + failures.len() * FAILURE_OCTETS
+            + recalls.len() * TAKEN_BACK_OCTETS;
+        let room = room.get_mut(..octets)?;
+        let front = Front {
+            complete: U64::new(self.complete.to_wire().bits()),
+            part: U16::new(self.part),
+            parts: U16::new(self.parts),
+            failures: U16::new(counts.0),
+            recalls: U16::new(counts.1),
+        };
+        let (place, rest) = room.split_at_mut(RECOVERY_HEADER_OCTETS);
+        place.copy_from_slice(front.as_bytes());
+        let (failed, taken_back) = rest.split_at_mut(failures.len() * FAILURE_OCTETS);
+        for (place, failure) in failed.chunks_exact_mut(FAILURE_OCTETS).zip(failures) {
+            place.copy_from_slice(FailureLayout::new(failure).as_bytes());
+        }
+        let places = taken_back.chunks_exact_mut(TAKEN_BACK_OCTETS);
+        for (place, (sender, timestamp)) in places.zip(recalls) {
+            let timestamp = U64::new(timestamp.to_wire().bits());
+            let layout = TakenBack { sender: U32::new(sender.0), timestamp };
+            place.copy_from_slice(layout.as_bytes());
+        }
+        Some(octets)
+    }
+}
+
+/// A recovery read from a payload, its entries still in place.
+#[derive(Clone, Copy, Debug)]
+pub struct RecoveryView<'a> {
+    front: &'a Front,
+    failures: &'a [FailureLayout],
+    recalls: &'a [TakenBack],
+}
+
+impl<'a> RecoveryView<'a> {
+    /// Reads the payload of a frame with opcode [`crate::Opcode::Recovery`].
+    ///
+    /// # Errors
+    /// When it is too short for what it announces, an entry makes no sense, or its part is none of
+    /// its parts.
+    pub fn parse(payload: &'a [u8]) -> Result<Self, DecodeError> {
+        let truncated =
+            |need| DecodeError::Truncated { part: "recovery", need, got: payload.len() };
+        let (front, rest) =
+            Front::ref_from_prefix(payload).map_err(|_| truncated(RECOVERY_HEADER_OCTETS))?;
+        let (failures, recalls) = (front.failures.get().into(), front.recalls.get().into());
+        let need = RECOVERY_HEADER_OCTETS + failures * FAILURE_OCTETS + recalls * TAKEN_BACK_OCTETS;
+        let (failures, rest) = <[FailureLayout]>::ref_from_prefix_with_elems(rest, failures)
+            .map_err(|_| truncated(need))?;
+        failures.iter().try_for_each(FailureLayout::check)?;
+        let (recalls, _) = <[TakenBack]>::ref_from_prefix_with_elems(rest, recalls)
+            .map_err(|_| truncated(need))?;
+        if front.part.get() >= front.parts.get() {
+            let value = u64::from(front.part.get());
+            return Err(DecodeError::Field { field: "part of a recovery", value });
+        }
+        Ok(Self { front, failures, recalls })
+    }
+
+    /// The front, expanded against `near`.
+    pub fn recovery(&self, near: Timestamp) -> Recovery {
+        Recovery {
+            complete: expand(self.front.complete.get(), near),
+            part: self.front.part.get(),
+            parts: self.front.parts.get(),
+        }
+    }
+
+    /// Who has failed, expanded against `near`.
+    pub fn failures(&self, near: Timestamp) -> impl ExactSizeIterator<Item = Failure> + 'a {
+        self.failures.iter().map(move |failure| failure.read(near))
+    }
+
+    /// Scatterings that were taken back: sender and timestamp, expanded against `near`.
+    pub fn recalls(
+        &self,
+        near: Timestamp,
+    ) -> impl ExactSizeIterator<Item = (ProcessId, Timestamp)> + 'a {
+        self.recalls.iter().map(move |taken_back| {
+            let timestamp = expand(taken_back.timestamp.get(), near);
+            (ProcessId(taken_back.sender.get()), timestamp)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate alloc;
+
+    use super::*;
+    use alloc::vec::Vec;
+    use onepipe_base::Incarnation;
+
+    #[test]
+    fn a_part_survives_the_wire() {
+        let near = Timestamp::from_ns(1 << 50);
+        let incarnation = Incarnation(1);
+        let failure = Failure { first: ProcessId(1), count: 2, incarnation, at: near };
+        let recalls = [(ProcessId(4), near), (ProcessId(5), near.wrapping_add_ns(9))];
+        let recovery = Recovery { complete: near, part: 1, parts: 2 };
+        let mut room = [0; RECOVERY_HEADER_OCTETS + FAILURE_OCTETS + 2 * TAKEN_BACK_OCTETS];
+        assert_eq!(Recovery::fit(room.len(), 1), 2);
+        let octets =
+            recovery.write(&mut room, [failure].into_iter(), recalls.into_iter()).expect("fits");
+        assert_eq!(octets, room.len());
+        let view = RecoveryView::parse(&room).expect("just written");
+        assert_eq!(view.recovery(near), recovery);
+        assert_eq!(view.failures(near).collect::<Vec<_>>(), [failure]);
+        assert_eq!(view.recalls(near).collect::<Vec<_>>(), recalls);
+        for short in 0..octets {
+            assert!(RecoveryView::parse(&room[..short]).is_err());
+        }
+        room[9] = 2;
+        assert!(RecoveryView::parse(&room).is_err(), "part 2 of 2");
+    }
+}

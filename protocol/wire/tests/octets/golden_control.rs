@@ -1,0 +1,175 @@
+//! The bodies of golden frames that take messages back, or speak of links and failures.
+
+use onepipe_base::{Address, Incarnation, Life, Port, ProcessId, SwitchId, Timestamp};
+use onepipe_wire::{
+    AnnounceView, Echo, Failure, Frame, HEADER_OCTETS, Header, Link, LinkState, Recall, Recovery,
+    RecoveryView, Resolved, Side, Undeliverable, Wave, WaveId, WaveKind, WaveView, seal,
+};
+
+use crate::golden::Golden;
+
+/// The life that two words of a file stand for: written down once more, so that the test does not
+/// ask the code what the code means.
+fn life(address: u64, incarnation: u64) -> Option<Life> {
+    let incarnation = Incarnation(incarnation as u32);
+    let address = match address as u32 {
+        u32::MAX => return None,
+        bits if bits >= 1 << 31 => Address::Switch(SwitchId(bits - (1 << 31))),
+        bits => Address::Process(ProcessId(bits)),
+    };
+    Some(Life { address, incarnation })
+}
+
+/// What 48 bits of a file mean: all of its times lie in the same stretch between two wraps.
+fn time(golden: &Golden, bits: u64) -> Timestamp {
+    let stretch = golden.time("near").as_ns() >> 48 << 48;
+    Timestamp::from_ns(stretch + bits)
+}
+
+pub fn both_ends(golden: &Golden, frame: &Frame<'_>) {
+    let (header, near) = (frame.header, golden.time("near"));
+    let own = life(golden.number("src"), golden.number("incarnation"));
+    let echo = life(golden.number("dst"), golden.number("psn"));
+    assert_eq!((header.speaker(), header.echo()), (own, echo), "{}", golden.name);
+    let own = own.expect("somebody speaks");
+    let again = Header::of_link(frame.opcode, own, echo, header.promises(near));
+    let mut written = vec![0; HEADER_OCTETS];
+    written.extend_from_slice(frame.payload);
+    seal(&mut written, again, frame.payload.len());
+    assert_eq!(Frame::parse(&written).expect("sealed").header, header, "{}", golden.name);
+}
+
+pub fn recall(golden: &Golden, frame: &Frame<'_>) {
+    let read = Recall::parse(frame.payload).expect("a golden recall");
+    let timestamps: Vec<Timestamp> = read.timestamps(golden.time("near")).collect();
+    let numbers = golden.numbers("timestamp").into_iter();
+    assert_eq!(timestamps, numbers.map(|bits| time(golden, bits)).collect::<Vec<_>>());
+    let mut written = vec![0xff; frame.payload.len()];
+    assert_eq!(Recall::write(&mut written, timestamps.into_iter()), frame.payload.len());
+    assert_eq!(written, frame.payload);
+}
+
+pub fn announce(golden: &Golden, frame: &Frame<'_>) {
+    let read = AnnounceView::parse(frame.payload).expect("a golden announcement");
+    let part = read.announce;
+    assert_eq!(u64::from(part.generation), golden.number("generation"));
+    assert_eq!(u64::from(part.first), golden.number("first"));
+    assert_eq!(u64::from(part.total), golden.number("total"));
+    let column = |label| golden.numbers(label);
+    let links: Vec<Link> = read.links(golden.time("near")).collect();
+    assert_eq!(links.len() as u64, golden.number("links"));
+    for (at, link) in links.iter().enumerate() {
+        let number = column("number")[at] as u32;
+        let expected = Link {
+            port: Port(column("port")[at] as u16),
+            side: [Side::Lower, Side::Upper, Side::Direct][column("side")[at] as usize],
+            life: life(column("address")[at], column("life")[at]),
+            state: match column("state")[at] {
+                0 => LinkState::Up,
+                _ => LinkState::Frozen { number, commit: time(golden, column("last_commit")[at]) },
+            },
+        };
+        assert_eq!(*link, expected, "{}", golden.name);
+    }
+    let mut written = vec![0xff; frame.payload.len()];
+    let (count, octets) = part.write(&mut written, links.iter().copied()).expect("it fits");
+    assert_eq!((usize::from(count), octets), (links.len(), frame.payload.len()));
+    assert_eq!(written, frame.payload);
+}
+
+fn wave_id(golden: &Golden) -> WaveId {
+    let (epoch, sequence) = (golden.number("epoch"), golden.number("sequence"));
+    WaveId { epoch: epoch as u32, sequence: sequence as u32 }
+}
+
+fn failures(golden: &Golden) -> Vec<Failure> {
+    let column = |label| golden.numbers(label);
+    let failure = |at| Failure {
+        first: ProcessId(column("first")[at] as u32),
+        count: column("count")[at] as u32,
+        incarnation: Incarnation(column("up_to")[at] as u32),
+        at: time(golden, column("failed_at")[at]),
+    };
+    (0..column("first").len()).map(failure).collect()
+}
+
+fn resolved(golden: &Golden) -> Vec<Resolved> {
+    let column = |label| golden.numbers(label);
+    let resolved = |at| Resolved {
+        owner: life(column("address")[at], column("life")[at]).expect("somebody"),
+        number: column("number")[at] as u32,
+    };
+    (0..column("address").len()).map(resolved).collect()
+}
+
+pub fn wave(golden: &Golden, frame: &Frame<'_>) {
+    let read = WaveView::parse(frame.payload).expect("a golden wave");
+    assert_eq!(read.id, wave_id(golden));
+    assert_eq!(read.kind as u64, golden.number("kind"));
+    let failed: Vec<Failure> = read.failures(golden.time("near")).collect();
+    let links: Vec<Resolved> = read.resolved().collect();
+    assert_eq!((&failed, &links), (&failures(golden), &resolved(golden)), "{}", golden.name);
+    assert_eq!((failed.len() + links.len()) as u64, golden.number("entries"));
+    let (mut written, wave) = (vec![0xff; frame.payload.len()], Wave { id: read.id });
+    let wrote = match read.kind {
+        WaveKind::Notice => wave.write_notice(&mut written, failed.into_iter()),
+        WaveKind::Resume => wave.write_resume(&mut written, links.into_iter()),
+    };
+    assert_eq!(wrote.map(|(_, octets)| octets), Some(frame.payload.len()));
+    assert_eq!(written, frame.payload);
+}
+
+pub fn echo(golden: &Golden, frame: &Frame<'_>) {
+    let echo = Echo::parse(frame.payload).expect("a golden echo");
+    assert_eq!((echo.id, echo.kind as u64), (wave_id(golden), golden.number("kind")));
+    let mut written = vec![0xff; frame.payload.len()];
+    assert_eq!(echo.write(&mut written), Some(frame.payload.len()));
+    assert_eq!(written, frame.payload);
+}
+
+pub fn relay(golden: &Golden, frame: &Frame<'_>) {
+    assert_eq!([frame.payload], golden.octets_of("frame")[..]);
+    let inner = Frame::parse(frame.payload).expect("a frame of its own");
+    assert!(!inner.opcode.is_control() && inner.opcode.service().is_some());
+    assert_eq!(frame.payload.len(), HEADER_OCTETS + inner.payload.len());
+}
+
+pub fn undeliverable(golden: &Golden, frame: &Frame<'_>) {
+    let near = golden.time("near");
+    let read = Undeliverable::parse(frame.payload, near).expect("golden undeliverable recalls");
+    let (to, lives) = (golden.numbers("to"), golden.numbers("life"));
+    let timestamps = golden.numbers("timestamp");
+    let read: Vec<Undeliverable> = read.collect();
+    let entry = |at: usize| Undeliverable {
+        to: ProcessId(to[at] as u32),
+        incarnation: Incarnation(lives[at] as u32),
+        timestamp: time(golden, timestamps[at]),
+    };
+    assert_eq!(read, (0..to.len()).map(entry).collect::<Vec<_>>());
+    let mut written = vec![0xff; frame.payload.len()];
+    assert_eq!(Undeliverable::write(&mut written, read.into_iter()), frame.payload.len());
+    assert_eq!(written, frame.payload);
+}
+
+pub fn recovery(golden: &Golden, frame: &Frame<'_>) {
+    let near = golden.time("near");
+    let read = RecoveryView::parse(frame.payload).expect("a golden recovery");
+    let recovery = read.recovery(near);
+    let expected = Recovery {
+        complete: time(golden, golden.number("complete")),
+        part: golden.number("part") as u16,
+        parts: golden.number("parts") as u16,
+    };
+    assert_eq!(recovery, expected);
+    assert_eq!(read.failures(near).collect::<Vec<_>>(), failures(golden));
+    assert_eq!(read.failures(near).len() as u64, golden.number("failures"));
+    let (senders, timestamps) = (golden.numbers("sender"), golden.numbers("timestamp"));
+    let recall = |at: usize| (ProcessId(senders[at] as u32), time(golden, timestamps[at]));
+    let recalls: Vec<_> = (0..senders.len()).map(recall).collect();
+    assert_eq!(read.recalls(near).collect::<Vec<_>>(), recalls);
+    assert_eq!(recalls.len() as u64, golden.number("recalls"));
+    let mut written = vec![0xff; frame.payload.len()];
+    let octets = recovery.write(&mut written, read.failures(near), read.recalls(near));
+    assert_eq!(octets, Some(frame.payload.len()));
+    assert_eq!(written, frame.payload);
+}

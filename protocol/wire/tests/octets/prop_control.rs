@@ -1,0 +1,330 @@
+//! Bodies drawn at random that take messages back, or speak of links and failures: what was written
+//! is read, what is cut is refused, and no bit that means anything can change unseen.
+
+use onepipe_base::{Address, Incarnation, Life, Port, ProcessId, Promises, SwitchId, Timestamp};
+use onepipe_wire::{
+    ANNOUNCE_HEADER_OCTETS, Announce, AnnounceView, DecodeError, ECHO_OCTETS, Echo, FAILURE_OCTETS,
+    Failure, Frame, HEADER_OCTETS, Header, LINK_OCTETS, Link, LinkState, Opcode, RECALL_OCTETS,
+    RECOVERY_HEADER_OCTETS, RESOLVED_OCTETS, Recall, Recovery, RecoveryView, Resolved, Side,
+    UNDELIVERABLE_OCTETS, Undeliverable, WAVE_HEADER_OCTETS, Wave, WaveId, WaveKind, WaveView,
+    seal,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::properties::{self, NEAR};
+
+/// Ids of processes lie below this.
+const PROCESSES: u32 = 1 << 31;
+
+/// A time that its low 48 bits tell, seen from [`NEAR`].
+fn any_time() -> impl Strategy<Value = Timestamp> {
+    (-(1i64 << 47)..1 << 47)
+        .prop_map(|skew| Timestamp::from_ns(NEAR.as_ns().wrapping_add_signed(skew)))
+}
+
+fn any_life() -> impl Strategy<Value = Life> {
+    let process = (0..PROCESSES).prop_map(|id| Address::Process(ProcessId(id)));
+    let switch = (0..PROCESSES - 1).prop_map(|id| Address::Switch(SwitchId(id)));
+    let last = Just(Address::Switch(SwitchId(PROCESSES - 2)));
+    (prop_oneof![process, switch, last], any::<u32>())
+        .prop_map(|(address, life)| Life { address, incarnation: Incarnation(life) })
+}
+
+fn any_link() -> impl Strategy<Value = Link> {
+    let frozen = (any::<u32>(), any_time())
+        .prop_map(|(number, commit)| LinkState::Frozen { number, commit });
+    let state = prop_oneof![Just(LinkState::Up), frozen];
+    let side = select(&[Side::Lower, Side::Upper, Side::Direct]);
+    (any::<u16>(), side, prop::option::of(any_life()), state)
+        .prop_map(|(port, side, life, state)| Link { port: Port(port), side, life, state })
+}
+
+prop_compose! {
+    fn any_failure()(first in prop_oneof![0..PROCESSES, Just(PROCESSES - 1)])(
+        first in Just(first),
+        count in prop_oneof![1..=PROCESSES - first, Just(PROCESSES - first)],
+        incarnation in any::<u32>(),
+        at in any_time(),
+    ) -> Failure {
+        Failure { first: ProcessId(first), count, incarnation: Incarnation(incarnation), at }
+    }
+}
+
+fn any_resolved() -> impl Strategy<Value = Resolved> {
+    (any_life(), any::<u32>()).prop_map(|(owner, number)| Resolved { owner, number })
+}
+
+fn any_wave() -> impl Strategy<Value = Wave> {
+    any::<(u32, u32)>().prop_map(|(epoch, sequence)| Wave { id: WaveId { epoch, sequence } })
+}
+
+fn any_undeliverable() -> impl Strategy<Value = Undeliverable> {
+    (any::<(u32, u32)>(), any_time()).prop_map(|((to, life), timestamp)| Undeliverable {
+        to: ProcessId(to),
+        incarnation: Incarnation(life),
+        timestamp,
+    })
+}
+
+fn any_recall() -> impl Strategy<Value = (ProcessId, Timestamp)> {
+    (any::<u32>().prop_map(ProcessId), any_time())
+}
+
+prop_compose! {
+    fn any_recovery()(
+        complete in any_time(), part in 0..u16::MAX, behind in 1..u16::MAX,
+    ) -> Recovery {
+        Recovery { complete, part, parts: part.saturating_add(behind) }
+    }
+}
+
+/// Every shorter payload is refused as such.
+fn assert_cut_is_refused<'a, T>(
+    payload: &'a [u8],
+    parse: impl Fn(&'a [u8]) -> Result<T, DecodeError>,
+) -> Result<(), TestCaseError> {
+    for octets in 0..payload.len() {
+        let refused = parse(&payload[..octets]).map(|_| ());
+        let is_truncated = matches!(refused, Err(DecodeError::Truncated { .. }));
+        prop_assert!(is_truncated, "{:?} at {}", refused, octets);
+    }
+    Ok(())
+}
+
+/// Flips each bit: in the octets of `reserved` that must mean nothing, elsewhere it must be refused
+/// or read as something else.
+fn assert_bits_mean_something(
+    opcode: Opcode,
+    payload: &[u8],
+    reserved: &[usize],
+) -> Result<(), TestCaseError> {
+    for bit in 0..payload.len() * 8 {
+        let mut flipped = payload.to_vec();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        properties::body(opcode, &flipped);
+        let is_same = properties::rewritten(opcode, &flipped).as_deref() == Some(payload);
+        prop_assert_eq!(is_same, reserved.contains(&(bit / 8)), "bit {}", bit);
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn both_ends_of_a_link_are_read_as_they_were_written(
+        (own, echo) in (any_life(), prop::option::of(any_life())),
+        (barrier, commit) in (any_time(), any_time()),
+    ) {
+        let promises = Promises { barrier, commit };
+        let mut octets = [0; HEADER_OCTETS];
+        seal(&mut octets, Header::of_link(Opcode::Beacon, own, echo, promises), 0);
+        let header = Frame::parse(&octets).expect("sealed just now").header;
+        prop_assert_eq!((header.speaker(), header.echo()), (Some(own), echo));
+        prop_assert_eq!((header.message_ts(NEAR), header.promises(NEAR)), (barrier, promises));
+    }
+
+    #[test]
+    fn an_announcement_is_read_as_it_was_written(
+        links in vec(any_link(), 0..9),
+        (room, spare, at) in (0usize..9, 0usize..LINK_OCTETS, 0usize..8),
+        (generation, first, behind) in any::<(u32, u16, u16)>(),
+    ) {
+        let count = links.len().min(room);
+        let first = first.min(u16::MAX - 9);
+        let total = (first + count as u16).saturating_add(behind);
+        let part = Announce { generation, first, total };
+        let octets = ANNOUNCE_HEADER_OCTETS + count * LINK_OCTETS;
+        let fixed = ANNOUNCE_HEADER_OCTETS;
+        prop_assert_eq!(part.write(&mut vec![0; fixed - 1], links.iter().copied()), None);
+        // Not aligned to anything.
+        let mut all = vec![0xaa; at + fixed + room * LINK_OCTETS + spare];
+        let mut left = links.iter().copied();
+        let written = part.write(&mut all[at..], left.by_ref());
+        prop_assert_eq!(written, Some((count as u16, octets)));
+        prop_assert_eq!(left.len(), links.len() - count, "what does not fit is still to be had");
+        let payload = &all[at..at + octets];
+        let read = AnnounceView::parse(payload).expect("written just now");
+        prop_assert_eq!(read.announce, part);
+        prop_assert_eq!(read.links(NEAR).collect::<Vec<_>>(), &links[..count]);
+        assert_cut_is_refused(payload, AnnounceView::parse)?;
+
+        let mut reserved = vec![10, 11];
+        for (place, link) in links[..count].iter().enumerate() {
+            let entry = fixed + place * LINK_OCTETS;
+            match link.state {
+                LinkState::Up => reserved.extend(entry + 12..entry + 24),
+                LinkState::Frozen { .. } => reserved.extend(entry + 16..entry + 18),
+            }
+            if link.life.is_none() {
+                reserved.extend(entry + 8..entry + 12);
+            }
+        }
+        assert_bits_mean_something(Opcode::Announce, payload, &reserved)?;
+    }
+
+    #[test]
+    fn an_announcement_of_more_links_than_there_are_is_refused(
+        links in vec(any_link(), 1..5), first in any::<u16>(), missing in 1u16..4,
+    ) {
+        let end = usize::from(first) + links.len();
+        let total = end.saturating_sub(missing.into()).min(u16::MAX.into()) as u16;
+        prop_assume!(usize::from(total) < end);
+        let mut room = vec![0; ANNOUNCE_HEADER_OCTETS + links.len() * LINK_OCTETS];
+        let part = Announce { generation: 0, first, total };
+        part.write(&mut room, links.into_iter()).expect("it fits");
+        let refused = AnnounceView::parse(&room).map(|read| read.announce);
+        let error = DecodeError::Field { field: "links in all", value: total.into() };
+        prop_assert_eq!(refused, Err(error));
+    }
+
+    #[test]
+    fn a_notice_is_read_as_it_was_written(
+        wave in any_wave(),
+        failures in vec(any_failure(), 0..9),
+        (room, spare, at) in (0usize..9, 0usize..FAILURE_OCTETS, 0usize..8),
+    ) {
+        let count = failures.len().min(room);
+        let octets = WAVE_HEADER_OCTETS + count * FAILURE_OCTETS;
+        let mut small = vec![0; WAVE_HEADER_OCTETS - 1];
+        prop_assert_eq!(wave.write_notice(&mut small, failures.iter().copied()), None);
+        let mut all = vec![0xaa; at + WAVE_HEADER_OCTETS + room * FAILURE_OCTETS + spare];
+        let written = wave.write_notice(&mut all[at..], failures.iter().copied());
+        prop_assert_eq!(written, Some((count as u16, octets)));
+        let payload = &all[at..at + octets];
+        let read = WaveView::parse(payload).expect("written just now");
+        prop_assert_eq!((read.id, read.kind), (wave.id, WaveKind::Notice));
+        prop_assert_eq!(read.failures(NEAR).collect::<Vec<_>>(), &failures[..count]);
+        prop_assert_eq!(read.resolved().count(), 0);
+        assert_cut_is_refused(payload, WaveView::parse)?;
+
+        let upper = (0..count).map(|place| WAVE_HEADER_OCTETS + place * FAILURE_OCTETS + 12);
+        let reserved: Vec<usize> = [9].into_iter().chain(upper.flat_map(|at| [at, at + 1])).collect();
+        assert_bits_mean_something(Opcode::Wave, payload, &reserved)?;
+    }
+
+    #[test]
+    fn a_resume_is_read_as_it_was_written(
+        wave in any_wave(),
+        resolved in vec(any_resolved(), 0..9),
+        (room, spare, at) in (0usize..9, 0usize..RESOLVED_OCTETS, 0usize..8),
+    ) {
+        let count = resolved.len().min(room);
+        let octets = WAVE_HEADER_OCTETS + count * RESOLVED_OCTETS;
+        let mut all = vec![0xaa; at + WAVE_HEADER_OCTETS + room * RESOLVED_OCTETS + spare];
+        let written = wave.write_resume(&mut all[at..], resolved.iter().copied());
+        prop_assert_eq!(written, Some((count as u16, octets)));
+        let payload = &all[at..at + octets];
+        let read = WaveView::parse(payload).expect("written just now");
+        prop_assert_eq!((read.id, read.kind), (wave.id, WaveKind::Resume));
+        prop_assert_eq!(read.resolved().collect::<Vec<_>>(), &resolved[..count]);
+        prop_assert_eq!(read.failures(NEAR).len(), 0);
+        assert_cut_is_refused(payload, WaveView::parse)?;
+        assert_bits_mean_something(Opcode::Notice, payload, &[9])?;
+    }
+
+    #[test]
+    fn an_echo_is_read_as_it_was_written(
+        wave in any_wave(), kind in select(&[WaveKind::Notice, WaveKind::Resume]),
+    ) {
+        let (echo, mut room) = (Echo { id: wave.id, kind }, [0xaa; ECHO_OCTETS]);
+        prop_assert_eq!(echo.write(&mut room), Some(ECHO_OCTETS));
+        prop_assert_eq!(Echo::parse(&room), Ok(echo));
+        assert_cut_is_refused(&room, Echo::parse)?;
+        assert_bits_mean_something(Opcode::Completed, &room, &[9, 10, 11])?;
+    }
+
+    #[test]
+    fn recalls_are_read_as_they_were_written(
+        timestamps in vec(any_time(), 1..20),
+        entries in vec(any_undeliverable(), 1..20),
+        at in 0usize..8,
+    ) {
+        let mut all = vec![0xaa; at + timestamps.len() * RECALL_OCTETS];
+        let payload = &mut all[at..];
+        prop_assert_eq!(Recall::write(payload, timestamps.iter().copied()), payload.len());
+        let read = Recall::parse(payload).expect("written just now");
+        prop_assert_eq!(read.timestamps(NEAR).collect::<Vec<_>>(), &timestamps[..]);
+        for octets in 0..payload.len() {
+            let is_whole = octets > 0 && octets % RECALL_OCTETS == 0;
+            prop_assert_eq!(Recall::parse(&payload[..octets]).is_ok(), is_whole);
+        }
+        let upper = (0..timestamps.len()).map(|place| place * RECALL_OCTETS);
+        let reserved: Vec<usize> = upper.flat_map(|at| [at, at + 1]).collect();
+        assert_bits_mean_something(Opcode::Recall, payload, &reserved)?;
+
+        let mut all = vec![0xaa; at + entries.len() * UNDELIVERABLE_OCTETS];
+        let payload = &mut all[at..];
+        prop_assert_eq!(Undeliverable::write(payload, entries.iter().copied()), payload.len());
+        let read = Undeliverable::parse(payload, NEAR).expect("written just now");
+        prop_assert_eq!(read.collect::<Vec<_>>(), &entries[..]);
+        for octets in 0..payload.len() {
+            let is_whole = octets > 0 && octets % UNDELIVERABLE_OCTETS == 0;
+            prop_assert_eq!(Undeliverable::parse(&payload[..octets], NEAR).is_ok(), is_whole);
+        }
+        let upper = (0..entries.len()).map(|place| place * UNDELIVERABLE_OCTETS + 8);
+        let reserved: Vec<usize> = upper.flat_map(|at| [at, at + 1]).collect();
+        assert_bits_mean_something(Opcode::Undeliverable, payload, &reserved)?;
+    }
+
+    #[test]
+    fn a_recovery_is_read_as_it_was_written(
+        recovery in any_recovery(),
+        failures in vec(any_failure(), 0..6),
+        recalls in vec(any_recall(), 0..9),
+        (spare, at) in (0usize..12, 0usize..8),
+    ) {
+        let front = RECOVERY_HEADER_OCTETS + failures.len() * FAILURE_OCTETS;
+        let octets = front + recalls.len() * 12;
+        let write = |room: &mut [u8]| {
+            recovery.write(room, failures.iter().copied(), recalls.iter().copied())
+        };
+        prop_assert_eq!(Recovery::fit(octets + spare, failures.len()), recalls.len());
+        prop_assert_eq!(write(&mut vec![0; octets - 1]), None);
+        let mut all = vec![0xaa; at + octets + spare];
+        prop_assert_eq!(write(&mut all[at..]), Some(octets));
+        let payload = &all[at..at + octets];
+        let read = RecoveryView::parse(payload).expect("written just now");
+        prop_assert_eq!(read.recovery(NEAR), recovery);
+        prop_assert_eq!(read.failures(NEAR).collect::<Vec<_>>(), &failures[..]);
+        prop_assert_eq!(read.recalls(NEAR).collect::<Vec<_>>(), &recalls[..]);
+        assert_cut_is_refused(payload, RecoveryView::parse)?;
+
+        let failed = (0..failures.len()).map(|at| RECOVERY_HEADER_OCTETS + at * FAILURE_OCTETS + 12);
+        let taken = (0..recalls.len()).map(|at| front + at * 12 + 4);
+        let upper = [0].into_iter().chain(failed).chain(taken);
+        let reserved: Vec<usize> = upper.flat_map(|at| [at, at + 1]).collect();
+        assert_bits_mean_something(Opcode::Recovery, payload, &reserved)?;
+    }
+
+    #[test]
+    fn failures_of_processes_that_cannot_be_are_refused(
+        first in prop_oneof![0..PROCESSES, any::<u32>(), Just(u32::MAX)],
+        count in prop_oneof![0..3u32, any::<u32>(), Just(PROCESSES), Just(u32::MAX)],
+        wave in any_wave(),
+    ) {
+        let failure = Failure {
+            first: ProcessId(first), count, incarnation: Incarnation(0), at: NEAR,
+        };
+        let end = u64::from(first) + u64::from(count);
+        let is_whole = count > 0 && end <= PROCESSES.into();
+        let mut room = [0; RECOVERY_HEADER_OCTETS + FAILURE_OCTETS];
+        let written = wave.write_notice(&mut room, [failure].into_iter());
+        let (_, octets) = written.expect("it fits");
+        prop_assert_eq!(WaveView::parse(&room[..octets]).is_ok(), is_whole);
+        let recovery = Recovery { complete: NEAR, part: 0, parts: 1 };
+        recovery.write(&mut room, [failure].into_iter(), [].into_iter()).expect("it fits");
+        prop_assert_eq!(RecoveryView::parse(&room).is_ok(), is_whole);
+    }
+}
+
+#[test]
+fn a_resume_of_nobodys_link_is_refused() {
+    let owner = Life { address: Address::Process(ProcessId(1)), incarnation: Incarnation(1) };
+    let wave = Wave { id: WaveId { epoch: 1, sequence: 1 } };
+    let mut room = [0; WAVE_HEADER_OCTETS + RESOLVED_OCTETS];
+    wave.write_resume(&mut room, [Resolved { owner, number: 1 }].into_iter()).expect("it fits");
+    room[WAVE_HEADER_OCTETS..WAVE_HEADER_OCTETS + 4].fill(0xff);
+    let error = DecodeError::Field { field: "owner of a link", value: u32::MAX.into() };
+    assert_eq!(WaveView::parse(&room).map(|read| read.id), Err(error));
+}
