@@ -163,6 +163,9 @@ impl Sender {
             self.arm(config, now, at);
         }
         if self.service == Service::Reliable {
+            if self.peers.at(at).flight.resume_sending_again(RESENT_AT_ONCE) {
+                self.queue_resend(at);
+            }
             self.settle_kept(config, now);
         }
         if has_window || has_room || progressed || opcode == Opcode::Grant {

@@ -278,24 +278,30 @@ impl Flight {
         }
     }
 
-    /// Whether what left at or before `overdue`, or else lies in a gap before `gap`, is to be sent
-    /// again, and was not asked for before. `packets_max`: no more at a time.
+    /// What left at or before `overdue`, and what lies before `gap` and was sent only once, is to be
+    /// sent again, at most `packets_max` before the next acknowledgement.
     pub fn send_again(&mut self, overdue: Option<Mono>, gap: Option<Psn>, packets_max: u32) {
-        let (base, end) = (self.base, self.next());
+        let (next, until) = (self.base, self.next());
         let Some(keep) = &mut self.keep else { return };
-        let limit = base.plus(packets_max);
-        let until = if limit.is_before(end) { limit } else { end };
-        let overdue = overdue.unwrap_or(Mono::from_ns(0));
-        let gap = gap.unwrap_or(base);
-        keep.resend = Some(match keep.resend {
-            None => Resend { next: base, until, overdue, gap },
-            Some(asked) => Resend {
-                next: base,
-                until: if asked.until.is_before(until) { until } else { asked.until },
-                overdue: asked.overdue.max(overdue),
-                gap: if asked.gap.is_before(gap) { gap } else { asked.gap },
-            },
+        let asked = keep.resend.take();
+        let later = |one: Psn, other: Psn| if one.is_before(other) { other } else { one };
+        let gap = gap.unwrap_or(next);
+        keep.resend = Some(Resend {
+            next,
+            until,
+            overdue: overdue.max(asked.map(|asked| asked.overdue)).unwrap_or(Mono::from_ns(0)),
+            gap: asked.map_or(gap, |asked| later(asked.gap, gap)),
+            left: packets_max,
         });
+    }
+
+    /// An acknowledgement has come: as many packets again may follow. Answers whether any wait.
+    pub fn resume_sending_again(&mut self, packets_max: u32) -> bool {
+        let resend = self.keep.as_mut().and_then(|keep| keep.resend.as_mut());
+        resend.is_some_and(|resend| {
+            resend.left = packets_max;
+            true
+        })
     }
 
     /// The next packet to send again, as if it left now.
@@ -310,16 +316,19 @@ impl Flight {
                 keep.resend = None;
                 return None;
             }
+            if resend.left == 0 {
+                return None;
+            }
             let psn = resend.next;
             resend.next = psn.plus(1);
-            let (overdue, gap) = (resend.overdue, resend.gap);
             let number = self.packets.first() + psn.since(self.base) as u64;
             let packet = self.packets.get_mut(number);
             let kept = keep.packets.get_mut(number);
-            let is_due = packet.sent <= overdue || (psn.is_before(gap) && !kept.was_resent);
-            if packet.is_settled || !is_due {
+            let is_gap = psn.is_before(resend.gap) && !kept.was_resent;
+            if packet.is_settled || !(is_gap || packet.sent <= resend.overdue) {
                 continue;
             }
+            resend.left -= 1;
             packet.sent = now;
             kept.was_resent = true;
             let (first, messages, in_room) = (packet.first, packet.messages, packet.in_room);

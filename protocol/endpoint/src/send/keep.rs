@@ -36,6 +36,8 @@ pub(crate) struct Resend {
     pub until: Psn,
     pub overdue: Mono,
     pub gap: Psn,
+    /// How many more before the next acknowledgement.
+    pub left: u32,
 }
 
 /// Numbered as the flight numbers its messages and packets.

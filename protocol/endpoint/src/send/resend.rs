@@ -13,7 +13,7 @@ use super::{Sender, Written};
 use crate::Config;
 use crate::stats::Stats;
 
-/// How many packets from the first unacknowledged one on are sent again at a time: what a link
+/// How many packets are sent again to a receiver before its next acknowledgement: about what a link
 /// carries while the answer to the first of them comes back.
 pub(crate) const RESENT_AT_ONCE: u32 = 64;
 
