@@ -14,5 +14,5 @@ extern crate alloc;
 mod record;
 mod store;
 
-pub use record::{FailedLife, Member, MemberLink, Record, RecordError};
+pub use record::{FailedLife, Member, MemberLink, Record, RecordError, Severed};
 pub use store::{Epoch, MemoryStore, Store, StoreError, Unavailable};

@@ -24,9 +24,14 @@ pub enum Record {
     Members(Vec<Member>),
     /// Lives that have failed, decided for ever.
     Failed(Vec<FailedLife>),
-    /// Every correct process has completed what the failure of these lives asks of it: no link to
-    /// them holds anything any more.
-    Resumed(Vec<Life>),
+    /// Frozen links hold nothing any more.
+    Resumed {
+        /// Every correct process has completed what the failure of these lives asks of it: no link
+        /// to them holds anything.
+        lives: Vec<Life>,
+        /// Links whose two ends are both correct.
+        links: Vec<Severed>,
+    },
     /// A recall of `sender` that its receiver has not heard.
     Undeliverable {
         /// Whose scattering.
@@ -65,6 +70,17 @@ pub struct FailedLife {
     /// Whether every register that decides it was reported. If not, somebody may have delivered
     /// what others discard.
     pub is_exact: bool,
+}
+
+/// A link that died alone: its owner does not wait for the commits of `peer` on it any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Severed {
+    /// Who had frozen it.
+    pub owner: Life,
+    /// The owner's number of the death.
+    pub number: u32,
+    /// Who is at the other end.
+    pub peer: Life,
 }
 
 /// Why octets are no [`Record`].
@@ -118,9 +134,14 @@ impl Record {
                     octets.push(u8::from(failed.is_exact));
                 });
             }
-            Self::Resumed(lives) => {
+            Self::Resumed { lives, links } => {
                 octets.push(RESUMED);
                 put_list(octets, lives, |octets, life| put_life(octets, *life));
+                put_list(octets, links, |octets, link| {
+                    put_life(octets, link.owner);
+                    put_u32(octets, link.number);
+                    put_life(octets, link.peer);
+                });
             }
             Self::Undeliverable { sender, entry } => {
                 octets.push(UNDELIVERABLE);
@@ -158,7 +179,14 @@ impl Record {
                 };
                 Ok(FailedLife { life, at, is_exact })
             })?),
-            RESUMED => Self::Resumed(rest.list(Reader::life)?),
+            RESUMED => {
+                let lives = rest.list(Reader::life)?;
+                let links = rest.list(|rest| {
+                    let (owner, number) = (rest.life()?, rest.word()?);
+                    Ok(Severed { owner, number, peer: rest.life()? })
+                })?;
+                Self::Resumed { lives, links }
+            }
             UNDELIVERABLE => {
                 let sender = ProcessId(rest.word()?);
                 let to = ProcessId(rest.word()?);
@@ -260,6 +288,8 @@ mod tests {
         let failed = (any_life(), any::<u64>(), any::<bool>()).prop_map(|(life, ns, is_exact)| {
             FailedLife { life, at: Timestamp::from_ns(ns), is_exact }
         });
+        let severed = (any_life(), any::<u32>(), any_life())
+            .prop_map(|(owner, number, peer)| Severed { owner, number, peer });
         prop_oneof![
             any::<(u32, u32)>().prop_map(|(epoch, replica)| Record::Epoch {
                 epoch: Epoch(epoch),
@@ -267,7 +297,8 @@ mod tests {
             }),
             prop::collection::vec(member, 0..4).prop_map(Record::Members),
             prop::collection::vec(failed, 0..4).prop_map(Record::Failed),
-            prop::collection::vec(any_life(), 0..4).prop_map(Record::Resumed),
+            (prop::collection::vec(any_life(), 0..4), prop::collection::vec(severed, 0..4))
+                .prop_map(|(lives, links)| Record::Resumed { lives, links }),
             any::<(u32, u32, u32, u64)>().prop_map(|(sender, to, incarnation, ns)| {
                 Record::Undeliverable {
                     sender: ProcessId(sender),

@@ -87,8 +87,8 @@ pub struct Announce {
 }
 
 impl Announce {
-    /// Writes as many of `links` as fit. Answers how many, and the octets used; `None` when not
-    /// even the front fits.
+    /// Writes as many of `links` as fit; they are those from place `first` on, `total - first` at
+    /// most. Answers how many, and the octets used; `None` when not even the front fits.
     pub fn write(
         &self,
         room: &mut [u8],

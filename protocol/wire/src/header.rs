@@ -114,12 +114,12 @@ impl Header {
         self
     }
 
-    /// Who sent it.
+    /// Who sent it; of a switch the bits of its address: see [`Header::speaker`].
     pub fn src(&self) -> ProcessId {
         ProcessId(self.src.get())
     }
 
-    /// Whom it is for.
+    /// Whom it is for; of no meaning in a frame that speaks of its link: see [`Header::echo`].
     pub fn dst(&self) -> ProcessId {
         ProcessId(self.dst.get())
     }

@@ -60,6 +60,6 @@ pub use probe::{PROBE_OCTETS, Probe};
 pub use recall::{RECALL_OCTETS, Recall, UNDELIVERABLE_OCTETS, Undeliverable};
 pub use recovery::{RECOVERY_HEADER_OCTETS, Recovery, RecoveryView};
 pub use wave::{
-    ECHO_OCTETS, Echo, FAILURE_OCTETS, Failure, RESOLVED_OCTETS, Resolved, WAVE_HEADER_OCTETS,
-    Wave, WaveId, WaveKind, WaveView,
+    ECHO_OCTETS, Echo, FAILURE_OCTETS, Failure, LIFE_OCTETS, RESOLVED_OCTETS, Resolved,
+    WAVE_HEADER_OCTETS, Wave, WaveId, WaveKind, WaveView,
 };

@@ -13,6 +13,8 @@ pub const WAVE_HEADER_OCTETS: usize = 12;
 pub const FAILURE_OCTETS: usize = 20;
 /// Octets of one entry of a resume.
 pub const RESOLVED_OCTETS: usize = 12;
+/// Octets of one entry of a freeze.
+pub const LIFE_OCTETS: usize = 8;
 /// Octets of an echo.
 pub const ECHO_OCTETS: usize = 12;
 
@@ -33,6 +35,9 @@ pub enum WaveKind {
     Notice = 1,
     /// Frozen links are resolved: its entries are [`Resolved`]s.
     Resume = 2,
+    /// Links to these lives are dead, even if they are heard: its entries are [`Life`]s. Whoever
+    /// has such a link freezes it at once, hears that life there no more, and answers.
+    Freeze = 3,
 }
 
 /// Processes that failed together.
@@ -40,7 +45,7 @@ pub enum WaveKind {
 pub struct Failure {
     /// The first of them.
     pub first: ProcessId,
-    /// How many follow each other, at least 1; `first` and `count` add to 2^31 at most.
+    /// How many follow each other, at least 1. With `first` it adds to 2^31 at most.
     pub count: u32,
     /// Every life up to this one has failed.
     pub incarnation: Incarnation,
@@ -95,6 +100,14 @@ struct ResolvedLayout {
 /// More ids of processes there are not ([`onepipe_base::Address`]).
 const PROCESSES_MAX: u64 = 1 << 31;
 
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct LifeLayout {
+    address: U32,
+    incarnation: U32,
+}
+
+const _: () = assert!(size_of::<LifeLayout>() == LIFE_OCTETS);
 const _: () = assert!(size_of::<Front>() == WAVE_HEADER_OCTETS);
 const _: () = assert!(size_of::<Front>() == ECHO_OCTETS);
 const _: () = assert!(size_of::<FailureLayout>() == FAILURE_OCTETS);
@@ -148,6 +161,19 @@ impl ResolvedLayout {
     }
 }
 
+impl LifeLayout {
+    fn new(life: Life) -> Self {
+        let (address, incarnation) = Life::to_words(Some(life));
+        Self { address: U32::new(address), incarnation: U32::new(incarnation) }
+    }
+
+    fn read(&self) -> Result<Life, DecodeError> {
+        let words = (self.address.get(), self.incarnation.get());
+        let value = u64::from(words.0);
+        Life::from_words(words).ok_or(DecodeError::Field { field: "address of a life", value })
+    }
+}
+
 /// Writes waves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Wave {
@@ -176,6 +202,17 @@ impl Wave {
     ) -> Option<(u16, usize)> {
         let layouts = resolved.map(ResolvedLayout::new);
         write(room, self.id, WaveKind::Resume, layouts)
+    }
+
+    /// Writes a freeze of as many of `lives` as fit. Answers how many, and the octets used; `None`
+    /// when not even the front fits.
+    pub fn write_freeze(
+        &self,
+        room: &mut [u8],
+        lives: impl Iterator<Item = Life>,
+    ) -> Option<(u16, usize)> {
+        let layouts = lives.map(LifeLayout::new);
+        write(room, self.id, WaveKind::Freeze, layouts)
     }
 }
 
@@ -215,6 +252,7 @@ impl Front {
         match self.kind {
             1 => Ok(WaveKind::Notice),
             2 => Ok(WaveKind::Resume),
+            3 => Ok(WaveKind::Freeze),
             other => Err(DecodeError::Field { field: "kind of wave", value: other.into() }),
         }
     }
@@ -229,6 +267,7 @@ pub struct WaveView<'a> {
     pub kind: WaveKind,
     failures: &'a [FailureLayout],
     resolved: &'a [ResolvedLayout],
+    dead: &'a [LifeLayout],
 }
 
 impl<'a> WaveView<'a> {
@@ -242,7 +281,8 @@ impl<'a> WaveView<'a> {
         let (front, rest) =
             Front::ref_from_prefix(payload).map_err(|_| truncated(WAVE_HEADER_OCTETS))?;
         let count = usize::from(front.count.get());
-        let mut view = Self { id: front.id(), kind: front.kind()?, failures: &[], resolved: &[] };
+        let (id, kind) = (front.id(), front.kind()?);
+        let mut view = Self { id, kind, failures: &[], resolved: &[], dead: &[] };
         match view.kind {
             WaveKind::Notice => {
                 let entries = <[FailureLayout]>::ref_from_prefix_with_elems(rest, count);
@@ -256,18 +296,29 @@ impl<'a> WaveView<'a> {
                 view.resolved = entries.map_err(|_| truncated(need))?.0;
                 view.resolved.iter().try_for_each(|resolved| resolved.read().map(drop))?;
             }
+            WaveKind::Freeze => {
+                let entries = <[LifeLayout]>::ref_from_prefix_with_elems(rest, count);
+                let need = WAVE_HEADER_OCTETS + count * LIFE_OCTETS;
+                view.dead = entries.map_err(|_| truncated(need))?.0;
+                view.dead.iter().try_for_each(|life| life.read().map(drop))?;
+            }
         }
         Ok(view)
     }
 
-    /// The failures of a notice, expanded against `near`; none of a resume.
+    /// The failures of a notice, expanded against `near`; none of any other wave.
     pub fn failures(&self, near: Timestamp) -> impl ExactSizeIterator<Item = Failure> + 'a {
         self.failures.iter().map(move |failure| failure.read(near))
     }
 
-    /// The resolved links of a resume; none of a notice.
+    /// The resolved links of a resume; none of any other wave.
     pub fn resolved(&self) -> impl Iterator<Item = Resolved> + 'a {
         self.resolved.iter().filter_map(|resolved| resolved.read().ok())
+    }
+
+    /// The lives of a freeze; none of any other wave.
+    pub fn dead(&self) -> impl Iterator<Item = Life> + 'a {
+        self.dead.iter().filter_map(|life| life.read().ok())
     }
 }
 
@@ -348,6 +399,25 @@ mod tests {
         let view = WaveView::parse(&room[..octets]).expect("just written");
         assert_eq!(view.resolved().collect::<Vec<_>>(), resolved[..2]);
         assert_eq!(view.failures(Timestamp::from_ns(0)).len(), 0);
+    }
+
+    #[test]
+    fn a_freeze_survives_the_wire() {
+        let life = |switch| Life {
+            address: Address::Switch(SwitchId(switch)),
+            incarnation: Incarnation(switch + 1),
+        };
+        let mut room = [0; WAVE_HEADER_OCTETS + 2 * LIFE_OCTETS];
+        let lives = [4, 5].map(life);
+        let written = Wave { id: ID }.write_freeze(&mut room, lives.into_iter());
+        let (count, octets) = written.expect("fits");
+        assert_eq!((count, octets), (2, room.len()));
+        let view = WaveView::parse(&room).expect("just written");
+        assert_eq!((view.kind, view.dead().collect::<Vec<_>>()), (WaveKind::Freeze, lives.into()));
+        assert_eq!((view.resolved().count(), view.failures(Timestamp::from_ns(0)).len()), (0, 0));
+        for short in 0..octets {
+            assert!(WaveView::parse(&room[..short]).is_err());
+        }
     }
 
     #[test]

@@ -23,9 +23,23 @@ pub const WORKER: &str = "bench-worker";
 /// started it reports that.
 pub fn worker(args: &[String]) -> Result<()> {
     let [job] = args else { anyhow::bail!("{WORKER} takes one job, not {} words", args.len()) };
-    let job: Job = serde_json::from_str(job).with_context(|| format!("reading the job {job}"))?;
+    let (job, starter): (Job, u32) =
+        serde_json::from_str(job).with_context(|| format!("reading the job {job}"))?;
+    end_with(starter)?;
     let outcome = work::work(&job)?;
     println!("{}", serde_json::to_string(&outcome)?);
+    Ok(())
+}
+
+/// Has the kernel end this process when `starter`, which started it, is gone, however it went.
+fn end_with(starter: u32) -> Result<()> {
+    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .context("asking to end with the starter")?;
+    // It may have gone before the kernel was asked.
+    let parent = getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
+    ensure!(parent == starter, "the starter has gone");
     Ok(())
 }
 
@@ -36,7 +50,7 @@ pub(crate) fn run(jobs: &[Job]) -> Result<Vec<Outcome>> {
     for job in jobs {
         let child = Command::new(&program)
             .arg(WORKER)
-            .arg(serde_json::to_string(job)?)
+            .arg(serde_json::to_string(&(job, std::process::id()))?)
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
             .spawn()
@@ -79,6 +93,59 @@ impl Drop for Crowd {
             // Gone already when all went well.
             let _ = child.kill();
             let _ = child.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read};
+    use std::time::Duration;
+
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use super::*;
+
+    const ROLE: &str = "ONEPIPE_TEST_ROLE";
+
+    /// This test as another process, in `role`.
+    fn again(role: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+        let test = "crowd::tests::a_worker_does_not_outlive_a_benchmark_that_is_terminated";
+        command.args([test, "--exact", "--nocapture"]).env(ROLE, role);
+        command
+    }
+
+    #[test]
+    fn a_worker_does_not_outlive_a_benchmark_that_is_terminated() {
+        match std::env::var(ROLE).as_deref() {
+            Ok("benchmark") => {
+                let mut worker = again(&std::process::id().to_string()).spawn().expect("starts");
+                worker.wait().expect("it is a child");
+            }
+            Ok(starter) => {
+                end_with(starter.parse().expect("a number")).expect("the starter waits");
+                println!("\nat work");
+                std::thread::sleep(Duration::from_secs(10));
+                println!("\nsurvived");
+            }
+            Err(_) => {
+                let mut benchmark =
+                    again("benchmark").stdout(Stdio::piped()).spawn().expect("starts");
+                let mut said = BufReader::new(benchmark.stdout.take().expect("it is piped"));
+                let mut line = String::new();
+                while line.trim() != "at work" {
+                    line.clear();
+                    assert_ne!(said.read_line(&mut line).expect("a pipe"), 0, "it did not start");
+                }
+                let benchmark_id = Pid::from_child(&benchmark);
+                kill_process(benchmark_id, Signal::TERM).expect("it is ours");
+                // The worker has the other end too: this ends when both have.
+                let mut rest = String::new();
+                said.read_to_string(&mut rest).expect("a pipe");
+                assert!(!rest.contains("survived"), "{rest}");
+                benchmark.wait().expect("it is a child");
+            }
         }
     }
 }

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use hdrhistogram::Histogram;
-use onepipe_base::{Incarnation, ProcessId};
+use onepipe_base::{Incarnation, ProcessId, ScatteringId};
 use onepipe_daemon_switch::SoftwareSwitch;
-use onepipe_endpoint::{Config, Delivery, Endpoint, Event, Links, Message};
+use onepipe_endpoint::{Config, Delivery, Endpoint, Event, Links, Message, Outcome as SendOutcome};
 use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle, Transport};
 use onepipe_transport_shm::Shm;
@@ -136,6 +136,9 @@ struct Tally {
     /// The newest ping or pong, and who sent it.
     heard: Option<u64>,
     wrong: Option<String>,
+    /// The scatterings that said the end, and who of theirs certainly did not hear it.
+    ends: Vec<ScatteringId>,
+    unheard: Vec<u32>,
 }
 
 impl<'j, T: Transport> Worker<'j, T> {
@@ -154,6 +157,8 @@ impl<'j, T: Transport> Worker<'j, T> {
             last_at: None,
             heard: None,
             wrong: None,
+            ends: Vec::new(),
+            unheard: Vec::new(),
         };
         Ok(Self { job, driver, tally, payload: vec![0; job.octets.max(8)] })
     }
@@ -218,6 +223,13 @@ impl<'j, T: Transport> Worker<'j, T> {
         Ok(())
     }
 
+    /// Tells `targets` that nothing more comes; [`Worker::turn`] sees to it that they hear it.
+    fn say_end(&mut self, targets: &[u32]) -> Result<()> {
+        let end = scatter(self.driver.machine_mut(), targets, &END.to_le_bytes())?;
+        self.tally.ends.push(end);
+        Ok(())
+    }
+
     fn flood(&mut self, targets: &[u32]) -> Result<()> {
         let stop = Duration::from_secs_f64(self.job.seconds);
         let (start, mut number) = (Instant::now(), 0u64);
@@ -230,8 +242,7 @@ impl<'j, T: Transport> Worker<'j, T> {
             }
             self.turn()?;
         }
-        let end = END.to_le_bytes();
-        scatter(self.driver.machine_mut(), targets, &end)?;
+        self.say_end(targets)?;
         let give_up = Instant::now() + PATIENCE;
         while self.driver.machine().send_buffer_octets() > 0 {
             ensure!(Instant::now() < give_up, "the flood does not drain");
@@ -248,20 +259,36 @@ impl<'j, T: Transport> Worker<'j, T> {
             let sent = Instant::now();
             self.payload[..8].copy_from_slice(&number.to_le_bytes());
             scatter(self.driver.machine_mut(), &[1], &self.payload)?;
-            self.turn_until("a pong", |tally| tally.heard == Some(number))?;
-            histogram.record(sent.elapsed().as_nanos() as u64 / 2)?;
+            // A process that was put off its core in the middle of sending is not waited for, and
+            // what it then sends comes too late (best effort): ping again.
+            let failed = self.tally.outcome.failed;
+            self.turn_until("a pong", |tally| {
+                tally.heard == Some(number) || tally.outcome.failed != failed
+            })?;
+            if self.tally.heard == Some(number) {
+                histogram.record(sent.elapsed().as_nanos() as u64 / 2)?;
+            }
             number += 1;
         }
-        scatter(self.driver.machine_mut(), &[1], &END.to_le_bytes())?;
+        self.say_end(&[1])?;
         let quantile = |q| histogram.value_at_quantile(q);
         self.tally.outcome.latency_ns = Some([quantile(0.5), quantile(0.99), histogram.max()]);
         Ok(())
     }
 
     fn pong(&mut self) -> Result<()> {
-        let mut answered = None;
+        let (mut answered, mut failed) = (None, self.tally.outcome.failed);
+        let give_up = self.give_up();
+        let mut turns = 0u64;
         while self.tally.ended == 0 {
             self.turn()?;
+            turns += 1;
+            let is_late = turns.is_multiple_of(65_536) && Instant::now() >= give_up;
+            ensure!(!is_late, "the end of the pings did not come: {}", self.state());
+            if self.tally.outcome.failed != failed {
+                // The answer was lost: the same once more.
+                (answered, failed) = (None, self.tally.outcome.failed);
+            }
             if self.tally.heard != answered
                 && let Some(number) = self.tally.heard
             {
@@ -280,13 +307,22 @@ impl<'j, T: Transport> Worker<'j, T> {
             self.turn()?;
             turns += 1;
             if turns.is_multiple_of(65_536) {
-                let give_up = *give_up.get_or_insert_with(|| {
-                    Instant::now() + PATIENCE + Duration::from_secs_f64(self.job.seconds)
-                });
-                ensure!(Instant::now() < give_up, "{what} did not come");
+                let give_up = *give_up.get_or_insert_with(|| self.give_up());
+                ensure!(Instant::now() < give_up, "{what} did not come: {}", self.state());
             }
         }
         Ok(())
+    }
+
+    /// When to give up waiting for what comes when others are done sending.
+    fn give_up(&self) -> Instant {
+        Instant::now() + PATIENCE + Duration::from_secs_f64(self.job.seconds)
+    }
+
+    /// What may explain that something did not come.
+    fn state(&self) -> String {
+        let machine = self.driver.machine();
+        format!("process {}, {:?}, {:?}", self.job.process, machine.stats(), self.driver.duty())
     }
 
     #[inline]
@@ -296,6 +332,9 @@ impl<'j, T: Transport> Worker<'j, T> {
         if progress.is_idle() {
             self.driver.rest(progress);
         }
+        if let Some(to) = self.tally.unheard.pop() {
+            self.say_end(&[to])?;
+        }
         match self.tally.wrong.take() {
             Some(wrong) => bail!("process {}: {wrong}", self.job.process),
             None => Ok(()),
@@ -304,14 +343,13 @@ impl<'j, T: Transport> Worker<'j, T> {
 }
 
 #[inline]
-fn scatter(machine: &mut Endpoint, targets: &[u32], payload: &[u8]) -> Result<()> {
+fn scatter(machine: &mut Endpoint, targets: &[u32], payload: &[u8]) -> Result<ScatteringId> {
     let mut messages = [Message { to: ProcessId(0), payload }; 16];
     let messages = messages.get_mut(..targets.len()).context("at most 16 processes")?;
     for (message, to) in messages.iter_mut().zip(targets) {
         message.to = ProcessId(*to);
     }
-    machine.scatter(messages)?;
-    Ok(())
+    Ok(machine.scatter(messages)?)
 }
 
 impl Tally {
@@ -324,7 +362,12 @@ impl Tally {
                 self.deliver(&delivery, word);
                 machine.release(delivery);
             }
-            Event::SendFailed(_) => self.outcome.failed += 1,
+            Event::SendFailed(failed) => {
+                self.outcome.failed += 1;
+                if failed.outcome == SendOutcome::Lost && self.ends.contains(&failed.scattering) {
+                    self.unheard.push(failed.to.0);
+                }
+            }
             _ => {}
         }
     }

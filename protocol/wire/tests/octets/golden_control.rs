@@ -93,6 +93,11 @@ fn failures(golden: &Golden) -> Vec<Failure> {
     (0..column("first").len()).map(failure).collect()
 }
 
+fn dead(golden: &Golden) -> Vec<Life> {
+    let lives = golden.numbers("address").into_iter().zip(golden.numbers("life"));
+    lives.map(|(address, incarnation)| life(address, incarnation).expect("somebody")).collect()
+}
+
 fn resolved(golden: &Golden) -> Vec<Resolved> {
     let column = |label| golden.numbers(label);
     let resolved = |at| Resolved {
@@ -108,12 +113,19 @@ pub fn wave(golden: &Golden, frame: &Frame<'_>) {
     assert_eq!(read.kind as u64, golden.number("kind"));
     let failed: Vec<Failure> = read.failures(golden.time("near")).collect();
     let links: Vec<Resolved> = read.resolved().collect();
-    assert_eq!((&failed, &links), (&failures(golden), &resolved(golden)), "{}", golden.name);
-    assert_eq!((failed.len() + links.len()) as u64, golden.number("entries"));
+    let lives: Vec<Life> = read.dead().collect();
+    let (expected, count) = match read.kind {
+        WaveKind::Notice => ((failures(golden), vec![], vec![]), failed.len()),
+        WaveKind::Resume => ((vec![], resolved(golden), vec![]), links.len()),
+        WaveKind::Freeze => ((vec![], vec![], dead(golden)), lives.len()),
+    };
+    assert_eq!(count as u64, golden.number("entries"));
+    assert_eq!((&failed, &links, &lives), (&expected.0, &expected.1, &expected.2));
     let (mut written, wave) = (vec![0xff; frame.payload.len()], Wave { id: read.id });
     let wrote = match read.kind {
         WaveKind::Notice => wave.write_notice(&mut written, failed.into_iter()),
         WaveKind::Resume => wave.write_resume(&mut written, links.into_iter()),
+        WaveKind::Freeze => wave.write_freeze(&mut written, lives.into_iter()),
     };
     assert_eq!(wrote.map(|(_, octets)| octets), Some(frame.payload.len()));
     assert_eq!(written, frame.payload);

@@ -4,10 +4,10 @@
 use onepipe_base::{Address, Incarnation, Life, Port, ProcessId, Promises, SwitchId, Timestamp};
 use onepipe_wire::{
     ANNOUNCE_HEADER_OCTETS, Announce, AnnounceView, DecodeError, ECHO_OCTETS, Echo, FAILURE_OCTETS,
-    Failure, Frame, HEADER_OCTETS, Header, LINK_OCTETS, Link, LinkState, Opcode, RECALL_OCTETS,
-    RECOVERY_HEADER_OCTETS, RESOLVED_OCTETS, Recall, Recovery, RecoveryView, Resolved, Side,
-    UNDELIVERABLE_OCTETS, Undeliverable, WAVE_HEADER_OCTETS, Wave, WaveId, WaveKind, WaveView,
-    seal,
+    Failure, Frame, HEADER_OCTETS, Header, LIFE_OCTETS, LINK_OCTETS, Link, LinkState, Opcode,
+    RECALL_OCTETS, RECOVERY_HEADER_OCTETS, RESOLVED_OCTETS, Recall, Recovery, RecoveryView,
+    Resolved, Side, UNDELIVERABLE_OCTETS, Undeliverable, WAVE_HEADER_OCTETS, Wave, WaveId,
+    WaveKind, WaveView, seal,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -224,8 +224,28 @@ proptest! {
     }
 
     #[test]
+    fn a_freeze_is_read_as_it_was_written(
+        wave in any_wave(),
+        lives in vec(any_life(), 0..9),
+        (room, spare, at) in (0usize..9, 0usize..LIFE_OCTETS, 0usize..8),
+    ) {
+        let count = lives.len().min(room);
+        let octets = WAVE_HEADER_OCTETS + count * LIFE_OCTETS;
+        let mut all = vec![0xaa; at + WAVE_HEADER_OCTETS + room * LIFE_OCTETS + spare];
+        let written = wave.write_freeze(&mut all[at..], lives.iter().copied());
+        prop_assert_eq!(written, Some((count as u16, octets)));
+        let payload = &all[at..at + octets];
+        let read = WaveView::parse(payload).expect("written just now");
+        prop_assert_eq!((read.id, read.kind), (wave.id, WaveKind::Freeze));
+        prop_assert_eq!(read.dead().collect::<Vec<_>>(), &lives[..count]);
+        prop_assert_eq!((read.failures(NEAR).len(), read.resolved().count()), (0, 0));
+        assert_cut_is_refused(payload, WaveView::parse)?;
+        assert_bits_mean_something(Opcode::Wave, payload, &[9])?;
+    }
+
+    #[test]
     fn an_echo_is_read_as_it_was_written(
-        wave in any_wave(), kind in select(&[WaveKind::Notice, WaveKind::Resume]),
+        wave in any_wave(), kind in select(&[WaveKind::Notice, WaveKind::Resume, WaveKind::Freeze]),
     ) {
         let (echo, mut room) = (Echo { id: wave.id, kind }, [0xaa; ECHO_OCTETS]);
         prop_assert_eq!(echo.write(&mut room), Some(ECHO_OCTETS));
@@ -319,7 +339,7 @@ proptest! {
 }
 
 #[test]
-fn a_resume_of_nobodys_link_is_refused() {
+fn what_waves_say_of_nobody_is_refused() {
     let owner = Life { address: Address::Process(ProcessId(1)), incarnation: Incarnation(1) };
     let wave = Wave { id: WaveId { epoch: 1, sequence: 1 } };
     let mut room = [0; WAVE_HEADER_OCTETS + RESOLVED_OCTETS];
@@ -327,4 +347,9 @@ fn a_resume_of_nobodys_link_is_refused() {
     room[WAVE_HEADER_OCTETS..WAVE_HEADER_OCTETS + 4].fill(0xff);
     let error = DecodeError::Field { field: "owner of a link", value: u32::MAX.into() };
     assert_eq!(WaveView::parse(&room).map(|read| read.id), Err(error));
+    let freeze = &mut room[..WAVE_HEADER_OCTETS + LIFE_OCTETS];
+    wave.write_freeze(freeze, [owner].into_iter()).expect("it fits");
+    freeze[WAVE_HEADER_OCTETS..WAVE_HEADER_OCTETS + 4].fill(0xff);
+    let error = DecodeError::Field { field: "address of a life", value: u32::MAX.into() };
+    assert_eq!(WaveView::parse(freeze).map(|read| read.id), Err(error));
 }

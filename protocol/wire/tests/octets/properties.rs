@@ -222,6 +222,9 @@ pub fn rewritten(opcode: Opcode, payload: &[u8]) -> Option<Vec<u8>> {
                 WaveKind::Resume => {
                     (read.resolved().count(), wave.write_resume(&mut room, read.resolved()))
                 }
+                WaveKind::Freeze => {
+                    (read.dead().count(), wave.write_freeze(&mut room, read.dead()))
+                }
             };
             let (wrote, octets) = written.expect(fits);
             assert_eq!(usize::from(wrote), count);
