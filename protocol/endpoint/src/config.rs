@@ -1,6 +1,6 @@
 //! Every number that an experiment or an operator might change.
 
-use onepipe_base::{Controllers, Incarnation, ProcessId};
+use onepipe_base::{Address, Controllers, Incarnation, Life, ProcessId};
 use onepipe_wire::{HEADER_OCTETS, Service};
 
 use crate::{MESSAGE_CHARGE_OCTETS, Message, SendError};
@@ -195,6 +195,11 @@ impl Config {
             check(!controllers.contains(self.process), "process of a controller", process.into())?;
         }
         check(self.burst_octets_max >= 4096, "burst_octets_max", self.burst_octets_max as u64)
+    }
+
+    /// This life of this process.
+    pub(crate) fn life(&self) -> Life {
+        Life { address: Address::Process(self.process), incarnation: self.incarnation }
     }
 
     /// The longest frame of a service, in octets: a reliable one must fit into a relay frame.

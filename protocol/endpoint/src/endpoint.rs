@@ -1,19 +1,24 @@
 //! The composer: hands frames, time and commands to the stages in the order of a message's way.
 
+mod failure;
+mod poll;
+
 use alloc::collections::VecDeque;
 
 use onepipe_base::{
-    Machine, Mono, Now, Port, ProcessId, Promises, Psn, ScatteringId, Timestamp, Transmit, Verdict,
+    Machine, Mono, Now, Port, ProcessId, Promises, ScatteringId, Timestamp, Transmit, Verdict,
 };
-use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, Service, peek, seal, seal_with_hops};
+use onepipe_wire::{Frame, Opcode, Service, peek};
 
-use crate::lane::{Draft, Lane};
+use crate::control::{Control, ControlStats};
+use crate::lane::Lane;
 use crate::link::Link;
 use crate::stamp::Stamp;
 use crate::{
-    Config, ConfigError, Delivery, Event, Links, Message, Outcome, ReceiveMode, SendError,
-    SendFailed, Stats,
+    Config, ConfigError, Delivery, Event, Links, Message, Outcome, ProcessFailed, ReceiveMode,
+    SendError, SendFailed, Stats,
 };
+use failure::Exclusion;
 
 /// One process's end of the pipe. See the crate's first page.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,6 +30,11 @@ pub struct Endpoint {
     reliable: Lane,
     /// Which service is asked first for a frame: they take turns.
     turn: Service,
+    control: Control,
+    exclusion: Exclusion,
+    /// Failures to tell the application of, and how many it is not through with.
+    failed: VecDeque<ProcessFailed>,
+    callbacks_open: u32,
     lost_links: VecDeque<Port>,
     leave: Leave,
     stats: Stats,
@@ -51,6 +61,10 @@ impl Endpoint {
             best_effort: Lane::new(&config, Service::BestEffort),
             reliable: Lane::new(&config, Service::Reliable),
             turn: Service::BestEffort,
+            control: Control::new(&config, config.controllers, config.announce_interval_ns),
+            exclusion: Exclusion::Member,
+            failed: VecDeque::new(),
+            callbacks_open: 0,
             lost_links: VecDeque::new(),
             leave: Leave::Staying,
             stats: Stats::default(),
@@ -65,9 +79,7 @@ impl Endpoint {
     /// [`SendError`]; then nothing of the scattering was accepted.
     #[inline]
     pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
-        if self.leave != Leave::Staying {
-            return Err(SendError::Left);
-        }
+        self.check_taking_part()?;
         let id = self.best_effort.sender.submit(&self.config, messages)?;
         self.stats.scatterings_submitted += 1;
         Ok(id)
@@ -83,9 +95,7 @@ impl Endpoint {
         &mut self,
         messages: &[Message<'_>],
     ) -> Result<ScatteringId, SendError> {
-        if self.leave != Leave::Staying {
-            return Err(SendError::Left);
-        }
+        self.check_taking_part()?;
         let id = self.reliable.sender.submit(&self.config, messages)?;
         self.stats.scatterings_submitted += 1;
         Ok(id)
@@ -116,15 +126,10 @@ impl Endpoint {
         self.on_barrier(risen);
     }
 
-    /// The world knows that nothing more comes from `port`: the barrier goes on without it.
+    /// The world knows that nothing more comes from `port`: the barrier goes on without it. Commits
+    /// do when a controller has resolved it, or where there is none.
     pub fn unlink(&mut self, port: Port) {
-        let risen = self.link.remove(port);
-        self.on_barrier(risen);
-        if self.config.links == Links::Mesh {
-            let process = ProcessId(u32::from(port.0));
-            self.best_effort.sender.on_gone(process, &mut self.stats);
-            self.best_effort.receiver.on_gone(process);
-        }
+        self.on_unlinked(port);
     }
 
     /// Whether a transmit poll may yield something before the next timeout. A hint: it may say yes
@@ -133,6 +138,8 @@ impl Endpoint {
     pub fn wants_transmit(&self) -> bool {
         self.best_effort.wants_transmit()
             || self.reliable.wants_transmit()
+            || self.control.wants_transmit(self.link.seen())
+            || self.control.owes_completion()
             || (self.leave == Leave::Asked && self.is_settled())
     }
 
@@ -158,7 +165,11 @@ impl Endpoint {
     /// heard.
     #[inline]
     pub fn commit_barrier(&self) -> Option<Timestamp> {
-        let commit = self.link.commit()?;
+        let commit = match self.exclusion {
+            Exclusion::Member => self.link.commit()?,
+            Exclusion::Recovered(complete) | Exclusion::Over(complete) => return Some(complete),
+            Exclusion::Excluded(_, commit) | Exclusion::Told(commit) => return commit,
+        };
         // What it is told leaves its own promise out, but a message to itself waits for siblings.
         Some(self.reliable.sender.oldest_open().map_or(commit, |oldest| commit.min(oldest)))
     }
@@ -215,9 +226,30 @@ impl Endpoint {
         &self.stats
     }
 
+    /// The controller that was last heard as the active one, when, and its epoch; `None` while none
+    /// was: then nobody resolves failures.
+    pub fn controller(&self) -> Option<(ProcessId, Mono, u32)> {
+        let heard = self.control.controller_heard()?;
+        Some((self.control.active()?, heard, self.control.epoch()))
+    }
+
+    /// Counters of what the controllers and the links have told, since the start.
+    pub fn control_stats(&self) -> &ControlStats {
+        self.control.stats()
+    }
+
     /// What it was made with.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    #[inline]
+    fn check_taking_part(&self) -> Result<(), SendError> {
+        match (self.leave, self.exclusion) {
+            (Leave::Staying, Exclusion::Member) => Ok(()),
+            (Leave::Staying, _) => Err(SendError::Excluded),
+            _ => Err(SendError::Left),
+        }
     }
 
     fn lane(&self, service: Service) -> &Lane {
@@ -237,10 +269,11 @@ impl Endpoint {
         }
     }
 
+    /// Takes in a frame of one of the services. Answers whether it was of any use.
     #[inline]
-    fn on_frame(&mut self, now: Now, clock: Timestamp, frame: &Frame<'_>) -> Verdict {
+    fn on_message_frame(&mut self, now: Now, clock: Timestamp, frame: &Frame<'_>) -> bool {
         let times = (now.mono, clock);
-        let is_taken = match frame.opcode.service() {
+        match frame.opcode.service() {
             Some(Service::BestEffort) => {
                 let (barrier, stats) = (self.link.barrier(), &mut self.stats);
                 self.best_effort.on_frame(&self.config, times, frame, barrier, stats)
@@ -250,84 +283,7 @@ impl Endpoint {
                 self.reliable.on_frame(&self.config, times, frame, barrier, stats)
             }
             None => true,
-        };
-        if is_taken { Verdict::Consumed } else { Verdict::Dropped }
-    }
-
-    /// The next answer, connect, probe or recall of either service.
-    #[inline]
-    fn poll_control(&mut self, slot: &mut [u8]) -> Option<Transmit> {
-        for service in self.turns() {
-            let end = self.config.frame_octets_max_of(service);
-            let (config, stats) = (&self.config, &mut self.stats);
-            let lane = match service {
-                Service::BestEffort => &mut self.best_effort,
-                Service::Reliable => &mut self.reliable,
-            };
-            if let Some(draft) = lane.poll_control(config, &mut slot[HEADER_OCTETS..end], stats) {
-                return Some(self.finish(slot, draft));
-            }
         }
-        None
-    }
-
-    /// The next data frame of either service.
-    #[inline]
-    fn poll_data(&mut self, now: Mono, slot: &mut [u8]) -> Option<Transmit> {
-        for service in self.turns() {
-            let (config, stats) = (&self.config, &mut self.stats);
-            let lane = match service {
-                Service::BestEffort => &mut self.best_effort,
-                Service::Reliable => &mut self.reliable,
-            };
-            if let Some(draft) = lane.poll_data(config, now, &mut self.stamp, slot, stats) {
-                self.turn = match (service, lane.sender.unfinished()) {
-                    (Service::BestEffort, Some(_)) | (Service::Reliable, None) => {
-                        Service::BestEffort
-                    }
-                    _ => Service::Reliable,
-                };
-                return Some(self.finish(slot, draft));
-            }
-        }
-        None
-    }
-
-    /// Both services, in the order in which they are asked. A best-effort burst under way goes
-    /// first, because everybody's barrier waits for its last packet.
-    #[inline]
-    fn turns(&self) -> [Service; 2] {
-        let is_busy = self.best_effort.sender.unfinished().is_some();
-        match self.turn {
-            Service::Reliable if !is_busy => [Service::Reliable, Service::BestEffort],
-            _ => [Service::BestEffort, Service::Reliable],
-        }
-    }
-
-    fn poll_hop(&mut self, slot: &mut [u8], opcode: Opcode) -> Transmit {
-        let process = self.config.process;
-        let header = Header::new(opcode, process, process, self.config.incarnation);
-        let promises = self.current();
-        let header = header.stamped(promises.barrier, promises, Psn::FIRST);
-        let octets = seal_with_hops(slot, header, 0, 1);
-        self.stats.frames_sent += 1;
-        self.link.on_sent();
-        Transmit { port: Port(0), octets }
-    }
-
-    /// Seals a frame. The promises are those of this moment: the frame that closes a burst already
-    /// promises what follows the burst, because a receiver takes in the messages of a frame before
-    /// its promises.
-    #[inline]
-    fn finish(&mut self, slot: &mut [u8], draft: Draft) -> Transmit {
-        let promises = self.current();
-        let timestamp = draft.timestamp.unwrap_or(promises.barrier);
-        let to = draft.header.dst();
-        let header = draft.header.stamped(timestamp, promises, draft.psn);
-        let octets = seal(slot, header, draft.octets);
-        self.stats.frames_sent += 1;
-        self.link.on_sent();
-        Transmit { port: self.port_to(to), octets }
     }
 
     #[inline]
@@ -341,29 +297,6 @@ impl Endpoint {
     #[inline]
     fn current(&self) -> Promises {
         self.promises().expect("polled with a clock, so there is a promise")
-    }
-
-    /// The next message of either service.
-    #[inline]
-    fn next_separate(&mut self) -> Option<Delivery> {
-        let barrier = self.link.barrier()?;
-        if let Some(delivery) = self.best_effort.next(&self.config, barrier, &mut self.stats) {
-            return Some(delivery);
-        }
-        let commit = self.commit_barrier()?;
-        self.reliable.next(&self.config, commit, &mut self.stats)
-    }
-
-    /// The next message of both services in one order.
-    fn next_merged(&mut self) -> Option<Delivery> {
-        let barrier = self.link.barrier()?.min(self.commit_barrier()?);
-        let (config, stats) = (&self.config, &mut self.stats);
-        // No two scatterings of a process have one timestamp, so these keys never tie.
-        let one = self.best_effort.stage(config, barrier, stats);
-        let other = self.reliable.stage(config, barrier, stats);
-        let is_first = other.is_none() || one.is_some_and(|one| Some(one) < other);
-        let lane = if is_first { &mut self.best_effort } else { &mut self.reliable };
-        lane.next(config, barrier, stats)
     }
 
     fn count_failure(&mut self, failed: SendFailed) -> Event {
@@ -399,11 +332,23 @@ impl Machine for Endpoint {
             return Verdict::Dropped;
         }
         self.stats.frames_received += 1;
+        if !self.on_link_frame(now, port, &frame) {
+            return Verdict::Dropped;
+        }
+        if frame.opcode.is_control() {
+            let is_taken = self.on_control(now, clock, port, &frame);
+            return if is_taken { Verdict::Consumed } else { Verdict::Dropped };
+        }
         // Messages before promises: the promise speaks of what follows this frame.
-        let verdict = self.on_frame(now, clock, &frame);
+        let is_failed = !frame.opcode.is_hop_only() && self.is_failed(&frame);
+        if frame.opcode.service() == Some(Service::Reliable) {
+            self.control.on_direct(src);
+        }
+        let is_taken = !is_failed && self.on_message_frame(now, clock, &frame);
+        self.stats.frames_stale += u64::from(is_failed);
         let risen = self.link.hear(&self.config, now.mono, port, frame.header.promises(clock));
         self.on_barrier(risen);
-        verdict
+        if is_taken { Verdict::Consumed } else { Verdict::Dropped }
     }
 
     fn handle_timeout(&mut self, now: Now) {
@@ -413,11 +358,15 @@ impl Machine for Endpoint {
             lane.receiver.on_timeout(&self.config, now.mono);
         }
         let (lost_links, stats) = (&mut self.lost_links, &mut self.stats);
-        let risen = self.link.expire(&self.config, now.mono, |port| {
+        let control = &mut self.control;
+        let risen = self.link.expire(&self.config, now.mono, |registers, port| {
+            control.on_link_dead(registers, port);
             lost_links.push_back(port);
             stats.links_lost += 1;
         });
         self.on_barrier(risen);
+        self.control.on_timeout(now.mono);
+        self.note_unreachable(now);
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
@@ -426,6 +375,10 @@ impl Machine for Endpoint {
             return None;
         }
         let clock = self.stamp.read(now);
+        self.handle_failures(now);
+        if self.exclusion != Exclusion::Member {
+            return self.poll_fabric(now, slot);
+        }
         if self.link.take_join(&self.config, now.mono) {
             return Some(self.poll_hop(slot, Opcode::Join));
         }
@@ -434,12 +387,17 @@ impl Machine for Endpoint {
             self.best_effort.receiver.answer_delayed();
         }
         // A burst under way goes first: everybody waits for its last packet.
-        if self.best_effort.sender.unfinished().is_none()
-            && let Some(transmit) = self.poll_control(slot)
-        {
-            return Some(transmit);
+        if self.best_effort.sender.unfinished().is_none() {
+            if self.control.wants_transmit(self.link.seen())
+                && let Some(transmit) = self.poll_fabric(now, slot)
+            {
+                return Some(transmit);
+            }
+            if let Some(transmit) = self.poll_control(now, slot) {
+                return Some(transmit);
+            }
         }
-        if let Some(transmit) = self.poll_data(now.mono, slot) {
+        if let Some(transmit) = self.poll_data(now, slot) {
             return Some(transmit);
         }
         if self.leave == Leave::Asked && self.is_settled() {
@@ -470,10 +428,14 @@ impl Machine for Endpoint {
         if let Some(port) = self.lost_links.pop_front() {
             return Some(Event::LinkLost(port));
         }
+        if let Some(event) = self.poll_failure_event() {
+            return Some(event);
+        }
         let delivery = match self.config.receive_mode {
-            ReceiveMode::Separate => self.next_separate()?,
-            ReceiveMode::Merged => self.next_merged()?,
+            ReceiveMode::Separate => self.next_separate(),
+            ReceiveMode::Merged => self.next_merged(),
         };
+        let Some(delivery) = delivery else { return self.poll_last_event() };
         self.stats.messages_delivered += 1;
         Some(Event::Delivered(delivery))
     }
@@ -486,6 +448,7 @@ impl Machine for Endpoint {
         let (one, other) = (&self.best_effort, &self.reliable);
         let ends = Mono::earlier(one.sender.deadline(), one.receiver.deadline());
         let others = Mono::earlier(other.sender.deadline(), other.receiver.deadline());
-        Mono::earlier(self.link.deadline(), Mono::earlier(ends, others))
+        let links = Mono::earlier(self.link.deadline(), self.control.deadline());
+        Mono::earlier(links, Mono::earlier(ends, others))
     }
 }

@@ -35,7 +35,6 @@ pub(crate) struct Draft {
     pub timestamp: Option<Timestamp>,
     pub psn: Psn,
     pub octets: usize,
-    pub is_relayed: bool,
 }
 
 impl Lane {
@@ -148,8 +147,7 @@ impl Lane {
         };
         let opcode = opcode.in_service(self.service);
         let header = Header::new(opcode, config.process, to, config.incarnation);
-        let is_relayed = self.sender.is_relayed(to);
-        Some(Draft { header, timestamp: None, psn, octets, is_relayed })
+        Some(Draft { header, timestamp: None, psn, octets })
     }
 
     /// The next data frame: one to be sent again, of the burst, or of a new one, its payload written
@@ -192,13 +190,11 @@ impl Lane {
     fn draft(&self, config: &Config, written: &Written) -> Draft {
         let opcode = written.opcode.in_service(self.service);
         let header = Header::new(opcode, config.process, written.to, config.incarnation);
-        let is_relayed = self.service == Service::Reliable && self.sender.is_relayed(written.to);
         Draft {
             header: header.flagged(written.flags),
             timestamp: Some(written.timestamp),
             psn: written.psn,
             octets: written.octets,
-            is_relayed,
         }
     }
 

@@ -37,6 +37,7 @@
 extern crate alloc;
 
 mod config;
+mod control;
 mod endpoint;
 mod lane;
 mod link;
@@ -51,6 +52,7 @@ mod stamp;
 mod stats;
 
 pub use config::{Config, ConfigError, Links, ReceiveMode};
+pub use control::ControlStats;
 pub use endpoint::Endpoint;
 pub use onepipe_wire::Service;
 pub use scattering::{

@@ -91,26 +91,41 @@ impl Link {
         self.barrier
     }
 
-    /// Takes a link out whose other end is known to be gone. Answers the barrier if it has risen.
-    pub fn remove(&mut self, port: Port) -> Option<Timestamp> {
-        self.registers.remove(port);
+    /// The links' registers, for who decides what becomes of dead links. To be followed by
+    /// [`Link::reread`] when something has changed.
+    #[inline]
+    pub fn registers(&mut self) -> &mut Registers {
+        &mut self.registers
+    }
+
+    /// The links' registers.
+    #[inline]
+    pub fn seen(&self) -> &Registers {
+        &self.registers
+    }
+
+    /// Looks at the registers anew. Answers the barrier if it, or the commit barrier, has risen.
+    pub fn reread(&mut self) -> Option<Timestamp> {
         let heard = self.registers.all()?;
         self.raise(heard)
     }
 
-    /// Takes silent links out and calls `lost` with each. Answers the barrier if it has risen.
+    /// Calls `lost`, which takes it out, with each silent link. Answers the barrier if it has
+    /// risen.
     pub fn expire(
         &mut self,
         config: &Config,
         now: Mono,
-        mut lost: impl FnMut(Port),
+        mut lost: impl FnMut(&mut Registers, Port),
     ) -> Option<Timestamp> {
         if self.silence_at.is_none_or(|at| now < at) {
             return None;
         }
         let before = self.registers.live();
-        let deadline = now.as_ns().saturating_sub(config.link_timeout_ns);
-        self.registers.expire(Mono::from_ns(deadline), &mut lost);
+        let deadline = Mono::from_ns(now.as_ns().saturating_sub(config.link_timeout_ns));
+        while let Some(port) = self.registers.silent_since(deadline) {
+            lost(&mut self.registers, port);
+        }
         // One past, because a link is lost when it was heard *before* the deadline.
         let oldest = self.registers.oldest_heard();
         self.silence_at = oldest.map(|heard| heard.after_ns(config.link_timeout_ns + 1));
@@ -120,8 +135,7 @@ impl Link {
         if config.links == Links::Uplink {
             self.join_at = Some(now);
         }
-        let heard = self.registers.all()?;
-        self.raise(heard)
+        self.reread()
     }
 
     /// Whether the process must announce itself now; puts the next announcement off.

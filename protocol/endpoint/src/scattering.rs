@@ -62,6 +62,9 @@ pub enum SendError {
     /// The endpoint has left the fabric.
     #[error("this process has left")]
     Left,
+    /// The endpoint was declared failed: only a new life of the process takes part again.
+    #[error("this process was declared failed")]
+    Excluded,
 }
 
 /// What an endpoint tells its application.
@@ -82,6 +85,9 @@ pub enum Event {
     /// This process was declared failed, or cut off: it takes part no more, and may come back as a
     /// new life.
     Excluded(Timestamp),
+    /// After [`crate::Endpoint::recover`]: everything reliable below this that was to be delivered
+    /// has been.
+    Recovered(Timestamp),
 }
 
 /// A process that has failed.

@@ -43,8 +43,8 @@ pub struct Stats {
     pub links_lost: u64,
     /// Packets of the reliable service that were sent again.
     pub packets_resent: u64,
-    /// Peers whose frames were handed to a controller, because they did not answer.
-    pub peers_relayed: u64,
+    /// Reliable frames that were handed to a controller, because their receiver did not answer.
+    pub frames_relayed: u64,
     /// Messages that were here and not delivered: taken back by their sender …
     pub messages_recalled: u64,
     /// … or scattered by a failed process at or above its failure timestamp.

@@ -61,8 +61,8 @@ pub(crate) struct Reliable {
     pub is_resending: bool,
     /// Its life that has failed.
     pub failed_life: Option<Incarnation>,
-    /// It does not answer: frames to it go by a controller.
-    pub is_relayed: bool,
+    /// It does not answer, and this was said.
+    pub is_unreachable: bool,
 }
 
 /// One destination.
@@ -255,7 +255,7 @@ impl Outgoing {
     /// It has answered.
     pub fn on_direct_answer(&mut self) {
         if let Some(known) = &mut self.reliable {
-            known.is_relayed = false;
+            known.is_unreachable = false;
         }
     }
 

@@ -66,6 +66,8 @@ pub(crate) struct Sender {
     pub(crate) local_recalls: Vec<Timestamp>,
     /// Recalls whose receiver has failed, to be recorded.
     pub(crate) undeliverable: Vec<Undeliverable>,
+    /// Receivers that do not answer: frames to them shall go by a controller.
+    pub(crate) unreachable: Vec<ProcessId>,
     /// Recalls that are not acknowledged.
     recalls_open: u32,
     /// Messages that one acknowledgement has settled, and scatterings that it has broken.
@@ -92,6 +94,7 @@ impl Sender {
             resends: VecDeque::new(),
             local_recalls: Vec::new(),
             undeliverable: Vec::new(),
+            unreachable: Vec::new(),
             recalls_open: 0,
             done: Vec::new(),
             broken: Vec::new(),

@@ -128,7 +128,7 @@ impl Sender {
                 self.commit.settle(number);
             }
         }
-        known.is_relayed = false;
+        known.is_unreachable = false;
         known.wants_recall &= !known.recalls.is_empty();
         true
     }

@@ -34,10 +34,10 @@ impl Sender {
         connection.wants_connect |= connection.state == State::Opening || is_asking;
         if connection.attempts > config.probes_max
             && let Some(known) = &mut connection.reliable
-            && config.controllers.is_some()
-            && !core::mem::replace(&mut known.is_relayed, true)
         {
-            stats.peers_relayed += 1;
+            stats.peers_unreachable += u64::from(!known.is_unreachable);
+            known.is_unreachable = true;
+            self.unreachable.push(connection.to);
         }
         if connection.state == State::Open {
             let rtt_ns = connection.patience_ns(config) >> connection.attempts.min(3);
@@ -65,12 +65,6 @@ impl Sender {
         {
             self.resends.push_back(at as u32);
         }
-    }
-
-    /// Whether frames to this peer go by a controller.
-    pub fn is_relayed(&self, to: onepipe_base::ProcessId) -> bool {
-        let known = self.peers.find(to).and_then(|at| self.peers.peek(at).reliable.as_ref());
-        known.is_some_and(|known| known.is_relayed)
     }
 
     /// Writes the next packet that is to be sent again behind the header's place in `slot`.
