@@ -44,7 +44,7 @@ pub fn run(root: &Path) -> Result<()> {
     let deny = std::fs::read_to_string(root.join("deny.toml")).context("reading deny.toml")?;
     let deny: Deny = toml::from_str(&deny).context("reading deny.toml")?;
     let output = Command::new("cargo")
-        .args(["metadata", "--format-version", "1"])
+        .args(["metadata", "--all-features", "--format-version", "1"])
         .current_dir(root)
         .output()
         .context("running cargo metadata")?;

@@ -1,8 +1,9 @@
 //! Every number that an experiment or an operator might change.
 
 use onepipe_base::{Address, Controllers, Incarnation, Life, ProcessId};
-use onepipe_wire::{HEADER_OCTETS, Service};
+use onepipe_wire::Service;
 
+use crate::control::RELAY_OVERHEAD_OCTETS;
 use crate::{MESSAGE_CHARGE_OCTETS, Message, SendError};
 
 /// No time of a configuration is longer.
@@ -206,7 +207,7 @@ impl Config {
     pub(crate) fn frame_octets_max_of(&self, service: Service) -> usize {
         match service {
             Service::Reliable if self.controllers.is_some() => {
-                self.frame_octets_max - HEADER_OCTETS
+                self.frame_octets_max - RELAY_OVERHEAD_OCTETS
             }
             _ => self.frame_octets_max,
         }

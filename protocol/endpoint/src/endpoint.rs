@@ -388,7 +388,7 @@ impl Machine for Endpoint {
         }
         // A burst under way goes first: everybody waits for its last packet.
         if self.best_effort.sender.unfinished().is_none() {
-            if self.control.wants_transmit(self.link.seen())
+            if self.has_fabric_frame(now.mono)
                 && let Some(transmit) = self.poll_fabric(now, slot)
             {
                 return Some(transmit);

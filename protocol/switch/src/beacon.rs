@@ -1,12 +1,9 @@
 //! Which idle links are owed a beacon, and when.
 
-use onepipe_base::{Incarnation, Mono, Now, Port, ProcessId, Promises, Psn};
+use onepipe_base::{Life, Mono, Now, Port, Promises};
 use onepipe_wire::{Header, Opcode, seal_with_hops};
 
 use crate::port_set::PortSet;
-
-/// The source and destination of a beacon: it is of a link, not of a process.
-const NOBODY: ProcessId = ProcessId(u32::MAX);
 
 /// Beacon instants are multiples of the interval of the synchronised clock, so that the beacons of
 /// all hops fall together and each hop waits for half an interval on average instead of a whole one
@@ -40,6 +37,16 @@ impl Beacons {
     #[inline]
     pub(crate) fn on_forwarded(&mut self, port: Port) {
         self.busy.insert(port);
+    }
+
+    /// Whether an instant has come.
+    pub(crate) fn is_due(&self, now: Mono) -> bool {
+        self.next.is_some_and(|next| next <= now)
+    }
+
+    /// `port` shall get a beacon at the coming instant, even if it was busy.
+    pub(crate) fn insist(&mut self, port: Port) {
+        self.busy.remove(port);
     }
 
     /// Owes `port` a beacon at once.
@@ -76,10 +83,14 @@ impl Beacons {
     }
 }
 
-/// Writes a beacon. Answers its length.
-pub(crate) fn write_beacon(slot: &mut [u8], promises: Promises) -> usize {
-    let header = Header::new(Opcode::Beacon, NOBODY, NOBODY, Incarnation(0));
-    seal_with_hops(slot, header.stamped(promises.barrier, promises, Psn::FIRST), 0, 0)
+/// Writes a beacon from `own` to the end of a link where `echo` is heard. Answers its length.
+pub(crate) fn write_beacon(
+    slot: &mut [u8],
+    own: Life,
+    echo: Option<Life>,
+    promises: Promises,
+) -> usize {
+    seal_with_hops(slot, Header::of_link(Opcode::Beacon, own, echo, promises), 0, 0)
 }
 
 #[cfg(test)]
@@ -150,5 +161,10 @@ mod tests {
         );
         beacons.on_timeout(at(6_000, 15_000), &all(3));
         assert_eq!(beacons.pop().map(|_| beacons.pop()), Some(Some(Port(1))), "idle since");
+        while beacons.pop().is_some() {}
+        [0, 1].into_iter().for_each(|port| beacons.on_forwarded(Port(port)));
+        beacons.insist(Port(1));
+        beacons.on_timeout(at(9_000, 18_000), &all(3));
+        assert_eq!(beacons.pop().map(|_| beacons.pop()), Some(Some(Port(2))));
     }
 }

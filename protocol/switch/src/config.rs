@@ -1,13 +1,17 @@
 //! Every number that an experiment or an operator might change.
 
-use onepipe_base::SwitchId;
+use onepipe_base::{Address, Controllers, Incarnation, Life, SwitchId};
 use onepipe_topology::{Route, Spread};
 
 /// What a switch is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Its own number; salts its choice among equal ways. Default 0.
+    /// Its own number, below 2^31 - 1, by which its neighbours and the controllers know it; salts
+    /// its choice among equal ways. Default 0.
     pub switch: SwitchId,
+    /// Which life of this switch: higher than that of any former life under the same number, which
+    /// has taken its registers with it. Default 0.
+    pub incarnation: Incarnation,
     /// Ports `0..lower_ports` lead towards the hosts.
     pub lower_ports: u16,
     /// Ports `lower_ports..lower_ports + upper_ports` lead towards the roots. At least one port in
@@ -39,6 +43,20 @@ pub struct Config {
     /// its frame is dropped, in ns; below 2^46 (a quarter of the wire's range). Default two hours:
     /// a clock may be an hour off on either side. See [`crate::Switch`] on why there is a limit.
     pub ahead_ns_max: u64,
+    /// The process ids of the controllers, if the fabric has any: then the commit of a dead link is
+    /// held until they resolve it, this switch announces its links to them, and passes their waves
+    /// on (design: failure.md). Default none: a dead link is dropped from commits as from barriers.
+    pub controllers: Option<Controllers>,
+    /// How often at least the links are announced to the controllers, in ns; after a change at
+    /// once, then after 2, 4, 8 … beacon intervals. At least 1, default 10,000,000.
+    pub announce_interval_ns: u64,
+    /// How often a wave is repeated on a link that does not answer, in ns. At least 1, default
+    /// 12,000: four beacon intervals.
+    pub wave_interval_ns: u64,
+    /// The longest frame that the switch may write itself, in octets: announcements come in parts
+    /// of at most this, longer waves are refused. 256 to 65,000, default 1,472 (Ethernet's 1,500
+    /// less IPv4 and UDP). Without controllers only beacons are written, whatever stands here.
+    pub frame_octets_max: usize,
 }
 
 impl Config {
@@ -46,6 +64,7 @@ impl Config {
     pub fn new(lower_ports: u16, upper_ports: u16, route: Route) -> Self {
         Self {
             switch: SwitchId(0),
+            incarnation: Incarnation(0),
             lower_ports,
             upper_ports,
             route,
@@ -55,7 +74,16 @@ impl Config {
             link_timeout_ns: 30_000,
             start_wait_ns: 9_000,
             ahead_ns_max: 2 * 3_600_000_000_000,
+            controllers: None,
+            announce_interval_ns: 10_000_000,
+            wave_interval_ns: 12_000,
+            frame_octets_max: 1_472,
         }
+    }
+
+    /// This life of this switch.
+    pub(crate) fn life(&self) -> Life {
+        Life { address: Address::Switch(self.switch), incarnation: self.incarnation }
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
@@ -65,7 +93,20 @@ impl Config {
             false => Err(ConfigError::OutOfRange { field, value }),
         };
         check((1..=u64::from(u16::MAX)).contains(&ports), "lower_ports + upper_ports", ports)?;
-        check(self.ahead_ns_max < QUARTER_RANGE_NS, "ahead_ns_max", self.ahead_ns_max)
+        check(self.ahead_ns_max < QUARTER_RANGE_NS, "ahead_ns_max", self.ahead_ns_max)?;
+        check(self.switch.0 < (1 << 31) - 1, "switch", self.switch.0.into())?;
+        check(self.announce_interval_ns > 0, "announce_interval_ns", self.announce_interval_ns)?;
+        check(self.wave_interval_ns > 0, "wave_interval_ns", self.wave_interval_ns)?;
+        let octets = self.frame_octets_max as u64;
+        check((256..=65_000).contains(&octets), "frame_octets_max", octets)?;
+        if let Some(Controllers { first, count }) = self.controllers {
+            check((1..=256).contains(&count), "controllers.count", count.into())?;
+            // Links are confirmed by beacons.
+            check(self.beacon_interval_ns > 0, "beacon_interval_ns", self.beacon_interval_ns)?;
+            let last = u64::from(first.0) + u64::from(count);
+            check(last <= 1 << 31, "controllers.first", first.0.into())?;
+        }
+        Ok(())
     }
 }
 

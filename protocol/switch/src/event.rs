@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 
 use onepipe_base::Port;
 
-/// A change in which input links take part in the barriers.
+/// A change in which links take part in the barriers, and what they hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SwitchEvent {
@@ -14,6 +14,20 @@ pub enum SwitchEvent {
     LinkLost(Port),
     /// Took its leave: out of the barriers.
     LinkLeft(Port),
+    /// Who is at the other end does not hear this one any more: out of the barriers.
+    LinkDeaf(Port),
+    /// Another life has come in the place of the one that was there: that one is out of the
+    /// barriers.
+    LinkReborn(Port),
+    /// The commits of the link that was just lost, left or reborn are held until a controller has
+    /// resolved it. Follows the event that says why.
+    LinkFrozen(Port),
+    /// A controller has resolved a frozen link: it holds commits no longer.
+    LinkResolved(Port),
+    /// A controller sits at this port.
+    ControllerJoined(Port),
+    /// No controller is heard at this port any more.
+    ControllerLost(Port),
 }
 
 /// Events that wait to be polled.

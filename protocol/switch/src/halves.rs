@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Mono, Port, Promises, Registers};
+use onepipe_base::{Mono, Port, Promises, Registers, Timestamp};
 
 /// Registers of all input links, and what every output link has been told.
 ///
@@ -13,6 +13,9 @@ use onepipe_base::{Mono, Port, Promises, Registers};
 ///   told its own promise, so that its barrier moves at all.
 ///
 /// An output holds what it was told last while the minimum lies below (a newcomer catches up).
+///
+/// What a dead link holds counts in the commit minimum wherever the link would, and for the lower
+/// port's own output, too: who sits there now may have messages of who sat there before.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Halves {
     lower_ports: u16,
@@ -75,6 +78,31 @@ impl Halves {
         self.upper.expire(deadline, |port| lost(Port(port.0 + lower_ports)));
     }
 
+    /// Takes a live link out of the barriers and freezes its commit. Answers the last one promised,
+    /// or `None` when the link was not live.
+    pub(crate) fn freeze(&mut self, port: Port) -> Option<Timestamp> {
+        if self.is_upper(port) {
+            self.upper.freeze(self.upper_index(port))
+        } else {
+            self.lower.freeze(port)
+        }
+    }
+
+    /// Holds the commit of `port` at `held` from now on, or nowhere.
+    pub(crate) fn hold(&mut self, port: Port, held: Option<Timestamp>) {
+        if self.is_upper(port) {
+            self.upper.hold(self.upper_index(port), held);
+        } else {
+            self.lower.hold(port, held);
+        }
+    }
+
+    /// A live link last heard before `deadline`, if there is one.
+    pub(crate) fn silent_since(&self, deadline: Mono) -> Option<Port> {
+        let upper = || self.upper.silent_since(deadline);
+        self.lower.silent_since(deadline).or_else(|| Some(Port(upper()?.0 + self.lower_ports)))
+    }
+
     /// When the live link that has been silent longest was last heard.
     pub(crate) fn oldest_heard(&self) -> Option<Mono> {
         Mono::earlier(self.lower.oldest_heard(), self.upper.oldest_heard())
@@ -83,6 +111,11 @@ impl Halves {
     /// Forgets what `port` was told: a new link takes its place.
     pub(crate) fn forget_told(&mut self, port: Port) {
         self.told[port.index()] = None;
+    }
+
+    /// What `port` has been told.
+    pub(crate) fn told(&self, port: Port) -> Option<Promises> {
+        self.told[port.index()]
     }
 
     /// What `port` can be told now, and from now on has been; `None` while no input feeds it.
@@ -98,15 +131,52 @@ impl Halves {
         Some(telling)
     }
 
-    /// Whether `port` could be told more than it has been.
+    /// As [`Halves::tell`] for an output whose other end may not know yet whose promises it hears:
+    /// no commit is told that was not told before, at least `nothing`.
+    pub(crate) fn tell_barrier(&mut self, port: Port, nothing: Timestamp) -> Option<Promises> {
+        let fresh = Promises { commit: nothing, ..self.minimum(port)? };
+        let told = &mut self.told[port.index()];
+        let telling = told.map_or(fresh, |told| told.max(fresh));
+        *told = Some(telling);
+        Some(telling)
+    }
+
+    /// Whether `port` could be told more than it has been; of commits only if it may be told any.
     #[inline]
-    pub(crate) fn has_news(&self, port: Port) -> bool {
+    pub(crate) fn has_news(&self, port: Port, with_commit: bool) -> bool {
         let Some(fresh) = self.minimum(port) else { return false };
-        self.told[port.index()].is_none_or(|told| told.max(fresh) != told)
+        self.told[port.index()].is_none_or(|told| match with_commit {
+            true => told.max(fresh) != told,
+            false => fresh.barrier > told.barrier,
+        })
     }
 
     #[inline]
     fn minimum(&self, port: Port) -> Option<Promises> {
+        if self.lower.has_holds() || self.upper.has_holds() {
+            return self.minimum_held(port);
+        }
+        self.minimum_live(port)
+    }
+
+    /// As [`Halves::minimum_live`] while dead links hold commits: they do so even where no link is
+    /// live beside them.
+    #[cold]
+    fn minimum_held(&self, port: Port) -> Option<Promises> {
+        let live = self.minimum_live(port)?;
+        let floors = if self.is_upper(port) {
+            [self.lower.commit_floor(), None]
+        } else if self.lower.is_held(port) {
+            [self.lower.commit_floor(), self.upper.commit_floor()]
+        } else {
+            [self.lower.commit_floor_except(port), self.upper.commit_floor()]
+        };
+        let commit = floors.into_iter().flatten().min().unwrap_or(live.commit);
+        Some(Promises { commit, ..live })
+    }
+
+    #[inline]
+    fn minimum_live(&self, port: Port) -> Option<Promises> {
         if self.is_upper(port) {
             return self.lower.all();
         }
@@ -179,10 +249,10 @@ mod tests {
         assert_eq!(halves.tell(Port(2)), Some(promise(50)));
         halves.hear(Mono::from_ns(0), Port(3), promise(5));
         assert_eq!(halves.tell(Port(2)), Some(promise(50)));
-        assert!(!halves.has_news(Port(2)));
+        assert!(!halves.has_news(Port(2), true));
         halves.hear(Mono::from_ns(0), Port(3), promise(55));
         halves.hear(Mono::from_ns(0), Port(0), promise(56));
-        assert!(halves.has_news(Port(2)));
+        assert!(halves.has_news(Port(2), true));
         assert_eq!(halves.tell(Port(2)), Some(promise(55)));
     }
 
@@ -194,5 +264,44 @@ mod tests {
         halves.expire(Mono::from_ns(50), |port| lost.push(port));
         assert_eq!(lost, [Port(2), Port(4)]);
         assert!(halves.is_live(Port(3)) && !halves.is_live(Port(4)));
+    }
+
+    #[test]
+    fn a_dead_link_holds_commits_even_where_none_is_live_beside_it() {
+        let mut halves = halves(&[(0, 50), (1, 40), (3, 70)]);
+        let freeze = |halves: &mut Halves, port| halves.freeze(Port(port)).map(Timestamp::as_ns);
+        assert_eq!((freeze(&mut halves, 3), freeze(&mut halves, 4)), (Some(35), None));
+        halves.hear(Mono::from_ns(0), Port(0), promise(500));
+        halves.hear(Mono::from_ns(0), Port(1), promise(400));
+        let said = |barrier, commit| {
+            let (barrier, commit) = (Timestamp::from_ns(barrier), Timestamp::from_ns(commit));
+            Some(Promises { barrier, commit })
+        };
+        assert_eq!(halves.tell(Port(0)), said(400, 35), "no upper link lives");
+        assert_eq!(halves.tell(Port(3)), said(400, 200), "what lies above does not count upwards");
+        assert_eq!(freeze(&mut halves, 1), Some(200));
+        assert_eq!(halves.tell(Port(0)), said(500, 35), "alone, but for the dead");
+        halves.hold(Port(3), None);
+        assert_eq!(halves.tell(Port(0)), said(500, 200));
+        halves.hear(Mono::from_ns(0), Port(0), promise(1_000));
+        halves.hear(Mono::from_ns(0), Port(1), promise(1_200));
+        assert_eq!(halves.tell(Port(1)), said(1_000, 200), "its own former life holds it, too");
+        halves.hold(Port(1), None);
+        assert_eq!(halves.tell(Port(1)), said(1_000, 500));
+        assert_eq!(halves.tell(Port(0)), said(1_200, 600));
+    }
+
+    #[test]
+    fn a_commit_is_neither_told_nor_taken_back_before_the_other_end_is_sure() {
+        let mut halves = halves(&[(0, 50), (1, 40)]);
+        let nothing = Timestamp::from_ns(3);
+        let said = |promises: Option<Promises>| {
+            promises.map(|said| (said.barrier.as_ns(), said.commit.as_ns()))
+        };
+        assert_eq!(said(halves.tell_barrier(Port(2), nothing)), Some((40, 3)));
+        assert!(!halves.has_news(Port(2), false) && halves.has_news(Port(2), true));
+        assert_eq!(said(halves.tell(Port(2))), Some((40, 20)));
+        halves.hear(Mono::from_ns(0), Port(1), promise(48));
+        assert_eq!(said(halves.tell_barrier(Port(2), nothing)), Some((48, 20)));
     }
 }

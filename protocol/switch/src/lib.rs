@@ -54,7 +54,13 @@ mod stats;
 
 mod clock;
 mod halves;
+mod links;
 mod liveness;
+
+mod announcer;
+mod control;
+mod seats;
+mod wave;
 
 mod beacon;
 mod form;

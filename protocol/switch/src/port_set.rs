@@ -29,7 +29,6 @@ impl PortSet {
         self.words[port.index() / 64] &= !(1 << (port.0 % 64));
     }
 
-    #[cfg(test)]
     pub(crate) fn contains(&self, port: Port) -> bool {
         self.words[port.index() / 64] & (1 << (port.0 % 64)) != 0
     }
@@ -37,6 +36,10 @@ impl PortSet {
     pub(crate) fn clear(&mut self) {
         self.words.fill(0);
         self.low = self.words.len();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
     }
 
     /// Takes the lowest port out.
@@ -98,6 +101,7 @@ mod tests {
                 }
                 prop_assert!(set.iter().eq(model.iter().copied()));
                 prop_assert_eq!(set.contains(Port(port)), model.contains(&Port(port)));
+                prop_assert_eq!(set.is_empty(), model.is_empty());
             }
         }
 

@@ -1,7 +1,8 @@
 //! Counters.
 
 /// What a switch has done since it started. Frames received = `forwarded` + `beacons_heard` +
-/// `joins_heard` + `leaves_heard` + all that begin with `dropped`.
+/// `joins_heard` + `leaves_heard` + `waves_heard` + `echoes_heard` + `hellos_heard` + all that begin
+/// with `dropped`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Stats {
@@ -17,6 +18,25 @@ pub struct Stats {
     pub joins_heard: u64,
     /// Leaves taken.
     pub leaves_heard: u64,
+    /// Waves taken, repeated ones included.
+    pub waves_heard: u64,
+    /// Waves sent, repeated ones included.
+    pub waves_sent: u64,
+    /// Answers to waves taken.
+    pub echoes_heard: u64,
+    /// Answers to waves sent.
+    pub echoes_sent: u64,
+    /// Greetings of controllers taken.
+    pub hellos_heard: u64,
+    /// Parts of announcements sent.
+    pub announces_sent: u64,
+    /// Links whose commits were frozen.
+    pub links_frozen: u64,
+    /// Frozen links that a controller has resolved.
+    pub links_resolved: u64,
+    /// Frames that were taken or passed on, but not heard: their link is down until its other end
+    /// knows that it was lost, or it is not known yet who is there.
+    pub unheard: u64,
     /// Octets that are no frame: truncated, corrupted or foreign.
     pub dropped_malformed: u64,
     /// Frames on a port that the switch does not have.
@@ -29,8 +49,14 @@ pub struct Stats {
     pub dropped_hops: u64,
     /// Misbehaviour: frames with a promise further ahead than [`crate::Config::ahead_ns_max`].
     pub dropped_ahead: u64,
-    /// Misbehaviour: joins and leaves of a process that cannot sit behind that port.
+    /// Misbehaviour: a frame of somebody who cannot be at the other end of its link, or who is not
+    /// while another is alive there.
     pub dropped_misplaced: u64,
+    /// Frames of an earlier life than the one that is known at the other end of their link.
+    pub dropped_stale: u64,
+    /// Waves, answers and greetings where there are no controllers, and answers that nobody waits
+    /// for.
+    pub dropped_unwanted: u64,
     /// Events that nobody fetched in time.
     pub events_lost: u64,
 }
@@ -45,5 +71,7 @@ impl Stats {
             + self.dropped_hops
             + self.dropped_ahead
             + self.dropped_misplaced
+            + self.dropped_stale
+            + self.dropped_unwanted
     }
 }

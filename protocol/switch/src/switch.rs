@@ -1,16 +1,20 @@
 //! The composer: takes frames and time, asks the stages, and counts.
 
+use alloc::boxed::Box;
+
 use onepipe_base::{
-    Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Transmit, Verdict,
+    Machine, Mono, Neighbours, Now, Port, ProcessId, Promises, Psn, Timestamp, Transmit, Verdict,
 };
-use onepipe_topology::{Next, PortRange, Route};
+use onepipe_topology::{Next, PortRange};
 use onepipe_wire::{HEADER_OCTETS, Opcode, peek};
 
 use crate::beacon::{Beacons, write_beacon};
 use crate::clock::{Clock, no_promise};
+use crate::control::Control;
 use crate::event::Events;
 use crate::form::chip;
 use crate::halves::Halves;
+use crate::links::Recognised;
 use crate::liveness::Liveness;
 use crate::port_set::PortSet;
 use crate::{Config, ConfigError, Stats, SwitchEvent};
@@ -32,22 +36,26 @@ use crate::{Config, ConfigError, Stats, SwitchEvent};
 /// alive and let messages from far in the future pile up at their receivers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Switch {
-    config: Config,
+    pub(crate) config: Config,
     clock: Clock,
     /// When it starts to tell barriers; `None` before the first call.
     speaks_at: Option<Mono>,
     speaks: bool,
-    halves: Halves,
-    /// Outputs that get beacons: all of a tree; of a table's lower ports the live ones.
-    linked: PortSet,
-    liveness: Liveness,
+    pub(crate) halves: Halves,
+    pub(crate) neighbours: Neighbours,
+    /// Outputs that get beacons: all of a tree; of a table's lower ports the live ones, and those
+    /// that do not know yet that they were lost.
+    pub(crate) linked: PortSet,
+    pub(crate) liveness: Liveness,
     /// Links found dead in the search under way; empty between calls.
     lost: PortSet,
-    beacons: Beacons,
+    pub(crate) beacons: Beacons,
     /// Something was heard since eager beacons were last considered.
-    has_news: bool,
+    pub(crate) has_news: bool,
+    /// `None` where there are no controllers: dead links are dropped, not frozen.
+    pub(crate) control: Option<Box<Control>>,
     events: Events,
-    stats: Stats,
+    pub(crate) stats: Stats,
 }
 
 impl Switch {
@@ -66,13 +74,15 @@ impl Switch {
             speaks_at: None,
             speaks: false,
             halves: Halves::new(config.lower_ports, config.upper_ports),
+            neighbours: Neighbours::new(ports),
             linked,
             liveness: Liveness::new(config.link_timeout_ns),
             lost: PortSet::new(ports),
             beacons: Beacons::new(config.beacon_interval_ns, ports),
             has_news: false,
-            // One mutation changes each link at most once.
-            events: Events::new(2 * usize::from(ports)),
+            control: Control::new(&config).map(Box::new),
+            // One mutation changes each link at most once, with up to three events.
+            events: Events::new(3 * usize::from(ports) + 1),
             stats: Stats::default(),
             config,
         })
@@ -93,21 +103,7 @@ impl Switch {
         port.index() < self.port_count() && self.halves.is_live(port)
     }
 
-    /// Tells that `port` leads to nobody any more, and may lead to somebody else from now on: its
-    /// promise, its route and what it was told are forgotten. Takes time in proportion to the route
-    /// table.
-    pub fn unplug(&mut self, port: Port) {
-        if port.index() >= self.port_count() {
-            return;
-        }
-        self.take_out(port, SwitchEvent::LinkLeft(port));
-        self.halves.forget_told(port);
-        if let Route::Table(table) = &mut self.config.route {
-            table.forget_port(port);
-        }
-    }
-
-    fn port_count(&self) -> usize {
+    pub(crate) fn port_count(&self) -> usize {
         usize::from(self.config.lower_ports) + usize::from(self.config.upper_ports)
     }
 
@@ -124,76 +120,8 @@ impl Switch {
         self.clock.read(now)
     }
 
-    #[inline]
-    fn on_heard(&mut self, now: Mono, port: Port, promises: Promises) {
-        self.has_news = true;
-        if self.halves.hear(now, port, promises) {
-            self.linked.insert(port);
-            self.liveness.on_joined(now);
-            self.notify(SwitchEvent::LinkJoined(port));
-        }
-    }
-
-    /// Takes a link that may be live out of the barriers.
-    fn take_out(&mut self, port: Port, event: SwitchEvent) {
-        if self.halves.remove(port) {
-            self.on_taken_out(port, event);
-        }
-    }
-
-    fn on_taken_out(&mut self, port: Port, event: SwitchEvent) {
-        self.has_news = true;
-        if self.config.route.is_learned() && !self.halves.is_upper(port) {
-            self.linked.remove(port);
-        }
-        self.notify(event);
-    }
-
-    fn notify(&mut self, event: SwitchEvent) {
+    pub(crate) fn notify(&mut self, event: SwitchEvent) {
         self.stats.events_lost += u64::from(!self.events.push(event));
-    }
-
-    /// Any frame shows where its sender sits. A process repeats its join only until it has heard
-    /// something, so a switch that lost the join, or restarted with an empty table, must not depend
-    /// on another one. The beacons of other switches bear no process and teach nothing.
-    #[inline]
-    fn learn(&mut self, port: Port, src: ProcessId) {
-        if let Route::Table(table) = &mut self.config.route
-            && port.0 < self.config.lower_ports
-        {
-            table.learn(src, port);
-        }
-    }
-
-    /// A process says that it sits behind `port`. It is told the barrier at once, so that it can
-    /// lift its floor: until then its old promise holds everybody.
-    fn on_join(&mut self, port: Port, src: ProcessId) -> Verdict {
-        let upper = self.halves.is_upper(port);
-        let fits = !upper
-            && match &mut self.config.route {
-                Route::Table(table) => table.learn(src, port),
-                Route::Tree(_) => leads_to(self.config.route.next(src), port),
-            };
-        if !fits {
-            return drop_as(&mut self.stats.dropped_misplaced);
-        }
-        self.stats.joins_heard += 1;
-        self.beacons.owe(port);
-        Verdict::Consumed
-    }
-
-    /// A process takes its leave: its link waits for no timeout.
-    fn on_leave(&mut self, port: Port, src: ProcessId) -> Verdict {
-        let sits_there = leads_to(self.config.route.next(src), port);
-        if !sits_there {
-            return drop_as(&mut self.stats.dropped_misplaced);
-        }
-        if let Route::Table(table) = &mut self.config.route {
-            table.forget(src, port);
-        }
-        self.stats.leaves_heard += 1;
-        self.take_out(port, SwitchEvent::LinkLeft(port));
-        Verdict::Consumed
     }
 
     #[inline]
@@ -207,13 +135,17 @@ impl Switch {
         let Some(next) = self.config.route.next(to.dst) else {
             return drop_as(&mut self.stats.dropped_unknown);
         };
-        let Some(ways) = self.ways(next, input) else {
+        let Some(ways) = self.ways(next, Some(input)) else {
             return drop_as(&mut self.stats.dropped_back);
         };
         let output = self.choose(ways, to);
-        let telling = if self.speaks { self.halves.tell(output) } else { None };
-        debug_assert!(telling.is_some() || !self.speaks, "the frame's own input feeds its output");
-        if !chip::pass(frame, telling.unwrap_or_else(|| no_promise(reference))) {
+        let telling = if self.speaks { self.tell(reference, output) } else { None };
+        debug_assert!(
+            telling.is_some() || !self.speaks || self.control.is_some(),
+            "the frame's own input feeds its output, if it is heard"
+        );
+        let said = telling.or_else(|| self.halves.told(output));
+        if !chip::pass(frame, said.unwrap_or_else(|| no_promise(reference))) {
             return drop_as(&mut self.stats.dropped_hops);
         }
         if telling.is_some() {
@@ -225,13 +157,31 @@ impl Switch {
         Verdict::Forward(output)
     }
 
-    /// The ports that lead on without leading back: not to where the frame came from, and not up
-    /// again once it has come down.
+    /// What `port` is told now.
     #[inline]
-    fn ways(&self, next: Next, input: Port) -> Option<PortRange> {
+    fn tell(&mut self, reference: Timestamp, port: Port) -> Option<Promises> {
+        if self.tells_commit(port) {
+            self.halves.tell(port)
+        } else {
+            self.halves.tell_barrier(port, no_promise(reference).commit)
+        }
+    }
+
+    /// Whether who hears this switch at `port` knows which life of it that is. Else a commit could
+    /// raise the register that a former life has left there, before a beacon explains it.
+    #[inline]
+    fn tells_commit(&self, port: Port) -> bool {
+        self.control.is_none() || self.neighbours.hears_us(port)
+    }
+
+    /// The ports that lead on without leading back: not to where the frame came from, and not up
+    /// again once it has come down. The switch's own frames come from nowhere.
+    #[inline]
+    pub(crate) fn ways(&self, next: Next, input: Option<Port>) -> Option<PortRange> {
         match next {
-            Next::Down(ways) => (!ways.contains(input)).then_some(ways),
-            Next::Up if self.halves.is_upper(input) || self.config.upper_ports == 0 => None,
+            Next::Down(ways) => (!input.is_some_and(|port| ways.contains(port))).then_some(ways),
+            Next::Up if self.config.upper_ports == 0 => None,
+            Next::Up if input.is_some_and(|port| self.halves.is_upper(port)) => None,
             Next::Up => {
                 Some(PortRange::new(Port(self.config.lower_ports), self.config.upper_ports))
             }
@@ -257,7 +207,7 @@ impl Switch {
     fn owe_news(&mut self) {
         self.has_news = false;
         for port in self.linked.iter() {
-            if self.halves.has_news(port) {
+            if self.halves.has_news(port, self.tells_commit(port)) {
                 self.beacons.owe(port);
             }
         }
@@ -272,13 +222,8 @@ struct Passing {
     psn: Psn,
 }
 
-#[inline]
-fn leads_to(next: Option<Next>, port: Port) -> bool {
-    matches!(next, Some(Next::Down(ways)) if ways.contains(port))
-}
-
 #[cold]
-fn drop_as(counter: &mut u64) -> Verdict {
+pub(crate) fn drop_as(counter: &mut u64) -> Verdict {
     *counter += 1;
     Verdict::Dropped
 }
@@ -295,14 +240,32 @@ impl Machine for Switch {
         let Ok((header, opcode)) = peek(frame) else {
             return drop_as(&mut self.stats.dropped_malformed);
         };
+        if opcode.is_control() {
+            return self.on_control(now.mono, reference, port, frame);
+        }
         let Some(promises) = self.clock.promises(header, reference) else {
             return drop_as(&mut self.stats.dropped_ahead);
         };
         let to = Passing { src: header.src(), dst: header.dst(), psn: header.psn() };
-        if opcode == Opcode::Leave {
-            return self.on_leave(port, to.src);
+        let mut is_heard = true;
+        if self.control.is_some() {
+            match self.recognise(port, header, opcode) {
+                Recognised::Heard => {}
+                Recognised::Unheard => is_heard = false,
+                Recognised::Refused(verdict) => return verdict,
+            }
+        } else if let (true, Some(life)) = (opcode.is_hop_only(), header.speaker()) {
+            self.neighbours.hear(port, life, header.echo(), self.config.life());
         }
-        self.on_heard(now.mono, port, promises);
+        if opcode == Opcode::Leave {
+            let last = (is_heard && self.control.is_some()).then_some(promises);
+            return self.on_leave(now.mono, port, to.src, last);
+        }
+        if is_heard {
+            self.on_heard(now.mono, port, promises);
+        } else {
+            self.stats.unheard += 1;
+        }
         if opcode == Opcode::Join {
             return self.on_join(port, to.src);
         }
@@ -319,17 +282,25 @@ impl Machine for Switch {
     fn handle_timeout(&mut self, now: Now) {
         self.on_now(now);
         if let Some(deadline) = self.liveness.search(now.mono) {
-            self.halves.expire(deadline, |port| self.lost.insert(port));
+            if self.control.is_none() {
+                self.halves.expire(deadline, |port| self.lost.insert(port));
+            }
+            while self.control.is_some()
+                && let Some(port) = self.halves.silent_since(deadline)
+            {
+                self.take_out(port, SwitchEvent::LinkLost(port));
+            }
             self.liveness.on_searched(now.mono, self.halves.oldest_heard());
             while let Some(port) = self.lost.pop() {
                 self.on_taken_out(port, SwitchEvent::LinkLost(port));
             }
         }
+        self.on_control_timeout(now.mono);
         self.beacons.on_timeout(now, &self.linked);
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        self.on_now(now);
+        let reference = self.on_now(now);
         if !self.speaks {
             return None;
         }
@@ -337,11 +308,20 @@ impl Machine for Switch {
             while let Some(port) = self.beacons.pop() {
                 // An output that no live input feeds has nothing to say; its neighbour shall find
                 // the link silent.
-                if let Some(promises) = self.halves.tell(port) {
+                if let Some(promises) = self.tell(reference, port) {
                     self.stats.beacons_sent += 1;
                     debug_assert!(slot.len() >= HEADER_OCTETS);
-                    return Some(Transmit { port, octets: write_beacon(slot, promises) });
+                    let (own, echo) = (self.config.life(), self.echo(port));
+                    return Some(Transmit {
+                        port,
+                        octets: write_beacon(slot, own, echo, promises),
+                    });
                 }
+            }
+            if self.control.is_some()
+                && let Some(transmit) = self.poll_control(now.mono, reference, slot)
+            {
+                return Some(transmit);
             }
             if !(self.config.eager_beacons && self.has_news) {
                 return None;
@@ -362,6 +342,10 @@ impl Machine for Switch {
         }
         let speaks_at = if self.speaks { None } else { self.speaks_at };
         let next = Mono::earlier(self.beacons.due(), self.liveness.due());
+        let next = match &self.control {
+            Some(control) if self.speaks => Mono::earlier(next, control.due()),
+            _ => next,
+        };
         Mono::earlier(next, speaks_at)
     }
 }

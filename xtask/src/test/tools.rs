@@ -4,8 +4,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// A program that a step calls.
+/// Something that a step needs.
 struct Tool {
+    /// What it is called.
+    name: &'static str,
     /// Says that it is there.
     probe: &'static [&'static str],
     /// Brings it.
@@ -14,40 +16,77 @@ struct Tool {
     purpose: &'static str,
 }
 
+/// How a Debian package is installed; its name follows.
+macro_rules! debian {
+    ($package:literal) => {
+        &["apt-get", "install", "--yes", "--no-install-recommends", $package]
+    };
+}
+
 const TOOLS: &[Tool] = &[
     Tool {
+        name: "cargo fmt",
         probe: &["cargo", "fmt", "--version"],
         install: &["rustup", "component", "add", "rustfmt"],
         purpose: "checks the format",
     },
     Tool {
+        name: "cargo clippy",
         probe: &["cargo", "clippy", "--version"],
         install: &["rustup", "component", "add", "clippy"],
         purpose: "checks the lints",
     },
     Tool {
+        name: "git",
         probe: &["git", "--version"],
-        install: &["apt-get", "install", "--yes", "--no-install-recommends", "git"],
+        install: debian!("git"),
         purpose: "lists the files that `tidy` reads (Debian package git)",
+    },
+    Tool {
+        name: "protoc",
+        probe: &["protoc", "--version"],
+        install: debian!("protobuf-compiler"),
+        purpose: "builds the feature `etcd` (Debian package protobuf-compiler)",
+    },
+    Tool {
+        name: "google/protobuf/descriptor.proto",
+        probe: &["test", "-e", "/usr/include/google/protobuf/descriptor.proto"],
+        install: debian!("libprotobuf-dev"),
+        purpose: "is read by protoc (Debian package libprotobuf-dev)",
+    },
+    Tool {
+        name: "etcd",
+        probe: &["etcd", "--version"],
+        install: debian!("etcd-server"),
+        purpose: "is what the feature `etcd` is tested against (Debian package etcd-server)",
     },
 ];
 
 /// Installs what is missing.
 pub fn provide() -> Result<()> {
+    let mut knows_packages = false;
     for tool in TOOLS.iter().filter(|tool| !is_there(tool.probe)) {
-        let install = tool.install.join(" ");
-        println!(
-            "==> missing: `{}`, which {}",
-            tool.probe[0..tool.probe.len() - 1].join(" "),
-            tool.purpose
-        );
-        println!("==> installing: {install}");
-        let status = Command::new(tool.install[0])
-            .args(&tool.install[1..])
-            .status()
-            .with_context(|| format!("running {install}"))?;
-        ensure!(status.success() && is_there(tool.probe), "{install} did not bring it");
+        println!("==> missing: `{}`, which {}", tool.name, tool.purpose);
+        if tool.install[0] == "apt-get" && !knows_packages {
+            install(&["apt-get", "update", "--quiet"])?;
+            knows_packages = true;
+        }
+        install(tool.install)?;
+        let by_hand = tool.install.join(" ");
+        ensure!(is_there(tool.probe), "{by_hand} did not bring `{}`", tool.name);
     }
+    Ok(())
+}
+
+fn install(command: &[&str]) -> Result<()> {
+    let by_hand = command.join(" ");
+    println!("==> installing: {by_hand}");
+    let status = Command::new(command[0])
+        .args(&command[1..])
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .status()
+        .with_context(|| format!("running {by_hand}"))?;
+    ensure!(status.success(), "{by_hand}: {status}");
     Ok(())
 }
 
@@ -64,6 +103,8 @@ mod tests {
     #[test]
     fn what_is_not_installed_is_seen_to_be_missing() {
         assert!(is_there(&["cargo", "--version"]));
+        assert!(install(&["onepipe-no-such-program"]).is_err());
+        assert!(install(&["cargo", "no-such-command"]).is_err());
         assert!(!is_there(&["onepipe-no-such-program", "--version"]));
         assert!(!is_there(&["cargo", "no-such-command"]));
     }

@@ -1,7 +1,7 @@
 //! What an endpoint does when links and processes die: freeze, discard, recall, call back, resume
 //! (design: docs/design/failure.md).
 
-use onepipe_base::{Incarnation, Life, Now, Port, ProcessId, Timestamp, Transmit};
+use onepipe_base::{Incarnation, Life, Mono, Now, Port, ProcessId, Timestamp, Transmit};
 use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, Service, seal, seal_with_hops};
 
 use super::Endpoint;
@@ -194,6 +194,13 @@ impl Endpoint {
         let Exclusion::Recovered(complete) = self.exclusion else { return None };
         self.exclusion = Exclusion::Over(complete);
         Some(Event::Recovered(complete))
+    }
+
+    /// Whether [`Endpoint::poll_fabric`] may have a frame.
+    #[inline]
+    pub(super) fn has_fabric_frame(&self, now: Mono) -> bool {
+        self.control.wants_transmit(self.link.seen())
+            || self.control.deadline().is_some_and(|due| due <= now)
     }
 
     /// The next frame for the controllers, or about this process's links.

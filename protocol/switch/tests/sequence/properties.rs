@@ -2,14 +2,19 @@
 //! say. Shared with `verify/fuzz`.
 
 use onepipe_base::{
-    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Verdict,
+    Address, Controllers, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn,
+    SwitchId, Timestamp, Verdict,
 };
 use onepipe_switch::{Config, Switch};
 use onepipe_topology::{Route, Table};
-use onepipe_wire::{Flags, HEADER_OCTETS, Header, Opcode, peek, seal_with_hops};
+use onepipe_wire::{
+    Echo, Failure, Flags, HEADER_OCTETS, HOPS_MAX, Header, Opcode, Resolved, Wave, WaveId,
+    WaveKind, peek, seal_with_hops,
+};
 
 const PORTS: u16 = 6;
 const ORIGIN_NS: u64 = 1 << 50;
+const LIFE: Incarnation = Incarnation(2);
 
 /// Octets that decide what happens next; zeros behind their end.
 struct Script<'a> {
@@ -48,7 +53,10 @@ struct Told {
 
 impl Told {
     fn hear(&mut self, port: Port, octets: &[u8]) {
-        let (header, _) = peek(octets).expect("what leaves is sealed");
+        let (header, opcode) = peek(octets).expect("what leaves is sealed");
+        if opcode.is_control() {
+            return;
+        }
         let told = &mut self.promises[port.index()];
         // Expanded next to what was promised before, so that no step back can hide in the wrap.
         let near = told.map_or(Timestamp::from_ns(ORIGIN_NS), |promises| promises.barrier);
@@ -64,10 +72,15 @@ impl Told {
 /// Plays `octets` as a script.
 pub fn switch(octets: &[u8]) {
     let mut script = Script { rest: octets };
-    let (lower, upper) = [(PORTS, 0), (4, 2)][script.below(2) as usize];
+    let shape = script.octet();
+    let (lower, upper) = [(PORTS, 0), (4, 2)][usize::from(shape % 2)];
+    let controllers = (shape & 2 != 0).then_some(Controllers { first: ProcessId(14), count: 2 });
+    let intervals_ns = if controllers.is_some() { [1_000, 3_000] } else { [0, 3_000] };
     let config = Config {
         eager_beacons: script.below(2) == 0,
-        beacon_interval_ns: [0, 3_000][script.below(2) as usize],
+        controllers,
+        incarnation: LIFE,
+        beacon_interval_ns: intervals_ns[script.below(2) as usize],
         start_wait_ns: [0, 50_000][script.below(2) as usize],
         ..Config::new(lower, upper, Route::Table(Table::new(16, upper > 0)))
     };
@@ -99,11 +112,20 @@ fn frame(script: &mut Script<'_>, switch: &mut Switch, now: Now, told: &mut Told
         barrier: Timestamp::from_ns(script.time(near)),
         commit: Timestamp::from_ns(script.time(near)),
     };
-    let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1))
-        .stamped(message, promises, Psn(script.octet().into()))
-        .flagged(script.octet() & Flags::CONGESTION);
-    let mut octets = [0; HEADER_OCTETS + 16];
-    let length = seal_with_hops(&mut octets, header, 16, script.below(4) as u8);
+    let mut header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1)).stamped(
+        message,
+        promises,
+        Psn(script.octet().into()),
+    );
+    if opcode.is_hop_only() {
+        header = of_link(script, opcode, promises);
+    }
+    let header = header.flagged(script.octet() & Flags::CONGESTION);
+    let mut octets = [0; HEADER_OCTETS + 40];
+    let payload = payload(script, opcode, &mut octets[HEADER_OCTETS..]);
+    let hops = script.below(5) as u8;
+    let hops = if hops == 4 { HOPS_MAX } else { hops };
+    let length = seal_with_hops(&mut octets, header, payload, hops);
     let port = Port(script.below(u64::from(PORTS) + 1) as u16);
     if script.octet() == 255 {
         octets[script.below(length as u64) as usize] ^= 1;
@@ -114,16 +136,53 @@ fn frame(script: &mut Script<'_>, switch: &mut Switch, now: Now, told: &mut Told
     }
 }
 
+/// A header from one of a few lives to this switch, to nobody or to a former life of it.
+fn of_link(script: &mut Script<'_>, opcode: Opcode, promises: Promises) -> Header {
+    let address = match script.octet() {
+        choice @ 0..=99 => Address::Switch(SwitchId(u32::from(choice % 4))),
+        choice => Address::Process(ProcessId(u32::from(choice % 17))),
+    };
+    let incarnation = Incarnation(script.below(3) as u32);
+    let own = |incarnation| Life { address: Address::Switch(SwitchId(0)), incarnation };
+    let echo = match script.below(8) {
+        0 => None,
+        1 => Some(own(Incarnation(LIFE.0 - 1))),
+        _ => Some(own(LIFE)),
+    };
+    Header::of_link(opcode, Life { address, incarnation }, echo, promises)
+}
+
+/// A payload that makes sense where one is asked for. Answers its length.
+fn payload(script: &mut Script<'_>, opcode: Opcode, room: &mut [u8]) -> usize {
+    let id = WaveId { epoch: 1, sequence: script.below(4) as u32 };
+    let kind = [WaveKind::Notice, WaveKind::Resume][script.below(2) as usize];
+    let owner = Life { address: Address::Switch(SwitchId(0)), incarnation: LIFE };
+    let resolved = (1..3).map(|number| Resolved { owner, number });
+    let at = Timestamp::from_ns(ORIGIN_NS);
+    let failure = Failure { first: ProcessId(3), count: 1, incarnation: Incarnation(1), at };
+    match (opcode, kind) {
+        (Opcode::Wave, WaveKind::Notice) => {
+            Wave { id }.write_notice(room, [failure].into_iter()).map_or(0, |(_, octets)| octets)
+        }
+        (Opcode::Wave, WaveKind::Resume) => {
+            Wave { id }.write_resume(room, resolved).map_or(0, |(_, octets)| octets)
+        }
+        (Opcode::Echo, _) => Echo { id, kind }.write(room).unwrap_or(0),
+        _ => 16,
+    }
+}
+
 fn drain(switch: &mut Switch, now: Now, told: &mut Told) {
     if switch.poll_timeout().is_some_and(|due| due <= now.mono) {
         switch.handle_timeout(now);
     }
-    let mut slot = [0; 256];
+    let mut slot = [0; 1_472];
     let mut frames = 0;
     while let Some(transmit) = switch.poll_transmit(now, &mut slot) {
         told.hear(transmit.port, &slot[..transmit.octets]);
         frames += 1;
-        assert!(frames <= 4 * usize::from(PORTS), "it never stops sending");
+        // Beacons, eager ones, waves and answers, and announcements to two controllers.
+        assert!(frames <= 6 * usize::from(PORTS), "it never stops sending");
     }
     while switch.poll_event().is_some() {}
     let next = switch.poll_timeout();

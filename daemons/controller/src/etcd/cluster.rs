@@ -1,0 +1,164 @@
+//! Calls to a cluster whose members come and go.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use etcd_client::{Client, ConnectOptions};
+use tokio::runtime::{Builder, Runtime};
+
+use super::{EtcdConfig, EtcdError};
+
+/// The pauses between two attempts grow from the first to the second.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+
+/// The members of an etcd cluster; one of them is asked as long as it answers.
+pub(super) struct Cluster {
+    /// Keeps the connections alive between two calls, on a thread of its own. There until dropped.
+    runtime: Option<Runtime>,
+    members: Vec<Member>,
+    at: usize,
+    deadline: Duration,
+    attempt_timeout: Duration,
+}
+
+struct Member {
+    endpoint: String,
+    client: Client,
+}
+
+/// What the cluster has answered.
+pub(super) struct Answer<T> {
+    pub(super) value: T,
+    /// There were attempts before that were not answered: they may have been carried out as well.
+    pub(super) is_repeated: bool,
+}
+
+impl Cluster {
+    /// Nothing is sent yet.
+    pub(super) fn new(config: &EtcdConfig) -> Result<Self, EtcdError> {
+        if config.endpoints.is_empty() {
+            return Err(EtcdError::NoEndpoint);
+        }
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("etcd")
+            .enable_all()
+            .build()
+            .map_err(EtcdError::Thread)?;
+        // A member that is cut off from the others says so, instead of letting us wait.
+        let options = ConnectOptions::new()
+            .with_require_leader(true)
+            .with_connect_timeout(config.attempt_timeout)
+            .with_keep_alive(config.attempt_timeout, config.attempt_timeout);
+        let members = config.endpoints.iter().map(|endpoint| {
+            let connected = runtime.block_on(Client::connect([endpoint], Some(options.clone())));
+            let endpoint = endpoint.clone();
+            match connected {
+                Ok(client) => Ok(Member { endpoint, client }),
+                Err(source) => Err(EtcdError::Endpoint { endpoint, source }),
+            }
+        });
+        let members = members.collect::<Result<_, _>>()?;
+        let (deadline, attempt_timeout) = (config.deadline, config.attempt_timeout);
+        Ok(Self { runtime: Some(runtime), members, at: 0, deadline, attempt_timeout })
+    }
+
+    /// Asks one member after the other until one answers or the time is over.
+    pub(super) fn call<T, F>(&mut self, ask: impl Fn(Client) -> F) -> Result<Answer<T>, EtcdError>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        let Some(runtime) = &self.runtime else { unreachable!("there until dropped") };
+        let until = Instant::now() + self.deadline;
+        let mut pause = PAUSE_MIN;
+        let mut is_repeated = false;
+        loop {
+            let member = &self.members[self.at];
+            let patience =
+                until.saturating_duration_since(Instant::now()).min(self.attempt_timeout);
+            let attempt =
+                async { tokio::time::timeout(patience, ask(member.client.clone())).await };
+            let reason = match runtime.block_on(attempt) {
+                Ok(Ok(value)) => return Ok(Answer { value, is_repeated }),
+                Ok(Err(source)) if is_final(&source) => {
+                    return Err(EtcdError::Refused { endpoint: member.endpoint.clone(), source });
+                }
+                Ok(Err(error)) => format!("{}: {}", member.endpoint, one_line(&error)),
+                Err(_) => format!("{}: no answer within {patience:?}", member.endpoint),
+            };
+            self.at = (self.at + 1) % self.members.len();
+            is_repeated = true;
+            if Instant::now() + pause >= until {
+                return Err(EtcdError::Unavailable { endpoints: self.endpoints(), reason });
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(PAUSE_MAX);
+        }
+    }
+
+    pub(super) fn endpoints(&self) -> String {
+        let endpoints: Vec<&str> =
+            self.members.iter().map(|member| member.endpoint.as_str()).collect();
+        endpoints.join(",")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // Does not wait for calls under way: nobody waits for their answer.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").field("endpoints", &self.endpoints()).finish_non_exhaustive()
+    }
+}
+
+/// Whether another attempt would get the same answer.
+fn is_final(error: &etcd_client::Error) -> bool {
+    use etcd_client::Error;
+    // Invalid argument, not found, already exists, permission denied, failed precondition, out of
+    // range, unimplemented, unauthenticated: the codes of gRPC that speak of the request, not of
+    // the state of the server.
+    const OF_REQUEST: [i32; 8] = [3, 5, 6, 7, 9, 11, 12, 16];
+    match error {
+        Error::GRpcStatus(status) => OF_REQUEST.contains(&i32::from(status.code())),
+        Error::IoError(_) | Error::TransportError(_) | Error::WatchError(_) => false,
+        _ => true,
+    }
+}
+
+/// Whether what was asked for lies before what the server still knows.
+pub(super) fn is_compacted(error: &EtcdError) -> bool {
+    const OUT_OF_RANGE: i32 = 11;
+    let EtcdError::Refused { source: etcd_client::Error::GRpcStatus(status), .. } = error else {
+        return false;
+    };
+    i32::from(status.code()) == OUT_OF_RANGE
+}
+
+/// Whether a lease has run out.
+pub(super) fn is_expired(error: &EtcdError) -> bool {
+    use etcd_client::Error;
+    const NOT_FOUND: i32 = 5;
+    match error {
+        EtcdError::Refused { source: Error::LeaseKeepAliveError(_), .. } => true,
+        EtcdError::Refused { source: Error::GRpcStatus(status), .. } => {
+            i32::from(status.code()) == NOT_FOUND
+        }
+        _ => false,
+    }
+}
+
+/// What a member says, without the debris of the transport.
+fn one_line(error: &etcd_client::Error) -> String {
+    match error {
+        etcd_client::Error::GRpcStatus(status) => status.message().to_owned(),
+        error => error.to_string(),
+    }
+}

@@ -1,0 +1,165 @@
+//! Writing to the log: one record, or all of it anew.
+
+use etcd_client::{Compare, CompareOp, DeleteOptions, Txn, TxnOp};
+use onepipe_controller::{Epoch, Record, StoreError};
+
+use super::keys::number;
+use super::{Answer, EtcdError, EtcdStore, RACES_MAX, encode, pairs};
+
+/// What one transaction may hold, below etcd's own limits (128 operations, 1.5 MiB a request).
+const BATCH_RECORDS: usize = 100;
+const BATCH_OCTETS: usize = 512 << 10;
+
+impl EtcdStore {
+    /// Writes one record of `epoch`, if `generation` is the log that counts. Answers false if it is
+    /// not; then this knows which one is.
+    pub(super) fn write(
+        &mut self,
+        epoch: Epoch,
+        generation: u64,
+        number_of_record: u64,
+        octets: &[u8],
+    ) -> Result<bool, StoreError<EtcdError>> {
+        let key = self.keys.record(generation, epoch, number_of_record);
+        let txn = Txn::new()
+            .when([self.guard(epoch), self.of_generation(generation)])
+            .and_then([TxnOp::put(key.clone(), octets, None)])
+            .or_else([
+                TxnOp::get(key, None),
+                TxnOp::get(self.keys.epoch(), None),
+                TxnOp::get(self.keys.generation(), None),
+            ]);
+        let Answer { value, is_repeated } = self.transact(txn).map_err(StoreError::Failed)?;
+        if value.succeeded() {
+            return Ok(true);
+        }
+        let [written, now, counting] = pairs(&value);
+        if written.is_some() {
+            // By an attempt whose answer was lost, before the epoch or the generation was over.
+            return Ok(true);
+        }
+        let (now, _) = number(now.as_ref()).map_err(StoreError::Failed)?;
+        let (counting, _) = number(counting.as_ref()).map_err(StoreError::Failed)?;
+        if now == u64::from(epoch.0) {
+            self.of_epoch(epoch)?.generation = counting;
+            return Ok(false);
+        }
+        let deposed = self.deposed();
+        if is_repeated && counting != generation {
+            // The successor has replaced the log: whether the record was in it cannot be told.
+            let reason = "the epoch ended while a record was being written".to_owned();
+            return Err(StoreError::Failed(self.raced(reason)));
+        }
+        Err(deposed)
+    }
+
+    /// Writes a new generation beside the log, then lets it count.
+    pub(super) fn replace_log(
+        &mut self,
+        epoch: Epoch,
+        records: &[Record],
+    ) -> Result<(), StoreError<EtcdError>> {
+        let records: Vec<Vec<u8>> = records.iter().map(encode).collect();
+        for _ in 0..RACES_MAX {
+            let reign = self.of_epoch(epoch)?;
+            let old = reign.generation;
+            reign.generation_last = reign.generation_last.max(old) + 1;
+            let new = reign.generation_last;
+            let revision = self.clear(epoch, new)?;
+            self.fill(epoch, new, &records)?;
+            if self.exchange(epoch, old, new, revision)? {
+                let reign = self.of_epoch(epoch)?;
+                reign.generation = new;
+                reign.next = reign.next.max(records.len() as u64);
+                return Ok(());
+            }
+        }
+        let reason = "records were written while the log was being replaced".to_owned();
+        Err(StoreError::Failed(self.raced(reason)))
+    }
+
+    /// Removes what an earlier epoch has left half written. Answers the revision after that: what
+    /// is appended later has a higher one.
+    fn clear(&mut self, epoch: Epoch, new: u64) -> Result<i64, StoreError<EtcdError>> {
+        let behind = DeleteOptions::new().with_range(self.keys.logs_end());
+        let txn = Txn::new()
+            .when([self.guard(epoch)])
+            .and_then([TxnOp::delete(self.keys.log(new), Some(behind))]);
+        let answer = self.transact(txn).map_err(StoreError::Failed)?.value;
+        if !answer.succeeded() {
+            return Err(self.deposed());
+        }
+        Ok(answer.header().map_or(0, |header| header.revision()))
+    }
+
+    fn fill(
+        &mut self,
+        epoch: Epoch,
+        new: u64,
+        records: &[Vec<u8>],
+    ) -> Result<(), StoreError<EtcdError>> {
+        let mut at = 0;
+        while at < records.len() {
+            let mut operations = Vec::new();
+            let mut octets = 0;
+            while at < records.len()
+                && operations.len() < BATCH_RECORDS
+                && (operations.is_empty() || octets + records[at].len() <= BATCH_OCTETS)
+            {
+                octets += records[at].len();
+                let key = self.keys.record(new, epoch, at as u64);
+                operations.push(TxnOp::put(key, records[at].as_slice(), None));
+                at += 1;
+            }
+            let txn = Txn::new().when([self.guard(epoch)]).and_then(operations);
+            if !self.transact(txn).map_err(StoreError::Failed)?.value.succeeded() {
+                return Err(self.deposed());
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets generation `new` count instead of `old`, if nothing was appended to that one since
+    /// `revision`: an append whose answer was lost may have been late. Answers false if there was.
+    fn exchange(
+        &mut self,
+        epoch: Epoch,
+        old: u64,
+        new: u64,
+        revision: i64,
+    ) -> Result<bool, StoreError<EtcdError>> {
+        let log = self.keys.log(old);
+        let untouched = Compare::mod_revision(log, CompareOp::Less, revision + 1)
+            .with_range(self.keys.log(old + 1));
+        let before = DeleteOptions::new().with_range(self.keys.log(new));
+        let behind = DeleteOptions::new().with_range(self.keys.logs_end());
+        let txn = Txn::new()
+            .when([self.guard(epoch), self.of_generation(old), untouched])
+            .and_then([
+                TxnOp::put(self.keys.generation(), new.to_string(), None),
+                TxnOp::delete(self.keys.logs(), Some(before)),
+                TxnOp::delete(self.keys.log(new + 1), Some(behind)),
+            ])
+            .or_else([
+                TxnOp::get(self.keys.epoch(), None),
+                TxnOp::get(self.keys.generation(), None),
+            ]);
+        let answer = self.transact(txn).map_err(StoreError::Failed)?.value;
+        if answer.succeeded() {
+            return Ok(true);
+        }
+        let [now, counting] = pairs(&answer);
+        let (now, _) = number(now.as_ref()).map_err(StoreError::Failed)?;
+        let (counting, _) = number(counting.as_ref()).map_err(StoreError::Failed)?;
+        if now != u64::from(epoch.0) {
+            return Err(self.deposed());
+        }
+        self.of_epoch(epoch)?.generation = counting;
+        // By an attempt whose answer was lost.
+        Ok(counting == new)
+    }
+
+    fn of_generation(&self, generation: u64) -> Compare {
+        Compare::value(self.keys.generation(), CompareOp::Equal, generation.to_string())
+    }
+}

@@ -1,0 +1,310 @@
+//! The embedded store: one file, for replicas of one machine.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use onepipe_base::ProcessId;
+use onepipe_controller::{Epoch, Record, RecordError, Store, StoreError};
+use redb::{
+    Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, Table, TableDefinition,
+    WriteTransaction,
+};
+
+/// Records by their place in the log.
+const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("onepipe/log");
+/// Numbers by their name.
+const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("onepipe/numbers");
+const EPOCH: &str = "epoch";
+const FORMAT: &str = "format";
+/// Of the tables above. Another number: another version of this program wrote the file.
+const FORMAT_NUMBER: u64 = 1;
+/// Some pages: a log is short, and read once.
+const CACHE_OCTETS: usize = 4 << 20;
+
+/// Records in one file, and an election by its lock: the kernel holds it for the active replica and
+/// lets go of it when that process ends, however it ends. So there is no lease to renew, and nobody
+/// takes over from a process that is merely stopped.
+#[derive(Debug)]
+pub struct RedbStore {
+    path: PathBuf,
+    /// While this replica is active.
+    reign: Option<Reign>,
+}
+
+#[derive(Debug)]
+struct Reign {
+    database: Database,
+    epoch: Epoch,
+}
+
+/// Why the file does not do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RedbError {
+    /// The system refuses.
+    #[error("cannot use {path}", path = path.display())]
+    System {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Another process is active on it.
+    #[error("{path} is in use by the active controller", path = path.display())]
+    Held {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is a file of something else.
+    #[error("{path} is no controller's store: {reason}", path = path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What tells.
+        reason: String,
+    },
+    /// It was such a file, and a part of it is lost.
+    #[error("{path} is damaged: {reason}; bring back a copy of it", path = path.display())]
+    Torn {
+        /// The file.
+        path: PathBuf,
+        /// What tells.
+        reason: String,
+    },
+    /// It holds a record that this version cannot read.
+    #[error("record {at} in {path} is unreadable", path = path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// Its place in the log.
+        at: u64,
+        /// What is wrong with it.
+        source: RecordError,
+    },
+}
+
+impl RedbStore {
+    /// A store at `path`. Nothing is opened before the first campaign; where there is no file then,
+    /// one is made.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), reign: None }
+    }
+
+    /// Where the file lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens the file, which makes it this process's own. `None`: another one's.
+    fn open(&self) -> Result<Option<Database>, RedbError> {
+        match fs::metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.create()?,
+            Err(error) => return Err(self.system(error)),
+            // Files are made whole (see `create`), so this one was cut off; a database would be
+            // laid out in it anew, with its epochs from 1.
+            Ok(file) if file.len() == 0 => return Err(self.torn("it is empty")),
+            Ok(_) => {}
+        }
+        match Builder::new().set_cache_size(CACHE_OCTETS).open(&self.path) {
+            Ok(database) => Ok(Some(database)),
+            Err(DatabaseError::DatabaseAlreadyOpen) => Ok(None),
+            Err(error) => Err(self.refused(error.into())),
+        }
+    }
+
+    /// Makes the file elsewhere and links it in whole: a crash leaves none or all of it. Whoever
+    /// else does the same at the same time, one file wins.
+    fn create(&self) -> Result<(), RedbError> {
+        let folder = match self.path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let mut draft = self.path.clone().into_os_string();
+        draft.push(format!(".new-{}-{:?}", std::process::id(), std::thread::current().id()));
+        let draft = PathBuf::from(draft);
+        let made = self.lay_out(&draft).and_then(|()| match fs::hard_link(&draft, &self.path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            linked => linked
+                .and_then(|()| File::open(folder)?.sync_all())
+                .map_err(|error| self.system(error)),
+        });
+        // It may not even have come to be.
+        let _ = fs::remove_file(&draft);
+        made
+    }
+
+    fn lay_out(&self, draft: &Path) -> Result<(), RedbError> {
+        // What a process of the same number has left.
+        let _ = fs::remove_file(draft);
+        let database = Builder::new().create(draft).map_err(|error| self.refused(error.into()))?;
+        self.write(&database, |transaction| {
+            transaction.open_table(LOG)?;
+            let mut numbers = transaction.open_table(NUMBERS)?;
+            numbers.insert(FORMAT, FORMAT_NUMBER)?;
+            numbers.insert(EPOCH, 0)?;
+            Ok(())
+        })
+    }
+
+    /// One durable transaction, all or nothing.
+    fn write<T>(
+        &self,
+        database: &Database,
+        change: impl FnOnce(&WriteTransaction) -> Result<T, redb::Error>,
+    ) -> Result<T, RedbError> {
+        let done = || {
+            let transaction = database.begin_write()?;
+            let done = change(&transaction)?;
+            transaction.commit()?;
+            Ok(done)
+        };
+        done().map_err(|error| self.refused(error))
+    }
+
+    fn begin(&self, database: &Database, replica: ProcessId) -> Result<Epoch, RedbError> {
+        let format = self.number(database, FORMAT)?;
+        if format != FORMAT_NUMBER {
+            let reason = format!("its format is {format}, this version reads {FORMAT_NUMBER}");
+            return Err(self.foreign(reason));
+        }
+        let last = self.number(database, EPOCH)?;
+        let epoch = u32::try_from(last).ok().and_then(|last| last.checked_add(1)).map(Epoch);
+        let epoch = epoch.ok_or_else(|| self.torn(format!("its last epoch is {last}")))?;
+        self.write(database, |transaction| {
+            transaction.open_table(NUMBERS)?.insert(EPOCH, u64::from(epoch.0))?;
+            push(&mut transaction.open_table(LOG)?, &Record::Epoch { epoch, replica })
+        })?;
+        Ok(epoch)
+    }
+
+    fn number(&self, database: &Database, name: &str) -> Result<u64, RedbError> {
+        let read = || {
+            let numbers = database.begin_read()?.open_table(NUMBERS)?;
+            Ok(numbers.get(name)?.map(|number| number.value()))
+        };
+        let number: Option<u64> = read().map_err(|error| self.refused(error))?;
+        number.ok_or_else(|| self.torn(format!("it has no number for {name:?}")))
+    }
+
+    fn read(&self, database: &Database) -> Result<Vec<Record>, RedbError> {
+        let read = || {
+            let log = database.begin_read()?.open_table(LOG)?;
+            let entries = log.iter()?.map(|entry| {
+                let (at, octets) = entry?;
+                Ok((at.value(), octets.value().to_vec()))
+            });
+            entries.collect::<Result<Vec<_>, redb::Error>>()
+        };
+        let entries = read().map_err(|error| self.refused(error))?;
+        let decode = |(at, octets): (u64, Vec<u8>)| {
+            let path = self.path.clone();
+            Record::decode(&octets).map_err(|source| RedbError::Record { path, at, source })
+        };
+        entries.into_iter().map(decode).collect()
+    }
+
+    /// The database, if `epoch` is this one's reign.
+    fn of_epoch(&self, epoch: Epoch) -> Result<&Database, StoreError<RedbError>> {
+        match &self.reign {
+            Some(reign) if reign.epoch == epoch => Ok(&reign.database),
+            _ => Err(StoreError::Deposed),
+        }
+    }
+
+    fn refused(&self, error: redb::Error) -> RedbError {
+        match error {
+            redb::Error::Io(source) if source.kind() == io::ErrorKind::InvalidData => {
+                // So it calls a file that does not begin like one of its own.
+                self.foreign(source.to_string())
+            }
+            redb::Error::Io(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
+                self.torn(source.to_string())
+            }
+            redb::Error::Io(source) => self.system(source),
+            redb::Error::UpgradeRequired(version) => {
+                self.foreign(format!("its database has format {version}"))
+            }
+            redb::Error::TableDoesNotExist(table) => {
+                self.foreign(format!("the database has no table {table}"))
+            }
+            redb::Error::DatabaseAlreadyOpen => RedbError::Held { path: self.path.clone() },
+            error => self.torn(error.to_string()),
+        }
+    }
+
+    fn system(&self, source: io::Error) -> RedbError {
+        RedbError::System { path: self.path.clone(), source }
+    }
+
+    fn foreign(&self, reason: impl Into<String>) -> RedbError {
+        RedbError::Foreign { path: self.path.clone(), reason: reason.into() }
+    }
+
+    fn torn(&self, reason: impl Into<String>) -> RedbError {
+        RedbError::Torn { path: self.path.clone(), reason: reason.into() }
+    }
+}
+
+/// Appends a record to the log.
+fn push(log: &mut Table<'_, u64, &'static [u8]>, record: &Record) -> Result<(), redb::Error> {
+    let next = log.last()?.map_or(0, |(last, _)| last.value() + 1);
+    let mut octets = Vec::new();
+    record.encode(&mut octets);
+    log.insert(next, octets.as_slice())?;
+    Ok(())
+}
+
+impl Store for RedbStore {
+    type Error = RedbError;
+
+    fn campaign(&mut self, replica: ProcessId) -> Result<Option<Epoch>, RedbError> {
+        let database = match self.reign.take() {
+            Some(reign) => reign.database,
+            None => match self.open()? {
+                Some(database) => database,
+                None => return Ok(None),
+            },
+        };
+        let epoch = self.begin(&database, replica)?;
+        self.reign = Some(Reign { database, epoch });
+        Ok(Some(epoch))
+    }
+
+    fn renew(&mut self, epoch: Epoch) -> Result<(), StoreError<RedbError>> {
+        self.of_epoch(epoch).map(|_| ())
+    }
+
+    fn resign(&mut self, epoch: Epoch) -> Result<(), StoreError<RedbError>> {
+        self.of_epoch(epoch)?;
+        self.reign = None;
+        Ok(())
+    }
+
+    fn load(&mut self) -> Result<Vec<Record>, RedbError> {
+        match &self.reign {
+            Some(reign) => self.read(&reign.database),
+            None => match self.open()? {
+                Some(database) => self.read(&database),
+                None => Err(RedbError::Held { path: self.path.clone() }),
+            },
+        }
+    }
+
+    fn append(&mut self, epoch: Epoch, record: &Record) -> Result<(), StoreError<RedbError>> {
+        let database = self.of_epoch(epoch)?;
+        let append =
+            |transaction: &WriteTransaction| push(&mut transaction.open_table(LOG)?, record);
+        self.write(database, append).map_err(StoreError::Failed)
+    }
+
+    fn replace(&mut self, epoch: Epoch, records: &[Record]) -> Result<(), StoreError<RedbError>> {
+        let database = self.of_epoch(epoch)?;
+        let replace = |transaction: &WriteTransaction| {
+            let mut log = transaction.open_table(LOG)?;
+            log.retain(|_, _| false)?;
+            records.iter().try_for_each(|record| push(&mut log, record))
+        };
+        self.write(database, replace).map_err(StoreError::Failed)
+    }
+}

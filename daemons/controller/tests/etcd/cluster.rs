@@ -1,0 +1,170 @@
+//! A real etcd of three members on this machine, for one test.
+
+use std::fs::{File, OpenOptions};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use etcd_client::Client;
+use onepipe_daemon_controller::{EtcdConfig, EtcdStore};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::conformance::PATIENCE;
+
+const MEMBERS: usize = 3;
+
+/// One cluster at a time: three of them on two cores would elect leaders all day.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Three members in a folder. They are killed when this is dropped, a panic included; and when the
+/// thread that has started them ends in any other way.
+pub struct Cluster {
+    members: Vec<Member>,
+    runtime: Runtime,
+    folder: TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+struct Member {
+    name: String,
+    client_url: String,
+    peer_url: String,
+    process: Option<Child>,
+}
+
+impl Cluster {
+    /// Starts one and waits until it has a leader.
+    pub fn start() -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let ports = free_ports();
+        let members = (0..MEMBERS).map(|at| Member {
+            name: format!("member{at}"),
+            client_url: format!("http://127.0.0.1:{}", ports[2 * at]),
+            peer_url: format!("http://127.0.0.1:{}", ports[2 * at + 1]),
+            process: None,
+        });
+        let mut cluster = Self {
+            members: members.collect(),
+            runtime: runtime.expect("a runtime"),
+            folder: tempfile::tempdir().expect("a folder"),
+            _turn: turn,
+        };
+        (0..MEMBERS).for_each(|at| cluster.revive(at));
+        cluster.leader();
+        cluster
+    }
+
+    /// Starts a member, with what it has on disk.
+    pub fn revive(&mut self, at: usize) {
+        let all: Vec<String> = self
+            .members
+            .iter()
+            .map(|member| format!("{}={}", member.name, member.peer_url))
+            .collect();
+        let member = &mut self.members[at];
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.folder.path().join(format!("{}.log", member.name)));
+        let log: File = log.expect("a log");
+        // A member shall not outlive whoever started it, whatever that one dies of.
+        let mut etcd = Command::new("setpriv");
+        etcd.args(["--pdeathsig", "KILL", "etcd", "--initial-cluster-state", "new"])
+            .args(["--name", &member.name, "--initial-cluster", &all.join(",")])
+            .arg("--data-dir")
+            .arg(self.folder.path().join(&member.name))
+            .args(["--listen-client-urls", &member.client_url])
+            .args(["--advertise-client-urls", &member.client_url])
+            .args(["--listen-peer-urls", &member.peer_url])
+            .args(["--initial-advertise-peer-urls", &member.peer_url])
+            .env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a log"))
+            .stderr(log);
+        member.process = Some(etcd.spawn().expect("`cargo xtask test` installs etcd-server"));
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self, at: usize) {
+        let mut process = self.members[at].process.take().expect("it runs");
+        process.kill().expect("it is ours");
+        process.wait().expect("it is ours");
+    }
+
+    /// Which member leads, once one does.
+    pub fn leader(&self) -> usize {
+        let began = Instant::now();
+        loop {
+            for at in (0..MEMBERS).filter(|at| self.members[*at].process.is_some()) {
+                if self.is_leader(at) {
+                    return at;
+                }
+            }
+            assert!(began.elapsed() < PATIENCE, "no leader:\n{}", self.logs());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn is_leader(&self, at: usize) -> bool {
+        let url = &self.members[at].client_url;
+        let ask = async {
+            let mut status = Client::connect([url], None).await.ok()?.status().await.ok()?;
+            Some(status.take_header()?.member_id() == status.leader())
+        };
+        let ask = async { tokio::time::timeout(Duration::from_secs(1), ask).await };
+        self.runtime.block_on(ask).ok().flatten() == Some(true)
+    }
+
+    /// Everything up to now is forgotten, but for the last value of each key.
+    pub fn compact(&self) {
+        let url = &self.members[self.leader()].client_url;
+        let compact = async {
+            let mut client = Client::connect([url], None).await?;
+            let now = client.get("any", None).await?.header().map_or(0, |header| header.revision());
+            client.compact(now, None).await
+        };
+        self.runtime.block_on(compact).expect("there is a quorum");
+    }
+
+    /// What a replica needs to know. Every test cluster is new: one prefix does.
+    pub fn config(&self) -> EtcdConfig {
+        let urls = self.members.iter().map(|member| member.client_url.clone());
+        EtcdConfig { lease_ttl_s: 2, ..EtcdConfig::new(urls) }
+    }
+
+    pub fn replica(&self) -> EtcdStore {
+        EtcdStore::new(&self.config()).expect("the endpoints are addresses")
+    }
+
+    /// The last words of each member.
+    fn logs(&self) -> String {
+        let last = |member: &Member| {
+            let path = self.folder.path().join(format!("{}.log", member.name));
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().rev().take(8).collect();
+            format!("{}:\n{}\n", member.name, lines.join("\n"))
+        };
+        self.members.iter().map(last).collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for process in self.members.iter_mut().filter_map(|member| member.process.as_mut()) {
+            // Whatever it has died of, it is gone.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// Ports that nobody uses at the moment.
+fn free_ports() -> Vec<u16> {
+    let listen = |_| TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listeners: Vec<TcpListener> = (0..2 * MEMBERS).map(listen).collect();
+    let port = |listener: &TcpListener| listener.local_addr().expect("bound").port();
+    listeners.iter().map(port).collect()
+}

@@ -1,0 +1,91 @@
+//! The store in a real etcd of three members.
+
+mod cluster;
+#[path = "../conformance/mod.rs"]
+mod conformance;
+mod members;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use onepipe_controller::{Epoch, Store, StoreError};
+use onepipe_daemon_controller::{EtcdConfig, EtcdError, EtcdStore};
+
+use cluster::Cluster;
+use conformance::{ONE, OTHER, Shared, campaign, conform, numbers, record};
+
+/// One fabric of many in the same cluster.
+struct Fabric<'a> {
+    cluster: &'a Cluster,
+    prefix: String,
+}
+
+impl Shared for Fabric<'_> {
+    type Store = EtcdStore;
+
+    fn replica(&mut self) -> EtcdStore {
+        let config = EtcdConfig { prefix: self.prefix.clone(), ..self.cluster.config() };
+        EtcdStore::new(&config).expect("the endpoints are addresses")
+    }
+
+    fn silence(&mut self, _: &mut EtcdStore) {
+        // Its lease runs out, because nobody renews it.
+    }
+}
+
+#[test]
+fn etcd_conforms() {
+    let cluster = Cluster::start();
+    let number = AtomicU32::new(0);
+    conform(|| {
+        let number = number.fetch_add(1, Ordering::Relaxed);
+        Fabric { cluster: &cluster, prefix: format!("/onepipe/fabric{number}/") }
+    });
+}
+
+#[test]
+fn a_lease_that_has_run_out_is_taken_up_again_if_nobody_else_has_taken_over() {
+    let cluster = Cluster::start();
+    let mut one = cluster.replica();
+    let epoch = campaign(&mut one, ONE);
+    std::thread::sleep(std::time::Duration::from_secs(8));
+    one.append(epoch, &record(1)).expect("nobody else has become active");
+    one.renew(epoch).expect("nobody else has become active");
+    let mut other = cluster.replica();
+    assert_eq!(other.campaign(OTHER).expect("available"), None, "it is bound to a new lease");
+    let second = campaign(&mut other, OTHER);
+    assert!(matches!(one.renew(epoch), Err(StoreError::Deposed)));
+    assert!(second > epoch);
+}
+
+#[test]
+fn a_compaction_forgets_nothing_that_counts() {
+    let cluster = Cluster::start();
+    let mut store = cluster.replica();
+    let epoch = campaign(&mut store, ONE);
+    let many: Vec<_> = (0..700).map(record).collect();
+    store.replace(epoch, &many).expect("active");
+    cluster.compact();
+    assert_eq!(store.load().expect("available"), many);
+    store.append(epoch, &record(700)).expect("active");
+    cluster.compact();
+    let expected: Vec<u32> = (0..=700).collect();
+    assert_eq!(numbers(&cluster.replica().load().expect("available")), expected);
+    assert_eq!(campaign(&mut store, ONE), Epoch(epoch.0 + 1));
+}
+
+#[test]
+fn what_is_no_etcd_of_ours_is_named() {
+    let none = EtcdConfig::new(Vec::<String>::new());
+    assert!(matches!(EtcdStore::new(&none), Err(EtcdError::NoEndpoint)));
+    let wrong = EtcdConfig::new(["http://no such host/"]);
+    let error = EtcdStore::new(&wrong).expect_err("no address");
+    assert!(error.to_string().contains("no such host"), "{error}");
+    let config = EtcdConfig {
+        deadline: std::time::Duration::from_millis(300),
+        ..EtcdConfig::new(["http://127.0.0.1:1"])
+    };
+    let mut store = EtcdStore::new(&config).expect("an address");
+    let error = store.campaign(ONE).expect_err("nobody listens");
+    assert!(matches!(error, EtcdError::Unavailable { .. }), "{error:?}");
+    assert!(error.to_string().contains("etcd at http://127.0.0.1:1 is unavailable"), "{error}");
+}

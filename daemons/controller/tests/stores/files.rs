@@ -1,0 +1,86 @@
+//! Files that are not what they should be.
+
+use std::fs;
+use std::path::Path;
+
+use onepipe_controller::{Epoch, Store};
+use onepipe_daemon_controller::{RedbError, RedbStore};
+
+use crate::OneFile;
+use crate::conformance::{ONE, OTHER, numbers, record};
+
+fn written(path: &Path, records: u32) {
+    let mut store = RedbStore::new(path);
+    let epoch = store.campaign(ONE).expect("a new file").expect("nobody else");
+    (0..records).for_each(|number| store.append(epoch, &record(number)).expect("active"));
+}
+
+#[test]
+fn a_log_outlives_its_process_and_leaves_one_file() {
+    let file = OneFile::new();
+    written(&file.path(), 5);
+    let mut store = RedbStore::new(file.path());
+    assert_eq!(store.campaign(OTHER).expect("it is a store"), Some(Epoch(2)));
+    assert_eq!(numbers(&store.load().expect("active")), [0, 1, 2, 3, 4]);
+    let names = fs::read_dir(file.0.path()).expect("a folder").count();
+    assert_eq!(names, 1, "drafts are removed");
+}
+
+#[test]
+fn who_is_not_active_is_told_that_the_file_is_held() {
+    let file = OneFile::new();
+    let mut active = RedbStore::new(file.path());
+    active.campaign(ONE).expect("a new file").expect("nobody else");
+    let mut other = RedbStore::new(file.path());
+    let error = other.load().expect_err("held");
+    assert!(matches!(error, RedbError::Held { .. }));
+    assert!(error.to_string().contains("controller.redb is in use by the active controller"));
+}
+
+#[test]
+fn a_foreign_file_is_named_and_left_alone() {
+    let file = OneFile::new();
+    let text = "a letter that somebody has written\n".repeat(1000);
+    fs::write(file.path(), &text).expect("write");
+    let error = RedbStore::new(file.path()).campaign(ONE).expect_err("no store");
+    assert!(matches!(error, RedbError::Foreign { .. }), "{error:?}");
+    assert!(error.to_string().contains("controller.redb is no controller's store"), "{error}");
+    assert_eq!(fs::read_to_string(file.path()).expect("read"), text);
+}
+
+#[test]
+fn a_database_of_somebody_else_is_foreign() {
+    let file = OneFile::new();
+    drop(redb::Database::create(file.path()).expect("a database"));
+    let error = RedbStore::new(file.path()).campaign(ONE).expect_err("no store");
+    assert!(matches!(error, RedbError::Foreign { .. }), "{error:?}");
+}
+
+#[test]
+fn a_torn_file_is_named_wherever_it_was_cut_off() {
+    let file = OneFile::new();
+    written(&file.path(), 200);
+    let whole = fs::read(file.path()).expect("read");
+    let cuts = [0, 1, 100, 4096, 5000, whole.len() / 4, whole.len() / 2, whole.len() - 4096];
+    for cut in cuts {
+        fs::write(file.path(), &whole[..cut]).expect("write");
+        let mut store = RedbStore::new(file.path());
+        let error = store.campaign(ONE).expect_err("a part of it is lost");
+        let is_told = matches!(error, RedbError::Torn { .. } | RedbError::Foreign { .. });
+        assert!(is_told && error.to_string().contains("controller.redb"), "{cut}: {error:?}");
+    }
+    fs::write(file.path(), &whole).expect("write");
+    let mut store = RedbStore::new(file.path());
+    assert_eq!(store.campaign(ONE).expect("it is whole again"), Some(Epoch(2)));
+}
+
+#[test]
+fn a_place_that_cannot_be_used_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let nowhere = folder.path().join("no/such/folder/controller.redb");
+    for path in [nowhere.as_path(), folder.path(), Path::new("/proc/controller.redb")] {
+        let error = RedbStore::new(path).campaign(ONE).expect_err("no place for a file");
+        assert!(matches!(error, RedbError::System { .. }), "{error:?}");
+        assert!(error.to_string().contains(path.to_str().expect("text")), "{error}");
+    }
+}

@@ -1,0 +1,62 @@
+//! The stores that need nothing but this machine.
+
+#[path = "../conformance/mod.rs"]
+mod conformance;
+mod files;
+mod killed;
+
+use std::path::PathBuf;
+
+use onepipe_controller::MemoryStore;
+use onepipe_daemon_controller::RedbStore;
+use tempfile::TempDir;
+
+use conformance::{Shared, conform};
+
+impl Shared for MemoryStore {
+    type Store = MemoryStore;
+
+    fn replica(&mut self) -> MemoryStore {
+        self.clone()
+    }
+
+    fn silence(&mut self, active: &mut MemoryStore) {
+        active.lapse();
+    }
+}
+
+/// A file in a folder of its own.
+struct OneFile(TempDir);
+
+impl OneFile {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("controller.redb")
+    }
+}
+
+impl Shared for OneFile {
+    type Store = RedbStore;
+
+    fn replica(&mut self) -> RedbStore {
+        RedbStore::new(self.path())
+    }
+
+    fn silence(&mut self, active: &mut RedbStore) {
+        // Its process ends, and another one of the same replica asks on.
+        *active = RedbStore::new(self.path());
+    }
+}
+
+#[test]
+fn memory_conforms() {
+    conform(MemoryStore::new);
+}
+
+#[test]
+fn redb_conforms() {
+    conform(OneFile::new);
+}

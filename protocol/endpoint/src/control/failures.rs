@@ -1,0 +1,189 @@
+//! Who has failed, as far as this process was told.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use onepipe_base::{Incarnation, ProcessId, Timestamp};
+use onepipe_wire::Failure;
+
+/// Everybody who was told to have failed, and what of it is news. One entry a process at most, its
+/// latest failed life; empty but after a failure.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Failures {
+    /// Disjoint ranges, ascending.
+    known: Vec<Failure>,
+    news: VecDeque<Failure>,
+    /// Process ids lie below this.
+    processes_max: u32,
+}
+
+impl Failures {
+    pub fn new(processes_max: u32) -> Self {
+        Self { known: Vec::new(), news: VecDeque::new(), processes_max }
+    }
+
+    /// When this life of `process` has failed, if it has.
+    #[inline]
+    pub fn has_failed(&self, process: ProcessId, incarnation: Incarnation) -> Option<Timestamp> {
+        if self.known.is_empty() {
+            return None;
+        }
+        let known = self.known.get(self.place(process.0))?;
+        known.covers(process, incarnation).then_some(known.at)
+    }
+
+    /// The first range that ends behind `process`.
+    fn place(&self, process: u32) -> usize {
+        self.known.partition_point(|known| end(known) <= process)
+    }
+
+    /// Takes in what a notice says. Answers whether any of it is news: of a process of whom a later
+    /// life has failed, or this one, nothing is.
+    pub fn learn(&mut self, failure: Failure) -> bool {
+        let news = self.news.len();
+        let last = end(&failure).min(self.processes_max);
+        let mut first = failure.first.0;
+        while first < last {
+            let known = self.known.get(self.place(first)).copied();
+            let until = match known {
+                None => last,
+                Some(known) if known.first.0 > first => known.first.0,
+                Some(known) => end(&known),
+            };
+            let until = until.min(last);
+            let is_told =
+                known.is_some_and(|known| known.covers(ProcessId(first), failure.incarnation));
+            if !is_told {
+                let (count, process) = (until - first, ProcessId(first));
+                self.note(Failure { first: process, count, ..failure });
+            }
+            first = until;
+        }
+        self.news.len() > news
+    }
+
+    /// Puts in a range that lies within one of the known, of an earlier life, or between two.
+    fn note(&mut self, failure: Failure) {
+        self.news.push_back(failure);
+        let mut at = self.place(failure.first.0);
+        let former = self.known.get(at).copied();
+        if let Some(former) = former.filter(|former| former.first.0 < end(&failure)) {
+            self.known.remove(at);
+            let (before, behind) = (failure.first.0 - former.first.0, end(&former) - end(&failure));
+            if behind > 0 {
+                let first = ProcessId(end(&failure));
+                self.known.insert(at, Failure { first, count: behind, ..former });
+            }
+            if before > 0 {
+                self.known.insert(at, Failure { count: before, ..former });
+                at += 1;
+            }
+        }
+        self.known.insert(at, failure);
+        self.join(at);
+        if let Some(before) = at.checked_sub(1) {
+            self.join(before);
+        }
+    }
+
+    /// Makes one of the ranges `at` and behind it, if they say the same.
+    fn join(&mut self, at: usize) {
+        let [one, next, ..] = self.known[at..] else { return };
+        let is_same = (one.incarnation, one.at) == (next.incarnation, next.at);
+        if is_same && end(&one) == next.first.0 {
+            self.known[at].count += next.count;
+            self.known.remove(at + 1);
+        }
+    }
+
+    /// The next failure that was not taken yet, in the order of hearing.
+    pub fn poll(&mut self) -> Option<Failure> {
+        self.news.pop_front()
+    }
+
+    pub fn has_news(&self) -> bool {
+        !self.news.is_empty()
+    }
+}
+
+/// One behind the last process of a range.
+fn end(failure: &Failure) -> u32 {
+    failure.first.0.saturating_add(failure.count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PROCESSES: u32 = 24;
+
+    fn failure(first: u32, count: u32, life: u32) -> Failure {
+        let (first, incarnation) = (ProcessId(first), Incarnation(life));
+        Failure { first, count, incarnation, at: Timestamp::from_ns(u64::from(life) * 100) }
+    }
+
+    fn polled(failures: &mut Failures) -> Vec<(u32, u32, u32)> {
+        let of = |failure: Failure| (failure.first.0, failure.count, failure.incarnation.0);
+        core::iter::from_fn(|| failures.poll().map(of)).collect()
+    }
+
+    #[test]
+    fn only_what_was_not_told_before_is_news() {
+        let mut failures = Failures::new(PROCESSES);
+        assert!(failures.learn(failure(4, 4, 2)));
+        assert!(!failures.learn(failure(4, 4, 2)) && !failures.learn(failure(5, 1, 1)));
+        assert!(failures.learn(failure(2, 8, 2)));
+        assert_eq!(polled(&mut failures), [(4, 4, 2), (2, 2, 2), (8, 2, 2)]);
+        assert_eq!(failures.known, [failure(2, 8, 2)], "they are one range");
+        assert!(failures.learn(failure(5, 1, 3)));
+        assert_eq!(polled(&mut failures), [(5, 1, 3)]);
+        let failed = |life| failures.has_failed(ProcessId(5), Incarnation(life));
+        assert_eq!(failed(3).map(Timestamp::as_ns), Some(300));
+        assert_eq!(failed(4), None);
+        assert_eq!(failures.known.len(), 3);
+    }
+
+    #[test]
+    fn processes_beyond_the_fabric_are_nobody() {
+        let mut failures = Failures::new(PROCESSES);
+        assert!(failures.learn(failure(PROCESSES - 1, u32::MAX, 1)));
+        assert_eq!(polled(&mut failures), [(PROCESSES - 1, 1, 1)]);
+        assert!(!failures.learn(failure(PROCESSES, 1, 1)));
+        assert!(!failures.learn(failure(u32::MAX, 1, 1)));
+    }
+
+    proptest! {
+        /// Against a model with a slot for every process.
+        #[test]
+        fn ranges_are_what_each_process_was_told(
+            told in prop::collection::vec((0..PROCESSES + 4, 1..9u32, 1..6u32), 1..40),
+        ) {
+            let mut failures = Failures::new(PROCESSES);
+            let mut model = [0; PROCESSES as usize];
+            for (first, count, life) in told {
+                let mut fresh = Vec::new();
+                for process in first..(first + count).min(PROCESSES) {
+                    let slot = &mut model[process as usize];
+                    if *slot < life {
+                        *slot = life;
+                        fresh.push(process);
+                    }
+                }
+                prop_assert_eq!(failures.learn(failure(first, count, life)), !fresh.is_empty());
+                let news = polled(&mut failures);
+                let spread = news.iter().flat_map(|&(first, count, _)| first..first + count);
+                prop_assert_eq!(spread.collect::<Vec<_>>(), fresh);
+                for (process, &last) in model.iter().enumerate() {
+                    for life in 1..7 {
+                        let failed =
+                            failures.has_failed(ProcessId(process as u32), Incarnation(life));
+                        let expected = (life <= last).then_some(u64::from(last) * 100);
+                        prop_assert_eq!(failed.map(Timestamp::as_ns), expected);
+                    }
+                }
+                prop_assert!(failures.known.len() <= PROCESSES as usize);
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What controllers say, and what becomes of it.
+
+use onepipe_base::{Mono, Port, Registers, Timestamp};
+use onepipe_wire::{Failure, Frame, Opcode, RecoveryView, WaveId, WaveKind, WaveView};
+
+use super::wave::Way;
+use super::{Control, relay};
+
+/// What has become of a frame of the controllers' range.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Handled<'a> {
+    /// Refused and counted.
+    No,
+    Yes,
+    /// Dead links hold commits no longer, or live ones were declared dead: the barriers may have
+    /// risen.
+    LinksChanged,
+    /// The controllers have handed this frame on: it is to be handled as if it had come from its
+    /// source, but for its promises. Answers go by relay for a while.
+    Relayed(Frame<'a>),
+}
+
+impl Control {
+    /// Takes in a frame whose opcode is of the controllers' range. `clock` is near the fabric's
+    /// time.
+    pub fn on_frame<'a>(
+        &mut self,
+        registers: &mut Registers,
+        (now, clock): (Mono, Timestamp),
+        port: Port,
+        frame: &Frame<'a>,
+    ) -> Handled<'a> {
+        let header = frame.header;
+        if matches!(frame.opcode, Opcode::Wave | Opcode::Hello) {
+            if !self.links.may_bear_waves(header.speaker()) {
+                return self.refuse_foreign();
+            }
+            if frame.opcode == Opcode::Hello {
+                return Handled::Yes;
+            }
+            let handled = self.on_wave(registers, clock, Way::Link(port), frame.payload);
+            let from = header.src();
+            let is_direct = self.controllers.is_some_and(|all| all.contains(from));
+            if is_direct && !matches!(handled, Handled::No) {
+                self.active = Some((from, now));
+            }
+            return handled;
+        }
+        let from = header.src();
+        if !self.controllers.is_some_and(|all| all.contains(from)) {
+            return self.refuse_foreign();
+        }
+        let handled = match frame.opcode {
+            Opcode::Notice => self.on_wave(registers, clock, Way::Controller(from), frame.payload),
+            Opcode::Ping => {
+                self.pong = Some(from);
+                Handled::Yes
+            }
+            Opcode::Welcome => Handled::Yes,
+            Opcode::Recorded => {
+                self.undeliverable.on_recorded(header.psn());
+                self.answer_if_clear();
+                Handled::Yes
+            }
+            Opcode::Relayed => match relay::unwrap(self.process, self.processes_max, frame.payload)
+            {
+                Some(inner) => {
+                    self.relay.on_unreachable(now, inner.header.src());
+                    Handled::Relayed(inner)
+                }
+                None => self.refuse_malformed(),
+            },
+            Opcode::Recovery => match RecoveryView::parse(frame.payload) {
+                Ok(view) => {
+                    self.recover.on_part(now, clock, &view);
+                    Handled::Yes
+                }
+                Err(_) => self.refuse_malformed(),
+            },
+            // What processes and switches say to controllers, and echoes: a leaf awaits none.
+            _ => self.refuse_malformed(),
+        };
+        if !matches!(handled, Handled::No) {
+            self.active = Some((from, now));
+        }
+        handled
+    }
+
+    fn on_wave<'a>(
+        &mut self,
+        registers: &mut Registers,
+        clock: Timestamp,
+        way: Way,
+        payload: &[u8],
+    ) -> Handled<'a> {
+        if self.controllers.is_none() {
+            return self.refuse_foreign();
+        }
+        let Ok(view) = WaveView::parse(payload) else { return self.refuse_malformed() };
+        if !self.waves.accepts(view.id) {
+            self.stats.waves_stale += 1;
+            return Handled::No;
+        }
+        match view.kind {
+            WaveKind::Notice => {
+                self.on_notice(view.id, way, view.failures(clock));
+                Handled::Yes
+            }
+            WaveKind::Resume => {
+                let mut links = 0;
+                for resolved in view.resolved() {
+                    links += u64::from(self.links.resolve(registers, resolved));
+                }
+                self.stats.links_resolved += links;
+                self.waves.owe(way, view.id, WaveKind::Resume);
+                if links > 0 { Handled::LinksChanged } else { Handled::Yes }
+            }
+            WaveKind::Freeze => {
+                let mut links = 0;
+                for life in view.dead() {
+                    links += u64::from(self.links.declare_dead(registers, life));
+                }
+                self.stats.links_declared_dead += links;
+                self.waves.owe(way, view.id, WaveKind::Freeze);
+                if links > 0 { Handled::LinksChanged } else { Handled::Yes }
+            }
+        }
+    }
+
+    fn on_notice(&mut self, id: WaveId, way: Way, failures: impl Iterator<Item = Failure>) {
+        let mut is_news = false;
+        for failure in failures {
+            if failure.covers(self.process, self.own.incarnation) {
+                self.excluded.get_or_insert(failure.at);
+            }
+            if self.failures.learn(failure) {
+                is_news = true;
+                self.stats.failures_told += 1;
+            }
+        }
+        self.waves.on_notice(id, way, is_news);
+        self.answer_if_clear();
+    }
+
+    #[cold]
+    fn refuse_foreign<'a>(&mut self) -> Handled<'a> {
+        self.stats.frames_foreign += 1;
+        Handled::No
+    }
+
+    #[cold]
+    fn refuse_malformed<'a>(&mut self) -> Handled<'a> {
+        self.stats.frames_malformed += 1;
+        Handled::No
+    }
+}

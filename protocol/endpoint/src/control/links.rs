@@ -1,0 +1,346 @@
+//! The other ends of a process's links, and its dead links.
+
+use alloc::vec::Vec;
+
+use onepipe_base::{
+    Address, Controllers, FrozenLinks, Heard, Life, Mono, Neighbours, Pace, Port, ProcessId,
+    Registers,
+};
+use onepipe_wire::{Header, Link, LinkState, Opcode, Resolved, Side};
+
+use crate::Links;
+
+/// What a frame has shown about its link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum LinkNews {
+    /// Nothing special: go on with the frame.
+    Good,
+    /// This life was there before and is dead, its register frozen (without controllers: dropped).
+    /// Go on with the frame; the barrier may have risen.
+    Reborn(Life),
+    /// The frame is of a life that is dead, or from before the link was lost: drop it whole.
+    Refused,
+    /// The link is dead, its register frozen (without controllers: dropped), as after a silence.
+    /// Drop the frame; the barrier may have risen.
+    Dead,
+}
+
+/// Who is at the other ends, and what their dead lives hold.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct OwnLinks {
+    own: Life,
+    kind: Links,
+    count: u16,
+    controllers: Option<Controllers>,
+    neighbours: Neighbours,
+    frozen: FrozenLinks,
+    /// By port, the life that a controller has declared dead there, heard or not.
+    dead: Vec<Option<Life>>,
+    /// On a mesh, when each controller was last heard on its link.
+    heard: Vec<Option<Mono>>,
+    /// After this silence a controller's link is down, in ns. 0: never.
+    silence_ns: u64,
+    /// Something has changed that the registers alone do not show.
+    has_changed: bool,
+    /// On an uplink with beacons: when to say whom this end hears, which nothing but a beacon says,
+    /// and which the switch waits for (failure.md, "Who is on a link?").
+    beacon: Option<Pace>,
+    owes_beacon: bool,
+}
+
+impl OwnLinks {
+    pub fn new(
+        own: Life,
+        (kind, count): (Links, u16),
+        controllers: Option<Controllers>,
+        silence_ns: u64,
+        beacon: Option<Pace>,
+    ) -> Self {
+        let replicas = match kind {
+            Links::Uplink => 0,
+            Links::Mesh => controllers.map_or(0, |controllers| controllers.count as usize),
+        };
+        Self {
+            own,
+            kind,
+            count,
+            controllers,
+            neighbours: Neighbours::new(count),
+            frozen: FrozenLinks::new(),
+            dead: alloc::vec![None; usize::from(count)],
+            heard: alloc::vec![None; replicas],
+            silence_ns,
+            has_changed: false,
+            beacon,
+            owes_beacon: false,
+        }
+    }
+
+    /// See [`super::Control::on_link_frame`].
+    #[inline]
+    pub fn on_frame(
+        &mut self,
+        registers: &mut Registers,
+        now: Mono,
+        (port, header, opcode): (Port, &Header, Opcode),
+    ) -> LinkNews {
+        let speaks_of_link = opcode.is_hop_only();
+        if self.kind == Links::Uplink && !speaks_of_link {
+            return LinkNews::Good;
+        }
+        let Some(life) = header.speaker() else {
+            // The other end has never said who it is, and is believed; one who has said so stays.
+            return match self.neighbours.life(port).is_none() {
+                false => LinkNews::Refused,
+                true if opcode == Opcode::Leave => {
+                    self.on_silence(registers, port);
+                    LinkNews::Dead
+                }
+                true => LinkNews::Good,
+            };
+        };
+        if self.is_refused(port, life) {
+            return LinkNews::Refused;
+        }
+        let before = self.end(port);
+        let heard = if speaks_of_link {
+            self.neighbours.hear(port, life, header.echo(), self.own)
+        } else {
+            // What may cross more than a link does not say whom its sender hears.
+            self.neighbours.hear_life(port, life)
+        };
+        let is_plain = !speaks_of_link && !opcode.is_control();
+        if is_plain && heard == Heard::Same && before.0 == Some(life) {
+            return LinkNews::Good;
+        }
+        let is_leaving = opcode == Opcode::Leave;
+        self.on_heard(registers, now, (port, life), (before, heard), is_leaving)
+    }
+
+    /// Whoever is on `port` has said that it is `life`, on a link where frames do not say it.
+    pub fn on_peer(
+        &mut self,
+        registers: &mut Registers,
+        now: Mono,
+        port: Port,
+        life: Life,
+    ) -> LinkNews {
+        if self.is_refused(port, life) {
+            return LinkNews::Refused;
+        }
+        let before = self.end(port);
+        let heard = self.neighbours.hear_life(port, life);
+        self.on_heard(registers, now, (port, life), (before, heard), false)
+    }
+
+    fn end(&self, port: Port) -> (Option<Life>, bool) {
+        (self.neighbours.life(port), self.neighbours.hears_us(port))
+    }
+
+    fn on_heard(
+        &mut self,
+        registers: &mut Registers,
+        now: Mono,
+        (port, life): (Port, Life),
+        (before, heard): ((Option<Life>, bool), Heard),
+        is_leaving: bool,
+    ) -> LinkNews {
+        if before != self.end(port) {
+            self.has_changed = true;
+            if let Some(pace) = &mut self.beacon {
+                pace.on_change(now);
+                self.owes_beacon = true;
+            }
+        }
+        if heard == Heard::Stale {
+            return LinkNews::Refused;
+        }
+        self.on_controller(now, port);
+        match heard {
+            Heard::NewLife(former) => {
+                self.bury(registers, port, Some(former));
+            }
+            Heard::Deaf => {
+                self.bury(registers, port, Some(life));
+            }
+            _ => {}
+        }
+        if is_leaving {
+            self.on_silence(registers, port);
+        }
+        match heard {
+            _ if is_leaving => LinkNews::Dead,
+            Heard::Deaf => LinkNews::Dead,
+            Heard::NewLife(former) => LinkNews::Reborn(former),
+            _ => LinkNews::Good,
+        }
+    }
+
+    /// Any sign of a controller on its own link keeps that link up.
+    fn on_controller(&mut self, now: Mono, port: Port) {
+        if let Some(heard) = self.replica(port).and_then(|at| self.heard.get_mut(at)) {
+            self.has_changed |= heard.is_none();
+            *heard = Some(now);
+        }
+    }
+
+    fn replica(&self, port: Port) -> Option<usize> {
+        let (process, controllers) = (ProcessId(u32::from(port.0)), self.controllers?);
+        let place = process.0.wrapping_sub(controllers.first.0);
+        controllers.contains(process).then_some(place as usize)
+    }
+
+    /// Nothing more comes from `port`. Answers whether it was up.
+    pub fn on_silence(&mut self, registers: &mut Registers, port: Port) -> bool {
+        let life = self.neighbours.life(port);
+        let controller = self.replica(port).and_then(|at| self.heard.get_mut(at));
+        let was_controller = controller.is_some_and(|heard| heard.take().is_some());
+        self.has_changed |= was_controller;
+        self.neighbours.lose(port);
+        self.bury(registers, port, life) || was_controller
+    }
+
+    /// `life` on `port` is dead. Answers whether the link was live.
+    fn bury(&mut self, registers: &mut Registers, port: Port, life: Option<Life>) -> bool {
+        let was_live = match self.controllers {
+            Some(_) => self.frozen.freeze(registers, port, life),
+            None => registers.remove(port),
+        };
+        self.has_changed |= was_live;
+        was_live
+    }
+
+    #[inline]
+    fn is_dead(&self, port: Port, life: Life) -> bool {
+        self.dead.get(port.index()).copied().flatten().is_some_and(|dead| {
+            dead.address == life.address && life.incarnation <= dead.incarnation
+        })
+    }
+
+    /// `life` is declared dead: its link is frozen, and it is heard there no more. Answers whether
+    /// a link was up.
+    pub fn declare_dead(&mut self, registers: &mut Registers, life: Life) -> bool {
+        let mut was_up = false;
+        for port in (0..self.count).map(Port) {
+            let known = self.neighbours.life(port);
+            let is_there = known.is_some_and(|known| known.address == life.address)
+                || (self.kind == Links::Mesh && life.address == peer(port));
+            if !is_there || self.is_dead(port, life) {
+                continue;
+            }
+            self.dead[port.index()] = Some(life);
+            if known.is_none_or(|known| known.incarnation <= life.incarnation) {
+                was_up |= self.on_silence(registers, port);
+            }
+        }
+        was_up
+    }
+
+    /// Whether nothing that `life` says on `port` may be heard.
+    #[inline]
+    fn is_refused(&self, port: Port, life: Life) -> bool {
+        life.address == self.own.address || self.is_dead(port, life)
+    }
+
+    /// Looks for controllers that have fallen silent.
+    pub fn on_timeout(&mut self, now: Mono) {
+        if self.silence_ns == 0 {
+            return;
+        }
+        for heard in &mut self.heard {
+            if heard.take_if(|heard| now.since_ns(*heard) > self.silence_ns).is_some() {
+                self.has_changed = true;
+            }
+        }
+    }
+
+    /// When a controller will have fallen silent.
+    pub fn deadline(&self) -> Option<Mono> {
+        if self.silence_ns == 0 {
+            return None;
+        }
+        let oldest = self.heard.iter().flatten().min()?;
+        Some(oldest.after_ns(self.silence_ns + 1))
+    }
+
+    /// Takes what `resolved` names of this life's links out of the commit minimum. Answers whether
+    /// there was such a one: a repeated resume finds nothing.
+    pub fn resolve(&mut self, registers: &mut Registers, resolved: Resolved) -> bool {
+        if resolved.owner != self.own {
+            return false;
+        }
+        let found = self.frozen.resolve(registers, resolved.number).is_some();
+        self.has_changed |= found;
+        found
+    }
+
+    /// Who is heard on `port` now.
+    pub fn echo(&self, registers: &Registers, port: Port) -> Option<Life> {
+        let is_controller = self.replica(port).and_then(|at| self.heard.get(at).copied().flatten());
+        let is_up = registers.is_live(port) || is_controller.is_some();
+        if is_up { self.neighbours.life(port) } else { None }
+    }
+
+    /// Whether a frame that speaks of its link may bear a wave: from a switch, or on a mesh from a
+    /// controller.
+    pub fn may_bear_waves(&self, speaker: Option<Life>) -> bool {
+        match speaker.map(|life| life.address) {
+            Some(Address::Switch(_)) => self.kind == Links::Uplink,
+            Some(Address::Process(process)) => {
+                self.controllers.is_some_and(|all| all.contains(process))
+            }
+            None => false,
+        }
+    }
+
+    /// Whether a beacon is owed on the uplink now; puts the next one off.
+    pub fn take_beacon(&mut self, now: Mono) -> bool {
+        self.owes_beacon = false;
+        self.beacon.as_mut().is_some_and(|pace| pace.take(now))
+    }
+
+    pub fn owes_beacon(&self) -> bool {
+        self.owes_beacon
+    }
+
+    /// When the next such beacon is owed.
+    pub fn beacon_due(&self) -> Option<Mono> {
+        self.beacon.as_ref()?.due()
+    }
+
+    pub fn has_changed(&self) -> bool {
+        self.has_changed
+    }
+
+    pub fn take_changed(&mut self) -> bool {
+        core::mem::take(&mut self.has_changed)
+    }
+
+    /// What there is to announce: dead links, then live ones.
+    pub fn announced<'a>(&'a self, registers: &'a Registers) -> impl Iterator<Item = Link> + 'a {
+        let side = match self.kind {
+            Links::Uplink => Side::Upper,
+            Links::Mesh => Side::Direct,
+        };
+        let frozen = self.frozen.iter().map(move |frozen| {
+            let state = LinkState::Frozen { number: frozen.number, commit: frozen.commit };
+            Link { port: frozen.port, side, life: frozen.life, state }
+        });
+        let up = (0..self.count).filter_map(move |port| {
+            let port = Port(port);
+            let life = self.echo(registers, port)?;
+            // A mesh has no frames that would say so; it is up as long as it is heard.
+            let hears_us = self.kind == Links::Mesh || self.neighbours.hears_us(port);
+            hears_us.then_some(Link { port, side, life: Some(life), state: LinkState::Up })
+        });
+        frozen.chain(up)
+    }
+}
+
+/// Who is behind a port of a mesh.
+fn peer(port: Port) -> Address {
+    Address::Process(ProcessId(u32::from(port.0)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! What an excluded process asks, to finish its buffered messages like everybody else.
+
+use alloc::vec::Vec;
+
+use onepipe_base::{Controllers, Mono, Pace, ProcessId, Psn, Timestamp};
+use onepipe_wire::{Failure, Opcode, RecoveryView};
+
+use super::ControlFrame;
+use super::round::Round;
+
+/// What has happened since this process has failed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Recovered {
+    /// The fate of every scattering below this is told here.
+    pub complete: Timestamp,
+    /// Who has failed.
+    pub failures: Vec<Failure>,
+    /// Scatterings that were taken back: sender and timestamp.
+    pub recalls: Vec<(ProcessId, Timestamp)>,
+}
+
+/// Asks for one part after the other, and for each until it comes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Recover {
+    state: State,
+    pace: Pace,
+    round: Round,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum State {
+    Idle,
+    Asking {
+        /// The part asked for.
+        next: u16,
+        /// How many parts there are, and what came in those before `next`.
+        gathered: Option<(u16, Recovered)>,
+    },
+    Done(Recovered),
+}
+
+impl Recover {
+    pub fn new(controllers: Controllers, pace: Pace) -> Self {
+        Self { state: State::Idle, pace, round: Round::new(controllers) }
+    }
+
+    /// Begins to ask, unless it has.
+    pub fn start(&mut self, now: Mono) {
+        if self.state == State::Idle {
+            self.ask(now, 0, None);
+        }
+    }
+
+    fn ask(&mut self, now: Mono, next: u16, gathered: Option<(u16, Recovered)>) {
+        self.state = State::Asking { next, gathered };
+        self.pace.on_change(now);
+        self.round.start();
+    }
+
+    fn asked(&self) -> Option<u16> {
+        match &self.state {
+            State::Asking { next, .. } => Some(*next),
+            _ => None,
+        }
+    }
+
+    pub fn wants_transmit(&self) -> bool {
+        self.asked().is_some() && self.round.turn().is_some()
+    }
+
+    /// When to ask again.
+    pub fn deadline(&self) -> Option<Mono> {
+        self.asked().and(self.pace.due())
+    }
+
+    /// Asks the next controller.
+    pub fn write(&mut self, now: Mono) -> Option<ControlFrame> {
+        let part = self.asked()?;
+        if self.pace.take(now) {
+            self.round.start();
+        }
+        let to = self.round.turn()?;
+        self.round.pass();
+        Some(ControlFrame::to(to, Opcode::Recover, Psn(part.into()), 0))
+    }
+
+    /// A part has come. Answers whether it was asked for. Parts belong together while they say
+    /// the same of the whole; when it has grown meanwhile, it is asked for from the front again.
+    pub fn on_part(&mut self, now: Mono, near: Timestamp, view: &RecoveryView<'_>) -> bool {
+        let State::Asking { next, gathered } = &mut self.state else { return false };
+        let (front, part) = (view.recovery(near), *next);
+        if front.part != part {
+            return false;
+        }
+        let (parts, mut recovered) = gathered.take().unwrap_or_else(|| {
+            let (failures, recalls) = (Vec::new(), Vec::new());
+            (front.parts, Recovered { complete: front.complete, failures, recalls })
+        });
+        if (parts, recovered.complete) != (front.parts, front.complete) {
+            self.ask(now, 0, None);
+            return true;
+        }
+        recovered.failures.extend(view.failures(near));
+        recovered.recalls.extend(view.recalls(near));
+        if part + 1 == parts {
+            self.state = State::Done(recovered);
+            self.round.stop();
+        } else {
+            self.ask(now, part + 1, Some((parts, recovered)));
+        }
+        true
+    }
+
+    /// The whole answer, once.
+    pub fn poll(&mut self) -> Option<Recovered> {
+        match core::mem::replace(&mut self.state, State::Idle) {
+            State::Done(recovered) => Some(recovered),
+            other => {
+                self.state = other;
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onepipe_base::Incarnation;
+    use onepipe_wire::Recovery;
+
+    fn recover() -> Recover {
+        Recover::new(Controllers { first: ProcessId(60), count: 2 }, Pace::new(10, 40))
+    }
+
+    fn at(ns: u64) -> Mono {
+        Mono::from_ns(ns)
+    }
+
+    fn asked(recover: &mut Recover, ns: u64) -> Vec<(u32, u32)> {
+        let next = || recover.write(at(ns)).map(|frame| (frame.to.0, frame.psn.0));
+        core::iter::from_fn(next).collect()
+    }
+
+    /// Part `part` of `parts`: the failure of process `part`, and two recalls.
+    fn answer(recover: &mut Recover, ns: u64, complete: u64, (part, parts): (u16, u16)) -> bool {
+        let near = Timestamp::from_ns(1_000);
+        let (first, incarnation) = (ProcessId(part.into()), Incarnation(1));
+        let failure = Failure { first, count: 1, incarnation, at: near };
+        let recalls = [near, near.wrapping_add_ns(1)].map(|timestamp| (first, timestamp));
+        let complete = Timestamp::from_ns(complete);
+        let mut payload = [0; 128];
+        let octets = Recovery { complete, part, parts }
+            .write(&mut payload, [failure].into_iter(), recalls.into_iter())
+            .expect("fits");
+        let view = RecoveryView::parse(&payload[..octets]).expect("just written");
+        recover.on_part(at(ns), near, &view)
+    }
+
+    #[test]
+    fn every_part_is_asked_for_until_it_comes() {
+        let mut recover = recover();
+        assert!(!answer(&mut recover, 0, 900, (0, 1)), "nobody has asked");
+        recover.start(at(100));
+        recover.start(at(101));
+        assert_eq!(asked(&mut recover, 100), [(60, 0), (61, 0)]);
+        assert_eq!((asked(&mut recover, 109), recover.deadline()), (Vec::new(), Some(at(110))));
+        assert_eq!(asked(&mut recover, 110), [(60, 0), (61, 0)]);
+        assert!(!answer(&mut recover, 111, 900, (1, 2)), "not this one");
+        assert!(answer(&mut recover, 112, 900, (0, 2)));
+        assert!(!answer(&mut recover, 112, 900, (0, 2)), "it has come");
+        assert_eq!(asked(&mut recover, 112), [(60, 1), (61, 1)]);
+        assert!(recover.poll().is_none());
+        assert!(answer(&mut recover, 113, 900, (1, 2)));
+        assert!(!recover.wants_transmit() && recover.deadline().is_none());
+        let recovered = recover.poll().expect("complete");
+        assert_eq!(recovered.complete.as_ns(), 900);
+        let failed: Vec<_> = recovered.failures.iter().map(|failure| failure.first.0).collect();
+        assert_eq!((failed, recovered.recalls.len()), (alloc::vec![0, 1], 4));
+        assert!(recover.poll().is_none());
+    }
+
+    #[test]
+    fn when_the_whole_has_grown_it_is_asked_for_again() {
+        for (complete, parts) in [(950, 2), (900, 3)] {
+            let mut recover = recover();
+            recover.start(at(100));
+            assert!(answer(&mut recover, 100, 900, (0, 2)));
+            asked(&mut recover, 100);
+            assert!(answer(&mut recover, 101, complete, (1, parts)));
+            assert_eq!(asked(&mut recover, 101), [(60, 0), (61, 0)]);
+            for part in 0..parts {
+                assert!(answer(&mut recover, 102, complete, (part, parts)));
+            }
+            let recovered = recover.poll().expect("complete");
+            assert_eq!(recovered.complete.as_ns(), complete);
+            assert_eq!(recovered.failures.len(), usize::from(parts), "nothing is there twice");
+        }
+    }
+}

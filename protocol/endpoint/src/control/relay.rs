@@ -1,0 +1,195 @@
+//! Frames by way of the controllers, for peers that cannot be reached directly.
+
+use alloc::vec::Vec;
+
+use onepipe_base::{Controllers, Mono, ProcessId, Psn};
+use onepipe_wire::{Frame, HEADER_OCTETS, Opcode};
+
+use super::ControlFrame;
+use super::round::Round;
+
+/// Octets by which a reliable frame must be shorter than others, so that a relay frame holds it.
+pub(crate) const RELAY_OVERHEAD_OCTETS: usize = HEADER_OCTETS;
+/// How many peers are written to by relay at most. More cannot be reached directly only when the
+/// fabric is falling apart; then the one that is to be tried first again makes room.
+const RELAYED_MAX: usize = 64;
+
+/// Which peers are written to by relay, and the frame that is on its way out.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Relay {
+    round: Round,
+    frame: Vec<u8>,
+    /// By process, and until when.
+    peers: Vec<(ProcessId, Mono)>,
+    octets_max: usize,
+    period_ns: u64,
+}
+
+impl Relay {
+    /// For frames up to `frame_octets_max`; a peer is tried directly again after `period_ns`.
+    pub fn new(controllers: Controllers, frame_octets_max: usize, period_ns: u64) -> Self {
+        Self {
+            round: Round::new(controllers),
+            frame: Vec::new(),
+            peers: Vec::new(),
+            octets_max: frame_octets_max.saturating_sub(RELAY_OVERHEAD_OCTETS),
+            period_ns,
+        }
+    }
+
+    /// Takes a frame to be relayed by `active`, or by whichever controller is. Answers false when
+    /// the one before has not left yet, or this one is too long.
+    pub fn wrap(&mut self, inner: &[u8], active: Option<ProcessId>) -> bool {
+        if self.round.turn().is_some() || inner.len() > self.octets_max {
+            return false;
+        }
+        self.frame.clear();
+        self.frame.extend_from_slice(inner);
+        match active {
+            Some(active) => self.round.start_with(active),
+            None => self.round.start(),
+        }
+        true
+    }
+
+    pub fn wants_transmit(&self) -> bool {
+        self.round.turn().is_some()
+    }
+
+    /// Writes the frame for the next controller.
+    pub fn write(&mut self, payload: &mut [u8]) -> Option<ControlFrame> {
+        let to = self.round.turn()?;
+        let octets = self.frame.len();
+        payload.get_mut(..octets)?.copy_from_slice(&self.frame);
+        self.round.pass();
+        Some(ControlFrame::to(to, Opcode::Relay, Psn::FIRST, octets))
+    }
+
+    /// From now on `peer` is written to by relay for a while. What is noted already stands: so
+    /// the direct way is tried again from time to time.
+    pub fn on_unreachable(&mut self, now: Mono, peer: ProcessId) {
+        self.peers.retain(|(_, until)| now < *until);
+        if let Err(at) = self.find(peer) {
+            self.peers.insert(at, (peer, now.after_ns(self.period_ns)));
+        }
+        if self.peers.len() > RELAYED_MAX {
+            let others = (0..self.peers.len()).filter(|at| self.peers[*at].0 != peer);
+            let first = others.min_by_key(|at| self.peers[*at].1);
+            self.peers.remove(first.expect("there are others"));
+        }
+    }
+
+    /// Something has arrived from `peer` without a detour.
+    #[inline]
+    pub fn on_direct(&mut self, peer: ProcessId) {
+        if !self.peers.is_empty()
+            && let Ok(at) = self.find(peer)
+        {
+            self.peers.remove(at);
+        }
+    }
+
+    /// Whether `peer` is written to by relay now.
+    #[inline]
+    pub fn is_relayed(&self, now: Mono, peer: ProcessId) -> bool {
+        !self.peers.is_empty() && self.find(peer).is_ok_and(|at| now < self.peers[at].1)
+    }
+
+    fn find(&self, peer: ProcessId) -> Result<usize, usize> {
+        self.peers.binary_search_by_key(&peer, |(process, _)| *process)
+    }
+}
+
+/// The frame that a controller has handed on to `own`. `None` when it is none, not for this
+/// process, or of a kind that no process has relayed: what speaks of links, or to controllers.
+pub(super) fn unwrap(own: ProcessId, processes_max: u32, payload: &[u8]) -> Option<Frame<'_>> {
+    let frame = Frame::parse(payload).ok()?;
+    let (src, dst) = (frame.header.src(), frame.header.dst());
+    let is_for_us = dst == own && src != own && src.0 < processes_max;
+    let is_of_process = !frame.opcode.is_hop_only() && !frame.opcode.is_control();
+    (is_for_us && is_of_process).then_some(frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onepipe_base::{Incarnation, Promises, Timestamp};
+    use onepipe_wire::{Header, seal};
+
+    const PERIOD_NS: u64 = 100;
+
+    fn relay() -> Relay {
+        Relay::new(Controllers { first: ProcessId(60), count: 2 }, 256, PERIOD_NS)
+    }
+
+    fn at(ns: u64) -> Mono {
+        Mono::from_ns(ns)
+    }
+
+    #[test]
+    fn a_frame_goes_to_every_controller_or_to_the_active_one() {
+        let mut relay = relay();
+        let mut payload = [0; 204];
+        let mut sent = |relay: &mut Relay| {
+            let next = || relay.write(&mut payload).map(|frame| (frame.to.0, frame.octets));
+            core::iter::from_fn(next).collect::<Vec<_>>()
+        };
+        assert!(relay.wrap(&[7; 204], None));
+        assert!(!relay.wrap(&[8; 9], None), "one after the other");
+        assert_eq!(sent(&mut relay), [(60, 204), (61, 204)]);
+        assert!(relay.wrap(&[8; 9], Some(ProcessId(61))));
+        assert_eq!(sent(&mut relay), [(61, 9)]);
+        assert!(!relay.wrap(&[7; 205], None), "does not fit");
+        assert!(!relay.wants_transmit());
+        assert_eq!(payload[..10], [8, 8, 8, 8, 8, 8, 8, 8, 8, 7]);
+    }
+
+    #[test]
+    fn a_peer_is_relayed_for_a_while_or_until_it_is_heard_directly() {
+        let (mut relay, peer) = (relay(), ProcessId(3));
+        relay.on_unreachable(at(0), peer);
+        relay.on_unreachable(at(50), peer);
+        assert!(relay.is_relayed(at(99), peer) && !relay.is_relayed(at(99), ProcessId(4)));
+        assert!(!relay.is_relayed(at(100), peer), "what stands is not put off");
+        relay.on_unreachable(at(100), peer);
+        assert!(relay.is_relayed(at(150), peer));
+        relay.on_direct(ProcessId(4));
+        relay.on_direct(peer);
+        assert!(!relay.is_relayed(at(150), peer));
+    }
+
+    #[test]
+    fn the_list_of_peers_is_bounded() {
+        let mut relay = relay();
+        for peer in (0..=RELAYED_MAX as u32).rev() {
+            relay.on_unreachable(at(u64::from(1_000 - peer) / 900), ProcessId(peer));
+        }
+        assert_eq!(relay.peers.len(), RELAYED_MAX);
+        let relayed =
+            (0..=RELAYED_MAX as u32).filter(|peer| relay.is_relayed(at(1), ProcessId(*peer)));
+        assert_eq!(relayed.count(), RELAYED_MAX);
+        assert!(relay.is_relayed(at(1), ProcessId(0)), "the latest has room");
+    }
+
+    #[test]
+    fn only_a_process_s_frame_for_this_process_is_taken_out() {
+        let taken = |opcode, src, dst, flip: Option<usize>| {
+            let mut octets = [0; 80];
+            let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1));
+            let now = Timestamp::from_ns(1 << 50);
+            let length = seal(&mut octets, header.stamped(now, Promises::both(now), Psn(9)), 8);
+            if let Some(at) = flip {
+                octets[at] ^= 1;
+            }
+            unwrap(ProcessId(2), 64, &octets[..length]).map(|frame| frame.header.psn().0)
+        };
+        assert_eq!(taken(Opcode::ReliableData, 1, 2, None), Some(9));
+        assert_eq!(taken(Opcode::ReliableData, 1, 3, None), None, "for another");
+        assert_eq!(taken(Opcode::ReliableData, 2, 2, None), None, "from itself");
+        assert_eq!(taken(Opcode::ReliableData, 64, 2, None), None, "from nobody");
+        assert_eq!(taken(Opcode::Beacon, 1, 2, None), None);
+        assert_eq!(taken(Opcode::Relayed, 1, 2, None), None);
+        assert_eq!(taken(Opcode::ReliableData, 1, 2, Some(55)), None, "broken");
+        assert!(unwrap(ProcessId(2), 64, &[0; 20]).is_none());
+    }
+}

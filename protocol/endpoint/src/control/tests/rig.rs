@@ -1,0 +1,173 @@
+//! One process with its switch and its controllers, driven by hand.
+
+use alloc::vec::Vec;
+
+use onepipe_base::SwitchId;
+use onepipe_wire::{Echo, Frame, HEADER_OCTETS, Resolved, Wave, WaveId, seal, seal_with_hops};
+
+use super::super::*;
+
+pub const FIRST: u32 = 30;
+pub const ALL: Option<Controllers> = Some(Controllers { first: ProcessId(FIRST), count: 2 });
+pub const ANNOUNCE_NS: u64 = 10_000_000;
+/// Near the wrap of 48 bits: failures are told just behind it.
+pub const CLOCK: Timestamp = Timestamp::from_ns((5 << 48) - 1_000);
+
+pub struct Rig {
+    pub control: Control,
+    pub registers: Registers,
+    pub ns: u64,
+}
+
+/// A frame that has left: its header, and its payload.
+pub type Sent = (Header, Opcode, Vec<u8>);
+
+impl Rig {
+    pub fn new(links: Links, controllers: Option<Controllers>) -> Self {
+        let config = Config::new(ProcessId(1), Incarnation(4));
+        let config = Config { links, processes_max: 32, frame_octets_max: 256, ..config };
+        let control = Control::new(&config, controllers, ANNOUNCE_NS);
+        let registers = Registers::new(if links == Links::Mesh { 32 } else { 1 });
+        Self { control, registers, ns: 1_000_000 }
+    }
+
+    /// With its switch heard, and hearing it; what that makes it say has been said.
+    pub fn on_switch(controllers: Option<Controllers>) -> Self {
+        let mut rig = Self::new(Links::Uplink, controllers);
+        rig.beacon();
+        rig.drain();
+        rig
+    }
+
+    pub fn now(&self) -> Mono {
+        Mono::from_ns(self.ns)
+    }
+
+    pub fn beacon(&mut self) -> LinkNews {
+        let promises = Promises::both(Timestamp::from_ns(self.ns));
+        let own = Some(self.control.own);
+        let header = Header::of_link(Opcode::Beacon, switch(), own, promises);
+        let (now, port) = (self.now(), Port(0));
+        let beacon = (&header, Opcode::Beacon);
+        let news = self.control.on_link_frame(&mut self.registers, now, port, beacon);
+        if matches!(news, LinkNews::Good | LinkNews::Reborn(_)) {
+            self.registers.hear(now, port, promises);
+        }
+        news
+    }
+
+    /// Hands over a frame as it comes from the wire, and tells what became of it.
+    pub fn take(&mut self, octets: &[u8]) -> Verdict {
+        let frame = Frame::parse(octets).expect("intact");
+        let port = Port(0);
+        let head = (frame.header, frame.opcode);
+        let now = self.now();
+        if self.control.on_link_frame(&mut self.registers, now, port, head) != LinkNews::Good {
+            return Verdict::No;
+        }
+        match self.control.on_frame(&mut self.registers, (now, CLOCK), port, &frame) {
+            Handled::No => Verdict::No,
+            Handled::Yes => Verdict::Yes,
+            Handled::LinksChanged => Verdict::LinksChanged,
+            Handled::Relayed(inner) => Verdict::Relayed(inner.header.psn().0),
+        }
+    }
+
+    /// From the controller `FIRST + replica`.
+    pub fn tell(&mut self, replica: u32, opcode: Opcode, psn: u32, payload: &[u8]) -> Verdict {
+        self.take(&framed((FIRST + replica, opcode, psn), payload))
+    }
+
+    /// From the switch, over the link.
+    pub fn wave(&mut self, payload: &[u8]) -> Verdict {
+        let promises = Promises::both(Timestamp::from_ns(self.ns));
+        let own = Some(self.control.own);
+        let header = Header::of_link(Opcode::Wave, switch(), own, promises);
+        let mut octets = [0; 256];
+        octets[HEADER_OCTETS..HEADER_OCTETS + payload.len()].copy_from_slice(payload);
+        let length = seal_with_hops(&mut octets, header, payload.len(), 1);
+        self.take(&octets[..length])
+    }
+
+    /// Everything that leaves now.
+    pub fn drain(&mut self) -> Vec<Sent> {
+        let now = self.now();
+        let is_due = self.control.deadline().is_some_and(|due| due <= now);
+        let is_wanted = is_due || self.control.wants_transmit(&self.registers);
+        let is_owed = self.control.take_beacon(now);
+        let mut all = Vec::new();
+        let mut payload = [0; 256 - HEADER_OCTETS];
+        while let Some(frame) = self.control.write_next(now, &self.registers, &mut payload) {
+            let promises = Promises::both(CLOCK);
+            let header = self.control.header(&self.registers, &frame, promises);
+            all.push((header, frame.opcode, payload[..frame.octets].to_vec()));
+            assert!(all.len() < 1_000, "no end");
+        }
+        assert!(is_wanted || (all.is_empty() && !is_owed), "it said that it had nothing");
+        assert!(!self.control.wants_transmit(&self.registers), "everything has left");
+        assert!(self.control.deadline().is_none_or(|due| due > now), "nothing is overdue");
+        all
+    }
+
+    pub fn opcodes(&mut self) -> Vec<(Opcode, u32)> {
+        self.drain().iter().map(|(header, opcode, _)| (*opcode, header.dst().0)).collect()
+    }
+
+    pub fn answers(&mut self) -> Vec<(Opcode, WaveId)> {
+        let mut all = self.drain();
+        all.retain(|(_, opcode, _)| matches!(opcode, Opcode::Echo | Opcode::Completed));
+        let id = |payload: &[u8]| Echo::parse(payload).expect("an answer").id;
+        all.iter().map(|(_, opcode, payload)| (*opcode, id(payload))).collect()
+    }
+
+    pub fn failures(&mut self) -> Vec<(u32, u32, u64)> {
+        let next = || self.control.poll_failure();
+        let told = core::iter::from_fn(next);
+        told.map(|failure| (failure.first.0, failure.count, failure.at.as_ns())).collect()
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    No,
+    Yes,
+    LinksChanged,
+    Relayed(u32),
+}
+
+pub fn switch() -> Life {
+    Life { address: Address::Switch(SwitchId(5)), incarnation: Incarnation(9) }
+}
+
+/// From process `src` to the process of the rig.
+pub fn framed((src, opcode, psn): (u32, Opcode, u32), payload: &[u8]) -> Vec<u8> {
+    let header = Header::new(opcode, ProcessId(src), ProcessId(1), Incarnation(1));
+    let header = header.stamped(CLOCK, Promises::both(CLOCK), Psn(psn));
+    let mut octets = alloc::vec![0; HEADER_OCTETS + payload.len()];
+    octets[HEADER_OCTETS..].copy_from_slice(payload);
+    seal(&mut octets, header, payload.len());
+    octets
+}
+
+pub fn id(epoch: u32, sequence: u32) -> WaveId {
+    WaveId { epoch, sequence }
+}
+
+pub fn failure(first: u32, count: u32, life: u32) -> Failure {
+    let at = CLOCK.wrapping_add_ns(1_500);
+    Failure { first: ProcessId(first), count, incarnation: Incarnation(life), at }
+}
+
+pub fn notice(id: WaveId, failures: &[Failure]) -> Vec<u8> {
+    let mut room = alloc::vec![0; 204];
+    let written = Wave { id }.write_notice(&mut room, failures.iter().copied());
+    room.truncate(written.expect("fits").1);
+    room
+}
+
+pub fn resume(id: WaveId, owner: Life, number: u32) -> Vec<u8> {
+    let mut room = alloc::vec![0; 204];
+    let written = Wave { id }.write_resume(&mut room, [Resolved { owner, number }].into_iter());
+    room.truncate(written.expect("fits").1);
+    room
+}

@@ -1,0 +1,143 @@
+//! When the controllers are told of this node's links, and how far that has got.
+
+use onepipe_base::{Controllers, Mono, Pace, ProcessId};
+
+/// Rounds of announcements: in each, every controller is told all links, in as many parts as
+/// needed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Announcer {
+    pace: Pace,
+    /// No two rounds are closer than this: changes that come together are told together.
+    gap_ns: u64,
+    generation: u32,
+    has_changed: bool,
+    /// When the last round began.
+    began: Option<Mono>,
+    round: Option<Round>,
+    rounds: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Round {
+    /// Whose turn it is, as a place among the controllers.
+    controller: u32,
+    /// The first link of the part that is next.
+    first: u16,
+}
+
+/// One part to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) to: ProcessId,
+    pub(crate) generation: u32,
+    pub(crate) first: u16,
+    /// Which round this is: successive rounds may take other ways.
+    pub(crate) round: u32,
+}
+
+impl Announcer {
+    /// Steps and slow pace in ns, as in [`Pace`].
+    pub(crate) fn new(step_ns: u64, slow_ns: u64) -> Self {
+        Self {
+            pace: Pace::new(step_ns, slow_ns),
+            gap_ns: step_ns,
+            generation: 0,
+            // That this node is here is news, too.
+            has_changed: true,
+            began: None,
+            round: None,
+            rounds: 0,
+        }
+    }
+
+    /// A link has changed.
+    pub(crate) fn on_change(&mut self) {
+        self.has_changed = true;
+    }
+
+    /// When the next round is due.
+    pub(crate) fn due(&self) -> Option<Mono> {
+        self.pace.due()
+    }
+
+    /// The part that is to be sent now, if there is one.
+    pub(crate) fn part(&mut self, now: Mono, controllers: Controllers) -> Option<Part> {
+        if core::mem::take(&mut self.has_changed) {
+            self.generation = self.generation.wrapping_add(1);
+            // What is left of a round that was under way would not fit what it began with.
+            self.round = None;
+            let earliest = self.began.map_or(now, |began| began.after_ns(self.gap_ns));
+            self.pace.on_change(earliest.max(now));
+        }
+        if self.round.is_none() && self.pace.take(now) {
+            self.began = Some(now);
+            self.rounds = self.rounds.wrapping_add(1);
+            self.round = Some(Round { controller: 0, first: 0 });
+        }
+        let Round { controller, first } = self.round?;
+        let to = ProcessId(controllers.first.0 + controller);
+        Some(Part { to, generation: self.generation, first, round: self.rounds })
+    }
+
+    /// `part` was sent with `count` of `total` links; 0 when there was no way to its controller.
+    pub(crate) fn on_sent(&mut self, count: u16, total: u16, controllers: Controllers) {
+        let Some(round) = &mut self.round else { return };
+        round.first = round.first.saturating_add(count);
+        if count == 0 || round.first >= total {
+            *round = Round { controller: round.controller + 1, first: 0 };
+        }
+        if round.controller >= controllers.count {
+            self.round = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    const TWO: Controllers = Controllers { first: ProcessId(60), count: 2 };
+
+    /// Sends all that is to be sent, three links a part of five; 61 cannot be reached.
+    fn drain(announcer: &mut Announcer, ns: u64) -> Vec<(u32, u32, u16)> {
+        let mut sent = Vec::new();
+        while let Some(part) = announcer.part(Mono::from_ns(ns), TWO) {
+            sent.push((part.to.0, part.generation, part.first));
+            let count = if part.to == ProcessId(61) { 0 } else { 3.min(5 - part.first) };
+            announcer.on_sent(count, 5, TWO);
+        }
+        sent
+    }
+
+    #[test]
+    fn all_are_told_all_again_and_again_and_changes_at_once() {
+        let mut announcer = Announcer::new(10, 1_000);
+        let round = |generation| [(60, generation, 0), (60, generation, 3), (61, generation, 0)];
+        assert_eq!(drain(&mut announcer, 100), round(1));
+        assert_eq!(
+            (drain(&mut announcer, 109).len(), announcer.due()),
+            (0, Some(Mono::from_ns(110)))
+        );
+        assert_eq!(drain(&mut announcer, 110), round(1));
+        announcer.on_change();
+        announcer.on_change();
+        assert_eq!(drain(&mut announcer, 115), [], "not so soon after the last");
+        assert_eq!(announcer.due(), Some(Mono::from_ns(120)));
+        assert_eq!(drain(&mut announcer, 120), round(2));
+        announcer.on_change();
+        assert_eq!(drain(&mut announcer, 500), round(3), "at once");
+    }
+
+    #[test]
+    fn a_change_in_the_middle_of_a_round_starts_it_anew() {
+        let mut announcer = Announcer::new(10, 1_000);
+        let part = announcer.part(Mono::from_ns(100), TWO).expect("it is here");
+        assert_eq!((part.generation, part.first), (1, 0));
+        announcer.on_sent(3, 5, TWO);
+        announcer.on_change();
+        assert_eq!(announcer.part(Mono::from_ns(105), TWO), None);
+        let part = announcer.part(Mono::from_ns(110), TWO).expect("the next round");
+        assert_eq!((part.generation, part.first), (2, 0));
+    }
+}

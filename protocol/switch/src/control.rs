@@ -1,0 +1,337 @@
+//! The part of [`Switch`] that works for the controllers: waves, greetings, announcements.
+
+use onepipe_base::{
+    Address, Controllers, FrozenLinks, Life, Mono, Port, ProcessId, Psn, Timestamp, Transmit,
+    Verdict,
+};
+use onepipe_topology::{Next, PortRange, Route};
+use onepipe_wire::{
+    Announce, Echo, Frame, HEADER_OCTETS, Header, Link, LinkState, Opcode, Side, WaveView, seal,
+    seal_with_hops,
+};
+
+use crate::announcer::{Announcer, Part};
+use crate::clock::no_promise;
+use crate::form::chip;
+use crate::seats::{Greeted, Seats};
+use crate::switch::drop_as;
+use crate::wave::{Arrived, Owed, Waves};
+use crate::{Config, Switch, SwitchEvent};
+
+/// Every so many beacon instants a link gets its beacon even if it is busy: who is confirmed has
+/// no other reason to send one, and the other end may have missed those that bore its life.
+const INSTANTS_A_REMINDER: u32 = 16;
+
+/// What a switch keeps for the controllers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Control {
+    controllers: Controllers,
+    pub(crate) frozen: FrozenLinks,
+    pub(crate) seats: Seats,
+    pub(crate) announcer: Announcer,
+    pub(crate) waves: Waves,
+    instants: u32,
+}
+
+impl Control {
+    /// For the switch of `config`; `None` where there are no controllers.
+    pub(crate) fn new(config: &Config) -> Option<Self> {
+        let controllers = config.controllers?;
+        let ports = config.lower_ports + config.upper_ports;
+        let step_ns = 2 * config.beacon_interval_ns;
+        let octets_max = config.frame_octets_max - HEADER_OCTETS;
+        Some(Self {
+            controllers,
+            frozen: FrozenLinks::new(),
+            seats: Seats::new(controllers.count as usize, config.link_timeout_ns),
+            announcer: Announcer::new(step_ns, config.announce_interval_ns),
+            waves: Waves::new(ports, octets_max, config.wave_interval_ns),
+            instants: 0,
+        })
+    }
+
+    /// When something is due, if anything is.
+    pub(crate) fn due(&self) -> Option<Mono> {
+        let repeats = Mono::earlier(self.waves.due(), self.announcer.due());
+        Mono::earlier(repeats, self.seats.due())
+    }
+}
+
+impl Switch {
+    /// A frame that speaks of links, not of messages.
+    #[cold]
+    pub(crate) fn on_control(
+        &mut self,
+        now: Mono,
+        reference: Timestamp,
+        port: Port,
+        frame: &mut [u8],
+    ) -> Verdict {
+        let Ok(parsed) = Frame::parse(frame) else {
+            return drop_as(&mut self.stats.dropped_malformed);
+        };
+        let (header, opcode) = (*parsed.header, parsed.opcode);
+        match opcode {
+            Opcode::Wave => self.on_wave(now, port, &header, parsed.payload),
+            Opcode::Echo => self.on_echo(port, &header, parsed.payload),
+            Opcode::Hello => self.on_hello(now, port, &header),
+            _ => {
+                self.learn(port, header.src());
+                self.on_passing_control(reference, port, &header, frame)
+            }
+        }
+    }
+
+    fn on_passing_control(
+        &mut self,
+        reference: Timestamp,
+        input: Port,
+        header: &Header,
+        frame: &mut [u8],
+    ) -> Verdict {
+        let Some(next) = self.config.route.next(header.dst()) else {
+            return drop_as(&mut self.stats.dropped_unknown);
+        };
+        let Some(ways) = self.ways(next, Some(input)) else {
+            return drop_as(&mut self.stats.dropped_back);
+        };
+        // What is lost here is said again: each time it may go another way.
+        let output = self.live_of(ways, header.psn().0);
+        if !chip::pass_control(frame, reference) {
+            return drop_as(&mut self.stats.dropped_hops);
+        }
+        self.stats.forwarded += 1;
+        Verdict::Forward(output)
+    }
+
+    /// One of `ways`, the `nth` or the first live one behind it; the `nth` if none is live.
+    fn live_of(&self, ways: PortRange, nth: u32) -> Port {
+        let first = nth % u32::from(ways.count());
+        let mut all = (0..u32::from(ways.count())).map(|step| ways.nth(first + step));
+        all.find(|port| self.halves.is_live(*port)).unwrap_or_else(|| ways.nth(first))
+    }
+
+    fn on_wave(&mut self, now: Mono, from: Port, header: &Header, payload: &[u8]) -> Verdict {
+        let own = self.config.life();
+        let ports = self.port_count() as u16;
+        let Some(control) = &mut self.control else {
+            return drop_as(&mut self.stats.dropped_unwanted);
+        };
+        // Only who is heard here, or a controller that sits here, can be the next on its way.
+        let neighbour = match self.halves.is_live(from) {
+            true => self.neighbours.life(from),
+            false => control.seats.life(from),
+        };
+        if neighbour.is_none() || header.speaker() != neighbour {
+            return drop_as(&mut self.stats.dropped_misplaced);
+        }
+        let octets_max = self.config.frame_octets_max - HEADER_OCTETS;
+        let Some(view) = WaveView::parse(payload).ok().filter(|_| payload.len() <= octets_max)
+        else {
+            return drop_as(&mut self.stats.dropped_malformed);
+        };
+        self.stats.waves_heard += 1;
+        let others = (0..ports).map(Port).filter(|port| self.halves.is_live(*port));
+        let arrived = control.waves.on_wave(now, from, (view.id, view.kind), payload, others);
+        if arrived == Arrived::New {
+            for resolved in view.resolved().filter(|resolved| resolved.owner == own) {
+                self.resolve(resolved.number);
+            }
+        }
+        Verdict::Consumed
+    }
+
+    /// A controller says that nobody needs what the death `number` holds.
+    fn resolve(&mut self, number: u32) {
+        let taken = self.control.as_mut().and_then(|control| control.frozen.take(number));
+        let Some((frozen, held)) = taken else { return };
+        self.halves.hold(frozen.port, held);
+        if let Some(control) = &mut self.control {
+            control.announcer.on_change();
+        }
+        self.has_news = true;
+        self.stats.links_resolved += 1;
+        self.notify(SwitchEvent::LinkResolved(frozen.port));
+    }
+
+    fn on_echo(&mut self, from: Port, header: &Header, payload: &[u8]) -> Verdict {
+        let Ok(echo) = Echo::parse(payload) else {
+            return drop_as(&mut self.stats.dropped_malformed);
+        };
+        let is_neighbour = self.echo(from).is_some_and(|life| header.speaker() == Some(life));
+        let mut is_awaited = false;
+        if let (Some(control), true) = (&mut self.control, is_neighbour) {
+            is_awaited = control.waves.on_echo(from, echo);
+        }
+        if !is_awaited {
+            return drop_as(&mut self.stats.dropped_unwanted);
+        }
+        self.stats.echoes_heard += 1;
+        Verdict::Consumed
+    }
+
+    /// A controller says that it sits at `port`.
+    fn on_hello(&mut self, now: Mono, port: Port, header: &Header) -> Verdict {
+        let Some(control) = &mut self.control else {
+            return drop_as(&mut self.stats.dropped_unwanted);
+        };
+        let speaker = header.speaker();
+        let Some(life @ Life { address: Address::Process(process), .. }) = speaker else {
+            return drop_as(&mut self.stats.dropped_misplaced);
+        };
+        let is_upper = self.halves.is_upper(port);
+        let may_sit = match &mut self.config.route {
+            Route::Table(table) => !is_upper && table.learn(process, port),
+            Route::Tree(_) => match self.config.route.next(process) {
+                Some(Next::Down(ways)) => ways.contains(port),
+                _ => false,
+            },
+        };
+        if !control.controllers.contains(process) || !may_sit || self.halves.is_live(port) {
+            return drop_as(&mut self.stats.dropped_misplaced);
+        }
+        match control.seats.greet(now, port, life) {
+            Greeted::Refused => return drop_as(&mut self.stats.dropped_stale),
+            Greeted::Again => {}
+            Greeted::New => {
+                control.announcer.on_change();
+                self.notify(SwitchEvent::ControllerJoined(port));
+            }
+        }
+        self.stats.hellos_heard += 1;
+        Verdict::Consumed
+    }
+
+    /// What is due for the controllers at `now`; before the beacons of this instant are owed.
+    pub(crate) fn on_control_timeout(&mut self, now: Mono) {
+        let Some(control) = &mut self.control else { return };
+        control.waves.on_timeout(now, |port| self.halves.is_live(port));
+        if self.beacons.is_due(now) {
+            control.instants = control.instants.wrapping_add(1);
+            let reminds = control.instants.is_multiple_of(INSTANTS_A_REMINDER);
+            for port in self.linked.iter() {
+                if reminds || !self.neighbours.hears_us(port) {
+                    self.beacons.insist(port);
+                }
+            }
+        }
+        while let Some(port) = self.control.as_mut().and_then(|all| all.seats.pop_silent(now)) {
+            if let Some(control) = &mut self.control {
+                control.announcer.on_change();
+            }
+            self.notify(SwitchEvent::ControllerLost(port));
+        }
+    }
+
+    /// The next frame for the controllers or for their waves.
+    pub(crate) fn poll_control(
+        &mut self,
+        now: Mono,
+        reference: Timestamp,
+        slot: &mut [u8],
+    ) -> Option<Transmit> {
+        loop {
+            let owed = self.control.as_mut()?.waves.pop();
+            let Some(owed) = owed else { return self.poll_announce(now, reference, slot) };
+            if let Some(transmit) = self.write_owed(reference, owed, slot) {
+                return Some(transmit);
+            }
+        }
+    }
+
+    /// Writes a wave, or an answer to one.
+    fn write_owed(
+        &mut self,
+        reference: Timestamp,
+        owed: Owed,
+        slot: &mut [u8],
+    ) -> Option<Transmit> {
+        let (own, nothing) = (self.config.life(), no_promise(reference));
+        let (port, opcode) = match owed {
+            Owed::Wave(port) => (port, Opcode::Wave),
+            Owed::Echo(port, _) => (port, Opcode::Echo),
+        };
+        let header = Header::of_link(opcode, own, self.echo(port), nothing);
+        let control = self.control.as_ref()?;
+        let room = slot.get_mut(HEADER_OCTETS..)?;
+        let octets = match owed {
+            Owed::Wave(_) if !self.halves.is_live(port) => return None,
+            Owed::Wave(_) => {
+                let payload = control.waves.payload();
+                room.get_mut(..payload.len())?.copy_from_slice(payload);
+                self.stats.waves_sent += 1;
+                payload.len()
+            }
+            Owed::Echo(_, echo) => {
+                let octets = echo.write(room)?;
+                self.stats.echoes_sent += 1;
+                octets
+            }
+        };
+        Some(Transmit { port, octets: seal_with_hops(slot, header, octets, 0) })
+    }
+
+    /// The next part of what is announced to a controller to which there is a way.
+    fn poll_announce(
+        &mut self,
+        now: Mono,
+        reference: Timestamp,
+        slot: &mut [u8],
+    ) -> Option<Transmit> {
+        let length = slot.len().min(self.config.frame_octets_max);
+        let slot = &mut slot[..length];
+        let total = u16::try_from(self.links().count()).unwrap_or(u16::MAX);
+        loop {
+            let control = self.control.as_mut()?;
+            let (controllers, part) =
+                (control.controllers, control.announcer.part(now, control.controllers)?);
+            let written = self.write_announce(reference, part, total, slot);
+            let count = written.map_or(0, |(count, _)| count);
+            self.control.as_mut()?.announcer.on_sent(count, total, controllers);
+            if let Some((_, transmit)) = written {
+                self.stats.announces_sent += 1;
+                return Some(transmit);
+            }
+        }
+    }
+
+    fn write_announce(
+        &self,
+        reference: Timestamp,
+        part: Part,
+        total: u16,
+        slot: &mut [u8],
+    ) -> Option<(u16, Transmit)> {
+        let ways = self.ways(self.config.route.next(part.to)?, None)?;
+        let port = self.live_of(ways, part.round);
+        let announce = Announce { generation: part.generation, first: part.first, total };
+        let links = self.links().skip(usize::from(part.first));
+        let (count, octets) = announce.write(slot.get_mut(HEADER_OCTETS..)?, links)?;
+        let own = self.config.life();
+        let src = ProcessId(own.address.to_bits());
+        let header = Header::new(Opcode::Announce, src, part.to, own.incarnation);
+        let header = header.stamped(reference, no_promise(reference), Psn(part.round));
+        Some((count, Transmit { port, octets: seal(slot, header, octets) }))
+    }
+
+    /// All links that are announced: the dead ones, oldest first, and who is heard and hears.
+    fn links(&self) -> impl Iterator<Item = Link> + '_ {
+        let control = self.control.as_ref();
+        let frozen = control.into_iter().flat_map(|control| control.frozen.iter());
+        let frozen = frozen.map(|frozen| {
+            let state = LinkState::Frozen { number: frozen.number, commit: frozen.commit };
+            self.link(frozen.port, frozen.life, state)
+        });
+        let seats = control.into_iter().flat_map(|control| control.seats.iter());
+        let seats = seats.map(|(port, life)| self.link(port, Some(life), LinkState::Up));
+        let ports = (0..self.port_count() as u16).map(Port);
+        let up = ports.filter(|port| self.halves.is_live(*port) && self.neighbours.hears_us(*port));
+        let up = up.map(|port| self.link(port, self.neighbours.life(port), LinkState::Up));
+        frozen.chain(seats).chain(up)
+    }
+
+    fn link(&self, port: Port, life: Option<Life>, state: LinkState) -> Link {
+        let side = if self.halves.is_upper(port) { Side::Upper } else { Side::Lower };
+        Link { port, side, life, state }
+    }
+}

@@ -1,0 +1,254 @@
+//! Links that come, go, die and come back: the part of [`Switch`] that keeps them.
+
+use onepipe_base::{Address, Heard, Life, Mono, Port, ProcessId, Promises, Verdict};
+use onepipe_topology::{Next, Route};
+use onepipe_wire::{HOPS_MAX, Header, Opcode};
+
+use crate::switch::drop_as;
+use crate::{Switch, SwitchEvent};
+
+/// Hop-only frames leave their sender with at most this many hops; with [`HOPS_MAX`] they are taken
+/// for as fresh. In between they were passed on by a switch that sits between their sender and
+/// this one: they teach the way, and say nothing of the link.
+const HOPS_OF_LINK_MAX: u8 = 1;
+
+/// What a frame is to its link, where dead links are frozen.
+pub(crate) enum Recognised {
+    /// Its promises are those of whoever is known to be at the other end.
+    Heard,
+    /// It is taken or passed on, but its promises count nowhere.
+    Unheard,
+    /// It is of no use.
+    Refused(Verdict),
+}
+
+impl Switch {
+    /// Tells that `port` leads to nobody any more, and may lead to somebody else from now on: its
+    /// promise, its route and what it was told are forgotten. Where there are controllers its
+    /// commit is frozen. Takes time in proportion to the route table.
+    pub fn unplug(&mut self, port: Port) {
+        if port.index() >= self.port_count() {
+            return;
+        }
+        self.take_out(port, SwitchEvent::LinkLeft(port));
+        self.halves.forget_told(port);
+        self.neighbours.forget(port);
+        self.unlink(port);
+        if let Some(control) = &mut self.control {
+            control.waves.on_gone(port);
+            if control.seats.remove(port) {
+                control.announcer.on_change();
+                self.notify(SwitchEvent::ControllerLost(port));
+            }
+        }
+        if let Route::Table(table) = &mut self.config.route {
+            table.forget_port(port);
+        }
+    }
+
+    /// Tells that nobody answers at `port`, as the world knows for certain: the link is dead, and
+    /// waits for no timeout. Whoever is heard there again brings it back.
+    pub fn lose(&mut self, port: Port) {
+        if port.index() < self.port_count() {
+            self.take_out(port, SwitchEvent::LinkLost(port));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn on_heard(&mut self, now: Mono, port: Port, promises: Promises) {
+        self.has_news = true;
+        if self.halves.hear(now, port, promises) {
+            self.linked.insert(port);
+            self.liveness.on_joined(now);
+            self.notify(SwitchEvent::LinkJoined(port));
+            if let Some(control) = &mut self.control {
+                control.announcer.on_change();
+                control.waves.on_joined(now, port);
+            }
+        }
+    }
+
+    /// Takes a link that may be live out of the barriers; where there are controllers, its commit
+    /// is frozen.
+    pub(crate) fn take_out(&mut self, port: Port, event: SwitchEvent) {
+        if self.control.is_some() {
+            let life = self.neighbours.life(port);
+            self.neighbours.lose(port);
+            self.freeze(port, life, event);
+        } else if self.halves.remove(port) {
+            self.on_taken_out(port, event);
+        }
+    }
+
+    pub(crate) fn on_taken_out(&mut self, port: Port, event: SwitchEvent) {
+        self.has_news = true;
+        self.unlink(port);
+        self.notify(event);
+    }
+
+    /// A port that leads to nobody known gets no beacons.
+    fn unlink(&mut self, port: Port) {
+        if self.config.route.is_learned() && !self.halves.is_upper(port) {
+            self.linked.remove(port);
+        }
+    }
+
+    /// Freezes `port`, where `life` was, if it is live.
+    fn freeze(&mut self, port: Port, life: Option<Life>, event: SwitchEvent) {
+        let Some(commit) = self.halves.freeze(port) else { return };
+        if let Some(control) = &mut self.control {
+            control.frozen.note(port, life, commit);
+            control.announcer.on_change();
+        }
+        self.stats.links_frozen += 1;
+        self.on_taken_out(port, event);
+        self.notify(SwitchEvent::LinkFrozen(port));
+    }
+
+    /// Who is heard on `port`, if anybody is: what its beacons and waves bear.
+    pub(crate) fn echo(&self, port: Port) -> Option<Life> {
+        if self.halves.is_live(port) { self.neighbours.life(port) } else { None }
+    }
+
+    /// What a frame is to its link (design: failure.md, "Who is on a link?"). Freezes what has died
+    /// before the frame's promise can be heard.
+    pub(crate) fn recognise(&mut self, port: Port, header: &Header, opcode: Opcode) -> Recognised {
+        let (hops, is_of_link) = (header.hops(), opcode.is_hop_only());
+        if is_of_link && (HOPS_OF_LINK_MAX + 1..HOPS_MAX).contains(&hops) {
+            return Recognised::Unheard;
+        }
+        let is_from_there = is_of_link || (hops == HOPS_MAX && !self.halves.is_upper(port));
+        if !is_from_there {
+            return match self.neighbours.is_up(port) {
+                true => Recognised::Heard,
+                false => Recognised::Unheard,
+            };
+        }
+        let speaker = header.speaker().filter(|life| self.may_be_at(port, *life));
+        let Some(life) = speaker else {
+            return Recognised::Refused(drop_as(&mut self.stats.dropped_misplaced));
+        };
+        let heard_us = self.neighbours.hears_us(port);
+        let heard = match is_of_link {
+            true => self.neighbours.hear(port, life, header.echo(), self.config.life()),
+            false => self.neighbours.hear_life(port, life),
+        };
+        if heard_us != self.neighbours.hears_us(port)
+            && let Some(control) = &mut self.control
+        {
+            control.announcer.on_change();
+        }
+        match heard {
+            Heard::Same => Recognised::Heard,
+            Heard::NewLife(former) => {
+                if let Some(control) = &mut self.control {
+                    control.waves.on_gone(port);
+                }
+                self.freeze(port, Some(former), SwitchEvent::LinkReborn(port));
+                Recognised::Heard
+            }
+            Heard::Stale if self.neighbours.life(port) != Some(life) => {
+                Recognised::Refused(drop_as(&mut self.stats.dropped_stale))
+            }
+            // It waits to be told that the link was lost.
+            Heard::Stale => {
+                self.linked.insert(port);
+                Recognised::Unheard
+            }
+            Heard::Deaf => {
+                self.freeze(port, Some(life), SwitchEvent::LinkDeaf(port));
+                self.linked.insert(port);
+                self.beacons.owe(port);
+                Recognised::Unheard
+            }
+        }
+    }
+
+    /// Whether `life` can be at the other end of `port`. Who is alive there is replaced by a later
+    /// life of its own only.
+    fn may_be_at(&self, port: Port, life: Life) -> bool {
+        let known = self.neighbours.life(port);
+        if known == Some(life) {
+            return true;
+        }
+        let fits = match life.address {
+            Address::Switch(switch) => switch != self.config.switch,
+            Address::Process(process) => {
+                !self.halves.is_upper(port)
+                    && self.config.controllers.is_none_or(|range| !range.contains(process))
+                    && self.may_sit(port, process)
+            }
+        };
+        let is_other = known.is_some_and(|known| known.address != life.address);
+        fits && !(is_other && self.halves.is_live(port))
+    }
+
+    /// Whether the ways that are known allow `process` behind `port`.
+    pub(crate) fn may_sit(&self, port: Port, process: ProcessId) -> bool {
+        match self.config.route {
+            Route::Table(_) => true,
+            Route::Tree(_) => leads_to(self.config.route.next(process), port),
+        }
+    }
+
+    /// Any frame shows where its sender sits. A process repeats its join only until it has heard
+    /// something, so a switch that lost the join, or restarted with an empty table, must not depend
+    /// on another one. The beacons of other switches bear no process and teach nothing.
+    #[inline]
+    pub(crate) fn learn(&mut self, port: Port, src: ProcessId) {
+        if let Route::Table(table) = &mut self.config.route
+            && port.0 < self.config.lower_ports
+        {
+            table.learn(src, port);
+        }
+    }
+
+    /// A process says that it sits behind `port`. It is told the barrier at once, so that it can
+    /// lift its floor: until then its old promise holds everybody.
+    pub(crate) fn on_join(&mut self, port: Port, src: ProcessId) -> Verdict {
+        let upper = self.halves.is_upper(port);
+        let fits = !upper
+            && match &mut self.config.route {
+                Route::Table(table) => table.learn(src, port),
+                Route::Tree(_) => leads_to(self.config.route.next(src), port),
+            };
+        if !fits {
+            return drop_as(&mut self.stats.dropped_misplaced);
+        }
+        self.stats.joins_heard += 1;
+        self.beacons.owe(port);
+        Verdict::Consumed
+    }
+
+    /// A process takes its leave: its link waits for no timeout. `last` is what it promised with
+    /// its goodbye: what it has settled before it left shall lie below the commit that is frozen.
+    pub(crate) fn on_leave(
+        &mut self,
+        now: Mono,
+        port: Port,
+        src: ProcessId,
+        last: Option<Promises>,
+    ) -> Verdict {
+        let sits_there = leads_to(self.config.route.next(src), port);
+        if !sits_there {
+            return drop_as(&mut self.stats.dropped_misplaced);
+        }
+        if let Route::Table(table) = &mut self.config.route {
+            table.forget(src, port);
+        }
+        self.stats.leaves_heard += 1;
+        if let (Some(last), true) = (last, self.halves.is_live(port)) {
+            self.halves.hear(now, port, last);
+        }
+        self.take_out(port, SwitchEvent::LinkLeft(port));
+        if let Some(control) = &mut self.control {
+            control.waves.on_gone(port);
+        }
+        Verdict::Consumed
+    }
+}
+
+#[inline]
+fn leads_to(next: Option<Next>, port: Port) -> bool {
+    matches!(next, Some(Next::Down(ways)) if ways.contains(port))
+}

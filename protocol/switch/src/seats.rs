@@ -1,0 +1,117 @@
+//! Where controllers sit.
+
+use alloc::vec::Vec;
+
+use onepipe_base::{Life, Mono, Port};
+
+/// The ports behind which a controller says that it sits. They take no part in the barriers
+/// (design: failure.md, "Where is the controller?").
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Seats {
+    seats: Vec<Seat>,
+    max: usize,
+    timeout_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Seat {
+    port: Port,
+    life: Life,
+    heard: Mono,
+}
+
+/// What a greeting has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Greeted {
+    /// Nothing: it sat there already.
+    Again,
+    /// Somebody sits there who did not.
+    New,
+    /// It comes from an earlier life than the one that sits there, or there is no room.
+    Refused,
+}
+
+impl Seats {
+    /// Room for `max` seats; each is free after `timeout_ns` without a greeting, 0: never.
+    pub(crate) fn new(max: usize, timeout_ns: u64) -> Self {
+        Self { seats: Vec::with_capacity(max), max, timeout_ns }
+    }
+
+    /// `life` says that it sits at `port`.
+    pub(crate) fn greet(&mut self, now: Mono, port: Port, life: Life) -> Greeted {
+        let Some(seat) = self.seats.iter_mut().find(|seat| seat.port == port) else {
+            if self.seats.len() == self.max {
+                return Greeted::Refused;
+            }
+            self.seats.push(Seat { port, life, heard: now });
+            return Greeted::New;
+        };
+        let is_stale =
+            seat.life.address == life.address && life.incarnation < seat.life.incarnation;
+        if is_stale {
+            return Greeted::Refused;
+        }
+        let is_same = seat.life == life;
+        *seat = Seat { port, life, heard: now };
+        if is_same { Greeted::Again } else { Greeted::New }
+    }
+
+    /// Who sits at `port`.
+    pub(crate) fn life(&self, port: Port) -> Option<Life> {
+        self.seats.iter().find(|seat| seat.port == port).map(|seat| seat.life)
+    }
+
+    /// A seat that has been silent for too long, which is free from now on.
+    pub(crate) fn pop_silent(&mut self, now: Mono) -> Option<Port> {
+        let at = self.seats.iter().position(|seat| self.is_silent(seat, now))?;
+        Some(self.seats.remove(at).port)
+    }
+
+    /// Frees `port`. Answers whether somebody sat there.
+    pub(crate) fn remove(&mut self, port: Port) -> bool {
+        let before = self.seats.len();
+        self.seats.retain(|seat| seat.port != port);
+        self.seats.len() < before
+    }
+
+    /// When the next seat may be silent for too long.
+    pub(crate) fn due(&self) -> Option<Mono> {
+        let heard = self.seats.iter().map(|seat| seat.heard).min()?;
+        (self.timeout_ns > 0).then(|| heard.after_ns(self.timeout_ns.saturating_add(1)))
+    }
+
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (Port, Life)> + '_ {
+        self.seats.iter().map(|seat| (seat.port, seat.life))
+    }
+
+    fn is_silent(&self, seat: &Seat, now: Mono) -> bool {
+        self.timeout_ns > 0 && now.since_ns(seat.heard) > self.timeout_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onepipe_base::{Address, Incarnation, ProcessId};
+
+    #[test]
+    fn a_seat_is_taken_by_the_latest_life_and_freed_by_silence() {
+        let life = |incarnation| Life {
+            address: Address::Process(ProcessId(60)),
+            incarnation: Incarnation(incarnation),
+        };
+        let at = Mono::from_ns;
+        let mut seats = Seats::new(1, 100);
+        assert_eq!(seats.due(), None);
+        assert_eq!(seats.greet(at(0), Port(1), life(2)), Greeted::New);
+        assert_eq!(seats.greet(at(5), Port(1), life(2)), Greeted::Again);
+        assert_eq!(seats.greet(at(6), Port(1), life(1)), Greeted::Refused);
+        assert_eq!(seats.greet(at(6), Port(2), life(9)), Greeted::Refused, "no room");
+        assert_eq!(seats.greet(at(7), Port(1), life(3)), Greeted::New);
+        assert_eq!((seats.life(Port(1)), seats.due()), (Some(life(3)), Some(at(108))));
+        assert_eq!(seats.pop_silent(at(107)), None);
+        assert_eq!((seats.pop_silent(at(108)), seats.iter().len()), (Some(Port(1)), 0));
+        seats.greet(at(200), Port(2), life(3));
+        assert!(seats.remove(Port(2)) && !seats.remove(Port(2)));
+    }
+}
