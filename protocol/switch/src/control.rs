@@ -117,9 +117,10 @@ impl Switch {
         let Some(control) = &mut self.control else {
             return drop_as(&mut self.stats.dropped_unwanted);
         };
-        // Only who is heard here, or a controller that sits here, can be the next on its way.
+        // Only a switch that is heard here, or a controller that sits here, passes waves on.
+        let is_switch = |life: &Life| matches!(life.address, Address::Switch(_));
         let neighbour = match self.halves.is_live(from) {
-            true => self.neighbours.life(from),
+            true => self.neighbours.life(from).filter(is_switch),
             false => control.seats.life(from),
         };
         if neighbour.is_none() || header.speaker() != neighbour {

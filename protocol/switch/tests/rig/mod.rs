@@ -2,11 +2,12 @@
 #![allow(dead_code, reason = "each test program uses its own part of the rig")]
 
 use onepipe_base::{
-    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Verdict,
+    Address, Controllers, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn,
+    SwitchId, Timestamp, Verdict,
 };
 use onepipe_switch::{Config, Switch, SwitchEvent};
 use onepipe_topology::{Route, Table};
-use onepipe_wire::{HEADER_OCTETS, Header, Opcode, peek, seal, seal_with_hops};
+use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, peek, seal, seal_with_hops};
 
 /// Both clocks at once; the synchronised one is `OFFSET_NS` ahead of the local one.
 /// A multiple of every beacon interval in use, so that instants are round numbers.
@@ -35,7 +36,85 @@ pub fn star(ports: u16) -> Config {
     }
 }
 
-/// Whom a switch's beacon comes from.
+/// The only controller of the tests' fabrics.
+pub const CONTROLLER: u32 = 60;
+
+/// As [`star`], in a fabric with a controller.
+pub fn guarded(ports: u16) -> Config {
+    let first = ProcessId(CONTROLLER);
+    Config {
+        switch: SwitchId(1),
+        incarnation: Incarnation(5),
+        beacon_interval_ns: 3_000,
+        controllers: Some(Controllers { first, count: 1 }),
+        ..star(ports)
+    }
+}
+
+/// The life of a switch of [`guarded`].
+pub const OWN: Life = life_of(Address::Switch(SwitchId(1)), 5);
+
+pub const fn life_of(address: Address, incarnation: u32) -> Life {
+    Life { address, incarnation: Incarnation(incarnation) }
+}
+
+pub const fn process(id: u32, incarnation: u32) -> Life {
+    life_of(Address::Process(ProcessId(id)), incarnation)
+}
+
+/// A frame that speaks of its link.
+pub fn of_link(opcode: Opcode, own: Life, echo: Option<Life>, promises: Promises) -> Octets {
+    let mut octets = [0; HEADER_OCTETS];
+    seal_with_hops(&mut octets, Header::of_link(opcode, own, echo, promises), 0, 1);
+    octets
+}
+
+/// Hands in a beacon of `life`, which hears `echo`.
+pub fn beacon(
+    switch: &mut Switch,
+    now: Now,
+    port: u16,
+    (life, echo): (Life, Option<Life>),
+    promises: Promises,
+) -> Verdict {
+    put(switch, now, port, of_link(Opcode::Beacon, life, echo, promises))
+}
+
+/// A frame that a switch has sent by itself.
+pub struct Sent {
+    pub port: u16,
+    pub opcode: Opcode,
+    pub header: Header,
+    pub payload: Vec<u8>,
+}
+
+/// All that the switch wants to send now.
+pub fn sent(switch: &mut Switch, now: Now) -> Vec<Sent> {
+    let (mut slot, mut sent) = ([0; 1_472], Vec::new());
+    while let Some(transmit) = switch.poll_transmit(now, &mut slot) {
+        let frame = Frame::parse(&slot[..transmit.octets]).expect("well-formed");
+        let (header, opcode) = (*frame.header, frame.opcode);
+        sent.push(Sent { port: transmit.port.0, opcode, header, payload: frame.payload.to_vec() });
+    }
+    sent
+}
+
+/// Of these, the ports of the frames of one kind.
+pub fn ports_of(sent: &[Sent], opcode: Opcode) -> Vec<u16> {
+    sent.iter().filter(|sent| sent.opcode == opcode).map(|sent| sent.port).collect()
+}
+
+/// Lets time pass, with all timers, until `end`; answers all that was sent.
+pub fn run(switch: &mut Switch, end: u64) -> Vec<Sent> {
+    let mut all = Vec::new();
+    while let Some(due) = switch.poll_timeout().filter(|due| due.as_ns() <= end) {
+        switch.handle_timeout(at(due.as_ns()));
+        all.extend(sent(switch, at(due.as_ns())));
+    }
+    all
+}
+
+/// What a switch's beacon bears in place of a process, in a fabric without controllers.
 pub const NOBODY: u32 = u32::MAX;
 
 pub type Octets = [u8; HEADER_OCTETS];

@@ -1,0 +1,186 @@
+//! What the controllers are told, when, and by which way.
+
+mod rig;
+
+use onepipe_base::{Address, Controllers, Life, Machine, Port, ProcessId, SwitchId, Verdict};
+use onepipe_switch::{Config, Switch, SwitchEvent};
+use onepipe_topology::{Route, Table, Tree};
+use onepipe_wire::{AnnounceView, Link, LinkState, Opcode, Side};
+use rig::{
+    CONTROLLER, OWN, Sent, at, beacon, both, events, guarded, life_of, of_link, process, put, run,
+    sent, ts,
+};
+
+fn new(config: Config) -> Switch {
+    let mut switch = Switch::new(config).expect("valid");
+    switch.handle_timeout(at(0));
+    switch
+}
+
+fn hello(switch: &mut Switch, now: u64, port: u16, life: Life) -> Verdict {
+    put(switch, at(now), port, of_link(Opcode::Hello, life, None, both(now)))
+}
+
+fn announces(sent: Vec<Sent>) -> Vec<Sent> {
+    sent.into_iter().filter(|sent| sent.opcode == Opcode::Announce).collect()
+}
+
+fn links(sent: &Sent) -> Vec<Link> {
+    let view = AnnounceView::parse(&sent.payload).expect("well-formed");
+    view.links(ts(0)).collect()
+}
+
+fn up(port: u16, side: Side, life: Life) -> Link {
+    Link { port: Port(port), side, life: Some(life), state: LinkState::Up }
+}
+
+#[test]
+fn all_links_are_told_at_once_after_a_change_and_for_ever() {
+    let mut switch = new(guarded(3));
+    assert_eq!(announces(sent(&mut switch, at(0))).len(), 0, "no way to the controller yet");
+    let seat = process(CONTROLLER, 4);
+    assert_eq!(hello(&mut switch, 10_000, 2, seat), Verdict::Consumed);
+    assert_eq!(events(&mut switch), [SwitchEvent::ControllerJoined(Port(2))]);
+    let told = announces(sent(&mut switch, at(10_000)));
+    assert_eq!(told.len(), 1);
+    assert_eq!((told[0].port, told[0].header.dst()), (2, ProcessId(CONTROLLER)));
+    assert_eq!(told[0].header.speaker(), Some(OWN));
+    assert_eq!(links(&told[0]), [up(2, Side::Lower, seat)]);
+    assert!(!switch.is_live(Port(2)), "its port stays out of the barriers");
+
+    let one = process(1, 1);
+    beacon(&mut switch, at(20_000), 0, (one, None), both(20_000));
+    let told = announces(sent(&mut switch, at(20_000)));
+    assert_eq!(links(&told[0]), [up(2, Side::Lower, seat)], "heard, but not confirmed");
+    beacon(&mut switch, at(30_000), 0, (one, Some(OWN)), both(30_000));
+    let told = announces(sent(&mut switch, at(30_000)));
+    assert_eq!(links(&told[0]), [up(2, Side::Lower, seat), up(0, Side::Lower, one)]);
+
+    switch.lose(Port(0));
+    let told = announces(run(&mut switch, 36_000));
+    let state = LinkState::Frozen { number: 1, commit: ts(30_000) };
+    let frozen = Link { port: Port(0), side: Side::Lower, life: Some(one), state };
+    assert_eq!(links(&told[0]), [frozen, up(2, Side::Lower, seat)]);
+
+    let two = process(1, 2);
+    beacon(&mut switch, at(50_000), 0, (two, Some(OWN)), both(50_000));
+    let told = announces(sent(&mut switch, at(50_000)));
+    let both_lives = [frozen, up(2, Side::Lower, seat), up(0, Side::Lower, two)];
+    assert_eq!(links(&told[0]), both_lives, "the dead and the living");
+
+    let generation = |sent: &Sent| AnnounceView::parse(&sent.payload).unwrap().announce.generation;
+    let mut times = Vec::new();
+    for now in (50_000..400_000).step_by(1_000) {
+        for life in [two, seat] {
+            let opcode = if life == two { Opcode::Beacon } else { Opcode::Hello };
+            put(&mut switch, at(now), life.port(), of_link(opcode, life, Some(OWN), both(now)));
+        }
+        switch.handle_timeout(at(now));
+        for again in announces(sent(&mut switch, at(now))) {
+            assert_eq!(
+                (generation(&again), links(&again)),
+                (generation(&told[0]), both_lives.to_vec())
+            );
+            times.push(now - 50_000);
+        }
+    }
+    assert_eq!(times, [6_000, 18_000, 42_000, 90_000, 186_000], "ever more rarely");
+}
+
+trait Sits {
+    fn port(&self) -> u16;
+}
+
+impl Sits for Life {
+    fn port(&self) -> u16 {
+        if self.address == Address::Process(ProcessId(CONTROLLER)) { 2 } else { 0 }
+    }
+}
+
+#[test]
+fn every_controller_is_told_in_as_many_parts_as_it_takes() {
+    let controllers = Some(Controllers { first: ProcessId(CONTROLLER), count: 2 });
+    let config = Config { frame_octets_max: 256, controllers, ..guarded(22) };
+    let mut switch = new(config);
+    for port in 0..20 {
+        beacon(&mut switch, at(0), port, (process(port.into(), 1), Some(OWN)), both(0));
+    }
+    for seat in [20, 21] {
+        hello(&mut switch, 0, seat, process(CONTROLLER - 20 + u32::from(seat), 1));
+    }
+    let told = announces(sent(&mut switch, at(0)));
+    for replica in [0, 1] {
+        let parts: Vec<_> = told
+            .iter()
+            .filter(|part| part.header.dst() == ProcessId(CONTROLLER + replica))
+            .collect();
+        assert!(parts.iter().all(|part| part.port == 20 + replica as u16));
+        let mut all = Vec::new();
+        for part in &parts {
+            let view = AnnounceView::parse(&part.payload).expect("well-formed");
+            assert_eq!((view.announce.first, view.announce.total), (all.len() as u16, 22));
+            assert!(part.payload.len() <= 256 - 52);
+            all.extend(view.links(ts(0)));
+        }
+        assert_eq!((parts.len(), all.len()), (3, 22));
+        all.sort_by_key(|link| link.port);
+        all.dedup_by_key(|link| link.port);
+        assert_eq!(all.len(), 22, "each once");
+    }
+}
+
+#[test]
+fn the_way_up_is_a_live_one_and_not_always_the_same() {
+    let tree = Tree { base: 0, span: 2, child_span: 1, lanes: 1, processes: 64 };
+    let config = Config { upper_ports: 4, route: Route::Tree(tree), ..guarded(2) };
+    let mut switch = new(config);
+    let spine = |port: u16| life_of(Address::Switch(SwitchId(10 + u32::from(port))), 1);
+    let mut taken = std::collections::BTreeSet::new();
+    for round in 1..40u64 {
+        let now = round * 100_000;
+        for port in [2, 4, 5] {
+            beacon(&mut switch, at(now), port, (spine(port), Some(OWN)), both(now));
+        }
+        if round % 2 == 0 {
+            switch.lose(Port(4));
+        }
+        for told in announces(sent(&mut switch, at(now))) {
+            taken.insert(told.port);
+            assert!(switch.is_live(Port(told.port)), "3 never was alive");
+            assert!(links(&told).iter().any(|link| link.side == Side::Upper));
+        }
+    }
+    assert!(taken.len() > 1, "{taken:?}");
+}
+
+#[test]
+fn a_seat_is_found_by_its_frames_and_lost_by_silence() {
+    let table = Table::new(64, false);
+    let mut switch = new(Config { route: Route::Table(table), ..guarded(3) });
+    hello(&mut switch, 10, 2, process(CONTROLLER, 4));
+    events(&mut switch);
+    assert_eq!(hello(&mut switch, 20, 2, process(CONTROLLER, 3)), Verdict::Dropped, "stale");
+    assert_eq!(hello(&mut switch, 20, 1, process(7, 1)), Verdict::Dropped, "no controller");
+    let above = life_of(Address::Switch(SwitchId(9)), 1);
+    assert_eq!(hello(&mut switch, 20, 1, above), Verdict::Dropped, "no process");
+    beacon(&mut switch, at(20), 1, (process(1, 1), None), both(20));
+    assert_eq!(hello(&mut switch, 21, 1, process(CONTROLLER, 5)), Verdict::Dropped, "it is taken");
+    assert_eq!((switch.stats().hellos_heard, switch.stats().dropped_misplaced), (1, 3));
+    run(&mut switch, 30_010);
+    events(&mut switch);
+    run(&mut switch, 30_011);
+    assert_eq!(events(&mut switch), [SwitchEvent::ControllerLost(Port(2))]);
+    hello(&mut switch, 40_000, 2, process(CONTROLLER, 4));
+    switch.unplug(Port(2));
+    let gone = [SwitchEvent::ControllerJoined(Port(2)), SwitchEvent::ControllerLost(Port(2))];
+    assert!(events(&mut switch).ends_with(&gone));
+    let ping = rig::frame(Opcode::Ping, 1, CONTROLLER, both(40_000));
+    assert_eq!(put(&mut switch, at(40_001), 1, ping), Verdict::Dropped, "nobody knows the way");
+}
+
+#[test]
+fn without_controllers_nothing_is_announced() {
+    let mut switch = new(Config { beacon_interval_ns: 3_000, ..rig::star(2) });
+    beacon(&mut switch, at(0), 0, (process(0, 1), None), both(0));
+    assert_eq!(announces(run(&mut switch, 50_000_000)).len(), 0);
+}

@@ -1,0 +1,252 @@
+//! Waves: passed on, answered, superseded; links resolved by them; and what is none.
+
+mod rig;
+
+use onepipe_base::{Address, Incarnation, Life, Machine, Port, Promises, SwitchId, Timestamp};
+use onepipe_base::{ProcessId, Verdict};
+use onepipe_switch::{Config, Switch, SwitchEvent};
+use onepipe_wire::{
+    Echo, Failure, HEADER_OCTETS, Header, Opcode, Resolved, Wave, WaveId, WaveKind, seal_with_hops,
+};
+use rig::{
+    CONTROLLER, OWN, at, beacon, both, events, guarded, life_of, of_link, ports_of, process, put,
+    run, sent, star, ts,
+};
+
+const SEAT: u16 = 3;
+
+fn id(sequence: u32) -> WaveId {
+    WaveId { epoch: 2, sequence }
+}
+
+fn notice(sequence: u32) -> Vec<u8> {
+    let at = Timestamp::from_ns(1 << 50);
+    let failure = Failure { first: ProcessId(9), count: 1, incarnation: Incarnation(1), at };
+    let mut room = vec![0; 200];
+    let written = Wave { id: id(sequence) }.write_notice(&mut room, [failure].into_iter());
+    room.truncate(written.expect("fits").1);
+    room
+}
+
+fn resume(sequence: u32, resolved: &[(Life, u32)]) -> Vec<u8> {
+    let resolved = resolved.iter().map(|&(owner, number)| Resolved { owner, number });
+    let mut room = vec![0; 200];
+    let written = Wave { id: id(sequence) }.write_resume(&mut room, resolved);
+    room.truncate(written.expect("fits").1);
+    room
+}
+
+fn with_payload(opcode: Opcode, from: Life, payload: &[u8]) -> Vec<u8> {
+    let mut octets = vec![0; HEADER_OCTETS + payload.len()];
+    octets[HEADER_OCTETS..].copy_from_slice(payload);
+    let header = Header::of_link(opcode, from, Some(OWN), both(0));
+    seal_with_hops(&mut octets, header, payload.len(), 0);
+    octets
+}
+
+fn wave(switch: &mut Switch, now: u64, port: u16, from: Life, payload: &[u8]) -> Verdict {
+    switch.handle_frame(at(now), Port(port), &mut with_payload(Opcode::Wave, from, payload))
+}
+
+fn echo(switch: &mut Switch, port: u16, from: Life, sequence: u32, kind: WaveKind) -> Verdict {
+    let mut payload = [0; 12];
+    Echo { id: id(sequence), kind }.write(&mut payload).expect("fits");
+    switch.handle_frame(at(1), Port(port), &mut with_payload(Opcode::Echo, from, &payload))
+}
+
+/// Processes 0 and 1, the switch 7 below, and a controller.
+fn set_up() -> Switch {
+    let mut switch = Switch::new(guarded(4)).expect("valid");
+    switch.handle_timeout(at(0));
+    for (port, life) in [(0, process(0, 1)), (1, process(1, 1)), (2, below())] {
+        beacon(&mut switch, at(0), port, (life, Some(OWN)), both(0));
+    }
+    let hello = of_link(Opcode::Hello, controller(), None, both(0));
+    assert_eq!(put(&mut switch, at(0), SEAT, hello), Verdict::Consumed);
+    events(&mut switch);
+    sent(&mut switch, at(0));
+    switch
+}
+
+fn below() -> Life {
+    life_of(Address::Switch(SwitchId(7)), 3)
+}
+
+fn controller() -> Life {
+    process(CONTROLLER, 1)
+}
+
+/// Ports of waves and of answers sent now.
+fn spread(switch: &mut Switch) -> (Vec<u16>, Vec<u16>) {
+    let sent = sent(switch, at(1));
+    (ports_of(&sent, Opcode::Wave), ports_of(&sent, Opcode::Echo))
+}
+
+#[test]
+fn a_notice_goes_everywhere_and_is_answered_when_all_have_answered() {
+    let mut switch = set_up();
+    assert_eq!(wave(&mut switch, 1, SEAT, controller(), &notice(1)), Verdict::Consumed);
+    let out = sent(&mut switch, at(1));
+    assert_eq!(ports_of(&out, Opcode::Wave), [0, 1, 2], "not back, and to no other seat");
+    let first = out.iter().find(|sent| sent.opcode == Opcode::Wave).expect("three");
+    assert_eq!(first.payload, notice(1), "verbatim");
+    assert_eq!((first.header.speaker(), first.header.hops()), (Some(OWN), 0));
+
+    assert_eq!(wave(&mut switch, 1, SEAT, controller(), &notice(1)), Verdict::Consumed);
+    assert_eq!(spread(&mut switch), (vec![], vec![]), "heard already, not answered yet");
+    for (port, life) in [(0, process(0, 1)), (2, below())] {
+        assert_eq!(echo(&mut switch, port, life, 1, WaveKind::Notice), Verdict::Consumed);
+    }
+    let repeated = run(&mut switch, 12_001);
+    assert_eq!(ports_of(&repeated, Opcode::Wave), [1], "once, where it is not answered");
+    assert_eq!(ports_of(&repeated, Opcode::Echo), []);
+    assert_eq!(echo(&mut switch, 1, process(1, 1), 1, WaveKind::Notice), Verdict::Consumed);
+    assert_eq!(spread(&mut switch), (vec![], vec![SEAT]));
+    wave(&mut switch, 1, SEAT, controller(), &notice(1));
+    assert_eq!(spread(&mut switch), (vec![], vec![SEAT]), "the answer was lost");
+    let stats = *switch.stats();
+    assert_eq!((stats.waves_heard, stats.waves_sent), (3, 4));
+    assert_eq!((stats.echoes_heard, stats.echoes_sent), (3, 2));
+}
+
+#[test]
+fn a_wave_that_comes_by_another_way_too_is_answered_at_once() {
+    let mut switch = set_up();
+    wave(&mut switch, 1, SEAT, controller(), &notice(1));
+    spread(&mut switch);
+    wave(&mut switch, 1, 2, below(), &notice(1));
+    assert_eq!(spread(&mut switch), (vec![], vec![2]));
+    for port in [0, 1] {
+        echo(&mut switch, port, process(port.into(), 1), 1, WaveKind::Notice);
+    }
+    assert_eq!(spread(&mut switch), (vec![], vec![SEAT]), "2 is not waited for");
+}
+
+#[test]
+fn a_later_wave_supersedes_and_an_earlier_one_is_ignored() {
+    let mut switch = set_up();
+    wave(&mut switch, 1, SEAT, controller(), &notice(2));
+    spread(&mut switch);
+    assert_eq!(wave(&mut switch, 1, 2, below(), &notice(1)), Verdict::Consumed);
+    assert_eq!(spread(&mut switch), (vec![], vec![]));
+    wave(&mut switch, 1, 2, below(), &notice(3));
+    assert_eq!(spread(&mut switch), (vec![0, 1], vec![]), "its parent is 2 now");
+    let stale = echo(&mut switch, 0, process(0, 1), 2, WaveKind::Notice);
+    let of_another_kind = echo(&mut switch, 0, process(0, 1), 3, WaveKind::Resume);
+    assert_eq!((stale, of_another_kind), (Verdict::Dropped, Verdict::Dropped));
+    assert_eq!(switch.stats().dropped_unwanted, 2);
+}
+
+#[test]
+fn who_comes_alive_is_told_the_latest_notice() {
+    let mut switch = set_up();
+    switch.lose(Port(1));
+    wave(&mut switch, 1, SEAT, controller(), &notice(1));
+    assert_eq!(spread(&mut switch).0, [0, 2]);
+    beacon(&mut switch, at(1), 1, (process(1, 2), None), both(5));
+    assert_eq!(spread(&mut switch).0, [1]);
+}
+
+#[test]
+fn who_dies_unanswered_keeps_the_wave_open() {
+    let mut switch = set_up();
+    wave(&mut switch, 1, SEAT, controller(), &notice(1));
+    spread(&mut switch);
+    echo(&mut switch, 0, process(0, 1), 1, WaveKind::Notice);
+    echo(&mut switch, 2, below(), 1, WaveKind::Notice);
+    switch.lose(Port(1));
+    assert_eq!(spread(&mut switch).1, []);
+    beacon(&mut switch, at(1), 1, (process(1, 2), Some(OWN)), both(0));
+    assert_eq!(spread(&mut switch).0, [1]);
+    echo(&mut switch, 1, process(1, 2), 1, WaveKind::Notice);
+    assert_eq!(spread(&mut switch).1, [], "another life cannot answer for it");
+    wave(&mut switch, 1, SEAT, controller(), &notice(2));
+    assert_eq!(spread(&mut switch).0, [0, 1, 2]);
+}
+
+fn apart(barrier: u64, commit: u64) -> Promises {
+    Promises { barrier: ts(barrier), commit: ts(commit) }
+}
+
+#[test]
+fn a_resume_ends_what_it_names_and_nothing_else() {
+    let mut switch = set_up();
+    for port in [0, 1] {
+        let confirmed = (process(port.into(), 1), Some(OWN));
+        beacon(&mut switch, at(1), port, confirmed, apart(40, 30 + u64::from(port)));
+    }
+    switch.lose(Port(2));
+    switch.lose(Port(0));
+    beacon(&mut switch, at(2), 1, (process(1, 1), Some(OWN)), apart(90, 80));
+    events(&mut switch);
+    sent(&mut switch, at(2));
+    let commit = |switch: &Switch| {
+        let mut switch = switch.clone();
+        switch.handle_timeout(at(3_000));
+        let sent = sent(&mut switch, at(3_000));
+        let beacon = sent.iter().find(|sent| sent.opcode == Opcode::Beacon && sent.port == 1);
+        beacon.map(|beacon| beacon.header.promises(ts(0)).commit)
+    };
+    assert_eq!(commit(&switch), Some(ts(0)), "held by the switch below");
+    let former = Life { incarnation: Incarnation(4), ..OWN };
+    let others = [(former, 1), (former, 2), (below(), 1), (OWN, 3), (OWN, 0)];
+    wave(&mut switch, 3, SEAT, controller(), &resume(1, &others));
+    assert_eq!((events(&mut switch), commit(&switch)), (vec![], Some(ts(0))));
+    let passed_on = sent(&mut switch, at(3));
+    assert_eq!(ports_of(&passed_on, Opcode::Wave), [1], "of no use here, but perhaps elsewhere");
+
+    wave(&mut switch, 4, SEAT, controller(), &resume(2, &[(OWN, 1)]));
+    assert_eq!(events(&mut switch), [SwitchEvent::LinkResolved(Port(2))]);
+    assert_eq!(commit(&switch), Some(ts(30)), "held by process 0");
+    wave(&mut switch, 4, SEAT, controller(), &resume(2, &[(OWN, 2)]));
+    assert_eq!(events(&mut switch), [], "the same wave again");
+    wave(&mut switch, 5, SEAT, controller(), &resume(3, &[(OWN, 1), (OWN, 2)]));
+    assert_eq!(events(&mut switch), [SwitchEvent::LinkResolved(Port(0))]);
+    assert_eq!(commit(&switch), Some(ts(80)));
+    assert_eq!(switch.stats().links_resolved, 2);
+}
+
+#[test]
+fn foreign_waves_and_broken_ones_change_nothing() {
+    let mut switch = set_up();
+    let before = switch.clone();
+    let later = life_of(Address::Switch(SwitchId(7)), 4);
+    for (port, from, why) in [
+        (2, later, "not the life that is known there"),
+        (0, below(), "it sits elsewhere"),
+        (0, process(0, 1), "a process passes nothing on"),
+        (0, controller(), "it sits elsewhere"),
+        (SEAT, process(CONTROLLER, 2), "not the life that sits there"),
+    ] {
+        let verdict = wave(&mut switch, 1, port, from, &notice(1));
+        assert_eq!(verdict, Verdict::Dropped, "{why}");
+    }
+    assert_eq!(switch.stats().dropped_misplaced, 5);
+    let whole = notice(1);
+    for octets in 0..whole.len() {
+        let cut = wave(&mut switch, 1, SEAT, controller(), &whole[..octets]);
+        assert_eq!(cut, Verdict::Dropped, "{octets} octets");
+    }
+    let mut flipped = with_payload(Opcode::Wave, controller(), &whole);
+    *flipped.last_mut().expect("not empty") ^= 1;
+    assert_eq!(switch.handle_frame(at(1), Port(SEAT), &mut flipped), Verdict::Dropped);
+    let mut long = whole.clone();
+    long.resize(1_472 - HEADER_OCTETS + 1, 0);
+    assert_eq!(wave(&mut switch, 1, SEAT, controller(), &long), Verdict::Dropped, "too long");
+    assert_eq!(switch.stats().dropped_malformed, whole.len() as u64 + 2);
+    let short = with_payload(Opcode::Echo, below(), &[0; 11]);
+    assert_eq!(switch.handle_frame(at(1), Port(2), &mut { short }), Verdict::Dropped);
+    assert_eq!(spread(&mut switch), spread(&mut before.clone()));
+}
+
+#[test]
+fn without_controllers_there_are_no_waves() {
+    let mut switch = Switch::new(Config { start_wait_ns: 0, ..star(4) }).expect("valid");
+    beacon(&mut switch, at(0), 2, (below(), None), both(0));
+    assert_eq!(wave(&mut switch, 1, 2, below(), &notice(1)), Verdict::Dropped);
+    assert_eq!(echo(&mut switch, 2, below(), 1, WaveKind::Notice), Verdict::Dropped);
+    let hello = of_link(Opcode::Hello, controller(), None, both(0));
+    assert_eq!(put(&mut switch, at(0), SEAT, hello), Verdict::Dropped);
+    assert_eq!(switch.stats().dropped_unwanted, 3);
+    assert!(sent(&mut switch, at(1)).is_empty());
+}
