@@ -10,7 +10,7 @@ use onepipe_base::{
 };
 use onepipe_wire::{Frame, Opcode, Service, peek};
 
-use crate::control::{Control, ControlStats};
+use crate::control::{Control, ControlStats, LinkNews};
 use crate::lane::Lane;
 use crate::link::Link;
 use crate::stamp::Stamp;
@@ -332,7 +332,8 @@ impl Machine for Endpoint {
             return Verdict::Dropped;
         }
         self.stats.frames_received += 1;
-        if !self.on_link_frame(now, port, &frame) {
+        let news = self.on_link_frame(now, port, &frame);
+        if let LinkNews::Refused | LinkNews::Dead = news {
             return Verdict::Dropped;
         }
         if frame.opcode.is_control() {
@@ -346,8 +347,7 @@ impl Machine for Endpoint {
         }
         let is_taken = !is_failed && self.on_message_frame(now, clock, &frame);
         self.stats.frames_stale += u64::from(is_failed);
-        let risen = self.link.hear(&self.config, now.mono, port, frame.header.promises(clock));
-        self.on_barrier(risen);
+        self.hear_frame(now, clock, port, (&frame, news));
         if is_taken { Verdict::Consumed } else { Verdict::Dropped }
     }
 

@@ -132,10 +132,15 @@ impl Link {
         if self.registers.live() == before {
             return None;
         }
+        self.announce_at(config, now);
+        self.reread()
+    }
+
+    /// The uplink was lost: the process announces itself at once.
+    pub fn announce_at(&mut self, config: &Config, now: Mono) {
         if config.links == Links::Uplink {
             self.join_at = Some(now);
         }
-        self.reread()
     }
 
     /// Whether the process must announce itself now; puts the next announcement off.

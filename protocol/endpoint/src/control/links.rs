@@ -3,18 +3,26 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{
-    Address, Controllers, FrozenLinks, Heard, Life, Mono, Neighbours, Pace, Port, ProcessId,
-    Registers,
+    Address, Controllers, FrozenLinks, Heard, Life, Mono, Neighbours, Port, ProcessId, Registers,
 };
 use onepipe_wire::{Header, Link, LinkState, Opcode, Resolved, Side};
 
 use crate::Links;
+
+/// Once the other end says that it hears this one, it is told every so many beacon intervals whom
+/// this end hears (failure.md, "Who is on a link?").
+const CONFIRMED_INTERVALS: u64 = 16;
 
 /// What a frame has shown about its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LinkNews {
     /// Nothing special: go on with the frame.
     Good,
+    /// Go on with the frame, but its promises count nowhere: it is not known who is at the other
+    /// end, or the link is lost.
+    Unheard,
+    /// Goodbye: hear the frame's promises, then report the link dead.
+    Left,
     /// This life was there before and is dead, its register frozen (without controllers: dropped).
     /// Go on with the frame; the barrier may have risen.
     Reborn(Life),
@@ -42,9 +50,12 @@ pub(super) struct OwnLinks {
     silence_ns: u64,
     /// Something has changed that the registers alone do not show.
     has_changed: bool,
-    /// On an uplink with beacons: when to say whom this end hears, which nothing but a beacon says,
-    /// and which the switch waits for (failure.md, "Who is on a link?").
-    beacon: Option<Pace>,
+    /// When to say on an uplink whom this end hears, which nothing but a beacon says, and which the
+    /// switch waits for (failure.md, "Who is on a link?").
+    beacon_at: Option<Mono>,
+    /// In ns. 0: there are no beacons.
+    beacon_interval_ns: u64,
+    /// There is news of it.
     owes_beacon: bool,
 }
 
@@ -54,7 +65,7 @@ impl OwnLinks {
         (kind, count): (Links, u16),
         controllers: Option<Controllers>,
         silence_ns: u64,
-        beacon: Option<Pace>,
+        beacon_interval_ns: u64,
     ) -> Self {
         let replicas = match kind {
             Links::Uplink => 0,
@@ -71,7 +82,8 @@ impl OwnLinks {
             heard: alloc::vec![None; replicas],
             silence_ns,
             has_changed: false,
-            beacon,
+            beacon_at: None,
+            beacon_interval_ns,
             owes_beacon: false,
         }
     }
@@ -86,20 +98,10 @@ impl OwnLinks {
     ) -> LinkNews {
         let speaks_of_link = opcode.is_hop_only();
         if self.kind == Links::Uplink && !speaks_of_link {
-            return LinkNews::Good;
+            return self.on_passed(port);
         }
-        let Some(life) = header.speaker() else {
-            // The other end has never said who it is, and is believed; one who has said so stays.
-            return match self.neighbours.life(port).is_none() {
-                false => LinkNews::Refused,
-                true if opcode == Opcode::Leave => {
-                    self.on_silence(registers, port);
-                    LinkNews::Dead
-                }
-                true => LinkNews::Good,
-            };
-        };
-        if self.is_refused(port, life) {
+        let Some(life) = header.speaker() else { return self.on_nobody(port, opcode) };
+        if self.is_refused(registers, port, life) {
             return LinkNews::Refused;
         }
         let before = self.end(port);
@@ -113,8 +115,35 @@ impl OwnLinks {
         if is_plain && heard == Heard::Same && before.0 == Some(life) {
             return LinkNews::Good;
         }
-        let is_leaving = opcode == Opcode::Leave;
-        self.on_heard(registers, now, (port, life), (before, heard), is_leaving)
+        match self.on_heard(registers, now, (port, life), (before, heard)) {
+            LinkNews::Good if opcode == Opcode::Leave => LinkNews::Left,
+            news => news,
+        }
+    }
+
+    /// A frame has crossed the switch at the other end.
+    #[inline]
+    fn on_passed(&self, port: Port) -> LinkNews {
+        match self.neighbours.life(port) {
+            Some(life) if self.neighbours.is_up(port) && !self.is_dead(port, life) => {
+                LinkNews::Good
+            }
+            None if self.controllers.is_none() => LinkNews::Good,
+            _ => LinkNews::Unheard,
+        }
+    }
+
+    /// The other end does not say who it is. Where nothing freezes it is believed, unless one has
+    /// said so before.
+    #[cold]
+    fn on_nobody(&self, port: Port, opcode: Opcode) -> LinkNews {
+        if self.controllers.is_some() || self.neighbours.life(port).is_some() {
+            LinkNews::Refused
+        } else if opcode == Opcode::Leave {
+            LinkNews::Left
+        } else {
+            LinkNews::Good
+        }
     }
 
     /// Whoever is on `port` has said that it is `life`, on a link where frames do not say it.
@@ -125,12 +154,12 @@ impl OwnLinks {
         port: Port,
         life: Life,
     ) -> LinkNews {
-        if self.is_refused(port, life) {
+        if self.is_refused(registers, port, life) {
             return LinkNews::Refused;
         }
         let before = self.end(port);
         let heard = self.neighbours.hear_life(port, life);
-        self.on_heard(registers, now, (port, life), (before, heard), false)
+        self.on_heard(registers, now, (port, life), (before, heard))
     }
 
     fn end(&self, port: Port) -> (Option<Life>, bool) {
@@ -143,12 +172,11 @@ impl OwnLinks {
         now: Mono,
         (port, life): (Port, Life),
         (before, heard): ((Option<Life>, bool), Heard),
-        is_leaving: bool,
     ) -> LinkNews {
         if before != self.end(port) {
             self.has_changed = true;
-            if let Some(pace) = &mut self.beacon {
-                pace.on_change(now);
+            if self.beacon_interval_ns > 0 {
+                self.beacon_at = Some(now);
                 self.owes_beacon = true;
             }
         }
@@ -159,19 +187,12 @@ impl OwnLinks {
         match heard {
             Heard::NewLife(former) => {
                 self.bury(registers, port, Some(former));
+                LinkNews::Reborn(former)
             }
             Heard::Deaf => {
                 self.bury(registers, port, Some(life));
+                LinkNews::Dead
             }
-            _ => {}
-        }
-        if is_leaving {
-            self.on_silence(registers, port);
-        }
-        match heard {
-            _ if is_leaving => LinkNews::Dead,
-            Heard::Deaf => LinkNews::Dead,
-            Heard::NewLife(former) => LinkNews::Reborn(former),
             _ => LinkNews::Good,
         }
     }
@@ -236,10 +257,14 @@ impl OwnLinks {
         was_up
     }
 
-    /// Whether nothing that `life` says on `port` may be heard.
+    /// Whether nothing that `life` says on `port` may be heard: it is this end, is declared dead,
+    /// or another one is alive there.
     #[inline]
-    fn is_refused(&self, port: Port, life: Life) -> bool {
-        life.address == self.own.address || self.is_dead(port, life)
+    fn is_refused(&self, registers: &Registers, port: Port, life: Life) -> bool {
+        let is_other = |known: Life| known.address != life.address && registers.is_live(port);
+        life.address == self.own.address
+            || self.is_dead(port, life)
+            || self.neighbours.life(port).is_some_and(is_other)
     }
 
     /// Looks for controllers that have fallen silent.
@@ -296,7 +321,15 @@ impl OwnLinks {
     /// Whether a beacon is owed on the uplink now; puts the next one off.
     pub fn take_beacon(&mut self, now: Mono) -> bool {
         self.owes_beacon = false;
-        self.beacon.as_mut().is_some_and(|pace| pace.take(now))
+        let is_due = self.beacon_at.is_some_and(|at| at <= now);
+        if is_due {
+            let intervals = match self.neighbours.hears_us(Port(0)) {
+                true => CONFIRMED_INTERVALS,
+                false => 1,
+            };
+            self.beacon_at = Some(now.after_ns(intervals * self.beacon_interval_ns));
+        }
+        is_due
     }
 
     pub fn owes_beacon(&self) -> bool {
@@ -305,7 +338,7 @@ impl OwnLinks {
 
     /// When the next such beacon is owed.
     pub fn beacon_due(&self) -> Option<Mono> {
-        self.beacon.as_ref()?.due()
+        self.beacon_at
     }
 
     pub fn has_changed(&self) -> bool {

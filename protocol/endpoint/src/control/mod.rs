@@ -6,7 +6,8 @@
 //! done. The steps, in the composer's words:
 //!
 //! 1. Every intact frame for this process goes through [`Control::on_link_frame`] first, which says
-//!    whether to go on with it. Silence and unlinking go to [`Control::on_link_dead`].
+//!    whether to go on with it, and whether its promises count. Silence, unlinking and goodbyes go
+//!    to [`Control::on_link_dead`].
 //! 2. A frame whose opcode `is_control` goes to [`Control::on_frame`], and its promises nowhere.
 //!    After `LinksChanged`, `Reborn` or `Dead` the barriers are read anew from the registers.
 //! 3. Then [`Control::poll_failure`] until it is empty, and [`Control::excluded`].
@@ -125,9 +126,11 @@ impl Control {
             beacon => 2 * beacon,
         };
         let pace = Pace::new(step_ns, announce_interval_ns);
-        let has_beacons = config.links == Links::Uplink && config.beacon_interval_ns > 0;
-        let beacon = has_beacons.then(|| pace.clone());
-        let links = OwnLinks::new(own, (config.links, links), controllers, silence_ns, beacon);
+        let beacon_ns = match config.links {
+            Links::Uplink => config.beacon_interval_ns,
+            Links::Mesh => 0,
+        };
+        let links = OwnLinks::new(own, (config.links, links), controllers, silence_ns, beacon_ns);
         // Batches of consecutive lives are numbered far apart.
         let first = Psn(config.incarnation.0 << 16);
         let relay_ns = RELAY_ANNOUNCEMENTS.saturating_mul(announce_interval_ns);

@@ -49,8 +49,7 @@ impl Endpoint {
         let life = Life { address, incarnation };
         let news = self.control.on_peer(self.link.registers(), now.mono, port, life);
         if news != LinkNews::Good {
-            let risen = self.link.reread();
-            self.on_barrier(risen);
+            self.on_other_life(now, port, news);
         }
     }
 
@@ -59,18 +58,48 @@ impl Endpoint {
         self.exclusion == Exclusion::Member
     }
 
-    /// Notes what a frame shows about its link. Answers whether to go on with it.
+    /// Notes what a frame shows about its link, before anything else is made of it.
     #[inline]
-    pub(super) fn on_link_frame(&mut self, now: Now, port: Port, frame: &Frame<'_>) -> bool {
+    pub(super) fn on_link_frame(&mut self, now: Now, port: Port, frame: &Frame<'_>) -> LinkNews {
         let registers = self.link.registers();
         let shown = (frame.header, frame.opcode);
         let news = self.control.on_link_frame(registers, now.mono, port, shown);
-        if news == LinkNews::Good {
-            return true;
+        if let LinkNews::Reborn(_) | LinkNews::Dead = news {
+            self.on_other_life(now, port, news);
         }
+        news
+    }
+
+    /// The life that was at the other end of `port` is dead.
+    #[cold]
+    fn on_other_life(&mut self, now: Now, port: Port, news: LinkNews) {
         let risen = self.link.reread();
         self.on_barrier(risen);
-        matches!(news, LinkNews::Reborn(_))
+        if news == LinkNews::Dead {
+            self.lost_links.push_back(port);
+            self.stats.links_lost += 1;
+            self.link.announce_at(&self.config, now.mono);
+        }
+    }
+
+    /// Takes in the promises of a frame, unless its link is not to be heard.
+    #[inline]
+    pub(super) fn hear_frame(
+        &mut self,
+        now: Now,
+        clock: Timestamp,
+        port: Port,
+        (frame, news): (&Frame<'_>, LinkNews),
+    ) {
+        if news == LinkNews::Unheard {
+            return;
+        }
+        let promises = frame.header.promises(clock);
+        let risen = self.link.hear(&self.config, now.mono, port, promises);
+        self.on_barrier(risen);
+        if news == LinkNews::Left {
+            self.on_unlinked(port);
+        }
     }
 
     /// Takes in a frame of the controllers.

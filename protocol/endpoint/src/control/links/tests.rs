@@ -17,13 +17,12 @@ fn own() -> Life {
 }
 
 fn uplink(controllers: Option<Controllers>) -> (OwnLinks, Registers) {
-    let pace = Some(Pace::new(10, 40));
-    let links = OwnLinks::new(own(), (Links::Uplink, 1), controllers, SILENCE_NS, pace);
+    let links = OwnLinks::new(own(), (Links::Uplink, 1), controllers, SILENCE_NS, 10);
     (links, Registers::new(1))
 }
 
 fn mesh() -> (OwnLinks, Registers) {
-    let links = OwnLinks::new(own(), (Links::Mesh, 8), CONTROLLERS, SILENCE_NS, None);
+    let links = OwnLinks::new(own(), (Links::Mesh, 8), CONTROLLERS, SILENCE_NS, 0);
     (links, Registers::new(8))
 }
 
@@ -40,7 +39,7 @@ fn say(
     let header = Header::of_link(opcode, life, echo, promises(ns));
     let (now, port) = (Mono::from_ns(ns), Port(port));
     let news = links.on_frame(registers, now, (port, &header, opcode));
-    let counts = matches!(news, LinkNews::Good | LinkNews::Reborn(_));
+    let counts = matches!(news, LinkNews::Good | LinkNews::Left | LinkNews::Reborn(_));
     if counts && !opcode.is_control() {
         registers.hear(now, port, promises(ns));
     }
@@ -104,14 +103,16 @@ fn silence_and_goodbye_freeze_alike() {
     for says_goodbye in [false, true] {
         let mut pair = uplink(CONTROLLERS);
         beacon(&mut pair, 100, switch(1), Some(own()));
+        assert!(pair.0.take_changed() && !pair.0.has_changed());
         if says_goodbye {
             let leave = (Opcode::Leave, switch(1), Some(own()));
-            assert_eq!(say(&mut pair, (0, 150), leave), LinkNews::Dead);
-        } else {
-            assert!(pair.0.on_silence(&mut pair.1, Port(0)));
+            assert_eq!(say(&mut pair, (0, 150), leave), LinkNews::Left);
         }
+        assert!(pair.0.on_silence(&mut pair.1, Port(0)));
+        assert!(pair.0.has_changed(), "another link may have come up meanwhile");
         assert!(!pair.0.on_silence(&mut pair.1, Port(0)), "dead already");
-        assert_eq!(announced(&pair), [(0, Some(switch(1)), frozen(1, 100))]);
+        let last = if says_goodbye { 150 } else { 100 };
+        assert_eq!(announced(&pair), [(0, Some(switch(1)), frozen(1, last))]);
     }
 }
 
@@ -213,23 +214,55 @@ fn the_uplink_is_told_again_and_again_whom_this_end_hears() {
     assert!(pair.0.owes_beacon() && pair.0.take_beacon(Mono::from_ns(100)));
     beacon(&mut pair, 101, switch(1), None);
     assert!(!pair.0.owes_beacon() && !pair.0.take_beacon(Mono::from_ns(101)));
-    assert_eq!(pair.0.beacon_due(), Some(Mono::from_ns(110)), "it may have been lost");
-    beacon(&mut pair, 102, switch(1), Some(own()));
-    assert!(pair.0.owes_beacon());
+    assert_eq!(pair.0.beacon_due(), Some(Mono::from_ns(110)), "it does not hear us");
+    assert!(pair.0.take_beacon(Mono::from_ns(110)) && !pair.0.owes_beacon());
+    beacon(&mut pair, 112, switch(1), Some(own()));
+    assert!(pair.0.owes_beacon() && pair.0.take_beacon(Mono::from_ns(112)));
+    assert_eq!(pair.0.beacon_due(), Some(Mono::from_ns(272)), "it may not know that we hear it");
 }
 
 #[test]
-fn who_does_not_say_who_it_is_is_believed_unless_one_has_said_so() {
+fn nothing_is_heard_before_it_is_known_who_is_there_nor_while_the_link_is_lost() {
     let mut pair = uplink(CONTROLLERS);
+    let frame = Header::new(Opcode::Data, ProcessId(3), ProcessId(1), Incarnation(1));
+    let passed = |pair: &mut (OwnLinks, Registers)| {
+        pair.0.on_frame(&mut pair.1, Mono::from_ns(1), (Port(0), &frame, Opcode::Data))
+    };
+    assert_eq!(passed(&mut pair), LinkNews::Unheard);
+    beacon(&mut pair, 100, switch(1), Some(own()));
+    assert_eq!(passed(&mut pair), LinkNews::Good);
+    pair.0.on_silence(&mut pair.1, Port(0));
+    assert_eq!(passed(&mut pair), LinkNews::Unheard);
+    assert_eq!(beacon(&mut pair, 110, switch(1), Some(own())), LinkNews::Refused);
+    assert_eq!(beacon(&mut pair, 120, switch(1), None), LinkNews::Good);
+    assert_eq!(passed(&mut pair), LinkNews::Good);
+    pair.0.declare_dead(&mut pair.1, switch(1));
+    assert_eq!(passed(&mut pair), LinkNews::Unheard);
+}
+
+#[test]
+fn another_address_is_refused_until_the_link_has_died() {
+    let mut pair = uplink(CONTROLLERS);
+    let other = Life { address: Address::Switch(SwitchId(6)), incarnation: Incarnation(1) };
+    beacon(&mut pair, 100, switch(1), Some(own()));
+    assert_eq!(beacon(&mut pair, 110, other, None), LinkNews::Refused);
+    pair.0.on_silence(&mut pair.1, Port(0));
+    assert_eq!(beacon(&mut pair, 120, other, None), LinkNews::Reborn(switch(1)));
+}
+
+#[test]
+fn who_does_not_say_who_it_is_is_believed_where_nothing_freezes_unless_one_has_said_so() {
     let nobody = Header::new(Opcode::Beacon, ProcessId(u32::MAX), ProcessId(0), Incarnation(0));
     let hear = |pair: &mut (OwnLinks, Registers), opcode| {
         pair.0.on_frame(&mut pair.1, Mono::from_ns(1), (Port(0), &nobody, opcode))
     };
+    let mut pair = uplink(None);
     assert_eq!(hear(&mut pair, Opcode::Beacon), LinkNews::Good);
-    assert_eq!(hear(&mut pair, Opcode::Leave), LinkNews::Dead);
+    assert_eq!(hear(&mut pair, Opcode::Data), LinkNews::Good);
+    assert_eq!(hear(&mut pair, Opcode::Leave), LinkNews::Left);
     beacon(&mut pair, 100, switch(1), None);
     assert_eq!(hear(&mut pair, Opcode::Beacon), LinkNews::Refused);
-    assert_eq!(hear(&mut pair, Opcode::Data), LinkNews::Good, "crossed a switch: says nothing");
+    assert_eq!(hear(&mut uplink(CONTROLLERS), Opcode::Beacon), LinkNews::Refused);
 }
 
 #[test]

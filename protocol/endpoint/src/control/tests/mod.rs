@@ -63,6 +63,23 @@ fn links_are_announced_in_parts_to_every_controller_and_again_ever_more_rarely()
 }
 
 #[test]
+fn the_last_link_is_announced_wherever_the_parts_end() {
+    for links in 1..=17 {
+        let mut rig = Rig::new(Links::Mesh, ALL);
+        for port in 2..2 + links {
+            let peer = ProcessId(u32::from(port));
+            let life = Life { address: Address::Process(peer), incarnation: Incarnation(3) };
+            rig.control.on_peer(&mut rig.registers, Mono::from_ns(9), Port(port), life);
+            rig.registers.hear(Mono::from_ns(9), Port(port), Promises::both(CLOCK));
+        }
+        let said = rig.drain();
+        let parts = said.iter().map(|(_, _, payload)| AnnounceView::parse(payload));
+        let count = parts.map(|part| part.expect("just written").links(CLOCK).len()).sum::<usize>();
+        assert_eq!(count, 2 * usize::from(links), "each to two controllers");
+    }
+}
+
+#[test]
 fn without_controllers_it_says_nothing_and_believes_nobody() {
     let mut rig = Rig::on_switch(None);
     assert_eq!(rig.wave(&notice(id(1, 1), &[failure(3, 1, 1)])), Verdict::No);

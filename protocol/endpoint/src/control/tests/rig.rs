@@ -62,7 +62,8 @@ impl Rig {
         let port = Port(0);
         let head = (frame.header, frame.opcode);
         let now = self.now();
-        if self.control.on_link_frame(&mut self.registers, now, port, head) != LinkNews::Good {
+        let news = self.control.on_link_frame(&mut self.registers, now, port, head);
+        if matches!(news, LinkNews::Refused | LinkNews::Dead | LinkNews::Left) {
             return Verdict::No;
         }
         match self.control.on_frame(&mut self.registers, (now, CLOCK), port, &frame) {
