@@ -1,8 +1,9 @@
 //! Every number that an experiment or an operator might change.
 
-use onepipe_base::{Incarnation, ProcessId};
-use onepipe_wire::{FRAGMENT_HEADER_OCTETS, HEADER_OCTETS};
+use onepipe_base::{Address, Controllers, Incarnation, Life, ProcessId};
+use onepipe_wire::Service;
 
+use crate::control::RELAY_OVERHEAD_OCTETS;
 use crate::{MESSAGE_CHARGE_OCTETS, Message, SendError};
 
 /// No time of a configuration is longer.
@@ -16,6 +17,16 @@ pub enum Links {
     /// A link of its own from every process, port = the peer's process id; the endpoint aggregates
     /// by itself (shared memory: ordering.md section 6).
     Mesh,
+}
+
+/// How the messages of the two services are handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReceiveMode {
+    /// As two streams, each in its own total order: best effort does not wait for commits.
+    Separate,
+    /// As one stream that is totally ordered across both: a message waits until both barriers have
+    /// passed it (design: ordering.md section 1).
+    Merged,
 }
 
 /// What an endpoint is and how much it may use.
@@ -73,6 +84,14 @@ pub struct Config {
     /// A packet is taken for lost when this many later ones are acknowledged. 0: links may reorder,
     /// never infer loss from order (driver rule D4). Default 3.
     pub reorder_packets: u32,
+    /// Who resolves failures for the reliable service. Default none: then a reliable scattering
+    /// whose receiver dies stays open for ever, and so does the commit barrier.
+    pub controllers: Option<Controllers>,
+    /// How often the links are announced to the controllers when nothing has changed, in ns.
+    /// Default 10,000,000.
+    pub announce_interval_ns: u64,
+    /// How the messages of the two services are handed out. Default [`ReceiveMode::Separate`].
+    pub receive_mode: ReceiveMode,
 }
 
 impl Config {
@@ -99,6 +118,9 @@ impl Config {
             probe_timeout_min_ns: 200_000,
             probes_max: 8,
             reorder_packets: 3,
+            controllers: None,
+            announce_interval_ns: 10_000_000,
+            receive_mode: ReceiveMode::Separate,
         }
     }
 
@@ -163,15 +185,32 @@ impl Config {
             ("ack_delay_ns", self.ack_delay_ns),
             ("room_timeout_ns", self.room_timeout_ns),
             ("probe_timeout_min_ns", self.probe_timeout_min_ns),
+            ("announce_interval_ns", self.announce_interval_ns),
         ] {
             check(ns <= DAY_NS, field, ns)?;
+        }
+        if let Some(controllers) = self.controllers {
+            let (first, count) = (controllers.first.0, controllers.count);
+            let is_inside = first.checked_add(count).is_some_and(|end| end <= processes);
+            check(count >= 1 && is_inside, "controllers", first.into())?;
+            check(!controllers.contains(self.process), "process of a controller", process.into())?;
         }
         check(self.burst_octets_max >= 4096, "burst_octets_max", self.burst_octets_max as u64)
     }
 
-    /// Octets of a message that one fragment carries.
-    pub(crate) fn piece_octets(&self) -> usize {
-        self.frame_octets_max - HEADER_OCTETS - FRAGMENT_HEADER_OCTETS
+    /// This life of this process.
+    pub(crate) fn life(&self) -> Life {
+        Life { address: Address::Process(self.process), incarnation: self.incarnation }
+    }
+
+    /// The longest frame of a service, in octets: a reliable one must fit into a relay frame.
+    pub(crate) fn frame_octets_max_of(&self, service: Service) -> usize {
+        match service {
+            Service::Reliable if self.controllers.is_some() => {
+                self.frame_octets_max - RELAY_OVERHEAD_OCTETS
+            }
+            _ => self.frame_octets_max,
+        }
     }
 }
 

@@ -1,22 +1,24 @@
 //! The composer: hands frames, time and commands to the stages in the order of a message's way.
 
+mod failure;
+mod poll;
+
 use alloc::collections::VecDeque;
 
 use onepipe_base::{
-    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, ScatteringId, Timestamp,
-    Transmit, Verdict,
+    Machine, Mono, Now, Port, ProcessId, Promises, ScatteringId, Timestamp, Transmit, Verdict,
 };
-use onepipe_wire::{
-    AckView, Connect, Frame, HEADER_OCTETS, Header, Opcode, Probe, peek, seal, seal_with_hops,
-};
+use onepipe_wire::{Frame, Opcode, Service, peek};
 
+use crate::control::{Control, ControlStats, LinkNews};
+use crate::lane::Lane;
 use crate::link::Link;
-use crate::receive::{Receiver, Taken};
-use crate::send::Sender;
 use crate::stamp::Stamp;
 use crate::{
-    Config, ConfigError, Delivery, Event, Links, Message, Outcome, SendError, SendFailed, Stats,
+    Config, ConfigError, Delivery, Event, Links, Message, Outcome, ProcessFailed, ReceiveMode,
+    SendError, SendFailed, Stats,
 };
+use failure::Exclusion;
 
 /// One process's end of the pipe. See the crate's first page.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,8 +26,15 @@ pub struct Endpoint {
     config: Config,
     stamp: Stamp,
     link: Link,
-    sender: Sender,
-    receiver: Receiver,
+    best_effort: Lane,
+    reliable: Lane,
+    /// Which service is asked first for a frame: they take turns.
+    turn: Service,
+    control: Control,
+    exclusion: Exclusion,
+    /// Failures to tell the application of, and how many it is not through with.
+    failed: VecDeque<ProcessFailed>,
+    callbacks_open: u32,
     lost_links: VecDeque<Port>,
     leave: Leave,
     stats: Stats,
@@ -46,13 +55,16 @@ impl Endpoint {
     /// When a number of `config` is out of its range.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
-        let receiver = Receiver::new(&config);
-        let sender = Sender::new(&config, receiver.window_octets());
         Ok(Self {
             stamp: Stamp::new(),
             link: Link::new(&config),
-            sender,
-            receiver,
+            best_effort: Lane::new(&config, Service::BestEffort),
+            reliable: Lane::new(&config, Service::Reliable),
+            turn: Service::BestEffort,
+            control: Control::new(&config, config.controllers, config.announce_interval_ns),
+            exclusion: Exclusion::Member,
+            failed: VecDeque::new(),
+            callbacks_open: 0,
             lost_links: VecDeque::new(),
             leave: Leave::Staying,
             stats: Stats::default(),
@@ -67,10 +79,24 @@ impl Endpoint {
     /// [`SendError`]; then nothing of the scattering was accepted.
     #[inline]
     pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
-        if self.leave != Leave::Staying {
-            return Err(SendError::Left);
-        }
-        let id = self.sender.submit(&self.config, messages)?;
+        self.check_taking_part()?;
+        let id = self.best_effort.sender.submit(&self.config, messages)?;
+        self.stats.scatterings_submitted += 1;
+        Ok(id)
+    }
+
+    /// Submits a reliable scattering: all its correct receivers deliver it, or none does (design:
+    /// ordering.md section 1). As [`Endpoint::scatter`] otherwise; its ids are a count of their own.
+    ///
+    /// # Errors
+    /// [`SendError`]; then nothing of the scattering was accepted.
+    #[inline]
+    pub fn scatter_reliably(
+        &mut self,
+        messages: &[Message<'_>],
+    ) -> Result<ScatteringId, SendError> {
+        self.check_taking_part()?;
+        let id = self.reliable.sender.submit(&self.config, messages)?;
         self.stats.scatterings_submitted += 1;
         Ok(id)
     }
@@ -78,16 +104,16 @@ impl Endpoint {
     /// The payload of a delivered message, until it is released.
     #[inline]
     pub fn payload(&self, delivery: &Delivery) -> &[u8] {
-        self.receiver.payload(delivery)
+        self.lane(delivery.service).receiver.payload(delivery)
     }
 
     /// The application is through with a message: its room in the receive buffer is free again and
     /// the sender's window opens.
     #[inline]
     pub fn release(&mut self, delivery: Delivery) {
-        let (charge, was_in_room) = self.receiver.release(&self.config, &delivery);
-        if delivery.from == self.config.process {
-            self.sender.on_local_consumed(&self.config, charge, was_in_room);
+        match delivery.service {
+            Service::BestEffort => self.best_effort.release(&self.config, &delivery),
+            Service::Reliable => self.reliable.release(&self.config, &delivery),
         }
     }
 
@@ -100,32 +126,33 @@ impl Endpoint {
         self.on_barrier(risen);
     }
 
-    /// The world knows that nothing more comes from `port`: the barrier goes on without it.
+    /// The world knows that nothing more comes from `port`: the barrier goes on without it. Commits
+    /// do when a controller has resolved it, or where there is none.
     pub fn unlink(&mut self, port: Port) {
-        let risen = self.link.remove(port);
-        self.on_barrier(risen);
-        if self.config.links == Links::Mesh {
-            let process = ProcessId(u32::from(port.0));
-            self.sender.on_gone(process, &mut self.stats);
-            self.receiver.on_gone(process);
-        }
+        self.on_unlinked(port);
     }
 
     /// Whether a transmit poll may yield something before the next timeout. A hint: it may say yes
     /// when there is nothing, never no when there is something.
     #[inline]
     pub fn wants_transmit(&self) -> bool {
-        self.sender.wants_transmit()
-            || self.receiver.wants_transmit()
-            || self.receiver.has_local_room()
-            || (self.leave == Leave::Asked && self.sender.is_settled())
+        self.best_effort.wants_transmit()
+            || self.reliable.wants_transmit()
+            || self.control.wants_transmit(self.link.seen())
+            || self.control.owes_completion()
+            || (self.leave == Leave::Asked && self.is_settled())
     }
 
     /// What this endpoint promises right now: nothing that leaves later is stamped below it.
     /// `None` before it has seen a clock.
     #[inline]
     pub fn promises(&self) -> Option<Promises> {
-        self.sender.unfinished().or(self.stamp.promise()).map(Promises::both)
+        let next = self.stamp.promise()?;
+        // Reliable messages never constrain the barrier, and best-effort ones no commit.
+        Some(Promises {
+            barrier: self.best_effort.sender.unfinished().unwrap_or(next),
+            commit: self.reliable.sender.oldest_open().unwrap_or(next),
+        })
     }
 
     /// Every message below this has been or can be delivered; `None` before anything was heard.
@@ -134,25 +161,38 @@ impl Endpoint {
         self.link.barrier()
     }
 
+    /// Every reliable message below this has been or can be delivered; `None` before anything was
+    /// heard.
+    #[inline]
+    pub fn commit_barrier(&self) -> Option<Timestamp> {
+        let commit = match self.exclusion {
+            Exclusion::Member => self.link.commit()?,
+            Exclusion::Recovered(complete) | Exclusion::Over(complete) => return Some(complete),
+            Exclusion::Excluded(_, commit) | Exclusion::Told(commit) => return commit,
+        };
+        // What it is told leaves its own promise out, but a message to itself waits for siblings.
+        Some(self.reliable.sender.oldest_open().map_or(commit, |oldest| commit.min(oldest)))
+    }
+
     /// Messages received that wait for the barrier, for missing fragments or for `poll_event`.
     #[inline]
     pub fn pending(&self) -> usize {
-        self.receiver.pending()
+        self.best_effort.receiver.pending() + self.reliable.receiver.pending()
     }
 
-    /// Octets in the send buffer, charges included.
+    /// Octets in the send buffers of both services, charges included.
     pub fn send_buffer_octets(&self) -> usize {
-        self.sender.buffered_octets()
+        self.best_effort.sender.buffered_octets() + self.reliable.sender.buffered_octets()
     }
 
-    /// Octets in the receive buffer, charges included.
+    /// Octets in the receive buffers of both services, charges included.
     pub fn receive_buffer_octets(&self) -> u64 {
-        self.receiver.held_octets()
+        self.best_effort.receiver.held_octets() + self.reliable.receiver.held_octets()
     }
 
     /// Whether the fate of everything submitted is known.
     pub fn is_settled(&self) -> bool {
-        self.sender.is_settled()
+        self.best_effort.sender.is_settled() && self.reliable.sender.is_settled()
     }
 
     /// Fetches into the cache what [`Machine::handle_frame`] will need for `frame`, and changes
@@ -161,9 +201,10 @@ impl Endpoint {
     #[inline]
     pub fn fetch(&self, frame: &[u8]) -> u64 {
         let Ok((header, opcode)) = peek(frame) else { return 0 };
-        match opcode {
-            Opcode::Ack | Opcode::Nak | Opcode::Grant => self.sender.fetch(header.src()),
-            _ => self.receiver.fetch(header.src()),
+        let lane = self.lane(opcode.service().unwrap_or(Service::BestEffort));
+        match opcode.in_best_effort() {
+            Opcode::Ack | Opcode::Nak | Opcode::Grant => lane.sender.fetch(header.src()),
+            _ => lane.receiver.fetch(header.src()),
         }
     }
 
@@ -185,144 +226,77 @@ impl Endpoint {
         &self.stats
     }
 
+    /// The controller that was last heard as the active one, when, and its epoch; `None` while none
+    /// was: then nobody resolves failures.
+    pub fn controller(&self) -> Option<(ProcessId, Mono, u32)> {
+        let heard = self.control.controller_heard()?;
+        Some((self.control.active()?, heard, self.control.epoch()))
+    }
+
+    /// Counters of what the controllers and the links have told, since the start.
+    pub fn control_stats(&self) -> &ControlStats {
+        self.control.stats()
+    }
+
     /// What it was made with.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
     #[inline]
+    fn check_taking_part(&self) -> Result<(), SendError> {
+        match (self.leave, self.exclusion) {
+            (Leave::Staying, Exclusion::Member) => Ok(()),
+            (Leave::Staying, _) => Err(SendError::Excluded),
+            _ => Err(SendError::Left),
+        }
+    }
+
+    fn lane(&self, service: Service) -> &Lane {
+        match service {
+            Service::BestEffort => &self.best_effort,
+            Service::Reliable => &self.reliable,
+        }
+    }
+
+    #[inline]
     fn on_barrier(&mut self, risen: Option<Timestamp>) {
-        if let Some(barrier) = risen {
-            self.stamp.lift(barrier);
-            self.receiver.on_barrier(barrier);
+        let Some(barrier) = risen else { return };
+        self.stamp.lift(self.link.commit().map_or(barrier, |commit| barrier.max(commit)));
+        self.best_effort.receiver.on_barrier(barrier);
+        if let Some(commit) = self.commit_barrier() {
+            self.reliable.receiver.on_barrier(commit);
         }
     }
 
-    fn on_frame(&mut self, now: Now, clock: Timestamp, frame: &Frame<'_>) -> Verdict {
-        let from = (frame.header.src(), frame.header.incarnation());
-        let psn = frame.header.psn();
-        let is_taken = match frame.opcode {
-            Opcode::Data | Opcode::Fragment => {
-                let times = (clock, self.link.barrier());
-                let (config, stats) = (&self.config, &mut self.stats);
-                self.receiver.on_data(config, now.mono, frame, times, stats) == Taken::Yes
-            }
-            Opcode::Ack | Opcode::Nak | Opcode::Grant => self.on_ack(now.mono, from, frame),
-            Opcode::Probe => match Probe::parse(frame.payload) {
-                Ok(probe) => self.receiver.on_probe(now.mono, from, probe),
-                Err(_) => self.count_malformed(),
-            },
-            Opcode::Connect => match Connect::parse(frame.payload) {
-                Ok(connect) => {
-                    self.sender.on_back(from.0);
-                    self.receiver.on_connect(&self.config, now.mono, from, psn, connect)
-                }
-                Err(_) => self.count_malformed(),
-            },
-            Opcode::Reset => {
-                let (config, stats) = (&self.config, &mut self.stats);
-                self.sender.on_reset(config, now.mono, from, psn, stats);
-                true
-            }
-            Opcode::Beacon | Opcode::Join | Opcode::Leave => true,
-            _ => self.count_malformed(),
-        };
-        if is_taken { Verdict::Consumed } else { Verdict::Dropped }
-    }
-
-    fn on_ack(&mut self, now: Mono, from: (ProcessId, Incarnation), frame: &Frame<'_>) -> bool {
-        let Ok(view) = AckView::parse(frame.payload) else { return self.count_malformed() };
-        let is_ours = self.sender.on_ack(&self.config, now, from, frame.opcode, &view);
-        self.stats.frames_stale += u64::from(!is_ours);
-        is_ours
-    }
-
-    fn count_malformed(&mut self) -> bool {
-        self.stats.frames_malformed += 1;
-        false
-    }
-
-    /// The next data frame of the burst, or of a new one.
+    /// Takes in a frame of one of the services. Answers whether it was of any use.
     #[inline]
-    fn poll_data(&mut self, now: Mono, slot: &mut [u8]) -> Option<Transmit> {
-        if self.sender.unfinished().is_none() {
-            if !self.stamp.is_placed() {
-                return None;
+    fn on_message_frame(&mut self, now: Now, clock: Timestamp, frame: &Frame<'_>) -> bool {
+        let times = (now.mono, clock);
+        match frame.opcode.service() {
+            Some(Service::BestEffort) => {
+                let (barrier, stats) = (self.link.barrier(), &mut self.stats);
+                self.best_effort.on_frame(&self.config, times, frame, barrier, stats)
             }
-            let (config, receiver) = (&self.config, &mut self.receiver);
-            if let Some(octets) = receiver.take_local_room() {
-                self.sender.on_local_room(config, octets);
+            Some(Service::Reliable) => {
+                let (barrier, stats) = (self.commit_barrier(), &mut self.stats);
+                self.reliable.on_frame(&self.config, times, frame, barrier, stats)
             }
-            let stamped = self.sender.start_burst(config, now, &mut self.stamp, |local| {
-                receiver.on_local(config, local);
-            });
-            self.stats.messages_sent += stamped;
-            if let Some(octets) = self.sender.take_local_room_wanted()
-                && !self.receiver.ask_local_room(octets)
-            {
-                self.sender.on_local_room_refused(&self.config);
-            }
+            None => true,
         }
-        let written = self.sender.write_data(&self.config, now, slot)?;
-        let to = written.to;
-        let header = Header::new(written.opcode, self.config.process, to, self.config.incarnation)
-            .flagged(written.flags);
-        Some(self.finish(slot, header, (written.timestamp, written.psn), written.octets))
     }
 
-    /// The next answer, connect or probe.
-    fn poll_control(&mut self, slot: &mut [u8]) -> Option<Transmit> {
-        let payload = &mut slot[HEADER_OCTETS..self.config.frame_octets_max];
-        let (to, opcode, psn, octets) = if let Some(answer) = self.receiver.write_answer(payload) {
-            self.stats.acks_sent += 1;
-            (answer.to, answer.opcode, answer.psn, answer.octets)
-        } else {
-            let control = self.sender.write_control(payload)?;
-            self.stats.probes_sent += u64::from(control.opcode == Opcode::Probe);
-            (control.to, control.opcode, control.psn, control.octets)
-        };
-        let header = Header::new(opcode, self.config.process, to, self.config.incarnation);
-        let promise = self.promise();
-        Some(self.finish(slot, header, (promise, psn), octets))
-    }
-
-    fn poll_hop(&mut self, slot: &mut [u8], opcode: Opcode) -> Transmit {
-        let process = self.config.process;
-        let header = Header::new(opcode, process, process, self.config.incarnation);
-        let promise = self.promise();
-        let header = header.stamped(promise, Promises::both(promise), Psn::FIRST);
-        let octets = seal_with_hops(slot, header, 0, 1);
-        self.stats.frames_sent += 1;
-        self.link.on_sent();
-        Transmit { port: Port(0), octets }
-    }
-
-    /// Seals a frame. The promises are those of this moment: the frame that closes a burst already
-    /// promises what follows the burst, because a receiver takes in the messages of a frame before
-    /// its promises.
     #[inline]
-    fn finish(
-        &mut self,
-        slot: &mut [u8],
-        header: Header,
-        (timestamp, psn): (Timestamp, Psn),
-        payload_octets: usize,
-    ) -> Transmit {
-        let promises = Promises::both(self.promise());
-        let port = match self.config.links {
+    fn port_to(&self, to: ProcessId) -> Port {
+        match self.config.links {
             Links::Uplink => Port(0),
-            Links::Mesh => Port(header.dst().0 as u16),
-        };
-        let octets = seal(slot, header.stamped(timestamp, promises, psn), payload_octets);
-        self.stats.frames_sent += 1;
-        self.link.on_sent();
-        Transmit { port, octets }
+            Links::Mesh => Port(to.0 as u16),
+        }
     }
 
     #[inline]
-    fn promise(&self) -> Timestamp {
-        let promise = self.sender.unfinished().or(self.stamp.promise());
-        promise.expect("polled with a clock, so there is a promise")
+    fn current(&self) -> Promises {
+        self.promises().expect("polled with a clock, so there is a promise")
     }
 
     fn count_failure(&mut self, failed: SendFailed) -> Event {
@@ -358,23 +332,41 @@ impl Machine for Endpoint {
             return Verdict::Dropped;
         }
         self.stats.frames_received += 1;
+        let news = self.on_link_frame(now, port, &frame);
+        if let LinkNews::Refused | LinkNews::Dead = news {
+            return Verdict::Dropped;
+        }
+        if frame.opcode.is_control() {
+            let is_taken = self.on_control(now, clock, port, &frame);
+            return if is_taken { Verdict::Consumed } else { Verdict::Dropped };
+        }
         // Messages before promises: the promise speaks of what follows this frame.
-        let verdict = self.on_frame(now, clock, &frame);
-        let risen = self.link.hear(&self.config, now.mono, port, frame.header.promises(clock));
-        self.on_barrier(risen);
-        verdict
+        let is_failed = !frame.opcode.is_hop_only() && self.is_failed(&frame);
+        if frame.opcode.service() == Some(Service::Reliable) {
+            self.control.on_direct(src);
+        }
+        let is_taken = !is_failed && self.on_message_frame(now, clock, &frame);
+        self.stats.frames_stale += u64::from(is_failed);
+        self.hear_frame(now, clock, port, (&frame, news));
+        if is_taken { Verdict::Consumed } else { Verdict::Dropped }
     }
 
     fn handle_timeout(&mut self, now: Now) {
         self.stamp.read(now);
-        self.sender.on_timeout(&self.config, now.mono, &mut self.stats);
-        self.receiver.on_timeout(&self.config, now.mono);
+        for lane in [&mut self.best_effort, &mut self.reliable] {
+            lane.sender.on_timeout(&self.config, now.mono, &mut self.stats);
+            lane.receiver.on_timeout(&self.config, now.mono);
+        }
         let (lost_links, stats) = (&mut self.lost_links, &mut self.stats);
-        let risen = self.link.expire(&self.config, now.mono, |port| {
+        let control = &mut self.control;
+        let risen = self.link.expire(&self.config, now.mono, |registers, port| {
+            control.on_link_dead(registers, port);
             lost_links.push_back(port);
             stats.links_lost += 1;
         });
         self.on_barrier(risen);
+        self.control.on_timeout(now.mono);
+        self.note_unreachable(now);
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
@@ -383,23 +375,32 @@ impl Machine for Endpoint {
             return None;
         }
         let clock = self.stamp.read(now);
+        self.handle_failures(now);
+        if self.exclusion != Exclusion::Member {
+            return self.poll_fabric(now, slot);
+        }
         if self.link.take_join(&self.config, now.mono) {
             return Some(self.poll_hop(slot, Opcode::Join));
         }
         if self.leave == Leave::Asked {
             // Who leaves does not keep others waiting for what it has received.
-            self.receiver.answer_delayed();
+            self.best_effort.receiver.answer_delayed();
         }
         // A burst under way goes first: everybody waits for its last packet.
-        if self.sender.unfinished().is_none()
-            && let Some(transmit) = self.poll_control(slot)
-        {
+        if self.best_effort.sender.unfinished().is_none() {
+            if self.has_fabric_frame(now.mono)
+                && let Some(transmit) = self.poll_fabric(now, slot)
+            {
+                return Some(transmit);
+            }
+            if let Some(transmit) = self.poll_control(now, slot) {
+                return Some(transmit);
+            }
+        }
+        if let Some(transmit) = self.poll_data(now, slot) {
             return Some(transmit);
         }
-        if let Some(transmit) = self.poll_data(now.mono, slot) {
-            return Some(transmit);
-        }
-        if self.leave == Leave::Asked && self.sender.is_settled() {
+        if self.leave == Leave::Asked && self.is_settled() {
             self.leave = Leave::Done;
             if self.config.links == Links::Uplink {
                 return Some(self.poll_hop(slot, Opcode::Leave));
@@ -411,20 +412,30 @@ impl Machine for Endpoint {
             return Some(self.poll_hop(slot, Opcode::Beacon));
         }
         self.link.on_drained(&self.config, now, clock);
-        let risen = self.link.hear_nobody(&self.config, self.stamp.promise());
+        let risen = self.link.hear_nobody(&self.config, self.promises());
         self.on_barrier(risen);
         None
     }
 
     #[inline]
     fn poll_event(&mut self) -> Option<Event> {
-        if let Some(failed) = self.sender.failures.pop_front() {
+        let failures = &mut self.best_effort.sender.failures;
+        if let Some(failed) =
+            failures.pop_front().or_else(|| self.reliable.sender.failures.pop_front())
+        {
             return Some(self.count_failure(failed));
         }
         if let Some(port) = self.lost_links.pop_front() {
             return Some(Event::LinkLost(port));
         }
-        let delivery = self.receiver.next(self.link.barrier()?)?;
+        if let Some(event) = self.poll_failure_event() {
+            return Some(event);
+        }
+        let delivery = match self.config.receive_mode {
+            ReceiveMode::Separate => self.next_separate(),
+            ReceiveMode::Merged => self.next_merged(),
+        };
+        let Some(delivery) = delivery else { return self.poll_last_event() };
         self.stats.messages_delivered += 1;
         Some(Event::Delivered(delivery))
     }
@@ -434,7 +445,10 @@ impl Machine for Endpoint {
         if self.leave == Leave::Done {
             return None;
         }
-        let ends = Mono::earlier(self.sender.deadline(), self.receiver.deadline());
-        Mono::earlier(self.link.deadline(), ends)
+        let (one, other) = (&self.best_effort, &self.reliable);
+        let ends = Mono::earlier(one.sender.deadline(), one.receiver.deadline());
+        let others = Mono::earlier(other.sender.deadline(), other.receiver.deadline());
+        let links = Mono::earlier(self.link.deadline(), self.control.deadline());
+        Mono::earlier(links, Mono::earlier(ends, others))
     }
 }

@@ -37,9 +37,9 @@
 extern crate alloc;
 
 mod config;
-#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "the composer is to take it up"))]
 mod control;
 mod endpoint;
+mod lane;
 mod link;
 mod numbered;
 mod peers;
@@ -51,9 +51,11 @@ mod send;
 mod stamp;
 mod stats;
 
-pub use config::{Config, ConfigError, Links};
+pub use config::{Config, ConfigError, Links, ReceiveMode};
+pub use control::ControlStats;
 pub use endpoint::Endpoint;
+pub use onepipe_wire::Service;
 pub use scattering::{
-    Delivery, Event, MESSAGE_CHARGE_OCTETS, Message, Outcome, SendError, SendFailed,
+    Delivery, Event, MESSAGE_CHARGE_OCTETS, Message, Outcome, ProcessFailed, SendError, SendFailed,
 };
 pub use stats::Stats;

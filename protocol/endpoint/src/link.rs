@@ -12,6 +12,7 @@ const JOIN_INTERVAL_NS: u64 = 1_000_000;
 pub(crate) struct Link {
     registers: Registers,
     barrier: Option<Timestamp>,
+    commit: Option<Timestamp>,
     /// When the next beacon is due, and the next announcement.
     beacon_at: Option<Mono>,
     join_at: Option<Mono>,
@@ -32,6 +33,7 @@ impl Link {
         Self {
             registers: Registers::new(links),
             barrier: None,
+            commit: None,
             beacon_at: None,
             join_at,
             silence_at: None,
@@ -45,7 +47,13 @@ impl Link {
         self.barrier
     }
 
-    /// Notes a promise. Answers the barrier if it has risen.
+    /// Every scattering that commits later lies at or above this, as far as other processes go.
+    #[inline]
+    pub fn commit(&self) -> Option<Timestamp> {
+        self.commit
+    }
+
+    /// Notes a promise. Answers the barrier if it, or the commit barrier, has risen.
     #[inline]
     pub fn hear(
         &mut self,
@@ -60,12 +68,12 @@ impl Link {
                 self.silence_at.get_or_insert(now.after_ns(config.link_timeout_ns + 1));
             }
         }
-        let heard = self.registers.all()?.barrier;
+        let heard = self.registers.all()?;
         self.raise(heard)
     }
 
     /// A process alone in a mesh waits for nobody but itself.
-    pub fn hear_nobody(&mut self, config: &Config, own: Option<Timestamp>) -> Option<Timestamp> {
+    pub fn hear_nobody(&mut self, config: &Config, own: Option<Promises>) -> Option<Timestamp> {
         if config.links == Links::Mesh && self.registers.live() == 0 {
             return self.raise(own?);
         }
@@ -73,45 +81,66 @@ impl Link {
     }
 
     #[inline]
-    fn raise(&mut self, heard: Timestamp) -> Option<Timestamp> {
-        if self.barrier.is_some_and(|barrier| heard <= barrier) {
+    fn raise(&mut self, heard: Promises) -> Option<Timestamp> {
+        let (barrier, commit) = (Some(heard.barrier), Some(heard.commit));
+        if barrier <= self.barrier && commit <= self.commit {
             return None;
         }
-        self.barrier = Some(heard);
+        self.barrier = self.barrier.max(barrier);
+        self.commit = self.commit.max(commit);
         self.barrier
     }
 
-    /// Takes a link out whose other end is known to be gone. Answers the barrier if it has risen.
-    pub fn remove(&mut self, port: Port) -> Option<Timestamp> {
-        self.registers.remove(port);
-        let heard = self.registers.all()?.barrier;
+    /// The links' registers, for who decides what becomes of dead links. To be followed by
+    /// [`Link::reread`] when something has changed.
+    #[inline]
+    pub fn registers(&mut self) -> &mut Registers {
+        &mut self.registers
+    }
+
+    /// The links' registers.
+    #[inline]
+    pub fn seen(&self) -> &Registers {
+        &self.registers
+    }
+
+    /// Looks at the registers anew. Answers the barrier if it, or the commit barrier, has risen.
+    pub fn reread(&mut self) -> Option<Timestamp> {
+        let heard = self.registers.all()?;
         self.raise(heard)
     }
 
-    /// Takes silent links out and calls `lost` with each. Answers the barrier if it has risen.
+    /// Calls `lost`, which takes it out, with each silent link. Answers the barrier if it has
+    /// risen.
     pub fn expire(
         &mut self,
         config: &Config,
         now: Mono,
-        mut lost: impl FnMut(Port),
+        mut lost: impl FnMut(&mut Registers, Port),
     ) -> Option<Timestamp> {
         if self.silence_at.is_none_or(|at| now < at) {
             return None;
         }
         let before = self.registers.live();
-        let deadline = now.as_ns().saturating_sub(config.link_timeout_ns);
-        self.registers.expire(Mono::from_ns(deadline), &mut lost);
+        let deadline = Mono::from_ns(now.as_ns().saturating_sub(config.link_timeout_ns));
+        while let Some(port) = self.registers.silent_since(deadline) {
+            lost(&mut self.registers, port);
+        }
         // One past, because a link is lost when it was heard *before* the deadline.
         let oldest = self.registers.oldest_heard();
         self.silence_at = oldest.map(|heard| heard.after_ns(config.link_timeout_ns + 1));
         if self.registers.live() == before {
             return None;
         }
+        self.announce_at(config, now);
+        self.reread()
+    }
+
+    /// The uplink was lost: the process announces itself at once.
+    pub fn announce_at(&mut self, config: &Config, now: Mono) {
         if config.links == Links::Uplink {
             self.join_at = Some(now);
         }
-        let heard = self.registers.all()?.barrier;
-        self.raise(heard)
     }
 
     /// Whether the process must announce itself now; puts the next announcement off.

@@ -1,6 +1,7 @@
 //! What goes in at the top and what comes out: messages, refusals, events.
 
-use onepipe_base::{Port, ProcessId, ScatteringId, Timestamp};
+use onepipe_base::{Incarnation, Port, ProcessId, ScatteringId, Timestamp};
+use onepipe_wire::Service;
 
 /// Octets that each message costs in a buffer or a window beside its payload: what keeping it
 /// costs, so that empty messages are bounded too.
@@ -61,6 +62,9 @@ pub enum SendError {
     /// The endpoint has left the fabric.
     #[error("this process has left")]
     Left,
+    /// The endpoint was declared failed: only a new life of the process takes part again.
+    #[error("this process was declared failed")]
+    Excluded,
 }
 
 /// What an endpoint tells its application.
@@ -74,11 +78,34 @@ pub enum Event {
     SendFailed(SendFailed),
     /// Nothing was heard on this link for `link_timeout_ns`: the barrier goes on without it.
     LinkLost(Port),
+    /// A process has failed: nothing that it has scattered reliably at or above the timestamp is
+    /// ever delivered, all below it is. Deliveries of the reliable service resume when every
+    /// correct process has called [`crate::Endpoint::on_failure_handled`].
+    ProcessFailed(ProcessFailed),
+    /// This process was declared failed, or cut off: it takes part no more, and may come back as a
+    /// new life.
+    Excluded(Timestamp),
+    /// After [`crate::Endpoint::recover`]: everything reliable below this that was to be delivered
+    /// has been.
+    Recovered(Timestamp),
+}
+
+/// A process that has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProcessFailed {
+    /// Who.
+    pub process: ProcessId,
+    /// Every life of it up to this one.
+    pub incarnation: Incarnation,
+    /// Its failure timestamp.
+    pub at: Timestamp,
 }
 
 /// A message in its place in the total order `(timestamp, from, index)`. Released once: not `Copy`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Delivery {
+    /// How it was sent.
+    pub service: Service,
     /// The timestamp of its scattering.
     pub timestamp: Timestamp,
     /// Who sent it.
@@ -94,6 +121,8 @@ pub struct Delivery {
 /// The report on a message of one's own that was not, or perhaps not, delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SendFailed {
+    /// How it was sent; scatterings are numbered in each service.
+    pub service: Service,
     /// The scattering it belonged to.
     pub scattering: ScatteringId,
     /// Its place in the scattering.

@@ -41,4 +41,17 @@ pub struct Stats {
     pub peers_unreachable: u64,
     /// Links that fell silent.
     pub links_lost: u64,
+    /// Packets of the reliable service that were sent again.
+    pub packets_resent: u64,
+    /// Reliable frames that were handed to a controller, because their receiver did not answer.
+    pub frames_relayed: u64,
+    /// Messages that were here and not delivered: taken back by their sender …
+    pub messages_recalled: u64,
+    /// … or scattered by a failed process at or above its failure timestamp.
+    pub messages_discarded: u64,
+    /// Recalls of scatterings that the commit barrier had passed: their messages may have been
+    /// delivered. Not 0 only when a part of the fabric was cut off.
+    pub recalls_late: u64,
+    /// Processes that failed.
+    pub processes_failed: u64,
 }

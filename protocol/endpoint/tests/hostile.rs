@@ -151,7 +151,10 @@ fn what_a_former_life_says_is_stale_and_what_a_later_one_says_is_not_known_yet()
     assert_eq!(rig.hear(1, 2, &data(0, b"former")), Verdict::Dropped);
     assert_eq!(rig.hear(1, 2, &connect(9, 0, 0)), Verdict::Dropped);
     assert!(rig.take_sent(Opcode::Reset, 1).is_empty());
+    assert_eq!(rig.hear(1, 3, &data(0, b"this one")), Verdict::Consumed);
     assert_eq!(rig.hear(1, 4, &data(7, b"later")), Verdict::Dropped);
     assert_eq!(rig.take_sent(Opcode::Reset, 1), [(7, vec![])]);
-    assert_eq!(rig.hear(1, 3, &data(0, b"this one")), Verdict::Consumed);
+    // Who has heard a later life on a link knows that the former is dead.
+    assert_eq!(rig.hear(1, 3, &data(1, b"former now")), Verdict::Dropped);
+    assert_eq!(rig.end.control_stats().frames_refused, 3);
 }

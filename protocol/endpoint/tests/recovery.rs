@@ -3,7 +3,7 @@
 mod rig;
 mod world;
 
-use onepipe_base::{Incarnation, Port, ProcessId};
+use onepipe_base::{Address, Incarnation, Port, ProcessId, SwitchId};
 use onepipe_endpoint::{Config, Endpoint, Outcome};
 use onepipe_wire::{AckView, Frame, Opcode, Probe};
 use rig::{Rig, ack};
@@ -234,10 +234,11 @@ fn a_scattering_to_very_many_dead_processes_fails_one_by_one() {
     let mut rig = Rig::new(move |other| *other = config);
     let messages: Vec<_> = (1..processes).map(|to| (to, &b"x"[..])).collect();
     let beacon = rig::What { opcode: Opcode::Beacon, psn: 0, flags: 0, body: vec![] };
-    rig.hear(0, 1, &beacon);
+    let switch = Address::Switch(SwitchId(0)).to_bits();
+    rig.hear(switch, 1, &beacon);
     rig.scatter(&messages);
     for _ in 0..300 {
-        rig.hear(0, 1, &beacon);
+        rig.hear(switch, 1, &beacon);
         rig.wait(10_000);
     }
     rig.take();

@@ -49,7 +49,7 @@ use recover::Recover;
 pub(crate) use recover::Recovered;
 pub(crate) use relay::RELAY_OVERHEAD_OCTETS;
 use relay::Relay;
-pub(crate) use stats::ControlStats;
+pub use stats::ControlStats;
 use undeliverable::Undeliverables;
 use wave::Waves;
 
@@ -243,6 +243,7 @@ impl Control {
     }
 
     /// How many recalls are not recorded yet.
+    #[cfg(test)]
     pub fn undeliverable_pending(&self) -> usize {
         self.undeliverable.pending()
     }

@@ -2,7 +2,7 @@
 
 /// Counters, all since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct ControlStats {
+pub struct ControlStats {
     /// Waves and notices of controllers that are not active any more.
     pub waves_stale: u64,
     /// Frames of the controllers' range that make no sense, or none to a process.

@@ -89,7 +89,7 @@ impl Receiver {
     /// Whether an answer is due.
     #[inline]
     pub fn wants_transmit(&self) -> bool {
-        !self.answers.is_empty() || !self.resets.is_empty()
+        !self.answers.is_empty() || !self.resets.is_empty() || !self.recall_acks.is_empty()
     }
 
     /// Writes the next answer into `payload`.

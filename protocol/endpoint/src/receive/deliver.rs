@@ -13,7 +13,7 @@ use super::{Receiver, order};
 use crate::reorder::Entry;
 use crate::segments::{Place, Segments};
 use crate::{Config, Delivery, MESSAGE_CHARGE_OCTETS};
-use onepipe_wire::Opcode;
+use onepipe_wire::{Opcode, Service};
 
 /// A message in the receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,8 +55,9 @@ impl Cursor {
     }
 
     /// The message at the cursor.
-    fn delivery(&self) -> Delivery {
+    fn delivery(&self, service: Service) -> Delivery {
         Delivery {
+            service,
             timestamp: self.timestamp,
             from: self.from,
             index: self.index,
@@ -99,7 +100,7 @@ impl Receiver {
             if cursor.timestamp < barrier && self.reorder.is_behind(key) {
                 self.cursor = cursor.advanced(&self.segments);
                 self.waiting -= 1;
-                return Some(cursor.delivery());
+                return Some(cursor.delivery(self.service));
             }
             self.cursor = None;
             self.reorder.put_back(cursor.entry());
@@ -122,9 +123,10 @@ impl Receiver {
             let octets = head.payload.len() as u32;
             let cursor = Cursor { base, from, rest, timestamp, index, octets };
             self.cursor = cursor.advanced(&self.segments);
-            return cursor.delivery();
+            return cursor.delivery(self.service);
         }
-        Delivery { timestamp, from, index, octets: rest.octets, held }
+        let (service, octets) = (self.service, rest.octets);
+        Delivery { service, timestamp, from, index, octets, held }
     }
 
     #[inline]

@@ -2,6 +2,7 @@
 
 mod acknowledge;
 mod deliver;
+mod doom;
 mod incoming;
 mod reassemble;
 mod room;
@@ -10,8 +11,8 @@ mod tracker;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use onepipe_base::{Mono, ProcessId, Psn, Timestamp};
-use onepipe_wire::{Flags, Fragment, Frame, Messages, Opcode};
+use onepipe_base::{Incarnation, Mono, ProcessId, Psn, Timestamp};
+use onepipe_wire::{Flags, Fragment, Frame, Messages, Opcode, Service};
 
 use crate::peers::Peers;
 use crate::reorder::{Entry, Reorder, ReorderConfig};
@@ -21,6 +22,8 @@ use crate::stats::Stats;
 use crate::{Config, MESSAGE_CHARGE_OCTETS};
 pub(crate) use deliver::Held;
 use deliver::{Cursor, Waiting};
+use doom::Doom;
+pub(crate) use doom::Doomed;
 use incoming::Incoming;
 use reassemble::{Partial, Reassembly};
 use room::LocalRoom;
@@ -29,6 +32,7 @@ use tracker::Arrival;
 /// The receiving half of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Receiver {
+    service: Service,
     peers: Peers<Incoming>,
     segments: Segments,
     reorder: Reorder<Waiting>,
@@ -53,7 +57,13 @@ pub(crate) struct Receiver {
     answer_by: Option<Mono>,
     /// Packets of connections that are not known, to be told so.
     resets: VecDeque<(ProcessId, Psn)>,
+    /// Of the reliable service: what must not be delivered, and recalls to acknowledge.
+    pub(crate) doom: Doom,
+    recall_acks: VecDeque<(ProcessId, Timestamp)>,
 }
+
+/// How many recalls wait to be acknowledged at most; the rest comes again.
+const RECALL_ACKS_MAX: usize = 4096;
 
 /// What a data frame has led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,10 +74,11 @@ pub(crate) enum Taken {
 }
 
 impl Receiver {
-    pub fn new(config: &Config) -> Self {
+    pub fn new(config: &Config, service: Service) -> Self {
         let half = config.receive_buffer_octets_max as u64 / 2;
         let share = half / u64::from(config.processes_max);
         Self {
+            service,
             peers: Peers::new(config.processes_max),
             segments: Segments::new(),
             reorder: Reorder::new(ReorderConfig::default()),
@@ -84,6 +95,8 @@ impl Receiver {
             delayed: Vec::new(),
             answer_by: None,
             resets: VecDeque::new(),
+            doom: Doom::new(),
+            recall_acks: VecDeque::new(),
         }
     }
 
@@ -158,18 +171,24 @@ impl Receiver {
             return Taken::No;
         }
         let in_room = header.has(Flags::ROOM);
-        let taken = match frame.opcode {
+        let taken = match frame.opcode.in_best_effort() {
             Opcode::Fragment => self.take_fragment(config, at, timestamp, in_room, frame, stats),
             _ => self.take_messages(at, timestamp, in_room, frame, stats),
         };
         if !taken {
-            self.refuse(at, psn);
+            // What breaks the rules is refused for good in best effort. To refuse a reliable
+            // message would take its scattering back; it is sent again.
+            if self.service == Service::BestEffort {
+                self.refuse(at, psn);
+            }
             return Taken::No;
         }
         let sender = self.peers.at(at);
         sender.tracker.receive(psn);
         sender.unacknowledged += 1;
-        if header.has(Flags::ACK_NOW) || sender.unacknowledged >= config.ack_packets {
+        // Commits wait for acknowledgements.
+        let is_urgent = header.has(Flags::ACK_NOW) || self.service == Service::Reliable;
+        if is_urgent || sender.unacknowledged >= config.ack_packets {
             self.answer_now(at, Opcode::Ack);
         } else {
             self.answer_later(config, now, at);
@@ -271,6 +290,65 @@ impl Receiver {
                 false
             }
         }
+    }
+
+    /// A sender takes scatterings back: they will not be delivered, unless they have been.
+    pub fn on_recall(
+        &mut self,
+        from: (ProcessId, Incarnation),
+        timestamps: impl Iterator<Item = Timestamp>,
+    ) -> bool {
+        let is_known =
+            self.peers.find(from.0).is_some_and(|at| self.peers.peek(at).incarnation == from.1);
+        if !is_known {
+            return false;
+        }
+        for timestamp in timestamps {
+            if self.recall_acks.len() < RECALL_ACKS_MAX && self.doom.recall(from.0, timestamp) {
+                self.recall_acks.push_back((from.0, timestamp));
+            }
+        }
+        true
+    }
+
+    /// The process takes a scattering to itself back.
+    pub fn recall_local(&mut self, own: ProcessId, timestamp: Timestamp) {
+        // There is room: a process has fewer open scatterings than messages in its send buffer.
+        self.doom.recall(own, timestamp);
+    }
+
+    /// Recalls to acknowledge at once, at most `max`, all of one sender.
+    pub fn take_recall_acks(&mut self, into: &mut Vec<Timestamp>, max: usize) -> Option<ProcessId> {
+        let (to, _) = *self.recall_acks.front()?;
+        into.clear();
+        while let Some((from, timestamp)) = self.recall_acks.front().copied()
+            && from == to
+            && into.len() < max
+        {
+            into.push(timestamp);
+            self.recall_acks.pop_front();
+        }
+        Some(to)
+    }
+
+    /// Every life of `process` up to `incarnation` has failed at `at`: what is here of it from then
+    /// on is discarded.
+    pub fn on_failed(&mut self, process: ProcessId, incarnation: Incarnation, at: Timestamp) {
+        let peers = &self.peers;
+        self.doom.forget_discards(|process| {
+            peers.find(process).is_none_or(|at| {
+                let sender = peers.peek(at);
+                sender.held == 0 && sender.held_before == 0
+            })
+        });
+        let Some(index) = self.peers.find(process) else { return };
+        let sender = self.peers.peek(index);
+        if sender.incarnation <= incarnation {
+            self.doom.discard(process, sender.life, at);
+        } else if sender.life > 0 {
+            self.doom.discard(process, sender.life - 1, at);
+        }
+        self.close_room(index);
     }
 
     /// Takes in a message of the process to itself.

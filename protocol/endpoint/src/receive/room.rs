@@ -171,7 +171,7 @@ impl Receiver {
         }
     }
 
-    fn close_room(&mut self, at: usize) {
+    pub(super) fn close_room(&mut self, at: usize) {
         let unused = self.peers.at(at).close_room();
         self.room_used -= unused;
         self.room_queue.retain(|waiting| *waiting as usize != at);

@@ -5,12 +5,13 @@ use alloc::vec::Vec;
 use onepipe_base::{Mono, ProcessId, Psn, ScatteringId, Timestamp};
 use onepipe_wire::{
     FRAGMENT_HEADER_OCTETS, Flags, FragmentHeader, HEADER_OCTETS, MESSAGE_HEADER_OCTETS, Message,
-    Opcode, write_fragment_header, write_message,
+    Opcode, Service, write_fragment_header, write_message,
 };
 
 use super::Sender;
 use super::connection::END;
 use super::flight::SentMessage;
+use super::keep::Kept;
 use crate::segments::Place;
 use crate::{Config, MESSAGE_CHARGE_OCTETS};
 
@@ -24,6 +25,8 @@ struct Stamped {
     index: u16,
     /// The next one for the same destination.
     next: u32,
+    /// Its scattering's number in the order of departure; 0 in best effort.
+    number: u64,
 }
 
 /// The burst that is being sent. Until its last packet is polled nothing on this port promises
@@ -79,17 +82,19 @@ impl Sender {
         (place, octets): (Place, u32),
     ) {
         let burst = &mut self.burst;
-        let number = burst.messages.len() as u32;
+        let at = burst.messages.len() as u32;
         burst.first = burst.first.or(Some(timestamp));
-        let stamped = Stamped { timestamp, scattering, place, octets, index, next: END };
+        let departure = self.commit.next();
+        let stamped =
+            Stamped { timestamp, scattering, place, octets, index, next: END, number: departure };
         burst.messages.push(stamped);
         let connection = self.peers.at(to as usize);
         if connection.chain.0 == END {
-            connection.chain = (number, number);
+            connection.chain = (at, at);
             burst.destinations.push(to);
         } else {
-            burst.messages[connection.chain.1 as usize].next = number;
-            connection.chain.1 = number;
+            burst.messages[connection.chain.1 as usize].next = at;
+            connection.chain.1 = at;
         }
     }
 
@@ -98,12 +103,12 @@ impl Sender {
     #[inline]
     pub fn write_data(&mut self, config: &Config, now: Mono, slot: &mut [u8]) -> Option<Written> {
         let to = *self.burst.destinations.get(self.burst.served)? as usize;
-        let slot = &mut slot[HEADER_OCTETS..config.frame_octets_max];
+        let slot = &mut slot[HEADER_OCTETS..self.frame_octets_max];
         let head = &self.burst.messages[self.peers.peek(to).chain.0 as usize];
         let is_whole = head.octets as usize + MESSAGE_HEADER_OCTETS <= slot.len();
         let mut written = match is_whole {
             true => self.write_whole(now, to, slot),
-            false => self.write_piece(config, now, to, slot),
+            false => self.write_piece(now, to, slot),
         };
         let connection = self.peers.at(to);
         if connection.is_roomed {
@@ -128,6 +133,7 @@ impl Sender {
     /// As many whole messages as fit.
     #[inline]
     fn write_whole(&mut self, now: Mono, to: usize, slot: &mut [u8]) -> Written {
+        let is_reliable = self.service == Service::Reliable;
         let connection = self.peers.at(to);
         let psn = connection.flight.next();
         let first = self.burst.messages[connection.chain.0 as usize].timestamp;
@@ -147,7 +153,17 @@ impl Sender {
                 index: stamped.index,
                 is_failed: false,
             });
-            self.buffer.release(stamped.place, stamped.octets);
+            if is_reliable {
+                connection.flight.push_kept(Kept {
+                    scattering: stamped.number,
+                    place: stamped.place,
+                    octets: stamped.octets,
+                    packets: 1,
+                    is_whole: true,
+                });
+            } else {
+                self.buffer.release(stamped.place, stamped.octets);
+            }
             connection.chain.0 = stamped.next;
         }
         debug_assert!(count > 0, "the head was measured to fit");
@@ -164,12 +180,14 @@ impl Sender {
     }
 
     /// The next piece of a message that exceeds a frame.
-    fn write_piece(&mut self, config: &Config, now: Mono, to: usize, slot: &mut [u8]) -> Written {
+    fn write_piece(&mut self, now: Mono, to: usize, slot: &mut [u8]) -> Written {
+        let is_reliable = self.service == Service::Reliable;
         let connection = self.peers.at(to);
         let psn = connection.flight.next();
         let stamped = self.burst.messages[connection.chain.0 as usize];
         let offset = self.burst.cut;
-        let piece = (stamped.octets - offset).min(config.piece_octets() as u32);
+        let room = slot.len() - FRAGMENT_HEADER_OCTETS;
+        let piece = (stamped.octets - offset).min(room as u32);
         let is_last = offset + piece == stamped.octets;
         let index = stamped.index;
         let header = FragmentHeader { index, message_octets: stamped.octets, offset };
@@ -186,11 +204,21 @@ impl Sender {
                 index,
                 is_failed: false,
             });
+            connection.flight.push_kept(Kept {
+                scattering: stamped.number,
+                place: stamped.place,
+                octets: stamped.octets,
+                packets: 0,
+                is_whole: false,
+            });
         }
-        connection.flight.push_fragment(now, charge, connection.is_roomed, is_last);
+        let cut = (offset, piece, is_last);
+        connection.flight.push_fragment(now, charge, connection.is_roomed, cut);
         self.burst.cut = if is_last { 0 } else { offset + piece };
         if is_last {
-            self.buffer.release(stamped.place, stamped.octets);
+            if !is_reliable {
+                self.buffer.release(stamped.place, stamped.octets);
+            }
             connection.chain.0 = stamped.next;
         }
         let flags = if is_last { Flags::END_OF_MESSAGE } else { 0 };

@@ -1,8 +1,11 @@
 //! What a sender knows of one destination: is it there, how much may it be sent, what is on the
 //! way.
 
-use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
-use onepipe_wire::Ack;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use onepipe_base::{Incarnation, Mono, ProcessId, Psn, Timestamp};
+use onepipe_wire::{Ack, Service};
 
 use super::congestion::Congestion;
 use super::flight::{Flight, SentMessage};
@@ -48,6 +51,20 @@ pub(crate) enum Fit {
     Never,
 }
 
+/// What only the reliable service knows of a destination.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Reliable {
+    /// Scatterings to be recalled there: number and timestamp, until acknowledged.
+    pub recalls: Vec<(u64, Timestamp)>,
+    pub wants_recall: bool,
+    /// It waits among those with packets to send again.
+    pub is_resending: bool,
+    /// Its life that has failed.
+    pub failed_life: Option<Incarnation>,
+    /// It does not answer, and this was said.
+    pub is_unreachable: bool,
+}
+
 /// One destination.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Outgoing {
@@ -85,6 +102,8 @@ pub(crate) struct Outgoing {
     /// The gaps before this packet have been asked after already.
     pub probed: Psn,
     pub is_queued: bool,
+    /// What only the reliable service knows of it; boxed, because best effort has many connections.
+    pub reliable: Option<Box<Reliable>>,
     /// Questions asked without any answer.
     pub attempts: u32,
     pub deadline: Option<Mono>,
@@ -95,7 +114,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    pub fn new(to: ProcessId, config: &Config) -> Self {
+    pub fn new(to: ProcessId, config: &Config, service: Service) -> Self {
         let congestion = Congestion::new(
             config.congestion_window_octets,
             config.congestion_window_min_octets,
@@ -107,7 +126,10 @@ impl Outgoing {
             is_local: false,
             state: State::Closed,
             peer: None,
-            flight: Flight::new(),
+            flight: match service {
+                Service::BestEffort => Flight::new(),
+                Service::Reliable => Flight::keeping(),
+            },
             congestion,
             window: 0,
             sent: 0,
@@ -126,6 +148,7 @@ impl Outgoing {
             wants_probe: None,
             probed: Psn::FIRST,
             is_queued: false,
+            reliable: (service == Service::Reliable).then(Box::default),
             attempts: 0,
             deadline: None,
             asked: None,
@@ -135,8 +158,8 @@ impl Outgoing {
     }
 
     /// A destination that needs no network: the process itself.
-    pub fn to_itself(to: ProcessId, config: &Config, window: u64) -> Self {
-        Self { is_local: true, state: State::Open, window, ..Self::new(to, config) }
+    pub fn to_itself(to: ProcessId, config: &Config, service: Service, window: u64) -> Self {
+        Self { is_local: true, state: State::Open, window, ..Self::new(to, config, service) }
     }
 
     /// Fetches what an acknowledgement will change. See [`crate::Endpoint::fetch`].
@@ -198,6 +221,41 @@ impl Outgoing {
         if !self.flight.is_empty() {
             // What was on the way when it was last heard of: has it arrived?
             self.wants_probe = Some(self.flight.next());
+        }
+    }
+
+    /// Whether it has room, or waits for it.
+    pub fn is_asking_for_room(&self) -> bool {
+        matches!(self.room, Room::Asked(_) | Room::Granted(_))
+    }
+
+    /// Whether this life of it is known to have failed.
+    pub fn has_failed(&self, life: Incarnation) -> bool {
+        let failed = self.reliable.as_ref().and_then(|known| known.failed_life);
+        failed.is_some_and(|failed| life <= failed)
+    }
+
+    /// Whether recalls wait for its acknowledgement.
+    pub fn has_recalls(&self) -> bool {
+        self.reliable.as_ref().is_some_and(|known| !known.recalls.is_empty())
+    }
+
+    /// Whether a recall is to be sent.
+    pub fn wants_recall(&self) -> bool {
+        self.reliable.as_ref().is_some_and(|known| known.wants_recall)
+    }
+
+    /// Whether a recall is to be sent, which is done now.
+    pub fn takes_recall(&mut self) -> bool {
+        let is_wanted =
+            self.reliable.as_mut().is_some_and(|known| core::mem::take(&mut known.wants_recall));
+        is_wanted && self.has_recalls()
+    }
+
+    /// It has answered.
+    pub fn on_direct_answer(&mut self) {
+        if let Some(known) = &mut self.reliable {
+            known.is_unreachable = false;
         }
     }
 

@@ -3,11 +3,13 @@
 use core::hint::black_box;
 
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
-use onepipe_wire::{AckView, Connect, Opcode, Probe};
+use onepipe_wire::{AckView, Connect, Opcode, Probe, Recall, Service};
 
 use super::Sender;
 use super::connection::{Outgoing, Room, State};
 use super::flight::SentMessage;
+use super::keep::Kept;
+use super::resend::RESENT_AT_ONCE;
 use crate::stats::Stats;
 use crate::{Config, Outcome, SendFailed};
 
@@ -50,10 +52,14 @@ impl Sender {
                 let room_done = connection.room_id.wrapping_sub(u32::from(!is_done));
                 let probe = Probe { settled: psn, until, room_done };
                 probe.write(payload).map(|octets| (Opcode::Probe, octets))
+            } else if connection.takes_recall() {
+                let recalls = connection.reliable.iter().flat_map(|known| &known.recalls);
+                let octets = Recall::write(payload, recalls.map(|(_, timestamp)| *timestamp));
+                Some((Opcode::Recall, octets))
             } else {
                 None
             };
-            if connection.wants_probe.is_some() {
+            if connection.wants_probe.is_some() || connection.wants_recall() {
                 self.queue_control(at as usize);
             }
             if let Some((opcode, octets)) = opcode_and_octets {
@@ -80,7 +86,9 @@ impl Sender {
         let (failures, to) = (&mut self.failures, connection.to);
         match connection.state {
             State::Opening | State::Unreachable(_)
-                if opcode == Opcode::Grant && !connection.is_past(from.1) =>
+                if opcode == Opcode::Grant
+                    && !connection.is_past(from.1)
+                    && !connection.has_failed(from.1) =>
             {
                 connection.open(from.1, |message| {
                     failures.push_back(failed(to, message, Outcome::Unknown));
@@ -89,10 +97,14 @@ impl Sender {
             State::Open if connection.peer == Some(from.1) => {}
             _ => return false,
         }
-        let settled = connection.flight.on_ack(view, |message| {
-            failures.push_back(failed(to, message, Outcome::Lost));
-        });
+        let (broken, done) = (&mut self.broken, &mut self.done);
+        let fail = |message: SentMessage, kept: Option<Kept>| match kept {
+            Some(kept) => broken.push(kept.scattering),
+            None => failures.push_back(failed(to, message, Outcome::Lost)),
+        };
+        let settled = connection.flight.on_ack(view, fail, |kept| done.push(kept));
         let Some(settled) = settled else { return false };
+        connection.on_direct_answer();
         connection.failed += settled.fenced_in_window;
         let has_window = connection.on_window(&view.ack);
         let has_room = connection.on_room(&view.ack);
@@ -117,9 +129,17 @@ impl Sender {
             let until = highest.plus(1u32.wrapping_sub(config.reorder_packets));
             if base.is_before(until) && connection.probed.is_before(until) {
                 connection.probed = until;
-                connection.wants_probe = Some(until);
+                match self.service {
+                    Service::BestEffort => connection.wants_probe = Some(until),
+                    Service::Reliable => {
+                        connection.flight.send_again(None, Some(until), RESENT_AT_ONCE);
+                        connection.congestion.on_loss(next);
+                        self.queue_resend(at);
+                    }
+                }
             }
         }
+        let connection = self.peers.at(at);
         if connection.probed.is_before(base) {
             connection.probed = base;
         }
@@ -127,7 +147,8 @@ impl Sender {
             connection.wants_probe = connection.wants_probe.or(Some(base));
         }
         let wants_probe = connection.wants_probe.is_some();
-        let is_quiet = connection.flight.is_empty() && !connection.is_waited_for;
+        let is_quiet =
+            connection.flight.is_empty() && !connection.is_waited_for && !connection.has_recalls();
         let is_idle = is_quiet && !matches!(connection.room, Room::InUse | Room::Granted(_));
         let progressed = settled.received_charge > 0 || settled.fenced_charge > 0;
         // Without progress the deadline stands: answers alone must not put the question off.
@@ -140,6 +161,12 @@ impl Sender {
         }
         if !is_idle && is_unarmed {
             self.arm(config, now, at);
+        }
+        if self.service == Service::Reliable {
+            if self.peers.at(at).flight.resume_sending_again(RESENT_AT_ONCE) {
+                self.queue_resend(at);
+            }
+            self.settle_kept(config, now);
         }
         if has_window || has_room || progressed || opcode == Opcode::Grant {
             self.credit.reconsider();
@@ -156,6 +183,10 @@ impl Sender {
         psn: Psn,
         stats: &mut Stats,
     ) {
+        // Who has restarted is declared failed first: until then nothing is given up.
+        if self.service == Service::Reliable {
+            return;
+        }
         let Some(at) = self.peers.find(from.0) else { return };
         let connection = self.peers.at(at);
         // The life that granted the window does not forget, and a former life is over.
@@ -212,6 +243,9 @@ impl Sender {
             self.note_deadline(oldest.after_ns(patience_ns));
             return;
         }
+        if self.service == Service::Reliable {
+            return self.ask_reliably(config, now, at, stats);
+        }
         if connection.attempts >= config.probes_max {
             stats.peers_unreachable += 1;
             self.give_up(at);
@@ -222,7 +256,7 @@ impl Sender {
         connection.attempts += 1;
         connection.asked = Some(now);
         // Room that was granted is kept alive.
-        let is_asking = matches!(connection.room, Room::Asked(_) | Room::Granted(_));
+        let is_asking = connection.is_asking_for_room();
         if connection.state == State::Opening || is_asking {
             connection.wants_connect = true;
         }
@@ -270,6 +304,9 @@ impl Sender {
 
     /// The world knows that this peer is gone: nobody waits for it.
     pub fn on_gone(&mut self, process: ProcessId, stats: &mut Stats) {
+        if self.service == Service::Reliable {
+            return;
+        }
         let Some(at) = self.peers.find(process) else { return };
         let connection = self.peers.peek(at);
         if !connection.is_local && matches!(connection.state, State::Opening | State::Open) {
@@ -282,10 +319,11 @@ impl Sender {
     }
 
     /// A peer has opened its own connection to this process: it is back.
-    pub fn on_back(&mut self, process: ProcessId) {
+    pub fn on_back(&mut self, process: ProcessId, incarnation: Incarnation) {
         let Some(at) = self.peers.find(process) else { return };
         let connection = self.peers.at(at);
-        if matches!(connection.state, State::Unreachable(_)) {
+        if matches!(connection.state, State::Unreachable(_)) && !connection.has_failed(incarnation)
+        {
             connection.state = State::Closed;
         }
     }
@@ -310,13 +348,14 @@ impl Sender {
         self.note_deadline(deadline);
     }
 
-    fn note_deadline(&mut self, deadline: Mono) {
+    pub(super) fn note_deadline(&mut self, deadline: Mono) {
         self.deadline = Some(self.deadline.map_or(deadline, |earliest| earliest.min(deadline)));
     }
 }
 
 fn failed(to: ProcessId, message: SentMessage, outcome: Outcome) -> SendFailed {
     SendFailed {
+        service: Service::BestEffort,
         scattering: message.scattering,
         index: message.index,
         to,

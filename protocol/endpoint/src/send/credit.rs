@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 
 use onepipe_base::{Mono, ProcessId, ScatteringId};
+use onepipe_wire::Service;
 
 use super::Sender;
 use super::buffer::{Queued, QueuedMessage};
@@ -280,13 +281,16 @@ impl Sender {
         }
     }
 
-    /// Reports every message of `scattering` that can never leave as lost: it was never sent.
+    /// Reports every message of `scattering` that can never leave as lost: it was never sent. Of a
+    /// reliable one, all: all its receivers deliver it, or none.
     #[cold]
     fn fail_unreachable(&mut self, scattering: Queued, is_oldest: bool) {
         for number in scattering.first..scattering.first + u64::from(scattering.messages) {
             let message = self.buffer.message_mut(number);
             let connection = self.peers.at(message.to as usize);
-            if message.has_failed || connection.fit(is_oldest) != Fit::Never {
+            let is_lost =
+                self.service == Service::Reliable || connection.fit(is_oldest) == Fit::Never;
+            if message.has_failed || !is_lost {
                 continue;
             }
             message.has_failed = true;
@@ -294,6 +298,7 @@ impl Sender {
             let (place, octets) = (message.place, message.octets);
             self.buffer.release(place, octets);
             self.failures.push_back(SendFailed {
+                service: self.service,
                 scattering: scattering.id,
                 index: (number - scattering.first) as u16,
                 to: connection.to,

@@ -1,8 +1,11 @@
 //! Packets that have left on one connection and whose fate is not known.
 
+use alloc::boxed::Box;
+
 use onepipe_base::{Mono, Psn, ScatteringId, Timestamp};
 use onepipe_wire::AckView;
 
+use super::keep::{Keep, Kept, KeptPacket, Resend};
 use crate::numbered::Numbered;
 
 /// A message that has left, as its failure would be reported.
@@ -54,9 +57,27 @@ pub(crate) struct Flight {
     charge: u64,
     /// All messages of packets before this one are reported: their outcome was unknown.
     given_up: Psn,
+    /// Of the reliable service: what is sent again.
+    keep: Option<Box<Keep>>,
+}
+
+/// A packet that is to be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Again {
+    pub psn: Psn,
+    /// Its messages' numbers.
+    pub first: u64,
+    pub messages: u16,
+    pub in_room: bool,
+    pub packet: KeptPacket,
 }
 
 impl Flight {
+    /// A flight whose packets can be sent again.
+    pub fn keeping() -> Self {
+        Self { keep: Some(Box::new(Keep::new())), ..Self::new() }
+    }
+
     pub fn new() -> Self {
         Self {
             base: Psn::FIRST,
@@ -65,6 +86,7 @@ impl Flight {
             open: None,
             charge: 0,
             given_up: Psn::FIRST,
+            keep: None,
         }
     }
 
@@ -126,18 +148,41 @@ impl Flight {
         self.messages.push(message);
     }
 
+    /// Keeps the message added last.
+    #[inline]
+    pub fn push_kept(&mut self, kept: Kept) {
+        if let Some(keep) = &mut self.keep {
+            keep.messages.push(kept);
+        }
+    }
+
     /// The packet with the last `messages` messages leaves.
     #[inline]
     pub fn push_packet(&mut self, now: Mono, messages: u16, charge: u32, in_room: bool) {
         let first = self.messages.next() - u64::from(messages);
         self.push(now, first, messages, charge, in_room);
+        if let Some(keep) = &mut self.keep {
+            keep.packets.push(KeptPacket { offset: None, piece: 0, was_resent: false });
+        }
     }
 
     /// A packet with a fragment of the last message leaves; `is_last` when it ends the message.
-    pub fn push_fragment(&mut self, now: Mono, charge: u32, in_room: bool, is_last: bool) {
+    pub fn push_fragment(
+        &mut self,
+        now: Mono,
+        charge: u32,
+        in_room: bool,
+        (offset, piece, is_last): (u32, u32, bool),
+    ) {
         let first = self.messages.next() - 1;
         self.push(now, first, 1, charge, in_room);
         self.open = (!is_last).then_some(first);
+        if let Some(keep) = &mut self.keep {
+            keep.packets.push(KeptPacket { offset: Some(offset), piece, was_resent: false });
+            let kept = keep.messages.get_mut(first);
+            kept.packets += 1;
+            kept.is_whole = is_last;
+        }
     }
 
     #[inline]
@@ -152,7 +197,8 @@ impl Flight {
     pub fn on_ack(
         &mut self,
         view: &AckView<'_>,
-        mut fail: impl FnMut(SentMessage),
+        mut fail: impl FnMut(SentMessage, Option<Kept>),
+        mut done: impl FnMut(Kept),
     ) -> Option<Settled> {
         let from = view.ack.cumulative;
         let reach = view.words().len() as u32 * 64;
@@ -164,7 +210,7 @@ impl Flight {
         let mut lowest_fence = None;
         let ahead = from.since(self.base).max(0) as usize;
         for at in 0..ahead {
-            self.settle_received(at, &mut settled);
+            self.settle_received(at, &mut settled, &mut done);
         }
         for (word, (received, fenced)) in view.words().enumerate() {
             let start = from.plus(word as u32 * 64).since(self.base);
@@ -172,7 +218,7 @@ impl Flight {
                 let at = start + bit as i32;
                 if at >= 0 && (at as usize) < self.packets.len() {
                     settled.highest_received = Some(self.base.plus(at as u32));
-                    self.settle_received(at as usize, &mut settled);
+                    self.settle_received(at as usize, &mut settled, &mut done);
                 }
             }
             for bit in Ones(fenced) {
@@ -180,7 +226,7 @@ impl Flight {
                 lowest_fence = lowest_fence.or(Some(from.plus(word as u32 * 64 + bit)));
                 if at >= 0 && (at as usize) < self.packets.len() {
                     let in_room = self.packet(at as usize).in_room;
-                    let charge = self.fail_at(at as usize, &mut fail);
+                    let charge = self.fail_at(at as usize, &mut fail, &mut done);
                     settled.fenced_charge += charge;
                     settled.fenced_in_window += if in_room { 0 } else { charge };
                 }
@@ -197,7 +243,7 @@ impl Flight {
         for at in 0..self.packets.len() {
             let packet = *self.packet(at);
             if !packet.is_settled {
-                self.fail_messages(packet, &mut fail);
+                self.fail_messages(packet, &mut |message, _| fail(message));
             }
         }
         self.given_up = self.next();
@@ -206,27 +252,122 @@ impl Flight {
     /// The receiver has lost its memory, so no packet's fate will ever be known.
     pub fn clear(&mut self, mut fail: impl FnMut(SentMessage)) {
         for at in 0..self.packets.len() {
-            self.fail_at(at, &mut fail);
+            self.fail_at(at, &mut |message, _| fail(message), &mut |_| {});
         }
         self.forget();
         self.given_up = self.base;
     }
 
-    fn settle_received(&mut self, at: usize, settled: &mut Settled) {
+    fn settle_received(&mut self, at: usize, settled: &mut Settled, done: &mut impl FnMut(Kept)) {
         let packet = self.packet_mut(at);
         if !packet.is_settled {
             packet.is_settled = true;
             settled.received_charge += packet.charge;
             let (charge, sent) = (packet.charge, packet.sent);
+            let messages = (packet.first, packet.messages);
             self.charge -= u64::from(charge);
             // What was given up was answered after that: no round trip.
-            if !self.base.plus(at as u32).is_before(self.given_up) {
+            let mut was_asked = self.base.plus(at as u32).is_before(self.given_up);
+            if let Some(keep) = &mut self.keep {
+                was_asked |= keep.packets.get(self.packets.first() + at as u64).was_resent;
+                settle_kept(keep, messages, done);
+            }
+            if !was_asked {
                 settled.newest_sent = settled.newest_sent.max(Some(sent));
             }
         }
     }
 
-    fn fail_at(&mut self, at: usize, fail: &mut impl FnMut(SentMessage)) -> u64 {
+    /// What left at or before `overdue`, and what lies before `gap` and was sent only once, is to be
+    /// sent again, at most `packets_max` before the next acknowledgement.
+    pub fn send_again(&mut self, overdue: Option<Mono>, gap: Option<Psn>, packets_max: u32) {
+        let (next, until) = (self.base, self.next());
+        let Some(keep) = &mut self.keep else { return };
+        let asked = keep.resend.take();
+        let later = |one: Psn, other: Psn| if one.is_before(other) { other } else { one };
+        let gap = gap.unwrap_or(next);
+        keep.resend = Some(Resend {
+            next,
+            until,
+            overdue: overdue.max(asked.map(|asked| asked.overdue)).unwrap_or(Mono::from_ns(0)),
+            gap: asked.map_or(gap, |asked| later(asked.gap, gap)),
+            left: packets_max,
+        });
+    }
+
+    /// An acknowledgement has come: as many packets again may follow. Answers whether any wait.
+    pub fn resume_sending_again(&mut self, packets_max: u32) -> bool {
+        let resend = self.keep.as_mut().and_then(|keep| keep.resend.as_mut());
+        resend.is_some_and(|resend| {
+            resend.left = packets_max;
+            true
+        })
+    }
+
+    /// The next packet to send again, as if it left now.
+    pub fn next_again(&mut self, now: Mono) -> Option<Again> {
+        loop {
+            let keep = self.keep.as_mut()?;
+            let resend = keep.resend.as_mut()?;
+            if resend.next.is_before(self.base) {
+                resend.next = self.base;
+            }
+            if !resend.next.is_before(resend.until) {
+                keep.resend = None;
+                return None;
+            }
+            if resend.left == 0 {
+                return None;
+            }
+            let psn = resend.next;
+            resend.next = psn.plus(1);
+            let number = self.packets.first() + psn.since(self.base) as u64;
+            let packet = self.packets.get_mut(number);
+            let kept = keep.packets.get_mut(number);
+            let is_gap = psn.is_before(resend.gap) && !kept.was_resent;
+            if packet.is_settled || !(is_gap || packet.sent <= resend.overdue) {
+                continue;
+            }
+            resend.left -= 1;
+            packet.sent = now;
+            kept.was_resent = true;
+            let (first, messages, in_room) = (packet.first, packet.messages, packet.in_room);
+            return Some(Again { psn, first, messages, in_room, packet: *kept });
+        }
+    }
+
+    /// A message of a packet to be sent again.
+    pub fn message(&self, number: u64) -> Option<(SentMessage, Kept)> {
+        let keep = self.keep.as_ref()?;
+        Some((*self.messages.get(number), *keep.messages.get(number)))
+    }
+
+    /// Drops all packets: their receiver is gone for good. `drop` is called once for each message
+    /// that was not acknowledged.
+    pub fn abandon(&mut self, mut drop: impl FnMut(SentMessage, Kept)) {
+        let Some(keep) = &mut self.keep else { return };
+        let first = self.messages.first();
+        for number in first..self.messages.next() {
+            let kept = *keep.messages.get(number);
+            if kept.packets > 0 || !kept.is_whole {
+                drop(*self.messages.get(number), kept);
+            }
+        }
+        keep.resend = None;
+        for at in 0..self.packets.len() {
+            self.packet_mut(at).is_settled = true;
+        }
+        self.charge = 0;
+        self.open = None;
+        self.forget();
+    }
+
+    fn fail_at(
+        &mut self,
+        at: usize,
+        fail: &mut impl FnMut(SentMessage, Option<Kept>),
+        done: &mut impl FnMut(Kept),
+    ) -> u64 {
         let packet = *self.packet(at);
         if packet.is_settled {
             return 0;
@@ -234,15 +375,18 @@ impl Flight {
         self.packet_mut(at).is_settled = true;
         self.charge -= u64::from(packet.charge);
         self.fail_messages(packet, fail);
+        if let Some(keep) = &mut self.keep {
+            settle_kept(keep, (packet.first, packet.messages), done);
+        }
         u64::from(packet.charge)
     }
 
-    fn fail_messages(&mut self, packet: Packet, fail: &mut impl FnMut(SentMessage)) {
+    fn fail_messages(&mut self, packet: Packet, fail: &mut impl FnMut(SentMessage, Option<Kept>)) {
         for number in packet.first..packet.first + u64::from(packet.messages) {
             let message = self.messages.get_mut(number);
             if !message.is_failed {
                 message.is_failed = true;
-                fail(*message);
+                fail(*message, self.keep.as_ref().map(|keep| *keep.messages.get(number)));
             }
         }
     }
@@ -260,6 +404,10 @@ impl Flight {
         let next = self.packets.front().map_or(end, |packet| packet.first);
         let keep_from = next.min(self.open.unwrap_or(end));
         self.messages.forget(keep_from.saturating_sub(self.messages.first()));
+        if let Some(keep) = &mut self.keep {
+            keep.messages.forget(self.messages.first() - keep.messages.first());
+            keep.packets.forget(self.packets.first() - keep.packets.first());
+        }
     }
 
     /// The packet at this distance from the base.
@@ -269,6 +417,17 @@ impl Flight {
 
     fn packet_mut(&mut self, at: usize) -> &mut Packet {
         self.packets.get_mut(self.packets.first() + at as u64)
+    }
+}
+
+/// A packet with these messages is acknowledged.
+fn settle_kept(keep: &mut Keep, (first, count): (u64, u16), done: &mut impl FnMut(Kept)) {
+    for number in first..first + u64::from(count) {
+        let kept = keep.messages.get_mut(number);
+        kept.packets = kept.packets.saturating_sub(1);
+        if kept.packets == 0 && kept.is_whole {
+            done(*kept);
+        }
     }
 }
 
@@ -327,7 +486,8 @@ mod tests {
         let length = ack.write(&mut octets, words.iter().copied()).expect("fits");
         let view = AckView::parse(&octets[..length]).expect("just written");
         let mut failed = Vec::new();
-        let settled = flight.on_ack(&view, |message| failed.push(message.scattering.0));
+        let fail = |message: SentMessage, _| failed.push(message.scattering.0);
+        let settled = flight.on_ack(&view, fail, |_| unreachable!("nothing is kept"));
         (failed, settled)
     }
 
@@ -396,10 +556,10 @@ mod tests {
     fn a_fragmented_message_fails_once_and_is_remembered_while_it_is_cut() {
         let mut flight = flight(0);
         flight.push_message(message(9));
-        flight.push_fragment(Mono::from_ns(0), 10, false, false);
+        flight.push_fragment(Mono::from_ns(0), 10, false, (0, 10, false));
         assert_eq!(ack(&mut flight, 1, &[]).0, []);
-        flight.push_fragment(Mono::from_ns(0), 10, false, false);
-        flight.push_fragment(Mono::from_ns(0), 10, false, true);
+        flight.push_fragment(Mono::from_ns(0), 10, false, (0, 10, false));
+        flight.push_fragment(Mono::from_ns(0), 10, false, (20, 10, true));
         assert_eq!(ack(&mut flight, 1, &[(0, 0b11)]).0, [9]);
         assert!(flight.messages.is_empty());
     }

@@ -2,15 +2,21 @@
 
 pub(crate) mod buffer;
 mod burst;
+mod commit;
 mod congestion;
 mod connection;
 mod control;
 mod credit;
 mod flight;
+mod keep;
+mod recall;
+mod resend;
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
+use onepipe_wire::{Service, Undeliverable};
 
 use crate::peers::Peers;
 use crate::segments::Place;
@@ -18,8 +24,11 @@ use crate::stamp::Stamp;
 use crate::{Config, Message, SendError, SendFailed};
 use buffer::SendBuffer;
 use burst::Burst;
+pub(crate) use burst::Written;
+use commit::{Commit, Target};
 use connection::{Outgoing, Room};
 use credit::{Credit, Single};
+use keep::Kept;
 
 /// A message to the process itself: it never sees the network.
 pub(crate) struct Local<'a> {
@@ -33,6 +42,9 @@ pub(crate) struct Local<'a> {
 /// The sending half of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sender {
+    service: Service,
+    /// The longest frame, in octets.
+    frame_octets_max: usize,
     buffer: SendBuffer,
     peers: Peers<Outgoing>,
     credit: Credit,
@@ -46,11 +58,29 @@ pub(crate) struct Sender {
     local_window: u64,
     /// Room that is asked for at the process itself.
     local_room_wanted: Option<u64>,
+    /// Of the reliable service: scatterings whose fate is open.
+    commit: Commit,
+    /// Connections with packets to send again.
+    resends: VecDeque<u32>,
+    /// Scatterings of the process to itself that are taken back.
+    pub(crate) local_recalls: Vec<Timestamp>,
+    /// Recalls whose receiver has failed, to be recorded.
+    pub(crate) undeliverable: Vec<Undeliverable>,
+    /// Receivers that do not answer: frames to them shall go by a controller.
+    pub(crate) unreachable: Vec<ProcessId>,
+    /// Recalls that are not acknowledged.
+    recalls_open: u32,
+    /// Messages that one acknowledgement has settled, and scatterings that it has broken.
+    done: Vec<Kept>,
+    broken: Vec<u64>,
+    targets: Vec<Target>,
 }
 
 impl Sender {
-    pub fn new(config: &Config, local_window: u64) -> Self {
+    pub fn new(config: &Config, service: Service, local_window: u64) -> Self {
         Self {
+            service,
+            frame_octets_max: config.frame_octets_max_of(service),
             buffer: SendBuffer::new(config.send_buffer_octets_max),
             peers: Peers::new(config.processes_max),
             credit: Credit::new(),
@@ -60,6 +90,15 @@ impl Sender {
             deadline: None,
             local_window,
             local_room_wanted: None,
+            commit: Commit::new(),
+            resends: VecDeque::new(),
+            local_recalls: Vec::new(),
+            undeliverable: Vec::new(),
+            unreachable: Vec::new(),
+            recalls_open: 0,
+            done: Vec::new(),
+            broken: Vec::new(),
+            targets: Vec::new(),
         }
     }
 
@@ -74,8 +113,8 @@ impl Sender {
         self.buffer.check(need)?;
         for message in messages {
             let to = self.peers.meet(message.to, || match message.to == config.process {
-                true => Outgoing::to_itself(message.to, config, self.local_window),
-                false => Outgoing::new(message.to, config),
+                true => Outgoing::to_itself(message.to, config, self.service, self.local_window),
+                false => Outgoing::new(message.to, config, self.service),
             });
             self.buffer.push_message(to as u32, message.payload);
         }
@@ -93,6 +132,7 @@ impl Sender {
     pub fn wants_transmit(&self) -> bool {
         self.burst.first().is_some()
             || !self.control.is_empty()
+            || !self.resends.is_empty()
             || !self.credit.is_stuck(self.buffer.len())
     }
 
@@ -109,7 +149,14 @@ impl Sender {
     /// Whether the fate of everything submitted is known.
     pub fn is_settled(&self) -> bool {
         self.is_drained()
+            && self.commit.is_settled()
             && self.peers.iter().all(|connection| connection.flight.is_accounted_for())
+    }
+
+    /// The timestamp of the oldest reliable scattering whose fate is open.
+    #[inline]
+    pub fn oldest_open(&self) -> Option<Timestamp> {
+        self.commit.oldest()
     }
 
     /// The first timestamp of a burst that is still being sent.
@@ -139,6 +186,7 @@ impl Sender {
             let Some(admitted) = self.admit(config, now, count == 0) else { break };
             let timestamp = stamp.next();
             let scattering = admitted.scattering;
+            let mut targets = (0, 0);
             for at in 0..scattering.messages {
                 let message = *self.buffer.message(scattering.first + u64::from(at));
                 if message.has_failed {
@@ -148,12 +196,20 @@ impl Sender {
                 octets += message.charge() as usize;
                 count += 1;
                 let connection = self.peers.peek(message.to as usize);
+                if self.service == Service::Reliable {
+                    self.commit.push_target(Target { to: message.to, index });
+                    targets.0 += 1;
+                    targets.1 += u32::from(!connection.is_local);
+                }
                 if connection.is_local {
                     let in_room = connection.is_roomed;
                     self.deliver_local(piece, in_room, timestamp, index, &mut deliver);
                 } else {
                     self.chain(message.to, timestamp, scattering.id, index, piece);
                 }
+            }
+            if self.service == Service::Reliable {
+                self.commit.push(scattering.id, timestamp, targets.0, targets.1);
             }
             self.buffer.leave(admitted.position);
             if admitted.needs_room {
@@ -179,6 +235,10 @@ impl Sender {
             self.deliver_local(piece, false, timestamp, 0, deliver);
         } else {
             self.chain(single.message.to, timestamp, single.id, 0, piece);
+        }
+        if self.service == Service::Reliable {
+            self.commit.push_target(Target { to: single.message.to, index: 0 });
+            self.commit.push(single.id, timestamp, 1, u32::from(!single.is_local));
         }
         self.buffer.leave_single();
     }

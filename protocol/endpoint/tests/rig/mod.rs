@@ -112,7 +112,12 @@ impl Rig {
             .flagged(what.flags);
         let length = seal(&mut octets, header, length);
         let now = self.now();
-        let verdict = self.end.handle_frame(now, Port(from as u16), &mut octets[..length]);
+        // An uplink has one port, whoever speaks.
+        let port = match self.end.config().links {
+            Links::Uplink => Port(0),
+            Links::Mesh => Port(from as u16),
+        };
+        let verdict = self.end.handle_frame(now, port, &mut octets[..length]);
         self.drain();
         verdict
     }

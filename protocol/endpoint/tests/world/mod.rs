@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, ScatteringId, Timestamp};
-use onepipe_endpoint::{Config, Endpoint, Event, Links, Message, Outcome, SendFailed};
+use onepipe_endpoint::{Config, Endpoint, Event, Links, Message, Outcome, SendFailed, Service};
 
 /// What a link does with a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,10 @@ pub struct World {
     /// What each process's clock shows beyond the true time, in ns.
     pub skew: Vec<i64>,
     pub ends: Vec<Endpoint>,
+    /// What was delivered of best effort, of the reliable service, and of both as it came.
     pub logs: Vec<Vec<Seen>>,
+    pub reliable_logs: Vec<Vec<Seen>>,
+    pub merged_logs: Vec<Vec<Seen>>,
     pub failed: Vec<Vec<SendFailed>>,
     pub links_lost: Vec<Vec<Port>>,
     /// Applications that do not consume what is delivered.
@@ -79,6 +82,8 @@ impl World {
             skew: vec![0; n],
             ends,
             logs: vec![Vec::new(); n],
+            reliable_logs: vec![Vec::new(); n],
+            merged_logs: vec![Vec::new(); n],
             failed: vec![Vec::new(); n],
             links_lost: vec![Vec::new(); n],
             is_lazy: vec![false; n],
@@ -102,6 +107,12 @@ impl World {
         let messages: Vec<_> =
             messages.iter().map(|(to, payload)| Message { to: ProcessId(*to), payload }).collect();
         self.ends[from].scatter(&messages).expect("room in the send buffer")
+    }
+
+    pub fn scatter_reliably(&mut self, from: usize, messages: &[(u32, &[u8])]) -> ScatteringId {
+        let messages: Vec<_> =
+            messages.iter().map(|(to, payload)| Message { to: ProcessId(*to), payload }).collect();
+        self.ends[from].scatter_reliably(&messages).expect("room in the send buffer")
     }
 
     /// Lets `ns` pass, in steps of at most 500 ns, or 15 us where much time is to pass.
@@ -197,12 +208,17 @@ impl World {
             match self.ends[at].poll_event() {
                 Some(Event::Delivered(delivery)) => {
                     let payload = self.ends[at].payload(&delivery).to_vec();
-                    self.logs[at].push(Seen {
+                    let seen = Seen {
                         timestamp: delivery.timestamp.as_ns(),
                         from: delivery.from.0,
                         index: delivery.index,
                         payload,
-                    });
+                    };
+                    match delivery.service {
+                        Service::BestEffort => self.logs[at].push(seen.clone()),
+                        Service::Reliable => self.reliable_logs[at].push(seen.clone()),
+                    }
+                    self.merged_logs[at].push(seen);
                     self.ends[at].release(delivery);
                 }
                 Some(Event::SendFailed(failed)) => self.failed[at].push(failed),
@@ -214,7 +230,7 @@ impl World {
 
     /// Every receiver's log ascends, and all agree on what a key means.
     pub fn check_order(&self) {
-        for log in &self.logs {
+        for log in self.logs.iter().chain(&self.reliable_logs) {
             for pair in log.windows(2) {
                 let key = |seen: &Seen| (seen.timestamp, seen.from, seen.index);
                 assert!(key(&pair[0]) < key(&pair[1]), "out of order: {:?}", &pair);

@@ -1,0 +1,308 @@
+//! What an endpoint does when links and processes die: freeze, discard, recall, call back, resume
+//! (design: docs/design/failure.md).
+
+use onepipe_base::{Incarnation, Life, Mono, Now, Port, ProcessId, Timestamp, Transmit};
+use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, Service, seal, seal_with_hops};
+
+use super::Endpoint;
+use crate::control::{Handled, LinkNews};
+use crate::lane::Draft;
+use crate::{Event, Links, ProcessFailed};
+
+/// How far a process has got with having failed itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Exclusion {
+    Member,
+    /// Since this timestamp; the application has not been told. Behind it, the commit barrier of
+    /// that moment: what the others have decided since is not known here.
+    Excluded(Timestamp, Option<Timestamp>),
+    /// The application knows, and may ask what it needs to finish.
+    Told(Option<Timestamp>),
+    /// Everything below this may be delivered: the fates of all of it are known.
+    Recovered(Timestamp),
+    /// It has been delivered.
+    Over(Timestamp),
+}
+
+impl Endpoint {
+    /// The application is through with an [`Event::ProcessFailed`]. Reliable deliveries resume when
+    /// every correct process has said so of every failure.
+    pub fn on_failure_handled(&mut self) {
+        self.callbacks_open = self.callbacks_open.saturating_sub(1);
+    }
+
+    /// After [`Event::Excluded`]: asks the controllers what has become of the messages that are
+    /// still in the receive buffer. They are delivered or dropped as everywhere else, and
+    /// [`Event::Recovered`] follows. Then this life is over.
+    pub fn recover(&mut self, now: Now) {
+        self.stamp.read(now);
+        if matches!(self.exclusion, Exclusion::Told(_)) {
+            self.control.start_recover(now.mono);
+        }
+    }
+
+    /// The world knows which life is at the other end of `port`, where promises lie in memory and
+    /// no frame need say it. To be told before its first promise, and again when it has changed.
+    pub fn meet(&mut self, now: Now, port: Port, incarnation: Incarnation) {
+        self.stamp.read(now);
+        let address = onepipe_base::Address::Process(ProcessId(u32::from(port.0)));
+        let life = Life { address, incarnation };
+        let news = self.control.on_peer(self.link.registers(), now.mono, port, life);
+        if news != LinkNews::Good {
+            self.on_other_life(now, port, news);
+        }
+    }
+
+    /// Whether this process takes part: it was not declared failed.
+    pub fn is_member(&self) -> bool {
+        self.exclusion == Exclusion::Member
+    }
+
+    /// Notes what a frame shows about its link, before anything else is made of it.
+    #[inline]
+    pub(super) fn on_link_frame(&mut self, now: Now, port: Port, frame: &Frame<'_>) -> LinkNews {
+        let registers = self.link.registers();
+        let shown = (frame.header, frame.opcode);
+        let news = self.control.on_link_frame(registers, now.mono, port, shown);
+        if let LinkNews::Reborn(_) | LinkNews::Dead = news {
+            self.on_other_life(now, port, news);
+        }
+        news
+    }
+
+    /// The life that was at the other end of `port` is dead.
+    #[cold]
+    fn on_other_life(&mut self, now: Now, port: Port, news: LinkNews) {
+        let risen = self.link.reread();
+        self.on_barrier(risen);
+        if news == LinkNews::Dead {
+            self.lost_links.push_back(port);
+            self.stats.links_lost += 1;
+            self.link.announce_at(&self.config, now.mono);
+        }
+    }
+
+    /// Takes in the promises of a frame, unless its link is not to be heard.
+    #[inline]
+    pub(super) fn hear_frame(
+        &mut self,
+        now: Now,
+        clock: Timestamp,
+        port: Port,
+        (frame, news): (&Frame<'_>, LinkNews),
+    ) {
+        if news == LinkNews::Unheard {
+            return;
+        }
+        let promises = frame.header.promises(clock);
+        let risen = self.link.hear(&self.config, now.mono, port, promises);
+        self.on_barrier(risen);
+        if news == LinkNews::Left {
+            self.on_unlinked(port);
+        }
+    }
+
+    /// Takes in a frame of the controllers.
+    #[cold]
+    pub(super) fn on_control(
+        &mut self,
+        now: Now,
+        clock: Timestamp,
+        port: Port,
+        frame: &Frame<'_>,
+    ) -> bool {
+        let times = (now.mono, clock);
+        let is_taken = match self.control.on_frame(self.link.registers(), times, port, frame) {
+            Handled::No => false,
+            Handled::Yes => true,
+            Handled::LinksChanged => {
+                let risen = self.link.reread();
+                self.on_barrier(risen);
+                true
+            }
+            Handled::Relayed(inner) => {
+                let is_reliable = inner.opcode.service() == Some(Service::Reliable);
+                is_reliable && !self.is_failed(&inner) && self.on_message_frame(now, clock, &inner)
+            }
+        };
+        self.handle_failures(now);
+        is_taken
+    }
+
+    /// Whether the frame is of a life that has failed.
+    #[inline]
+    pub(super) fn is_failed(&self, frame: &Frame<'_>) -> bool {
+        let (process, incarnation) = (frame.header.src(), frame.header.incarnation());
+        self.control.has_failed(process, incarnation).is_some()
+    }
+
+    /// Discards and recalls for every failure that is news, and completes what is done. Nothing
+    /// while a burst is under way: its frames are for receivers as they were when it began.
+    #[inline]
+    pub(super) fn handle_failures(&mut self, now: Now) {
+        if self.reliable.sender.unfinished().is_some() {
+            return;
+        }
+        while let Some(failure) = self.control.poll_failure() {
+            let last = failure.first.0.saturating_add(failure.count).min(self.config.processes_max);
+            for process in (failure.first.0..last).map(ProcessId) {
+                if process != self.config.process {
+                    self.on_failed(now, process, failure.incarnation, failure.at);
+                }
+            }
+        }
+        if let Some(at) = self.control.excluded()
+            && self.exclusion == Exclusion::Member
+        {
+            self.exclusion = Exclusion::Excluded(at, self.commit_barrier());
+        }
+        if self.control.owes_completion() {
+            self.complete();
+        }
+        if let Exclusion::Told(commit) = self.exclusion {
+            self.take_recovery(commit);
+        }
+    }
+
+    fn on_failed(&mut self, now: Now, process: ProcessId, incarnation: Incarnation, at: Timestamp) {
+        self.stats.processes_failed += 1;
+        self.best_effort.sender.on_gone(process, &mut self.stats);
+        self.best_effort.receiver.on_gone(process);
+        self.reliable.sender.on_failed(&self.config, now.mono, process, incarnation);
+        self.reliable.receiver.on_failed(process, incarnation, at);
+        self.failed.push_back(ProcessFailed { process, incarnation, at });
+        self.callbacks_open += 1;
+    }
+
+    #[cold]
+    fn complete(&mut self) {
+        let sender = &mut self.reliable.sender;
+        while let Some(recall) = sender.undeliverable.last().copied()
+            && self.control.on_undeliverable(recall)
+        {
+            sender.undeliverable.pop();
+        }
+        let is_done = self.callbacks_open == 0
+            && self.failed.is_empty()
+            && sender.undeliverable.is_empty()
+            && sender.has_recalled_all();
+        if is_done {
+            self.control.on_failures_handled();
+        }
+    }
+
+    #[cold]
+    fn take_recovery(&mut self, commit: Option<Timestamp>) {
+        let Some(recovered) = self.control.poll_recovered() else { return };
+        let receiver = &mut self.reliable.receiver;
+        for (sender, timestamp) in &recovered.recalls {
+            receiver.doom.recall(*sender, *timestamp);
+        }
+        for failure in &recovered.failures {
+            let last = failure.first.0.saturating_add(failure.count).min(self.config.processes_max);
+            for process in (failure.first.0..last).map(ProcessId) {
+                receiver.on_failed(process, failure.incarnation, failure.at);
+            }
+        }
+        let complete = commit.map_or(recovered.complete, |commit| commit.max(recovered.complete));
+        self.exclusion = Exclusion::Recovered(complete);
+    }
+
+    /// What there is to tell of failures.
+    pub(super) fn poll_failure_event(&mut self) -> Option<Event> {
+        if let Exclusion::Excluded(at, commit) = self.exclusion {
+            self.exclusion = Exclusion::Told(commit);
+            self.failed.clear();
+            return Some(Event::Excluded(at));
+        }
+        self.failed.pop_front().map(Event::ProcessFailed)
+    }
+
+    /// What there is to tell when nothing is left to deliver.
+    pub(super) fn poll_last_event(&mut self) -> Option<Event> {
+        let Exclusion::Recovered(complete) = self.exclusion else { return None };
+        self.exclusion = Exclusion::Over(complete);
+        Some(Event::Recovered(complete))
+    }
+
+    /// Whether [`Endpoint::poll_fabric`] may have a frame.
+    #[inline]
+    pub(super) fn has_fabric_frame(&self, now: Mono) -> bool {
+        self.control.wants_transmit(self.link.seen())
+            || self.control.deadline().is_some_and(|due| due <= now)
+    }
+
+    /// The next frame for the controllers, or about this process's links.
+    pub(super) fn poll_fabric(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        if self.control.take_beacon(now.mono) {
+            self.stats.beacons_sent += 1;
+            return Some(self.poll_hop(slot, Opcode::Beacon));
+        }
+        let payload = &mut slot[HEADER_OCTETS..self.config.frame_octets_max];
+        let frame = self.control.write_next(now.mono, self.link.registers(), payload)?;
+        let promises = self.current();
+        let header = self.control.header(self.link.registers(), &frame, promises);
+        self.stats.frames_sent += 1;
+        Some(match frame.hop_port {
+            Some(port) => Transmit { port, octets: seal_with_hops(slot, header, frame.octets, 1) },
+            None => {
+                Transmit { port: self.port_to(frame.to), octets: seal(slot, header, frame.octets) }
+            }
+        })
+    }
+
+    /// A frame that speaks of this process's uplink.
+    pub(super) fn poll_hop(&mut self, slot: &mut [u8], opcode: Opcode) -> Transmit {
+        let port = Port(0);
+        let echo = self.control.echo(self.link.registers(), port);
+        let header = Header::of_link(opcode, self.config.life(), echo, self.current());
+        let octets = seal_with_hops(slot, header, 0, 1);
+        self.stats.frames_sent += 1;
+        self.link.on_sent();
+        Transmit { port, octets }
+    }
+
+    /// A reliable frame for a receiver that does not answer goes by a controller. Answers `None`
+    /// when it goes directly.
+    #[cold]
+    pub(super) fn poll_relayed(
+        &mut self,
+        now: Now,
+        slot: &mut [u8],
+        draft: &Draft,
+    ) -> Option<Transmit> {
+        let to = draft.header.dst();
+        if !self.control.is_relayed(now.mono, to) {
+            return None;
+        }
+        let promises = self.current();
+        let timestamp = draft.timestamp.unwrap_or(promises.barrier);
+        let header = draft.header.stamped(timestamp, promises, draft.psn);
+        let octets = seal(slot, header, draft.octets);
+        if !self.control.wrap(&slot[..octets]) {
+            return None;
+        }
+        self.stats.frames_relayed += 1;
+        self.poll_fabric(now, slot)
+    }
+
+    /// Takes note of receivers that do not answer.
+    #[inline]
+    pub(super) fn note_unreachable(&mut self, now: Now) {
+        while let Some(process) = self.reliable.sender.unreachable.pop() {
+            self.control.on_unreachable(now.mono, process);
+        }
+    }
+
+    /// Nothing more is heard on `port`, as the world knows.
+    pub(super) fn on_unlinked(&mut self, port: Port) {
+        self.control.on_link_dead(self.link.registers(), port);
+        let risen = self.link.reread();
+        self.on_barrier(risen);
+        if self.config.links == Links::Mesh {
+            let process = ProcessId(u32::from(port.0));
+            self.best_effort.sender.on_gone(process, &mut self.stats);
+            self.best_effort.receiver.on_gone(process);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Frames and messages of both services, in turn.
+
+use onepipe_base::{Now, Transmit};
+use onepipe_wire::{HEADER_OCTETS, Service, seal};
+
+use super::Endpoint;
+use crate::Delivery;
+use crate::lane::Draft;
+
+impl Endpoint {
+    /// The next answer, connect, probe or recall of either service.
+    #[inline]
+    pub(super) fn poll_control(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        for service in self.turns() {
+            let end = self.config.frame_octets_max_of(service);
+            let (config, stats) = (&self.config, &mut self.stats);
+            let lane = match service {
+                Service::BestEffort => &mut self.best_effort,
+                Service::Reliable => &mut self.reliable,
+            };
+            if let Some(draft) = lane.poll_control(config, &mut slot[HEADER_OCTETS..end], stats) {
+                return Some(self.finish(now, service, slot, draft));
+            }
+        }
+        None
+    }
+
+    /// The next data frame of either service.
+    #[inline]
+    pub(super) fn poll_data(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        for service in self.turns() {
+            let (config, stats) = (&self.config, &mut self.stats);
+            let lane = match service {
+                Service::BestEffort => &mut self.best_effort,
+                Service::Reliable => &mut self.reliable,
+            };
+            if let Some(draft) = lane.poll_data(config, now.mono, &mut self.stamp, slot, stats) {
+                self.turn = match (service, lane.sender.unfinished()) {
+                    (Service::BestEffort, Some(_)) | (Service::Reliable, None) => {
+                        Service::BestEffort
+                    }
+                    _ => Service::Reliable,
+                };
+                return Some(self.finish(now, service, slot, draft));
+            }
+        }
+        None
+    }
+
+    /// Both services, in the order in which they are asked. A best-effort burst under way goes
+    /// first, because everybody's barrier waits for its last packet.
+    #[inline]
+    fn turns(&self) -> [Service; 2] {
+        let is_busy = self.best_effort.sender.unfinished().is_some();
+        match self.turn {
+            Service::Reliable if !is_busy => [Service::Reliable, Service::BestEffort],
+            _ => [Service::BestEffort, Service::Reliable],
+        }
+    }
+
+    /// Seals a frame. The promises are those of this moment: the frame that closes a burst already
+    /// promises what follows the burst, because a receiver takes in the messages of a frame before
+    /// its promises.
+    #[inline]
+    pub(super) fn finish(
+        &mut self,
+        now: Now,
+        service: Service,
+        slot: &mut [u8],
+        draft: Draft,
+    ) -> Transmit {
+        if service == Service::Reliable
+            && let Some(relayed) = self.poll_relayed(now, slot, &draft)
+        {
+            return relayed;
+        }
+        let promises = self.current();
+        let timestamp = draft.timestamp.unwrap_or(promises.barrier);
+        let to = draft.header.dst();
+        let header = draft.header.stamped(timestamp, promises, draft.psn);
+        let octets = seal(slot, header, draft.octets);
+        self.stats.frames_sent += 1;
+        self.link.on_sent();
+        Transmit { port: self.port_to(to), octets }
+    }
+
+    /// The next message of either service.
+    #[inline]
+    pub(super) fn next_separate(&mut self) -> Option<Delivery> {
+        let barrier = self.link.barrier()?;
+        if let Some(delivery) = self.best_effort.next(&self.config, barrier, &mut self.stats) {
+            return Some(delivery);
+        }
+        let commit = self.commit_barrier()?;
+        self.reliable.next(&self.config, commit, &mut self.stats)
+    }
+
+    /// The next message of both services in one order.
+    pub(super) fn next_merged(&mut self) -> Option<Delivery> {
+        let barrier = self.link.barrier()?.min(self.commit_barrier()?);
+        let (config, stats) = (&self.config, &mut self.stats);
+        // No two scatterings of a process have one timestamp, so these keys never tie.
+        let one = self.best_effort.stage(config, barrier, stats);
+        let other = self.reliable.stage(config, barrier, stats);
+        let is_first = other.is_none() || one.is_some_and(|one| Some(one) < other);
+        let lane = if is_first { &mut self.best_effort } else { &mut self.reliable };
+        lane.next(config, barrier, stats)
+    }
+}

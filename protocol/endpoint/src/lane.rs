@@ -1,0 +1,278 @@
+//! One service of an endpoint: its sending and its receiving half.
+
+use alloc::vec::Vec;
+
+use onepipe_base::{Incarnation, Mono, ProcessId, Psn, Timestamp};
+use onepipe_wire::{
+    AckView, Connect, Frame, HEADER_OCTETS, Header, Opcode, Probe, RECALL_OCTETS, Recall, Service,
+};
+
+use crate::receive::{Doomed, Receiver, Taken};
+use crate::send::{Sender, Written};
+use crate::stamp::Stamp;
+use crate::{Config, Delivery, Stats};
+
+/// Recalls that one frame acknowledges at most.
+const RECALLS_OF_A_FRAME: usize = 16;
+const _: () = assert!(RECALLS_OF_A_FRAME * RECALL_OCTETS + 2 * HEADER_OCTETS <= 256);
+
+/// The stages of one service, beside those of the other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lane {
+    service: Service,
+    pub sender: Sender,
+    pub receiver: Receiver,
+    /// A message taken from the receiver and not handed out yet.
+    staged: Option<Delivery>,
+    recalled: Vec<Timestamp>,
+}
+
+/// A frame to be sealed: its header without promises, its timestamp and PSN, and the octets of its
+/// payload.
+pub(crate) struct Draft {
+    pub header: Header,
+    /// Its first message's; `None`: it bears none.
+    pub timestamp: Option<Timestamp>,
+    pub psn: Psn,
+    pub octets: usize,
+}
+
+impl Lane {
+    pub fn new(config: &Config, service: Service) -> Self {
+        let receiver = Receiver::new(config, service);
+        let sender = Sender::new(config, service, receiver.window_octets());
+        Self { service, sender, receiver, staged: None, recalled: Vec::new() }
+    }
+
+    /// Whether a transmit poll may yield something.
+    #[inline]
+    pub fn wants_transmit(&self) -> bool {
+        self.sender.wants_transmit()
+            || self.receiver.wants_transmit()
+            || self.receiver.has_local_room()
+    }
+
+    /// Takes in a frame of the service. Answers whether it was of any use.
+    #[inline]
+    pub fn on_frame(
+        &mut self,
+        config: &Config,
+        (now, clock): (Mono, Timestamp),
+        frame: &Frame<'_>,
+        barrier: Option<Timestamp>,
+        stats: &mut Stats,
+    ) -> bool {
+        let from = (frame.header.src(), frame.header.incarnation());
+        let psn = frame.header.psn();
+        let is_well_formed = match frame.opcode.in_best_effort() {
+            Opcode::Data | Opcode::Fragment => {
+                let times = (clock, barrier);
+                return self.receiver.on_data(config, now, frame, times, stats) == Taken::Yes;
+            }
+            Opcode::Ack | Opcode::Nak | Opcode::Grant => match AckView::parse(frame.payload) {
+                Ok(view) => {
+                    let opcode = frame.opcode.in_best_effort();
+                    let is_ours = self.sender.on_ack(config, now, from, opcode, &view);
+                    stats.frames_stale += u64::from(!is_ours);
+                    return is_ours;
+                }
+                Err(_) => false,
+            },
+            Opcode::Probe => match Probe::parse(frame.payload) {
+                Ok(probe) => return self.receiver.on_probe(now, from, probe),
+                Err(_) => false,
+            },
+            Opcode::Connect => match Connect::parse(frame.payload) {
+                Ok(connect) => {
+                    self.sender.on_back(from.0, from.1);
+                    return self.receiver.on_connect(config, now, from, psn, connect);
+                }
+                Err(_) => false,
+            },
+            Opcode::Reset => {
+                self.sender.on_reset(config, now, from, psn, stats);
+                true
+            }
+            Opcode::Recall | Opcode::RecallAck => match Recall::parse(frame.payload) {
+                Ok(recall) => {
+                    return self.on_recall(frame.opcode, from, clock, &recall, barrier, stats);
+                }
+                Err(_) => false,
+            },
+            _ => false,
+        };
+        stats.frames_malformed += u64::from(!is_well_formed);
+        is_well_formed
+    }
+
+    fn on_recall(
+        &mut self,
+        opcode: Opcode,
+        from: (ProcessId, Incarnation),
+        clock: Timestamp,
+        recall: &Recall<'_>,
+        barrier: Option<Timestamp>,
+        stats: &mut Stats,
+    ) -> bool {
+        let timestamps = recall.timestamps(clock);
+        if opcode == Opcode::RecallAck {
+            return self.sender.on_recall_ack(from, timestamps);
+        }
+        let is_known = self.receiver.on_recall(from, timestamps);
+        if is_known && let Some(barrier) = barrier {
+            let late = recall.timestamps(clock).filter(|timestamp| *timestamp < barrier);
+            stats.recalls_late += late.count() as u64;
+        }
+        is_known
+    }
+
+    /// The next answer, connect, probe or recall, its payload written into `payload`.
+    pub fn poll_control(
+        &mut self,
+        config: &Config,
+        payload: &mut [u8],
+        stats: &mut Stats,
+    ) -> Option<Draft> {
+        let recalled = self.receiver.take_recall_acks(&mut self.recalled, RECALLS_OF_A_FRAME);
+        let (to, opcode, psn, octets) = if let Some(to) = recalled {
+            let octets = Recall::write(payload, self.recalled.iter().copied());
+            (to, Opcode::RecallAck, Psn::FIRST, octets)
+        } else if let Some(answer) = self.receiver.write_answer(payload) {
+            stats.acks_sent += 1;
+            (answer.to, answer.opcode, answer.psn, answer.octets)
+        } else {
+            let control = self.sender.write_control(payload)?;
+            stats.probes_sent += u64::from(control.opcode == Opcode::Probe);
+            (control.to, control.opcode, control.psn, control.octets)
+        };
+        let opcode = opcode.in_service(self.service);
+        let header = Header::new(opcode, config.process, to, config.incarnation);
+        Some(Draft { header, timestamp: None, psn, octets })
+    }
+
+    /// The next data frame: one to be sent again, of the burst, or of a new one, its payload written
+    /// behind the header's place in `slot`.
+    #[inline]
+    pub fn poll_data(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        stamp: &mut Stamp,
+        slot: &mut [u8],
+        stats: &mut Stats,
+    ) -> Option<Draft> {
+        if self.sender.unfinished().is_none() {
+            if !stamp.is_placed() {
+                return None;
+            }
+            if let Some(written) = self.sender.write_again(now, slot, stats) {
+                return Some(self.draft(config, &written));
+            }
+            let receiver = &mut self.receiver;
+            if let Some(octets) = receiver.take_local_room() {
+                self.sender.on_local_room(config, octets);
+            }
+            let stamped = self.sender.start_burst(config, now, stamp, |local| {
+                receiver.on_local(config, local);
+            });
+            stats.messages_sent += stamped;
+            if let Some(octets) = self.sender.take_local_room_wanted()
+                && !self.receiver.ask_local_room(octets)
+            {
+                self.sender.on_local_room_refused(config);
+            }
+        }
+        let written = self.sender.write_data(config, now, slot)?;
+        Some(self.draft(config, &written))
+    }
+
+    #[inline]
+    fn draft(&self, config: &Config, written: &Written) -> Draft {
+        let opcode = written.opcode.in_service(self.service);
+        let header = Header::new(opcode, config.process, written.to, config.incarnation);
+        Draft {
+            header: header.flagged(written.flags),
+            timestamp: Some(written.timestamp),
+            psn: written.psn,
+            octets: written.octets,
+        }
+    }
+
+    /// The key of the next message below `barrier` that is to be delivered.
+    pub fn stage(
+        &mut self,
+        config: &Config,
+        barrier: Timestamp,
+        stats: &mut Stats,
+    ) -> Option<(Timestamp, ProcessId)> {
+        if self.staged.is_none() {
+            self.staged = self.next(config, barrier, stats);
+        }
+        let staged = self.staged.as_ref()?;
+        Some((staged.timestamp, staged.from))
+    }
+
+    /// The next message below `barrier` that is to be delivered.
+    #[inline]
+    pub fn next(
+        &mut self,
+        config: &Config,
+        barrier: Timestamp,
+        stats: &mut Stats,
+    ) -> Option<Delivery> {
+        if self.service == Service::Reliable {
+            self.recall_locally(config);
+        }
+        if self.staged.is_some() {
+            return self.staged.take();
+        }
+        let delivery = self.receiver.next(barrier)?;
+        if self.receiver.doom.is_empty() {
+            return Some(delivery);
+        }
+        self.next_spared(config, barrier, delivery, stats)
+    }
+
+    /// The first message from `delivery` on that is not doomed.
+    #[cold]
+    fn next_spared(
+        &mut self,
+        config: &Config,
+        barrier: Timestamp,
+        mut delivery: Delivery,
+        stats: &mut Stats,
+    ) -> Option<Delivery> {
+        loop {
+            match self.receiver.doom.of(&delivery) {
+                None => return Some(delivery),
+                Some(Doomed::Recalled) => stats.messages_recalled += 1,
+                Some(Doomed::Discarded) => stats.messages_discarded += 1,
+            }
+            self.release(config, &delivery);
+            delivery = match self.receiver.next(barrier) {
+                Some(delivery) => delivery,
+                None => {
+                    self.receiver.doom.on_barrier(barrier);
+                    return None;
+                }
+            };
+        }
+    }
+
+    /// Takes back what the process has scattered to itself.
+    #[inline]
+    fn recall_locally(&mut self, config: &Config) {
+        while let Some(timestamp) = self.sender.local_recalls.pop() {
+            self.receiver.recall_local(config.process, timestamp);
+        }
+    }
+
+    /// The application is through with a message, or it will not be delivered.
+    #[inline]
+    pub fn release(&mut self, config: &Config, delivery: &Delivery) {
+        let (charge, was_in_room) = self.receiver.release(config, delivery);
+        if delivery.from == config.process {
+            self.sender.on_local_consumed(config, charge, was_in_room);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Messages that are here, or may still come, and must not be delivered.
+//!
+//! Nothing is searched for in the buffer: what is taken back is noted, and a message that comes out
+//! of the reorder stage is held against the notes (design: failure.md).
+
+use alloc::vec::Vec;
+
+use onepipe_base::{ProcessId, Timestamp};
+
+use crate::Delivery;
+
+/// How many recalls are noted at most; a recall beyond is not acknowledged, and comes again.
+const RECALLS_MAX: usize = 1 << 16;
+
+/// A failed sender: what it has scattered at or above `at` in lives up to `life` is discarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Discard {
+    from: ProcessId,
+    life: u16,
+    at: Timestamp,
+}
+
+/// What must not be delivered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Doom {
+    /// Ascending.
+    recalls: Vec<(Timestamp, ProcessId)>,
+    discards: Vec<Discard>,
+}
+
+/// Why a message is not delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doomed {
+    Recalled,
+    Discarded,
+}
+
+impl Doom {
+    pub fn new() -> Self {
+        Self { recalls: Vec::new(), discards: Vec::new() }
+    }
+
+    /// Notes that `from` takes its scattering of `timestamp` back. Answers false when there is no
+    /// room for it.
+    pub fn recall(&mut self, from: ProcessId, timestamp: Timestamp) -> bool {
+        let key = (timestamp, from);
+        if let Err(at) = self.recalls.binary_search(&key) {
+            if self.recalls.len() == RECALLS_MAX {
+                return false;
+            }
+            self.recalls.insert(at, key);
+        }
+        true
+    }
+
+    /// Notes that `from` has failed at `at`, in its lives up to `life`.
+    pub fn discard(&mut self, from: ProcessId, life: u16, at: Timestamp) {
+        let discard = Discard { from, life, at };
+        if !self.discards.contains(&discard) {
+            self.discards.push(discard);
+        }
+    }
+
+    /// Forgets failures of senders that `is_gone` says nothing is held of.
+    pub fn forget_discards(&mut self, is_gone: impl Fn(ProcessId) -> bool) {
+        self.discards.retain(|discard| !is_gone(discard.from));
+    }
+
+    /// Whether anything is noted at all.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.recalls.is_empty() && self.discards.is_empty()
+    }
+
+    /// What is noted of a message that is the next of all.
+    pub fn of(&mut self, delivery: &Delivery) -> Option<Doomed> {
+        // Everything below it has come out.
+        let past = self.recalls.partition_point(|(recalled, _)| *recalled < delivery.timestamp);
+        self.recalls.drain(..past);
+        if self.recalls.binary_search(&(delivery.timestamp, delivery.from)).is_ok() {
+            return Some(Doomed::Recalled);
+        }
+        let is_discarded = self.discards.iter().any(|discard| {
+            discard.from == delivery.from
+                && delivery.held.life <= discard.life
+                && delivery.timestamp >= discard.at
+        });
+        is_discarded.then_some(Doomed::Discarded)
+    }
+
+    /// The barrier has passed everything below `barrier`, and all of it has come out.
+    pub fn on_barrier(&mut self, barrier: Timestamp) {
+        let past = self.recalls.partition_point(|(recalled, _)| *recalled < barrier);
+        self.recalls.drain(..past);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::receive::Held;
+    use crate::segments::Place;
+    use onepipe_wire::Service;
+
+    fn delivery(ns: u64, from: u32, life: u16) -> Delivery {
+        Delivery {
+            service: Service::Reliable,
+            timestamp: Timestamp::from_ns(ns),
+            from: ProcessId(from),
+            index: 0,
+            octets: 0,
+            held: Held { place: Place::NOWHERE, life, in_room: false },
+        }
+    }
+
+    #[test]
+    fn a_recall_dooms_all_of_one_scattering_and_nothing_else() {
+        let mut doom = Doom::new();
+        assert!(doom.is_empty());
+        for (ns, from) in [(9, 2), (5, 1), (5, 1), (7, 1)] {
+            assert!(doom.recall(ProcessId(from), Timestamp::from_ns(ns)));
+        }
+        assert_eq!(doom.of(&delivery(4, 1, 0)), None);
+        assert_eq!(doom.of(&delivery(5, 1, 0)), Some(Doomed::Recalled));
+        assert_eq!(doom.of(&delivery(5, 1, 0)), Some(Doomed::Recalled), "a second message of it");
+        assert_eq!(doom.of(&delivery(5, 2, 0)), None);
+        assert_eq!(doom.of(&delivery(9, 1, 0)), None);
+        assert_eq!(doom.recalls.len(), 1, "what is past is forgotten");
+        doom.on_barrier(Timestamp::from_ns(10));
+        assert!(doom.is_empty());
+    }
+
+    #[test]
+    fn a_failed_sender_is_discarded_from_its_failure_on_in_that_life() {
+        let mut doom = Doom::new();
+        doom.discard(ProcessId(3), 1, Timestamp::from_ns(100));
+        assert_eq!(doom.of(&delivery(99, 3, 1)), None);
+        assert_eq!(doom.of(&delivery(100, 3, 1)), Some(Doomed::Discarded));
+        assert_eq!(doom.of(&delivery(100, 3, 2)), None, "it has come back");
+        doom.forget_discards(|process| process == ProcessId(3));
+        assert!(doom.is_empty());
+    }
+
+    #[test]
+    fn recalls_are_bounded() {
+        let mut doom = Doom::new();
+        for ns in 0..RECALLS_MAX as u64 {
+            assert!(doom.recall(ProcessId(0), Timestamp::from_ns(ns)));
+        }
+        assert!(!doom.recall(ProcessId(0), Timestamp::from_ns(u64::MAX)));
+        assert!(doom.recall(ProcessId(0), Timestamp::from_ns(7)), "known already");
+    }
+}

@@ -1,0 +1,55 @@
+//! What the reliable service keeps of packets on the way, to send them again.
+
+use onepipe_base::{Mono, Psn};
+
+use crate::numbered::Numbered;
+use crate::segments::Place;
+
+/// A message that stays in the send buffer until it is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Kept {
+    /// Its scattering's number in the order of departure.
+    pub scattering: u64,
+    pub place: Place,
+    pub octets: u32,
+    /// Packets with parts of it that are not acknowledged.
+    pub packets: u32,
+    /// All its packets have left.
+    pub is_whole: bool,
+}
+
+/// What a packet was, as far as its messages do not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct KeptPacket {
+    /// Where its piece begins in its message; `None`: whole messages.
+    pub offset: Option<u32>,
+    /// Octets of its piece.
+    pub piece: u32,
+    pub was_resent: bool,
+}
+
+/// Packets to send again: those before `until` that left at or before `overdue`, and those before
+/// `gap` that were sent only once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Resend {
+    pub next: Psn,
+    pub until: Psn,
+    pub overdue: Mono,
+    pub gap: Psn,
+    /// How many more before the next acknowledgement.
+    pub left: u32,
+}
+
+/// Numbered as the flight numbers its messages and packets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Keep {
+    pub messages: Numbered<Kept>,
+    pub packets: Numbered<KeptPacket>,
+    pub resend: Option<Resend>,
+}
+
+impl Keep {
+    pub fn new() -> Self {
+        Self { messages: Numbered::new(), packets: Numbered::new(), resend: None }
+    }
+}

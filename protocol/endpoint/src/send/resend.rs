@@ -1,0 +1,126 @@
+//! Sending packets of the reliable service again: after the retransmission time, or when later
+//! packets were acknowledged.
+
+use onepipe_base::Mono;
+use onepipe_wire::{
+    FRAGMENT_HEADER_OCTETS, Flags, FragmentHeader, HEADER_OCTETS, Message, Opcode,
+    write_fragment_header, write_message,
+};
+
+use super::connection::State;
+use super::flight::Again;
+use super::{Sender, Written};
+use crate::Config;
+use crate::stats::Stats;
+
+/// How many packets are sent again to a receiver before its next acknowledgement: about what a link
+/// carries while the answer to the first of them comes back.
+pub(crate) const RESENT_AT_ONCE: u32 = 64;
+
+impl Sender {
+    /// Asks a silent receiver again: with the connect, the recalls and the packets that it has not
+    /// answered. It is never given up here: controllers decide who has failed.
+    pub(super) fn ask_reliably(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        at: usize,
+        stats: &mut Stats,
+    ) {
+        let connection = self.peers.at(at);
+        connection.attempts += 1;
+        connection.asked = Some(now);
+        let is_asking = connection.is_asking_for_room();
+        connection.wants_connect |= connection.state == State::Opening || is_asking;
+        if connection.attempts > config.probes_max
+            && let Some(known) = &mut connection.reliable
+        {
+            stats.peers_unreachable += u64::from(!known.is_unreachable);
+            known.is_unreachable = true;
+            self.unreachable.push(connection.to);
+        }
+        if connection.state == State::Open {
+            let rtt_ns = connection.patience_ns(config) >> connection.attempts.min(3);
+            let overdue = Mono::from_ns(now.as_ns().saturating_sub(rtt_ns));
+            let next = connection.flight.next();
+            match connection.flight.is_empty() {
+                true => connection.wants_probe = Some(next),
+                false => {
+                    connection.flight.send_again(Some(overdue), None, RESENT_AT_ONCE);
+                    connection.congestion.on_loss(next);
+                }
+            }
+        }
+        if let Some(known) = &mut connection.reliable {
+            known.wants_recall = !known.recalls.is_empty();
+        }
+        self.queue_resend(at);
+        self.queue_control(at);
+        self.arm(config, now, at);
+    }
+
+    pub(super) fn queue_resend(&mut self, at: usize) {
+        if let Some(known) = &mut self.peers.at(at).reliable
+            && !core::mem::replace(&mut known.is_resending, true)
+        {
+            self.resends.push_back(at as u32);
+        }
+    }
+
+    /// Writes the next packet that is to be sent again behind the header's place in `slot`.
+    pub fn write_again(
+        &mut self,
+        now: Mono,
+        slot: &mut [u8],
+        stats: &mut Stats,
+    ) -> Option<Written> {
+        loop {
+            let at = *self.resends.front()? as usize;
+            let connection = self.peers.at(at);
+            if let Some(again) = connection.flight.next_again(now)
+                && let Some(written) = self.rewrite(at, again, &mut slot[HEADER_OCTETS..])
+            {
+                stats.packets_resent += 1;
+                return Some(written);
+            }
+            self.resends.pop_front();
+            if let Some(known) = &mut self.peers.at(at).reliable {
+                known.is_resending = false;
+            }
+        }
+    }
+
+    fn rewrite(&self, at: usize, again: Again, slot: &mut [u8]) -> Option<Written> {
+        let connection = self.peers.peek(at);
+        let (head, kept) = connection.flight.message(again.first)?;
+        let mut flags = Flags::ACK_NOW | if again.in_room { Flags::ROOM } else { 0 };
+        let mut octets = 0;
+        let opcode = if let Some(offset) = again.packet.offset {
+            let (piece, message_octets) = (again.packet.piece, kept.octets);
+            write_fragment_header(
+                slot,
+                FragmentHeader { index: head.index, message_octets, offset },
+            );
+            let payload = self.buffer.payload(kept.place.plus(offset as usize), piece);
+            octets += FRAGMENT_HEADER_OCTETS;
+            slot[octets..octets + piece as usize].copy_from_slice(payload);
+            octets += piece as usize;
+            if offset + piece == message_octets {
+                flags |= Flags::END_OF_MESSAGE;
+            }
+            Opcode::Fragment
+        } else {
+            for number in again.first..again.first + u64::from(again.messages) {
+                let (message, kept) = connection.flight.message(number)?;
+                let payload = self.buffer.payload(kept.place, kept.octets);
+                let delta_ns = message.timestamp.since_ns(head.timestamp) as u32;
+                let message = Message { delta_ns, index: message.index, payload };
+                octets += write_message(&mut slot[octets..], message)?;
+            }
+            flags |= Flags::END_OF_MESSAGE;
+            Opcode::Data
+        };
+        let (to, timestamp, psn) = (connection.to, head.timestamp, again.psn);
+        Some(Written { to, opcode, timestamp, psn, flags, octets })
+    }
+}
