@@ -215,6 +215,12 @@ impl Switch {
                     self.beacons.insist(port);
                 }
             }
+            // Who was lost and shows itself is told so; who does not is told no longer.
+            for port in (0..if reminds { self.config.lower_ports } else { 0 }).map(Port) {
+                if !self.halves.is_live(port) {
+                    self.unlink(port);
+                }
+            }
         }
         while let Some(port) = self.control.as_mut().and_then(|all| all.seats.pop_silent(now)) {
             if let Some(control) = &mut self.control {

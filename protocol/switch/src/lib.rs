@@ -7,6 +7,12 @@
 //! [`SwitchEvent`]s tell which links live. It knows nothing about messages, PSN order or windows;
 //! marking congestion is left to the world around it, which has the queues.
 //!
+//! Where a fabric has controllers ([`Config::controllers`]; design: failure.md) a switch also
+//! - knows which life of whom is at the other end of each link, and hears nobody else there;
+//! - freezes the commit of a link that is lost, left, deaf or reborn until a controller resolves it;
+//! - announces its links to all controllers, and greets none of them itself;
+//! - passes the waves of the active one on and answers them when all behind it have answered.
+//!
 //! A physical switch is two logical ones, so that the links form a DAG: the *up* half feeds the
 //! upper ports from the lower ones; the *down* half feeds each lower port from the upper ones and
 //! from all other lower ones.
@@ -36,10 +42,15 @@
 //! - I9: what is told on a link never moves back (design: ordering.md section 7).
 //! - Nothing is told that a live input has not promised; what a switch cannot vouch for it does not
 //!   pass on, least of all a frame's own promise.
+//! - A commit is told on a link only once its other end has echoed this life of the switch, and no
+//!   promise of a life is ever taken for one of another: so a switch that starts anew with empty
+//!   registers lets no commit pass that its former life held.
+//! - Frames of the controllers' range make no link live, and their promises count nowhere.
 //! - A frame is never overtaken between its registration and its departure: the machine is one
 //!   thread, and the driver keeps each port in order (rule D3).
-//! - Bounded: no allocation after [`Switch::new`]; every per-frame step takes constant time but the
-//!   search for a new minimum, which takes one pass over the ports.
+//! - Bounded: no allocation after [`Switch::new`] but for what a death holds, one entry a port and
+//!   address; every per-frame step takes constant time but the search for a new minimum, which takes
+//!   one pass over the ports.
 //!
 //! Forms other than the chip are in the module `form`.
 

@@ -87,7 +87,7 @@ impl Switch {
     }
 
     /// A port that leads to nobody known gets no beacons.
-    fn unlink(&mut self, port: Port) {
+    pub(crate) fn unlink(&mut self, port: Port) {
         if self.config.route.is_learned() && !self.halves.is_upper(port) {
             self.linked.remove(port);
         }
@@ -129,7 +129,8 @@ impl Switch {
             return Recognised::Refused(drop_as(&mut self.stats.dropped_misplaced));
         };
         let heard_us = self.neighbours.hears_us(port);
-        let heard = match is_of_link {
+        // A goodbye is heard whatever its sender hears.
+        let heard = match is_of_link && opcode != Opcode::Leave {
             true => self.neighbours.hear(port, life, header.echo(), self.config.life()),
             false => self.neighbours.hear_life(port, life),
         };

@@ -163,11 +163,11 @@ impl Waves {
         if self.repeat_at.is_none_or(|at| now < at) {
             return;
         }
+        self.repeat_at = None;
         for port in self.pending.iter().filter(|port| is_live(*port)) {
             self.owed.insert(port);
+            self.repeat_at = Some(now.after_ns(self.repeat_ns));
         }
-        let is_open = !self.pending.is_empty();
-        self.repeat_at = is_open.then(|| now.after_ns(self.repeat_ns));
     }
 
     /// The next to be sent.
@@ -302,7 +302,7 @@ mod tests {
             waves.on_echo(Port(port), echo(1));
         }
         waves.on_timeout(Mono::from_ns(100), |_| false);
-        assert_eq!(pop(&mut waves), []);
+        assert_eq!((pop(&mut waves), waves.due()), (Vec::new(), None));
         waves.on_joined(Mono::from_ns(0), Port(3));
         assert_eq!(pop(&mut waves), [('w', 3)], "back again");
         waves.on_gone(Port(1));

@@ -114,7 +114,7 @@ fn a_leave_is_frozen_with_the_last_promise() {
     for port in [0, 1] {
         beacon(&mut switch, at(90), port, (process(port.into(), 1), Some(OWN)), apart(90, 90));
     }
-    let leave = of_link(Opcode::Leave, process(2, 1), Some(OWN), apart(80, 70));
+    let leave = of_link(Opcode::Leave, process(2, 1), None, apart(80, 70));
     assert_eq!(put(&mut switch, at(91), 2, leave), Verdict::Consumed);
     assert_eq!(events(&mut switch), frozen(2, SwitchEvent::LinkLeft));
     assert_eq!(told(&mut switch, 92, 1), apart(90, 70));
@@ -201,6 +201,8 @@ fn a_false_alarm_is_over_when_the_other_end_has_noticed() {
     let echoes: Vec<_> = told.iter().filter(|sent| sent.port == 1).collect();
     assert_eq!(echoes.len(), 1, "it is told at the next instant");
     assert_eq!(echoes[0].header.echo(), None);
+    let silent = ports_of(&run(&mut switch.clone(), 120_000), Opcode::Beacon);
+    assert!(silent.iter().filter(|port| **port == 1).count() <= 16, "it is given up: {silent:?}");
     beacon(&mut switch, at(3_001), 1, (process(1, 1), None), apart(3_000, 3_000));
     assert_eq!(events(&mut switch), [SwitchEvent::LinkJoined(Port(1))]);
 }
