@@ -11,6 +11,7 @@ use socket2::{SockAddr, Socket};
 
 use crate::bell::EventBell;
 use crate::receive::{Receiver, TRAIN_OCTETS};
+use crate::refusal::{self, Report};
 use crate::send::{Sender, Sent};
 use crate::train::{FRAMES_MAX, Trains};
 use crate::{Config, Offload, Stats, socket};
@@ -87,6 +88,7 @@ impl Exchange {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no address to bind to"));
         };
         let (socket, offload) = socket::open(config, bind)?;
+        socket::ask_for_reports(&socket);
         Self::new(socket, offload, config, destinations, true)
     }
 
@@ -160,6 +162,23 @@ impl Exchange {
         self.arrived = self.receiver.receive(&self.socket, &mut self.memory[..self.slots_at]);
         self.stats.trains_received += self.arrived as u64;
         self.arrived
+    }
+
+    /// The next address at which nobody listens, as the kernel has learned from a datagram that was
+    /// sent there; each datagram may tell once more. Only of a bound exchange; costs a system call
+    /// only where something was reported.
+    pub fn refused(&mut self) -> Option<SocketAddr> {
+        while self.receiver.has_reports {
+            match refusal::next(&self.socket) {
+                Some(Report::Refused(to)) => {
+                    self.stats.refusals += 1;
+                    return Some(to);
+                }
+                Some(Report::Other) => {}
+                None => self.receiver.has_reports = false,
+            }
+        }
+        None
     }
 
     /// Who sent a train of the last `receive`.
@@ -290,7 +309,8 @@ impl Exchange {
     /// Blocks until something has arrived, the doorbell was rung or `timeout_ns` have passed. May
     /// return early for no reason.
     pub fn wait(&mut self, timeout_ns: u64) {
-        socket::poll([self.socket.as_raw_fd(), self.bell.fd()], timeout_ns);
+        let fds = [self.socket.as_raw_fd(), self.bell.fd()];
+        self.receiver.has_reports |= socket::poll(fds, timeout_ns);
         self.bell.answer();
     }
 
@@ -331,6 +351,7 @@ impl Exchange {
     /// The first train was refused. It may have been told of an earlier one's fate; it may be that
     /// this way cannot cut trains; else it is dropped.
     fn on_refused(&mut self, error: &io::Error) {
+        self.receiver.has_reports = true;
         let destination = self.sender.destination(0);
         let Destination { address, trains, .. } = &mut self.destinations[destination];
         let train = trains.waiting()[0];

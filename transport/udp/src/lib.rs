@@ -22,6 +22,7 @@ mod config;
 mod exchange;
 mod link;
 mod receive;
+mod refusal;
 mod send;
 mod socket;
 mod stats;

@@ -21,6 +21,8 @@ pub(crate) struct Receiver {
     controls: Vec<[u64; CONTROL_WORDS]>,
     names: Vec<libc::sockaddr_storage>,
     has_names: bool,
+    /// The kernel has said that an earlier send went wrong.
+    pub(crate) has_reports: bool,
 }
 
 // SAFETY: the pointers in the headers and pieces are made anew for every system call, and dead
@@ -50,6 +52,7 @@ impl Receiver {
             controls: vec![[0; CONTROL_WORDS]; batch],
             names: vec![name; batch],
             has_names,
+            has_reports: false,
         }
     }
 
@@ -94,6 +97,7 @@ impl Receiver {
             if io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock {
                 break;
             }
+            self.has_reports = true;
         }
         0
     }
@@ -135,7 +139,7 @@ fn car_octets(header: &libc::msghdr) -> Option<usize> {
     None
 }
 
-fn address(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
+pub(crate) fn address(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     let name: *const libc::sockaddr_storage = name;
     // SAFETY: the storage is larger than and aligned for every kind of address, valid for any bits,
     // and its family says which kind the kernel has written.

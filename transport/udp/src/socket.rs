@@ -39,6 +39,13 @@ pub(crate) fn open(config: &Config, family: SocketAddr) -> io::Result<(Socket, O
     Ok((socket, offload))
 }
 
+/// Asks for reports of datagrams that could not be delivered, of either kind of address.
+pub(crate) fn ask_for_reports(socket: &Socket) {
+    // A socket of one kind refuses the other's option: then it has no such datagrams.
+    let _ = set(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1);
+    let _ = set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1);
+}
+
 /// Asks for GRO, and whether GSO is known; both or neither.
 fn has_segmentation(socket: &Socket) -> bool {
     let off = 0;
@@ -94,8 +101,8 @@ pub(crate) fn backlog(socket: &Socket) -> Option<Backlog> {
 }
 
 /// Blocks until one of two descriptors can be read or `timeout_ns` have passed. May return early
-/// for no reason.
-pub(crate) fn poll(fds: [libc::c_int; 2], timeout_ns: u64) {
+/// for no reason. Answers whether the first one has reports of errors.
+pub(crate) fn poll(fds: [libc::c_int; 2], timeout_ns: u64) -> bool {
     let mut fds = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     let timeout = libc::timespec {
         tv_sec: (timeout_ns / 1_000_000_000) as libc::time_t,
@@ -103,5 +110,7 @@ pub(crate) fn poll(fds: [libc::c_int; 2], timeout_ns: u64) {
     };
     let count = fds.len() as libc::nfds_t;
     // SAFETY: the array and the time are valid for the call; a null mask changes no signals.
-    unsafe { libc::ppoll(fds.as_mut_ptr(), count, &raw const timeout, std::ptr::null()) };
+    let ready =
+        unsafe { libc::ppoll(fds.as_mut_ptr(), count, &raw const timeout, std::ptr::null()) };
+    ready > 0 && fds[0].revents & libc::POLLERR != 0
 }

@@ -15,6 +15,8 @@ pub struct Stats {
     pub trains_received: u64,
     /// Frames dropped because the kernel refused them.
     pub frames_refused: u64,
+    /// Reports that nobody listens where something was sent.
+    pub refusals: u64,
     /// Frames dropped because there was no room left for them.
     pub frames_overflowed: u64,
     /// Datagrams too long for any frame.

@@ -238,3 +238,38 @@ fn a_configuration_that_cannot_be_is_refused() {
     assert!(UdpLink::connect(to, &config).is_err());
     assert!(Exchange::bind(&Config::default(), 1).is_err(), "no address to bind to");
 }
+
+/// What nobody takes is reported with its address, and what others send arrives meanwhile.
+#[test]
+fn where_nobody_listens_is_told() {
+    for ip in ["127.0.0.1", "[::1]"] {
+        let (mut exchange, here) = bound(ip, Offload::Segment);
+        let (gone, there) = bound(ip, Offload::Batch);
+        drop(gone);
+        assert_eq!(exchange.refused(), None);
+        exchange.set_destination(0, Some(there));
+        let started = Instant::now();
+        let told = loop {
+            assert!(started.elapsed() < PATIENCE, "nobody says so");
+            let slot = exchange.slot().expect("room");
+            let frame = exchange.keep(slot, 100);
+            exchange.send(0, frame);
+            exchange.flush();
+            exchange.wait(1_000_000);
+            assert_eq!(exchange.receive(), 0);
+            if let Some(told) = exchange.refused() {
+                break told;
+            }
+        };
+        assert_eq!(told, there);
+        while exchange.refused().is_some() {}
+        assert!(exchange.stats().refusals > 0);
+        let mut link = connected(here, Offload::Segment);
+        burst(&mut link, &[100, 100]);
+        assert_eq!(receive(&mut exchange, 2, false).len(), 2);
+        // Nothing is left that would keep a driver awake.
+        let started = Instant::now();
+        exchange.wait(20_000_000);
+        assert!(started.elapsed() >= Duration::from_millis(15) && exchange.refused().is_none());
+    }
+}
