@@ -279,8 +279,12 @@ impl Endpoint {
                 self.best_effort.on_frame(&self.config, times, frame, barrier, stats)
             }
             Some(Service::Reliable) => {
-                let (barrier, stats) = (self.commit_barrier(), &mut self.stats);
-                self.reliable.on_frame(&self.config, times, frame, barrier, stats)
+                // Its commit promise counts for the frame itself: what it carries has not committed,
+                // so below that nobody may deliver it. Else a newcomer that is behind what others
+                // were told could have a message delivered that it has not committed.
+                let promised = frame.header.promises(clock).commit;
+                let barrier = self.commit_barrier().max(Some(promised));
+                self.reliable.on_frame(&self.config, times, frame, barrier, &mut self.stats)
             }
             None => true,
         }
