@@ -1,14 +1,16 @@
 //! All processes of a run, each in all its lives.
 
-use onepipe_base::{ProcessId, Timestamp};
+use onepipe_base::{ProcessId, Promises, Timestamp};
+use onepipe_wire::Service;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::receiver::Receiver;
-use crate::sender::{Arrival, Sender};
+use crate::judge::{Fortune, find_gap, judge};
+use crate::life::{End, Failure, Life};
+use crate::sender::Arrival;
 use crate::violation::{Rule, Seen, Violations};
 
-/// The name of a scattering among those of one process id: which life, and its number in it,
-/// counted from 0. Travels in the payload, so that a delivery says what it claims to be.
+/// The name of a scattering among those of one process id and service: which life, and its number
+/// in it, counted from 0. Travels in the payload, so that a delivery says what it claims to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag {
     /// The sender's life, counted from 0.
@@ -20,6 +22,8 @@ pub struct Tag {
 /// A scattering that was accepted.
 #[derive(Clone, Copy, Debug)]
 pub struct Submitted<'a> {
+    /// How it is sent.
+    pub service: Service,
     /// Its name.
     pub tag: Tag,
     /// For each message whom it is for, and the [`digest`] of its payload.
@@ -31,6 +35,8 @@ pub struct Submitted<'a> {
 /// A message that was delivered.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivered {
+    /// How it was sent.
+    pub service: Service,
     /// The timestamp that it bore.
     pub stamp: Timestamp,
     /// Who sent it.
@@ -46,6 +52,8 @@ pub struct Delivered {
 /// A message that its sender was told about.
 #[derive(Clone, Copy, Debug)]
 pub struct Failed {
+    /// How it was sent.
+    pub service: Service,
     /// Its scattering.
     pub tag: Tag,
     /// Its place in it.
@@ -79,6 +87,20 @@ impl Fate {
     }
 }
 
+/// What a drained process says of itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Look {
+    /// Everything of best effort below this is delivered.
+    pub barrier: Option<Timestamp>,
+    /// Everything of the reliable service below this is delivered.
+    pub commit_barrier: Option<Timestamp>,
+    /// What it promises.
+    pub promises: Option<Promises>,
+    /// Scatterings that it has stamped already are still leaving. They hold its promise where they
+    /// were stamped, lawfully below what it has delivered in the meantime.
+    pub is_sending: bool,
+}
+
 /// What was observed, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -90,6 +112,13 @@ pub struct Counts {
     pub lost: u64,
     /// Messages reported unknown.
     pub unknown: u64,
+    /// Of those delivered, messages of the reliable service.
+    pub reliable: u64,
+    /// Lives that processes were told have failed.
+    pub failures: u64,
+    /// Of those, lives whose failure timestamp could not be known for sure: their scatterings may
+    /// be torn.
+    pub inexact: u64,
 }
 
 /// What a payload is compared by.
@@ -99,20 +128,29 @@ pub fn digest(payload: &[u8]) -> u64 {
 
 #[derive(Debug)]
 struct Process {
-    lives: Vec<Sender>,
-    receiver: Receiver,
-    is_up: bool,
+    lives: Vec<Life>,
     /// Whether others may be left in the dark about what it received.
     may_be_unknown: bool,
+    /// When it crashed or was cut off last, in ns of the run.
+    lost_ns: Option<u64>,
+}
+
+impl Process {
+    fn now(&self) -> &Life {
+        self.lives.last().expect("a process has a first life")
+    }
+
+    fn now_mut(&mut self) -> &mut Life {
+        self.lives.last_mut().expect("a process has a first life")
+    }
 }
 
 /// Watches all processes of a run.
 #[derive(Debug)]
 pub struct Checker {
     processes: Vec<Process>,
-    /// When each process crashed last, in ns of the run.
-    crashes: Vec<Option<u64>>,
     checks_submission_order: bool,
+    is_merged: bool,
     now_ns: u64,
     counts: Counts,
     violations: Violations,
@@ -124,23 +162,29 @@ impl Checker {
     /// `checks_submission_order`: whether the messages of a pair shall come in the order of their
     /// submission, not only of their timestamps (I5).
     pub fn new(processes: u32, checks_submission_order: bool) -> Self {
-        let process = || Process {
-            lives: vec![Sender::new()],
-            receiver: Receiver::default(),
-            is_up: true,
-            may_be_unknown: false,
-        };
+        let process =
+            |_| Process { lives: vec![Life::new(0, false)], may_be_unknown: false, lost_ns: None };
         Self {
-            processes: (0..processes).map(|_| process()).collect(),
-            crashes: vec![None; processes as usize],
+            processes: (0..processes).map(process).collect(),
             checks_submission_order,
+            is_merged: false,
             now_ns: 0,
             counts: Counts::default(),
             violations: Violations::default(),
         }
     }
 
-    /// What follows happens at `ns` of the run. For the report only.
+    /// Both services come as one stream, in one total order.
+    #[must_use]
+    pub fn merged(mut self, is_merged: bool) -> Self {
+        self.is_merged = is_merged;
+        for process in &mut self.processes {
+            process.lives = vec![Life::new(0, is_merged)];
+        }
+        self
+    }
+
+    /// What follows happens at `ns` of the run.
     #[inline]
     pub fn at_ns(&mut self, ns: u64) {
         self.now_ns = ns;
@@ -148,31 +192,46 @@ impl Checker {
 
     /// A process submitted a scattering.
     pub fn submitted(&mut self, process: ProcessId, submitted: Submitted<'_>) {
-        let process = &mut self.processes[process.index()];
-        let sender = process.lives.get_mut(submitted.tag.life as usize).expect("a known life");
-        sender.on_submitted(&submitted, process.receiver.floor(), self.now_ns);
+        let lives = &mut self.processes[process.index()].lives;
+        let life = lives.get_mut(submitted.tag.life as usize).expect("a known life");
+        let floor = life.receiver.floor();
+        life.senders[submitted.service as usize].on_submitted(&submitted, floor, self.now_ns);
         self.counts.submitted += submitted.messages.len() as u64;
+    }
+
+    /// A frame on the wire showed that a scattering of a process bears `stamp`.
+    pub fn stamped(&mut self, process: ProcessId, service: Service, tag: Tag, stamp: Timestamp) {
+        let process_of = self.processes.get_mut(process.index());
+        let life = process_of.and_then(|process| process.lives.get_mut(tag.life as usize));
+        if let Some(Life { senders, stamps, .. }) = life {
+            let (at_ns, log) = (self.now_ns, &mut self.violations);
+            senders[service as usize].on_stamped(process, (tag, stamp), at_ns, stamps, log);
+        }
     }
 
     /// A process delivered a message. Answers `submitted_at` of its scattering, when there is one
     /// still open.
     pub fn delivered(&mut self, process: ProcessId, delivered: Delivered) -> Option<u64> {
-        let Delivered { stamp, from, index, tag, digest } = delivered;
-        let at_ns = self.now_ns;
+        let Delivered { service, stamp, from, index, tag, digest } = delivered;
+        let (at_ns, log) = (self.now_ns, &mut self.violations);
         self.counts.delivered += 1;
+        self.counts.reliable += u64::from(service == Service::Reliable);
         let life = tag.map_or(0, |tag| tag.life);
-        let receiver = &mut self.processes[process.index()].receiver;
-        receiver.on_delivered(process, (stamp, from.0, life, index), at_ns, &mut self.violations);
+        let to = &mut self.processes[process.index()];
+        let to_life = to.lives.len() as u32 - 1;
+        let key = (stamp, from.0, life, index);
+        to.now_mut().receiver.on_delivered((process, service), key, at_ns, log);
         let life = life as usize;
-        let sender = self.processes.get_mut(from.index()).and_then(|from| from.lives.get_mut(life));
-        let (Some(tag), Some(sender)) = (tag, sender) else {
-            let seen = Seen::Invented { process, from, tag, index };
-            self.violations.add(Rule::I4, at_ns, seen);
+        let from_life = self.processes.get_mut(from.index());
+        let from_life = from_life.and_then(|from| from.lives.get_mut(life));
+        let (Some(tag), Some(from_life)) = (tag, from_life) else {
+            log.add(Rule::I4, at_ns, Seen::Invented { process, from, tag, index });
             return None;
         };
         let is_fifo = self.checks_submission_order;
-        let arrival = Arrival { process, tag, index, stamp, digest, is_fifo, at_ns };
-        sender.on_delivered(from, arrival, &mut self.violations)
+        let arrival = Arrival { process, to_life, tag, index, stamp, digest, is_fifo, at_ns };
+        let Life { senders, stamps, .. } = from_life;
+        senders[service as usize].on_delivered(from, arrival, stamps, log)
     }
 
     /// A process was told about one of its messages.
@@ -190,46 +249,115 @@ impl Checker {
             self.violations.add(Rule::I12, self.now_ns, seen);
         }
         let lives = &mut self.processes[process.index()].lives;
+        let (at_ns, log) = (self.now_ns, &mut self.violations);
         match lives.get_mut(failed.tag.life as usize) {
-            Some(sender) => sender.on_failed(process, &failed, self.now_ns, &mut self.violations),
+            Some(Life { senders, stamps, .. }) => {
+                senders[failed.service as usize].on_failed(process, &failed, at_ns, stamps, log);
+            }
             None => {
                 let Failed { tag, index, to, .. } = failed;
                 let seen = Seen::Invented { process: to, from: process, tag: Some(tag), index };
-                self.violations.add(Rule::I4, self.now_ns, seen);
+                log.add(Rule::I4, at_ns, seen);
             }
         }
     }
 
-    /// A process has handed out all its events: what it says of its barrier and its promise.
-    ///
-    /// `is_sending`: scatterings that it has stamped already are still leaving. They hold its
-    /// promise where they were stamped, lawfully below what it has delivered in the meantime.
-    #[inline]
-    pub fn drained(
+    /// A process was told that `victim` has failed at `at`, in its life `life` and all before it.
+    pub fn told_failed(
         &mut self,
         process: ProcessId,
-        barrier: Option<Timestamp>,
-        promise: Option<Timestamp>,
-        is_sending: bool,
+        (victim, life): (ProcessId, u32),
+        at: Timestamp,
     ) {
-        let receiver = &mut self.processes[process.index()].receiver;
-        let (at_ns, log) = (self.now_ns, &mut self.violations);
-        receiver.on_drained(process, barrier, promise, is_sending, at_ns, log);
+        self.note_failure(process, (victim, life), at);
+        for former in 0..=life {
+            let told = &mut self.processes[process.index()].now_mut().told;
+            told.entry((victim.0, former)).or_insert(self.now_ns);
+        }
+    }
+
+    /// A process was told that it has failed itself: it stops.
+    pub fn excluded(&mut self, process: ProcessId, at: Timestamp) {
+        self.note_failure(process, (process, self.life(process)), at);
+        self.end(process, End::Exclusion);
+    }
+
+    /// The failure timestamp of a life could not be known for sure: what correct processes have of
+    /// it may differ.
+    pub fn inexact(&mut self, victim: ProcessId, life: u32) {
+        let lives = self.processes.get_mut(victim.index()).map(|process| &mut process.lives);
+        let life = lives.and_then(|lives| lives.get_mut(life as usize));
+        if let Some(failed) = life.and_then(|life| life.failed.as_mut())
+            && failed.is_exact
+        {
+            failed.is_exact = false;
+            self.counts.inexact += 1;
+        }
+    }
+
+    fn note_failure(
+        &mut self,
+        process: ProcessId,
+        (victim, life): (ProcessId, u32),
+        now: Timestamp,
+    ) {
+        let at_ns = self.now_ns;
+        let lives = self.processes.get_mut(victim.index()).map(|process| &mut process.lives);
+        let Some(victim_life) = lives.and_then(|lives| lives.get_mut(life as usize)) else {
+            let seen = Seen::NotTold { process, failed: victim, life };
+            return self.violations.add(Rule::E, at_ns, seen);
+        };
+        match &mut victim_life.failed {
+            Some(Failure { at: before, .. }) if *before != now => {
+                let before = *before;
+                let seen = Seen::TwoFailures { process, failed: victim, life, before, now };
+                self.violations.add(Rule::E, at_ns, seen);
+            }
+            Some(known) => known.last_told_ns = at_ns,
+            None => {
+                let failure = Failure { at: now, is_exact: true, last_told_ns: at_ns };
+                victim_life.failed = Some(failure);
+                self.counts.failures += 1;
+            }
+        }
+        let victim = &mut self.processes[victim.index()];
+        victim.may_be_unknown = true;
+        if life as usize + 1 == victim.lives.len() {
+            victim.lost_ns = Some(at_ns);
+        }
+    }
+
+    /// A process has handed out all its events: what it says of itself.
+    #[inline]
+    pub fn drained(&mut self, process: ProcessId, look: Look) {
+        let receiver = &mut self.processes[process.index()].now_mut().receiver;
+        receiver.on_drained(process, &look, self.now_ns, &mut self.violations);
     }
 
     /// A process has crashed. What it submitted may have any fate, and what it received is unknown.
     pub fn crashed(&mut self, process: ProcessId) {
-        self.crashes[process.index()] = Some(self.now_ns);
+        self.end(process, End::Crash);
+    }
+
+    /// A process has taken its leave: the fate of all that it submitted is known to it, and it
+    /// delivers nothing more.
+    pub fn left(&mut self, process: ProcessId) {
+        self.end(process, End::Leave);
+    }
+
+    fn end(&mut self, process: ProcessId, end: End) {
         let process = &mut self.processes[process.index()];
-        (process.is_up, process.may_be_unknown) = (false, true);
+        process.now_mut().end.get_or_insert(end);
+        process.lost_ns = Some(self.now_ns);
+        process.may_be_unknown = true;
     }
 
     /// A process has started again: a new life, which has delivered nothing.
     pub fn restarted(&mut self, process: ProcessId) {
+        let life = Life::new(self.now_ns, self.is_merged);
         let process = &mut self.processes[process.index()];
-        process.lives.push(Sender::new());
-        process.receiver = Receiver::default();
-        process.is_up = true;
+        process.now_mut().end.get_or_insert(End::Crash);
+        process.lives.push(life);
     }
 
     /// Others may rightly be in doubt about what `process` has received: it was cut off, or frames
@@ -252,21 +380,98 @@ impl Checker {
         self.processes[process.index()].lives.len() as u32 - 1
     }
 
-    /// Messages of living senders without a fate, to receivers that have not crashed since.
+    /// Messages of living senders without a fate, to receivers that have not been lost since.
     pub fn open(&self) -> u64 {
-        let living = self.processes.iter().filter(|process| process.is_up);
-        let senders = living.filter_map(|process| process.lives.last());
-        senders.map(|sender| sender.open(&self.crashes)).sum()
+        let living = self.processes.iter().map(Process::now).filter(|life| life.end.is_none());
+        let senders = living.flat_map(|life| &life.senders);
+        senders.map(|sender| sender.open(self.counts_for())).sum()
     }
 
-    /// The run is over: every message of a living sender should have a fate by now (I12).
+    /// Whether a message must get a fate: not when its receiver was lost since, which may have
+    /// acknowledged it and taken it with it.
+    fn counts_for(&self) -> impl Fn(ProcessId, u64) -> bool {
+        |to: ProcessId, submitted_ns: u64| {
+            let to = self.processes.get(to.index());
+            to.is_some_and(|to| to.lost_ns.is_none_or(|lost_ns| lost_ns < submitted_ns))
+        }
+    }
+
+    /// The run is over: every message of a living sender should have a fate by now (I12), and what
+    /// the reliable service has promised is judged.
     pub fn finish(&mut self) {
-        for (id, process) in (0u32..).zip(&self.processes) {
-            let life = process.lives.len() as u32 - 1;
-            if process.is_up {
-                let sender = &process.lives[life as usize];
-                let until = (self.now_ns, &self.crashes[..]);
-                sender.on_end(ProcessId(id), life, until, &mut self.violations);
+        let mut log = std::mem::take(&mut self.violations);
+        for (id, process) in (0u32..).map(ProcessId).zip(&self.processes) {
+            for (life, lived) in (0u32..).zip(&process.lives) {
+                let is_last = life as usize + 1 == process.lives.len();
+                if is_last && lived.end.is_none() {
+                    for sender in &lived.senders {
+                        sender.on_end(id, life, self.now_ns, self.counts_for(), &mut log);
+                    }
+                }
+                self.judge(id, life, lived, &mut log);
+                self.find_untold(id, life, lived, &mut log);
+            }
+        }
+        self.violations = log;
+    }
+
+    /// Judges the reliable scatterings of one life of a sender.
+    fn judge(&self, id: ProcessId, number: u32, life: &Life, log: &mut Violations) {
+        let fortune = life.fortune();
+        if matches!(fortune, Fortune::Failed { is_exact: false, .. }) {
+            return;
+        }
+        let sender = &life.senders[Service::Reliable as usize];
+        let at_ns = self.now_ns;
+        for case in sender.cases() {
+            let is_correct = |to| self.is_correct_receiver(to, life, case.submitted_ns);
+            judge((id, number, fortune), &case, is_correct, at_ns, log);
+            if !matches!(fortune, Fortune::Gone) {
+                find_gap((id, number), &case, |to| self.failed_spans(to), at_ns, log);
+            }
+        }
+        let Fortune::Failed { at, .. } = fortune else { return };
+        for (process, stamp, to_life) in sender.last() {
+            let to = &self.processes[process.index()];
+            let is_correct = to_life as usize + 1 == to.lives.len() && to.now().is_correct();
+            if is_correct && stamp >= at {
+                log.add(Rule::I8, at_ns, Seen::AboveFailure { process, from: id, stamp, at });
+            }
+        }
+    }
+
+    /// Whether `to` was there when a process in `life` submitted something for it, is correct, and
+    /// could not be taken for a former life of its own.
+    fn is_correct_receiver(&self, to: ProcessId, life: &Life, submitted_ns: u64) -> bool {
+        let Some(process) = self.processes.get(to.index()) else { return false };
+        let Some((now, former)) = process.lives.split_last() else { return false };
+        let was_there = former.is_empty() || now.started_ns < submitted_ns;
+        was_there
+            && now.is_correct()
+            && (0u32..).zip(former).all(|(number, old)| {
+                let told = life.told.get(&(to.0, number)).copied();
+                let is_older = old.failed.is_some_and(|old| old.last_told_ns < life.started_ns);
+                told.is_some_and(|told_ns| told_ns < submitted_ns) || is_older
+            })
+    }
+
+    /// The spans of reliable deliveries of all lives of `process` that are no longer.
+    fn failed_spans(&self, process: ProcessId) -> Vec<(Timestamp, Timestamp)> {
+        let lives = self.processes.get(process.index()).map_or(&[][..], |process| &process.lives);
+        let failed = lives.iter().filter(|life| !life.is_correct());
+        failed.filter_map(|life| life.receiver.reliable_span()).collect()
+    }
+
+    /// What one process is told, every correct process that was there is told (E).
+    fn find_untold(&self, id: ProcessId, number: u32, life: &Life, log: &mut Violations) {
+        let Some(failure) = life.failed else { return };
+        for (place, process) in (0u32..).zip(&self.processes) {
+            let now = process.now();
+            let is_due = now.is_correct() && now.started_ns < failure.last_told_ns;
+            // Told of a later life, it knows that this one has failed, too.
+            if is_due && place != id.0 && !now.told.contains_key(&(id.0, number)) {
+                let seen = Seen::NotTold { process: ProcessId(place), failed: id, life: number };
+                log.add(Rule::E, self.now_ns, seen);
             }
         }
     }

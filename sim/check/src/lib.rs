@@ -12,6 +12,10 @@
 //! | I3 | [`Checker`] | what a process stamps and promises is above all that it has delivered |
 //! | I4 | [`Checker`], sender | nothing invented, nothing twice, payloads intact, to whom it was sent |
 //! | I5 | [`Checker`], sender | messages of a pair of processes come in the order of their timestamps and, where asked for, of their submission |
+//! | I6 | [`Checker`], judge | reliable: what correct processes send each other arrives |
+//! | I7 | [`Checker`], judge | reliable: all correct receivers of a scattering deliver it, or none; who failed has delivered a prefix of it |
+//! | I8 | [`Checker`], judge | of a failed process correct ones deliver what lies below its failure timestamp, and nothing else |
+//! | E | [`Checker`], [`Reigns`] | one failure timestamp for a life, told to everybody; one active controller an epoch |
 //! | I9 | [`Checker`], [`Links`] | barriers never move back, at processes and on links |
 //! | B | [`Checker`], [`Links`] | nothing is delivered, and on a sound link nothing sent, below an earlier barrier |
 //! | I10 | [`Liveness`] | barriers advance after healing |
@@ -23,15 +27,20 @@
 #![forbid(unsafe_code)]
 
 mod checker;
+mod judge;
 mod levels;
+mod life;
 mod links;
 mod liveness;
 mod receiver;
+mod reigns;
 mod sender;
+mod stamps;
 mod violation;
 
-pub use checker::{Checker, Counts, Delivered, Failed, Fate, Submitted, Tag, digest};
+pub use checker::{Checker, Counts, Delivered, Failed, Fate, Look, Submitted, Tag, digest};
 pub use levels::Levels;
 pub use links::Links;
 pub use liveness::Liveness;
+pub use reigns::Reigns;
 pub use violation::{Rule, Seen, Violation, Violations};

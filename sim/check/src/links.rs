@@ -1,7 +1,7 @@
 //! What frames say on links: I9 and B.
 
 use onepipe_base::Timestamp;
-use onepipe_wire::{Header, Opcode};
+use onepipe_wire::{Header, Opcode, Service};
 use zerocopy::FromBytes;
 
 use crate::violation::{Rule, Seen, Violations};
@@ -20,8 +20,40 @@ pub struct Links {
 
 #[derive(Clone, Debug, Default)]
 struct Link {
+    /// The highest promise for best effort, and for commits.
     promise: Option<Timestamp>,
+    commit: Option<Timestamp>,
     is_strict: bool,
+}
+
+/// Why a promise breaks one before.
+enum Broken {
+    /// It is lower than that one.
+    Back(Timestamp),
+    /// A message of this timestamp lies below it.
+    Below(Timestamp),
+}
+
+/// Takes in what a frame promises after `held`, and the timestamp of its message if that counts.
+#[inline]
+fn on_promise(
+    held: &mut Option<Timestamp>,
+    near: Timestamp,
+    now: Timestamp,
+    stamp: Option<Timestamp>,
+) -> Option<(Timestamp, Broken)> {
+    let Some(before) = *held else {
+        if near.since_ns(now) < NO_PROMISE_NS {
+            *held = Some(now);
+        }
+        return None;
+    };
+    *held = Some(before.max(now));
+    if now < before && before.since_ns(now) < NO_PROMISE_NS {
+        return Some((before, Broken::Back(now)));
+    }
+    let stamp = stamp.filter(|stamp| *stamp < before)?;
+    Some((before, Broken::Below(stamp)))
 }
 
 impl Links {
@@ -39,38 +71,48 @@ impl Links {
 
     /// What feeds this link has started anew: it may know less than before.
     pub fn restarted(&mut self, link: u32) {
-        self.links[link as usize].promise = None;
+        let link = &mut self.links[link as usize];
+        (link.promise, link.commit) = (None, None);
     }
 
     /// A frame enters `link`.
     #[inline]
     pub fn departed(&mut self, link: u32, frame: &[u8], at_ns: u64) {
         let Ok((header, _)) = Header::ref_from_prefix(frame) else { return };
+        let opcode = header.opcode().ok();
+        // What speaks of links promises nothing.
+        if opcode.is_some_and(Opcode::is_control) {
+            return;
+        }
         let state = &mut self.links[link as usize];
         let near = state.promise.unwrap_or(self.origin);
-        let now = header.promises(near).barrier;
-        if let Some(before) = state.promise {
-            if now < before && before.since_ns(now) < NO_PROMISE_NS {
-                self.violations.add(Rule::I9, at_ns, Seen::PromiseBack { link, before, now });
-            }
-            let has_messages = header.opcode().is_ok_and(Opcode::has_messages);
-            if state.is_strict && has_messages {
-                let (stamp, promise) = (header.message_ts(near), before);
-                if stamp < promise {
-                    self.violations.add(
-                        Rule::B,
-                        at_ns,
-                        Seen::BelowPromise { link, stamp, promise },
-                    );
-                }
-            }
-            state.promise = Some(before.max(now));
-        } else if near.since_ns(now) < NO_PROMISE_NS {
-            state.promise = Some(now);
+        let now = header.promises(near);
+        let stamp_of = |service| {
+            let counts = state.is_strict
+                && opcode
+                    .is_some_and(|code| code.has_messages() && code.service() == Some(service));
+            counts.then(|| header.message_ts(near))
+        };
+        let stamps = (stamp_of(Service::BestEffort), stamp_of(Service::Reliable));
+        let broken = [
+            on_promise(&mut state.promise, near, now.barrier, stamps.0),
+            on_promise(&mut state.commit, near, now.commit, stamps.1),
+        ];
+        for (promise, broken) in broken.into_iter().flatten() {
+            self.add(link, promise, broken, at_ns);
         }
     }
 
-    /// The last promise on `link`.
+    #[cold]
+    fn add(&mut self, link: u32, promise: Timestamp, broken: Broken, at_ns: u64) {
+        let (rule, seen) = match broken {
+            Broken::Back(now) => (Rule::I9, Seen::PromiseBack { link, before: promise, now }),
+            Broken::Below(stamp) => (Rule::B, Seen::BelowPromise { link, stamp, promise }),
+        };
+        self.violations.add(rule, at_ns, seen);
+    }
+
+    /// The last promise for best effort on `link`.
     pub fn promise(&self, link: u32) -> Option<Timestamp> {
         self.links[link as usize].promise
     }

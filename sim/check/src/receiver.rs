@@ -1,83 +1,126 @@
 //! One life of a process, as a receiver: I1, I3, I9 and B.
 
-use onepipe_base::{ProcessId, Timestamp};
+use onepipe_base::{ProcessId, Promises, Timestamp};
+use onepipe_wire::Service;
 
+use crate::checker::Look;
 use crate::violation::{Rule, Seen, Violations};
+
+/// A delivery's place in the total order: timestamp, sender, its life, index.
+pub(crate) type Key = (Timestamp, u32, u32, u16);
+
+/// One stream of deliveries: a service, or both of them merged.
+#[derive(Clone, Debug, Default)]
+struct Stream {
+    first: Option<Timestamp>,
+    /// The last delivery.
+    last: Option<Key>,
+    /// The barrier at the last look.
+    barrier: Option<Timestamp>,
+}
 
 /// What a receiver has been seen to do so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Receiver {
-    /// The last delivery: timestamp, sender, its life, index.
-    last: Option<(Timestamp, u32, u32, u16)>,
-    /// The barrier at the last look.
-    barrier: Option<Timestamp>,
-    /// The promise at the last look.
-    promise: Option<Timestamp>,
+    is_merged: bool,
+    /// Best effort, reliable.
+    streams: [Stream; 2],
+    /// The promises at the last look.
+    promises: Option<Promises>,
 }
 
 impl Receiver {
+    /// Whether both services come as one stream.
+    pub fn new(is_merged: bool) -> Self {
+        Self { is_merged, ..Self::default() }
+    }
+
     /// What this process must stamp above, if it has delivered anything.
     pub fn floor(&self) -> Option<Timestamp> {
-        self.last.map(|(stamp, ..)| stamp)
+        let stamp = |stream: &Stream| stream.last.map(|(stamp, ..)| stamp);
+        stamp(&self.streams[0]).max(stamp(&self.streams[1]))
+    }
+
+    /// The timestamps of the first and the last reliable delivery.
+    pub fn reliable_span(&self) -> Option<(Timestamp, Timestamp)> {
+        let stream = &self.streams[Service::Reliable as usize];
+        Some((stream.first?, stream.last?.0))
     }
 
     #[inline]
     pub fn on_delivered(
         &mut self,
-        process: ProcessId,
-        now: (Timestamp, u32, u32, u16),
+        (process, service): (ProcessId, Service),
+        now: Key,
         at_ns: u64,
         log: &mut Violations,
     ) {
-        if let Some(before) = self.last
+        let others = match self.is_merged {
+            true => self.streams[0].last.max(self.streams[1].last),
+            false => None,
+        };
+        let low = match self.is_merged {
+            // What is handed out waits for both, so it may lie below the further one.
+            true => self.streams[0].barrier.min(self.streams[1].barrier),
+            false => self.streams[service as usize].barrier,
+        };
+        let stream = &mut self.streams[service as usize];
+        if let Some(before) = stream.last.max(others)
             && before >= now
         {
             log.add(Rule::I1, at_ns, Seen::NotAscending { process, before, now });
         }
         let stamp = now.0;
-        if let Some(low) = self.barrier
+        if let Some(low) = low
             && stamp < low
         {
             let seen = Seen::OutsideBarriers { process, stamp, low: Some(low), high: None };
             log.add(Rule::B, at_ns, seen);
         }
-        self.last = Some(self.last.map_or(now, |before| before.max(now)));
+        stream.first.get_or_insert(stamp);
+        stream.last = Some(stream.last.map_or(now, |before| before.max(now)));
     }
 
-    /// The process is drained: what it says of its barrier and its promise.
+    /// The process is drained: what it says of its barriers and its promises.
     #[inline]
     pub fn on_drained(
         &mut self,
         process: ProcessId,
-        barrier: Option<Timestamp>,
-        promise: Option<Timestamp>,
-        is_sending: bool,
+        look: &Look,
         at_ns: u64,
         log: &mut Violations,
     ) {
-        if let (Some(before), Some(now)) = (self.barrier, barrier)
-            && now < before
-        {
-            log.add(Rule::I9, at_ns, Seen::BarrierBack { process, before, now });
+        let mut no_step_back = |before: Option<Timestamp>, now: Option<Timestamp>| {
+            if let (Some(before), Some(now)) = (before, now)
+                && now < before
+            {
+                log.add(Rule::I9, at_ns, Seen::BarrierBack { process, before, now });
+            }
+        };
+        let (held, now) = (self.promises, look.promises);
+        no_step_back(held.map(|held| held.barrier), now.map(|now| now.barrier));
+        no_step_back(held.map(|held| held.commit), now.map(|now| now.commit));
+        for (stream, barrier) in self.streams.iter().zip([look.barrier, look.commit_barrier]) {
+            no_step_back(stream.barrier, barrier);
         }
-        if let (Some(before), Some(now)) = (self.promise, promise)
-            && now < before
-        {
-            log.add(Rule::I9, at_ns, Seen::BarrierBack { process, before, now });
-        }
-        if let Some(stamp) = self.floor() {
-            if barrier.is_none_or(|high| stamp >= high) {
+        for (stream, barrier) in self.streams.iter_mut().zip([look.barrier, look.commit_barrier]) {
+            if let Some((stamp, ..)) = stream.last
+                && barrier.is_none_or(|high| stamp >= high)
+            {
                 let seen = Seen::OutsideBarriers { process, stamp, low: None, high: barrier };
                 log.add(Rule::B, at_ns, seen);
             }
-            if let Some(now) = promise
-                && now <= stamp
-                && !is_sending
-            {
-                log.add(Rule::I3, at_ns, Seen::NotCausal { process, now, floor: stamp });
-            }
+            stream.barrier = stream.barrier.max(barrier);
         }
-        self.barrier = self.barrier.max(barrier);
-        self.promise = self.promise.max(promise);
+        if let (Some(stamp), Some(now)) = (self.floor(), look.promises)
+            && now.barrier <= stamp
+            && !look.is_sending
+        {
+            log.add(Rule::I3, at_ns, Seen::NotCausal { process, now: now.barrier, floor: stamp });
+        }
+        self.promises = match (held, now) {
+            (Some(held), Some(now)) => Some(held.max(now)),
+            (held, now) => held.or(now),
+        };
     }
 }

@@ -1,20 +1,22 @@
-//! One life of a process, as a sender: the fate of what it submitted. I2, I3, I4, I5 and I12.
+//! One life of a process, as a sender of one service: the fate of what it submitted. I2, I3, I4, I5
+//! and I12.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use onepipe_base::{ProcessId, Timestamp};
+use onepipe_wire::Service;
 
 use crate::checker::{Failed, Fate, Submitted, Tag};
+use crate::judge::{Case, Part};
+use crate::stamps::Stamps;
 use crate::violation::{Rule, Seen, Violations};
 
-/// How many stamps of a sender are remembered to find two scatterings with one.
-const STAMPS_MAX: usize = 1_024;
 /// No scattering has this number.
 const NONE: u64 = u64::MAX;
 
 /// What is known of a message's fate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub(crate) enum State {
     Open,
     Delivered,
     Lost,
@@ -71,6 +73,7 @@ struct Record {
 /// What a sender has been seen to do, as far as it is still open.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
+    service: Service,
     /// The number of the first record.
     base: u64,
     records: VecDeque<Record>,
@@ -80,22 +83,26 @@ pub(crate) struct Sender {
     /// Settled messages of retired scatterings that may yet change: unknown ones, and those that
     /// were delivered and may yet be reported unknown.
     loose: BTreeMap<(u64, u16), State>,
-    /// `(timestamp, scattering)`, ascending.
-    stamps: VecDeque<(Timestamp, u64)>,
     /// For each receiver the last scattering delivered there.
     delivered: Vec<u64>,
+    /// Reliable: scatterings whose messages all have a fate, not all the best; ascending.
+    mixed: Vec<Case>,
+    /// Reliable: for each receiver the last timestamp delivered there, and by which life of it.
+    last: Vec<Option<(Timestamp, u32)>>,
 }
 
 impl Sender {
-    pub fn new() -> Self {
+    pub fn new(service: Service) -> Self {
         Self {
+            service,
             base: 0,
             records: VecDeque::new(),
             messages_base: 0,
             messages: VecDeque::new(),
             loose: BTreeMap::new(),
-            stamps: VecDeque::new(),
             delivered: Vec::new(),
+            mixed: Vec::new(),
+            last: Vec::new(),
         }
     }
 
@@ -122,9 +129,13 @@ impl Sender {
         &mut self,
         from: ProcessId,
         at: Arrival,
+        stamps: &mut Stamps,
         log: &mut Violations,
     ) -> Option<u64> {
         let Arrival { process, tag, index, .. } = at;
+        if self.service == Service::Reliable {
+            self.note_last(at);
+        }
         let seen = Seen::Invented { process, from, tag: Some(tag), index };
         if tag.scattering < self.base {
             self.settle_loose(from, tag, index, Fate::Delivered, at.at_ns, log);
@@ -142,7 +153,7 @@ impl Sender {
         if message.digest != at.digest {
             log.add(Rule::I4, at.at_ns, Seen::Changed { process, from, tag, index });
         }
-        self.on_stamp(from, tag, at.stamp, at.at_ns, log);
+        self.on_stamp(from, tag, at.stamp, at.at_ns, stamps, log);
         if at.is_fifo {
             self.on_fifo(from, at, log);
         }
@@ -158,9 +169,10 @@ impl Sender {
         from: ProcessId,
         failed: &Failed,
         at_ns: u64,
+        stamps: &mut Stamps,
         log: &mut Violations,
     ) {
-        let Failed { tag, index, to, stamp, fate } = *failed;
+        let Failed { tag, index, to, stamp, fate, .. } = *failed;
         if tag.scattering < self.base {
             return self.settle_loose(from, tag, index, fate, at_ns, log);
         }
@@ -170,14 +182,30 @@ impl Sender {
             return log.add(Rule::I4, at_ns, seen);
         }
         if let Some(stamp) = stamp {
-            self.on_stamp(from, tag, stamp, at_ns, log);
+            self.on_stamp(from, tag, stamp, at_ns, stamps, log);
         }
         self.settle(from, tag, index, fate, at_ns, log);
     }
 
-    /// How many messages have no fate yet and should have one some day.
-    pub fn open(&self, crashes: &[Option<u64>]) -> u64 {
-        self.records.iter().map(|record| u64::from(self.open_of(record, crashes))).sum()
+    /// The scattering `tag` was seen to bear `stamp`.
+    pub fn on_stamped(
+        &mut self,
+        process: ProcessId,
+        (tag, stamp): (Tag, Timestamp),
+        at_ns: u64,
+        stamps: &mut Stamps,
+        log: &mut Violations,
+    ) {
+        let end = self.base + self.records.len() as u64;
+        if (self.base..end).contains(&tag.scattering) {
+            self.on_stamp(process, tag, stamp, at_ns, stamps, log);
+        }
+    }
+
+    /// How many messages have no fate yet and should have one some day: those that `counts` says of
+    /// whom they are for, and when they were submitted.
+    pub fn open(&self, counts: impl Fn(ProcessId, u64) -> bool) -> u64 {
+        self.records.iter().map(|record| u64::from(self.open_of(record, &counts))).sum()
     }
 
     /// The end of the run: everything should have a fate.
@@ -185,11 +213,12 @@ impl Sender {
         &self,
         process: ProcessId,
         life: u32,
-        (at_ns, crashes): (u64, &[Option<u64>]),
+        at_ns: u64,
+        counts: impl Fn(ProcessId, u64) -> bool,
         log: &mut Violations,
     ) {
         for (scattering, record) in (self.base..).zip(&self.records) {
-            let open = self.open_of(record, crashes);
+            let open = self.open_of(record, &counts);
             if open > 0 {
                 let tag = Tag { life, scattering };
                 log.add(Rule::I12, at_ns, Seen::NoFate { process, tag, open });
@@ -197,18 +226,51 @@ impl Sender {
         }
     }
 
-    /// Messages of a scattering without a fate. Those to a receiver that has crashed since do not
-    /// count: it may have acknowledged them and taken them with it.
-    fn open_of(&self, record: &Record, crashes: &[Option<u64>]) -> u32 {
+    /// Everything that must be judged when it is known who has failed.
+    pub fn cases(&self) -> impl Iterator<Item = Case> {
+        let open =
+            (self.base..).zip(&self.records).map(|(number, record)| self.case(number, record));
+        self.mixed.iter().cloned().chain(open)
+    }
+
+    /// For each receiver the last timestamp delivered there, and by which life of it.
+    pub fn last(&self) -> impl Iterator<Item = (ProcessId, Timestamp, u32)> {
+        let known = (0u32..).zip(&self.last);
+        known.filter_map(|(to, last)| last.map(|(stamp, life)| (ProcessId(to), stamp, life)))
+    }
+
+    /// Messages of a scattering without a fate that count.
+    fn open_of(&self, record: &Record, counts: &impl Fn(ProcessId, u64) -> bool) -> u32 {
         if record.open == 0 {
             return 0;
         }
-        let first = (record.first - self.messages_base) as usize;
-        let has_crashed =
-            |to: u32| crashes[to as usize].is_some_and(|crashed_ns| crashed_ns >= record.at_ns);
-        let messages = self.messages.range(first..first + record.count as usize);
-        let open = messages.filter(|m| m.state == State::Open && !has_crashed(m.to));
+        let open = self.messages_of(record).filter(|message| {
+            message.state == State::Open && counts(ProcessId(message.to), record.at_ns)
+        });
         open.count() as u32
+    }
+
+    fn messages_of(&self, record: &Record) -> impl Iterator<Item = &Message> {
+        let first = (record.first - self.messages_base) as usize;
+        self.messages.range(first..first + record.count as usize)
+    }
+
+    fn case(&self, scattering: u64, record: &Record) -> Case {
+        let part = |message: &Message| Part { to: ProcessId(message.to), state: message.state };
+        Case {
+            scattering,
+            stamp: record.stamp,
+            submitted_ns: record.at_ns,
+            parts: self.messages_of(record).map(part).collect(),
+        }
+    }
+
+    fn note_last(&mut self, at: Arrival) {
+        if self.last.len() <= at.process.index() {
+            self.last.resize(at.process.index() + 1, None);
+        }
+        let last = &mut self.last[at.process.index()];
+        *last = Some((at.stamp, at.to_life));
     }
 
     fn place(&self, tag: Tag, index: u16) -> Option<usize> {
@@ -224,6 +286,7 @@ impl Sender {
         tag: Tag,
         now: Timestamp,
         at_ns: u64,
+        stamps: &mut Stamps,
         log: &mut Violations,
     ) {
         let record = &mut self.records[(tag.scattering - self.base) as usize];
@@ -239,21 +302,7 @@ impl Sender {
         {
             log.add(Rule::I3, at_ns, Seen::NotCausal { process, now, floor });
         }
-        let place = self.stamps.partition_point(|(stamp, _)| *stamp < now);
-        if let Some(&(stamp, other)) = self.stamps.get(place)
-            && stamp == now
-        {
-            log.add(Rule::I2, at_ns, Seen::SharedStamp { process, tag, other, stamp });
-        }
-        if self.stamps.len() == STAMPS_MAX {
-            if place == 0 {
-                return;
-            }
-            self.stamps.pop_front();
-            self.stamps.insert(place - 1, (now, tag.scattering));
-        } else {
-            self.stamps.insert(place, (now, tag.scattering));
-        }
+        stamps.add((process, self.service), tag, now, at_ns, log);
     }
 
     fn on_fifo(&mut self, from: ProcessId, at: Arrival, log: &mut Violations) {
@@ -290,8 +339,14 @@ impl Sender {
         }
     }
 
-    /// Forgets the first scattering but for what may yet change.
+    /// Forgets the first scattering but for what may yet change, or must yet be judged.
     fn retire(&mut self) {
+        if self.service == Service::Reliable
+            && let Some(record) = self.records.front()
+            && self.messages_of(record).any(|message| message.state != State::Delivered)
+        {
+            self.mixed.push(self.case(self.base, record));
+        }
         let record = self.records.pop_front().expect("the caller has seen it");
         for index in 0..record.count {
             let message = self.messages.pop_front().expect("as many as counted");
@@ -312,6 +367,16 @@ impl Sender {
         at_ns: u64,
         log: &mut Violations,
     ) {
+        let known = self.mixed.binary_search_by_key(&tag.scattering, |case| case.scattering);
+        if let Ok(known) = known
+            && let Some(part) = self.mixed[known].parts.get_mut(usize::from(index))
+        {
+            match part.state.after(fate) {
+                Some(state) => part.state = state,
+                None => two_fates(process, tag, index, part.state, fate, at_ns, log),
+            }
+            return;
+        }
         let key = (tag.scattering, index);
         // What is not loose was delivered, or lost: of a delivered one the sender may yet say that
         // it does not know.
@@ -330,6 +395,8 @@ impl Sender {
 pub(crate) struct Arrival {
     /// The receiver.
     pub process: ProcessId,
+    /// Which life of it.
+    pub to_life: u32,
     pub tag: Tag,
     pub index: u16,
     pub stamp: Timestamp,

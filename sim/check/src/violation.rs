@@ -19,6 +19,12 @@ pub enum Rule {
     I4,
     /// FIFO per pair.
     I5,
+    /// Reliable: what correct processes send each other arrives.
+    I6,
+    /// Reliable: all correct receivers or none.
+    I7,
+    /// Reliable: of a failed process exactly what lies below its failure timestamp.
+    I8,
     /// Barriers never move back.
     I9,
     /// Liveness after healing.
@@ -29,6 +35,8 @@ pub enum Rule {
     I12,
     /// Barrier soundness.
     B,
+    /// One active controller an epoch, one failure timestamp a life, the same for everybody.
+    E,
 }
 
 /// One broken promise.
@@ -207,6 +215,102 @@ pub enum Seen {
         stamp: Timestamp,
         /// The promise before it.
         promise: Timestamp,
+    },
+    /// A message between correct processes that did not arrive.
+    #[error("process {}'s {tag:?}, message {index}, never reached process {}, and nobody had failed", process.0, to.0)]
+    NotDelivered {
+        /// The sender.
+        process: ProcessId,
+        /// The scattering.
+        tag: Tag,
+        /// The place in it.
+        index: u16,
+        /// The receiver.
+        to: ProcessId,
+    },
+    /// A scattering that some receivers delivered and a correct one did not.
+    #[error("process {}'s {tag:?} was delivered by process {}, but not by process {}", process.0, by.0, missing.0)]
+    Torn {
+        /// The sender.
+        process: ProcessId,
+        /// The scattering.
+        tag: Tag,
+        /// Somebody who delivered his part.
+        by: ProcessId,
+        /// A correct receiver who did not.
+        missing: ProcessId,
+    },
+    /// A scattering below the failure timestamp of its sender that a correct receiver lacks.
+    #[error("process {}'s {tag:?} of {stamp:?} lies below its failure at {at:?}, but process {} did not deliver it", process.0, missing.0)]
+    Uncommitted {
+        /// The sender.
+        process: ProcessId,
+        /// The scattering.
+        tag: Tag,
+        /// Its timestamp.
+        stamp: Timestamp,
+        /// The sender's failure timestamp.
+        at: Timestamp,
+        /// A correct receiver.
+        missing: ProcessId,
+    },
+    /// A delivery at or above the failure timestamp of its sender.
+    #[error("process {} delivered {stamp:?} of process {}, which had failed at {at:?}", process.0, from.0)]
+    AboveFailure {
+        /// The receiver.
+        process: ProcessId,
+        /// The sender.
+        from: ProcessId,
+        /// The delivery's timestamp.
+        stamp: Timestamp,
+        /// The sender's failure timestamp.
+        at: Timestamp,
+    },
+    /// A gap in what a process had delivered before it failed.
+    #[error("process {} skipped {tag:?} of process {}, {stamp:?}", process.0, from.0)]
+    Skipped {
+        /// The receiver.
+        process: ProcessId,
+        /// The sender.
+        from: ProcessId,
+        /// The scattering.
+        tag: Tag,
+        /// Its timestamp.
+        stamp: Timestamp,
+    },
+    /// Two failure timestamps for one life.
+    #[error("process {} was told that life {life} of process {} failed at {now:?}, others {before:?}", process.0, failed.0)]
+    TwoFailures {
+        /// Who was told.
+        process: ProcessId,
+        /// Who has failed.
+        failed: ProcessId,
+        /// Which life of it.
+        life: u32,
+        /// What was told before.
+        before: Timestamp,
+        /// What was told now.
+        now: Timestamp,
+    },
+    /// A failure that a correct process was not told of.
+    #[error("process {} was never told that life {life} of process {} has failed", process.0, failed.0)]
+    NotTold {
+        /// Who was not told.
+        process: ProcessId,
+        /// Who has failed.
+        failed: ProcessId,
+        /// Which life of it.
+        life: u32,
+    },
+    /// Two controllers that are active in one epoch, or one that is in an old one.
+    #[error("controller {} is active in epoch {epoch}, which is that of controller {}", now.0, before.0)]
+    TwoActive {
+        /// The epoch.
+        epoch: u32,
+        /// Whose it is.
+        before: ProcessId,
+        /// Who acts in it.
+        now: ProcessId,
     },
     /// A barrier that did not advance in time.
     #[error("process {}'s barrier is at {now:?} and should have passed {target:?}", process.0)]

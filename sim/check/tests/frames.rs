@@ -74,3 +74,42 @@ fn a_promise_of_hours_ago_is_none_and_a_restart_forgets() {
     depart(&mut links, Opcode::Beacon, 0, ts(60));
     assert_eq!((links.violations().count(), links.promise(0)), (0, Some(ts(60))));
 }
+
+/// A reliable message, or none, under a commit promise; best effort promises nothing new.
+fn commit(links: &mut Links, message: Option<u64>, promise: u64) {
+    let opcode = message.map_or(Opcode::Beacon, |_| Opcode::ReliableData);
+    let promises = Promises { barrier: ts(1), commit: ts(promise) };
+    let mut octets = [0; 64];
+    let header = Header::new(opcode, ProcessId(0), ProcessId(1), Incarnation(0)).stamped(
+        ts(message.unwrap_or(0)),
+        promises,
+        Psn::FIRST,
+    );
+    let length = seal(&mut octets, header, 0);
+    links.departed(0, &octets[..length], 0);
+}
+
+#[test]
+fn commits_are_promises_of_their_own() {
+    let mut links = strict();
+    depart(&mut links, Opcode::Beacon, 0, ts(1));
+    commit(&mut links, Some(70), 70);
+    commit(&mut links, None, 80);
+    assert_eq!(links.violations().count(), 0, "above best effort's promise, as sent again");
+    commit(&mut links, None, 79);
+    assert!(links.violations().has(Rule::I9), "a commit moves back");
+
+    let mut links = strict();
+    commit(&mut links, None, 80);
+    commit(&mut links, Some(80), 80);
+    assert_eq!(links.violations().count(), 0);
+    commit(&mut links, Some(79), 80);
+    assert!(links.violations().has(Rule::B), "a scattering below what was committed");
+}
+
+#[test]
+fn what_speaks_of_links_promises_nothing() {
+    let mut links = strict();
+    depart(&mut links, Opcode::Announce, 0, ts(500));
+    assert_eq!(links.promise(0), None);
+}

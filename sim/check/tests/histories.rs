@@ -1,9 +1,10 @@
 //! Hand-made histories: right ones that must pass, and for each invariant wrong ones that must not.
 
-use onepipe_base::{ProcessId, Timestamp};
+use onepipe_base::{ProcessId, Promises, Timestamp};
 use onepipe_sim_check::{
-    Checker, Delivered, Failed, Fate, Levels, Liveness, Rule, Submitted, Tag, digest,
+    Checker, Delivered, Failed, Fate, Levels, Liveness, Look, Rule, Submitted, Tag, digest,
 };
+use onepipe_wire::Service::BestEffort;
 
 const A: ProcessId = ProcessId(0);
 const B: ProcessId = ProcessId(1);
@@ -25,15 +26,30 @@ fn says(tag: Tag, index: u16) -> u64 {
 /// `from` scatters one message to each of `to`.
 fn submit(checker: &mut Checker, from: ProcessId, tag: Tag, to: &[ProcessId]) {
     let messages: Vec<_> = (0u16..).zip(to).map(|(index, to)| (*to, says(tag, index))).collect();
-    checker.submitted(from, Submitted { tag, messages: &messages, submitted_at: tag.scattering });
+    let submitted_at = tag.scattering;
+    checker
+        .submitted(from, Submitted { service: BestEffort, tag, messages: &messages, submitted_at });
 }
 
 fn delivery(from: ProcessId, tag: Tag, index: u16, stamp: u64) -> Delivered {
-    Delivered { stamp: ts(stamp), from, index, tag: Some(tag), digest: says(tag, index) }
+    Delivered {
+        service: BestEffort,
+        stamp: ts(stamp),
+        from,
+        index,
+        tag: Some(tag),
+        digest: says(tag, index),
+    }
 }
 
 fn failure(tag: Tag, index: u16, to: ProcessId, fate: Fate) -> Failed {
-    Failed { tag, index, to, stamp: None, fate }
+    Failed { service: BestEffort, tag, index, to, stamp: None, fate }
+}
+
+/// What a process says that is through with best effort up to `barrier`.
+fn look(barrier: u64, promise: Option<u64>) -> Look {
+    let promises = promise.map(|promise| Promises::both(ts(promise)));
+    Look { barrier: Some(ts(barrier)), promises, ..Look::default() }
 }
 
 /// A and B have each scattered to everybody: A's scatterings 0 and 1, B's 0.
@@ -60,13 +76,13 @@ fn a_right_history_passes() {
     assert_eq!(checker.delivered(B, delivery(A, tag(0), 0, 10)), Some(0));
     checker.delivered(B, delivery(B, tag(0), 2, 11));
     checker.delivered(B, delivery(A, tag(1), 0, 20));
-    checker.drained(B, Some(ts(21)), Some(ts(22)), false);
+    checker.drained(B, look(21, Some(22)));
     checker.delivered(C, delivery(A, tag(0), 1, 10));
     checker.delivered(C, delivery(B, tag(0), 1, 11));
     checker.failed(A, failure(tag(1), 1, C, Fate::Lost));
     checker.delivered(A, delivery(B, tag(0), 0, 11));
-    checker.drained(C, Some(ts(12)), Some(ts(12)), false);
-    checker.drained(C, Some(ts(30)), Some(ts(31)), false);
+    checker.drained(C, look(12, Some(12)));
+    checker.drained(C, look(30, Some(31)));
     checker.finish();
     assert_eq!(checker.violations().first(), []);
     let counts = checker.counts();
@@ -121,12 +137,12 @@ fn i2_catches_two_scatterings_of_a_sender_with_one_timestamp() {
 fn i3_catches_a_promise_and_a_stamp_below_what_was_delivered() {
     let rules = broken(|checker| {
         checker.delivered(C, delivery(A, tag(0), 1, 10));
-        checker.drained(C, Some(ts(11)), Some(ts(10)), false);
+        checker.drained(C, look(11, Some(10)));
     });
     assert_eq!(rules, [Rule::I3]);
     let rules = broken(|checker| {
         checker.delivered(C, delivery(A, tag(0), 1, 10));
-        checker.drained(C, Some(ts(11)), Some(ts(10)), true);
+        checker.drained(C, Look { is_sending: true, ..look(11, Some(10)) });
     });
     assert_eq!(rules, [], "what was stamped before is still leaving");
     let rules = broken(|checker| {
@@ -185,23 +201,23 @@ fn i5_catches_a_pair_out_of_the_order_of_submission() {
 #[test]
 fn i9_and_b_catch_barriers_that_move_back_or_do_not_hold() {
     let rules = broken(|checker| {
-        checker.drained(B, Some(ts(20)), Some(ts(20)), false);
-        checker.drained(B, Some(ts(19)), Some(ts(20)), false);
+        checker.drained(B, look(20, Some(20)));
+        checker.drained(B, look(19, Some(20)));
     });
     assert_eq!(rules, [Rule::I9]);
     let rules = broken(|checker| {
-        checker.drained(B, Some(ts(20)), Some(ts(20)), false);
-        checker.drained(B, Some(ts(20)), Some(ts(19)), false);
+        checker.drained(B, look(20, Some(20)));
+        checker.drained(B, look(20, Some(19)));
     });
     assert_eq!(rules, [Rule::I9], "a promise, too");
     let rules = broken(|checker| {
-        checker.drained(B, Some(ts(20)), None, false);
+        checker.drained(B, look(20, None));
         checker.delivered(B, delivery(A, tag(0), 0, 19));
     });
     assert_eq!(rules, [Rule::B], "late");
     let rules = broken(|checker| {
         checker.delivered(B, delivery(A, tag(0), 0, 19));
-        checker.drained(B, Some(ts(19)), None, false);
+        checker.drained(B, look(19, None));
     });
     assert_eq!(rules, [Rule::B], "early: the barrier is exclusive");
 }
@@ -267,7 +283,7 @@ fn i12_allows_unknown_only_of_receivers_that_were_out_of_reach() {
 fn a_crash_excuses_what_was_open_and_starts_a_new_history() {
     let rules = broken(|checker| {
         checker.delivered(A, delivery(B, tag(0), 0, 50));
-        checker.drained(A, Some(ts(60)), Some(ts(60)), false);
+        checker.drained(A, look(60, Some(60)));
         checker.crashed(A);
         checker.restarted(A);
         let reborn = Tag { life: 1, scattering: 0 };
@@ -275,7 +291,7 @@ fn a_crash_excuses_what_was_open_and_starts_a_new_history() {
         // Of the former life, still under way; then of the new one, with a lower clock.
         checker.delivered(B, delivery(A, tag(0), 0, 10));
         checker.delivered(B, delivery(A, reborn, 0, 12));
-        checker.drained(A, Some(ts(15)), Some(ts(15)), false);
+        checker.drained(A, look(15, Some(15)));
         checker.delivered(B, delivery(B, tag(0), 2, 50));
         checker.failed(B, failure(tag(0), 1, C, Fate::Lost));
         checker.finish();

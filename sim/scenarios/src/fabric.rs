@@ -1,7 +1,7 @@
 //! A simulated fabric to tell stories with.
 
 use onepipe_base::{Port, ProcessId, Timestamp};
-use onepipe_endpoint::SendError;
+use onepipe_endpoint::{SendError, Service};
 use onepipe_sim_check::{Liveness, Tag, Violations};
 use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{Destination, Drops, Fault, LinkFaults, LinkId, Network, NodeId, Stats};
@@ -69,6 +69,24 @@ impl Fabric {
         from: u32,
         messages: &[(u32, u32)],
     ) -> Option<Result<Tag, SendError>> {
+        self.scatter_by(Service::BestEffort, from, messages)
+    }
+
+    /// The same by the reliable service.
+    pub fn scatter_reliably(
+        &mut self,
+        from: u32,
+        messages: &[(u32, u32)],
+    ) -> Option<Result<Tag, SendError>> {
+        self.scatter_by(Service::Reliable, from, messages)
+    }
+
+    fn scatter_by(
+        &mut self,
+        service: Service,
+        from: u32,
+        messages: &[(u32, u32)],
+    ) -> Option<Result<Tag, SendError>> {
         let messages: Vec<Destination> = messages
             .iter()
             .map(|&(to, octets)| Destination { to: ProcessId(to), octets })
@@ -77,7 +95,7 @@ impl Fabric {
         let mut result = None;
         self.network.command(node, |at, machine, watch| {
             if let Some(process) = machine.process_mut(port) {
-                result = Some(watch.submit(at.instant, process, &messages));
+                result = Some(watch.submit(at.instant, process, service, &messages));
             }
         });
         result

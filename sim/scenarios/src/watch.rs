@@ -1,10 +1,12 @@
 //! The application of every simulated fabric: it submits, receives, and lets the checkers watch.
 
 use hdrhistogram::Histogram;
-use onepipe_base::{HostId, Incarnation, Port, ProcessId, Timestamp};
-use onepipe_endpoint::{Delivery, Endpoint, Event, Message, Outcome, SendError};
+use onepipe_base::{HostId, Incarnation, Port, ProcessId};
+use onepipe_endpoint::{Delivery, Endpoint, Event, Message, Outcome, SendError, Service};
 use onepipe_node::{Host, HostEvent};
-use onepipe_sim_check::{Checker, Delivered, Failed, Fate, Levels, Links, Submitted, Tag, digest};
+use onepipe_sim_check::{
+    Checker, Delivered, Failed, Fate, Levels, Links, Look, Submitted, Tag, digest,
+};
 use onepipe_sim_engine::{Instant, MICROSECOND, NANOSECOND, Random};
 use onepipe_sim_network::{Application, At, Destination, LinkId, NodeId, Pace, Scatterings};
 use onepipe_switch::Switch;
@@ -22,6 +24,8 @@ const RETRY_PS: u64 = 20 * MICROSECOND;
 #[derive(Debug)]
 pub(crate) struct Seat {
     pub lives: u32,
+    /// Scatterings submitted by this life: best effort, reliable.
+    submitted: [u64; 2],
     scatterings: Option<Scatterings>,
     /// Messages submitted by this life, neither delivered nor failed.
     pub outstanding: u32,
@@ -59,6 +63,7 @@ impl Watch {
         let processes = topology.processes();
         let seat = |id| Seat {
             lives: 0,
+            submitted: [0; 2],
             scatterings: plan
                 .load
                 .map(|load| Scatterings::new(load.workload, ProcessId(id), processes, plan.seed)),
@@ -93,7 +98,7 @@ impl Watch {
     pub(crate) fn process(&mut self, id: ProcessId) -> Process {
         let seat = &mut self.seats[id.index()];
         seat.lives += 1;
-        seat.outstanding = 0;
+        (seat.outstanding, seat.submitted) = (0, [0; 2]);
         seat.is_retrying = false;
         seat.held.clear();
         if seat.lives > 1 {
@@ -114,11 +119,12 @@ impl Watch {
         &mut self,
         instant: Instant,
         process: &mut Process,
+        service: Service,
         messages: &[Destination],
     ) -> Result<Tag, SendError> {
         let id = process.endpoint.config().process;
         let life = self.checker.life(id);
-        let next = process.endpoint.stats().scatterings_submitted;
+        let next = self.seats[id.index()].submitted[service as usize];
         let tag = Tag { life, scattering: next };
         while self.payloads.len() < messages.len() {
             self.payloads.push(Vec::new());
@@ -127,24 +133,28 @@ impl Watch {
             let payload = &mut self.payloads[usize::from(index)];
             payload::write(payload, tag, index, message.octets);
         }
+        let endpoint = &mut process.endpoint;
+        let mut scatter = |list: &[Message<'_>]| match service {
+            Service::BestEffort => endpoint.scatter(list),
+            Service::Reliable => endpoint.scatter_reliably(list),
+        };
         let filled = messages.iter().zip(&self.payloads);
         let submitted = match messages {
             // The slice of references costs an allocation, so a lone message goes without.
-            [one] => {
-                process.endpoint.scatter(&[Message { to: one.to, payload: &self.payloads[0] }])
-            }
+            [one] => scatter(&[Message { to: one.to, payload: &self.payloads[0] }]),
             _ => {
                 let list: Vec<Message<'_>> =
                     filled.map(|(message, payload)| Message { to: message.to, payload }).collect();
-                process.endpoint.scatter(&list)
+                scatter(&list)
             }
         }?;
         assert_eq!(submitted.0, next, "scatterings are numbered in the order of submission");
+        self.seats[id.index()].submitted[service as usize] += 1;
         self.expected.clear();
         let filled = messages.iter().zip(&self.payloads);
         self.expected.extend(filled.map(|(message, payload)| (message.to, digest(payload))));
         let submitted_at = instant.as_ps();
-        let submitted = Submitted { tag, messages: &self.expected, submitted_at };
+        let submitted = Submitted { service, tag, messages: &self.expected, submitted_at };
         self.checker.at_ns(instant.as_ns());
         self.checker.submitted(id, submitted);
         self.seats[id.index()].outstanding += messages.len() as u32;
@@ -173,7 +183,7 @@ impl Watch {
         if let Some(scatterings) = &mut self.seats[id].scatterings {
             scatterings.next(&mut scattering);
         }
-        let result = self.submit(at.instant, process, &scattering);
+        let result = self.submit(at.instant, process, Service::BestEffort, &scattering);
         self.scattering = scattering;
         if result.is_err() {
             // Only a full buffer is to be expected; what else there is the report shows as silence.
@@ -197,8 +207,8 @@ impl Watch {
         let to = process.endpoint.config().process;
         let octets = process.endpoint.payload(&delivery);
         let tag = payload::tag(octets);
-        let Delivery { timestamp: stamp, from, index, .. } = delivery;
-        let delivered = Delivered { stamp, from, index, tag, digest: digest(octets) };
+        let Delivery { service, timestamp: stamp, from, index, .. } = delivery;
+        let delivered = Delivered { service, stamp, from, index, tag, digest: digest(octets) };
         self.checker.at_ns(at.instant.as_ns());
         if let Some(submitted_ps) = self.checker.delivered(to, delivered) {
             let latency_ns = (at.instant.as_ps() - submitted_ps) / NANOSECOND;
@@ -227,6 +237,7 @@ impl Watch {
         self.checker.failed(
             from,
             Failed {
+                service: failed.service,
                 tag: Tag { life, scattering: failed.scattering.0 },
                 index: failed.index,
                 to: failed.to,
@@ -246,8 +257,13 @@ impl Watch {
         let id = endpoint.config().process;
         let at_ns = at.instant.as_ns();
         self.checker.at_ns(at_ns);
-        let promise: Option<Timestamp> = endpoint.promises().map(|promises| promises.barrier);
-        self.checker.drained(id, endpoint.barrier(), promise, endpoint.wants_transmit());
+        let look = Look {
+            barrier: endpoint.barrier(),
+            commit_barrier: endpoint.commit_barrier(),
+            promises: endpoint.promises(),
+            is_sending: endpoint.wants_transmit(),
+        };
+        self.checker.drained(id, look);
         self.send_levels.seen(id, endpoint.send_buffer_octets() as u64, at_ns);
         self.receive_levels.seen(id, endpoint.receive_buffer_octets(), at_ns);
         let wants_more = self.is_loading

@@ -1,0 +1,44 @@
+//! The timestamps of one life of a process: none for two scatterings. I2.
+
+use std::collections::VecDeque;
+
+use onepipe_base::{ProcessId, Timestamp};
+use onepipe_wire::Service;
+
+use crate::checker::Tag;
+use crate::violation::{Rule, Seen, Violations};
+
+/// How many stamps of a sender are remembered to find two scatterings with one.
+const STAMPS_MAX: usize = 1_024;
+
+/// `(timestamp, service, scattering)`, ascending: both services of a process share one clock.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stamps {
+    known: VecDeque<(Timestamp, Service, u64)>,
+}
+
+impl Stamps {
+    /// The scattering `tag` bears `now`.
+    pub fn add(
+        &mut self,
+        (process, service): (ProcessId, Service),
+        tag: Tag,
+        now: Timestamp,
+        at_ns: u64,
+        log: &mut Violations,
+    ) {
+        let place = self.known.partition_point(|(stamp, ..)| *stamp < now);
+        if let Some(&(stamp, _, other)) = self.known.get(place)
+            && stamp == now
+        {
+            log.add(Rule::I2, at_ns, Seen::SharedStamp { process, tag, other, stamp });
+        }
+        let entry = (now, service, tag.scattering);
+        if self.known.len() < STAMPS_MAX {
+            self.known.insert(place, entry);
+        } else if place > 0 {
+            self.known.pop_front();
+            self.known.insert(place - 1, entry);
+        }
+    }
+}
