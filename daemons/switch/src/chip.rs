@@ -4,7 +4,8 @@ use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_switch::{Switch, SwitchEvent};
 use onepipe_transport_driver::Pipe;
 
-/// A switch machine whose links can end for certain: their ports are unplugged.
+/// A switch machine whose links can end for certain: a lower port is unplugged and may be given to
+/// somebody else; the switch above stays where it is, and may come back.
 #[derive(Debug)]
 pub(crate) struct Chip(pub(crate) Switch);
 
@@ -37,6 +38,10 @@ impl Machine for Chip {
 
 impl Pipe for Chip {
     fn unlink(&mut self, port: Port) {
-        self.0.unplug(port);
+        if port.0 < self.0.config().lower_ports {
+            self.0.unplug(port);
+        } else {
+            self.0.lose(port);
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use onepipe_base::{Controllers, SwitchId};
 use onepipe_transport_driver::Idle;
 use onepipe_transport_udp::Offload;
 
@@ -17,6 +18,12 @@ pub struct Config {
     pub up: Option<SocketAddr>,
     /// Neighbours below it at most: processes and other switches. 1 to 4,096, default 64.
     pub ports_max: u16,
+    /// Its own number, in which no two switches of a fabric with controllers may agree. Default 0.
+    pub switch: SwitchId,
+    /// As [`onepipe_switch::Config::controllers`]: their ids lie below `processes_max`. Default
+    /// none. With them a switch takes up to some milliseconds to start: so that its life is later
+    /// than any former one.
+    pub controllers: Option<Controllers>,
     /// Process ids lie below this. Default 1,024.
     pub processes_max: u32,
     /// The longest frame, in octets. 256 to 65,000, default 65,000: what endpoints use matters.
@@ -50,6 +57,8 @@ impl Config {
         Self {
             bind,
             up: None,
+            switch: SwitchId(0),
+            controllers: None,
             ports_max: 64,
             processes_max: 1024,
             frame_octets_max: 65_000,

@@ -1,9 +1,11 @@
 //! The world around the machine: one socket, a port for each neighbour, and faults.
 
-use onepipe_base::{Mono, Now, Port, Promises, Transmit, Verdict, WIRE_MODULUS};
+use onepipe_base::{
+    Incarnation, Mono, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict, WIRE_MODULUS,
+};
 use onepipe_transport_driver::{Doorbell, Transport};
 use onepipe_transport_udp::{Exchange, Place};
-use onepipe_wire::{Opcode, mark_congestion, peek, rewrite_promises};
+use onepipe_wire::{HEADER_OCTETS, Header, Opcode, mark_congestion, peek, seal_with_hops};
 
 use crate::Stats;
 use crate::faults::{Fate, Trouble};
@@ -14,6 +16,9 @@ const TRAINS_A_FLUSH: usize = 4;
 /// How often the processes below are announced above again, in ns: an announcement may be lost, and
 /// the switch above may have been started anew.
 const ANNOUNCE_INTERVAL_NS: u64 = 100_000_000;
+/// What a join or a leave bears that is passed on: more hops than its process gives it, so that the
+/// switch above does not take the process for its neighbour.
+const PASSED_ON_HOPS: u8 = 2;
 
 #[derive(Debug)]
 pub(crate) struct Fabric {
@@ -22,8 +27,8 @@ pub(crate) struct Fabric {
     up: Option<Port>,
     trouble: Option<Trouble>,
     slot: Option<Place>,
-    /// The announcement of each process below, as it arrived, to be repeated above.
-    joins: Vec<Vec<u8>>,
+    /// The life of each process below that has announced itself, to be repeated above.
+    joins: Vec<Option<Incarnation>>,
     announce_at: Mono,
     pub(crate) stats: Stats,
 }
@@ -36,8 +41,7 @@ impl Fabric {
         processes_max: u32,
         trouble: Option<Trouble>,
     ) -> Self {
-        let joins =
-            if up.is_some() { vec![Vec::new(); processes_max as usize] } else { Vec::new() };
+        let joins = if up.is_some() { vec![None; processes_max as usize] } else { Vec::new() };
         Self {
             exchange,
             ports,
@@ -65,7 +69,7 @@ impl Fabric {
             if let Some(join) = self.joins.get_mut(process.index())
                 && announced == port
             {
-                join.clear();
+                *join = None;
             }
         }
     }
@@ -96,31 +100,32 @@ impl Fabric {
         let Ok((header, opcode)) = peek(frame) else { return };
         let process = header.src();
         match opcode {
-            Opcode::Join if Some(port) != self.up => {
-                if let Some(join) = self.joins.get_mut(process.index()) {
-                    if join.is_empty() {
-                        self.announce_at = Mono::from_ns(0);
-                    }
-                    join.clear();
-                    join.extend_from_slice(frame);
+            // A controller greets instead of joining, and is to be found from above, too.
+            Opcode::Join | Opcode::Hello if Some(port) != self.up => {
+                let incarnation = header.incarnation();
+                if let Some(join) = self.joins.get_mut(process.index())
+                    && join.replace(incarnation).is_none()
+                {
+                    self.announce_at = Mono::from_ns(0);
                 }
                 self.ports.on_join(process, port);
             }
             Opcode::Leave => {
+                let header = *header;
                 self.ports.on_leave(process, port);
-                self.pass_leave_up(process.index(), place);
+                self.pass_leave_up(&header);
             }
             _ => {}
         }
     }
 
     /// A process below has left for good: above, too, nobody shall look for it here.
-    fn pass_leave_up(&mut self, process: usize, place: Place) {
-        if let (Some(up), Some(join)) = (self.up, self.joins.get_mut(process)) {
-            join.clear();
+    fn pass_leave_up(&mut self, leave: &Header) {
+        if let (Some(up), Some(join)) = (self.up, self.joins.get_mut(leave.src().index())) {
+            *join = None;
             // Only a process that was alone here takes the whole link with it.
             if self.ports.announced().next().is_none() {
-                self.exchange.send(up.index(), place);
+                self.pass_on(up, leave);
             }
         }
     }
@@ -134,14 +139,21 @@ impl Fabric {
         }
         self.announce_at = now.mono.after_ns(ANNOUNCE_INTERVAL_NS);
         let nothing = Promises::both(now.sync.saturating_sub_ns(WIRE_MODULUS / 4));
-        for join in self.joins.iter().filter(|join| !join.is_empty()) {
-            let Some(slot) = self.exchange.slot() else { return };
-            let place = self.exchange.keep(slot, join.len());
-            let frame = self.exchange.frame(place);
-            frame.copy_from_slice(join);
-            rewrite_promises(frame, nothing);
-            self.exchange.send(up.index(), place);
+        for index in 0..self.joins.len() {
+            if let Some(incarnation) = self.joins[index] {
+                let process = ProcessId(index as u32);
+                let join = Header::new(Opcode::Join, process, process, incarnation);
+                self.pass_on(up, &join.stamped(nothing.barrier, nothing, Psn::FIRST));
+            }
         }
+    }
+
+    /// Passes a frame without payload on to the switch above.
+    fn pass_on(&mut self, up: Port, header: &Header) {
+        let Some(slot) = self.exchange.slot() else { return };
+        let place = self.exchange.keep(slot, HEADER_OCTETS);
+        seal_with_hops(self.exchange.frame(place), *header, 0, PASSED_ON_HOPS);
+        self.exchange.send(up.index(), place);
     }
 
     /// A frame leaves, or meets its fate.
@@ -208,6 +220,12 @@ impl Transport for Fabric {
 
     fn gone(&mut self, mut unlink: impl FnMut(Port)) {
         let (exchange, stats) = (&mut self.exchange, &mut self.stats);
+        while let Some(address) = exchange.refused() {
+            stats.neighbours_refused += 1;
+            if let Some(up) = self.ports.on_refused(address) {
+                unlink(up);
+            }
+        }
         self.ports.taken(|port| {
             stats.ports_taken += 1;
             exchange.set_destination(port.index(), None);

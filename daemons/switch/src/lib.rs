@@ -5,8 +5,9 @@
 //! [`SoftwareSwitch`] binds one socket. Whoever sends it a whole frame gets a port; which process
 //! sits behind a port is learned from frames, by the machine
 //! ([`onepipe_switch::Switch`], in chip form). Frames are rewritten where they have arrived and
-//! sent on from there. With [`Config::up`] switches make a tree. [`Faults`] make it a bad network,
-//! repeatably, for tests.
+//! sent on from there. With [`Config::up`] switches make a tree. Where the kernel says that nobody
+//! listens any more, as after a kill, the port is free at once; who is cut off or hangs is missed
+//! after the link timeout. [`Faults`] make it a bad network, repeatably, for tests.
 //!
 //! # Invariants
 //! - One thread: no frame is overtaken between its registration and its departure (ordering.md,
@@ -27,5 +28,6 @@ mod stats;
 
 pub use config::{Config, StartError};
 pub use faults::Faults;
+pub use onepipe_base::{Controllers, SwitchId};
 pub use software_switch::SoftwareSwitch;
 pub use stats::Stats;

@@ -112,6 +112,17 @@ impl Ports {
         }
     }
 
+    /// Nobody listens at `address`: its port is taken back. Answers the port of a neighbour that
+    /// keeps it nevertheless, the switch above.
+    pub(crate) fn on_refused(&mut self, address: SocketAddr) -> Option<Port> {
+        let port = *self.by_address.get(&address)?;
+        if self.neighbours[port.index()].is_fixed {
+            return Some(port);
+        }
+        self.take(port);
+        None
+    }
+
     /// The ports taken back since the last call; they may be given away from now on.
     pub(crate) fn taken(&mut self, mut tell: impl FnMut(Port)) {
         while let Some(port) = self.taken.pop() {
@@ -202,6 +213,19 @@ mod tests {
         assert_eq!(taken(&mut ports), [], "it does not sit there");
         ports.on_leave(ProcessId(5), Port(1));
         assert_eq!(taken(&mut ports), [Port(1)]);
+    }
+
+    #[test]
+    fn where_nobody_listens_the_port_is_free_but_for_the_one_above() {
+        let mut ports = Ports::new(2, Some(address(9)), 8, 1_000);
+        ports.give(address(1), at(0));
+        ports.on_join(ProcessId(5), Port(0));
+        assert_eq!(ports.on_refused(address(7)), None);
+        assert_eq!((ports.on_refused(address(9)), taken(&mut ports)), (Some(Port(2)), vec![]));
+        assert_eq!((ports.on_refused(address(1)), taken(&mut ports)), (None, vec![Port(0)]));
+        assert_eq!(ports.announced().count(), 0);
+        assert_eq!(ports.on_refused(address(1)), None, "told once more");
+        assert_eq!(taken(&mut ports), []);
     }
 
     #[test]

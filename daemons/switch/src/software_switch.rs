@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use onepipe_base::Port;
 use onepipe_switch::{Switch, SwitchEvent};
 use onepipe_topology::{Route, Table};
-use onepipe_transport_clock::{SystemClock, sharpen_timers};
+use onepipe_transport_clock::{SystemClock, begin_life, sharpen_timers};
 use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Duty, Progress};
 use onepipe_transport_udp::{Config as UdpConfig, Exchange, Stats as UdpStats};
 
@@ -19,6 +19,8 @@ use crate::{Config, Faults, StartError, Stats};
 /// How often the clock is brought back to the system's, in ns: two clocks that were measured to
 /// some 5 ppm drift apart by 50 ns in this time.
 const FOLLOW_INTERVAL_NS: u64 = 10_000_000;
+/// How often a wave is repeated where it is not answered, in ns: answering takes a wake-up or two.
+const WAVE_INTERVAL_NS: u64 = 500_000;
 /// Room for beacons, announcements and overtaken frames of one turn, in octets.
 const SLOT_ROOM_OCTETS: usize = 1 << 20;
 
@@ -48,6 +50,12 @@ impl SoftwareSwitch {
         if let Some(field) = config.faults.out_of_range() {
             return out_of_range(field, 0);
         }
+        if let Some(controllers) = config.controllers {
+            let end = u64::from(controllers.first.0) + u64::from(controllers.count);
+            if end > config.processes_max.into() {
+                return out_of_range("controllers", end);
+            }
+        }
         let upper = u16::from(config.up.is_some());
         let table = Table::new(config.processes_max, config.up.is_some());
         let mut machine = onepipe_switch::Config::new(config.ports_max, upper, Route::Table(table));
@@ -55,6 +63,13 @@ impl SoftwareSwitch {
         machine.eager_beacons = config.eager_beacons;
         machine.link_timeout_ns = config.link_timeout_ns;
         machine.start_wait_ns = config.start_wait_ns;
+        machine.switch = config.switch;
+        machine.wave_interval_ns = WAVE_INTERVAL_NS;
+        machine.frame_octets_max = machine.frame_octets_max.min(config.frame_octets_max);
+        if config.controllers.is_some() {
+            machine.controllers = config.controllers;
+            machine.incarnation = begin_life();
+        }
         let machine = Switch::new(machine)?;
 
         let udp = UdpConfig {

@@ -7,6 +7,8 @@ pub struct Stats {
     pub ports_given: u64,
     /// Ports taken back: their neighbour left, moved or was silent for long.
     pub ports_taken: u64,
+    /// Times that the kernel said that a neighbour is not there; several for one death.
+    pub neighbours_refused: u64,
     /// Trains from strangers that bore no whole frame.
     pub trains_foreign: u64,
     /// Trains from strangers for whom there was no port.

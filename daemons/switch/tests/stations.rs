@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use onepipe_base::{Incarnation, Port, ProcessId, ScatteringId};
-use onepipe_daemon_switch::{Config, Faults, SoftwareSwitch};
+use onepipe_daemon_switch::{Config, Controllers, Faults, SoftwareSwitch};
 use onepipe_endpoint::{Config as EndpointConfig, Endpoint, Event, Message, Outcome};
 use onepipe_switch::SwitchEvent;
 use onepipe_transport_clock::SystemClock;
@@ -282,6 +282,34 @@ fn a_process_that_starts_anew_takes_its_place_over() {
         world.stations[2].log.iter().any(|(_, payload)| payload == b"once more")
     });
     assert_eq!(world.switches[0].stats().ports_given, 4);
+}
+
+/// With and without controllers: the others go on at once, long before the link times out.
+#[test]
+fn who_is_killed_is_missed_at_once() {
+    for controllers in [None, Some(Controllers { first: ProcessId(15), count: 1 })] {
+        let mut world = World { switches: vec![], stations: vec![], events: vec![] };
+        let mut config = Config::new(SocketAddr::from(([127, 0, 0, 1], 0)));
+        (config.processes_max, config.link_timeout_ns) = (16, LINK_TIMEOUT_NS);
+        config.controllers = controllers;
+        world.switches.push(SoftwareSwitch::new(&config).expect("the loopback is there"));
+        let at = world.switches[0].local_addr();
+        world.stations.extend((0..3).map(|process| Station::new(process, 1, at, Offload::Segment)));
+        world.meet();
+        world.stations.truncate(2);
+        let killed = Instant::now();
+        world.run_until("nobody is missed", |world| world.switches[0].stats().ports_taken == 1);
+        world.stations[0].scatter(&[0, 1], b"without it");
+        world.stations[1].scatter(&[0, 1], b"too");
+        world.run_until("the others are held up", |world| {
+            world.stations.iter().all(|station| station.log.len() == 2)
+        });
+        assert!(killed.elapsed() < Duration::from_nanos(LINK_TIMEOUT_NS) / 2);
+        world.check_order();
+        assert!(world.switches[0].stats().neighbours_refused > 0);
+        let is_frozen = world.events.contains(&SwitchEvent::LinkFrozen(Port(2)));
+        assert_eq!(is_frozen, controllers.is_some(), "{:?}", world.events);
+    }
 }
 
 #[test]

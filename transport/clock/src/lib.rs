@@ -23,10 +23,12 @@
 
 mod calibration;
 mod clock;
+mod life;
 mod ticks;
 mod timers;
 
 pub use calibration::Calibration;
 pub use clock::{Clock, SystemClock};
+pub use life::begin_life;
 pub use ticks::Source;
 pub use timers::sharpen_timers;
