@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use onepipe_daemon_switch::{Config, Faults, SoftwareSwitch};
+use onepipe::ProcessId;
+use onepipe_daemon_switch::{Config, Controllers, Faults, SoftwareSwitch, SwitchId};
 use onepipe_transport_driver::Idle;
 use serde::Serialize;
 
@@ -39,6 +40,12 @@ pub struct Arguments {
     /// Process ids lie below this
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     processes: u32,
+    /// The process ids of the fabric's controllers, like 1020 or 1020:3: first and how many
+    #[arg(long, value_name = "FIRST[:COUNT]", value_parser = controllers)]
+    controllers: Option<Controllers>,
+    /// This switch's own number, with controllers different for every switch
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    id: u32,
     /// Processes and switches that may hang on this one
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     ports: u16,
@@ -89,6 +96,8 @@ struct Counters {
     frames_marked: u64,
     ports_given: u64,
     ports_taken: u64,
+    links_lost: u64,
+    links_frozen: u64,
     faults_lost: u64,
     faults_duplicated: u64,
     faults_corrupted: u64,
@@ -100,6 +109,15 @@ fn address(text: &str) -> Result<SocketAddr> {
         .to_socket_addrs()
         .with_context(|| format!("{text:?} is no address: write for example 127.0.0.1:4410"))?;
     addresses.next().with_context(|| format!("{text:?} has no address"))
+}
+
+/// `FIRST` or `FIRST:COUNT`.
+fn controllers(text: &str) -> Result<Controllers> {
+    let (first, count) = text.split_once(':').unwrap_or((text, "1"));
+    let number = |text: &str| {
+        text.parse().with_context(|| format!("{text:?} is no number: write for example 1020:3"))
+    };
+    Ok(Controllers { first: ProcessId(number(first)?), count: number(count)? })
 }
 
 /// Runs the switch.
@@ -146,6 +164,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 fn config(arguments: &Arguments) -> Config {
     let mut config = Config::new(arguments.listen);
     config.up = arguments.up;
+    config.switch = SwitchId(arguments.id);
+    config.controllers = arguments.controllers;
     config.ports_max = arguments.ports;
     config.processes_max = arguments.processes;
     config.beacon_interval_ns = arguments.beacon_interval.unwrap_or(config.beacon_interval_ns);
@@ -176,6 +196,8 @@ fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
         frames_marked: stats.frames_marked,
         ports_given: stats.ports_given,
         ports_taken: stats.ports_taken,
+        links_lost: machine.links_lost,
+        links_frozen: machine.links_frozen,
         faults_lost: stats.faults_lost,
         faults_duplicated: stats.faults_duplicated,
         faults_corrupted: stats.faults_corrupted,
@@ -210,7 +232,7 @@ fn summarise(counters: &Counters, is_json: bool) -> Result<()> {
     writeln!(
         out,
         "ran for {:.1} s: {} frames in, {} forwarded, {} beacons sent; {} dropped, {} without \
-         room, {} marked; {} ports given",
+         room, {} marked; {} ports given, {} links lost",
         counters.seconds,
         counters.frames_received,
         counters.frames_forwarded,
@@ -218,7 +240,8 @@ fn summarise(counters: &Counters, is_json: bool) -> Result<()> {
         counters.frames_dropped,
         counters.frames_overflowed,
         counters.frames_marked,
-        counters.ports_given
+        counters.ports_given,
+        counters.links_lost
     )?;
     let faults = [
         ("lost", counters.faults_lost),

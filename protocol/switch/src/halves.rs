@@ -22,6 +22,8 @@ pub(crate) struct Halves {
     lower: Registers,
     upper: Registers,
     told: Vec<Option<Promises>>,
+    /// The highest commit told on any output.
+    commit_told: Option<Timestamp>,
 }
 
 impl Halves {
@@ -31,6 +33,7 @@ impl Halves {
             lower: Registers::new(lower_ports),
             upper: Registers::new(upper_ports),
             told: alloc::vec![None; usize::from(lower_ports) + usize::from(upper_ports)],
+            commit_told: None,
         }
     }
 
@@ -128,7 +131,14 @@ impl Halves {
             telling.barrier >= told.barrier && telling.commit >= told.commit
         }));
         *told = Some(telling);
+        self.commit_told = self.commit_told.max(Some(telling.commit));
         Some(telling)
+    }
+
+    /// Whether nothing above `commit` was told on any output: who promises it from now on holds
+    /// every output at or below what it has promised.
+    pub(crate) fn has_reached(&self, commit: Timestamp) -> bool {
+        self.commit_told.is_none_or(|told| told <= commit)
     }
 
     /// As [`Halves::tell`] for an output whose other end may not know yet whose promises it hears:

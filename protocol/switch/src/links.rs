@@ -57,7 +57,11 @@ impl Switch {
     #[inline]
     pub(crate) fn on_heard(&mut self, now: Mono, port: Port, promises: Promises) {
         self.has_news = true;
-        if self.halves.hear(now, port, promises) {
+        let is_new = self.halves.hear(now, port, promises);
+        if !self.caught_up.contains(port) && self.halves.has_reached(promises.commit) {
+            self.caught_up.insert(port);
+        }
+        if is_new {
             self.linked.insert(port);
             self.liveness.on_joined(now);
             self.notify(SwitchEvent::LinkJoined(port));
@@ -82,6 +86,8 @@ impl Switch {
 
     pub(crate) fn on_taken_out(&mut self, port: Port, event: SwitchEvent) {
         self.has_news = true;
+        self.caught_up.remove(port);
+        self.stats.links_lost += u64::from(matches!(event, SwitchEvent::LinkLost(_)));
         self.unlink(port);
         self.notify(event);
     }

@@ -30,6 +30,8 @@ pub struct Stats {
     pub hellos_heard: u64,
     /// Parts of announcements sent.
     pub announces_sent: u64,
+    /// Links found silent for too long, or lost for certain.
+    pub links_lost: u64,
     /// Links whose commits were frozen.
     pub links_frozen: u64,
     /// Frozen links that a controller has resolved.

@@ -46,6 +46,8 @@ pub struct Switch {
     /// Outputs that get beacons: all of a tree; of a table's lower ports the live ones, and those
     /// that do not know yet that they were lost.
     pub(crate) linked: PortSet,
+    /// Inputs that have promised as much as was told on any output, since they came.
+    pub(crate) caught_up: PortSet,
     pub(crate) liveness: Liveness,
     /// Links found dead in the search under way; empty between calls.
     lost: PortSet,
@@ -76,6 +78,7 @@ impl Switch {
             halves: Halves::new(config.lower_ports, config.upper_ports),
             neighbours: Neighbours::new(ports),
             linked,
+            caught_up: PortSet::new(ports),
             liveness: Liveness::new(config.link_timeout_ns),
             lost: PortSet::new(ports),
             beacons: Beacons::new(config.beacon_interval_ns, ports),
@@ -167,11 +170,14 @@ impl Switch {
         }
     }
 
-    /// Whether who hears this switch at `port` knows which life of it that is. Else a commit could
-    /// raise the register that a former life has left there, before a beacon explains it.
+    /// Whether who hears this switch at `port` knows which life of it that is: else a commit could
+    /// raise the register that a former life has left there, before a beacon explains it. And, if it
+    /// is a newcomer from below, whether it has caught up (design: failure.md, "When does a newcomer
+    /// commit?").
     #[inline]
     fn tells_commit(&self, port: Port) -> bool {
-        self.control.is_none() || self.neighbours.hears_us(port)
+        let is_placed = || self.halves.is_upper(port) || self.caught_up.contains(port);
+        self.control.is_none() || (self.neighbours.hears_us(port) && is_placed())
     }
 
     /// The ports that lead on without leading back: not to where the frame came from, and not up

@@ -58,6 +58,7 @@ fn a_dead_port_is_taken_out_after_the_timeout_and_comes_back() {
     switch.handle_timeout(at(1_001));
     assert_eq!(events(&mut switch), [SwitchEvent::LinkLost(Port(2))]);
     assert!(!switch.is_live(Port(2)));
+    assert_eq!(switch.stats().links_lost, 1);
     let freed = pass(&mut switch, at(1_002), 0, frame(Opcode::Ack, 0, 1, both(1_002)));
     assert_eq!(freed, (1, both(1_002)));
 
