@@ -11,8 +11,27 @@
 
 extern crate alloc;
 
+mod broadcast;
+mod config;
+mod controller;
+mod determine;
+mod event;
+mod forward;
+mod graph;
+mod journal;
+mod ledger;
+mod outbox;
 mod record;
+mod recovery;
+mod stats;
+mod status;
 mod store;
 
+pub use config::{Config, ConfigError, Links, Recovery};
+pub use controller::Controller;
+pub use event::Event;
+pub use journal::{RecordId, Refused};
 pub use record::{FailedLife, Member, MemberLink, Record, RecordError, Severed};
+pub use stats::Stats;
+pub use status::{FrozenStatus, MemberState, MemberStatus, Status};
 pub use store::{Epoch, MemoryStore, Store, StoreError, Unavailable};

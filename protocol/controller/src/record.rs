@@ -32,12 +32,12 @@ pub enum Record {
         /// Links whose two ends are both correct.
         links: Vec<Severed>,
     },
-    /// A recall of `sender` that its receiver has not heard.
+    /// Recalls of `sender` that their receivers have not heard.
     Undeliverable {
-        /// Whose scattering.
+        /// Whose scatterings.
         sender: ProcessId,
-        /// Which scattering, and who did not hear of its recall.
-        entry: Undeliverable,
+        /// Which scatterings, and who did not hear of their recall.
+        entries: Vec<Undeliverable>,
     },
 }
 
@@ -143,12 +143,14 @@ impl Record {
                     put_life(octets, link.peer);
                 });
             }
-            Self::Undeliverable { sender, entry } => {
+            Self::Undeliverable { sender, entries } => {
                 octets.push(UNDELIVERABLE);
                 put_u32(octets, sender.0);
-                put_u32(octets, entry.to.0);
-                put_u32(octets, entry.incarnation.0);
-                put_u64(octets, entry.timestamp.as_ns());
+                put_list(octets, entries, |octets, entry| {
+                    put_u32(octets, entry.to.0);
+                    put_u32(octets, entry.incarnation.0);
+                    put_u64(octets, entry.timestamp.as_ns());
+                });
             }
         }
     }
@@ -189,10 +191,11 @@ impl Record {
             }
             UNDELIVERABLE => {
                 let sender = ProcessId(rest.word()?);
-                let to = ProcessId(rest.word()?);
-                let incarnation = Incarnation(rest.word()?);
-                let timestamp = rest.timestamp()?;
-                Self::Undeliverable { sender, entry: Undeliverable { to, incarnation, timestamp } }
+                let entries = rest.list(|rest| {
+                    let (to, incarnation) = (ProcessId(rest.word()?), Incarnation(rest.word()?));
+                    Ok(Undeliverable { to, incarnation, timestamp: rest.timestamp()? })
+                })?;
+                Self::Undeliverable { sender, entries }
             }
             other => return Err(RecordError::Kind(other)),
         };
@@ -288,6 +291,11 @@ mod tests {
         let failed = (any_life(), any::<u64>(), any::<bool>()).prop_map(|(life, ns, is_exact)| {
             FailedLife { life, at: Timestamp::from_ns(ns), is_exact }
         });
+        let entry = any::<(u32, u32, u64)>().prop_map(|(to, incarnation, ns)| Undeliverable {
+            to: ProcessId(to),
+            incarnation: Incarnation(incarnation),
+            timestamp: Timestamp::from_ns(ns),
+        });
         let severed = (any_life(), any::<u32>(), any_life())
             .prop_map(|(owner, number, peer)| Severed { owner, number, peer });
         prop_oneof![
@@ -299,15 +307,8 @@ mod tests {
             prop::collection::vec(failed, 0..4).prop_map(Record::Failed),
             (prop::collection::vec(any_life(), 0..4), prop::collection::vec(severed, 0..4))
                 .prop_map(|(lives, links)| Record::Resumed { lives, links }),
-            any::<(u32, u32, u32, u64)>().prop_map(|(sender, to, incarnation, ns)| {
-                Record::Undeliverable {
-                    sender: ProcessId(sender),
-                    entry: Undeliverable {
-                        to: ProcessId(to),
-                        incarnation: Incarnation(incarnation),
-                        timestamp: Timestamp::from_ns(ns),
-                    },
-                }
+            (any::<u32>(), prop::collection::vec(entry, 0..4)).prop_map(|(sender, entries)| {
+                Record::Undeliverable { sender: ProcessId(sender), entries }
             }),
         ]
     }

@@ -1,0 +1,384 @@
+//! News on its way: in waves, or to one process after another
+//! (design: failure.md, "How does the news get around?").
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use onepipe_base::{Life, Mono, Pace, Port, ProcessId};
+use onepipe_wire::{
+    Echo, FAILURE_OCTETS, Failure, LIFE_OCTETS, RESOLVED_OCTETS, Resolved, WAVE_HEADER_OCTETS,
+    Wave, WaveId, WaveKind,
+};
+
+use crate::{Config, Epoch, Links};
+
+/// What is to be told.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum News {
+    /// Failures; afterwards these lives are completed.
+    Notice(Vec<Failure>),
+    /// Links that hold nothing any more.
+    Resume(Vec<Resolved>),
+    /// Lives whose links are dead.
+    Freeze(Vec<Life>),
+}
+
+impl News {
+    pub(crate) fn kind(&self) -> WaveKind {
+        match self {
+            Self::Notice(_) => WaveKind::Notice,
+            Self::Resume(_) => WaveKind::Resume,
+            Self::Freeze(_) => WaveKind::Freeze,
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Notice(failures) => failures.len(),
+            Self::Resume(resolved) => resolved.len(),
+            Self::Freeze(lives) => lives.len(),
+        }
+    }
+
+    fn per_frame(&self, payload_octets: usize) -> usize {
+        let entry = match self {
+            Self::Notice(_) => FAILURE_OCTETS,
+            Self::Resume(_) => RESOLVED_OCTETS,
+            Self::Freeze(_) => LIFE_OCTETS,
+        };
+        (payload_octets.saturating_sub(WAVE_HEADER_OCTETS) / entry).max(1)
+    }
+}
+
+/// Who is told, and asked for an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Audience {
+    /// Everybody behind these links, in a wave.
+    pub links: BTreeSet<Port>,
+    /// These processes, each by itself.
+    pub processes: BTreeSet<ProcessId>,
+}
+
+/// A piece of news that fits a frame, and who has not answered it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Round {
+    pub id: WaveId,
+    pub news: News,
+    /// Whether everybody is told, so that nobody knows less afterwards.
+    pub is_full: bool,
+    /// How many announcements had come in when it began.
+    pub announcements: u64,
+    pub begun: Mono,
+    audience: Audience,
+    /// The entries that are on their way: from here, as many as fit.
+    from: usize,
+    missing: Audience,
+    owed: Audience,
+    repeat: Pace,
+    restart_at: Mono,
+}
+
+/// What is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owed {
+    Wave(Port),
+    Notice(ProcessId),
+}
+
+/// One piece of news at a time, and the numbers of the waves.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Broadcast {
+    is_mesh: bool,
+    payload_octets: usize,
+    repeat_ns: (u64, u64),
+    restart_ns: u64,
+    epoch: u32,
+    sequence: u32,
+    round: Option<Round>,
+    /// Processes that have come while news was under way.
+    pub late: BTreeSet<ProcessId>,
+}
+
+impl Broadcast {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            is_mesh: matches!(config.links, Links::Mesh(_)),
+            payload_octets: config.payload_octets_max(),
+            repeat_ns: (config.repeat_ns, config.repeat_slow_ns),
+            restart_ns: config.restart_ns,
+            epoch: 0,
+            sequence: 0,
+            round: None,
+            late: BTreeSet::new(),
+        }
+    }
+
+    /// A new reign: whatever was under way is not.
+    pub(crate) fn begin_epoch(&mut self, epoch: Epoch) {
+        (self.epoch, self.sequence) = (epoch.0, 0);
+        self.round = None;
+        self.late.clear();
+    }
+
+    /// A number above all before it.
+    fn next_id(&mut self) -> WaveId {
+        self.sequence += 1;
+        WaveId { epoch: self.epoch, sequence: self.sequence }
+    }
+
+    /// The number of what is under way, or else a new one: for news to one process beside it.
+    pub(crate) fn id_beside(&mut self) -> WaveId {
+        match &self.round {
+            Some(round) => round.id,
+            None => self.next_id(),
+        }
+    }
+
+    pub(crate) fn round(&self) -> Option<&Round> {
+        self.round.as_ref()
+    }
+
+    /// Tells `news`, instead of what was under way.
+    pub(crate) fn begin(
+        &mut self,
+        now: Mono,
+        news: News,
+        audience: Audience,
+        is_full: bool,
+        announcements: u64,
+    ) {
+        let id = self.next_id();
+        let repeat = Pace::new(self.repeat_ns.0, self.repeat_ns.1);
+        let mut round = Round {
+            id,
+            news,
+            is_full,
+            announcements,
+            begun: now,
+            missing: audience.clone(),
+            owed: audience.clone(),
+            audience,
+            from: 0,
+            repeat,
+            restart_at: now.after_ns(self.restart_ns),
+        };
+        round.repeat_from(now);
+        self.round = Some(round);
+    }
+
+    /// What was under way is not any more. Whoever it was meant for alone is late again.
+    pub(crate) fn abandon(&mut self) {
+        if let Some(round) = self.round.take().filter(|round| !round.is_full) {
+            self.late.extend(round.missing.processes);
+        }
+    }
+
+    /// The ways have changed: what is not answered by `at` is begun anew then.
+    pub(crate) fn hurry(&mut self, at: Mono) {
+        if let Some(round) = self.round.as_mut().filter(|round| !round.missing.links.is_empty()) {
+            round.restart_at = round.restart_at.min(at);
+        }
+    }
+
+    /// Whether `process` has yet to be told something.
+    pub(crate) fn waits_for(&self, process: ProcessId) -> bool {
+        let is_missing = |round: &Round| round.missing.processes.contains(&process);
+        self.late.contains(&process) || self.round.as_ref().is_some_and(is_missing)
+    }
+
+    /// Everybody behind `port` has done what `echo` says. Answers whether that was waited for.
+    pub(crate) fn on_echo(&mut self, port: Port, echo: Echo) -> bool {
+        let Some(round) = self.answered(echo) else { return false };
+        round.owed.links.remove(&port);
+        round.missing.links.remove(&port)
+    }
+
+    /// `process` has done what `echo` says. Answers whether that was waited for.
+    pub(crate) fn on_completed(&mut self, process: ProcessId, echo: Echo) -> bool {
+        let Some(round) = self.answered(echo) else { return false };
+        round.owed.processes.remove(&process);
+        round.missing.processes.remove(&process)
+    }
+
+    fn answered(&mut self, echo: Echo) -> Option<&mut Round> {
+        self.round.as_mut().filter(|round| (round.id, round.news.kind()) == (echo.id, echo.kind))
+    }
+
+    /// `process` has failed: nobody waits for it.
+    pub(crate) fn on_failed(&mut self, process: ProcessId) {
+        self.late.remove(&process);
+        let Some(round) = &mut self.round else { return };
+        let port = u16::try_from(process.0).ok().filter(|_| self.is_mesh).map(Port);
+        for audience in [&mut round.audience, &mut round.missing, &mut round.owed] {
+            audience.processes.remove(&process);
+            audience.links.retain(|link| Some(*link) != port);
+        }
+    }
+
+    /// Goes on when all have answered: to the next entries, under the next number. Answers the
+    /// round once there are none left.
+    pub(crate) fn advance(&mut self, now: Mono) -> Option<Round> {
+        let round = self.round.as_mut()?;
+        if !(round.missing.links.is_empty() && round.missing.processes.is_empty()) {
+            return None;
+        }
+        let from = round.from + round.news.per_frame(self.payload_octets);
+        if from >= round.news.len() {
+            return self.round.take();
+        }
+        self.sequence += 1;
+        round.id.sequence = self.sequence;
+        round.from = from;
+        round.missing = round.audience.clone();
+        round.owed = round.audience.clone();
+        round.restart_at = now.after_ns(self.restart_ns);
+        round.repeat_from(now);
+        None
+    }
+
+    /// When something is to be repeated or to be begun anew.
+    pub(crate) fn due(&self) -> Option<Mono> {
+        let round = self.round.as_ref()?;
+        Mono::earlier(round.repeat.due(), Some(round.restart_at))
+    }
+
+    /// Repeats what was not answered. Answers whether it has to be begun anew.
+    pub(crate) fn on_timeout(&mut self, now: Mono, repeats: &mut u64) -> bool {
+        let Some(round) = &mut self.round else { return false };
+        if now >= round.restart_at {
+            return true;
+        }
+        if round.repeat.take(now) {
+            round.owed = round.missing.clone();
+            *repeats += (round.owed.links.len() + round.owed.processes.len()) as u64;
+        }
+        false
+    }
+
+    /// The next to be sent.
+    pub(crate) fn pop(&mut self) -> Option<Owed> {
+        let owed = &mut self.round.as_mut()?.owed;
+        match owed.links.pop_first() {
+            Some(port) => Some(Owed::Wave(port)),
+            None => owed.processes.pop_first().map(Owed::Notice),
+        }
+    }
+
+    /// Whether there is something to be sent.
+    pub(crate) fn wants_transmit(&self) -> bool {
+        self.round
+            .as_ref()
+            .is_some_and(|round| !(round.owed.links.is_empty() && round.owed.processes.is_empty()))
+    }
+
+    /// Writes the payload of what is under way. Answers its octets.
+    pub(crate) fn write(&self, room: &mut [u8]) -> Option<usize> {
+        let round = self.round.as_ref()?;
+        let wave = Wave { id: round.id };
+        let fit = round.news.per_frame(self.payload_octets);
+        let room = &mut room[..self.payload_octets];
+        let written = match &round.news {
+            News::Notice(failures) => {
+                wave.write_notice(room, failures[round.from..].iter().take(fit).copied())
+            }
+            News::Resume(resolved) => {
+                wave.write_resume(room, resolved[round.from..].iter().take(fit).copied())
+            }
+            News::Freeze(lives) => {
+                wave.write_freeze(room, lives[round.from..].iter().take(fit).copied())
+            }
+        };
+        written.map(|(_, octets)| octets)
+    }
+}
+
+impl Round {
+    /// The first sending is under way already; the next is due after the first pause.
+    fn repeat_from(&mut self, now: Mono) {
+        self.repeat.on_change(now);
+        self.repeat.take(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use onepipe_base::{Controllers, Incarnation, Timestamp};
+    use onepipe_wire::WaveView;
+
+    fn config() -> Config {
+        let controllers = Controllers { first: ProcessId(90), count: 1 };
+        // Two failures fit a frame.
+        let frame_octets_max =
+            onepipe_wire::HEADER_OCTETS + WAVE_HEADER_OCTETS + 2 * FAILURE_OCTETS;
+        Config { frame_octets_max, ..Config::new(ProcessId(90), controllers) }
+    }
+
+    fn failure(process: u32) -> Failure {
+        let at = Timestamp::from_ns(5);
+        Failure { first: ProcessId(process), count: 1, incarnation: Incarnation(0), at }
+    }
+
+    fn everybody() -> Audience {
+        Audience { links: BTreeSet::from([Port(0)]), processes: BTreeSet::from([ProcessId(7)]) }
+    }
+
+    #[test]
+    fn news_that_does_not_fit_a_frame_takes_several_waves() {
+        let mut broadcast = Broadcast::new(&config());
+        broadcast.begin_epoch(Epoch(3));
+        let news = News::Notice([1, 3, 5].map(failure).into());
+        let now = Mono::from_ns(100);
+        broadcast.begin(now, news, everybody(), true, 0);
+        let mut told = Vec::new();
+        for sequence in 1..=2 {
+            assert_eq!(broadcast.pop(), Some(Owed::Wave(Port(0))));
+            assert_eq!(broadcast.pop(), Some(Owed::Notice(ProcessId(7))));
+            assert_eq!(broadcast.pop(), None);
+            let mut room = [0; 200];
+            let octets = broadcast.write(&mut room).expect("under way");
+            let view = WaveView::parse(&room[..octets]).expect("just written");
+            told.extend(view.failures(Timestamp::from_ns(5)).map(|failure| failure.first.0));
+            let id = WaveId { epoch: 3, sequence };
+            assert_eq!(view.id, id);
+            assert!(broadcast.advance(now).is_none(), "nobody has answered");
+            let echo = Echo { id, kind: WaveKind::Notice };
+            assert!(!broadcast.on_echo(Port(0), Echo { kind: WaveKind::Resume, ..echo }));
+            assert!(broadcast.on_echo(Port(0), echo) && !broadcast.on_echo(Port(0), echo));
+            assert!(broadcast.on_completed(ProcessId(7), echo));
+            assert_eq!(broadcast.advance(now).is_some(), sequence == 2);
+        }
+        assert_eq!(told, [1, 3, 5]);
+    }
+
+    #[test]
+    fn who_does_not_answer_is_told_again_and_who_has_failed_is_not() {
+        let mut broadcast = Broadcast::new(&config());
+        let audience =
+            Audience { links: BTreeSet::new(), processes: BTreeSet::from([7, 8].map(ProcessId)) };
+        broadcast.begin(Mono::from_ns(0), News::Notice(vec![failure(1)]), audience, true, 0);
+        while broadcast.pop().is_some() {}
+        let due = broadcast.due().expect("unanswered");
+        let mut repeats = 0;
+        assert!(!broadcast.on_timeout(due, &mut repeats));
+        assert_eq!((repeats, broadcast.pop()), (2, Some(Owed::Notice(ProcessId(7)))));
+        broadcast.on_failed(ProcessId(7));
+        broadcast.on_failed(ProcessId(8));
+        assert!(broadcast.pop().is_none());
+        assert!(broadcast.advance(due).is_some());
+    }
+
+    #[test]
+    fn a_wave_without_an_answer_is_begun_anew() {
+        let mut broadcast = Broadcast::new(&config());
+        broadcast.begin(Mono::from_ns(0), News::Freeze(vec![]), everybody(), false, 0);
+        broadcast.on_failed(ProcessId(0));
+        assert!(broadcast.advance(Mono::from_ns(1)).is_none(), "port 0 is everybody's");
+        let mut repeats = 0;
+        let restart = Mono::from_ns(config().restart_ns);
+        assert!(broadcast.on_timeout(restart, &mut repeats));
+        broadcast.abandon();
+        assert_eq!((broadcast.due(), broadcast.wants_transmit()), (None, false));
+    }
+}

@@ -1,0 +1,256 @@
+//! What the graph means, and what is written down of it.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use onepipe_base::{Address, Life, Mono, Now};
+use onepipe_wire::{Opcode, Side};
+
+use super::Controller;
+use crate::graph::{FrozenEdge, Net, Node};
+use crate::record::Member;
+use crate::{Event, Links, Record, RecordId, Severed};
+
+/// How many members one record holds at most, so that it stays far below the limits of stores.
+pub(super) const MEMBERS_PER_RECORD: usize = 256;
+
+impl Controller {
+    /// Looks at the graph: who is connected, who has failed, what may be resumed.
+    pub(super) fn look(&mut self, now: Now) {
+        self.look_at = None;
+        let changed = self.changed.take().unwrap_or(now.mono);
+        let (graph, attached) = (&mut self.graph, &self.attached);
+        let (is_mesh, silence) =
+            (matches!(self.config.links, Links::Mesh(_)), self.config.link_timeout_ns);
+        let direct: Vec<(Life, Option<Mono>)> = graph
+            .attachments()
+            .filter(|_| is_mesh)
+            .map(|life| (life, graph.get(life).and_then(|node| node.heard)))
+            .collect();
+        let is_deaf = |life: Life| {
+            let Ok(at) = direct.binary_search_by_key(&life, |(life, _)| *life) else {
+                return false;
+            };
+            let Some(heard) = direct[at].1 else { return true };
+            let doubted = match life.address {
+                Address::Process(process) => attached.doubted.get(&process).copied(),
+                Address::Switch(_) => None,
+            };
+            now.mono.since_ns(heard) > silence || doubted.is_some()
+        };
+        let mut findings =
+            self.suspects.look(now, changed, &self.config, graph, &self.ledger, is_deaf);
+        if is_mesh {
+            let soon = now.mono.after_ns(silence);
+            findings.again_at = Mono::earlier(findings.again_at, Some(soon));
+        }
+        if let Some(again) = findings.again_at {
+            self.look_at = Some(again.max(now.mono.after_ns(1)));
+        }
+        self.stats.registered_twice += findings.doubles.saturating_sub(self.doubles) as u64;
+        self.doubles = findings.doubles;
+        self.correct = findings.correct.into_iter().collect();
+        self.freeze = findings.freeze;
+        if self.active.is_none() {
+            return;
+        }
+        let has_news = !self.ledger.news(now.mono, self.config.memory_ns).is_empty()
+            || !self.deciding.is_empty();
+        for life in findings.joined {
+            self.unrecorded.insert(life);
+            if let (true, Address::Process(process)) = (has_news, life.address) {
+                self.broadcast.late.insert(process);
+            }
+            self.notify(Event::Joined(life));
+        }
+        findings.failed.retain(|(failed, _)| !self.deciding.contains_key(&failed.life));
+        if !findings.failed.is_empty() {
+            for (failed, since) in &findings.failed {
+                self.deciding.insert(failed.life, (*since, now.mono));
+            }
+            let lives = findings.failed.into_iter().map(|(failed, _)| failed).collect();
+            self.journal.push(Record::Failed(lives));
+        }
+        self.find_severable(now);
+    }
+
+    /// Which frozen links of correct nodes need not hold anything, though nobody behind them has
+    /// failed, or what failed is long resolved.
+    fn find_severable(&mut self, now: Now) {
+        self.severable.clear();
+        self.wants_refresh = false;
+        let has_news = !self.ledger.news(now.mono, self.config.memory_ns).is_empty();
+        let mut settled: Vec<(Life, u32)> = Vec::new();
+        for owner in self.graph.owners() {
+            let Some(node) = self.graph.get(owner).filter(|_| self.correct.contains(&owner)) else {
+                continue;
+            };
+            for entry in node.frozen.iter().filter(|entry| !entry.is_resolved) {
+                let Some(peer) = self.is_free(owner, node, entry) else { continue };
+                // Who is behind this link may have missed news while it was dead.
+                if has_news && entry.seen > self.covered {
+                    self.wants_refresh = true;
+                } else if peer == owner {
+                    settled.push((owner, entry.number));
+                } else {
+                    let number = entry.number;
+                    self.severable.push(Severed { owner, number, peer });
+                }
+            }
+        }
+        for (owner, number) in settled {
+            self.mark_resolved(owner, number);
+        }
+    }
+
+    /// Whether a frozen link waits for no failure, and for whom else it does not wait any more: the
+    /// owner itself stands for nobody.
+    fn is_free(&self, owner: Life, node: &Node, entry: &FrozenEdge) -> Option<Life> {
+        let Some(peer) = entry.life else { return Some(owner) };
+        if self.ledger.is_resolved(peer) || self.graph.get(peer).is_none() {
+            return Some(owner);
+        }
+        if !self.correct.contains(&peer) {
+            return None;
+        }
+        // The other end must be known to live on: it is heard again, or has said that it lost the
+        // link, too. Else it may have died, and its other neighbours have not said so yet.
+        let is_back = node.edges.iter().any(|edge| edge.life == peer && edge.is_up);
+        let other = self.graph.get(peer)?;
+        let has_lost = other.generation.is_some()
+            && !other.edges.iter().any(|edge| edge.life == owner && edge.is_up);
+        (is_back || has_lost).then_some(peer)
+    }
+
+    pub(super) fn mark_resolved(&mut self, owner: Life, number: u32) {
+        let entries = self.graph.get_mut(owner).map(|node| node.frozen.iter_mut());
+        for entry in entries.into_iter().flatten().filter(|entry| entry.number == number) {
+            self.stats.anonymous += u64::from(entry.life.is_none() && !entry.is_resolved);
+            entry.is_resolved = true;
+        }
+    }
+
+    /// The store has written `record`.
+    pub(super) fn on_written(&mut self, now: Now, id: RecordId, record: &Record) {
+        let resolved = self.ledger.take(now.mono, record).to_vec();
+        match record {
+            Record::Epoch { .. } => {}
+            Record::Members(members) => {
+                for member in members {
+                    self.recording.remove(&member.life);
+                }
+                for member in members {
+                    if let Address::Process(process) = member.life.address {
+                        self.ledger.forget_recalls(process, member.life.incarnation);
+                        self.welcome(member.life, process);
+                    }
+                }
+            }
+            Record::Failed(lives) => {
+                for failed in lives {
+                    let times = self.deciding.remove(&failed.life);
+                    let (suspected, decided) = times.unwrap_or((now.mono, now.mono));
+                    self.open_since.get_or_insert(decided);
+                    self.stats.failures += 1;
+                    self.stats.inexact += u64::from(!failed.is_exact);
+                    self.suspects.forget(failed.life);
+                    if let Address::Process(process) = failed.life.address
+                        && self.graph.newest(failed.life.address) == Some(failed.life)
+                    {
+                        self.pings.settle(process);
+                        self.attached.doubted.remove(&process);
+                        self.broadcast.on_failed(process);
+                    }
+                    self.notify(Event::Failed { failed: *failed, suspected, decided });
+                }
+                self.is_noticed = false;
+                self.broadcast.abandon();
+                self.want_look(now.mono);
+            }
+            Record::Resumed { links, .. } => {
+                for life in resolved {
+                    self.on_resolved(now, life);
+                }
+                self.count_partitions(links);
+                for link in links {
+                    self.mark_resolved(link.owner, link.number);
+                }
+                let is_open = self.ledger.open().len() > 0;
+                self.open_since = self.open_since.filter(|_| is_open);
+                self.want_look(now.mono);
+            }
+            Record::Undeliverable { entries, .. } => {
+                self.stats.undeliverables += entries.len() as u64;
+                if let Some((process, psn)) = self.recalls.remove(&id) {
+                    self.post(Opcode::Recorded, process, psn, Vec::new());
+                }
+            }
+        }
+    }
+
+    /// Everybody has completed the failure of `life`: no link to it holds anything, but those that
+    /// were announced since the news began.
+    fn on_resolved(&mut self, now: Now, life: Life) {
+        let has_news = !self.ledger.news(now.mono, self.config.memory_ns).is_empty();
+        for owner in self.graph.owners() {
+            let covered = self.covered;
+            let entries = self.graph.get_mut(owner).map(|node| node.frozen.iter_mut());
+            for entry in entries.into_iter().flatten().filter(|entry| entry.life == Some(life)) {
+                entry.is_resolved |= entry.seen <= covered || !has_news;
+            }
+        }
+        // A switch may have come back meanwhile; a process never does.
+        if matches!(life.address, Address::Process(_)) || !self.correct.contains(&life) {
+            self.graph.remove(life);
+            self.suspects.forget(life);
+            self.unrecorded.remove(&life);
+        }
+    }
+
+    /// Counts lower ends of given-up links from which some correct process is not reached any more.
+    fn count_partitions(&mut self, links: &[Severed]) {
+        if links.is_empty() {
+            return;
+        }
+        let net = Net::new(&self.graph);
+        let place = |life: &Life| net.lives.binary_search(life).ok();
+        let is_lower = |link: &&Severed| {
+            self.graph.get(link.owner).is_some_and(|node| {
+                let mut frozen = node.frozen.iter();
+                frozen.any(|entry| entry.number == link.number && entry.side != Side::Upper)
+            })
+        };
+        let ends: BTreeSet<usize> =
+            links.iter().filter(is_lower).filter_map(|link| place(&link.peer)).collect();
+        let correct: Vec<usize> = self.correct.iter().filter_map(place).collect();
+        for end in ends {
+            let reached = net.reach_from(&[end], |at| !self.correct.contains(&net.lives[at]));
+            let mut processes = correct.iter().filter(|at| !net.is_switch(**at));
+            self.stats.partitions += u64::from(processes.any(|at| !reached[*at]));
+        }
+    }
+
+    /// Has the store note who takes part.
+    pub(super) fn record_members(&mut self) {
+        // One record at a time: whoever comes meanwhile is in the next.
+        if !self.recording.is_empty() {
+            return;
+        }
+        let mut members: Vec<Member> = Vec::new();
+        while members.len() < MEMBERS_PER_RECORD
+            && let Some(life) = self.unrecorded.pop_first()
+        {
+            if self.graph.get(life).is_none_or(|node| node.is_recorded) {
+                continue;
+            }
+            members.extend(self.graph.member(life));
+            if let Some(node) = self.graph.get_mut(life) {
+                node.is_recorded = true;
+            }
+            self.recording.insert(life);
+        }
+        if !members.is_empty() {
+            self.journal.push(Record::Members(members));
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! What comes in.
+
+use alloc::vec::Vec;
+
+use onepipe_base::{Address, Life, Mono, Now, Port, ProcessId, Psn, Timestamp, Verdict};
+use onepipe_wire::{
+    AnnounceView, Echo, Frame, HEADER_OCTETS, Header, LinkState, Opcode, Side, Undeliverable, peek,
+};
+
+use super::Controller;
+use crate::forward::Due;
+use crate::graph::Announced;
+use crate::outbox::Letter;
+use crate::recovery::Answer;
+use crate::{Event, Links, Record};
+
+impl Controller {
+    pub(super) fn on_frame(&mut self, now: Now, port: Port, octets: &[u8]) -> Verdict {
+        let Ok(frame) = Frame::parse(octets) else {
+            self.stats.dropped_malformed += 1;
+            return Verdict::Dropped;
+        };
+        let ports = match self.config.links {
+            Links::Uplink => 1,
+            Links::Mesh(count) => count,
+        };
+        if port.0 >= ports {
+            self.stats.dropped_foreign += 1;
+            return Verdict::Dropped;
+        }
+        self.attached.heard = Some(now.mono);
+        self.attached.is_isolated = false;
+        let counted = match frame.opcode {
+            opcode if opcode.is_hop_only() => self.on_hop(now, port, &frame),
+            _ if frame.header.dst() != self.config.process => Err(Drop::Foreign),
+            _ => self.on_message(now, &frame),
+        };
+        match counted {
+            Ok(()) => {
+                self.stats.frames_taken += 1;
+                Verdict::Consumed
+            }
+            Err(reason) => {
+                let counter = match reason {
+                    Drop::Malformed => &mut self.stats.dropped_malformed,
+                    Drop::Foreign => &mut self.stats.dropped_foreign,
+                    Drop::Stale => &mut self.stats.dropped_stale,
+                    Drop::Range => &mut self.stats.dropped_range,
+                    Drop::Standby => &mut self.stats.dropped_standby,
+                    Drop::Full => &mut self.stats.dropped_full,
+                };
+                *counter += 1;
+                Verdict::Dropped
+            }
+        }
+    }
+
+    fn on_hop(&mut self, now: Now, port: Port, frame: &Frame<'_>) -> Result<(), Drop> {
+        let speaker = frame.header.speaker().ok_or(Drop::Malformed)?;
+        self.check_range(speaker)?;
+        self.attached.ends.insert(port, speaker);
+        if let (Links::Mesh(_), Address::Process(process)) = (self.config.links, speaker.address)
+            && u32::from(port.0) == process.0
+        {
+            self.on_sign_of_life(now.mono, process);
+        }
+        if frame.opcode == Opcode::Echo {
+            let echo = Echo::parse(frame.payload).map_err(|_| Drop::Malformed)?;
+            if self.active.is_none() {
+                return Err(Drop::Standby);
+            }
+            if !self.broadcast.on_echo(port, echo) {
+                return Err(Drop::Stale);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_message(&mut self, now: Now, frame: &Frame<'_>) -> Result<(), Drop> {
+        let life = frame.header.speaker().ok_or(Drop::Malformed)?;
+        self.check_range(life)?;
+        if frame.opcode == Opcode::Announce {
+            return self.on_announce(now, life, frame);
+        }
+        let Address::Process(process) = life.address else { return Err(Drop::Foreign) };
+        let is_failed = self.ledger.has_failed(life);
+        let is_former = self.graph.newest(life.address).is_some_and(|newest| newest > life);
+        if frame.opcode == Opcode::Recover {
+            return self.on_recover(now, life, process, frame.header.psn());
+        }
+        if is_failed || is_former {
+            return Err(Drop::Stale);
+        }
+        self.on_sign_of_life(now.mono, process);
+        match frame.opcode {
+            Opcode::Completed | Opcode::Relay | Opcode::Undeliverable if self.active.is_none() => {
+                Err(Drop::Standby)
+            }
+            Opcode::Completed => {
+                let echo = Echo::parse(frame.payload).map_err(|_| Drop::Malformed)?;
+                if self.broadcast.on_completed(process, echo) { Ok(()) } else { Err(Drop::Stale) }
+            }
+            Opcode::Pong => Ok(()),
+            Opcode::Relay => self.on_relay(now, frame.payload),
+            Opcode::Undeliverable => {
+                self.on_undeliverable(now.sync, process, frame.header.psn(), frame.payload)
+            }
+            _ => Err(Drop::Foreign),
+        }
+    }
+
+    fn check_range(&self, life: Life) -> Result<(), Drop> {
+        let is_known = match life.address {
+            Address::Process(process) => process.0 < self.config.processes_max,
+            Address::Switch(switch) => switch.0 < self.config.switches_max,
+        };
+        if is_known { Ok(()) } else { Err(Drop::Range) }
+    }
+
+    fn on_announce(&mut self, now: Now, life: Life, frame: &Frame<'_>) -> Result<(), Drop> {
+        if let Address::Process(process) = life.address {
+            if self.config.controllers.contains(process) {
+                return Err(Drop::Foreign);
+            }
+            if self.ledger.has_failed(life) {
+                self.tell_about_itself(process);
+                return Err(Drop::Stale);
+            }
+        }
+        let view = AnnounceView::parse(frame.payload).map_err(|_| Drop::Malformed)?;
+        if view
+            .links(now.sync)
+            .any(|link| link.life.is_some_and(|life| self.check_range(life).is_err()))
+        {
+            return Err(Drop::Range);
+        }
+        let ledger = &self.ledger;
+        let is_over = |life| ledger.is_resolved(life);
+        match self.graph.announce(now.mono, life, &view, now.sync, is_over) {
+            Announced::Stale => return Err(Drop::Stale),
+            Announced::Partly | Announced::Same => {}
+            Announced::Changed { is_loss } => {
+                self.stats.announcements += 1;
+                self.want_look(now.mono);
+                if is_loss {
+                    let soon = now.mono.after_ns(self.config.settle_ns + self.config.repeat_ns);
+                    self.broadcast.hurry(soon);
+                    self.doubt(now.mono, &view);
+                }
+            }
+        }
+        if let Address::Process(process) = life.address {
+            self.on_sign_of_life(now.mono, process);
+            self.welcome(life, process);
+        }
+        let node = self.graph.get(life);
+        if self.active.is_some() && node.is_some_and(|node| node.has_joined && !node.is_recorded) {
+            self.unrecorded.insert(life);
+        }
+        Ok(())
+    }
+
+    /// Others have lost these processes of a mesh; whether the controller has, a ping shows.
+    fn doubt(&mut self, now: Mono, view: &AnnounceView<'_>) {
+        for link in view.links(Timestamp::from_ns(0)) {
+            if let (Links::Mesh(_), Side::Direct, LinkState::Frozen { .. }) =
+                (self.config.links, link.side, link.state)
+                && let Some(Address::Process(process)) = link.life.map(|life| life.address)
+                && !self.config.controllers.contains(process)
+            {
+                self.attached.doubted.insert(process, now);
+                self.pings.ask(now, process, self.config.ping_timeout_ns, false);
+            }
+        }
+    }
+
+    /// A frame of the present life of `process` has come in.
+    pub(super) fn on_sign_of_life(&mut self, now: Mono, process: ProcessId) {
+        // What was under way when others lost it shows nothing.
+        let doubted = self.attached.doubted.get(&process).copied();
+        let settle_ns = self.config.settle_ns;
+        let is_old = doubted.is_some_and(|doubted| now.since_ns(doubted) < settle_ns);
+        let was_doubted = doubted.is_some() && !is_old;
+        if !is_old {
+            self.pings.settle(process);
+            self.attached.doubted.remove(&process);
+        }
+        if let Some(life) = self.graph.newest(Address::Process(process)) {
+            self.graph.hear(now, life);
+            if was_doubted || self.suspects.contains(life) {
+                self.want_look(now);
+            }
+        }
+    }
+
+    /// Says to a process that it has been noted, once the store knows of it and it knows the news.
+    pub(super) fn welcome(&mut self, life: Life, process: ProcessId) {
+        let is_noted = self
+            .graph
+            .get(life)
+            .is_some_and(|node| node.generation.is_some() && node.has_joined && node.is_recorded);
+        if self.active.is_some()
+            && is_noted
+            && !self.recording.contains(&life)
+            && !self.broadcast.waits_for(process)
+        {
+            self.post(Opcode::Welcome, process, Psn::FIRST, Vec::new());
+        }
+    }
+
+    fn on_relay(&mut self, now: Now, payload: &[u8]) -> Result<(), Drop> {
+        let (header, opcode) = peek(payload).map_err(|_| Drop::Malformed)?;
+        if opcode.is_control() || opcode.is_hop_only() {
+            return Err(Drop::Malformed);
+        }
+        let to = header.dst();
+        let octets = HEADER_OCTETS + header.length();
+        let known = self.graph.newest(Address::Process(to));
+        if self.config.controllers.contains(to)
+            || known.is_none_or(|life| self.ledger.has_failed(life))
+            || HEADER_OCTETS + octets > self.config.frame_octets_max
+        {
+            self.stats.relays_refused += 1;
+            return Ok(());
+        }
+        self.pings.ask(now.mono, to, self.config.ping_timeout_ns, true);
+        self.stats.relayed += 1;
+        self.post(Opcode::Relayed, to, Psn::FIRST, payload[..octets].to_vec());
+        Ok(())
+    }
+
+    fn on_undeliverable(
+        &mut self,
+        near: Timestamp,
+        sender: ProcessId,
+        psn: Psn,
+        payload: &[u8],
+    ) -> Result<(), Drop> {
+        let all = Undeliverable::parse(payload, near).map_err(|_| Drop::Malformed)?;
+        let is_new = |entry: &Undeliverable| !self.ledger.has_recall(sender, *entry);
+        let entries: Vec<Undeliverable> = all.filter(is_new).collect();
+        if entries.is_empty() {
+            self.post(Opcode::Recorded, sender, psn, Vec::new());
+            return Ok(());
+        }
+        if entries.iter().any(|entry| entry.to.0 >= self.config.processes_max) {
+            return Err(Drop::Range);
+        }
+        if self.recalls.values().any(|under_way| *under_way == (sender, psn)) {
+            return Ok(());
+        }
+        if self.recalls.len() >= self.config.waiting_max {
+            return Err(Drop::Full);
+        }
+        let id = self.journal.push(Record::Undeliverable { sender, entries });
+        self.recalls.insert(id, (sender, psn));
+        Ok(())
+    }
+
+    /// A failed process wants to know what has happened. Its own failure must be completed by all:
+    /// from then on every scattering that it may have in its buffer is settled, taken back and
+    /// recorded, or of a process that has failed, too.
+    fn on_recover(
+        &mut self,
+        now: Now,
+        life: Life,
+        process: ProcessId,
+        part: Psn,
+    ) -> Result<(), Drop> {
+        if self.active.is_none() {
+            return Err(Drop::Standby);
+        }
+        if !self.ledger.has_failed(life) || !self.is_recoverable(life) {
+            return Err(Drop::Stale);
+        }
+        if part == Psn::FIRST || self.answers.get(life).is_none() {
+            let answer = Answer {
+                complete: now.sync,
+                failures: self.ledger.news(now.mono, u64::MAX),
+                recalls: self.ledger.recalls(process, life.incarnation).collect(),
+            };
+            self.answers.begin(life, answer, self.config.waiting_max);
+        }
+        let mut room = alloc::vec![0; self.config.payload_octets_max()];
+        let answer = self.answers.get(life).ok_or(Drop::Full)?;
+        let octets = answer.write(part.0, &mut room).ok_or(Drop::Stale)?;
+        room.truncate(octets);
+        self.stats.recoveries += 1;
+        self.post(Opcode::Recovery, process, part, room);
+        Ok(())
+    }
+
+    /// No failure is open: those after its own may have left scatterings open that it holds.
+    fn is_recoverable(&self, life: Life) -> bool {
+        self.ledger.is_resolved(life) && self.ledger.open().len() == 0 && self.deciding.is_empty()
+    }
+
+    pub(super) fn on_timeout(&mut self, now: Now) {
+        let hello_at = *self.attached.hello_at.get_or_insert(now.mono);
+        if now.mono >= hello_at {
+            self.attached.hello_at = Some(now.mono.after_ns(self.config.hello_interval_ns));
+            self.attached.greet = match self.config.links {
+                Links::Uplink => 0..1,
+                Links::Mesh(count) => 0..count,
+            };
+        }
+        if self.active.is_none() {
+            return;
+        }
+        self.journal.on_timeout(now.mono);
+        if self.broadcast.on_timeout(now.mono, &mut self.stats.repeats) {
+            self.stats.waves_restarted += 1;
+            self.stuck = self.broadcast.round().map(|round| round.news.kind());
+            self.broadcast.abandon();
+        }
+        while let Some(due) = self.pings.pop(now.mono, self.config.repeat_ns) {
+            match due {
+                Due::Ask(process) => self.post(Opcode::Ping, process, Psn::FIRST, Vec::new()),
+                Due::Silent(process) => self.on_silent(now.mono, process),
+            }
+        }
+        if self.isolated_at().is_some_and(|at| at <= now.mono) {
+            self.attached.is_isolated = true;
+            self.notify(Event::Isolated);
+        }
+    }
+
+    /// A process that somebody wants to reach does not answer: it has failed, as if all its links
+    /// were dead.
+    fn on_silent(&mut self, now: Mono, process: ProcessId) {
+        self.stats.pings_unanswered += 1;
+        if let Some(life) = self.graph.newest(Address::Process(process))
+            && !self.ledger.has_failed(life)
+        {
+            self.suspects.condemn(life);
+            self.notify(Event::Silent(life));
+            self.want_look(now);
+        }
+    }
+
+    /// When to say that nobody is heard.
+    pub(super) fn isolated_at(&self) -> Option<Mono> {
+        let heard = self.attached.heard.filter(|_| !self.attached.is_isolated)?;
+        Some(heard.after_ns(self.config.isolated_after_ns))
+    }
+
+    /// Puts a frame for one process into the queue.
+    pub(super) fn post(&mut self, opcode: Opcode, to: ProcessId, psn: Psn, payload: Vec<u8>) {
+        let letter = Letter { opcode, to, psn, payload };
+        if !self.outbox.push(letter, self.config.waiting_max) {
+            self.stats.dropped_full += 1;
+        }
+    }
+
+    /// The header of whatever this controller says.
+    pub(super) fn header(&self, opcode: Opcode, to: ProcessId) -> Header {
+        Header::new(opcode, self.config.process, to, self.config.incarnation)
+    }
+}
+
+/// Why a frame is not taken.
+enum Drop {
+    Malformed,
+    Foreign,
+    Stale,
+    Range,
+    Standby,
+    Full,
+}

@@ -1,0 +1,317 @@
+//! The composer: takes frames, time and what the store answers, and asks the stages.
+
+mod decide;
+mod handle;
+mod plan;
+mod send;
+mod view;
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use onepipe_base::{Life, Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
+
+use crate::broadcast::Broadcast;
+use crate::determine::Suspects;
+use crate::forward::Pings;
+use crate::graph::Graph;
+use crate::journal::Journal;
+use crate::ledger::Ledger;
+use crate::outbox::Outbox;
+use crate::recovery::Answers;
+use crate::{Config, ConfigError, Epoch, Event, Links, Record, RecordId, Refused, Severed, Stats};
+
+/// One replica of the controllers.
+///
+/// It listens from its start on. Its world campaigns in the store for it, and tells it when it is
+/// active ([`Controller::activate`]); only then does it decide and speak. What it wants recorded it
+/// says in [`Controller::poll_persist`], to be drained whenever `poll_transmit` is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Controller {
+    config: Config,
+    active: Option<Epoch>,
+    graph: Graph,
+    ledger: Ledger,
+    suspects: Suspects,
+    journal: Journal,
+    broadcast: Broadcast,
+    pings: Pings,
+    answers: Answers,
+    outbox: Outbox,
+    attached: Attached,
+
+    /// When the graph is to be looked at.
+    look_at: Option<Mono>,
+    /// When it has changed first since the last look, if it has.
+    changed: Option<Mono>,
+    /// Who was connected at the last look.
+    correct: BTreeSet<Life>,
+    /// What may be resumed without any failure, as of the last look.
+    severable: Vec<Severed>,
+    /// Whether links wait for everybody to have been told the news anew.
+    wants_refresh: bool,
+    /// Whose neighbours are to freeze their links.
+    freeze: Vec<Life>,
+    /// Lives on their way into the store as failed: since when suspected, when decided.
+    deciding: BTreeMap<Life, (Mono, Mono)>,
+    /// When the first of the open failures was decided.
+    open_since: Option<Mono>,
+    /// Everybody has completed all that is open.
+    is_noticed: bool,
+    /// How many announcements had come in when the last complete round of news began.
+    covered: u64,
+    /// Members that the store is to know, and those on their way into it.
+    unrecorded: BTreeSet<Life>,
+    recording: BTreeSet<Life>,
+    /// Which batches of recalls wait for the store.
+    recalls: BTreeMap<RecordId, (ProcessId, Psn)>,
+    /// Which news nobody answered the last time.
+    stuck: Option<onepipe_wire::WaveKind>,
+    doubles: usize,
+    is_store_down: bool,
+
+    events: VecDeque<Event>,
+    stats: Stats,
+}
+
+/// The controller's own links.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Attached {
+    /// Who is there, as far as it has said.
+    ends: BTreeMap<Port, Life>,
+    /// Processes of a mesh that others have lost, and when.
+    doubted: BTreeMap<ProcessId, Mono>,
+    /// When anything was heard.
+    heard: Option<Mono>,
+    is_isolated: bool,
+    /// When to say hello next; `None` before the first call.
+    hello_at: Option<Mono>,
+    /// The links that are still to be greeted this time.
+    greet: core::ops::Range<u16>,
+}
+
+/// Events that nobody fetches are lost from here on.
+const EVENTS_MAX: usize = 4_096;
+
+impl Controller {
+    /// A replica that listens, and knows nothing yet.
+    ///
+    /// # Errors
+    /// When the configuration does not make sense.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        Ok(Self {
+            active: None,
+            graph: Graph::new(config.own(), config.controllers),
+            ledger: Ledger::default(),
+            suspects: Suspects::default(),
+            journal: Journal::default(),
+            broadcast: Broadcast::new(&config),
+            pings: Pings::default(),
+            answers: Answers::default(),
+            outbox: Outbox::default(),
+            attached: Attached::default(),
+            look_at: None,
+            changed: None,
+            correct: BTreeSet::new(),
+            severable: Vec::new(),
+            wants_refresh: false,
+            freeze: Vec::new(),
+            deciding: BTreeMap::new(),
+            open_since: None,
+            is_noticed: false,
+            covered: 0,
+            unrecorded: BTreeSet::new(),
+            recording: BTreeSet::new(),
+            recalls: BTreeMap::new(),
+            stuck: None,
+            doubles: 0,
+            is_store_down: false,
+            events: VecDeque::new(),
+            stats: Stats::default(),
+            config,
+        })
+    }
+
+    /// It is the active replica of `epoch` from now on; `records` is the whole log, loaded after
+    /// the campaign was won. A replica that is active already begins anew.
+    pub fn activate(&mut self, now: Now, epoch: Epoch, records: &[Record]) {
+        self.forget_reign();
+        let (ledger, members) = Ledger::load(now.mono, records);
+        self.ledger = ledger;
+        let gone: Vec<Life> = (self.graph.iter().map(|(life, _)| life))
+            .filter(|life| self.ledger.is_resolved(*life))
+            .collect();
+        gone.into_iter().for_each(|life| self.graph.remove(life));
+        for member in members.values() {
+            self.graph.load(member, |peer| self.ledger.is_severed(member.life, peer));
+        }
+        self.active = Some(epoch);
+        self.broadcast.begin_epoch(epoch);
+        self.open_since = (self.ledger.open().len() > 0).then_some(now.mono);
+        let lives: Vec<Life> = self.graph.iter().map(|(life, _)| life).collect();
+        for life in lives {
+            let Some(node) = self.graph.get_mut(life) else { continue };
+            // What another replica has decided about links is not known, or in the ledger.
+            for entry in &mut node.frozen {
+                (entry.is_resolved, entry.is_told) = (false, false);
+            }
+            node.is_recorded &= members.contains_key(&life);
+            if node.has_joined && !node.is_recorded && node.generation.is_some() {
+                self.unrecorded.insert(life);
+            }
+        }
+        self.notify(Event::Active(epoch));
+        self.want_look(now.mono);
+        self.go_on(now);
+    }
+
+    /// It is not active any more: it listens.
+    pub fn depose(&mut self, now: Now) {
+        if let Some(epoch) = self.active.take() {
+            self.forget_reign();
+            self.notify(Event::Deposed(epoch));
+            self.want_look(now.mono);
+        }
+    }
+
+    fn forget_reign(&mut self) {
+        self.active = None;
+        self.journal.clear();
+        self.suspects.clear();
+        self.pings.clear();
+        self.answers.clear();
+        self.outbox.clear();
+        self.broadcast.abandon();
+        self.broadcast.late.clear();
+        self.severable.clear();
+        self.freeze.clear();
+        self.deciding.clear();
+        self.unrecorded.clear();
+        self.recording.clear();
+        self.recalls.clear();
+        self.wants_refresh = false;
+        self.is_noticed = false;
+        self.is_store_down = false;
+        self.covered = 0;
+        self.stuck = None;
+    }
+
+    /// A record that the store is to append in the present epoch, each one once until it is
+    /// answered.
+    pub fn poll_persist(&mut self) -> Option<(RecordId, Record)> {
+        self.journal.poll()
+    }
+
+    /// What has become of a record. What is refused as failed is offered again.
+    pub fn handle_persisted(&mut self, now: Now, id: RecordId, result: Result<(), Refused>) {
+        match result {
+            Ok(()) => {
+                if let Some(record) = self.journal.written(id) {
+                    self.is_store_down = false;
+                    self.on_written(now, id, &record);
+                }
+            }
+            Err(Refused::Deposed) => self.depose(now),
+            Err(Refused::Failed) => {
+                if self.journal.refused(now, id, self.config.store_retry_ns) {
+                    self.stats.store_failures += 1;
+                    if !core::mem::replace(&mut self.is_store_down, true) {
+                        self.notify(Event::StoreFailed);
+                    }
+                }
+            }
+        }
+        self.go_on(now);
+    }
+
+    /// Process `port` of a mesh was heard without a frame (shared memory).
+    pub fn hear(&mut self, now: Now, port: Port) {
+        if let Links::Mesh(count) = self.config.links
+            && port.0 < count
+        {
+            self.on_sign_of_life(now.mono, ProcessId(port.0.into()));
+        }
+    }
+
+    /// Whether it decides and speaks.
+    pub fn is_active(&self) -> bool {
+        self.active.is_some()
+    }
+
+    /// Cheap hint: `poll_transmit` may yield something before the next timeout.
+    pub fn wants_transmit(&self) -> bool {
+        let is_speaking = self.broadcast.wants_transmit() || !self.outbox.is_empty();
+        !self.attached.greet.is_empty() || (self.active.is_some() && is_speaking)
+    }
+
+    /// What it was set up with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    fn notify(&mut self, event: Event) {
+        if self.events.len() < EVENTS_MAX {
+            self.events.push_back(event);
+        } else {
+            self.stats.events_lost += 1;
+        }
+    }
+
+    /// Something has changed that may mean a failure, or the end of one.
+    fn want_look(&mut self, now: Mono) {
+        self.changed.get_or_insert(now);
+        self.look_at = Mono::earlier(self.look_at, Some(now.after_ns(self.config.settle_ns)));
+    }
+
+    /// What follows from whatever was just handled.
+    fn go_on(&mut self, now: Now) {
+        if self.look_at.is_some_and(|at| at <= now.mono) {
+            self.look(now);
+        }
+        if self.active.is_some() {
+            self.record_members();
+            self.plan(now);
+        }
+    }
+}
+
+impl Machine for Controller {
+    type Event = Event;
+
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        let verdict = self.on_frame(now, port, frame);
+        self.go_on(now);
+        verdict
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.on_timeout(now);
+        self.go_on(now);
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        self.send(now, slot)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        let Some(hello_at) = self.attached.hello_at else { return Some(Mono::from_ns(0)) };
+        let mut due = Mono::earlier(Some(hello_at), self.look_at);
+        if self.active.is_some() {
+            due = Mono::earlier(due, self.broadcast.due());
+            due = Mono::earlier(due, self.pings.due());
+            due = Mono::earlier(due, self.journal.due());
+            due = Mono::earlier(due, self.isolated_at());
+        }
+        due
+    }
+}

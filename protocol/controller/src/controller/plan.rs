@@ -1,0 +1,192 @@
+//! What is told next.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use onepipe_base::{Address, Life, Now, Port, ProcessId};
+use onepipe_wire::{Resolved, WaveKind};
+
+use super::Controller;
+use crate::broadcast::{Audience, News, Round};
+use crate::{Event, Links, Record, Recovery};
+
+impl Controller {
+    /// Goes on with what is under way, and when it is done begins what comes next.
+    pub(super) fn plan(&mut self, now: Now) {
+        loop {
+            if let Some(round) = self.broadcast.advance(now.mono) {
+                self.on_told(now, round);
+                continue;
+            }
+            if self.broadcast.round().is_some() {
+                return;
+            }
+            let news = self.ledger.news(now.mono, self.config.memory_ns);
+            if news.is_empty() {
+                self.broadcast.late.clear();
+            }
+            let has_open = self.ledger.open().len() > 0;
+            if has_open && !self.is_noticed && news.is_empty() {
+                // Only switches: there is nothing that a process should do.
+                self.is_noticed = true;
+                self.covered = self.graph.announcements();
+            }
+            let resolved = self.resolved_links();
+            let wants_all = (has_open && !self.is_noticed) || self.wants_refresh;
+            // In the order of their urgency.
+            let mut wishes: Vec<Wish> = Vec::new();
+            if !resolved.is_empty() {
+                wishes.push(Wish::Resume(resolved));
+            }
+            if wants_all && !news.is_empty() {
+                wishes.push(Wish::NoticeAll);
+            } else if !self.broadcast.late.is_empty() {
+                wishes.push(Wish::NoticeLate);
+            }
+            if !self.freeze.is_empty() {
+                wishes.push(Wish::Freeze);
+            }
+            if !wishes.iter().any(|wish| wish.kind() == WaveKind::Notice) {
+                self.complete();
+            }
+            // What nobody answered the last time lets others go first.
+            let stuck = self.stuck.take();
+            let at = wishes.iter().position(|wish| Some(wish.kind()) != stuck).unwrap_or(0);
+            if wishes.is_empty() {
+                return;
+            }
+            match wishes.swap_remove(at) {
+                Wish::Resume(resolved) => self.tell(now, News::Resume(resolved)),
+                Wish::Freeze => {
+                    let lives = core::mem::take(&mut self.freeze);
+                    self.tell(now, News::Freeze(lives));
+                }
+                Wish::NoticeAll => self.tell(now, News::Notice(news)),
+                Wish::NoticeLate => {
+                    let processes = core::mem::take(&mut self.broadcast.late);
+                    let audience = Audience { links: BTreeSet::new(), processes };
+                    self.begin(now, News::Notice(news), audience, false);
+                }
+            }
+        }
+    }
+
+    /// Tells everybody.
+    fn tell(&mut self, now: Now, news: News) {
+        let by_wave = news.kind() != WaveKind::Notice || self.config.recovery == Recovery::Tree;
+        let mut audience = Audience::default();
+        match self.config.links {
+            Links::Uplink if by_wave => {
+                audience.links.insert(Port(0));
+            }
+            Links::Mesh(count) if by_wave => {
+                let ports = self.processes().filter_map(|process| u16::try_from(process.0).ok());
+                audience.links = ports.filter(|port| *port < count).map(Port).collect();
+            }
+            _ => audience.processes = self.processes().collect(),
+        }
+        self.begin(now, news, audience, true);
+    }
+
+    fn begin(&mut self, now: Now, news: News, audience: Audience, is_full: bool) {
+        self.stats.waves += 1;
+        let announcements = self.graph.announcements();
+        self.broadcast.begin(now.mono, news, audience, is_full, announcements);
+    }
+
+    /// All processes that take part, as far as is known, whether they are connected or not.
+    fn processes(&self) -> impl Iterator<Item = ProcessId> {
+        let joined = self.graph.iter().filter(|(life, node)| {
+            node.has_joined && !self.ledger.has_failed(*life) && !self.graph.is_superseded(*life)
+        });
+        joined.filter_map(|(life, _)| match life.address {
+            Address::Process(process) => Some(process),
+            Address::Switch(_) => None,
+        })
+    }
+
+    /// Frozen links of correct nodes whose owners have yet to be told that they are resolved.
+    fn resolved_links(&self) -> Vec<Resolved> {
+        let mut resolved = Vec::new();
+        for owner in self.graph.owners() {
+            let Some(node) = self.graph.get(owner).filter(|_| self.correct.contains(&owner)) else {
+                continue;
+            };
+            let ready = node.frozen.iter().filter(|entry| entry.is_resolved && !entry.is_told);
+            resolved.extend(ready.map(|entry| Resolved { owner, number: entry.number }));
+        }
+        resolved
+    }
+
+    /// All have answered.
+    fn on_told(&mut self, now: Now, round: Round) {
+        match round.news {
+            News::Notice(_) if round.is_full => {
+                self.covered = round.announcements;
+                if core::mem::take(&mut self.wants_refresh) {
+                    self.want_look(now.mono);
+                }
+                if !core::mem::replace(&mut self.is_noticed, true)
+                    && let Some(decided) = self.open_since
+                {
+                    let (lives, begun) = (self.ledger.open().len(), round.begun);
+                    self.notify(Event::Noticed { lives, decided, begun, completed: now.mono });
+                }
+            }
+            News::Notice(_) => {}
+            News::Resume(resolved) => {
+                for link in &resolved {
+                    let node = self.graph.get_mut(link.owner);
+                    let entries = node.into_iter().flat_map(|node| node.frozen.iter_mut());
+                    for entry in entries.filter(|entry| entry.number == link.number) {
+                        entry.is_told = true;
+                    }
+                }
+                let (links, begun) = (resolved.len(), round.begun);
+                self.notify(Event::Resumed { links, begun, completed: now.mono });
+            }
+            News::Freeze(_) => self.want_look(now.mono),
+        }
+    }
+
+    /// Everybody knows everything: what is open is done, and links that died alone are given up.
+    fn complete(&mut self) {
+        let is_deciding = self
+            .journal
+            .iter()
+            .any(|record| matches!(record, Record::Failed(_) | Record::Resumed { .. }));
+        if is_deciding {
+            return;
+        }
+        let lives: Vec<Life> = self.ledger.open().map(|failed| failed.life).collect();
+        if !lives.is_empty() && !self.is_noticed {
+            return;
+        }
+        // A look is due: what it finds may forbid it.
+        let links = if self.changed.is_none() && self.suspects.is_empty() {
+            core::mem::take(&mut self.severable)
+        } else {
+            Vec::new()
+        };
+        if !(lives.is_empty() && links.is_empty()) {
+            self.journal.push(Record::Resumed { lives, links });
+        }
+    }
+}
+
+enum Wish {
+    Resume(Vec<Resolved>),
+    NoticeAll,
+    NoticeLate,
+    Freeze,
+}
+
+impl Wish {
+    fn kind(&self) -> WaveKind {
+        match self {
+            Self::Resume(_) => WaveKind::Resume,
+            Self::NoticeAll | Self::NoticeLate => WaveKind::Notice,
+            Self::Freeze => WaveKind::Freeze,
+        }
+    }
+}

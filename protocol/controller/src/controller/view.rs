@@ -1,0 +1,61 @@
+//! What people and stores get to see.
+
+use alloc::vec::Vec;
+
+use onepipe_base::Life;
+use onepipe_wire::Resolved;
+
+use super::Controller;
+use crate::Record;
+use crate::record::Member;
+use crate::status::{FrozenStatus, MemberState, MemberStatus, Status};
+
+impl Controller {
+    /// What it knows at this moment. Takes time in proportion to the fabric.
+    pub fn status(&self) -> Status {
+        let member = |(life, node): (Life, &crate::graph::Node)| {
+            let is_over = self.ledger.has_failed(life) || self.ledger.is_open(life);
+            let state = match () {
+                () if self.correct.contains(&life) => MemberState::Up,
+                () if is_over => MemberState::Failed,
+                () if node.has_joined => MemberState::Suspected,
+                () => MemberState::Joining,
+            };
+            let links_up = node.edges.iter().filter(|edge| edge.is_up).count();
+            MemberStatus { life, state, links_up }
+        };
+        let frozen = self.graph.owners().into_iter().flat_map(|owner| {
+            let entries = self.graph.get(owner).map(|node| node.frozen.iter());
+            entries.into_iter().flatten().map(move |entry| FrozenStatus {
+                link: Resolved { owner, number: entry.number },
+                peer: entry.life,
+                commit: entry.commit,
+            })
+        });
+        Status {
+            replica: self.config.process,
+            active: self.active,
+            is_store_available: !self.journal.has_failed(),
+            records_waiting: self.journal.len(),
+            attachments: self.graph.attachments().collect(),
+            members: self.graph.iter().map(member).collect(),
+            open: self.ledger.open().collect(),
+            failures: self.ledger.failures().collect(),
+            frozen: frozen.collect(),
+            stats: self.stats,
+        }
+    }
+
+    /// What the store need hold, in few records: see [`crate::Store::replace`]. `None` while a
+    /// record is on its way, or when this replica is not active.
+    pub fn snapshot(&self) -> Option<Vec<Record>> {
+        let epoch = self.active.filter(|_| self.journal.len() == 0)?;
+        let mut records = alloc::vec![Record::Epoch { epoch, replica: self.config.process }];
+        let joined = self.graph.iter().filter(|(_, node)| node.has_joined && node.is_recorded);
+        let members: Vec<Member> = joined.filter_map(|(life, _)| self.graph.member(life)).collect();
+        let chunks = members.chunks(super::decide::MEMBERS_PER_RECORD);
+        records.extend(chunks.map(|chunk| Record::Members(chunk.to_vec())));
+        records.extend(self.ledger.records());
+        Some(records)
+    }
+}

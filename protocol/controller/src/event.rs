@@ -1,0 +1,52 @@
+//! What a controller tells its world.
+
+use onepipe_base::{Life, Mono};
+
+use crate::{Epoch, FailedLife};
+
+/// News for logs and metrics; only [`Event::Deposed`] and [`Event::Isolated`] ask for something.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Event {
+    /// This replica is active now.
+    Active(Epoch),
+    /// It is not any more: its epoch is over. The world may campaign again.
+    Deposed(Epoch),
+    /// An active replica hears nobody. The world may resign, so that another replica takes over.
+    Isolated,
+    /// A node takes part that was not known.
+    Joined(Life),
+    /// A life has failed: decided and recorded.
+    Failed {
+        /// Who, and when.
+        failed: FailedLife,
+        /// When it was first without a path, in this replica's time.
+        suspected: Mono,
+        /// When it was decided.
+        decided: Mono,
+    },
+    /// Every correct process has done what these failures ask of it.
+    Noticed {
+        /// How many lives.
+        lives: usize,
+        /// When the first of them was decided.
+        decided: Mono,
+        /// When the news was sent.
+        begun: Mono,
+        /// When all had answered.
+        completed: Mono,
+    },
+    /// Frozen links hold nothing any more, as far as their owners have answered.
+    Resumed {
+        /// How many links.
+        links: usize,
+        /// When that was decided.
+        begun: Mono,
+        /// When all had answered.
+        completed: Mono,
+    },
+    /// A process gives no sign of life, and is declared failed.
+    Silent(Life),
+    /// The store does not take records: recovery waits.
+    StoreFailed,
+}

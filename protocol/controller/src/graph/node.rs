@@ -1,0 +1,107 @@
+//! One life, and its links as far as it has told.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use onepipe_base::{Life, Mono, Timestamp};
+use onepipe_wire::{Announce, Link, Side};
+
+/// One life of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Node {
+    /// Which announcement is known; `None`: only others, or the store, speak of it.
+    pub generation: Option<u32>,
+    /// When a frame of this life has come in last.
+    pub heard: Option<Mono>,
+    /// Whether it has been connected once.
+    pub has_joined: bool,
+    /// Whether the store knows it and all of its edges.
+    pub is_recorded: bool,
+    /// Everybody it was ever linked to and who may still count; ascending by life and side.
+    pub edges: Vec<Edge>,
+    /// Its links that hold commits, as announced.
+    pub frozen: Vec<FrozenEdge>,
+    parts: Option<Parts>,
+}
+
+/// What a node says of its links to one other life on one side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Edge {
+    /// Who is there.
+    pub life: Life,
+    /// Where it leads, seen from the node.
+    pub side: Side,
+    /// Whether at least one of them is up.
+    pub is_up: bool,
+}
+
+/// A link that holds commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FrozenEdge {
+    /// The owner's number of its death.
+    pub number: u32,
+    /// Where it leads, seen from the owner.
+    pub side: Side,
+    /// Who was there.
+    pub life: Option<Life>,
+    /// The last commit promised on it.
+    pub commit: Timestamp,
+    /// Place of the announcement that told of it first among all announcements.
+    pub seen: u64,
+    /// Decided, and recorded where that is needed: it need hold nothing any more.
+    pub is_resolved: bool,
+    /// Its owner was told so, and has not announced itself since.
+    pub is_told: bool,
+}
+
+/// Parts of an announcement that is not complete.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Parts {
+    generation: u32,
+    total: u16,
+    links: BTreeMap<u16, Link>,
+}
+
+impl Node {
+    /// Takes one part. Answers all links once the generation is complete.
+    pub fn assemble(
+        &mut self,
+        announce: Announce,
+        links: impl Iterator<Item = Link>,
+    ) -> Option<Vec<Link>> {
+        let Announce { generation, first, total } = announce;
+        let is_same = |parts: &Parts| (parts.generation, parts.total) == (generation, total);
+        if !self.parts.as_ref().is_some_and(is_same) {
+            self.parts = Some(Parts { generation, total, links: BTreeMap::new() });
+        }
+        let parts = self.parts.as_mut()?;
+        parts.links.extend((first..total).zip(links));
+        if parts.links.len() < usize::from(total) {
+            return None;
+        }
+        let parts = self.parts.take()?;
+        Some(parts.links.into_values().collect())
+    }
+
+    /// Whether `generation` is older than what is known, counting modulo 2^32.
+    pub fn is_stale(&self, generation: u32) -> bool {
+        let known = self.parts.as_ref().map(|parts| parts.generation).or(self.generation);
+        known.is_some_and(|known| generation.wrapping_sub(known) as i32 <= -1)
+    }
+
+    /// The edge to `life` on `side`, and where it is or would be.
+    pub fn find(&self, life: Life, side: Side) -> Result<usize, usize> {
+        self.edges.binary_search_by_key(&(life, side), |edge| (edge.life, edge.side))
+    }
+
+    /// Notes an edge.
+    pub fn link(&mut self, life: Life, side: Side, is_up: bool) {
+        match self.find(life, side) {
+            Ok(at) => self.edges[at].is_up |= is_up,
+            Err(at) => {
+                self.edges.insert(at, Edge { life, side, is_up });
+                self.is_recorded = false;
+            }
+        }
+    }
+}

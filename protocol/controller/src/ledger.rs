@@ -1,0 +1,284 @@
+//! What is decided, and in the store.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use onepipe_base::{Address, Incarnation, Life, Mono, ProcessId, Timestamp};
+use onepipe_wire::{Failure, Undeliverable};
+
+use crate::{FailedLife, Member, Record, Severed};
+
+/// Everything that the store holds, and what of it is still to be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Ledger {
+    /// Failures of processes, in the order of their decision.
+    failures: Vec<Decided>,
+    by_life: BTreeMap<Life, usize>,
+    /// The latest failed life of each process.
+    latest: BTreeMap<ProcessId, Incarnation>,
+    /// Decided lives, switches among them, whose failure not all have completed.
+    open: BTreeMap<Life, FailedLife>,
+    /// Links that died alone: owner and peer.
+    severed: BTreeSet<(Life, Life)>,
+    recalls: BTreeMap<ProcessId, BTreeSet<(Undeliverable, ProcessId)>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Decided {
+    failed: FailedLife,
+    /// When it was recorded, or loaded.
+    at: Mono,
+    is_resolved: bool,
+}
+
+impl Ledger {
+    /// Reads a log. Answers also who takes part.
+    pub(crate) fn load(now: Mono, records: &[Record]) -> (Self, BTreeMap<Life, Member>) {
+        let (mut ledger, mut members) = (Self::default(), BTreeMap::new());
+        for record in records {
+            if let Record::Members(list) = record {
+                members.extend(list.iter().map(|member| (member.life, member.clone())));
+            }
+            for life in ledger.take(now, record) {
+                members.remove(life);
+            }
+        }
+        members.retain(|life, _| !ledger.is_resolved(*life));
+        (ledger, members)
+    }
+
+    /// A record is in the store. Answers the lives that it resolves.
+    pub(crate) fn take<'a>(&mut self, now: Mono, record: &'a Record) -> &'a [Life] {
+        match record {
+            Record::Epoch { .. } | Record::Members(_) => {}
+            Record::Failed(lives) => lives.iter().for_each(|failed| self.decide(now, *failed)),
+            Record::Resumed { lives, links } => {
+                lives.iter().for_each(|life| self.resolve(*life));
+                let pair = |link: &Severed| (link.owner, link.peer);
+                self.severed.extend(links.iter().map(pair));
+                return lives;
+            }
+            Record::Undeliverable { sender, entries } => {
+                for entry in entries {
+                    self.recalls.entry(entry.to).or_default().insert((*entry, *sender));
+                }
+            }
+        }
+        &[]
+    }
+
+    /// Once decided, it never changes: of two decisions the first counts.
+    fn decide(&mut self, at: Mono, failed: FailedLife) {
+        if let Address::Process(process) = failed.life.address {
+            if self.by_life.contains_key(&failed.life) {
+                return;
+            }
+            self.by_life.insert(failed.life, self.failures.len());
+            self.failures.push(Decided { failed, at, is_resolved: false });
+            let latest = self.latest.entry(process).or_insert(failed.life.incarnation);
+            *latest = failed.life.incarnation.max(*latest);
+        }
+        self.open.insert(failed.life, failed);
+    }
+
+    fn resolve(&mut self, life: Life) {
+        self.open.remove(&life);
+        if let Some(at) = self.by_life.get(&life) {
+            self.failures[*at].is_resolved = true;
+        }
+        self.severed.retain(|(owner, peer)| *owner != life && *peer != life);
+    }
+
+    /// The process has failed in this life, or in a later one.
+    pub(crate) fn has_failed(&self, life: Life) -> bool {
+        match life.address {
+            Address::Process(process) => {
+                self.latest.get(&process).is_some_and(|latest| *latest >= life.incarnation)
+            }
+            Address::Switch(_) => false,
+        }
+    }
+
+    /// What was decided about exactly this life of a process, or, while it is open, of a switch.
+    pub(crate) fn decision(&self, life: Life) -> Option<FailedLife> {
+        let decided = self.by_life.get(&life).map(|at| self.failures[*at].failed);
+        decided.or_else(|| self.open.get(&life).copied())
+    }
+
+    /// The process has failed, and everybody has completed that.
+    pub(crate) fn is_resolved(&self, life: Life) -> bool {
+        self.has_failed(life) && !self.open.contains_key(&life)
+    }
+
+    /// Decided, and not completed by all.
+    pub(crate) fn open(&self) -> impl ExactSizeIterator<Item = FailedLife> {
+        self.open.values().copied()
+    }
+
+    pub(crate) fn is_open(&self, life: Life) -> bool {
+        self.open.contains_key(&life)
+    }
+
+    /// Whether `owner` does not wait for `peer` any more, although both are correct.
+    pub(crate) fn is_severed(&self, owner: Life, peer: Life) -> bool {
+        self.severed.contains(&(owner, peer))
+    }
+
+    /// All failures of processes, oldest first.
+    pub(crate) fn failures(&self) -> impl ExactSizeIterator<Item = FailedLife> {
+        self.failures.iter().map(|decided| decided.failed)
+    }
+
+    /// Failures that everybody should know, those that are open among them, as they are told: lives
+    /// of one process in their order, and processes that failed together in one entry.
+    pub(crate) fn news(&self, now: Mono, memory_ns: u64) -> Vec<Failure> {
+        let is_recent =
+            |decided: &&Decided| !decided.is_resolved || now.since_ns(decided.at) < memory_ns;
+        tell(self.failures.iter().filter(is_recent).map(|decided| decided.failed))
+    }
+
+    /// What is to be told to `process` about itself.
+    pub(crate) fn about(&self, process: ProcessId) -> Option<Failure> {
+        let address = Address::Process(process);
+        let life = Life { address, incarnation: *self.latest.get(&process)? };
+        tell(self.decision(life).into_iter()).pop()
+    }
+
+    /// Recalls that this life of `process` has not heard.
+    pub(crate) fn recalls(
+        &self,
+        process: ProcessId,
+        incarnation: Incarnation,
+    ) -> impl Iterator<Item = (ProcessId, Timestamp)> + use<'_> {
+        let concerns = move |entry: &Undeliverable| {
+            entry.incarnation == Incarnation(0) || entry.incarnation == incarnation
+        };
+        let all = self.recalls.get(&process).into_iter().flatten();
+        all.filter(move |(entry, _)| concerns(entry)).map(|(entry, from)| (*from, entry.timestamp))
+    }
+
+    /// Whether this recall is recorded.
+    pub(crate) fn has_recall(&self, sender: ProcessId, entry: Undeliverable) -> bool {
+        self.recalls.get(&entry.to).is_some_and(|recalls| recalls.contains(&(entry, sender)))
+    }
+
+    /// A life after `life` takes part and has nothing to recover of it.
+    pub(crate) fn forget_recalls(&mut self, process: ProcessId, before: Incarnation) {
+        if let Some(recalls) = self.recalls.get_mut(&process) {
+            recalls.retain(|(entry, _)| {
+                entry.incarnation != Incarnation(0) && entry.incarnation >= before
+            });
+        }
+    }
+
+    /// The same in as few records as can be.
+    pub(crate) fn records(&self) -> Vec<Record> {
+        let mut records = Vec::new();
+        let mut failed: Vec<FailedLife> = self.failures().collect();
+        failed.extend(self.open().filter(|open| !self.by_life.contains_key(&open.life)));
+        let resolved = self.failures.iter().filter(|decided| decided.is_resolved);
+        let lives: Vec<Life> = resolved.map(|decided| decided.failed.life).collect();
+        let links: Vec<Severed> = (self.severed.iter())
+            .map(|(owner, peer)| Severed { owner: *owner, number: 0, peer: *peer })
+            .collect();
+        if !failed.is_empty() {
+            records.push(Record::Failed(failed));
+        }
+        if !(lives.is_empty() && links.is_empty()) {
+            records.push(Record::Resumed { lives, links });
+        }
+        for (entry, sender) in self.recalls.values().flatten() {
+            let entries = alloc::vec![*entry];
+            records.push(Record::Undeliverable { sender: *sender, entries });
+        }
+        records
+    }
+}
+
+/// Failures in the order in which they are told, those of neighbours with equal F in one.
+fn tell(failures: impl Iterator<Item = FailedLife>) -> Vec<Failure> {
+    let mut list: Vec<(Incarnation, Timestamp, ProcessId)> = failures
+        .filter_map(|failed| match failed.life.address {
+            Address::Process(process) => Some((failed.life.incarnation, failed.at, process)),
+            Address::Switch(_) => None,
+        })
+        .collect();
+    list.sort_unstable();
+    let mut told: Vec<Failure> = Vec::new();
+    for (incarnation, at, process) in list {
+        match told.last_mut() {
+            Some(last)
+                if (last.incarnation, last.at) == (incarnation, at)
+                    && last.first.0 + last.count == process.0 =>
+            {
+                last.count += 1;
+            }
+            _ => told.push(Failure { first: process, count: 1, incarnation, at }),
+        }
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn failed(process: u32, incarnation: u32, ns: u64) -> FailedLife {
+        let address = Address::Process(ProcessId(process));
+        let life = Life { address, incarnation: Incarnation(incarnation) };
+        FailedLife { life, at: Timestamp::from_ns(ns), is_exact: true }
+    }
+
+    const NOW: Mono = Mono::from_ns(1_000);
+
+    #[test]
+    fn neighbours_with_equal_f_are_told_in_one_entry_and_former_lives_first() {
+        let lives = vec![failed(4, 2, 70), failed(5, 1, 90), failed(3, 1, 90), failed(4, 1, 90)];
+        let (ledger, _) = Ledger::load(NOW, &[Record::Failed(lives)]);
+        let news = ledger.news(NOW, 0);
+        let row = |first, count, incarnation, ns| Failure {
+            first: ProcessId(first),
+            count,
+            incarnation: Incarnation(incarnation),
+            at: Timestamp::from_ns(ns),
+        };
+        assert_eq!(news, [row(3, 3, 1, 90), row(4, 1, 2, 70)]);
+        assert_eq!(ledger.about(ProcessId(4)), Some(row(4, 1, 2, 70)));
+        assert_eq!(ledger.about(ProcessId(6)), None);
+    }
+
+    #[test]
+    fn a_decision_never_changes_and_survives_the_store() {
+        let (one, again) = (failed(1, 1, 10), failed(1, 1, 20));
+        let open = failed(2, 1, 30);
+        let records = [
+            Record::Failed(vec![one]),
+            Record::Failed(vec![again, open]),
+            Record::Resumed { lives: vec![one.life], links: vec![] },
+        ];
+        let (ledger, _) = Ledger::load(NOW, &records);
+        assert_eq!(ledger.decision(one.life), Some(one));
+        assert!(ledger.is_resolved(one.life) && !ledger.is_resolved(open.life));
+        assert!(ledger.has_failed(open.life) && !ledger.has_failed(failed(2, 2, 0).life));
+        assert_eq!(ledger.open().collect::<Vec<_>>(), [open]);
+        let (copy, _) = Ledger::load(NOW, &ledger.records());
+        assert_eq!(copy, ledger);
+        assert_eq!(ledger.news(NOW, 0).len(), 1, "who is resolved is old at once");
+        assert_eq!(ledger.news(NOW, 1).len(), 2);
+    }
+
+    #[test]
+    fn a_member_that_is_resolved_takes_part_no_more() {
+        let life = failed(1, 1, 10).life;
+        let member = Member { life, links: vec![] };
+        let other = Member { life: failed(2, 1, 0).life, links: vec![] };
+        let records = [
+            Record::Members(vec![member, other.clone()]),
+            Record::Failed(vec![failed(1, 1, 10)]),
+            Record::Resumed { lives: vec![life], links: vec![] },
+        ];
+        let (_, members) = Ledger::load(NOW, &records);
+        assert_eq!(members.into_values().collect::<Vec<_>>(), [other]);
+    }
+}

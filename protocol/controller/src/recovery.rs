@@ -1,0 +1,104 @@
+//! What excluded processes ask to know (design: failure.md, "What can be done after having
+//! failed?").
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use onepipe_base::{Life, ProcessId, Timestamp};
+use onepipe_wire::{FAILURE_OCTETS, Failure, RECOVERY_HEADER_OCTETS, Recovery};
+
+/// Answers under way. An answer must not change while its parts are asked for one by one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Answers {
+    by_life: BTreeMap<Life, Answer>,
+}
+
+/// All that a failed process must know.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Answer {
+    pub complete: Timestamp,
+    pub failures: Vec<Failure>,
+    pub recalls: Vec<(ProcessId, Timestamp)>,
+}
+
+impl Answers {
+    /// Begins a new answer to `life`. `max` is how many may be under way; the one of the lowest
+    /// life gives way, and is asked for again.
+    pub(crate) fn begin(&mut self, life: Life, answer: Answer, max: usize) {
+        if self.by_life.len() >= max && !self.by_life.contains_key(&life) {
+            self.by_life.pop_first();
+        }
+        self.by_life.insert(life, answer);
+    }
+
+    pub(crate) fn get(&self, life: Life) -> Option<&Answer> {
+        self.by_life.get(&life)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.by_life.clear();
+    }
+}
+
+impl Answer {
+    /// Writes one part into the payload of a frame. Answers its octets, or `None` when there is no
+    /// such part.
+    pub(crate) fn write(&self, part: u32, room: &mut [u8]) -> Option<usize> {
+        let each = room.len().saturating_sub(RECOVERY_HEADER_OCTETS) / FAILURE_OCTETS;
+        let each_recall = Recovery::fit(room.len(), 0);
+        let failure_parts = self.failures.len().div_ceil(each.max(1));
+        let parts = (failure_parts + self.recalls.len().div_ceil(each_recall.max(1))).max(1);
+        let (part, parts) = (u16::try_from(part).ok()?, u16::try_from(parts).ok()?);
+        if part >= parts {
+            return None;
+        }
+        let place = usize::from(part);
+        let failures = self.failures.iter().copied().skip(place * each).take(each);
+        let after = place.checked_sub(failure_parts);
+        let skip = after.map_or(self.recalls.len(), |after| after * each_recall);
+        let recalls = self.recalls.iter().copied().skip(skip).take(each_recall);
+        Recovery { complete: self.complete, part, parts }.write(room, failures, recalls)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onepipe_base::Incarnation;
+    use onepipe_wire::RecoveryView;
+
+    #[test]
+    fn all_parts_together_say_everything_once() {
+        let near = Timestamp::from_ns(1 << 50);
+        for (failures, recalls) in [(0, 0), (1, 0), (0, 1), (7, 9), (3, 30), (40, 1)] {
+            let failure = |process| Failure {
+                first: ProcessId(process),
+                count: 1,
+                incarnation: Incarnation(1),
+                at: near,
+            };
+            let answer = Answer {
+                complete: near,
+                failures: (0..failures).map(failure).collect(),
+                recalls: (0..recalls).map(|process| (ProcessId(process), near)).collect(),
+            };
+            let mut room = [0; RECOVERY_HEADER_OCTETS + 3 * FAILURE_OCTETS + 5];
+            let (mut told_failures, mut told_recalls) = (Vec::new(), Vec::new());
+            let mut part = 0;
+            while let Some(octets) = answer.write(part, &mut room) {
+                let view = RecoveryView::parse(&room[..octets]).expect("just written");
+                told_failures.extend(view.failures(near));
+                told_recalls.extend(view.recalls(near));
+                part += 1;
+                if u32::from(view.recovery(near).parts) == part {
+                    break;
+                }
+            }
+            assert_eq!(
+                (told_failures, told_recalls),
+                (answer.failures.clone(), answer.recalls.clone())
+            );
+            assert_eq!(answer.write(part, &mut room), None);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What must hold, whatever happens.
+
+use onepipe_base::{Address, Life};
+use onepipe_controller::Record;
+
+use super::Fabric;
+
+impl Fabric {
+    /// The store has taken a record.
+    pub fn on_record(&mut self, record: &Record) {
+        let Record::Failed(lives) = record else { return };
+        for failed in lives {
+            let Address::Process(_) = failed.life.address else { continue };
+            let at = failed.at.as_ns();
+            let first = *self.decided.entry(failed.life).or_insert(at);
+            if first != at {
+                self.blame(failed.life, format!("decided at {first}, then at {at}"));
+            }
+            let node = self.find(failed.life.address);
+            let is_present = self.nodes[node].life() == failed.life;
+            let promise = if is_present && self.nodes[node].is_alive {
+                Some(self.nodes[node].promise)
+            } else {
+                self.last_promise.get(&failed.life).copied()
+            };
+            if promise.is_some_and(|promise| at > promise) {
+                let text = format!("{:?} failed at {at}, has promised {promise:?}", failed.life);
+                self.violations.push((self.witness(), text));
+            }
+        }
+        for node in 0..self.nodes.len() {
+            self.check_barrier(node);
+        }
+    }
+
+    /// Nothing at or above F is delivered by whoever does not know of the failure.
+    pub fn check_barrier(&mut self, node: usize) {
+        let receiver = &self.nodes[node];
+        let (Some(barrier), true) = (receiver.barrier, receiver.known.is_welcome) else { return };
+        let mut blamed = Vec::new();
+        for (life, at) in &self.decided {
+            let Address::Process(process) = life.address else { continue };
+            let covers =
+                |failure: &onepipe_wire::Failure| failure.covers(process, life.incarnation);
+            let knows = receiver.known.failures.iter().any(covers);
+            if !knows && barrier > *at && *life != receiver.life() {
+                blamed.push(format!(
+                    "{:?} failed at {at}, but {:?} stands at {barrier} and \
+                    does not know",
+                    life,
+                    receiver.life()
+                ));
+            }
+        }
+        let life = receiver.life();
+        for text in blamed {
+            self.blame(life, text);
+        }
+    }
+
+    /// Something is wrong with `life`, unless it turns out to have failed.
+    fn blame(&mut self, life: Life, text: String) {
+        self.violations.push((life, text));
+    }
+
+    /// Somebody who never fails.
+    fn witness(&self) -> Life {
+        Life { address: Address::Process(self.controllers.first), ..self.nodes[0].life() }
+    }
+
+    /// Safety, over all that has happened.
+    pub fn check_safety(&self) -> Result<(), String> {
+        let is_failed = |life: &Life| self.decided.contains_key(life);
+        match self.violations.iter().find(|(life, _)| !is_failed(life)) {
+            Some((_, text)) => Err(text.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Once nothing goes wrong any more, everything goes on.
+    pub fn check_liveness(&self) -> Result<(), String> {
+        let active = self.active.ok_or("nobody is active")?;
+        let machine = self.replicas[active].machine.as_ref().ok_or("the active one is down")?;
+        let status = machine.status();
+        if !status.open.is_empty() {
+            return Err(format!("still open: {:?}", status.open));
+        }
+        for node in self.nodes.iter().filter(|node| node.is_alive && !node.known.is_excluded) {
+            let frozen = node.ports.iter().find(|line| !line.frozen.is_empty());
+            if let Some(line) = frozen {
+                return Err(format!("{:?} still holds {:?}", node.life(), line.frozen));
+            }
+            let lag = node.barrier.map(|barrier| self.now - barrier.min(self.now));
+            if node.is_process() && lag.is_none_or(|lag| lag > 1_000_000) {
+                return Err(format!("{:?} stands still: {lag:?}", node.life()));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,237 @@
+//! A fabric as naive as can be, for the controllers to look after: every node recomputes its
+//! commit from all it has heard, and all that is checked is checked against everybody's real state.
+#![allow(dead_code, reason = "each test uses its part")]
+
+mod check;
+mod node;
+mod run;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use onepipe_base::{Address, Controllers, Life, ProcessId, SwitchId};
+use onepipe_controller::{Controller, Event, MemoryStore};
+use onepipe_wire::{Echo, Failure, Side, WaveId, WaveKind};
+
+pub use node::Node;
+
+/// When a link that is silent counts as dead, in ns.
+pub const LINK_TIMEOUT_NS: u64 = 30_000;
+/// How often a beacon is sent, in ns.
+pub const BEACON_NS: u64 = 5_000;
+
+/// How frames fare.
+#[derive(Clone, Copy, Debug)]
+pub struct Weather {
+    /// Of a thousand frames, how many are lost; beacons as well.
+    pub lost: u64,
+    /// Of a thousand frames, how many arrive twice.
+    pub doubled: u64,
+    /// How much longer than others a frame may take, in ns.
+    pub jitter_ns: u64,
+}
+
+/// What is on its way.
+#[derive(Clone, Debug)]
+pub enum Item {
+    /// To a port of a node, from the other end of the link: who speaks, whom it hears, and its
+    /// commit, if it tells one.
+    Beacon { node: usize, port: usize, from: Life, echo: Option<Life>, commit: Option<u64> },
+    /// A wave over one link.
+    Wave { node: usize, port: usize, payload: Vec<u8> },
+    /// Its answer.
+    Echo { node: usize, port: usize, echo: Echo },
+    /// A frame of a node to a controller.
+    ToController { from: usize, replica: usize, octets: Vec<u8> },
+    /// A frame of a controller to a process.
+    ToProcess { replica: usize, process: ProcessId, octets: Vec<u8> },
+    /// A frame of a controller over its link.
+    FromController { replica: usize, octets: Vec<u8> },
+    /// A frame of its switch to a controller.
+    OverUplink { replica: usize, octets: Vec<u8> },
+    /// A node's clock ticks.
+    Tick { node: usize, incarnation: u32 },
+    /// A controller's deadline.
+    Wake { replica: usize },
+}
+
+/// One controller and where it sits.
+pub struct Replica {
+    pub machine: Option<Controller>,
+    pub process: ProcessId,
+    pub incarnation: u32,
+    pub switch: usize,
+    pub port: usize,
+    pub wake_at: Option<u64>,
+}
+
+/// The whole.
+pub struct Fabric {
+    pub now: u64,
+    pub nodes: Vec<Node>,
+    /// Links that are cut, by either end.
+    pub cut: BTreeSet<(usize, usize)>,
+    pub replicas: Vec<Replica>,
+    pub controllers: Controllers,
+    pub active: Option<usize>,
+    pub store: MemoryStore,
+    pub weather: Weather,
+    pub events: Vec<Event>,
+    /// What was decided, as the store has it.
+    pub decided: BTreeMap<Life, u64>,
+    /// Last promise of each life that has ended.
+    pub last_promise: BTreeMap<Life, u64>,
+    pub violations: Vec<(Life, String)>,
+    pub flat: bool,
+    /// How many steps of the active controller until it crashes.
+    pub crash_after: Option<u64>,
+    queue: BTreeMap<(u64, u64), Item>,
+    sequence: u64,
+    seed: u64,
+}
+
+/// A wave at a node.
+#[derive(Clone, Debug)]
+pub struct Passing {
+    pub id: WaveId,
+    pub kind: WaveKind,
+    pub parent: usize,
+    pub payload: Vec<u8>,
+    pub pending: BTreeSet<usize>,
+    pub is_broken: bool,
+    pub repeat_at: u64,
+}
+
+/// What a process knows.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    pub failures: Vec<Failure>,
+    pub is_welcome: bool,
+    pub is_excluded: bool,
+}
+
+pub fn process(number: u32) -> Address {
+    Address::Process(ProcessId(number))
+}
+
+pub fn switch(number: u32) -> Address {
+    Address::Switch(SwitchId(number))
+}
+
+impl Fabric {
+    /// Leaves with processes below, all linked to all spines; controllers on leaf 0 and 1.
+    pub fn leaf_spine(leaves: usize, spines: usize, each: usize, seed: u64) -> Self {
+        let mut nodes: Vec<Node> = Vec::new();
+        for leaf in 0..leaves {
+            nodes.push(Node::new(switch(leaf as u32)));
+        }
+        for spine in 0..spines {
+            nodes.push(Node::new(switch((leaves + spine) as u32)));
+        }
+        for place in 0..leaves * each {
+            nodes.push(Node::new(process(place as u32)));
+            let (leaf, node) = (place / each, leaves + spines + place);
+            link(&mut nodes, leaf, node);
+        }
+        for leaf in 0..leaves {
+            for spine in 0..spines {
+                link(&mut nodes, leaves + spine, leaf);
+            }
+        }
+        Self::with(nodes, &[0, 1.min(leaves - 1)], seed)
+    }
+
+    /// A chain of switches, each with processes below and the next above it.
+    pub fn tower(storeys: usize, each: usize, seed: u64) -> Self {
+        let mut nodes: Vec<Node> =
+            (0..storeys).map(|number| Node::new(switch(number as u32))).collect();
+        for place in 0..storeys * each {
+            nodes.push(Node::new(process(place as u32)));
+            link(&mut nodes, place / each, storeys + place);
+        }
+        for storey in 1..storeys {
+            link(&mut nodes, storey, storey - 1);
+        }
+        Self::with(nodes, &[storeys - 1, storeys - 1], seed)
+    }
+
+    fn with(mut nodes: Vec<Node>, seats: &[usize], seed: u64) -> Self {
+        let controllers = Controllers { first: ProcessId(900), count: seats.len() as u32 };
+        let mut replicas = Vec::new();
+        for (replica, seat) in seats.iter().enumerate() {
+            let port = nodes[*seat].add_port(Side::Lower, node::Peer::Controller(replica));
+            replicas.push(Replica {
+                machine: None,
+                process: ProcessId(900 + replica as u32),
+                incarnation: 0,
+                switch: *seat,
+                port,
+                wake_at: None,
+            });
+        }
+        let mut fabric = Self {
+            now: 1_000_000_000,
+            nodes,
+            cut: BTreeSet::new(),
+            replicas,
+            controllers,
+            active: None,
+            store: MemoryStore::new(),
+            weather: Weather { lost: 0, doubled: 0, jitter_ns: 0 },
+            events: Vec::new(),
+            decided: BTreeMap::new(),
+            last_promise: BTreeMap::new(),
+            violations: Vec::new(),
+            flat: false,
+            crash_after: None,
+            queue: BTreeMap::new(),
+            sequence: 0,
+            seed,
+        };
+        for node in 0..fabric.nodes.len() {
+            fabric.start(node);
+        }
+        for replica in 0..fabric.replicas.len() {
+            fabric.start_replica(replica);
+        }
+        fabric
+    }
+
+    /// The node with this address.
+    pub fn find(&self, address: Address) -> usize {
+        self.nodes.iter().position(|node| node.address == address).expect("there is one")
+    }
+
+    /// A number below `limit`, from the seed.
+    pub fn draw(&mut self, limit: u64) -> u64 {
+        // SplitMix64.
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.seed;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % limit.max(1)
+    }
+
+    /// A frame sets out: it takes a microsecond, more in bad weather, and may get lost.
+    pub fn send(&mut self, item: Item) {
+        if self.draw(1_000) < self.weather.lost {
+            return;
+        }
+        let copies = 1 + u64::from(self.draw(1_000) < self.weather.doubled);
+        for _ in 0..copies {
+            let delay = 1_000 + self.draw(self.weather.jitter_ns + 1);
+            self.at(self.now + delay, item.clone());
+        }
+    }
+
+    pub fn at(&mut self, when: u64, item: Item) {
+        self.sequence += 1;
+        self.queue.insert((when, self.sequence), item);
+    }
+}
+
+/// Links `lower` below `upper`.
+fn link(nodes: &mut [Node], upper: usize, lower: usize) {
+    let (above, below) = (nodes[upper].ports.len(), nodes[lower].ports.len());
+    nodes[upper].add_port(Side::Lower, node::Peer::Node(lower, below));
+    nodes[lower].add_port(Side::Upper, node::Peer::Node(upper, above));
+}

@@ -1,0 +1,257 @@
+//! A switch or a process, as plain as can be.
+
+use std::collections::BTreeSet;
+
+use onepipe_base::{Address, Incarnation, Life, Mono, Pace, Port, Timestamp};
+use onepipe_wire::{Link, LinkState, Side};
+
+use super::{Known, LINK_TIMEOUT_NS, Passing};
+
+/// What is at the other end of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    Node(usize, usize),
+    Controller(usize),
+}
+
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub side: Side,
+    pub peer: Peer,
+    /// Who is heard there.
+    pub life: Option<Life>,
+    /// The latest life ever heard there.
+    pub latest: Option<Life>,
+    pub hears_us: bool,
+    pub heard_at: u64,
+    /// Promised since the last death.
+    pub commit: Option<u64>,
+    pub told: Option<u64>,
+    pub frozen: Vec<Frozen>,
+    pub banned: Option<Life>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Frozen {
+    pub number: u32,
+    pub life: Option<Life>,
+    pub commit: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub address: Address,
+    pub incarnation: u32,
+    pub is_alive: bool,
+    pub ports: Vec<Line>,
+    pub generation: u32,
+    pub last_number: u32,
+    pub pace: Pace,
+    pub speaks_at: u64,
+    pub wave: Option<Passing>,
+    /// Of a process.
+    pub promise: u64,
+    pub barrier: Option<u64>,
+    pub known: Known,
+}
+
+impl Node {
+    pub fn new(address: Address) -> Self {
+        Self {
+            address,
+            incarnation: 0,
+            is_alive: false,
+            ports: Vec::new(),
+            generation: 0,
+            last_number: 0,
+            pace: Pace::new(6_000, 300_000),
+            speaks_at: 0,
+            wave: None,
+            promise: 0,
+            barrier: None,
+            known: Known::default(),
+        }
+    }
+
+    pub fn add_port(&mut self, side: Side, peer: Peer) -> usize {
+        self.ports.push(Line {
+            side,
+            peer,
+            life: None,
+            latest: None,
+            hears_us: false,
+            heard_at: 0,
+            commit: None,
+            told: None,
+            frozen: Vec::new(),
+            banned: None,
+        });
+        self.ports.len() - 1
+    }
+
+    pub fn life(&self) -> Life {
+        Life { address: self.address, incarnation: Incarnation(self.incarnation) }
+    }
+
+    pub fn is_process(&self) -> bool {
+        matches!(self.address, Address::Process(_))
+    }
+
+    /// A new life begins, with nothing remembered.
+    pub fn restart(&mut self, now: u64) {
+        let mut fresh = Self::new(self.address);
+        for line in &self.ports {
+            fresh.add_port(line.side, line.peer);
+        }
+        fresh.incarnation = self.incarnation + 1;
+        fresh.is_alive = true;
+        fresh.promise = now;
+        fresh.speaks_at = now + 2 * LINK_TIMEOUT_NS;
+        fresh.pace.on_change(Mono::from_ns(now));
+        *self = fresh;
+    }
+
+    pub fn on_change(&mut self, now: u64) {
+        self.generation += 1;
+        self.pace.on_change(Mono::from_ns(now));
+    }
+
+    pub fn freeze(&mut self, now: u64, port: usize) {
+        let line = &mut self.ports[port];
+        if let Some(commit) = line.commit.take() {
+            self.last_number += 1;
+            let life = line.life;
+            line.frozen.push(Frozen { number: self.last_number, life, commit });
+        }
+        line.hears_us = false;
+        if let Some(wave) = &mut self.wave
+            && wave.pending.contains(&port)
+        {
+            // As the real switch does: who is waited for may come back, or not.
+            wave.is_broken = true;
+        }
+        self.on_change(now);
+    }
+
+    /// A beacon has come in.
+    pub fn hear(
+        &mut self,
+        now: u64,
+        port: usize,
+        from: Life,
+        echo: Option<Life>,
+        commit: Option<u64>,
+    ) {
+        let own = self.life();
+        let line = &self.ports[port];
+        let is_stale = line.latest.is_some_and(|latest| {
+            latest.address == from.address && from.incarnation < latest.incarnation
+        });
+        if is_stale || line.banned == Some(from) {
+            return;
+        }
+        if line.life.is_some() && line.life != Some(from) {
+            self.freeze(now, port);
+            self.ports[port].life = None;
+        }
+        let hears_us = echo == Some(own);
+        if self.ports[port].life.is_none() {
+            let line = &mut self.ports[port];
+            (line.life, line.latest, line.hears_us, line.heard_at) =
+                (Some(from), Some(from), hears_us, now);
+            self.on_change(now);
+        } else if self.ports[port].hears_us && !hears_us {
+            self.freeze(now, port);
+        } else if self.ports[port].hears_us != hears_us {
+            self.ports[port].hears_us = true;
+            self.on_change(now);
+        }
+        let line = &mut self.ports[port];
+        line.heard_at = now;
+        if line.hears_us && commit.is_some() {
+            line.commit = line.commit.max(commit);
+        }
+        if self.is_process() {
+            let all: BTreeSet<usize> = (0..self.ports.len()).collect();
+            self.barrier = self.barrier.max(self.least(&all));
+            if !self.known.is_welcome {
+                self.promise = self.promise.max(self.barrier.unwrap_or(0));
+            }
+        }
+    }
+
+    /// Links on which nothing was heard for too long.
+    pub fn expire(&mut self, now: u64) {
+        for port in 0..self.ports.len() {
+            let line = &self.ports[port];
+            if line.life.is_some() && now > line.heard_at + LINK_TIMEOUT_NS {
+                if !matches!(line.peer, Peer::Controller(_)) {
+                    self.freeze(now, port);
+                } else {
+                    self.on_change(now);
+                }
+                self.ports[port].life = None;
+                self.ports[port].hears_us = false;
+            }
+        }
+    }
+
+    /// The least that these ports promise or hold.
+    fn least(&self, ports: &BTreeSet<usize>) -> Option<u64> {
+        let of = |port: &usize| {
+            let line = &self.ports[*port];
+            let held = line.frozen.iter().map(|frozen| frozen.commit);
+            held.chain(line.commit).min()
+        };
+        ports.iter().filter_map(of).min()
+    }
+
+    /// What it tells on `port`.
+    pub fn tell(&mut self, now: u64, port: usize) -> Option<u64> {
+        let line = &self.ports[port];
+        if !line.hears_us {
+            return None;
+        }
+        if self.is_process() {
+            return Some(self.promise);
+        }
+        if now < self.speaks_at {
+            return None;
+        }
+        let is_input = |other: &usize| {
+            let feeds = line.side == Side::Lower || self.ports[*other].side == Side::Lower;
+            *other != port && feeds
+        };
+        let inputs: BTreeSet<usize> = (0..self.ports.len()).filter(is_input).collect();
+        let least = match self.least(&inputs) {
+            None if line.side == Side::Lower => self.least(&BTreeSet::from([port])),
+            least => least,
+        };
+        let line = &mut self.ports[port];
+        line.told = line.told.max(least);
+        line.told
+    }
+
+    pub fn is_up(&self, port: usize) -> bool {
+        self.ports[port].life.is_some() && self.ports[port].hears_us
+    }
+
+    /// What it announces.
+    pub fn links(&self) -> Vec<Link> {
+        let mut links = Vec::new();
+        for (port, line) in self.ports.iter().enumerate() {
+            let (side, at) = (line.side, Port(port as u16));
+            for frozen in &line.frozen {
+                let (number, life) = (frozen.number, frozen.life);
+                let commit = Timestamp::from_ns(frozen.commit);
+                let state = LinkState::Frozen { number, commit };
+                links.push(Link { port: at, side, life, state });
+            }
+            if self.is_up(port) {
+                let state = LinkState::Up;
+                links.push(Link { port: at, side, life: line.life, state });
+            }
+        }
+        links
+    }
+}

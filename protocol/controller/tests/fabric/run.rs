@@ -1,0 +1,527 @@
+//! Time goes on.
+
+use std::collections::BTreeSet;
+
+use onepipe_base::{
+    Address, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp,
+};
+use onepipe_controller::{Config, Controller, Epoch, Event, Recovery, Refused, Store, StoreError};
+use onepipe_wire::{
+    Announce, Echo, Frame, HEADER_OCTETS, Header, Opcode, WaveKind, WaveView, seal,
+};
+
+use super::node::Peer;
+use super::{BEACON_NS, Fabric, Item, Passing};
+
+impl Fabric {
+    fn clock(&self) -> Now {
+        Now { mono: Mono::from_ns(self.now), sync: Timestamp::from_ns(self.now) }
+    }
+
+    /// A node comes to life.
+    pub fn start(&mut self, node: usize) {
+        self.nodes[node].restart(self.now);
+        let incarnation = self.nodes[node].incarnation;
+        self.at(self.now, Item::Tick { node, incarnation });
+    }
+
+    /// It ends, without a word.
+    pub fn kill(&mut self, node: usize) {
+        let ended = &mut self.nodes[node];
+        if ended.is_alive {
+            ended.is_alive = false;
+            let (life, promise) = (ended.life(), ended.promise);
+            self.last_promise.insert(life, promise);
+        }
+    }
+
+    /// The link at a port of a node is cut or mended.
+    pub fn cut(&mut self, node: usize, port: usize, is_cut: bool) {
+        let Peer::Node(other, there) = self.nodes[node].ports[port].peer else { return };
+        for end in [(node, port), (other, there)] {
+            if is_cut {
+                self.cut.insert(end);
+            } else {
+                self.cut.remove(&end);
+            }
+        }
+    }
+
+    /// A controller starts to listen.
+    pub fn start_replica(&mut self, replica: usize) {
+        let place = &mut self.replicas[replica];
+        place.incarnation += 1;
+        let config = Config {
+            incarnation: Incarnation(place.incarnation),
+            recovery: if self.flat { Recovery::Flat } else { Recovery::Tree },
+            freeze_after_ns: 300_000,
+            restart_ns: 500_000,
+            store_retry_ns: 50_000,
+            ..Config::new(place.process, self.controllers)
+        };
+        place.machine = Some(Controller::new(config).expect("makes sense"));
+        self.at(self.now, Item::Wake { replica });
+    }
+
+    /// It crashes, and forgets everything.
+    pub fn crash_replica(&mut self, replica: usize) {
+        self.replicas[replica].machine = None;
+        if self.active == Some(replica) {
+            self.active = None;
+            self.store.lapse();
+        }
+    }
+
+    /// It becomes active, if nobody else is.
+    pub fn campaign(&mut self, replica: usize) {
+        let process = self.replicas[replica].process;
+        let Ok(Some(epoch)) = self.store.campaign(process) else { return };
+        self.activate(replica, epoch);
+    }
+
+    fn activate(&mut self, replica: usize, epoch: Epoch) {
+        let records = self.store.load().expect("available");
+        let now = self.clock();
+        if let Some(machine) = &mut self.replicas[replica].machine {
+            machine.activate(now, epoch, &records);
+            self.active = Some(replica);
+        }
+        self.drain(replica);
+    }
+
+    /// Everything until `until`.
+    pub fn run(&mut self, until: u64) {
+        while let Some(((when, _), item)) = self.queue.pop_first() {
+            if when > until {
+                let key = (when, 0);
+                self.queue.insert(key, item);
+                break;
+            }
+            self.now = when.max(self.now);
+            self.step(item);
+        }
+        self.now = until;
+    }
+
+    fn step(&mut self, item: Item) {
+        match item {
+            Item::Tick { node, incarnation } => self.on_tick(node, incarnation),
+            Item::Wake { replica } => self.on_wake(replica),
+            Item::Beacon { node, port, from, echo, commit } => {
+                if self.is_intact(node, port) {
+                    self.nodes[node].hear(self.now, port, from, echo, commit);
+                    self.check_barrier(node);
+                }
+            }
+            Item::Wave { node, port, payload } => {
+                if self.is_intact(node, port) && self.nodes[node].is_up(port) {
+                    self.on_wave(node, port, payload);
+                }
+            }
+            Item::Echo { node, port, echo } => {
+                if self.is_intact(node, port) {
+                    self.on_echo(node, port, echo);
+                }
+            }
+            Item::ToController { from, replica, octets } => {
+                let place = &self.replicas[replica];
+                if self.nodes[from].is_alive && self.has_path(place.switch, from) {
+                    self.deliver(replica, octets);
+                }
+            }
+            Item::ToProcess { replica, process, octets } => {
+                let node = self.find(Address::Process(process));
+                if self.nodes[node].is_alive && self.has_path(self.replicas[replica].switch, node) {
+                    self.on_letter(node, replica, &octets);
+                }
+            }
+            Item::FromController { replica, octets } => self.on_from_controller(replica, &octets),
+            Item::OverUplink { replica, octets } => self.deliver(replica, octets),
+        }
+    }
+
+    /// Whether a frame gets over the link to `port` of `node`.
+    fn is_intact(&self, node: usize, port: usize) -> bool {
+        self.nodes[node].is_alive && !self.cut.contains(&(node, port))
+    }
+
+    /// Whether frames find a way, up and then down, between a switch and a node.
+    fn has_path(&self, start: usize, end: usize) -> bool {
+        let mut seen = BTreeSet::new();
+        let mut work = vec![(start, true)];
+        while let Some((at, climbs)) = work.pop() {
+            if !self.nodes[at].is_alive || !seen.insert((at, climbs)) {
+                continue;
+            }
+            if at == end {
+                return true;
+            }
+            if self.nodes[at].is_process() {
+                continue;
+            }
+            for (port, line) in self.nodes[at].ports.iter().enumerate() {
+                let Peer::Node(other, _) = line.peer else { continue };
+                if self.cut.contains(&(at, port)) {
+                    continue;
+                }
+                match line.side {
+                    onepipe_wire::Side::Upper if climbs => work.push((other, true)),
+                    onepipe_wire::Side::Lower => work.push((other, false)),
+                    _ => {}
+                }
+            }
+        }
+        false
+    }
+
+    fn on_tick(&mut self, node: usize, incarnation: u32) {
+        if !self.nodes[node].is_alive || self.nodes[node].incarnation != incarnation {
+            return;
+        }
+        let now = self.now;
+        self.nodes[node].expire(now);
+        if self.nodes[node].is_process() && !self.nodes[node].known.is_excluded {
+            // Now and then a scattering takes its time.
+            let lag = if self.draw(4) == 0 { self.draw(100_000) } else { self.draw(2_000) };
+            let promise = &mut self.nodes[node].promise;
+            *promise = (*promise).max(now - lag);
+        }
+        let own = self.nodes[node].life();
+        for port in 0..self.nodes[node].ports.len() {
+            if self.nodes[node].known.is_excluded {
+                break;
+            }
+            let Peer::Node(other, there) = self.nodes[node].ports[port].peer else { continue };
+            let commit = self.nodes[node].tell(now, port);
+            let echo = self.nodes[node].ports[port].life;
+            let beacon = Item::Beacon { node: other, port: there, from: own, echo, commit };
+            if !self.cut.contains(&(node, port)) {
+                self.send(beacon);
+            }
+        }
+        if self.nodes[node].pace.take(Mono::from_ns(now)) {
+            self.announce(node);
+        }
+        self.repeat_wave(node);
+        self.at(now + BEACON_NS, Item::Tick { node, incarnation });
+    }
+
+    fn announce(&mut self, node: usize) {
+        let links = self.nodes[node].links();
+        let life = self.nodes[node].life();
+        let total = links.len() as u16;
+        for replica in 0..self.replicas.len() {
+            let to = self.replicas[replica].process;
+            let mut first = 0;
+            loop {
+                let announce = Announce { generation: self.nodes[node].generation, first, total };
+                // Few links a part, so that there are several.
+                let mut slot = vec![0; HEADER_OCTETS + 12 + 3 * 24];
+                let rest = links[usize::from(first)..].iter().copied();
+                let (count, octets) =
+                    announce.write(&mut slot[HEADER_OCTETS..], rest).expect("the front fits");
+                let src = ProcessId(life.address.to_bits());
+                let header = Header::new(Opcode::Announce, src, to, life.incarnation);
+                let length = seal(&mut slot, self.stamp(header), octets);
+                slot.truncate(length);
+                self.send(Item::ToController { from: node, replica, octets: slot });
+                first += count;
+                if first >= total {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn stamp(&self, header: Header) -> Header {
+        let now = Timestamp::from_ns(self.now);
+        header.stamped(now, Promises::both(now), Psn::FIRST)
+    }
+
+    fn on_from_controller(&mut self, replica: usize, octets: &[u8]) {
+        let (node, port) = (self.replicas[replica].switch, self.replicas[replica].port);
+        if !self.nodes[node].is_alive {
+            return;
+        }
+        let frame = Frame::parse(octets).expect("a controller has sealed it");
+        match frame.opcode {
+            Opcode::Hello => {
+                let now = self.now;
+                let life = frame.header.speaker();
+                let line = &mut self.nodes[node].ports[port];
+                let is_new = line.life != life;
+                (line.life, line.hears_us, line.heard_at) = (life, true, now);
+                if is_new {
+                    self.nodes[node].on_change(now);
+                }
+            }
+            Opcode::Wave => self.on_wave(node, port, frame.payload.to_vec()),
+            _ => {
+                let process = frame.header.dst();
+                self.send(Item::ToProcess { replica, process, octets: octets.to_vec() });
+            }
+        }
+    }
+
+    fn on_wave(&mut self, node: usize, port: usize, payload: Vec<u8>) {
+        let view = WaveView::parse(&payload).expect("a controller has written it");
+        let (id, kind) = (view.id, view.kind);
+        let echo = Echo { id, kind };
+        match &mut self.nodes[node].wave {
+            Some(wave) if id < wave.id => return,
+            Some(wave) if id == wave.id => {
+                let is_done = wave.pending.is_empty() && !wave.is_broken;
+                if port != wave.parent {
+                    wave.pending.remove(&port);
+                    self.answer(node, port, echo);
+                    self.finish_wave(node);
+                } else if is_done {
+                    self.answer(node, port, echo);
+                }
+                return;
+            }
+            _ => {}
+        }
+        self.obey(node, &payload);
+        let pending: BTreeSet<usize> = (0..self.nodes[node].ports.len())
+            .filter(|other| *other != port && self.nodes[node].is_up(*other))
+            .filter(|other| matches!(self.nodes[node].ports[*other].peer, Peer::Node(..)))
+            .collect();
+        let pending = if self.nodes[node].is_process() { BTreeSet::new() } else { pending };
+        self.nodes[node].wave = Some(Passing {
+            id,
+            kind,
+            parent: port,
+            payload,
+            pending,
+            is_broken: false,
+            repeat_at: self.now,
+        });
+        self.repeat_wave(node);
+        self.finish_wave(node);
+    }
+
+    /// Does what a wave or a notice asks.
+    fn obey(&mut self, node: usize, payload: &[u8]) {
+        let now = self.now;
+        let view = WaveView::parse(payload).expect("a controller has written it");
+        let own = self.nodes[node].life();
+        match view.kind {
+            WaveKind::Notice => {
+                let failures: Vec<_> = view.failures(Timestamp::from_ns(now)).collect();
+                let node = &mut self.nodes[node];
+                if let Address::Process(process) = own.address {
+                    let own = failures.iter().any(|known| known.covers(process, own.incarnation));
+                    node.known.is_excluded |= own;
+                }
+                node.known.failures.extend(failures);
+            }
+            WaveKind::Resume => {
+                for resolved in view.resolved().filter(|resolved| resolved.owner == own) {
+                    for line in &mut self.nodes[node].ports {
+                        line.frozen.retain(|frozen| frozen.number != resolved.number);
+                    }
+                    self.nodes[node].on_change(now);
+                }
+            }
+            WaveKind::Freeze => {
+                let dead: Vec<Life> = view.dead().collect();
+                for port in 0..self.nodes[node].ports.len() {
+                    let line = &self.nodes[node].ports[port];
+                    if let Some(life) = line.life.filter(|life| dead.contains(life)) {
+                        self.nodes[node].freeze(now, port);
+                        let line = &mut self.nodes[node].ports[port];
+                        (line.life, line.banned) = (None, Some(life));
+                    }
+                }
+            }
+        }
+    }
+
+    fn repeat_wave(&mut self, node: usize) {
+        let now = self.now;
+        let Some(wave) = &mut self.nodes[node].wave else { return };
+        if wave.pending.is_empty() || now < wave.repeat_at {
+            return;
+        }
+        wave.repeat_at = now + 20_000;
+        let (pending, payload) = (wave.pending.clone(), wave.payload.clone());
+        for port in pending {
+            let Peer::Node(other, there) = self.nodes[node].ports[port].peer else { continue };
+            if !self.nodes[node].is_up(port) || self.cut.contains(&(node, port)) {
+                continue;
+            }
+            let payload = payload.clone();
+            self.send(Item::Wave { node: other, port: there, payload });
+        }
+    }
+
+    fn on_echo(&mut self, node: usize, port: usize, echo: Echo) {
+        if let Some(wave) = &mut self.nodes[node].wave
+            && (wave.id, wave.kind) == (echo.id, echo.kind)
+        {
+            wave.pending.remove(&port);
+            self.finish_wave(node);
+        }
+    }
+
+    fn finish_wave(&mut self, node: usize) {
+        let Some(wave) = &self.nodes[node].wave else { return };
+        if wave.pending.is_empty() && !wave.is_broken {
+            let echo = Echo { id: wave.id, kind: wave.kind };
+            self.answer(node, wave.parent, echo);
+        }
+    }
+
+    fn answer(&mut self, node: usize, port: usize, echo: Echo) {
+        let own = self.nodes[node].life();
+        if self.nodes[node].known.is_excluded {
+            // It has stopped; its link dies of silence.
+            return;
+        }
+        match self.nodes[node].ports[port].peer {
+            Peer::Node(other, there) => {
+                if !self.cut.contains(&(node, port)) {
+                    self.send(Item::Echo { node: other, port: there, echo });
+                }
+            }
+            Peer::Controller(replica) => {
+                let mut slot = vec![0; 200];
+                let octets = echo.write(&mut slot[HEADER_OCTETS..]).expect("fits");
+                let now = Timestamp::from_ns(self.now);
+                let echoed = self.nodes[node].ports[port].life;
+                let header = Header::of_link(Opcode::Echo, own, echoed, Promises::both(now));
+                let length = seal(&mut slot, header, octets);
+                slot.truncate(length);
+                self.send(Item::OverUplink { replica, octets: slot });
+            }
+        }
+    }
+
+    /// A frame for a process has arrived.
+    fn on_letter(&mut self, node: usize, replica: usize, octets: &[u8]) {
+        let frame = Frame::parse(octets).expect("a controller has sealed it");
+        match frame.opcode {
+            Opcode::Welcome => self.nodes[node].known.is_welcome = true,
+            Opcode::Notice => {
+                self.obey(node, frame.payload);
+                let view = WaveView::parse(frame.payload).expect("a controller has written it");
+                let echo = Echo { id: view.id, kind: view.kind };
+                self.reply(node, replica, Opcode::Completed, |room| {
+                    echo.write(room).expect("fits")
+                });
+            }
+            Opcode::Ping => self.reply(node, replica, Opcode::Pong, |_| 0),
+            _ => {}
+        }
+    }
+
+    /// A process says something to a controller.
+    pub fn reply(
+        &mut self,
+        node: usize,
+        replica: usize,
+        opcode: Opcode,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) {
+        let life = self.nodes[node].life();
+        let mut slot = vec![0; 1_500];
+        let octets = write(&mut slot[HEADER_OCTETS..]);
+        let src = ProcessId(life.address.to_bits());
+        let to = self.replicas[replica].process;
+        let header = Header::new(opcode, src, to, life.incarnation);
+        let length = seal(&mut slot, self.stamp(header), octets);
+        slot.truncate(length);
+        if !self.nodes[node].known.is_excluded {
+            self.send(Item::ToController { from: node, replica, octets: slot });
+        }
+    }
+
+    fn deliver(&mut self, replica: usize, mut octets: Vec<u8>) {
+        let now = self.clock();
+        if let Some(machine) = &mut self.replicas[replica].machine {
+            machine.handle_frame(now, Port(0), &mut octets);
+            self.drain(replica);
+        }
+    }
+
+    fn on_wake(&mut self, replica: usize) {
+        let now = self.clock();
+        let place = &mut self.replicas[replica];
+        place.wake_at = None;
+        let Some(machine) = &mut place.machine else { return };
+        if machine.poll_timeout().is_some_and(|due| due <= now.mono) {
+            machine.handle_timeout(now);
+        }
+        self.drain(replica);
+    }
+
+    /// One step of the active controller is done. Answers whether it crashes now.
+    fn crashes(&mut self, replica: usize) -> bool {
+        if self.active != Some(replica) {
+            return false;
+        }
+        match &mut self.crash_after {
+            Some(0) => {
+                self.crash_after = None;
+                self.crash_replica(replica);
+                true
+            }
+            Some(left) => {
+                *left -= 1;
+                false
+            }
+            None => false,
+        }
+    }
+
+    fn drain(&mut self, replica: usize) {
+        let now = self.clock();
+        loop {
+            let Some(machine) = &mut self.replicas[replica].machine else { return };
+            if let Some((id, record)) = machine.poll_persist() {
+                let Some(epoch) = machine.status().active else { continue };
+                let result = self.store.append(epoch, &record);
+                if result.is_ok() {
+                    self.on_record(&record);
+                }
+                if self.crashes(replica) {
+                    return;
+                }
+                let result = result.map_err(|refused| match refused {
+                    StoreError::Deposed => Refused::Deposed,
+                    StoreError::Failed(_) => Refused::Failed,
+                });
+                let machine = self.replicas[replica].machine.as_mut().expect("has not crashed");
+                machine.handle_persisted(now, id, result);
+                continue;
+            }
+            let mut slot = vec![0; 1_500];
+            if let Some(transmit) = machine.poll_transmit(now, &mut slot) {
+                slot.truncate(transmit.octets);
+                self.send(Item::FromController { replica, octets: slot });
+                if self.crashes(replica) {
+                    return;
+                }
+                continue;
+            }
+            break;
+        }
+        let Some(machine) = &mut self.replicas[replica].machine else { return };
+        while let Some(event) = machine.poll_event() {
+            if let Event::Deposed(_) = event
+                && self.active == Some(replica)
+            {
+                self.active = None;
+            }
+            self.events.push(event);
+        }
+        let due = machine.poll_timeout().map(|due| due.as_ns().max(self.now + 1));
+        if let Some(due) = due
+            && self.replicas[replica].wake_at.is_none_or(|at| at > due)
+        {
+            self.replicas[replica].wake_at = Some(due);
+            self.at(due, Item::Wake { replica });
+        }
+    }
+}

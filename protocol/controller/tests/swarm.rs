@@ -1,0 +1,211 @@
+//! Whatever fails, whenever, and whatever becomes of the frames.
+
+mod fabric;
+
+use fabric::{Fabric, Weather, process, switch};
+use proptest::prelude::*;
+
+const MS: u64 = 1_000_000;
+
+#[derive(Clone, Debug)]
+enum Fault {
+    Kill { node: usize },
+    Restart { node: usize },
+    Cut { node: usize, port: usize, for_ns: u64 },
+    Silence { node: usize, for_ns: u64 },
+    CrashController,
+    Takeover { replica: usize },
+}
+
+fn any_fault() -> impl Strategy<Value = Fault> {
+    let ns = prop_oneof![1_000u64..60_000, 60_000u64..900_000];
+    prop_oneof![
+        3 => (0usize..64).prop_map(|node| Fault::Kill { node }),
+        2 => (0usize..64).prop_map(|node| Fault::Restart { node }),
+        3 => (0usize..64, 0usize..8, ns.clone())
+            .prop_map(|(node, port, for_ns)| Fault::Cut { node, port, for_ns }),
+        1 => (0usize..64, ns).prop_map(|(node, for_ns)| Fault::Silence { node, for_ns }),
+        1 => Just(Fault::CrashController),
+        1 => (0usize..2).prop_map(|replica| Fault::Takeover { replica }),
+    ]
+}
+
+fn any_weather() -> impl Strategy<Value = Weather> {
+    prop_oneof![
+        Just(Weather { lost: 0, doubled: 0, jitter_ns: 0 }),
+        (0u64..100, 0u64..100, 0u64..10_000).prop_map(|(lost, doubled, jitter_ns)| Weather {
+            lost,
+            doubled,
+            jitter_ns
+        }),
+    ]
+}
+
+/// A scenario as drawn: what fails when.
+#[derive(Clone, Debug)]
+struct Plan {
+    seed: u64,
+    shape: u8,
+    flat: bool,
+    weather: Weather,
+    crash_after: Option<u64>,
+    faults: Vec<(u64, Fault)>,
+}
+
+fn any_plan() -> impl Strategy<Value = Plan> {
+    let faults = prop::collection::vec((0u64..500_000, any_fault()), 1..6);
+    let crash = prop::option::of(0u64..60);
+    (any::<u64>(), 0u8..4, any::<bool>(), any_weather(), crash, faults).prop_map(
+        |(seed, shape, flat, weather, crash_after, faults)| Plan {
+            seed,
+            shape,
+            flat,
+            weather,
+            crash_after,
+            faults,
+        },
+    )
+}
+
+fn play(plan: &Plan) -> Fabric {
+    let mut fabric = match plan.shape {
+        0 => Fabric::leaf_spine(2, 1, 2, plan.seed),
+        1 => Fabric::leaf_spine(3, 2, 2, plan.seed),
+        2 => Fabric::leaf_spine(4, 3, 1, plan.seed),
+        _ => Fabric::tower(3, 2, plan.seed),
+    };
+    fabric.flat = plan.flat;
+    fabric.start_replica(0);
+    fabric.start_replica(1);
+    fabric.run(fabric.now + MS);
+    fabric.campaign(0);
+    fabric.run(fabric.now + 2 * MS);
+    fabric.weather = plan.weather;
+    fabric.crash_after = plan.crash_after;
+    // The seats of the controllers stay: a fabric without any decides nothing.
+    let safe = [fabric.find(switch(0)), fabric.find(switch(1))];
+    let mut mend = Vec::new();
+    for (pause, fault) in &plan.faults {
+        fabric.run(fabric.now + pause);
+        let pick = |node: usize| {
+            let others: Vec<usize> =
+                (0..fabric.nodes.len()).filter(|node| !safe.contains(node)).collect();
+            others[node % others.len()]
+        };
+        match *fault {
+            Fault::Kill { node } => {
+                let node = pick(node);
+                fabric.kill(node);
+            }
+            Fault::Restart { node } => {
+                let node = pick(node);
+                fabric.kill(node);
+                fabric.start(node);
+            }
+            Fault::Cut { node, port, for_ns } => {
+                let node = pick(node);
+                let port = port % fabric.nodes[node].ports.len();
+                fabric.cut(node, port, true);
+                mend.push((fabric.now + for_ns, node, port));
+            }
+            Fault::Silence { node, for_ns } => {
+                let node = pick(node);
+                for port in 0..fabric.nodes[node].ports.len() {
+                    fabric.cut(node, port, true);
+                    mend.push((fabric.now + for_ns, node, port));
+                }
+            }
+            Fault::CrashController => {
+                if let Some(active) = fabric.active {
+                    fabric.crash_replica(active);
+                }
+            }
+            Fault::Takeover { replica } => {
+                // The lease runs out though its holder lives on, and thinks it is active.
+                fabric.store.lapse();
+                fabric.campaign(replica);
+            }
+        }
+        settle(&mut fabric, &mut mend);
+    }
+    fabric.run(fabric.now + 300_000);
+    for (at, node, port) in mend {
+        fabric.run(at.max(fabric.now));
+        fabric.cut(node, port, false);
+    }
+    fabric.crash_after = None;
+    fabric.weather = Weather { lost: 0, doubled: 0, jitter_ns: 0 };
+    fabric.run(fabric.now + MS);
+    for replica in 0..2 {
+        if fabric.replicas[replica].machine.is_none() {
+            fabric.start_replica(replica);
+        }
+    }
+    if fabric.active.is_none() {
+        fabric.store.lapse();
+        fabric.campaign(1);
+    }
+    fabric.run(fabric.now + 15 * MS);
+    fabric
+}
+
+/// Mends what is due, and lets the other replica take over if nobody is active.
+fn settle(fabric: &mut Fabric, mend: &mut Vec<(u64, usize, usize)>) {
+    let now = fabric.now;
+    for (_, node, port) in mend.extract_if(.., |(at, _, _)| *at <= now) {
+        fabric.cut(node, port, false);
+    }
+    if fabric.active.is_none() {
+        for replica in [1, 0] {
+            if fabric.replicas[replica].machine.is_some() && fabric.active.is_none() {
+                fabric.store.lapse();
+                fabric.campaign(replica);
+            }
+        }
+        for replica in 0..2 {
+            if fabric.replicas[replica].machine.is_none() {
+                fabric.start_replica(replica);
+            }
+        }
+    }
+}
+
+/// How often the machines have said that the cut was not exact, or a pair was cut off.
+fn is_inexact(fabric: &Fabric) -> bool {
+    let stats = fabric.replicas.iter().filter_map(|place| place.machine.as_ref()).map(|machine| {
+        let stats = machine.stats();
+        stats.inexact + stats.partitions
+    });
+    stats.sum::<u64>() > 0
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn one_f_for_ever_that_no_receiver_has_passed_and_then_everything_goes_on(plan in any_plan()) {
+        let fabric = play(&plan);
+        if !is_inexact(&fabric) {
+            prop_assert_eq!(fabric.check_safety(), Ok(()));
+        }
+        prop_assert_eq!(fabric.check_liveness(), Ok(()));
+    }
+}
+
+#[test]
+fn a_controller_may_crash_after_any_step() {
+    for flat in [false, true] {
+        for crash_after in 0..120 {
+            let faults = vec![(0, Fault::Kill { node: 3 }), (90_000, Fault::Kill { node: 0 })];
+            let weather = Weather { lost: 0, doubled: 0, jitter_ns: 0 };
+            let crash_after = Some(crash_after);
+            let plan = Plan { seed: 7, shape: 1, flat, weather, crash_after, faults };
+            let fabric = play(&plan);
+            assert!(!is_inexact(&fabric));
+            fabric.check_safety().unwrap_or_else(|wrong| panic!("{crash_after:?}: {wrong}"));
+            fabric.check_liveness().unwrap_or_else(|wrong| panic!("{crash_after:?}: {wrong}"));
+            let last = fabric.find(process(0));
+            assert!(!fabric.decided.contains_key(&fabric.nodes[last].life()));
+        }
+    }
+}
