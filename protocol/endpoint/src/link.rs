@@ -2,6 +2,7 @@
 
 use onepipe_base::{Mono, Now, Port, Promises, Registers, Timestamp};
 
+use crate::stamp::SILENCE_NS;
 use crate::{Config, Links};
 
 /// How often a process announces itself until it is heard, when it sends no beacons.
@@ -51,6 +52,13 @@ impl Link {
     #[inline]
     pub fn commit(&self) -> Option<Timestamp> {
         self.commit
+    }
+
+    /// Whether commits are told at all: a switch that tells none yet says so by one of long ago.
+    #[inline]
+    pub fn is_told_commits(&self) -> bool {
+        let told = self.commit.map(|commit| commit.wrapping_add_ns(SILENCE_NS / 2));
+        told.is_some() && told >= self.barrier
     }
 
     /// Notes a promise. Answers the barrier if it, or the commit barrier, has risen.

@@ -4,7 +4,7 @@ use onepipe_base::{Now, Slew, Timestamp};
 
 /// What is promised before anything was heard lies this far back, in ns (19.5 h): it raises
 /// nobody's barrier, and 48 bits still tell it from the future.
-const SILENCE_NS: u64 = 1 << 46;
+pub(crate) const SILENCE_NS: u64 = 1 << 46;
 /// A clock that is further from the fabric's time than this, in ns, is not synchronised at all: the
 /// fabric's time is taken in its place. 1 s, a hundred times the worst skew (testing.md row 17).
 const SKEW_NS_MAX: u64 = 1_000_000_000;

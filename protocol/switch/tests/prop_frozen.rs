@@ -82,13 +82,25 @@ struct Model {
     live: [Option<Promises>; PORTS],
     confirmed: [bool; PORTS],
     told: [Option<Promises>; PORTS],
+    /// Who has promised as much as was told to anybody, since it came.
+    caught_up: [bool; PORTS],
+    commit_told: Option<Timestamp>,
     dead: Vec<Dead>,
     last: u32,
 }
 
 impl Model {
+    fn hear(&mut self, port: usize, promises: Promises) {
+        let held = self.live[port];
+        self.live[port] = Some(held.map_or(promises, |held| held.max(promises)));
+        self.caught_up[port] |= self.commit_told <= Some(promises.commit);
+    }
+
     fn die(&mut self, port: usize, life: Life) -> bool {
         self.confirmed[port] = false;
+        if self.live[port].is_some() {
+            self.caught_up[port] = false;
+        }
         let Some(promises) = self.live[port].take() else { return false };
         let mut commit = promises.commit;
         self.dead.retain(|dead| {
@@ -124,10 +136,14 @@ impl Model {
         let alone = self.live[output].map(|own| own.commit);
         let commit = commits.min().or(alone).expect("somebody has promised");
         let nothing = Timestamp::from_ns(ts(now).as_ns() - WIRE_MODULUS / 4);
-        let commit = if self.confirmed[output] { commit } else { nothing };
+        let is_told = self.confirmed[output] && (output >= LOWER || self.caught_up[output]);
+        let commit = if is_told { commit } else { nothing };
         let fresh = Promises { barrier, commit };
         let told = self.told[output].map_or(fresh, |told| told.max(fresh));
         self.told[output] = Some(told);
+        if is_told {
+            self.commit_told = self.commit_told.max(Some(told.commit));
+        }
         Some(told)
     }
 }
@@ -196,8 +212,7 @@ impl Bench {
     }
 
     fn hear(&mut self, from: usize, promises: Promises) {
-        let held = self.model.live[from];
-        self.model.live[from] = Some(held.map_or(promises, |held| held.max(promises)));
+        self.model.hear(from, promises);
     }
 
     /// Brings the link up, as two ends that both know of its loss do.

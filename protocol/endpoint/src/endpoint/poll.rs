@@ -4,8 +4,8 @@ use onepipe_base::{Now, Transmit};
 use onepipe_wire::{HEADER_OCTETS, Service, seal};
 
 use super::Endpoint;
-use crate::Delivery;
 use crate::lane::Draft;
+use crate::{Delivery, Links};
 
 impl Endpoint {
     /// The next answer, connect, probe or recall of either service.
@@ -29,6 +29,9 @@ impl Endpoint {
     #[inline]
     pub(super) fn poll_data(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         for service in self.turns() {
+            if service == Service::Reliable && !self.may_commit() {
+                continue;
+            }
             let (config, stats) = (&self.config, &mut self.stats);
             let lane = match service {
                 Service::BestEffort => &mut self.best_effort,
@@ -45,6 +48,14 @@ impl Endpoint {
             }
         }
         None
+    }
+
+    /// Whether reliable messages may leave: where there are controllers, not before the switch has
+    /// told a commit (design: failure.md, "When does a newcomer commit?").
+    #[inline]
+    fn may_commit(&self) -> bool {
+        let is_bound = self.config.controllers.is_some() && self.config.links == Links::Uplink;
+        !is_bound || self.link.is_told_commits()
     }
 
     /// Both services, in the order in which they are asked. A best-effort burst under way goes

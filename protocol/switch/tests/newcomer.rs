@@ -1,0 +1,61 @@
+//! A newcomer's promise may lie below what others were told (design: failure.md, "When does a
+//! newcomer commit?").
+
+mod rig;
+
+use onepipe_base::{Life, Machine, Timestamp};
+use onepipe_switch::Switch;
+use onepipe_topology::{Route, Table};
+use onepipe_wire::Opcode;
+use rig::{OWN, at, beacon, both, guarded, process};
+
+/// What the beacons of the next instant tell each port of commits.
+fn commits_told(switch: &mut Switch, now: u64) -> [Option<Timestamp>; 3] {
+    switch.handle_timeout(at(now));
+    let mut told = [None; 3];
+    for sent in rig::sent(switch, at(now)) {
+        if sent.opcode == Opcode::Beacon {
+            told[usize::from(sent.port)] = Some(sent.header.promises(at(now).sync).commit);
+        }
+    }
+    told
+}
+
+fn say(switch: &mut Switch, now: u64, port: u16, promise: u64) {
+    let life: Life = process(u32::from(port), 1);
+    beacon(switch, at(now), port, (life, Some(OWN)), both(promise));
+}
+
+fn come(switch: &mut Switch, now: u64, port: u16, promise: u64) {
+    beacon(switch, at(now), port, (process(u32::from(port), 1), None), both(promise));
+    say(switch, now, port, promise);
+}
+
+#[test]
+fn a_newcomer_is_told_no_commit_before_it_has_promised_what_others_were_told() {
+    let mut config = guarded(3);
+    config.route = Route::Table(Table::new(64, false));
+    let mut switch = Switch::new(config).expect("valid");
+    switch.handle_timeout(at(0));
+    for port in [0, 1] {
+        come(&mut switch, 10_000, port, 10_000);
+        say(&mut switch, 20_000, port, 20_000);
+    }
+    let told = commits_told(&mut switch, 24_000);
+    assert_eq!([told[0], told[1]], [both(20_000).commit; 2].map(Some));
+
+    // Its clock is behind: it holds the others, and is told nothing of commits itself.
+    come(&mut switch, 25_000, 2, 15_000);
+    let told = commits_told(&mut switch, 27_000);
+    assert_eq!([told[0], told[1]], [both(20_000).commit; 2].map(Some), "held");
+    assert!(told[2] < Some(both(0).commit), "{told:?}");
+
+    say(&mut switch, 28_000, 2, 20_000);
+    assert_eq!(commits_told(&mut switch, 30_000)[2], Some(both(20_000).commit));
+    // From now on its own promise holds the others.
+    for port in [0, 1] {
+        say(&mut switch, 31_000, port, 31_000);
+    }
+    let told = commits_told(&mut switch, 33_000);
+    assert_eq!([told[0], told[1]], [both(20_000).commit; 2].map(Some));
+}
