@@ -4,7 +4,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use onepipe_base::{Life, Mono, Now, Timestamp, WIRE_MODULUS};
+use onepipe_base::{Address, Life, Mono, Now, ProcessId, Timestamp, WIRE_MODULUS};
 use onepipe_wire::Side;
 
 use crate::graph::{Arc, Graph, Net, View};
@@ -30,6 +30,10 @@ pub(crate) struct Findings {
     pub failed: Vec<(FailedLife, Mono)>,
     /// Lives whose neighbours are to be told to freeze their links to them.
     pub freeze: Vec<Life>,
+    /// Processes that are to be asked for a sign of life.
+    pub ask: Vec<ProcessId>,
+    /// Most of the fabric would have failed, but lives: it is this replica that is cut off.
+    pub is_outvoted: bool,
     /// When to look again even if nothing changes.
     pub again_at: Option<Mono>,
     /// Lives that are listed as up by more than one switch.
@@ -172,7 +176,19 @@ impl Suspects {
         // Signs of life put it off: its links may be up again, and not all have said so yet.
         let heard = |(at, _): (usize, Mono)| graph.get(net.lives[at]).and_then(|node| node.heard);
         let quiet = suspects().filter_map(heard).max().map_or(since, |heard| heard.max(since));
-        let ready = quiet.after_ns(config.settle_ns).min(since.after_ns(config.grace_ns));
+        let mut ready = quiet.after_ns(config.settle_ns).min(since.after_ns(config.grace_ns));
+        let processes = || suspects().filter_map(|(at, _)| net.lives[at].process());
+        if processes().count() > findings.correct.iter().filter(|life| life.is_process()).count() {
+            // The greater part can hardly have failed. Is it the controller that is cut off?
+            let is_alive = quiet > since;
+            findings.is_outvoted |= is_alive;
+            findings.ask.extend(processes());
+            ready = if is_alive {
+                quiet.after_ns(config.grace_ns)
+            } else {
+                since.after_ns(config.ping_timeout_ns)
+            };
+        }
         if now.mono < ready {
             return wake(ready);
         }
@@ -212,6 +228,24 @@ impl Suspects {
             let at = values[at].unwrap_or_else(nothing);
             findings.failed.push((FailedLife { life, at, is_exact }, since));
         }
+    }
+}
+
+trait OfProcess {
+    fn process(self) -> Option<ProcessId>;
+    fn is_process(self) -> bool;
+}
+
+impl OfProcess for Life {
+    fn process(self) -> Option<ProcessId> {
+        match self.address {
+            Address::Process(process) => Some(process),
+            Address::Switch(_) => None,
+        }
+    }
+
+    fn is_process(self) -> bool {
+        self.process().is_some()
     }
 }
 

@@ -12,7 +12,8 @@ pub enum Event {
     Active(Epoch),
     /// It is not any more: its epoch is over. The world may campaign again.
     Deposed(Epoch),
-    /// An active replica hears nobody. The world may resign, so that another replica takes over.
+    /// An active replica hears nobody, or most of the fabric lives but has no path to it. The world
+    /// may resign, so that another replica takes over.
     Isolated,
     /// A node takes part that was not known.
     Joined(Life),

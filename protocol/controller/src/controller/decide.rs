@@ -54,6 +54,13 @@ impl Controller {
         if self.active.is_none() {
             return;
         }
+        for process in findings.ask {
+            self.pings.ask(now.mono, process, self.config.ping_timeout_ns, false);
+        }
+        if findings.is_outvoted && !core::mem::replace(&mut self.is_outvoted, true) {
+            self.notify(Event::Isolated);
+        }
+        self.is_outvoted &= findings.is_outvoted;
         let has_news = !self.ledger.news(now.mono, self.config.memory_ns).is_empty()
             || !self.deciding.is_empty();
         for life in findings.joined {

@@ -68,6 +68,8 @@ pub struct Controller {
     /// Which news nobody answered the last time.
     stuck: Option<onepipe_wire::WaveKind>,
     doubles: usize,
+    /// Most of the fabric has no path to this replica, but lives.
+    is_outvoted: bool,
     is_store_down: bool,
 
     events: VecDeque<Event>,
@@ -126,6 +128,7 @@ impl Controller {
             recalls: BTreeMap::new(),
             stuck: None,
             doubles: 0,
+            is_outvoted: false,
             is_store_down: false,
             events: VecDeque::new(),
             stats: Stats::default(),

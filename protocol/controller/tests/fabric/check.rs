@@ -1,7 +1,7 @@
 //! What must hold, whatever happens.
 
 use onepipe_base::{Address, Life};
-use onepipe_controller::Record;
+use onepipe_controller::{MemberState, MemberStatus, Record};
 
 use super::Fabric;
 
@@ -43,7 +43,9 @@ impl Fabric {
             let covers =
                 |failure: &onepipe_wire::Failure| failure.covers(process, life.incarnation);
             let knows = receiver.known.failures.iter().any(covers);
-            if !knows && barrier > *at && *life != receiver.life() {
+            // A switch leaves out what it has heard of the same process, its former life included;
+            // that one's messages were not for this life.
+            if !knows && barrier > *at && life.address != receiver.address {
                 blamed.push(format!(
                     "{:?} failed at {at}, but {:?} stands at {barrier} and \
                     does not know",
@@ -85,7 +87,18 @@ impl Fabric {
         if !status.open.is_empty() {
             return Err(format!("still open: {:?}", status.open));
         }
-        for node in self.nodes.iter().filter(|node| node.is_alive && !node.known.is_excluded) {
+        let seat = self.replicas[active].switch;
+        for (at, node) in self.nodes.iter().enumerate() {
+            let is_part = node.is_alive && !node.known.is_excluded && self.has_path(seat, at);
+            if !is_part {
+                continue;
+            }
+            let is_up = |member: &MemberStatus| {
+                member.life == node.life() && member.state == MemberState::Up
+            };
+            if !status.members.iter().any(is_up) {
+                return Err(format!("{:?} is not known to be up", node.life()));
+            }
             let frozen = node.ports.iter().find(|line| !line.frozen.is_empty());
             if let Some(line) = frozen {
                 return Err(format!("{:?} still holds {:?}", node.life(), line.frozen));

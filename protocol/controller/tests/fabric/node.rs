@@ -166,9 +166,12 @@ impl Node {
             self.ports[port].hears_us = true;
             self.on_change(now);
         }
+        // A new process counts once it has caught up with what others were told; it is welcome then.
+        let told = self.ports.iter().filter_map(|line| line.told).max();
+        let told = told.filter(|_| matches!(from.address, Address::Process(_)));
         let line = &mut self.ports[port];
         line.heard_at = now;
-        if line.hears_us && commit.is_some() {
+        if line.hears_us && commit.is_some() && (line.commit.is_some() || commit >= told) {
             line.commit = line.commit.max(commit);
         }
         if self.is_process() {
@@ -206,6 +209,20 @@ impl Node {
         ports.iter().filter_map(of).min()
     }
 
+    /// The least that feeds `port`.
+    fn inputs(&self, port: usize) -> Option<u64> {
+        let line = &self.ports[port];
+        let is_input = |other: &usize| {
+            let feeds = line.side == Side::Lower || self.ports[*other].side == Side::Lower;
+            *other != port && feeds
+        };
+        let inputs: BTreeSet<usize> = (0..self.ports.len()).filter(is_input).collect();
+        match self.least(&inputs) {
+            None if line.side == Side::Lower => self.least(&BTreeSet::from([port])),
+            least => least,
+        }
+    }
+
     /// What it tells on `port`.
     pub fn tell(&mut self, now: u64, port: usize) -> Option<u64> {
         let line = &self.ports[port];
@@ -218,15 +235,9 @@ impl Node {
         if now < self.speaks_at {
             return None;
         }
-        let is_input = |other: &usize| {
-            let feeds = line.side == Side::Lower || self.ports[*other].side == Side::Lower;
-            *other != port && feeds
-        };
-        let inputs: BTreeSet<usize> = (0..self.ports.len()).filter(is_input).collect();
-        let least = match self.least(&inputs) {
-            None if line.side == Side::Lower => self.least(&BTreeSet::from([port])),
-            least => least,
-        };
+        // Nobody is there whose messages it would have to wait for: its own clock will do.
+        let is_upper = self.ports[port].side == Side::Upper;
+        let least = self.inputs(port).or(is_upper.then_some(now));
         let line = &mut self.ports[port];
         line.told = line.told.max(least);
         line.told

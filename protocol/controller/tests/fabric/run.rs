@@ -146,7 +146,7 @@ impl Fabric {
     }
 
     /// Whether frames find a way, up and then down, between a switch and a node.
-    fn has_path(&self, start: usize, end: usize) -> bool {
+    pub fn has_path(&self, start: usize, end: usize) -> bool {
         let mut seen = BTreeSet::new();
         let mut work = vec![(start, true)];
         while let Some((at, climbs)) = work.pop() {
@@ -182,7 +182,14 @@ impl Fabric {
         self.nodes[node].expire(now);
         if self.nodes[node].is_process() && !self.nodes[node].known.is_excluded {
             // Now and then a scattering takes its time.
-            let lag = if self.draw(4) == 0 { self.draw(100_000) } else { self.draw(2_000) };
+            let is_free = self.nodes[node].known.is_welcome;
+            let lag = if !is_free {
+                0
+            } else if self.draw(4) == 0 {
+                self.draw(100_000)
+            } else {
+                self.draw(2_000)
+            };
             let promise = &mut self.nodes[node].promise;
             *promise = (*promise).max(now - lag);
         }
@@ -402,7 +409,12 @@ impl Fabric {
     fn on_letter(&mut self, node: usize, replica: usize, octets: &[u8]) {
         let frame = Frame::parse(octets).expect("a controller has sealed it");
         match frame.opcode {
-            Opcode::Welcome => self.nodes[node].known.is_welcome = true,
+            Opcode::Welcome => {
+                let Peer::Node(above, port) = self.nodes[node].ports[0].peer else { return };
+                let line = &self.nodes[above].ports[port];
+                let counts = line.commit.is_some() && line.life == Some(self.nodes[node].life());
+                self.nodes[node].known.is_welcome |= counts;
+            }
             Opcode::Notice => {
                 self.obey(node, frame.payload);
                 let view = WaveView::parse(frame.payload).expect("a controller has written it");
