@@ -7,41 +7,66 @@ use onepipe_transport_driver::Pipe;
 /// A switch machine whose links can end for certain: a lower port is unplugged and may be given to
 /// somebody else; the switch above stays where it is, and may come back.
 #[derive(Debug)]
-pub(crate) struct Chip(pub(crate) Switch);
+pub(crate) struct Chip {
+    pub(crate) switch: Switch,
+    /// When it was last at work.
+    awake: Option<Mono>,
+    nap_ns_max: u64,
+}
+
+impl Chip {
+    /// A machine that is excused when it was not at work for an eighth of its link timeout: what a
+    /// busy machine does to every process now and then. It has then more to read than one turn
+    /// takes, and to miss a neighbour by what is read first would be rash.
+    pub(crate) fn new(switch: Switch) -> Self {
+        let nap_ns_max = switch.config().link_timeout_ns / 8;
+        Self { switch, awake: None, nap_ns_max }
+    }
+
+    #[inline]
+    fn wake(&mut self, now: Now) {
+        let before = self.awake.replace(now.mono);
+        if before.is_some_and(|before| now.mono.since_ns(before) > self.nap_ns_max) {
+            self.switch.excuse(now);
+        }
+    }
+}
 
 impl Machine for Chip {
     type Event = SwitchEvent;
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        self.0.handle_frame(now, port, frame)
+        self.wake(now);
+        self.switch.handle_frame(now, port, frame)
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        self.0.handle_timeout(now);
+        self.wake(now);
+        self.switch.handle_timeout(now);
     }
 
     #[inline]
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        self.0.poll_transmit(now, slot)
+        self.switch.poll_transmit(now, slot)
     }
 
     #[inline]
     fn poll_event(&mut self) -> Option<SwitchEvent> {
-        self.0.poll_event()
+        self.switch.poll_event()
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        self.0.poll_timeout()
+        self.switch.poll_timeout()
     }
 }
 
 impl Pipe for Chip {
     fn unlink(&mut self, port: Port) {
-        if port.0 < self.0.config().lower_ports {
-            self.0.unplug(port);
+        if port.0 < self.switch.config().lower_ports {
+            self.switch.unplug(port);
         } else {
-            self.0.lose(port);
+            self.switch.lose(port);
         }
     }
 }

@@ -36,8 +36,9 @@ pub struct Config {
     pub beacon_interval_ns: u64,
     /// As [`onepipe_switch::Config::eager_beacons`]. Default true.
     pub eager_beacons: bool,
-    /// As [`onepipe_switch::Config::link_timeout_ns`]. Default 30 ms: on a shared machine any
-    /// process may be off its core for some milliseconds.
+    /// As [`onepipe_switch::Config::link_timeout_ns`]. Default 100 ms: who is killed is missed at
+    /// once, as the kernel says so; this is for who is cut off or hangs, and on a machine that is
+    /// busy beyond its cores any process may be off them for tens of milliseconds.
     pub link_timeout_ns: u64,
     /// As [`onepipe_switch::Config::start_wait_ns`]. Default 1 ms.
     pub start_wait_ns: u64,
@@ -65,7 +66,7 @@ impl Config {
             port_timeout_ns: 10_000_000_000,
             beacon_interval_ns: 20_000,
             eager_beacons: true,
-            link_timeout_ns: 30_000_000,
+            link_timeout_ns: 100_000_000,
             start_wait_ns: 1_000_000,
             idle: Idle::CIVIL,
             offload: Offload::Segment,

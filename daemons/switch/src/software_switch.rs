@@ -94,7 +94,7 @@ impl SoftwareSwitch {
         let fabric = Fabric::new(exchange, known, up, config.processes_max, trouble);
         let clock = SystemClock::calibrated().following_system(FOLLOW_INTERVAL_NS);
         let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() };
-        let driver = Driver::new(Chip(machine), fabric, clock, driver_config);
+        let driver = Driver::new(Chip::new(machine), fabric, clock, driver_config);
         Ok(Self { driver, local_addr, ports, lost: Vec::with_capacity(ports) })
     }
 
@@ -159,7 +159,7 @@ impl SoftwareSwitch {
 
     /// Counters of the machine.
     pub fn machine_stats(&self) -> &onepipe_switch::Stats {
-        self.driver.machine().0.stats()
+        self.driver.machine().switch.stats()
     }
 
     /// Counters of the socket.

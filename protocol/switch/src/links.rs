@@ -1,6 +1,6 @@
 //! Links that come, go, die and come back: the part of [`Switch`] that keeps them.
 
-use onepipe_base::{Address, Heard, Life, Mono, Port, ProcessId, Promises, Verdict};
+use onepipe_base::{Address, Heard, Life, Mono, Now, Port, ProcessId, Promises, Verdict};
 use onepipe_topology::{Next, Route};
 use onepipe_wire::{HOPS_MAX, Header, Opcode};
 
@@ -52,6 +52,12 @@ impl Switch {
         if port.index() < self.port_count() {
             self.take_out(port, SwitchEvent::LinkLost(port));
         }
+    }
+
+    /// Tells that the driver has slept until `now`, and what the neighbours have said meanwhile waits
+    /// to be read: none of them is missed before half a link timeout has passed.
+    pub fn excuse(&mut self, now: Now) {
+        self.liveness.excuse(now.mono);
     }
 
     #[inline]

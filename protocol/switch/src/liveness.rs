@@ -24,6 +24,12 @@ impl Liveness {
         }
     }
 
+    /// The driver has slept: no search before the neighbours had half a timeout to be heard.
+    pub(crate) fn excuse(&mut self, now: Mono) {
+        let earliest = now.after_ns(self.timeout_ns / 2);
+        self.due = self.due.map(|due| due.max(earliest));
+    }
+
     /// When the next search is due.
     pub(crate) fn due(&self) -> Option<Mono> {
         self.due
@@ -90,6 +96,18 @@ mod tests {
         assert_eq!(liveness.search(at(5_000)), None);
         assert_eq!(liveness.due(), Some(at(5_800)));
         assert_eq!(liveness.search(at(9_000)), Some(at(8_200)), "late again: not excused again");
+    }
+
+    #[test]
+    fn who_says_that_he_slept_is_excused_each_time() {
+        let mut liveness = Liveness::new(800);
+        liveness.excuse(at(0));
+        assert_eq!(liveness.due(), None);
+        liveness.on_joined(at(0));
+        liveness.excuse(at(700));
+        assert_eq!((liveness.search(at(1_099)), liveness.due()), (None, Some(at(1_100))));
+        liveness.excuse(at(900));
+        assert_eq!(liveness.search(at(1_300)), Some(at(500)));
     }
 
     #[test]
