@@ -82,10 +82,13 @@ impl Link {
 
     /// A process alone in a mesh waits for nobody but itself.
     pub fn hear_nobody(&mut self, config: &Config, own: Option<Promises>) -> Option<Timestamp> {
-        if config.links == Links::Mesh && self.registers.live() == 0 {
-            return self.raise(own?);
+        if config.links != Links::Mesh || self.registers.live() > 0 {
+            return None;
         }
-        None
+        // Who was there before, and is dead, still holds commits.
+        let Promises { barrier, commit } = own?;
+        let commit = self.registers.commit_floor().map_or(commit, |floor| commit.min(floor));
+        self.raise(Promises { barrier, commit })
     }
 
     #[inline]
@@ -195,5 +198,27 @@ impl Link {
     #[inline]
     pub fn deadline(&self) -> Option<Mono> {
         Mono::earlier(Mono::earlier(self.beacon_at, self.join_at), self.silence_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onepipe_base::{Incarnation, ProcessId};
+
+    #[test]
+    fn the_last_of_a_mesh_is_held_by_who_died_before() {
+        let links = Links::Mesh;
+        let config = Config { links, ..Config::new(ProcessId(0), Incarnation(1)) };
+        let both = |ns| Promises::both(Timestamp::from_ns(ns));
+        let mut link = Link::new(&config);
+        link.hear(&config, Mono::from_ns(0), Port(1), both(50));
+        assert_eq!(link.registers().freeze(Port(1)), Some(Timestamp::from_ns(50)));
+        link.hear_nobody(&config, Some(both(90)));
+        let told = (link.barrier(), link.commit());
+        assert_eq!(told, (Some(Timestamp::from_ns(90)), Some(Timestamp::from_ns(50))));
+        link.registers().hold(Port(1), None);
+        link.hear_nobody(&config, Some(both(95)));
+        assert_eq!(link.commit(), Some(Timestamp::from_ns(95)));
     }
 }
