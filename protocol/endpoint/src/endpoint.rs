@@ -449,6 +449,10 @@ impl Machine for Endpoint {
         if self.leave == Leave::Done {
             return None;
         }
+        if self.exclusion != Exclusion::Member {
+            // Nothing leaves any more but for the controllers.
+            return self.control.deadline();
+        }
         let (one, other) = (&self.best_effort, &self.reliable);
         let ends = Mono::earlier(one.sender.deadline(), one.receiver.deadline());
         let others = Mono::earlier(other.sender.deadline(), other.receiver.deadline());

@@ -119,6 +119,8 @@ pub struct Counts {
     /// Of those, lives whose failure timestamp could not be known for sure: their scatterings may
     /// be torn.
     pub inexact: u64,
+    /// Scatterings that were torn lawfully: see [`Checker::excuse_torn`].
+    pub torn: u64,
 }
 
 /// What a payload is compared by.
@@ -151,6 +153,8 @@ pub struct Checker {
     processes: Vec<Process>,
     checks_submission_order: bool,
     is_merged: bool,
+    /// Whether correct processes were cut off from each other for good.
+    may_be_torn: bool,
     now_ns: u64,
     counts: Counts,
     violations: Violations,
@@ -168,6 +172,7 @@ impl Checker {
             processes: (0..processes).map(process).collect(),
             checks_submission_order,
             is_merged: false,
+            may_be_torn: false,
             now_ns: 0,
             counts: Counts::default(),
             violations: Violations::default(),
@@ -220,7 +225,11 @@ impl Checker {
         let to = &mut self.processes[process.index()];
         let to_life = to.lives.len() as u32 - 1;
         let key = (stamp, from.0, life, index);
-        to.now_mut().receiver.on_delivered((process, service), key, at_ns, log);
+        let to = to.now_mut();
+        to.receiver.on_delivered((process, service), key, at_ns, log);
+        if life > 0 {
+            to.met.entry((from.0, life)).or_insert(at_ns);
+        }
         let life = life as usize;
         let from_life = self.processes.get_mut(from.index());
         let from_life = from_life.and_then(|from| from.lives.get_mut(life));
@@ -293,6 +302,12 @@ impl Checker {
             failed.is_exact = false;
             self.counts.inexact += 1;
         }
+    }
+
+    /// Correct processes were cut off from each other in a way that no controller can mend: what
+    /// breaks I6 and I7 is counted, and is no violation (design: ordering.md section 5, 2).
+    pub fn excuse_torn(&mut self) {
+        self.may_be_torn = true;
     }
 
     fn note_failure(
@@ -400,6 +415,7 @@ impl Checker {
     /// the reliable service has promised is judged.
     pub fn finish(&mut self) {
         let mut log = std::mem::take(&mut self.violations);
+        let mut torn = Violations::default();
         for (id, process) in (0u32..).map(ProcessId).zip(&self.processes) {
             for (life, lived) in (0u32..).zip(&process.lives) {
                 let is_last = life as usize + 1 == process.lives.len();
@@ -408,10 +424,12 @@ impl Checker {
                         sender.on_end(id, life, self.now_ns, self.counts_for(), &mut log);
                     }
                 }
-                self.judge(id, life, lived, &mut log);
+                let judged = if self.may_be_torn { &mut torn } else { &mut log };
+                self.judge(id, life, lived, judged);
                 self.find_untold(id, life, lived, &mut log);
             }
         }
+        self.counts.torn += torn.count();
         self.violations = log;
     }
 
@@ -424,8 +442,9 @@ impl Checker {
         let sender = &life.senders[Service::Reliable as usize];
         let at_ns = self.now_ns;
         for case in sender.cases() {
-            let is_correct = |to| self.is_correct_receiver(to, life, case.submitted_ns);
-            judge((id, number, fortune), &case, is_correct, at_ns, log);
+            let is_correct = |to| self.is_correct_receiver(to, case.submitted_ns);
+            let is_known = |to| self.is_known_receiver(to, life, case.submitted_ns);
+            judge((id, number, fortune), &case, (is_correct, is_known), at_ns, log);
             if !matches!(fortune, Fortune::Gone) {
                 find_gap((id, number), &case, |to| self.failed_spans(to), at_ns, log);
             }
@@ -440,19 +459,22 @@ impl Checker {
         }
     }
 
-    /// Whether `to` was there when a process in `life` submitted something for it, is correct, and
-    /// could not be taken for a former life of its own.
-    fn is_correct_receiver(&self, to: ProcessId, life: &Life, submitted_ns: u64) -> bool {
+    /// Whether `to` was there, in the life that it is in now, when something was submitted for it,
+    /// and is correct.
+    fn is_correct_receiver(&self, to: ProcessId, submitted_ns: u64) -> bool {
         let Some(process) = self.processes.get(to.index()) else { return false };
-        let Some((now, former)) = process.lives.split_last() else { return false };
-        let was_there = former.is_empty() || now.started_ns < submitted_ns;
-        was_there
-            && now.is_correct()
-            && (0u32..).zip(former).all(|(number, old)| {
-                let told = life.told.get(&(to.0, number)).copied();
-                let is_older = old.failed.is_some_and(|old| old.last_told_ns < life.started_ns);
-                told.is_some_and(|told_ns| told_ns < submitted_ns) || is_older
-            })
+        let now = process.now();
+        let was_there = process.lives.len() == 1 || now.started_ns < submitted_ns;
+        was_there && now.is_correct()
+    }
+
+    /// Whether a process in `life` had heard from the present life of `to` when it submitted
+    /// something for it. Else it may have taken it for dead.
+    fn is_known_receiver(&self, to: ProcessId, life: &Life, submitted_ns: u64) -> bool {
+        let Some(process) = self.processes.get(to.index()) else { return false };
+        let number = process.lives.len() as u32 - 1;
+        let met = life.met.get(&(to.0, number));
+        number == 0 || met.is_some_and(|met_ns| *met_ns < submitted_ns)
     }
 
     /// The spans of reliable deliveries of all lives of `process` that are no longer.

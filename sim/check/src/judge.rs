@@ -47,11 +47,11 @@ pub(crate) enum Fortune {
 }
 
 /// Judges one scattering of `sender`. `is_correct` says of whom it was for whether that one was
-/// there when it was submitted, and is correct.
+/// there when it was submitted, and is correct; `is_known` whether the sender could know.
 pub(crate) fn judge(
     (sender, life, fortune): (ProcessId, u32, Fortune),
     case: &Case,
-    is_correct: impl Fn(ProcessId) -> bool,
+    (is_correct, is_known): (impl Fn(ProcessId) -> bool, impl Fn(ProcessId) -> bool),
     at_ns: u64,
     log: &mut Violations,
 ) {
@@ -74,7 +74,9 @@ pub(crate) fn judge(
         return log.add(Rule::I7, at_ns, Seen::Torn { process, tag, by, missing });
     }
     match fortune {
-        Fortune::Correct if case.parts.iter().all(|part| is_correct(part.to)) => {
+        Fortune::Correct
+            if case.parts.iter().all(|part| is_correct(part.to) && is_known(part.to)) =>
+        {
             let of_missing = |part: &Part| part.to == missing && !part.is_delivered();
             let index = case.parts.iter().position(of_missing).unwrap_or(0) as u16;
             log.add(Rule::I6, at_ns, Seen::NotDelivered { process, tag, index, to: missing });

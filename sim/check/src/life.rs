@@ -25,6 +25,8 @@ pub(crate) struct Life {
     pub failed: Option<Failure>,
     /// The lives that it was told had failed, and when it was told, in ns of the run.
     pub told: BTreeMap<(u32, u32), u64>,
+    /// The later lives of others that it has heard from, and since when, in ns of the run.
+    pub met: BTreeMap<(u32, u32), u64>,
 }
 
 /// What processes are told of a life that has failed.
@@ -58,6 +60,7 @@ impl Life {
             end: None,
             failed: None,
             told: BTreeMap::new(),
+            met: BTreeMap::new(),
         }
     }
 

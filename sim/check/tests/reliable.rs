@@ -283,11 +283,13 @@ fn a_process_that_comes_back_is_another_one() {
         tale.0.crashed(D);
         tale.0.restarted(D);
         tale.tell(D, 15);
+        tale.submit(D, tag(1, 0), &[A]);
+        tale.deliver(A, D, tag(1, 0), 0, 25);
         tale.0.at_ns(300);
         tale.submit(A, tag(0, 2), &[D]);
         tale.fail(A, tag(0, 2), 0, D, 30);
     });
-    assert_eq!(rules, [Rule::I6], "what was sent since is owed to it");
+    assert_eq!(rules, [Rule::I6], "who has been heard from is owed what is sent to it");
 }
 
 #[test]

@@ -8,13 +8,15 @@ use onepipe_sim_network::{Destination, Drops, Fault, LinkFaults, LinkId, Network
 use onepipe_topology::{Node as Vertex, Topology};
 
 use crate::watch::Watch;
-use crate::{Node, Plan, Process, Report};
+use crate::{Node, Occupant, Plan, Process, Report};
 
 /// A network of real endpoints and switches, with a load and all checkers.
 #[derive(Debug)]
 pub struct Fabric {
     network: Network<Node, Watch>,
     liveness: Liveness,
+    /// The same for commits.
+    commit_liveness: Liveness,
     /// By how much the synchronised clocks may be apart, in ns: what was configured, and what steps
     /// have added to it as far as slewing lets them.
     skew_ns: u64,
@@ -33,6 +35,7 @@ impl Fabric {
         Self {
             network: Network::new(topology, network, seed, watch),
             liveness: Liveness::new(),
+            commit_liveness: Liveness::new(),
             skew_ns,
             sound_since: None,
         }
@@ -112,6 +115,42 @@ impl Fabric {
         self.process(id)?.endpoint.barrier()
     }
 
+    /// What the process has delivered up to, by the reliable service.
+    pub fn commit_barrier(&self, id: u32) -> Option<Timestamp> {
+        self.process(id)?.endpoint.commit_barrier()
+    }
+
+    /// How many ids are those of processes; the controllers' follow.
+    pub fn members(&self) -> u32 {
+        self.network.application.members
+    }
+
+    /// The process takes its leave.
+    pub fn leave(&mut self, id: u32) {
+        let (node, port) = self.seat(id);
+        self.network.command(node, |_, machine, _| {
+            if let Some(process) = machine.process_mut(port) {
+                process.endpoint.leave();
+            }
+        });
+    }
+
+    /// The controllers' store does not answer for `us` microseconds.
+    pub fn fail_store(&mut self, us: u64) {
+        let at_ns = self.now().as_ns();
+        if let Some(court) = &mut self.network.application.court {
+            court.fail_store(at_ns, us * 1_000);
+        }
+    }
+
+    /// The lease of the active controller runs out early: another may become active while the old
+    /// one does not know.
+    pub fn lapse(&mut self) {
+        if let Some(court) = &mut self.network.application.court {
+            court.lapse();
+        }
+    }
+
     /// The node that stands for a host or a switch of the topology.
     pub fn node(&self, vertex: Vertex) -> NodeId {
         self.network.node(vertex)
@@ -163,9 +202,12 @@ impl Fabric {
     pub fn crash_process(&mut self, id: u32) {
         self.be_lenient();
         let (node, port) = self.seat(id);
+        if let Some(Node::Controller(..)) = self.network.machine(node) {
+            return self.network.inflict(Fault::Crash(node));
+        }
         self.network.command(node, |at, machine, watch| {
             if let Node::Host(host) = machine
-                && host.stop(port).is_some()
+                && let Some(Occupant::Process(_)) = host.stop(port)
             {
                 watch.checker.at_ns(at.instant.as_ns());
                 watch.checker.crashed(ProcessId(id));
@@ -173,15 +215,22 @@ impl Fabric {
         });
     }
 
-    /// A process that has crashed starts anew, if its host is up.
+    /// A process or a controller that has crashed, or has left, starts anew, if its host is up.
     pub fn restart_process(&mut self, id: u32) {
         let (node, port) = self.seat(id);
+        if id >= self.members() && self.topology().processes_per_host() == 1 {
+            return self.network.inflict(Fault::Restart(node));
+        }
         self.network.command(node, |mut at, machine, watch| {
+            let has_left = machine.process(port).is_some_and(|left| left.endpoint.has_left());
             if let Node::Host(host) = machine
-                && host.process(port).is_none()
+                && (has_left || host.process(port).is_none())
             {
-                host.start(port, watch.process(ProcessId(id)));
-                at.alarm(0, u32::from(port.0));
+                host.start(port, watch.occupant(ProcessId(id)));
+                match id.checked_sub(watch.members) {
+                    None => at.alarm(0, u32::from(port.0)),
+                    Some(place) => watch.start_campaign(&mut at, place as usize, port),
+                }
             }
         });
     }
@@ -200,6 +249,16 @@ impl Fabric {
         });
     }
 
+    /// Which replica is active, and in which epoch, as the first to say so says.
+    pub fn active(&self) -> Option<(u32, u32)> {
+        let controllers = self.members()..self.topology().processes();
+        controllers.into_iter().find_map(|id| {
+            let (node, port) = self.seat(id);
+            let controller = self.network.machine(node)?.controller(port)?;
+            controller.status().active.map(|epoch| (id, epoch.0))
+        })
+    }
+
     /// Ends every fault: links work, nodes and processes run.
     pub fn heal(&mut self) {
         let links: Vec<LinkId> = self.network.links().map(|(id, ..)| id).collect();
@@ -209,6 +268,9 @@ impl Fabric {
         }
         for node in 0..self.network.nodes() {
             self.network.inflict(Fault::Restart(NodeId(node)));
+        }
+        if let Some(court) = &mut self.network.application.court {
+            court.heal();
         }
         for id in 0..self.topology().processes() {
             self.restart_process(id);
@@ -221,32 +283,38 @@ impl Fabric {
         self.network.application.is_loading = false;
     }
 
-    /// Everything is healed: every process's barrier must pass what the process promises now within
-    /// three times the bound (I10). Answers how long it took, in ns.
+    /// Everything is healed: both barriers of every process must pass what the process promises now
+    /// within three times the bound (I10). Answers how long it took, in ns.
     pub fn expect_liveness(&mut self) -> u64 {
         let start = self.now();
         let deadline_ns = 3 * self.liveness_bound_ns();
-        for id in 0..self.topology().processes() {
+        for id in 0..self.members() {
             let promise = self.process(id).and_then(|process| process.endpoint.promises());
             // A process that has not seen a clock yet is to get anywhere at all.
             let target = promise.map_or(Timestamp::from_ns(0), |promises| promises.barrier);
             self.liveness.healed(ProcessId(id), target);
+            self.commit_liveness.healed(ProcessId(id), target);
         }
         for _ in 0..100 {
             self.network.run_for(deadline_ns * NANOSECOND / 100);
-            let ids = 0..self.topology().processes();
-            let passed: Vec<bool> =
-                ids.map(|id| self.liveness.seen(ProcessId(id), self.barrier(id))).collect();
-            if passed.last() == Some(&true) {
+            let mut have_passed = true;
+            for id in 0..self.members() {
+                let (barrier, commit) = (self.barrier(id), self.commit_barrier(id));
+                have_passed = self.liveness.seen(ProcessId(id), barrier);
+                have_passed &= self.commit_liveness.seen(ProcessId(id), commit);
+            }
+            if have_passed {
                 break;
             }
         }
         let now = self.now();
         let network = &self.network;
-        self.liveness.finish(now.as_ns(), |id| {
+        let endpoint = |id: ProcessId| {
             let (node, port) = seat(network.topology(), id.0);
-            network.machine(node)?.process(port)?.endpoint.barrier()
-        });
+            network.machine(node)?.process(port).map(|process| &process.endpoint)
+        };
+        self.liveness.finish(now.as_ns(), |id| endpoint(id)?.barrier());
+        self.commit_liveness.finish(now.as_ns(), |id| endpoint(id)?.commit_barrier());
         now.since(start) / NANOSECOND
     }
 
@@ -278,15 +346,22 @@ impl Fabric {
         all.merge(watch.send_levels.violations());
         all.merge(watch.receive_levels.violations());
         all.merge(self.liveness.violations());
+        all.merge(self.commit_liveness.violations());
+        if let Some(court) = &watch.court {
+            all.merge(court.reigns.violations());
+        }
         all
     }
 
     /// The run is over: every message should have a fate. What there is to tell.
     pub fn finish(&mut self) -> Report {
         let at_ns = self.now().as_ns();
-        let checker = &mut self.network.application.checker;
-        checker.at_ns(at_ns);
-        checker.finish();
+        let watch = &mut self.network.application;
+        if watch.court.as_ref().is_some_and(|court| court.stats().partitions > 0) {
+            watch.checker.excuse_torn();
+        }
+        watch.checker.at_ns(at_ns);
+        watch.checker.finish();
         if let Some((lost, drops)) = self.sound_since
             && drops == self.network.stats().drops
         {
@@ -304,7 +379,7 @@ impl Fabric {
     fn be_lenient(&mut self) {
         self.sound_since = None;
         self.network.application.links.be_strict(false);
-        let processes = self.topology().processes();
+        let processes = self.members();
         let checker = &mut self.network.application.checker;
         (0..processes).for_each(|id| checker.excuse(ProcessId(id)));
     }

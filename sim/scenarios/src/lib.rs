@@ -26,9 +26,11 @@
 #![forbid(unsafe_code)]
 
 mod bug;
+mod court;
 mod element;
 mod fabric;
 mod node;
+mod occupant;
 mod payload;
 mod plan;
 mod process;
@@ -38,10 +40,12 @@ mod swarm;
 mod watch;
 
 pub use bug::Bug;
+pub use court::CourtStats;
 pub use element::Element;
 pub use fabric::Fabric;
 pub use node::Node;
-pub use plan::Plan;
+pub use occupant::{Occupant, Said};
+pub use plan::{Court, Plan};
 pub use process::Process;
 pub use report::{Latency, Report};
 pub use run::{Options, run};

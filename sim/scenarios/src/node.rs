@@ -1,48 +1,84 @@
-//! The two kinds of nodes of a fabric, as one machine.
+//! The kinds of nodes of a fabric, as one machine.
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
-use onepipe_endpoint::Event;
+use onepipe_controller::Controller;
 use onepipe_node::{Host, HostEvent};
 use onepipe_switch::SwitchEvent;
 
-use crate::{Element, Process};
+use crate::{Element, Occupant, Process, Said};
 
 /// A host or a switch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
 pub enum Node {
-    /// Processes behind a virtual switch.
-    Host(Host<Element, Process>),
+    /// Processes and controllers behind a virtual switch.
+    Host(Host<Element, Occupant>),
     /// A switch.
     Switch(Element),
+    /// A host that is nothing but a controller: no virtual switch stands between it and its network
+    /// card, which has this port.
+    Controller(Box<Controller>, Port),
 }
 
 impl Node {
-    /// The process at a port of a host, if it runs.
-    pub fn process(&self, port: Port) -> Option<&Process> {
+    /// Whoever sits at a port of a host.
+    pub fn occupant(&self, port: Port) -> Option<&Occupant> {
         match self {
             Self::Host(host) => host.process(port),
-            Self::Switch(_) => None,
+            Self::Switch(_) | Self::Controller(..) => None,
+        }
+    }
+
+    /// The process at a port of a host, if it runs.
+    pub fn process(&self, port: Port) -> Option<&Process> {
+        match self.occupant(port) {
+            Some(Occupant::Process(process)) => Some(process),
+            _ => None,
         }
     }
 
     /// The process at a port of a host, to command it.
     pub fn process_mut(&mut self, port: Port) -> Option<&mut Process> {
+        let Self::Host(host) = self else { return None };
+        match host.process_mut(port) {
+            Some(Occupant::Process(process)) => Some(process),
+            _ => None,
+        }
+    }
+
+    /// The controller at a port of a host, to command it.
+    pub fn controller_mut(&mut self, port: Port) -> Option<&mut Controller> {
         match self {
-            Self::Host(host) => host.process_mut(port),
+            Self::Controller(controller, _) => Some(controller),
             Self::Switch(_) => None,
+            Self::Host(host) => match host.process_mut(port) {
+                Some(Occupant::Controller(controller)) => Some(controller),
+                _ => None,
+            },
+        }
+    }
+
+    /// The controller at a port of a host.
+    pub fn controller(&self, port: Port) -> Option<&Controller> {
+        match self {
+            Self::Controller(controller, _) => Some(controller),
+            _ => match self.occupant(port) {
+                Some(Occupant::Controller(controller)) => Some(controller),
+                _ => None,
+            },
         }
     }
 }
 
 impl Machine for Node {
-    type Event = HostEvent<Event, SwitchEvent>;
+    type Event = HostEvent<Said, SwitchEvent>;
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         match self {
             Self::Host(host) => host.handle_frame(now, port, frame),
             Self::Switch(switch) => switch.handle_frame(now, port, frame),
+            Self::Controller(controller, _) => controller.handle_frame(now, Port(0), frame),
         }
     }
 
@@ -50,6 +86,7 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.handle_timeout(now),
             Self::Switch(switch) => switch.handle_timeout(now),
+            Self::Controller(controller, _) => controller.handle_timeout(now),
         }
     }
 
@@ -58,6 +95,10 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.poll_transmit(now, slot),
             Self::Switch(switch) => switch.poll_transmit(now, slot),
+            Self::Controller(controller, card) => {
+                let transmit = controller.poll_transmit(now, slot)?;
+                Some(Transmit { port: *card, ..transmit })
+            }
         }
     }
 
@@ -66,6 +107,10 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.poll_event(),
             Self::Switch(switch) => switch.poll_event().map(HostEvent::Switch),
+            Self::Controller(controller, _) => {
+                let event = controller.poll_event().map(Said::Controller);
+                event.map(|event| HostEvent::Process(Port(0), event))
+            }
         }
     }
 
@@ -74,6 +119,7 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.poll_timeout(),
             Self::Switch(switch) => switch.poll_timeout(),
+            Self::Controller(controller, _) => controller.poll_timeout(),
         }
     }
 }

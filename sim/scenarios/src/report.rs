@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use onepipe_sim_check::{Counts, Rule, Violations};
 use onepipe_sim_network::{Network, Stats};
 
-use crate::{Node, Watch};
+use crate::court::Courthouse;
+use crate::{CourtStats, Node, Watch};
 
 /// What a run has to tell. Wall-clock time is the caller's to add: the simulator has no clock.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +23,8 @@ pub struct Report {
     pub network: Stats,
     /// Messages submitted, delivered, reported lost and reported unknown.
     pub messages: Counts,
+    /// What the controllers counted.
+    pub court: CourtStats,
     /// Messages of living senders that have no fate yet.
     pub open: u64,
     /// The hash of the history.
@@ -59,11 +62,12 @@ impl Report {
         let quantile = |q| watch.latency.value_at_quantile(q);
         Self {
             virtual_ns: network.now().as_ns(),
-            processes: topology.processes(),
+            processes: watch.members,
             hosts: topology.hosts(),
             switches: topology.switches(),
             network: *network.stats(),
             messages: watch.checker.counts(),
+            court: watch.court.as_ref().map_or_else(CourtStats::default, Courthouse::stats),
             open: watch.checker.open(),
             trace_hash: network.trace_hash(),
             violations: violations.count(),

@@ -229,7 +229,7 @@ fn draw_faults(random: &mut Random) -> LinkFaults {
 fn befall(fabric: &mut Fabric, mishap: Mishap) {
     let links = fabric.network().links().count() as u64;
     let nodes = u64::from(fabric.network().nodes());
-    let processes = u64::from(fabric.topology().processes());
+    let processes = u64::from(fabric.members());
     let link = |number: u64| LinkId((number % links) as u32);
     let node = |number: u64| NodeId((number % nodes) as u32);
     let process = |number: u64| (number % processes) as u32;
@@ -269,7 +269,7 @@ fn partition(fabric: &mut Fabric, number: u64) {
 
 /// After healing the fabric must still work: everybody scatters to everybody.
 fn scatter_to_everybody(fabric: &mut Fabric) {
-    let processes = fabric.topology().processes();
+    let processes = fabric.members();
     let everybody: Vec<(u32, u32)> = (0..processes).map(|to| (to, 64)).collect();
     for from in 0..processes {
         if let Some(Err(error)) = fabric.scatter(from, &everybody) {

@@ -2,7 +2,9 @@
 
 use hdrhistogram::Histogram;
 use onepipe_base::{HostId, Incarnation, Port, ProcessId};
-use onepipe_endpoint::{Delivery, Endpoint, Event, Message, Outcome, SendError, Service};
+use onepipe_endpoint::{
+    Delivery, Endpoint, Event, Message, Outcome, ReceiveMode, SendError, Service,
+};
 use onepipe_node::{Host, HostEvent};
 use onepipe_sim_check::{
     Checker, Delivered, Failed, Fate, Levels, Links, Look, Submitted, Tag, digest,
@@ -12,8 +14,14 @@ use onepipe_sim_network::{Application, At, Destination, LinkId, NodeId, Pace, Sc
 use onepipe_switch::Switch;
 use onepipe_topology::{Node as Vertex, Topology};
 
+use crate::court::Courthouse;
 use crate::payload;
-use crate::{Element, Node, Plan, Process};
+use crate::{Element, Node, Plan, Process, Said};
+
+mod alarm;
+mod failure;
+
+use alarm::Alarm;
 
 /// The longest latency that is told apart: ten seconds.
 const LATENCY_NS_MAX: u64 = 10_000_000_000;
@@ -35,6 +43,21 @@ pub(crate) struct Seat {
     pub held: Vec<Delivery>,
     /// Waits for an alarm to try again.
     is_retrying: bool,
+    /// Which of its scatterings are reliable.
+    services: Random,
+    /// What this life has done about having failed, or wanting to leave.
+    standing: Standing,
+}
+
+/// Whether a life takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It does.
+    Member,
+    /// It was told that it has failed, and finishes what it has received.
+    Excluded,
+    /// It has said goodbye.
+    Left,
 }
 
 /// Builds the nodes of a fabric, drives its load, and checks.
@@ -49,6 +72,9 @@ pub struct Watch {
     pub(crate) seats: Vec<Seat>,
     pub(crate) is_loading: bool,
     pub(crate) latency: Histogram<u64>,
+    pub(crate) court: Option<Courthouse>,
+    /// How many ids are those of processes; controllers follow.
+    pub(crate) members: u32,
     /// Processes that had an event since the last look.
     touched: Vec<Port>,
     turns: Vec<u16>,
@@ -61,26 +87,36 @@ pub struct Watch {
 impl Watch {
     pub(crate) fn new(plan: Plan, topology: Topology) -> Self {
         let processes = topology.processes();
+        let members = plan.controllers(processes).map_or(processes, |all| all.first.0);
         let seat = |id| Seat {
             lives: 0,
             submitted: [0; 2],
             scatterings: plan
                 .load
-                .map(|load| Scatterings::new(load.workload, ProcessId(id), processes, plan.seed)),
+                .map(|load| Scatterings::new(load.workload, ProcessId(id), members, plan.seed)),
             outstanding: 0,
             is_slow: false,
             held: Vec::new(),
             is_retrying: false,
+            services: Random::named(plan.seed, "service", u64::from(id)),
+            standing: Standing::Member,
         };
         let links = topology.links().count();
         Self {
-            checker: Checker::new(processes, plan.checks_submission_order),
+            checker: Checker::new(members, plan.checks_submission_order)
+                .merged(plan.endpoint.receive_mode == ReceiveMode::Merged),
             links: Links::new(links, plan.network.sync_origin),
-            send_levels: Levels::new("send buffer", plan.endpoint.send_buffer_octets_max as u64),
+            // One of each for each service.
+            send_levels: Levels::new(
+                "send buffer",
+                2 * plan.endpoint.send_buffer_octets_max as u64,
+            ),
             receive_levels: Levels::new(
                 "receive buffer",
-                plan.endpoint.receive_buffer_octets_max as u64,
+                2 * plan.endpoint.receive_buffer_octets_max as u64,
             ),
+            court: plan.court.clone().map(|court| Courthouse::new(court, plan.seed)),
+            members,
             seats: (0..processes).map(seat).collect(),
             is_loading: true,
             latency: Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("sound bounds"),
@@ -101,6 +137,7 @@ impl Watch {
         (seat.outstanding, seat.submitted) = (0, [0; 2]);
         seat.is_retrying = false;
         seat.held.clear();
+        seat.standing = Standing::Member;
         if seat.lives > 1 {
             self.checker.restarted(id);
         }
@@ -108,6 +145,7 @@ impl Watch {
             process: id,
             incarnation: Incarnation(seat.lives),
             processes_max: self.topology.processes(),
+            controllers: self.plan.controllers(self.topology.processes()),
             ..self.plan.endpoint.clone()
         };
         let endpoint = Endpoint::new(config).expect("the plan's endpoint is in range");
@@ -183,7 +221,14 @@ impl Watch {
         if let Some(scatterings) = &mut self.seats[id].scatterings {
             scatterings.next(&mut scattering);
         }
-        let result = self.submit(at.instant, process, Service::BestEffort, &scattering);
+        let service = match self.plan.reliable_percent {
+            0 => Service::BestEffort,
+            percent => match self.seats[id].services.happens(percent * 10_000) {
+                true => Service::Reliable,
+                false => Service::BestEffort,
+            },
+        };
+        let result = self.submit(at.instant, process, service, &scattering);
         self.scattering = scattering;
         if result.is_err() {
             // Only a full buffer is to be expected; what else there is the report shows as silence.
@@ -254,6 +299,7 @@ impl Watch {
         // Looked at without being touched, unless there is something to submit.
         let Some(process) = machine.process(port) else { return };
         let endpoint = &process.endpoint;
+        let has_left = endpoint.has_left();
         let id = endpoint.config().process;
         let at_ns = at.instant.as_ns();
         self.checker.at_ns(at_ns);
@@ -274,9 +320,14 @@ impl Watch {
                 }
                 Pace::Every { .. } => false,
             })
-            && at.instant.as_ns() >= self.plan.load_starts_ns;
+            && at_ns >= self.plan.load_starts_ns
+            && self.seats[id.index()].standing == Standing::Member;
         if wants_more && let Some(process) = machine.process_mut(port) {
             self.refill(at, process);
+        }
+        if has_left && self.seats[id.index()].standing == Standing::Member {
+            self.seats[id.index()].standing = Standing::Left;
+            self.checker.left(id);
         }
     }
 }
@@ -290,6 +341,8 @@ impl Application<Node> for Watch {
             lower_ports: ports.lower,
             upper_ports: ports.upper,
             route: self.topology.route(vertex),
+            incarnation: Incarnation(life),
+            controllers: self.plan.controllers(self.topology.processes()),
             ..self.plan.switch.clone()
         };
         let switch = Switch::new(config).expect("the plan's switch is in range");
@@ -303,12 +356,20 @@ impl Application<Node> for Watch {
             return Node::Switch(Element::new(switch, self.plan.bug));
         };
         let ids = self.topology.processes_of(host);
-        let processes = ids.map(|id| self.process(ProcessId(id))).collect();
-        Node::Host(Host::new(Element::new(switch, None), processes))
+        if self.topology.processes_per_host() == 1 && ids.start >= self.members {
+            let controller = self.controller(ProcessId(ids.start));
+            return Node::Controller(Box::new(controller), self.topology.network_card());
+        }
+        let occupants = ids.map(|id| self.occupant(ProcessId(id))).collect();
+        Node::Host(Host::new(Element::new(switch, None), occupants))
     }
 
     fn on_start(&mut self, mut at: At<'_>, machine: &mut Node) {
-        let (Node::Host(_), Some(load)) = (machine, self.plan.load) else { return };
+        if let Node::Switch(_) = machine {
+            return;
+        }
+        self.start_controllers(&mut at);
+        let Some(load) = self.plan.load else { return };
         let earliest_ps =
             (self.plan.load_starts_ns * NANOSECOND).saturating_sub(at.instant.as_ps());
         for port in 0..self.topology.processes_per_host() {
@@ -326,11 +387,15 @@ impl Application<Node> for Watch {
 
     fn on_event(
         &mut self,
-        at: At<'_>,
+        mut at: At<'_>,
         machine: &mut Node,
         event: <Node as onepipe_base::Machine>::Event,
     ) {
         let HostEvent::Process(port, event) = event else { return };
+        let event = match event {
+            Said::Process(event) => event,
+            Said::Controller(event) => return self.on_court(&at, machine, port, event),
+        };
         if self.touched.last() != Some(&port) {
             self.touched.push(port);
         }
@@ -342,7 +407,8 @@ impl Application<Node> for Watch {
                 }
             }
             Event::SendFailed(failed) => self.on_failed(&at, id, failed),
-            _ => {}
+            Event::LinkLost(_) => {}
+            event => self.on_failure_event(&mut at, machine, port, event),
         }
     }
 
@@ -355,10 +421,15 @@ impl Application<Node> for Watch {
         let port = Port(*turn);
         *turn = if *turn + 1 < self.topology.processes_per_host() { *turn + 1 } else { 0 };
         self.look(&mut at, machine, port);
+        self.serve_controllers(&mut at, machine);
     }
 
     fn on_alarm(&mut self, mut at: At<'_>, machine: &mut Node, token: u32) {
         let port = Port(token as u16);
+        match Alarm::of(token) {
+            Alarm::Load => {}
+            other => return self.on_other_alarm(&mut at, machine, port, other),
+        }
         let Some(process) = machine.process_mut(port) else { return };
         let id = process.endpoint.config().process.index();
         self.seats[id].is_retrying = false;
@@ -379,9 +450,9 @@ impl Application<Node> for Watch {
     fn on_crash(&mut self, instant: Instant, node: NodeId) {
         self.checker.at_ns(instant.as_ns());
         if node.0 < self.topology.hosts() {
-            self.topology
-                .processes_of(HostId(node.0))
-                .for_each(|id| self.checker.crashed(ProcessId(id)));
+            let members = self.members;
+            let ids = self.topology.processes_of(HostId(node.0)).filter(|id| *id < members);
+            ids.for_each(|id| self.checker.crashed(ProcessId(id)));
         }
     }
 
@@ -396,5 +467,9 @@ impl Application<Node> for Watch {
     #[inline]
     fn on_departure(&mut self, instant: Instant, link: LinkId, frame: &[u8]) {
         self.links.departed(link.0, frame, instant.as_ns());
+        // The links of hosts come first: what leaves a host is seen there first.
+        if self.court.is_some() && link.0 < self.topology.hosts() {
+            self.note_stamps(instant, link, frame);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! What the stories share: a fabric under load, and how a story ends.
 
 use onepipe_sim_network::{Load, NodeId, Pace, Workload};
-use onepipe_sim_scenarios::{Fabric, Plan, Report};
+use onepipe_sim_scenarios::{Court, Fabric, Plan, Report};
 use onepipe_topology::{Node, Shape};
 
 pub const HOUR_NS: i64 = 3_600_000_000_000;
@@ -21,6 +21,14 @@ pub fn plan(shape: &str, per_host: u16, seed: u64) -> Plan {
 pub fn steady_plan(shape: &str, per_host: u16, seed: u64) -> Plan {
     let mut plan = plan(shape, per_host, seed);
     plan.load = plan.load.map(|load| Load { pace: Pace::Every { ns: 2_000 }, ..load });
+    plan
+}
+
+/// A fabric with so many controllers; most of the load is reliable.
+pub fn court_plan(shape: &str, per_host: u16, replicas: u32, seed: u64) -> Plan {
+    let mut plan = steady_plan(shape, per_host, seed);
+    plan.reliable_percent = 70;
+    plan.set_court(Court::new(replicas, plan.switch.beacon_interval_ns));
     plan
 }
 
@@ -44,7 +52,7 @@ pub fn end(mut fabric: Fabric) -> Report {
     fabric.stop_load();
     assert!(fabric.settle_us(200_000), "messages without a fate: {:#?}", fabric.finish());
     let before = fabric.report().messages;
-    let processes = fabric.topology().processes();
+    let processes = fabric.members();
     for from in 0..processes {
         let to: Vec<(u32, u32)> = (0..processes).map(|to| (to, 100)).collect();
         fabric.scatter(from, &to).expect("everybody runs").expect("buffers are empty by now");

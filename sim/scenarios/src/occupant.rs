@@ -1,0 +1,69 @@
+//! Who sits at a port of a host: a process, or a replica of the controllers.
+
+use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
+use onepipe_controller::Controller;
+use onepipe_endpoint::Event;
+
+use crate::Process;
+
+/// A process, or a replica of the controllers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::large_enum_variant, reason = "nearly all are processes, and those lie in place")]
+pub enum Occupant {
+    /// An endpoint.
+    Process(Process),
+    /// A controller.
+    Controller(Box<Controller>),
+}
+
+/// What either of them says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Said {
+    /// An endpoint.
+    Process(Event),
+    /// A controller.
+    Controller(onepipe_controller::Event),
+}
+
+impl Machine for Occupant {
+    type Event = Said;
+
+    #[inline]
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        match self {
+            Self::Process(process) => process.handle_frame(now, port, frame),
+            Self::Controller(controller) => controller.handle_frame(now, port, frame),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        match self {
+            Self::Process(process) => process.handle_timeout(now),
+            Self::Controller(controller) => controller.handle_timeout(now),
+        }
+    }
+
+    #[inline]
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        match self {
+            Self::Process(process) => process.poll_transmit(now, slot),
+            Self::Controller(controller) => controller.poll_transmit(now, slot),
+        }
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<Said> {
+        match self {
+            Self::Process(process) => process.poll_event().map(Said::Process),
+            Self::Controller(controller) => controller.poll_event().map(Said::Controller),
+        }
+    }
+
+    #[inline]
+    fn poll_timeout(&self) -> Option<Mono> {
+        match self {
+            Self::Process(process) => process.poll_timeout(),
+            Self::Controller(controller) => controller.poll_timeout(),
+        }
+    }
+}

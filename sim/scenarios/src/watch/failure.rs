@@ -1,0 +1,237 @@
+//! Failures as processes are told of them, and the controllers that tell.
+
+use onepipe_base::{HostId, Incarnation, Port, ProcessId};
+use onepipe_controller::Controller;
+use onepipe_endpoint::{Event, ProcessFailed, Service};
+use onepipe_sim_engine::{Instant, NANOSECOND};
+use onepipe_sim_network::{At, LinkId};
+use onepipe_wire::{Fragment, HEADER_OCTETS, Header, Messages, Opcode};
+use zerocopy::FromBytes;
+
+use super::{Alarm, Standing, Watch};
+use crate::payload;
+use crate::{Node, Occupant};
+
+/// A process that has failed and cannot find out what became of its messages comes back after this.
+const REJOIN_PS: u64 = 300_000 * NANOSECOND;
+
+impl Watch {
+    /// A new occupant for an id: a controller or a process, one life further.
+    pub(crate) fn occupant(&mut self, id: ProcessId) -> Occupant {
+        if id.0 < self.members {
+            return Occupant::Process(self.process(id));
+        }
+        Occupant::Controller(Box::new(self.controller(id)))
+    }
+
+    /// A new controller, one life further.
+    pub(super) fn controller(&mut self, id: ProcessId) -> Controller {
+        let place = (id.0 - self.members) as usize;
+        let all = self.plan.controllers(self.topology.processes());
+        let plan = self.plan.court.as_ref().expect("ids behind the members are controllers'");
+        let nodes = self.topology.hosts() + self.topology.switches();
+        let court = self.court.as_mut().expect("as above");
+        let config = onepipe_controller::Config {
+            process: id,
+            incarnation: Incarnation(court.next_life(place)),
+            controllers: all.expect("as above"),
+            frame_octets_max: self.plan.network.frame_octets_max,
+            processes_max: self.topology.processes(),
+            switches_max: nodes,
+            ..plan.controller.clone()
+        };
+        Controller::new(config).expect("the plan's controller is in range")
+    }
+
+    /// The controllers of a node that has just started begin to campaign.
+    pub(super) fn start_controllers(&mut self, at: &mut At<'_>) {
+        for (place, port) in self.controllers_at(HostId(at.node.0)) {
+            self.start_campaign(at, place, port);
+        }
+    }
+
+    /// A controller begins to campaign.
+    pub(crate) fn start_campaign(&mut self, at: &mut At<'_>, place: usize, port: Port) {
+        let Some(court) = &self.court else { return };
+        // Not all at once.
+        let first_ns = court.renew_ns() * (place as u64 + 1) / 8;
+        at.alarm(first_ns * NANOSECOND, Alarm::Campaign(court.life(place)).token(port));
+    }
+
+    /// The controllers of a host: their numbers among the replicas, and their ports.
+    fn controllers_at(&self, host: HostId) -> impl Iterator<Item = (usize, Port)> + use<> {
+        let (members, ids) = (self.members, self.topology.processes_of(host));
+        let first = ids.start;
+        let ids = ids.filter(move |id| *id >= members);
+        ids.map(move |id| ((id - members) as usize, Port((id - first) as u16)))
+    }
+
+    /// Takes what controllers want to have written.
+    pub(super) fn serve_controllers(&mut self, at: &mut At<'_>, machine: &mut Node) {
+        if self.court.is_none() || self.topology.processes_of(HostId(at.node.0)).end <= self.members
+        {
+            return;
+        }
+        for (place, port) in self.controllers_at(HostId(at.node.0)) {
+            let Some(court) = &mut self.court else { return };
+            let Some(controller) = machine.controller_mut(port) else { continue };
+            for wait_ns in court.take_records(place, controller) {
+                let alarm = Alarm::Write(court.life(place));
+                at.alarm(wait_ns * NANOSECOND, alarm.token(port));
+            }
+        }
+    }
+
+    /// A controller says something.
+    pub(super) fn on_court(
+        &mut self,
+        at: &At<'_>,
+        machine: &mut Node,
+        port: Port,
+        event: onepipe_controller::Event,
+    ) {
+        use onepipe_controller::Event;
+        let id = self.id(at.node, port);
+        let place = (id.0 - self.members) as usize;
+        let at_ns = at.instant.as_ns();
+        let Some(court) = &mut self.court else { return };
+        self.checker.at_ns(at_ns);
+        match event {
+            Event::Active(epoch) => court.on_active(at_ns, id, epoch),
+            Event::Isolated => {
+                if let Some(controller) = machine.controller_mut(port) {
+                    court.resign(at_ns, at.now, place, controller);
+                }
+            }
+            Event::Failed { failed, .. } if !failed.is_exact => {
+                if let onepipe_base::Address::Process(process) = failed.life.address {
+                    let life = failed.life.incarnation.0.saturating_sub(1);
+                    self.checker.inexact(process, life);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A process was told of a failure, or of its own.
+    pub(super) fn on_failure_event(
+        &mut self,
+        at: &mut At<'_>,
+        machine: &mut Node,
+        port: Port,
+        event: Event,
+    ) {
+        let id = self.id(at.node, port);
+        self.checker.at_ns(at.instant.as_ns());
+        let life = self.seats[id.index()].lives;
+        match event {
+            Event::ProcessFailed(ProcessFailed { process, incarnation, at: failed_at }) => {
+                let victim = (process, incarnation.0.saturating_sub(1));
+                self.checker.told_failed(id, victim, failed_at);
+                self.seats[id.index()].outstanding = 0;
+                let wait_ps = self.plan.callback_ns * NANOSECOND;
+                if wait_ps > 0 {
+                    at.alarm(wait_ps, Alarm::Callback(life).token(port));
+                } else if let Some(process) = machine.process_mut(port) {
+                    process.endpoint.on_failure_handled();
+                }
+            }
+            Event::Excluded(failed_at) => {
+                self.checker.excluded(id, failed_at);
+                self.seats[id.index()].standing = Standing::Excluded;
+                if let Some(process) = machine.process_mut(port) {
+                    process.endpoint.recover(at.now);
+                }
+                at.alarm(REJOIN_PS, Alarm::Rejoin(life).token(port));
+            }
+            Event::Recovered(_) => self.rejoin(at, machine, port),
+            _ => {}
+        }
+    }
+
+    /// A process that has failed comes back as a new life.
+    fn rejoin(&mut self, at: &mut At<'_>, machine: &mut Node, port: Port) {
+        let id = self.id(at.node, port);
+        if let Node::Host(host) = machine {
+            let occupant = self.occupant(id);
+            host.start(port, occupant);
+            at.alarm(0, Alarm::Load.token(port));
+        }
+    }
+
+    /// An alarm that is not for the load.
+    pub(super) fn on_other_alarm(
+        &mut self,
+        at: &mut At<'_>,
+        machine: &mut Node,
+        port: Port,
+        alarm: Alarm,
+    ) {
+        let id = self.id(at.node, port);
+        let at_ns = at.instant.as_ns();
+        if id.0 < self.members {
+            let seat = &self.seats[id.index()];
+            match alarm {
+                Alarm::Callback(life) if life == seat.lives => {
+                    if let Some(process) = machine.process_mut(port) {
+                        process.endpoint.on_failure_handled();
+                    }
+                }
+                Alarm::Rejoin(life)
+                    if life == seat.lives
+                        && seat.standing == Standing::Excluded
+                        && machine.process(port).is_some() =>
+                {
+                    self.rejoin(at, machine, port);
+                }
+                _ => {}
+            }
+            return;
+        }
+        let place = (id.0 - self.members) as usize;
+        let Some(court) = &mut self.court else { return };
+        let Some(controller) = machine.controller_mut(port) else { return };
+        let life = court.life(place);
+        match alarm {
+            Alarm::Campaign(of) if of == life => {
+                court.campaign(at_ns, at.now, place, controller);
+                at.alarm(court.renew_ns() * NANOSECOND, alarm.token(port));
+            }
+            Alarm::Write(of) if of == life => {
+                if let Some(wait_ns) = court.write(at_ns, place) {
+                    at.alarm(wait_ns * NANOSECOND, Alarm::Answer(life).token(port));
+                }
+            }
+            Alarm::Answer(of) if of == life => court.answer(at.now, place, controller),
+            _ => {}
+        }
+    }
+
+    /// Notes which timestamps reliable scatterings bear that leave a host.
+    pub(super) fn note_stamps(&mut self, instant: Instant, link: LinkId, frame: &[u8]) {
+        let Ok((header, _)) = Header::ref_from_prefix(frame) else { return };
+        let Ok(opcode) = header.opcode() else { return };
+        if !opcode.has_messages() || opcode.service() != Some(Service::Reliable) {
+            return;
+        }
+        let near = self.links.promise(link.0).unwrap_or(self.plan.network.sync_origin);
+        let (from, first) = (header.src(), header.message_ts(near));
+        let Some(octets) = frame.get(HEADER_OCTETS..HEADER_OCTETS + header.length()) else {
+            return;
+        };
+        self.checker.at_ns(instant.as_ns());
+        if opcode == Opcode::ReliableData {
+            for message in Messages::new(octets).flatten() {
+                let stamp = first.wrapping_add_ns(message.delta_ns.into());
+                if let Some(tag) = payload::tag(message.payload) {
+                    self.checker.stamped(from, Service::Reliable, tag, stamp);
+                }
+            }
+        } else if let Ok(fragment) = Fragment::parse(octets)
+            && fragment.header.offset == 0
+            && let Some(tag) = payload::tag(fragment.piece)
+        {
+            self.checker.stamped(from, Service::Reliable, tag, first);
+        }
+    }
+}
