@@ -180,7 +180,7 @@ fn is_inexact(fabric: &Fabric) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn one_f_for_ever_that_no_receiver_has_passed_and_then_everything_goes_on(plan in any_plan()) {

@@ -27,6 +27,7 @@ pub struct Line {
     /// Promised since the last death.
     pub commit: Option<u64>,
     pub told: Option<u64>,
+    pub has_caught_up: bool,
     pub frozen: Vec<Frozen>,
     pub banned: Option<Life>,
 }
@@ -83,6 +84,7 @@ impl Node {
             heard_at: 0,
             commit: None,
             told: None,
+            has_caught_up: false,
             frozen: Vec::new(),
             banned: None,
         });
@@ -123,7 +125,7 @@ impl Node {
             let life = line.life;
             line.frozen.push(Frozen { number: self.last_number, life, commit });
         }
-        line.hears_us = false;
+        (line.hears_us, line.has_caught_up) = (false, false);
         if let Some(wave) = &mut self.wave
             && wave.pending.contains(&port)
         {
@@ -166,13 +168,12 @@ impl Node {
             self.ports[port].hears_us = true;
             self.on_change(now);
         }
-        // A new process counts once it has caught up with what others were told; it is welcome then.
         let told = self.ports.iter().filter_map(|line| line.told).max();
-        let told = told.filter(|_| matches!(from.address, Address::Process(_)));
         let line = &mut self.ports[port];
         line.heard_at = now;
-        if line.hears_us && commit.is_some() && (line.commit.is_some() || commit >= told) {
+        if line.hears_us && commit.is_some() {
             line.commit = line.commit.max(commit);
+            line.has_caught_up |= line.commit >= told;
         }
         if self.is_process() {
             let all: BTreeSet<usize> = (0..self.ports.len()).collect();
@@ -231,6 +232,10 @@ impl Node {
         }
         if self.is_process() {
             return Some(self.promise);
+        }
+        // A newcomer is told nothing until it has promised what others were told.
+        if line.side == Side::Lower && !line.has_caught_up {
+            return None;
         }
         if now < self.speaks_at {
             return None;

@@ -7,7 +7,7 @@ use onepipe_base::{
 };
 use onepipe_controller::{Config, Controller, Epoch, Event, Recovery, Refused, Store, StoreError};
 use onepipe_wire::{
-    Announce, Echo, Frame, HEADER_OCTETS, Header, Opcode, WaveKind, WaveView, seal,
+    Announce, Echo, Frame, HEADER_OCTETS, Header, Opcode, Side, WaveKind, WaveView, seal,
 };
 
 use super::node::Peer;
@@ -165,8 +165,8 @@ impl Fabric {
                     continue;
                 }
                 match line.side {
-                    onepipe_wire::Side::Upper if climbs => work.push((other, true)),
-                    onepipe_wire::Side::Lower => work.push((other, false)),
+                    Side::Upper if climbs => work.push((other, true)),
+                    Side::Lower => work.push((other, false)),
                     _ => {}
                 }
             }
@@ -193,8 +193,18 @@ impl Fabric {
             let promise = &mut self.nodes[node].promise;
             *promise = (*promise).max(now - lag);
         }
+        let is_up = |port| self.nodes[node].is_up(port);
+        let ports = 0..self.nodes[node].ports.len();
+        if !self.nodes[node].is_process()
+            && !ports.clone().any(is_up)
+            && self.nodes[node].ports.iter().any(|line| !line.frozen.is_empty())
+        {
+            // Cut off: it comes back as a new life.
+            self.kill(node);
+            return self.start(node);
+        }
         let own = self.nodes[node].life();
-        for port in 0..self.nodes[node].ports.len() {
+        for port in ports {
             if self.nodes[node].known.is_excluded {
                 break;
             }
@@ -410,10 +420,8 @@ impl Fabric {
         let frame = Frame::parse(octets).expect("a controller has sealed it");
         match frame.opcode {
             Opcode::Welcome => {
-                let Peer::Node(above, port) = self.nodes[node].ports[0].peer else { return };
-                let line = &self.nodes[above].ports[port];
-                let counts = line.commit.is_some() && line.life == Some(self.nodes[node].life());
-                self.nodes[node].known.is_welcome |= counts;
+                let has_been_told = self.nodes[node].ports[0].commit.is_some();
+                self.nodes[node].known.is_welcome |= has_been_told;
             }
             Opcode::Notice => {
                 self.obey(node, frame.payload);
