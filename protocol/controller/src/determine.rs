@@ -4,10 +4,10 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use onepipe_base::{Address, Life, Mono, Now, ProcessId, Timestamp, WIRE_MODULUS};
+use onepipe_base::{Life, Mono, Now, ProcessId, Timestamp, WIRE_MODULUS};
 use onepipe_wire::Side;
 
-use crate::graph::{Arc, Graph, Net, View};
+use crate::graph::{Arc, Graph, Net, View, process_of};
 use crate::ledger::Ledger;
 use crate::{Config, FailedLife};
 
@@ -177,8 +177,10 @@ impl Suspects {
         let heard = |(at, _): (usize, Mono)| graph.get(net.lives[at]).and_then(|node| node.heard);
         let quiet = suspects().filter_map(heard).max().map_or(since, |heard| heard.max(since));
         let mut ready = quiet.after_ns(config.settle_ns).min(since.after_ns(config.grace_ns));
-        let processes = || suspects().filter_map(|(at, _)| net.lives[at].process());
-        if processes().count() > findings.correct.iter().filter(|life| life.is_process()).count() {
+        let processes = || suspects().filter_map(|(at, _)| process_of(net.lives[at]));
+        if processes().count()
+            > findings.correct.iter().filter_map(|life| process_of(*life)).count()
+        {
             // The greater part can hardly have failed. Is it the controller that is cut off?
             let is_alive = quiet > since;
             findings.is_outvoted |= is_alive;
@@ -228,24 +230,6 @@ impl Suspects {
             let at = values[at].unwrap_or_else(nothing);
             findings.failed.push((FailedLife { life, at, is_exact }, since));
         }
-    }
-}
-
-trait OfProcess {
-    fn process(self) -> Option<ProcessId>;
-    fn is_process(self) -> bool;
-}
-
-impl OfProcess for Life {
-    fn process(self) -> Option<ProcessId> {
-        match self.address {
-            Address::Process(process) => Some(process),
-            Address::Switch(_) => None,
-        }
-    }
-
-    fn is_process(self) -> bool {
-        self.process().is_some()
     }
 }
 

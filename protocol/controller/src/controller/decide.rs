@@ -7,7 +7,7 @@ use onepipe_base::{Address, Life, Mono, Now};
 use onepipe_wire::{Opcode, Side};
 
 use super::Controller;
-use crate::graph::{FrozenEdge, Net, Node};
+use crate::graph::{FrozenEdge, Net, Node, process_of};
 use crate::record::Member;
 use crate::{Event, Links, Record, RecordId, Severed};
 
@@ -32,11 +32,9 @@ impl Controller {
                 return false;
             };
             let Some(heard) = direct[at].1 else { return true };
-            let doubted = match life.address {
-                Address::Process(process) => attached.doubted.get(&process).copied(),
-                Address::Switch(_) => None,
-            };
-            now.mono.since_ns(heard) > silence || doubted.is_some()
+            let is_doubted =
+                process_of(life).is_some_and(|process| attached.doubted.contains_key(&process));
+            now.mono.since_ns(heard) > silence || is_doubted
         };
         let mut findings =
             self.suspects.look(now, changed, &self.config, graph, &self.ledger, is_deaf);
@@ -61,8 +59,9 @@ impl Controller {
             self.notify(Event::Isolated);
         }
         self.is_outvoted &= findings.is_outvoted;
-        let has_news = !self.ledger.news(now.mono, self.config.memory_ns).is_empty()
-            || !self.deciding.is_empty();
+        let has_news = !findings.joined.is_empty()
+            && (!self.deciding.is_empty()
+                || !self.ledger.news(now.mono, self.config.memory_ns).is_empty());
         for life in findings.joined {
             self.unrecorded.insert(life);
             if let (true, Address::Process(process)) = (has_news, life.address) {
@@ -86,6 +85,9 @@ impl Controller {
     fn find_severable(&mut self, now: Now) {
         self.severable.clear();
         self.wants_refresh = false;
+        if self.graph.owners().is_empty() {
+            return;
+        }
         let has_news = !self.ledger.news(now.mono, self.config.memory_ns).is_empty();
         let mut settled: Vec<(Life, u32)> = Vec::new();
         for owner in self.graph.owners() {

@@ -3,11 +3,12 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use onepipe_base::{Address, Life, Now, Port, ProcessId};
+use onepipe_base::{Life, Now, Port, ProcessId};
 use onepipe_wire::{Resolved, WaveKind};
 
 use super::Controller;
 use crate::broadcast::{Audience, News, Round};
+use crate::graph::process_of;
 use crate::{Event, Links, Record, Recovery};
 
 impl Controller {
@@ -21,11 +22,15 @@ impl Controller {
             if self.broadcast.round().is_some() {
                 return;
             }
-            let news = self.ledger.news(now.mono, self.config.memory_ns);
+            let has_open = self.ledger.open().len() > 0;
+            let is_told = !has_open && !self.wants_refresh && self.broadcast.late.is_empty();
+            let news = match is_told {
+                true => Vec::new(),
+                false => self.ledger.news(now.mono, self.config.memory_ns),
+            };
             if news.is_empty() {
                 self.broadcast.late.clear();
             }
-            let has_open = self.ledger.open().len() > 0;
             if has_open && !self.is_noticed && news.is_empty() {
                 // Only switches: there is nothing that a process should do.
                 self.is_noticed = true;
@@ -99,10 +104,7 @@ impl Controller {
         let joined = self.graph.iter().filter(|(life, node)| {
             node.has_joined && !self.ledger.has_failed(*life) && !self.graph.is_superseded(*life)
         });
-        joined.filter_map(|(life, _)| match life.address {
-            Address::Process(process) => Some(process),
-            Address::Switch(_) => None,
-        })
+        joined.filter_map(|(life, _)| process_of(life))
     }
 
     /// Frozen links of correct nodes whose owners have yet to be told that they are resolved.
@@ -162,7 +164,8 @@ impl Controller {
         if !lives.is_empty() && !self.is_noticed {
             return;
         }
-        // A look is due: what it finds may forbid it.
+        // If a look is due, what it finds may forbid it. While somebody is suspected, who seems to
+        // be linked to others may yet turn out not to be.
         let links = if self.changed.is_none() && self.suspects.is_empty() {
             core::mem::take(&mut self.severable)
         } else {

@@ -6,7 +6,7 @@ mod node;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use onepipe_base::{Address, Controllers, Incarnation, Life, Mono, Timestamp};
+use onepipe_base::{Address, Controllers, Incarnation, Life, Mono, ProcessId, Timestamp};
 use onepipe_wire::{AnnounceView, Link, LinkState, Side};
 
 pub(crate) use net::{Arc, Net, View};
@@ -241,6 +241,14 @@ impl Graph {
 
     fn is_controller(&self, life: Life) -> bool {
         matches!(life.address, Address::Process(process) if self.controllers.contains(process))
+    }
+}
+
+/// Which process lives it, if it is the life of one.
+pub(crate) fn process_of(life: Life) -> Option<ProcessId> {
+    match life.address {
+        Address::Process(process) => Some(process),
+        Address::Switch(_) => None,
     }
 }
 

@@ -205,7 +205,9 @@ impl Node {
         let of = |port: &usize| {
             let line = &self.ports[*port];
             let held = line.frozen.iter().map(|frozen| frozen.commit);
-            held.chain(line.commit).min()
+            // Who is heard and has not told a commit yet has promised nothing.
+            let is_heard = line.life.is_some() && !matches!(line.peer, Peer::Controller(_));
+            held.chain(line.commit.or(is_heard.then_some(0))).min()
         };
         ports.iter().filter_map(of).min()
     }

@@ -205,7 +205,8 @@ impl Fabric {
         }
         let own = self.nodes[node].life();
         for port in ports {
-            if self.nodes[node].known.is_excluded {
+            let is_mute = !self.nodes[node].is_process() && now < self.nodes[node].speaks_at;
+            if self.nodes[node].known.is_excluded || is_mute {
                 break;
             }
             let Peer::Node(other, there) = self.nodes[node].ports[port].peer else { continue };
