@@ -28,7 +28,7 @@ pub trait Shared {
 pub fn record(number: u32) -> Record {
     let (to, incarnation) = (ProcessId(7), Incarnation(1));
     let entry = Undeliverable { to, incarnation, timestamp: Timestamp::from_ns(1 << 50) };
-    Record::Undeliverable { sender: ProcessId(number), entry }
+    Record::Undeliverable { sender: ProcessId(number), entries: vec![entry] }
 }
 
 pub fn numbers(records: &[Record]) -> Vec<u32> {

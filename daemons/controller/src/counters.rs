@@ -1,0 +1,44 @@
+//! Counters by their names.
+
+use std::collections::BTreeMap;
+
+use onepipe_controller::Stats;
+
+macro_rules! by_name {
+    ($stats:expr, $($name:ident),* $(,)?) => {{
+        // Taken apart, so that a new counter is not forgotten here.
+        let Stats { $($name),* } = $stats;
+        BTreeMap::from([$((stringify!($name).to_owned(), *$name)),*])
+    }};
+}
+
+/// The counters of the machine.
+pub(crate) fn counters(stats: &Stats) -> BTreeMap<String, u64> {
+    by_name!(
+        stats,
+        frames_taken,
+        frames_sent,
+        dropped_malformed,
+        dropped_foreign,
+        dropped_stale,
+        dropped_range,
+        dropped_standby,
+        dropped_full,
+        announcements,
+        registered_twice,
+        anonymous,
+        failures,
+        inexact,
+        partitions,
+        waves,
+        waves_restarted,
+        repeats,
+        relayed,
+        relays_refused,
+        pings_unanswered,
+        undeliverables,
+        recoveries,
+        store_failures,
+        events_lost,
+    )
+}

@@ -1,0 +1,213 @@
+//! A controller one can start.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
+
+use onepipe_base::Incarnation;
+use onepipe_controller::{Controller, Event, Links, Store};
+use onepipe_transport_clock::{Clock, SystemClock, begin_life, sharpen_timers};
+use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Transport};
+use onepipe_transport_shm::{Config as ShmConfig, Shm};
+use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
+
+use crate::clerk::{Desk, Rhythm};
+use crate::http::{Question, Server, bind};
+use crate::node::Node;
+use crate::{Attachment, Config, Report, StartError};
+
+/// How often the clock is brought back to the machine's own, which others share.
+const CLOCK_FOLLOW_NS: u64 = 100_000_000;
+/// A controller: one thread for the machine, one for the store, one that answers questions.
+#[derive(Debug)]
+pub struct ControllerDaemon {
+    world: World,
+    status_addr: Option<SocketAddr>,
+    doorbell: Doorbell,
+}
+
+#[derive(Debug)]
+enum World {
+    Switch(Box<Office<UdpLink>>),
+    Segment(Box<Office<Shm>>),
+}
+
+impl ControllerDaemon {
+    /// A controller that has its place in the fabric, campaigns, and does nothing else before it
+    /// runs.
+    ///
+    /// # Errors
+    /// [`StartError`]: numbers out of range, or the system refuses. A store or a switch that does
+    /// not answer is no error: it is waited for.
+    pub fn new<S>(config: &Config, store: S) -> Result<Self, StartError>
+    where
+        S: Store<Error: Error> + Send + 'static,
+    {
+        let answers = match config.status_listen {
+            None => None,
+            Some(listen) => {
+                Some(bind(listen).map_err(|source| StartError::Listen { listen, source })?)
+            }
+        };
+        let status_addr = answers.as_ref().map(|(_, addr)| *addr);
+        let mut machine = config.machine.clone();
+        let (world, doorbell) = match &config.attachment {
+            Attachment::Switch(switch) => {
+                let udp = UdpConfig::default();
+                machine.incarnation = begin_life();
+                machine.links = Links::Uplink;
+                machine.frame_octets_max = udp.frame_octets_max;
+                let link = UdpLink::connect(*switch, &udp)
+                    .map_err(|source| StartError::Socket { switch: *switch, source })?;
+                let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
+                let office = Office::open(config, machine, link, clock, store, answers)?;
+                let doorbell = office.driver.doorbell();
+                (World::Switch(Box::new(office)), doorbell)
+            }
+            Attachment::Segment(name) => {
+                let shm = Shm::attach(name, Some(machine.process), &ShmConfig::default());
+                let shm =
+                    shm.map_err(|source| StartError::Segment { name: name.clone(), source })?;
+                let sizes = *shm.config();
+                machine.incarnation = shm.incarnation();
+                // No more than 1,024 find a place in a segment.
+                machine.links = Links::Mesh(sizes.processes_max as u16);
+                machine.processes_max = sizes.processes_max;
+                machine.frame_octets_max = sizes.frame_octets_max;
+                let clock = shm.clock();
+                let office = Office::open(config, machine, shm, clock, store, answers)?;
+                let doorbell = office.driver.doorbell();
+                (World::Segment(Box::new(office)), doorbell)
+            }
+        };
+        Ok(Self { world, status_addr, doorbell })
+    }
+
+    /// Where it answers `GET /status` and `GET /metrics`, if it does.
+    pub fn status_addr(&self) -> Option<SocketAddr> {
+        self.status_addr
+    }
+
+    /// What wakes it when it blocks.
+    pub fn doorbell(&self) -> Doorbell {
+        self.doorbell.clone()
+    }
+
+    /// Works until `stop` is set; then it resigns, if it is active. Ring the doorbell after setting
+    /// it.
+    pub fn run(self, stop: &AtomicBool, on_event: impl FnMut(&Event)) {
+        sharpen_timers();
+        match self.world {
+            World::Switch(office) => office.work(stop, on_event),
+            World::Segment(office) => office.work(stop, on_event),
+        }
+    }
+}
+
+/// Where a controller works.
+#[derive(Debug)]
+struct Office<T: Transport> {
+    driver: Driver<Node, T, SystemClock>,
+    /// The same clock, for reports.
+    clock: SystemClock,
+    desk: Desk,
+    questions: Receiver<Question>,
+    _server: Option<Server>,
+    attachment: String,
+    incarnation: Incarnation,
+    began: Instant,
+}
+
+impl<T: Transport> Office<T> {
+    fn open<S>(
+        config: &Config,
+        machine: onepipe_controller::Config,
+        transport: T,
+        clock: SystemClock,
+        store: S,
+        answers: Option<(std::net::TcpListener, SocketAddr)>,
+    ) -> Result<Self, StartError>
+    where
+        S: Store<Error: Error> + Send + 'static,
+    {
+        let (replica, incarnation) = (machine.process, machine.incarnation);
+        let ports = match machine.links {
+            Links::Uplink => 1,
+            Links::Mesh(ports) => ports,
+        };
+        let node = Node::new(Controller::new(machine)?, ports);
+        let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() };
+        let driver = Driver::new(node, transport, clock.clone(), driver_config);
+        let (to_ask, questions) = channel();
+        let server = match answers {
+            None => None,
+            Some((listener, listen)) => {
+                let server = Server::start(listener, to_ask, driver.doorbell());
+                Some(server.map_err(|source| StartError::Listen { listen, source })?)
+            }
+        };
+        let rhythm = Rhythm {
+            campaign_interval: config.campaign_interval,
+            renew_interval: config.renew_interval,
+            resign_pause: config.resign_pause,
+        };
+        let desk = Desk::open(store, replica, rhythm, driver.doorbell());
+        Ok(Self {
+            driver,
+            clock,
+            desk: desk.map_err(StartError::Thread)?,
+            questions,
+            _server: server,
+            attachment: config.attachment.to_string(),
+            incarnation,
+            began: Instant::now(),
+        })
+    }
+
+    fn work(mut self, stop: &AtomicBool, mut on_event: impl FnMut(&Event)) {
+        while !stop.load(Ordering::Acquire) {
+            while let Some(news) = self.desk.news() {
+                self.driver.machine_mut().receive(news);
+            }
+            let mut is_isolated = false;
+            let progress = self.driver.turn(|_, event| {
+                is_isolated |= event == Event::Isolated;
+                on_event(&event);
+            });
+            if let Some(epoch) = self.driver.machine().epoch()
+                && is_isolated
+            {
+                self.desk.resign(epoch);
+            }
+            while let Some((epoch, id, record)) = self.driver.machine_mut().poll_persist() {
+                self.desk.append(epoch, id, record);
+            }
+            if let Some((epoch, records)) = self.driver.machine_mut().poll_replace() {
+                self.desk.replace(epoch, records);
+            }
+            while let Ok(question) = self.questions.try_recv() {
+                // Who has asked may not wait any more.
+                let _ = question.send(self.report());
+            }
+            self.driver.rest(progress);
+        }
+    }
+
+    fn report(&mut self) -> Report {
+        let now = self.clock.read();
+        let node = self.driver.machine();
+        let state = self.desk.state();
+        let mut report = Report::new(&node.machine().status());
+        report.incarnation = self.incarnation.0;
+        report.attachment = self.attachment.clone();
+        report.uptime_s = self.began.elapsed().as_secs_f64();
+        report.barriers = node.barriers(now.mono);
+        report.store.is_available = state.is_available();
+        report.store.since_s = state.since.elapsed().as_secs_f64();
+        report.store.failures = state.failures;
+        report.store.error = state.error;
+        report
+    }
+}

@@ -1,0 +1,106 @@
+//! The status, over HTTP.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use onepipe_transport_driver::Doorbell;
+use tokio::sync::oneshot;
+
+use crate::{Report, metrics};
+
+/// How long the controller has to say how it is: it has other things to do, but not for that long.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Somebody wants to know.
+pub(crate) type Question = oneshot::Sender<Report>;
+
+/// How questions reach the controller.
+#[derive(Clone)]
+struct Asking {
+    questions: Sender<Question>,
+    doorbell: Doorbell,
+}
+
+/// A thread that answers until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Answers at `listener`.
+    pub(crate) fn start(
+        listener: TcpListener,
+        questions: Sender<Question>,
+        doorbell: Doorbell,
+    ) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (end, ended) = oneshot::channel::<()>();
+        let routes = Router::new()
+            .route("/status", get(status))
+            .route("/metrics", get(metrics_text))
+            .with_state(Asking { questions, doorbell });
+        let serve = async move {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            // Who still waits for an answer loses the connection.
+            tokio::select! {
+                served = axum::serve(listener, routes) => served,
+                _ = ended => Ok(()),
+            }
+        };
+        let thread = std::thread::Builder::new().name("status".to_owned()).spawn(move || {
+            // It serves without end; what a connection comes to is between it and its client.
+            let _ = runtime.block_on(serve);
+        })?;
+        Ok(Self { end: Some(end), thread: Some(thread) })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic has been reported by its thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Where `listen` is, once it is bound.
+pub(crate) fn bind(listen: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(listen)?;
+    let addr = listener.local_addr()?;
+    Ok((listener, addr))
+}
+
+async fn ask(asking: &Asking) -> Result<Report, StatusCode> {
+    let (question, answer) = oneshot::channel();
+    asking.questions.send(question).map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+    asking.doorbell.ring();
+    match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+        Ok(Ok(report)) => Ok(report),
+        _ => Err(StatusCode::SERVICE_UNAVAILABLE),
+    }
+}
+
+async fn status(State(asking): State<Asking>) -> Result<Response, StatusCode> {
+    let report = ask(&asking).await?;
+    let text = serde_json::to_string(&report).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
+}
+
+async fn metrics_text(State(asking): State<Asking>) -> Result<Response, StatusCode> {
+    let report = ask(&asking).await?;
+    let text = metrics::text(report).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+}

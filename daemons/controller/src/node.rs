@@ -1,0 +1,164 @@
+//! The machine, as the driver drives it.
+
+use std::collections::VecDeque;
+
+use onepipe_base::{Machine, Mono, Now, Port, Promises, Transmit, Verdict};
+use onepipe_controller::{Controller, Epoch, Event, Record, RecordId};
+use onepipe_transport_driver::Pipe;
+use onepipe_wire::peek;
+
+use crate::clerk::News;
+use crate::report::BarrierReport;
+
+/// A log that has grown by this many records is replaced by one that says the same in fewer words:
+/// some 100 KiB, which a new active replica reads in some milliseconds.
+const LOG_RECORDS_MAX: usize = 2_000;
+
+/// A controller machine with what its clerk has told.
+#[derive(Debug)]
+pub(crate) struct Node {
+    machine: Controller,
+    /// To be handed to the machine at the next turn, which knows the time.
+    inbox: VecDeque<News>,
+    /// While it is active.
+    epoch: Option<Epoch>,
+    /// Records in the log, as far as this replica has seen it grow.
+    log_records: usize,
+    /// It may have something to send.
+    is_due: bool,
+    /// Of each port: what was promised there last, and when it was heard.
+    heard: Vec<Option<(Promises, Mono)>>,
+}
+
+impl Node {
+    pub(crate) fn new(machine: Controller, ports: u16) -> Self {
+        let heard = vec![None; usize::from(ports)];
+        let (inbox, epoch) = (VecDeque::new(), None);
+        Self { machine, inbox, epoch, log_records: 0, is_due: true, heard }
+    }
+
+    pub(crate) fn machine(&self) -> &Controller {
+        &self.machine
+    }
+
+    /// The epoch that this replica is active in.
+    pub(crate) fn epoch(&self) -> Option<Epoch> {
+        self.epoch
+    }
+
+    /// Something that the clerk has told.
+    pub(crate) fn receive(&mut self, news: News) {
+        self.inbox.push_back(news);
+    }
+
+    /// The next record to write.
+    pub(crate) fn poll_persist(&mut self) -> Option<(Epoch, RecordId, Record)> {
+        let epoch = self.epoch?;
+        let (id, record) = self.machine.poll_persist()?;
+        Some((epoch, id, record))
+    }
+
+    /// The log in fewer words, when it has grown long. The next time is when it has grown as much
+    /// again.
+    pub(crate) fn poll_replace(&mut self) -> Option<(Epoch, Vec<Record>)> {
+        if self.log_records < LOG_RECORDS_MAX {
+            return None;
+        }
+        let (epoch, records) = (self.epoch?, self.machine.snapshot()?);
+        self.log_records = 0;
+        Some((epoch, records))
+    }
+
+    /// What the links promise.
+    pub(crate) fn barriers(&self, now: Mono) -> Vec<BarrierReport> {
+        let report = |(port, heard): (usize, &Option<(Promises, Mono)>)| {
+            let (promises, at) = (*heard)?;
+            Some(BarrierReport {
+                port: port as u16,
+                barrier_ns: promises.barrier.as_ns(),
+                commit_ns: promises.commit.as_ns(),
+                age_ns: now.since_ns(at),
+            })
+        };
+        self.heard.iter().enumerate().filter_map(report).collect()
+    }
+
+    fn note(&mut self, now: Now, port: Port, promises: Promises) {
+        if let Some(heard) = self.heard.get_mut(port.index()) {
+            *heard = Some((promises, now.mono));
+        }
+    }
+
+    fn read_inbox(&mut self, now: Now) {
+        while let Some(news) = self.inbox.pop_front() {
+            match news {
+                News::Elected(epoch, records) => {
+                    self.epoch = Some(epoch);
+                    self.log_records = records.len();
+                    self.machine.activate(now, epoch, &records);
+                }
+                News::Written(id, written) => {
+                    self.log_records += 1;
+                    self.machine.handle_persisted(now, id, written);
+                }
+                News::Deposed(epoch) if self.epoch == Some(epoch) => {
+                    self.epoch = None;
+                    self.machine.depose(now);
+                }
+                News::Deposed(_) => {}
+            }
+        }
+    }
+}
+
+impl Machine for Node {
+    type Event = Event;
+
+    #[inline]
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        if let Ok((header, opcode)) = peek(frame)
+            && !opcode.is_control()
+        {
+            let promises = header.promises(now.sync);
+            self.note(now, port, promises);
+        }
+        self.is_due = true;
+        self.machine.handle_frame(now, port, frame)
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.is_due = true;
+        self.read_inbox(now);
+        self.machine.handle_timeout(now);
+    }
+
+    #[inline]
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        let transmit = self.machine.poll_transmit(now, slot);
+        self.is_due &= transmit.is_some();
+        transmit
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<Event> {
+        self.machine.poll_event()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        let at_once = (!self.inbox.is_empty()).then_some(Mono::from_ns(0));
+        Mono::earlier(at_once, self.machine.poll_timeout())
+    }
+}
+
+impl Pipe for Node {
+    /// Nobody's promises bind a controller, and it makes none; but they are signs of life.
+    fn hear(&mut self, now: Now, port: Port, promises: Promises) {
+        self.note(now, port, promises);
+        self.machine.hear(now, port);
+    }
+
+    #[inline]
+    fn wants_transmit(&self) -> bool {
+        self.is_due
+    }
+}

@@ -1,0 +1,78 @@
+//! A switch and processes that can be made to die.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use onepipe_base::ProcessId;
+use onepipe_daemon_switch::{Config as SwitchConfig, SoftwareSwitch};
+use onepipe_endpoint::{Config, Endpoint, Event, Links};
+use onepipe_transport_clock::{SystemClock, begin_life};
+use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver};
+use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
+
+use crate::rig::CONTROLLERS;
+
+/// Something with a thread of its own, which stops at once when it is dropped: it says no goodbye.
+pub struct Running {
+    stop: Arc<AtomicBool>,
+    doorbell: Doorbell,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(doorbell: Doorbell, work: impl FnOnce(&AtomicBool) + Send + 'static) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let is_stopped = Arc::clone(&stop);
+        let thread = Some(std::thread::spawn(move || work(&is_stopped)));
+        Self { stop, doorbell, thread }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.doorbell.ring();
+        let ended = self.thread.take().expect("it runs until here").join();
+        assert!(ended.is_ok() || std::thread::panicking(), "it has panicked");
+    }
+}
+
+/// A switch that knows of the controllers.
+pub fn switch() -> (Running, SocketAddr) {
+    let mut config = SwitchConfig::new("127.0.0.1:0".parse().expect("an address"));
+    config.processes_max = 8;
+    config.controllers = Some(CONTROLLERS);
+    let mut switch = SoftwareSwitch::new(&config).expect("loopback is there");
+    let address = switch.local_addr();
+    let doorbell = switch.doorbell();
+    (Running::start(doorbell, move |stop| switch.run(stop, |_| {})), address)
+}
+
+/// A process behind it that does what a failure of others asks for.
+pub fn process(switch: SocketAddr, process: u32) -> Running {
+    let udp = UdpConfig::default();
+    let link = UdpLink::connect(switch, &udp).expect("loopback is there");
+    let config = Config {
+        processes_max: 8,
+        links: Links::Uplink,
+        frame_octets_max: udp.frame_octets_max,
+        beacon_interval_ns: 50_000,
+        link_timeout_ns: 100_000_000,
+        reorder_packets: 0,
+        controllers: Some(CONTROLLERS),
+        ..Config::new(ProcessId(process), begin_life())
+    };
+    let endpoint = Endpoint::new(config).expect("in range");
+    let clock = SystemClock::calibrated().following_system(100_000_000);
+    let mut driver = Driver::new(endpoint, link, clock, DriverConfig::default());
+    let doorbell = driver.doorbell();
+    Running::start(doorbell, move |stop| {
+        driver.run(stop, |endpoint, event| {
+            if let Event::ProcessFailed(_) = event {
+                endpoint.on_failure_handled();
+            }
+        });
+    })
+}

@@ -1,0 +1,6 @@
+//! Controllers at work, with real processes.
+
+mod fabric;
+mod rig;
+mod status;
+mod switch;

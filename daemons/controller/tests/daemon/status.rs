@@ -1,0 +1,68 @@
+//! What a controller without a fabric says.
+
+use onepipe_daemon_controller::{Attachment, ControllerDaemon, RedbStore, StartError};
+
+use crate::rig::{Replica, config, get};
+
+/// Nobody listens here.
+fn nowhere() -> Attachment {
+    Attachment::Switch("127.0.0.1:9".parse().expect("an address"))
+}
+
+#[test]
+fn a_controller_whose_switch_is_not_there_yet_becomes_active_and_says_how_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let replica = Replica::start(&config(nowhere(), 6), &folder.path().join("log"));
+    let report = replica.until("active", |report| report.epoch == Some(1));
+    assert_eq!((report.replica, report.members.len()), (6, 0));
+    assert_eq!(report.attachment, "switch 127.0.0.1:9");
+    assert!(report.store.is_available && report.store.error.is_none());
+    let (head, text) = get(replica.address, "/metrics");
+    assert!(head.contains("200") && head.contains("application/openmetrics-text"), "{head}");
+    assert!(text.contains("onepipe_controller_active 1\n"), "{text}");
+    let (head, _) = get(replica.address, "/else");
+    assert!(head.contains("404"), "{head}");
+}
+
+#[test]
+fn a_store_that_does_not_do_is_waited_for_and_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("log");
+    std::fs::write(&store, "no store").expect("write");
+    let replica = Replica::start(&config(nowhere(), 6), &store);
+    let report = replica.until("told", |report| report.store.error.is_some());
+    assert!(!report.store.is_available && report.epoch.is_none());
+    let error = report.store.error.expect("there is one");
+    assert!(error.contains("is no controller's store"), "{error}");
+    std::fs::remove_file(&store).expect("ours");
+    replica.until("active", |report| report.epoch == Some(1) && report.store.is_available);
+}
+
+#[test]
+fn replicas_on_one_file_take_turns() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("log");
+    let one = Replica::start(&config(nowhere(), 6), &store);
+    one.until("active", |report| report.epoch == Some(1));
+    let other = Replica::start(&config(nowhere(), 7), &store);
+    other.until("asked", |report| report.store.is_available);
+    assert_eq!(other.report().epoch, None);
+    drop(one);
+    other.until("active", |report| report.epoch == Some(2));
+}
+
+#[test]
+fn what_cannot_start_is_named() {
+    let store = || RedbStore::new("unused");
+    let mut wrong = config(nowhere(), 5);
+    let error = ControllerDaemon::new(&wrong, store()).expect_err("not one of them");
+    assert!(matches!(error, StartError::Machine(_)), "{error:?}");
+    wrong = config(Attachment::Segment("no/name".to_owned()), 6);
+    let error = ControllerDaemon::new(&wrong, store()).expect_err("no name");
+    assert!(matches!(error, StartError::Segment { .. }), "{error:?}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    wrong = config(nowhere(), 6);
+    wrong.status_listen = taken.local_addr().ok();
+    let error = ControllerDaemon::new(&wrong, store()).expect_err("somebody listens there");
+    assert!(matches!(error, StartError::Listen { .. }), "{error:?}");
+}
