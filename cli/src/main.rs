@@ -8,12 +8,14 @@
 
 mod bench;
 mod completions;
+mod controller;
 mod demo;
 mod interrupt;
 mod node;
 mod number;
 mod progress;
 mod sim;
+mod status;
 mod switch;
 
 use std::process::ExitCode;
@@ -45,6 +47,8 @@ enum Command {
     Demo(demo::Arguments),
     Node(node::Arguments),
     Switch(switch::Arguments),
+    Controller(controller::Arguments),
+    Status(status::Arguments),
     Sim(sim::Arguments),
     Bench(bench::Arguments),
     Completions(completions::Arguments),
@@ -64,6 +68,8 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Node(arguments) => node::run(&arguments),
         Command::Switch(arguments) => switch::run(&arguments),
+        Command::Controller(arguments) => controller::run(&arguments),
+        Command::Status(arguments) => status::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod bench;
+mod controller;
 mod demo;
 mod node;
 mod program;

@@ -1,0 +1,137 @@
+//! `onepipe controller`: a replica of the controller, until it is interrupted.
+
+mod settings;
+
+use std::io::{Read, Write, stdout};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use onepipe_base::{Address, Life};
+use onepipe_controller::Event;
+use onepipe_daemon_controller::{ControllerDaemon, RedbStore};
+
+use settings::{Given, Settings, StoreChoice};
+pub use settings::{STATUS_LISTEN, address};
+
+const EXAMPLES: &str = "\
+Examples:
+  onepipe controller --fabric lab                      in shared memory, as process 63
+  onepipe controller --udp 127.0.0.1:4410              behind a switch, as process 1023
+  onepipe controller --udp 10.0.0.1:4410 --controllers 1000:3 --process 1001 \\
+      --etcd http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379
+  onepipe controller --config lab.toml                 the same keys, in a table [controller]
+
+All nodes of the fabric must be told the same `--controllers`. Then ask it:
+  onepipe status";
+
+/// Run a controller, which finds out who has failed and lets the others go on
+///
+/// Each option may also stand in a file, and most as an environment variable: an option beats the
+/// environment, which beats the file.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(flatten)]
+    given: Given,
+    /// End when standard input does: for a starter that may die
+    #[arg(long, hide = true)]
+    until_input_ends: bool,
+}
+
+/// Runs a controller.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let settings = match Settings::settle(&arguments.given) {
+        Ok(settings) => settings,
+        Err(error) => crate::refuse(&format!("{error:#}")),
+    };
+    let daemon = start(&settings)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let ends = {
+        let (stop, doorbell) = (Arc::clone(&stop), daemon.doorbell());
+        move || {
+            stop.store(true, Ordering::Release);
+            doorbell.ring();
+        }
+    };
+    crate::interrupt::on_interrupt(ends.clone())?;
+    if arguments.until_input_ends {
+        std::thread::spawn(move || {
+            // However it ends, it has ended.
+            let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
+            ends();
+        });
+    }
+    let (process, store) = (settings.config.machine.process.0, &settings.store);
+    let place = &settings.config.attachment;
+    let mut out = stdout();
+    writeln!(out, "controller {process} in {place}, store {store}").context("cannot print")?;
+    if let Some(addr) = daemon.status_addr() {
+        writeln!(out, "status at http://{addr}/status").context("cannot print")?;
+    }
+    out.flush().context("cannot print")?;
+    let mut printed = Ok(());
+    daemon.run(&stop, |event| {
+        if printed.is_ok() {
+            printed = print(event);
+        }
+    });
+    printed.context("cannot print")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn start(settings: &Settings) -> Result<ControllerDaemon> {
+    let daemon = match &settings.store {
+        StoreChoice::File(path) => {
+            ControllerDaemon::new(&settings.config, RedbStore::new(path.clone()))
+        }
+        #[cfg(feature = "etcd")]
+        StoreChoice::Etcd(config) => {
+            let store = onepipe_daemon_controller::EtcdStore::new(config)?;
+            ControllerDaemon::new(&settings.config, store)
+        }
+    };
+    daemon.context("cannot start a controller")
+}
+
+/// One line for what has happened.
+fn print(event: &Event) -> std::io::Result<()> {
+    let mut out = stdout().lock();
+    let ms = |ns: u64| ns as f64 / 1e6;
+    match event {
+        Event::Active(epoch) => writeln!(out, "active in epoch {}", epoch.0)?,
+        Event::Deposed(epoch) => writeln!(out, "epoch {} is over", epoch.0)?,
+        Event::Isolated => writeln!(out, "hears nobody: resigns")?,
+        Event::Joined(life) => writeln!(out, "{} joined", name(*life))?,
+        Event::Failed { failed, suspected, decided } => writeln!(
+            out,
+            "{} failed at {} ns, decided in {:.3} ms{}",
+            name(failed.life),
+            failed.at.as_ns(),
+            ms(decided.since_ns(*suspected)),
+            if failed.is_exact { "" } else { ", not exactly" },
+        )?,
+        Event::Noticed { lives, decided, begun, completed } => writeln!(
+            out,
+            "{lives} failures completed in {:.3} ms, {:.3} ms of them in the store",
+            ms(completed.since_ns(*decided)),
+            ms(begun.since_ns(*decided)),
+        )?,
+        Event::Resumed { links, begun, completed } => {
+            writeln!(out, "{links} links resumed in {:.3} ms", ms(completed.since_ns(*begun)),)?
+        }
+        Event::Silent(life) => writeln!(out, "{} gives no sign of life", name(*life))?,
+        Event::StoreFailed => writeln!(out, "the store takes no records: recovery waits")?,
+        other => writeln!(out, "{other:?}")?,
+    }
+    out.flush()
+}
+
+fn name(life: Life) -> String {
+    match life.address {
+        Address::Process(process) => format!("process {}", process.0),
+        Address::Switch(switch) => format!("switch {}", switch.0),
+    }
+}

@@ -1,0 +1,296 @@
+//! What a controller is told: by options, the environment and a file, in this order.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use onepipe_base::{Controllers, ProcessId};
+use onepipe_controller::Recovery;
+#[cfg(feature = "etcd")]
+use onepipe_daemon_controller::EtcdConfig;
+use onepipe_daemon_controller::{Attachment, Config};
+use onepipe_transport_driver::Idle;
+use serde::Deserialize;
+
+use crate::number;
+
+/// Where it answers unless told otherwise.
+pub const STATUS_LISTEN: &str = "127.0.0.1:4480";
+const FABRIC: &str = "default";
+const STORE: &str = "onepipe-controller.redb";
+/// The last process id of a fabric of the usual size: 64 in shared memory, 1,024 behind a switch.
+const LAST_OF_SEGMENT: u32 = 63;
+const LAST_BEHIND_SWITCH: u32 = 1023;
+/// Processes of a fabric behind a switch lie below this.
+const PROCESSES_MAX: u32 = 1 << 20;
+
+/// What was given, wherever.
+#[derive(Clone, Debug, Default, Args, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Given {
+    /// A file with a table [controller] of these options
+    #[arg(long, value_name = "FILE", env = "ONEPIPE_CONFIG")]
+    #[serde(skip)]
+    config: Option<PathBuf>,
+    /// The fabric's name, in shared memory [default: default]
+    #[arg(long, value_name = "NAME", env = "ONEPIPE_FABRIC", conflicts_with = "udp")]
+    fabric: Option<String>,
+    /// Behind the switch at this address instead
+    #[arg(long, value_name = "ADDRESS", env = "ONEPIPE_SWITCH", value_parser = valid(address))]
+    udp: Option<String>,
+    /// The process ids of all replicas, like 1000 or 1000:3 [default: 63, behind a switch 1023]
+    #[arg(long, value_name = "FIRST[:COUNT]", env = "ONEPIPE_CONTROLLERS",
+          value_parser = valid(controllers))]
+    controllers: Option<String>,
+    /// Which of them to be [default: the first]
+    #[arg(long, value_name = "ID", env = "ONEPIPE_PROCESS")]
+    process: Option<u32>,
+    /// The file to keep decisions in; replicas of one machine may share it
+    /// [default: onepipe-controller.redb]
+    #[arg(long, value_name = "FILE", env = "ONEPIPE_STORE", conflicts_with = "etcd")]
+    store: Option<PathBuf>,
+    /// The etcd to keep decisions in, for replicas on several machines: all its members
+    #[arg(long, value_name = "URL,...", env = "ONEPIPE_ETCD", value_delimiter = ',')]
+    #[serde(default)]
+    etcd: Vec<String>,
+    /// What the keys of this fabric begin with in the etcd [default: /onepipe/default/]
+    #[arg(long, value_name = "TEXT", env = "ONEPIPE_ETCD_PREFIX", requires = "etcd")]
+    etcd_prefix: Option<String>,
+    /// How long an active replica that says nothing stays active in the etcd, like 5s
+    #[arg(long, value_name = "TIME", env = "ONEPIPE_LEASE", requires = "etcd",
+          value_parser = valid(number::time_ns))]
+    lease: Option<String>,
+    /// Where to answer `onepipe status` [default: 127.0.0.1:4480]; port 0: any
+    #[arg(long, value_name = "ADDRESS", env = "ONEPIPE_STATUS_LISTEN",
+          value_parser = valid(address))]
+    status_listen: Option<String>,
+    /// Tell processes of failures one by one, as the paper does, not in a wave
+    #[arg(long)]
+    #[serde(default)]
+    flat: bool,
+    /// Never sleep: fastest decisions, one core for itself
+    #[arg(long)]
+    #[serde(default)]
+    spin: bool,
+}
+
+/// The file: a table for each command.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    controller: Given,
+}
+
+/// Where decisions are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreChoice {
+    /// In a file.
+    File(PathBuf),
+    /// In an etcd.
+    #[cfg(feature = "etcd")]
+    Etcd(EtcdConfig),
+}
+
+impl fmt::Display for StoreChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(config) => write!(f, "etcd {}", config.endpoints.join(",")),
+        }
+    }
+}
+
+/// What is meant.
+#[derive(Debug)]
+pub struct Settings {
+    pub config: Config,
+    pub store: StoreChoice,
+}
+
+impl Settings {
+    /// Reads the file, if one is given, and checks everything.
+    pub fn settle(given: &Given) -> Result<Self> {
+        let given = match &given.config {
+            Some(path) => given.clone().or(read(path)?),
+            None => given.clone(),
+        };
+        let attachment = match (&given.udp, &given.fabric) {
+            (Some(switch), _) => Attachment::Switch(address(switch)?),
+            (None, name) => Attachment::Segment(name.clone().unwrap_or_else(|| FABRIC.to_owned())),
+        };
+        let last = match attachment {
+            Attachment::Switch(_) => LAST_BEHIND_SWITCH,
+            Attachment::Segment(_) => LAST_OF_SEGMENT,
+        };
+        let controllers = match &given.controllers {
+            Some(text) => controllers(text)?,
+            None => Controllers { first: ProcessId(last), count: 1 },
+        };
+        let process = given.process.map_or(controllers.first, ProcessId);
+        if !controllers.contains(process) {
+            let (first, count) = (controllers.first.0, controllers.count);
+            bail!("process {} is none of the controllers {first}:{count}", process.0);
+        }
+        let mut config = Config::new(attachment, process, controllers);
+        let listen = given.status_listen.as_deref().unwrap_or(STATUS_LISTEN);
+        config.status_listen = Some(address(listen)?);
+        if given.flat {
+            config.machine.recovery = Recovery::Flat;
+        }
+        if given.spin {
+            config.idle = Idle::Spin;
+        }
+        let store = given.store()?;
+        Ok(Self { config, store })
+    }
+}
+
+impl Given {
+    /// These options, and those of `file` where there are none.
+    fn or(self, file: Self) -> Self {
+        // What excludes each other comes from one source.
+        let has_place = self.fabric.is_some() || self.udp.is_some();
+        let place = if has_place { (self.fabric, self.udp) } else { (file.fabric, file.udp) };
+        let has_store = self.store.is_some() || !self.etcd.is_empty();
+        let store = if has_store { (self.store, self.etcd) } else { (file.store, file.etcd) };
+        Self {
+            config: self.config,
+            fabric: place.0,
+            udp: place.1,
+            controllers: self.controllers.or(file.controllers),
+            process: self.process.or(file.process),
+            store: store.0,
+            etcd: store.1,
+            etcd_prefix: self.etcd_prefix.or(file.etcd_prefix),
+            lease: self.lease.or(file.lease),
+            status_listen: self.status_listen.or(file.status_listen),
+            flat: self.flat || file.flat,
+            spin: self.spin || file.spin,
+        }
+    }
+
+    fn store(&self) -> Result<StoreChoice> {
+        if self.etcd.is_empty() {
+            let path = self.store.clone().unwrap_or_else(|| PathBuf::from(STORE));
+            return Ok(StoreChoice::File(path));
+        }
+        ensure!(self.store.is_none(), "decisions are kept in a file or in an etcd, not in both");
+        self.etcd_store()
+    }
+
+    #[cfg(feature = "etcd")]
+    fn etcd_store(&self) -> Result<StoreChoice> {
+        let mut config = EtcdConfig::new(self.etcd.iter().cloned());
+        if let Some(prefix) = &self.etcd_prefix {
+            config.prefix.clone_from(prefix);
+        }
+        if let Some(lease) = &self.lease {
+            // etcd counts whole seconds.
+            let seconds = number::time_ns(lease)?.div_ceil(1_000_000_000);
+            config.lease_ttl_s = u32::try_from(seconds).context("the lease is too long")?;
+        }
+        Ok(StoreChoice::Etcd(config))
+    }
+
+    #[cfg(not(feature = "etcd"))]
+    fn etcd_store(&self) -> Result<StoreChoice> {
+        if let Some(lease) = &self.lease {
+            number::time_ns(lease)?;
+        }
+        bail!("this onepipe was built without etcd: build it with `--features etcd`")
+    }
+}
+
+fn read(path: &Path) -> Result<Given> {
+    let text = std::fs::read_to_string(path);
+    let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+    let file: File = toml::from_str(&text).with_context(|| format!("in {}", path.display()))?;
+    Ok(file.controller)
+}
+
+/// Takes what `read` can read, as it stands: the file has it as text, too.
+fn valid<T>(
+    read: impl Fn(&str) -> Result<T> + Clone + Send + Sync + 'static,
+) -> impl Fn(&str) -> Result<String> + Clone + Send + Sync + 'static {
+    move |text| read(text).map(|_| text.to_owned())
+}
+
+/// Reads `1000` or `1000:3`.
+pub fn controllers(text: &str) -> Result<Controllers> {
+    let (first, count) = text.split_once(':').unwrap_or((text, "1"));
+    let read = |word: &str| word.trim().parse::<u32>();
+    let (Ok(first), Ok(count)) = (read(first), read(count)) else {
+        bail!(
+            "{text:?} names no controllers: write the first id, or the first and how many, like 1000:3"
+        );
+    };
+    let is_in_range = first.checked_add(count).is_some_and(|end| end <= PROCESSES_MAX);
+    ensure!(count > 0 && is_in_range, "{text:?}: process ids lie below {PROCESSES_MAX}");
+    Ok(Controllers { first: ProcessId(first), count })
+}
+
+/// The first address of `text`.
+pub fn address(text: &str) -> Result<SocketAddr> {
+    let mut addresses = text
+        .to_socket_addrs()
+        .with_context(|| format!("{text:?} is no address: write for example {STATUS_LISTEN}"))?;
+    addresses.next().with_context(|| format!("{text:?} has no address"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> Result<Given> {
+        let path = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(path.path(), text).expect("write");
+        read(path.path())
+    }
+
+    #[test]
+    fn an_option_beats_the_file_and_the_file_the_default() {
+        let text = "[controller]\nudp = '127.0.0.1:4410'\ncontrollers = '1000:3'\nprocess = 1001\n\
+                    store = '/var/lib/onepipe/lab.redb'\nflat = true\n";
+        let given = Given { process: Some(1002), ..Given::default() };
+        let given = given.or(file(text).expect("all keys are known"));
+        let settings = Settings::settle(&given).expect("it makes sense");
+        let machine = &settings.config.machine;
+        assert_eq!((machine.process, machine.controllers.count), (ProcessId(1002), 3));
+        assert_eq!(machine.recovery, Recovery::Flat);
+        assert_eq!(settings.store, StoreChoice::File("/var/lib/onepipe/lab.redb".into()));
+        let switch = Attachment::Switch("127.0.0.1:4410".parse().expect("an address"));
+        assert_eq!(settings.config.attachment, switch);
+        let here = Given { fabric: Some("lab".to_owned()), ..Given::default() };
+        let here = here.or(file(text).expect("all keys are known"));
+        assert_eq!(here.udp, None, "a place from one source only");
+    }
+
+    #[test]
+    fn without_anything_there_are_defaults() {
+        let settings = Settings::settle(&Given::default()).expect("defaults make sense");
+        assert_eq!(settings.config.machine.process, ProcessId(63));
+        assert_eq!(settings.config.attachment, Attachment::Segment("default".to_owned()));
+        assert_eq!(settings.config.status_listen, Some(address(STATUS_LISTEN).expect("it is one")));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        let error = |given: Given| format!("{:#}", Settings::settle(&given).expect_err("nonsense"));
+        let given = Given { process: Some(7), ..Given::default() };
+        assert_eq!(error(given), "process 7 is none of the controllers 63:1");
+        for text in ["many", "", "1:", "1:0", "1048576", "4294967295:2"] {
+            let given = Given { controllers: Some(text.to_owned()), ..Given::default() };
+            assert!(error(given).starts_with(&format!("{text:?}")), "{text}");
+        }
+        let given = Given { config: Some("/no/such/file".into()), ..Given::default() };
+        assert!(error(given).starts_with("cannot read /no/such/file"));
+        let unknown = file("[controller]\nproces = 3\n").expect_err("a slip of the pen");
+        assert!(format!("{unknown:#}").contains("unknown field `proces`"), "{unknown:#}");
+        let unknown = file("[controler]\n").expect_err("a slip of the pen");
+        assert!(format!("{unknown:#}").contains("unknown field `controler`"), "{unknown:#}");
+    }
+}

@@ -1,0 +1,180 @@
+//! `onepipe status`: how the controllers see their fabric.
+
+use std::io::{Read, Write, stdout};
+use std::net::{SocketAddr, TcpStream};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use onepipe_daemon_controller::{FailureReport, Report};
+use serde::Serialize;
+
+use crate::controller::{STATUS_LISTEN, address};
+
+const EXAMPLES: &str = "\
+Examples:
+  onepipe status
+  onepipe status --from 10.0.0.1:4480 --from 10.0.0.2:4480
+  onepipe status --json
+
+The same as JSON: curl http://127.0.0.1:4480/status; for monitors: /metrics.";
+
+/// Show members, epochs, barriers and failures, as the controllers see them
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Which controllers to ask: their `--status-listen`
+    #[arg(long, value_name = "ADDRESS", env = "ONEPIPE_STATUS_FROM", value_delimiter = ',',
+          default_value = STATUS_LISTEN)]
+    from: Vec<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// How long a controller may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest answer that is read: a report of 2^20 processes is shorter.
+const ANSWER_OCTETS_MAX: u64 = 1 << 28;
+/// Failures listed in the table; the JSON has all.
+const FAILURES_SHOWN: usize = 10;
+
+/// What one controller has said.
+#[derive(Debug, Serialize)]
+struct Answer {
+    from: String,
+    #[serde(flatten)]
+    report: Option<Report>,
+    /// Why it has not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unreachable: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Answers {
+    controllers: Vec<Answer>,
+}
+
+/// Asks, and prints.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let answers: Vec<Answer> = arguments.from.iter().map(|from| ask(from)).collect();
+    let is_reached = answers.iter().any(|answer| answer.report.is_some());
+    let mut out = stdout().lock();
+    if arguments.json {
+        serde_json::to_writer(&mut out, &Answers { controllers: answers })?;
+        writeln!(out).context("cannot print")?;
+    } else {
+        for answer in &answers {
+            let text = match (&answer.report, &answer.unreachable) {
+                (Some(report), _) => table(report),
+                (None, why) => format!("no answer: {}\n", why.as_deref().unwrap_or("no reason")),
+            };
+            write!(out, "{}\n{text}\n", answer.from).context("cannot print")?;
+        }
+    }
+    Ok(if is_reached { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn ask(from: &str) -> Answer {
+    let asked = address(from).and_then(get);
+    let (report, unreachable) = match asked {
+        Ok(report) => (Some(report), None),
+        Err(error) => (None, Some(format!("{error:#}"))),
+    };
+    Answer { from: from.to_owned(), report, unreachable }
+}
+
+fn get(from: SocketAddr) -> Result<Report> {
+    let mut stream = TcpStream::connect_timeout(&from, PATIENCE).context("nobody listens")?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    // With this version the answer ends where the connection does.
+    write!(stream, "GET /status HTTP/1.0\r\nHost: {from}\r\n\r\n").context("it went away")?;
+    let mut text = String::new();
+    stream.take(ANSWER_OCTETS_MAX).read_to_string(&mut text).context("it does not answer")?;
+    let (head, body) = text.split_once("\r\n\r\n").context("no HTTP answer")?;
+    let status = head.lines().next().unwrap_or_default();
+    ensure!(status.split(' ').nth(1) == Some("200"), "it answers {status:?}");
+    serde_json::from_str(body).context("not a controller, or one of another version")
+}
+
+/// A report for people.
+fn table(report: &Report) -> String {
+    let mut lines = vec![
+        ("replica", replica(report)),
+        ("place", report.attachment.clone()),
+        ("store", store(report)),
+        ("neighbours", list(&report.attachments)),
+        ("members", members(report)),
+    ];
+    let barriers = report.barriers.iter().map(|link| {
+        let (barrier, commit, age) = (link.barrier_ns, link.commit_ns, ms(link.age_ns));
+        ("barrier", format!("port {}: {barrier} ns, commits {commit} ns, {age} ago", link.port))
+    });
+    lines.extend(barriers);
+    lines.extend(report.members.iter().filter(|member| member.state != "up").map(|member| {
+        let (name, life, state) = (&member.name, member.incarnation, &member.state);
+        ("member", format!("{name} life {life}: {state}, {} links up", member.links_up))
+    }));
+    lines.extend(report.open.iter().map(|failure| ("recovering", failed(failure))));
+    lines.extend(report.frozen.iter().map(|link| {
+        let peer = link.peer.as_deref().unwrap_or("nobody known");
+        ("frozen", format!("{}, towards {peer}: commits {} ns", link.owner, link.commit_ns))
+    }));
+    lines.push(("failures", report.failures.len().to_string()));
+    let shown = report.failures.iter().rev().take(FAILURES_SHOWN);
+    lines.extend(shown.map(|failure| ("failed", failed(failure))));
+    lines.iter().map(|(what, text)| format!("  {what:<11} {text}\n")).collect()
+}
+
+fn replica(report: &Report) -> String {
+    let role = match report.epoch {
+        Some(epoch) => format!("active in epoch {epoch}"),
+        None => "standing by".to_owned(),
+    };
+    format!(
+        "process {} life {}, {role}, up for {:.0} s",
+        report.replica, report.incarnation, report.uptime_s
+    )
+}
+
+fn store(report: &Report) -> String {
+    let store = &report.store;
+    let waiting = match store.records_waiting {
+        0 => String::new(),
+        count => format!(", {count} records wait"),
+    };
+    match &store.error {
+        None if store.is_available => format!("available{waiting}"),
+        None => format!("not asked yet{waiting}"),
+        Some(error) => {
+            format!("UNAVAILABLE for {:.0} s: {error}; recovery waits{waiting}", store.since_s)
+        }
+    }
+}
+
+fn members(report: &Report) -> String {
+    let count = |state: &str| report.members.iter().filter(|member| member.state == state).count();
+    let states = ["up", "joining", "suspected", "failed"];
+    let counts = states.iter().map(|state| (count(state), state)).filter(|(count, _)| *count > 0);
+    let counts: Vec<String> = counts.map(|(count, state)| format!("{count} {state}")).collect();
+    list(&counts)
+}
+
+fn failed(failure: &FailureReport) -> String {
+    let (name, life, at) = (&failure.name, failure.incarnation, failure.failed_at_ns);
+    let doubt = if failure.is_exact { "" } else { " (not exactly)" };
+    format!("{name} life {life} at {at} ns{doubt}")
+}
+
+fn list(items: &[String]) -> String {
+    if items.is_empty() { "none".to_owned() } else { items.join(", ") }
+}
+
+fn ms(ns: u64) -> String {
+    format!("{:.1} ms", ns as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+use std::net::TcpListener;
+
+use super::*;
+
+/// As the daemon answers it.
+const REPORT: &str = r#"{"replica":63,"incarnation":7,"epoch":4,"attachment":"shared memory lab",
+"uptime_s":12.3,"store":{"is_available":false,"error":"etcd is unavailable","since_s":3.2,
+"failures":3,"records_waiting":2},"attachments":["switch 1 life 9"],"members":[
+{"name":"process 3","incarnation":5,"state":"failed","links_up":0},
+{"name":"switch 1","incarnation":9,"state":"up","links_up":2}],
+"barriers":[{"port":0,"barrier_ns":1800,"commit_ns":1700,"age_ns":1500000}],
+"open":[{"name":"process 3","incarnation":5,"failed_at_ns":1700,"is_exact":false}],
+"failures":[{"name":"process 3","incarnation":5,"failed_at_ns":1700,"is_exact":false}],
+"frozen":[{"owner":"switch 1 life 9","number":1,"peer":null,"commit_ns":1700}],
+"counters":{"frames_taken":17}}"#;
+
+/// Listens, answers one question with `answer`.
+fn answering(answer: String) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("somebody asks");
+        let mut asked = [0; 4096];
+        let octets = stream.read(&mut asked).expect("a question");
+        assert!(asked[..octets].starts_with(b"GET /status HTTP/1.0\r\n"));
+        stream.write_all(answer.as_bytes()).expect("somebody listens");
+    });
+    address
+}
+
+#[test]
+fn a_report_becomes_a_table() {
+    let answer = format!("HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n{REPORT}");
+    let report = get(answering(answer)).expect("a report");
+    let expected = "  replica     process 63 life 7, active in epoch 4, up for 12 s
+  place       shared memory lab
+  store       UNAVAILABLE for 3 s: etcd is unavailable; recovery waits, 2 records wait
+  neighbours  switch 1 life 9
+  members     1 up, 1 failed
+  barrier     port 0: 1800 ns, commits 1700 ns, 1.5 ms ago
+  member      process 3 life 5: failed, 0 links up
+  recovering  process 3 life 5 at 1700 ns (not exactly)
+  frozen      switch 1 life 9, towards nobody known: commits 1700 ns
+  failures    1
+  failed      process 3 life 5 at 1700 ns (not exactly)
+";
+    assert_eq!(table(&report), expected);
+}
+
+#[test]
+fn what_is_no_controller_is_named() {
+    let error = |answer: &str| format!("{:#}", get(answering(answer.to_owned())).expect_err("no"));
+    assert_eq!(error("SSH-2.0-here\r\n"), "no HTTP answer");
+    assert_eq!(error("HTTP/1.0 503 Later\r\n\r\n"), r#"it answers "HTTP/1.0 503 Later""#);
+    let other = error("HTTP/1.0 200 OK\r\n\r\n{\"name\":\"somebody\"}");
+    assert!(other.starts_with("not a controller, or one of another version"), "{other}");
+    let nobody = ask("127.0.0.1:1");
+    assert!(nobody.unreachable.expect("nobody").starts_with("nobody listens"));
+}

@@ -1,0 +1,92 @@
+//! `onepipe controller` and `onepipe status`.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::program::{Beside, errors, json, onepipe, output, unique, wait_until};
+
+/// A controller of its own fabric and store, which answers somewhere.
+struct Controller {
+    beside: Beside,
+    address: String,
+}
+
+impl Controller {
+    fn start(command: &mut Command) -> Self {
+        let mut beside = Beside::start(command.env("ONEPIPE_STATUS_LISTEN", "127.0.0.1:0"));
+        let first = beside.line();
+        assert!(first.starts_with("controller "), "{first}");
+        let second = beside.line();
+        let address = second.strip_prefix("status at http://").expect("it says where");
+        let address = address.strip_suffix("/status").expect("it says where").to_owned();
+        Self { beside, address }
+    }
+
+    /// What it says of itself.
+    fn status(&self) -> Value {
+        let output = output(&["status", "--from", &self.address, "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+        json(&output)["controllers"][0].clone()
+    }
+}
+
+#[test]
+fn a_controller_becomes_active_tells_its_status_and_resigns() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("decisions");
+    let fabric = unique("controlled");
+    let mut start = onepipe(&["controller", "--fabric", &fabric, "--controllers", "60:2"]);
+    let mut controller = Controller::start(start.arg("--store").arg(&store));
+    assert_eq!(controller.beside.line(), "active in epoch 1");
+    let status = controller.status();
+    assert_eq!((&status["replica"], &status["epoch"]), (&Value::from(60), &Value::from(1)));
+    assert_eq!(status["store"]["is_available"], true);
+
+    let table = output(&["status", "--from", &controller.address]);
+    let table = String::from_utf8(table.stdout).expect("text");
+    for line in [
+        "replica     process 60 life ",
+        "active in epoch 1",
+        &format!("place       shared memory {fabric}"),
+        "store       available",
+        "members     none",
+    ] {
+        assert!(table.contains(line), "{line} is not in\n{table}");
+    }
+
+    // The other replica, told so by a file, takes over once this one ends.
+    let file = folder.path().join("lab.toml");
+    let text = format!(
+        "[controller]\nfabric = {fabric:?}\ncontrollers = '60:2'\nprocess = 61\nstore = {store:?}\n"
+    );
+    std::fs::write(&file, text).expect("write");
+    let mut start = onepipe(&["controller"]);
+    let other = Controller::start(start.env("ONEPIPE_CONFIG", &file));
+    assert_eq!((&other.status()["replica"], &other.status()["epoch"]), (&61.into(), &Value::Null));
+    controller.beside.signal("-INT");
+    assert_eq!(controller.beside.status(), Some(0));
+    wait_until("the other takes over", || other.status()["epoch"] == 2);
+}
+
+#[test]
+fn a_controller_that_cannot_be_is_refused() {
+    let refused = |arguments: &[&str], status, complaint: &str| {
+        let output = output(&[&["controller"], arguments].concat());
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}");
+        assert!(errors(&output).contains(complaint), "{arguments:?}: {}", errors(&output));
+    };
+    refused(&["--controllers", "many"], 2, "\"many\" names no controllers");
+    refused(&["--controllers", "5", "--process", "7"], 2, "process 7 is none of the controllers");
+    refused(&["--udp", "127.0.0.1:4410", "--fabric", "lab"], 2, "cannot be used with");
+    refused(&["--config", "/no/such/file"], 2, "cannot read /no/such/file");
+    refused(&["--fabric", "no/name", "--status-listen", "127.0.0.1:0"], 1, "no name for a segment");
+}
+
+#[test]
+fn nobody_to_ask_is_a_failure() {
+    let output = output(&["status", "--from", "127.0.0.1:1"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("127.0.0.1:1\nno answer: nobody listens"), "{text}");
+}
