@@ -39,7 +39,7 @@ const STEPS: &[Step] = &[
     Step { name: "tidy", by_hand: "cargo xtask tidy", run: tidy, part_of: ALWAYS },
     Step {
         name: "lints",
-        by_hand: "cargo clippy --workspace --features onepipe-daemon-controller/etcd --all-targets \
+        by_hand: "cargo clippy --workspace --features onepipe-cli/etcd --all-targets \
                   -- -D warnings",
         run: command,
         part_of: ALWAYS,
@@ -53,7 +53,7 @@ const STEPS: &[Step] = &[
     Step {
         // Unit, property, integration and documentation tests; fuzz corpora replayed.
         name: "tests",
-        by_hand: "cargo test --workspace --features onepipe-daemon-controller/etcd --no-fail-fast",
+        by_hand: "cargo test --workspace --features onepipe-cli/etcd --no-fail-fast",
         run: tests,
         part_of: FULL,
     },
