@@ -32,6 +32,7 @@ mod connect;
 mod data;
 mod error;
 mod header;
+mod here;
 mod integrity;
 mod opcode;
 mod probe;
@@ -52,6 +53,7 @@ pub use error::DecodeError;
 pub use header::{
     Flags, Frame, HEADER_OCTETS, HOPS_MAX, Header, ORDERING_HEADER_OCTETS, VERSION, peek,
 };
+pub use here::{HERE_OCTETS, Here};
 pub use integrity::{
     is_hop_intact, mark_congestion, rewrite_promises, seal, seal_with_hops, take_hop,
 };

@@ -113,6 +113,8 @@ opcodes! {
     Welcome = 0x2d,
     /// A controller says that it sits on this link, one hop. No payload.
     Hello = 0x2e,
+    /// A process tells another one where it can be reached directly: see [`crate::Here`].
+    Here = 0x2f,
 }
 
 impl Opcode {

@@ -164,6 +164,7 @@ fn bodies_say_what_the_labels_say_and_are_written_so() {
             Opcode::Relay | Opcode::Relayed => golden_control::relay(&golden, &frame),
             Opcode::Undeliverable => golden_control::undeliverable(&golden, &frame),
             Opcode::Recovery => golden_control::recovery(&golden, &frame),
+            Opcode::Here => golden_control::here(&golden, &frame),
             _ => assert_eq!(frame.payload, [0u8; 0], "{}", golden.name),
         }
     }

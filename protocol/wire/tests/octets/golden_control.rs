@@ -1,9 +1,11 @@
 //! The bodies of golden frames that take messages back, or speak of links and failures.
 
+use std::net::SocketAddr;
+
 use onepipe_base::{Address, Incarnation, Life, Port, ProcessId, SwitchId, Timestamp};
 use onepipe_wire::{
-    AnnounceView, Echo, Failure, Frame, HEADER_OCTETS, Header, Link, LinkState, Recall, Recovery,
-    RecoveryView, Resolved, Side, Undeliverable, Wave, WaveId, WaveKind, WaveView, seal,
+    AnnounceView, Echo, Failure, Frame, HEADER_OCTETS, Header, Here, Link, LinkState, Recall,
+    Recovery, RecoveryView, Resolved, Side, Undeliverable, Wave, WaveId, WaveKind, WaveView, seal,
 };
 
 use crate::golden::Golden;
@@ -46,6 +48,18 @@ pub fn recall(golden: &Golden, frame: &Frame<'_>) {
     assert_eq!(timestamps, numbers.map(|bits| time(golden, bits)).collect::<Vec<_>>());
     let mut written = vec![0xff; frame.payload.len()];
     assert_eq!(Recall::write(&mut written, timestamps.into_iter()), frame.payload.len());
+    assert_eq!(written, frame.payload);
+}
+
+pub fn here(golden: &Golden, frame: &Frame<'_>) {
+    let read = Here::parse(frame.payload).expect("a golden here");
+    assert_eq!(u64::from(read.asks), golden.number("asks"));
+    assert_eq!(u64::from(read.address.port()), golden.number("udp_port"));
+    let SocketAddr::V4(address) = read.address else { panic!("it is an IPv4 address") };
+    let ip = golden.octets_of("ip")[0];
+    assert_eq!((&ip[10..12], &ip[12..]), (&[0xff; 2][..], &address.ip().octets()[..]));
+    let mut written = vec![0xff; frame.payload.len()];
+    assert_eq!(read.write(&mut written), Some(written.len()));
     assert_eq!(written, frame.payload);
 }
 
