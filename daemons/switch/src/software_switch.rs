@@ -63,6 +63,7 @@ impl SoftwareSwitch {
         machine.eager_beacons = config.eager_beacons;
         machine.link_timeout_ns = config.link_timeout_ns;
         machine.start_wait_ns = config.start_wait_ns;
+        machine.holds_newcomers = true;
         machine.switch = config.switch;
         machine.wave_interval_ns = WAVE_INTERVAL_NS;
         machine.frame_octets_max = machine.frame_octets_max.min(config.frame_octets_max);

@@ -47,6 +47,11 @@ pub struct Config {
     /// held until they resolve it, this switch announces its links to them, and passes their waves
     /// on (design: failure.md). Default none: a dead link is dropped from commits as from barriers.
     pub controllers: Option<Controllers>,
+    /// Whether a newcomer from below is told no commit before it has promised what others were
+    /// told, without controllers, too (failure.md, "When does a newcomer commit?"). Where messages
+    /// do not pass this switch nothing else keeps them from coming too late (overlay.md). Default
+    /// false.
+    pub holds_newcomers: bool,
     /// How often at least the links are announced to the controllers, in ns; after a change at
     /// once, then after 2, 4, 8 … beacon intervals. At least 1, default 10,000,000.
     pub announce_interval_ns: u64,
@@ -75,6 +80,7 @@ impl Config {
             start_wait_ns: 9_000,
             ahead_ns_max: 2 * 3_600_000_000_000,
             controllers: None,
+            holds_newcomers: false,
             announce_interval_ns: 10_000_000,
             wave_interval_ns: 12_000,
             frame_octets_max: 1_472,

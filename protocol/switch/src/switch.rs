@@ -170,14 +170,17 @@ impl Switch {
         }
     }
 
-    /// Whether who hears this switch at `port` knows which life of it that is: else a commit could
-    /// raise the register that a former life has left there, before a beacon explains it. And, if it
-    /// is a newcomer from below, whether it has caught up (design: failure.md, "When does a newcomer
-    /// commit?").
+    /// Whether who hears this switch at `port`, if it is a newcomer from below, has caught up
+    /// (design: failure.md, "When does a newcomer commit?"). And, where dead links are frozen,
+    /// whether it knows which life of this switch it hears: else a commit could raise the register
+    /// that a former life has left there, before a beacon explains it.
     #[inline]
     fn tells_commit(&self, port: Port) -> bool {
         let is_placed = || self.halves.is_upper(port) || self.caught_up.contains(port);
-        self.control.is_none() || (self.neighbours.hears_us(port) && is_placed())
+        match self.control {
+            Some(_) => self.neighbours.hears_us(port) && is_placed(),
+            None => !self.config.holds_newcomers || is_placed(),
+        }
     }
 
     /// The ports that lead on without leading back: not to where the frame came from, and not up

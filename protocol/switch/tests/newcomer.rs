@@ -4,10 +4,10 @@
 mod rig;
 
 use onepipe_base::{Life, Machine, Timestamp};
-use onepipe_switch::Switch;
+use onepipe_switch::{Config, Switch};
 use onepipe_topology::{Route, Table};
 use onepipe_wire::Opcode;
-use rig::{OWN, at, beacon, both, guarded, process};
+use rig::{OWN, at, beacon, both, guarded, process, star};
 
 /// What the beacons of the next instant tell each port of commits.
 fn commits_told(switch: &mut Switch, now: u64) -> [Option<Timestamp>; 3] {
@@ -31,9 +31,14 @@ fn come(switch: &mut Switch, now: u64, port: u16, promise: u64) {
     say(switch, now, port, promise);
 }
 
+/// With controllers, and without them where messages do not pass the switch.
 #[test]
 fn a_newcomer_is_told_no_commit_before_it_has_promised_what_others_were_told() {
-    let mut config = guarded(3);
+    holds(guarded(3));
+    holds(Config { holds_newcomers: true, beacon_interval_ns: 3_000, ..star(3) });
+}
+
+fn holds(mut config: Config) {
     config.route = Route::Table(Table::new(64, false));
     let mut switch = Switch::new(config).expect("valid");
     switch.handle_timeout(at(0));
