@@ -80,7 +80,7 @@ impl Endpoint {
     #[inline]
     pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
         self.check_taking_part()?;
-        let id = self.best_effort.sender.submit(&self.config, messages)?;
+        let id = self.best_effort.sender.submit(&self.config, messages, |_| None)?;
         self.stats.scatterings_submitted += 1;
         Ok(id)
     }
@@ -96,7 +96,8 @@ impl Endpoint {
         messages: &[Message<'_>],
     ) -> Result<ScatteringId, SendError> {
         self.check_taking_part()?;
-        let id = self.reliable.sender.submit(&self.config, messages)?;
+        let (sender, control) = (&mut self.reliable.sender, &self.control);
+        let id = sender.submit(&self.config, messages, |process| control.failed_life(process))?;
         self.stats.scatterings_submitted += 1;
         Ok(id)
     }
@@ -122,6 +123,9 @@ impl Endpoint {
     #[inline]
     pub fn hear(&mut self, now: Now, port: Port, promises: Promises) {
         self.stamp.read(now);
+        if !self.control.may_hear(port) {
+            return;
+        }
         let risen = self.link.hear(&self.config, now.mono, port, promises);
         self.on_barrier(risen);
     }
@@ -139,8 +143,8 @@ impl Endpoint {
         self.best_effort.wants_transmit()
             || self.reliable.wants_transmit()
             || self.control.wants_transmit(self.link.seen())
-            || self.control.owes_completion()
-            || (self.leave == Leave::Asked && self.is_settled())
+            || self.has_failure_step()
+            || (self.leave == Leave::Asked && (self.is_settled() || !self.is_member()))
     }
 
     /// What this endpoint promises right now: nothing that leaves later is stamped below it.
@@ -272,6 +276,10 @@ impl Endpoint {
     /// Takes in a frame of one of the services. Answers whether it was of any use.
     #[inline]
     fn on_message_frame(&mut self, now: Now, clock: Timestamp, frame: &Frame<'_>) -> bool {
+        if !self.is_member() {
+            // It answers nobody any more, and what it may deliver is settled by what it has.
+            return false;
+        }
         let times = (now.mono, clock);
         match frame.opcode.service() {
             Some(Service::BestEffort) => {
@@ -381,7 +389,12 @@ impl Machine for Endpoint {
         let clock = self.stamp.read(now);
         self.handle_failures(now);
         if self.exclusion != Exclusion::Member {
-            return self.poll_fabric(now, slot);
+            let transmit = self.poll_fabric(now, slot);
+            if transmit.is_none() && self.leave == Leave::Asked {
+                // Nobody waits for it any more.
+                self.leave = Leave::Done;
+            }
+            return transmit;
         }
         if self.link.take_join(&self.config, now.mono) {
             return Some(self.poll_hop(slot, Opcode::Join));

@@ -4,17 +4,13 @@ use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn, Timestamp};
 use onepipe_wire::{
-    AckView, Connect, Frame, HEADER_OCTETS, Header, Opcode, Probe, RECALL_OCTETS, Recall, Service,
+    AckView, Connect, Frame, Header, Opcode, Probe, RECALL_OCTETS, Recall, Service,
 };
 
 use crate::receive::{Doomed, Receiver, Taken};
 use crate::send::{Sender, Written};
 use crate::stamp::Stamp;
 use crate::{Config, Delivery, Stats};
-
-/// Recalls that one frame acknowledges at most.
-const RECALLS_OF_A_FRAME: usize = 16;
-const _: () = assert!(RECALLS_OF_A_FRAME * RECALL_OCTETS + 2 * HEADER_OCTETS <= 256);
 
 /// The stages of one service, beside those of the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -133,7 +129,8 @@ impl Lane {
         payload: &mut [u8],
         stats: &mut Stats,
     ) -> Option<Draft> {
-        let recalled = self.receiver.take_recall_acks(&mut self.recalled, RECALLS_OF_A_FRAME);
+        let recalls_max = payload.len() / RECALL_OCTETS;
+        let recalled = self.receiver.take_recall_acks(&mut self.recalled, recalls_max);
         let (to, opcode, psn, octets) = if let Some(to) = recalled {
             let octets = Recall::write(payload, self.recalled.iter().copied());
             (to, Opcode::RecallAck, Psn::FIRST, octets)
@@ -169,6 +166,9 @@ impl Lane {
                 return Some(self.draft(config, &written));
             }
             let receiver = &mut self.receiver;
+            if let Some(given) = self.sender.take_local_room_back() {
+                receiver.take_back_local_room(given);
+            }
             if let Some(octets) = receiver.take_local_room() {
                 self.sender.on_local_room(config, octets);
             }
@@ -176,6 +176,9 @@ impl Lane {
                 receiver.on_local(config, local);
             });
             stats.messages_sent += stamped;
+            if let Some(given) = self.sender.take_local_room_back() {
+                self.receiver.take_back_local_room(given);
+            }
             if let Some(octets) = self.sender.take_local_room_wanted()
                 && !self.receiver.ask_local_room(octets)
             {
@@ -226,37 +229,30 @@ impl Lane {
         if self.staged.is_some() {
             return self.staged.take();
         }
-        let delivery = self.receiver.next(barrier)?;
         if self.receiver.doom.is_empty() {
-            return Some(delivery);
+            return self.receiver.next(barrier);
         }
-        self.next_spared(config, barrier, delivery, stats)
+        self.next_spared(config, barrier, stats)
     }
 
-    /// The first message from `delivery` on that is not doomed.
+    /// The next message that is not doomed.
     #[cold]
     fn next_spared(
         &mut self,
         config: &Config,
         barrier: Timestamp,
-        mut delivery: Delivery,
         stats: &mut Stats,
     ) -> Option<Delivery> {
-        loop {
+        while let Some(delivery) = self.receiver.next(barrier) {
             match self.receiver.doom.of(&delivery) {
                 None => return Some(delivery),
                 Some(Doomed::Recalled) => stats.messages_recalled += 1,
                 Some(Doomed::Discarded) => stats.messages_discarded += 1,
             }
             self.release(config, &delivery);
-            delivery = match self.receiver.next(barrier) {
-                Some(delivery) => delivery,
-                None => {
-                    self.receiver.doom.on_barrier(barrier);
-                    return None;
-                }
-            };
         }
+        self.receiver.doom.on_barrier(barrier);
+        None
     }
 
     /// Takes back what the process has scattered to itself.

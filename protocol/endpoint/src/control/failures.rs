@@ -32,6 +32,12 @@ impl Failures {
         known.covers(process, incarnation).then_some(known.at)
     }
 
+    /// The last life of `process` that has failed.
+    pub fn last_life(&self, process: ProcessId) -> Option<Incarnation> {
+        let known = self.known.get(self.place(process.0))?;
+        known.covers(process, known.incarnation).then_some(known.incarnation)
+    }
+
     /// The first range that ends behind `process`.
     fn place(&self, process: u32) -> usize {
         self.known.partition_point(|known| end(known) <= process)

@@ -238,6 +238,15 @@ impl OwnLinks {
         })
     }
 
+    /// Whether promises may be heard on `port` that nothing but the world hands over.
+    pub fn may_hear(&self, port: Port) -> bool {
+        let dead = self.dead.get(port.index()).copied().flatten();
+        dead.is_none_or(|dead| {
+            let known = self.neighbours.life(port);
+            known.is_some_and(|known| known.incarnation > dead.incarnation)
+        })
+    }
+
     /// `life` is declared dead: its link is frozen, and it is heard there no more. Answers whether
     /// a link was up.
     pub fn declare_dead(&mut self, registers: &mut Registers, life: Life) -> bool {

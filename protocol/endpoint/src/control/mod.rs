@@ -211,6 +211,17 @@ impl Control {
         self.failures.has_failed(process, incarnation)
     }
 
+    /// The last life of `process` that has failed, if one has.
+    pub fn failed_life(&self, process: ProcessId) -> Option<Incarnation> {
+        self.failures.last_life(process)
+    }
+
+    /// Whether the life that `port` was last heard of may be heard there, where the world hands
+    /// promises over without a frame: not when it was declared dead.
+    pub fn may_hear(&self, port: Port) -> bool {
+        self.links.may_hear(port)
+    }
+
     /// Whether a controller waits until everything polled by [`Control::poll_failure`] is done.
     pub fn owes_completion(&self) -> bool {
         self.waves.is_open() && !self.failures.has_news()
@@ -240,6 +251,13 @@ impl Control {
     /// too many wait already: try again later, and hold the completion back.
     pub fn on_undeliverable(&mut self, recall: Undeliverable) -> bool {
         self.undeliverable.push(recall)
+    }
+
+    /// How many recalls have been recorded since this was last asked: the first ones that were
+    /// given to [`Control::on_undeliverable`].
+    #[inline]
+    pub fn take_recorded(&mut self) -> usize {
+        self.undeliverable.take_recorded()
     }
 
     /// How many recalls are not recorded yet.

@@ -19,6 +19,8 @@ pub(super) struct Undeliverables {
     batch: usize,
     /// The batch's number.
     psn: Psn,
+    /// Recorded, and not told yet.
+    recorded: usize,
     pace: Pace,
     round: Round,
 }
@@ -28,7 +30,7 @@ impl Undeliverables {
     /// this one's.
     pub fn new(controllers: Controllers, pace: Pace, first: Psn) -> Self {
         let (waiting, round) = (VecDeque::new(), Round::new(controllers));
-        Self { waiting, batch: 0, psn: first, pace, round }
+        Self { waiting, batch: 0, psn: first, recorded: 0, pace, round }
     }
 
     /// Answers false when too many are waiting.
@@ -43,6 +45,12 @@ impl Undeliverables {
     /// How many are not recorded yet.
     pub fn pending(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// How many have been recorded since this was last asked, in the order of pushing.
+    #[inline]
+    pub fn take_recorded(&mut self) -> usize {
+        core::mem::take(&mut self.recorded)
     }
 
     pub fn wants_transmit(&self) -> bool {
@@ -77,6 +85,7 @@ impl Undeliverables {
         let is_ours = self.batch > 0 && psn == self.psn;
         if is_ours {
             self.waiting.drain(..self.batch);
+            self.recorded += self.batch;
             self.batch = 0;
             self.psn = self.psn.plus(1);
             self.round.stop();
@@ -122,6 +131,7 @@ mod tests {
         assert!(!all.on_recorded(Psn(0)) && all.on_recorded(Psn(u32::MAX)));
         assert!(!all.on_recorded(Psn(u32::MAX)) && !all.on_recorded(Psn(0)));
         assert_eq!((all.pending(), all.deadline()), (2, None));
+        assert_eq!((all.take_recorded(), all.take_recorded()), (2, 0));
         assert!(all.wants_transmit());
         assert_eq!(sent(&mut all, 111)[0], (60, 0, alloc::vec![7, 8]));
         assert!(all.on_recorded(Psn(0)) && !all.wants_transmit() && all.pending() == 0);

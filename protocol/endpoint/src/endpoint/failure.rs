@@ -143,6 +143,10 @@ impl Endpoint {
         if self.reliable.sender.unfinished().is_some() {
             return;
         }
+        let recorded = self.control.take_recorded();
+        if recorded > 0 {
+            self.reliable.sender.on_recorded(recorded);
+        }
         while let Some(failure) = self.control.poll_failure() {
             let last = failure.first.0.saturating_add(failure.count).min(self.config.processes_max);
             for process in (failure.first.0..last).map(ProcessId) {
@@ -156,7 +160,7 @@ impl Endpoint {
         {
             self.exclusion = Exclusion::Excluded(at, self.commit_barrier());
         }
-        if self.control.owes_completion() {
+        if self.has_failure_step() {
             self.complete();
         }
         if let Exclusion::Told(commit) = self.exclusion {
@@ -166,27 +170,32 @@ impl Endpoint {
 
     fn on_failed(&mut self, now: Now, process: ProcessId, incarnation: Incarnation, at: Timestamp) {
         self.stats.processes_failed += 1;
-        self.best_effort.sender.on_gone(process, &mut self.stats);
-        self.best_effort.receiver.on_gone(process);
+        self.best_effort.sender.on_gone(process, incarnation, &mut self.stats);
+        self.best_effort.receiver.on_gone(process, incarnation);
         self.reliable.sender.on_failed(&self.config, now.mono, process, incarnation);
         self.reliable.receiver.on_failed(process, incarnation, at);
         self.failed.push_back(ProcessFailed { process, incarnation, at });
         self.callbacks_open += 1;
     }
 
+    /// Whether [`Endpoint::complete`] may have something to do.
+    #[inline]
+    pub(super) fn has_failure_step(&self) -> bool {
+        self.reliable.sender.has_undeliverable()
+            || (self.control.owes_completion() && self.has_handled_all())
+    }
+
+    /// Whether the application is back from its callbacks, and all recalls are acknowledged.
+    fn has_handled_all(&self) -> bool {
+        let is_told = self.callbacks_open == 0 && self.failed.is_empty();
+        is_told && self.reliable.sender.has_recalled_all()
+    }
+
     #[cold]
     fn complete(&mut self) {
-        let sender = &mut self.reliable.sender;
-        while let Some(recall) = sender.undeliverable.last().copied()
-            && self.control.on_undeliverable(recall)
-        {
-            sender.undeliverable.pop();
-        }
-        let is_done = self.callbacks_open == 0
-            && self.failed.is_empty()
-            && sender.undeliverable.is_empty()
-            && sender.has_recalled_all();
-        if is_done {
+        let (sender, control) = (&mut self.reliable.sender, &mut self.control);
+        sender.hand_over_undeliverable(|recall| control.on_undeliverable(recall));
+        if !sender.has_undeliverable() && control.owes_completion() && self.has_handled_all() {
             self.control.on_failures_handled();
         }
     }
@@ -196,7 +205,7 @@ impl Endpoint {
         let Some(recovered) = self.control.poll_recovered() else { return };
         let receiver = &mut self.reliable.receiver;
         for (sender, timestamp) in &recovered.recalls {
-            receiver.doom.recall(*sender, *timestamp);
+            receiver.recall_recovered(*sender, *timestamp);
         }
         for failure in &recovered.failures {
             let last = failure.first.0.saturating_add(failure.count).min(self.config.processes_max);
@@ -301,8 +310,9 @@ impl Endpoint {
         self.on_barrier(risen);
         if self.config.links == Links::Mesh {
             let process = ProcessId(u32::from(port.0));
-            self.best_effort.sender.on_gone(process, &mut self.stats);
-            self.best_effort.receiver.on_gone(process);
+            let whoever = Incarnation(u32::MAX);
+            self.best_effort.sender.on_gone(process, whoever, &mut self.stats);
+            self.best_effort.receiver.on_gone(process, whoever);
         }
     }
 }

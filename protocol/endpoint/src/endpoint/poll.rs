@@ -3,7 +3,7 @@
 use onepipe_base::{Now, Transmit};
 use onepipe_wire::{HEADER_OCTETS, Service, seal};
 
-use super::Endpoint;
+use super::{Endpoint, Exclusion};
 use crate::lane::Draft;
 use crate::{Delivery, Links};
 
@@ -108,7 +108,12 @@ impl Endpoint {
 
     /// The next message of both services in one order.
     pub(super) fn next_merged(&mut self) -> Option<Delivery> {
-        let barrier = self.link.barrier()?.min(self.commit_barrier()?);
+        let commit = self.commit_barrier()?;
+        let barrier = match self.exclusion {
+            // It is told the fate of more than it has heard barriers for, and takes nothing more.
+            Exclusion::Recovered(_) | Exclusion::Over(_) => commit,
+            _ => self.link.barrier()?.min(commit),
+        };
         let (config, stats) = (&self.config, &mut self.stats);
         // No two scatterings of a process have one timestamp, so these keys never tie.
         let one = self.best_effort.stage(config, barrier, stats);

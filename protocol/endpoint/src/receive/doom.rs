@@ -23,8 +23,8 @@ struct Discard {
 /// What must not be delivered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Doom {
-    /// Ascending.
-    recalls: Vec<(Timestamp, ProcessId)>,
+    /// Ascending: timestamp, sender, and which of its lives.
+    recalls: Vec<(Timestamp, ProcessId, u16)>,
     discards: Vec<Discard>,
 }
 
@@ -40,17 +40,25 @@ impl Doom {
         Self { recalls: Vec::new(), discards: Vec::new() }
     }
 
-    /// Notes that `from` takes its scattering of `timestamp` back. Answers false when there is no
-    /// room for it.
-    pub fn recall(&mut self, from: ProcessId, timestamp: Timestamp) -> bool {
-        let key = (timestamp, from);
-        if let Err(at) = self.recalls.binary_search(&key) {
-            if self.recalls.len() == RECALLS_MAX {
-                return false;
-            }
+    /// Notes that `from` takes its scattering of `timestamp` back. A later life of it may have used
+    /// the same timestamp. Answers false when there is no room for it.
+    pub fn recall(&mut self, (from, life): (ProcessId, u16), timestamp: Timestamp) -> bool {
+        let key = (timestamp, from, life);
+        let Err(at) = self.recalls.binary_search(&key) else { return true };
+        let has_room = self.recalls.len() < RECALLS_MAX;
+        if has_room {
             self.recalls.insert(at, key);
         }
-        true
+        has_room
+    }
+
+    /// As [`Doom::recall`], for what this process has scattered, or is told when it recovers: of
+    /// that there is no more than the buffers hold, and nobody would say it again.
+    pub fn recall_for_sure(&mut self, (from, life): (ProcessId, u16), timestamp: Timestamp) {
+        let key = (timestamp, from, life);
+        if let Err(at) = self.recalls.binary_search(&key) {
+            self.recalls.insert(at, key);
+        }
     }
 
     /// Notes that `from` has failed at `at`, in its lives up to `life`.
@@ -75,9 +83,10 @@ impl Doom {
     /// What is noted of a message that is the next of all.
     pub fn of(&mut self, delivery: &Delivery) -> Option<Doomed> {
         // Everything below it has come out.
-        let past = self.recalls.partition_point(|(recalled, _)| *recalled < delivery.timestamp);
+        let past = self.recalls.partition_point(|(recalled, ..)| *recalled < delivery.timestamp);
         self.recalls.drain(..past);
-        if self.recalls.binary_search(&(delivery.timestamp, delivery.from)).is_ok() {
+        let key = (delivery.timestamp, delivery.from, delivery.held.life);
+        if self.recalls.binary_search(&key).is_ok() {
             return Some(Doomed::Recalled);
         }
         let is_discarded = self.discards.iter().any(|discard| {
@@ -90,7 +99,7 @@ impl Doom {
 
     /// The barrier has passed everything below `barrier`, and all of it has come out.
     pub fn on_barrier(&mut self, barrier: Timestamp) {
-        let past = self.recalls.partition_point(|(recalled, _)| *recalled < barrier);
+        let past = self.recalls.partition_point(|(recalled, ..)| *recalled < barrier);
         self.recalls.drain(..past);
     }
 }
@@ -118,12 +127,13 @@ mod tests {
         let mut doom = Doom::new();
         assert!(doom.is_empty());
         for (ns, from) in [(9, 2), (5, 1), (5, 1), (7, 1)] {
-            assert!(doom.recall(ProcessId(from), Timestamp::from_ns(ns)));
+            assert!(doom.recall((ProcessId(from), 0), Timestamp::from_ns(ns)));
         }
         assert_eq!(doom.of(&delivery(4, 1, 0)), None);
         assert_eq!(doom.of(&delivery(5, 1, 0)), Some(Doomed::Recalled));
         assert_eq!(doom.of(&delivery(5, 1, 0)), Some(Doomed::Recalled), "a second message of it");
         assert_eq!(doom.of(&delivery(5, 2, 0)), None);
+        assert_eq!(doom.of(&delivery(5, 1, 1)), None, "a later life's of the same timestamp");
         assert_eq!(doom.of(&delivery(9, 1, 0)), None);
         assert_eq!(doom.recalls.len(), 1, "what is past is forgotten");
         doom.on_barrier(Timestamp::from_ns(10));
@@ -145,9 +155,12 @@ mod tests {
     fn recalls_are_bounded() {
         let mut doom = Doom::new();
         for ns in 0..RECALLS_MAX as u64 {
-            assert!(doom.recall(ProcessId(0), Timestamp::from_ns(ns)));
+            assert!(doom.recall((ProcessId(0), 0), Timestamp::from_ns(ns)));
         }
-        assert!(!doom.recall(ProcessId(0), Timestamp::from_ns(u64::MAX)));
-        assert!(doom.recall(ProcessId(0), Timestamp::from_ns(7)), "known already");
+        let last = Timestamp::from_ns(u64::MAX);
+        assert!(!doom.recall((ProcessId(0), 0), last));
+        assert!(doom.recall((ProcessId(0), 0), Timestamp::from_ns(7)), "known already");
+        doom.recall_for_sure((ProcessId(1), 0), last);
+        assert_eq!(doom.of(&delivery(u64::MAX, 1, 0)), Some(Doomed::Recalled));
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Incoming {
     /// Charge in the buffer, in the window: of this life, and of all former ones.
     pub held: u64,
     pub held_before: u64,
+    /// Charge in the buffer that is in room, of any life.
+    pub held_in_room: u64,
     /// Charge of this life consumed so far.
     pub consumed: u64,
     /// Charge of any life that has left the buffer since the sender was last told.
@@ -59,6 +61,7 @@ impl Incoming {
             marked: 0,
             held: 0,
             held_before: 0,
+            held_in_room: 0,
             consumed: 0,
             freed: 0,
             heard: now,
@@ -83,12 +86,12 @@ impl Incoming {
         let held_before = self.held + self.held_before;
         let life = match self.life.checked_add(1) {
             Some(life) => life,
-            None if held_before == 0 => 0,
+            None if held_before == 0 && self.held_in_room == 0 => 0,
             None => return false,
         };
-        let (is_delayed, answer) = (self.is_delayed, self.answer);
+        let (is_delayed, answer, held_in_room) = (self.is_delayed, self.answer, self.held_in_room);
         let fresh = Self::new(now, self.from, incarnation, base);
-        *self = Self { life, is_delayed, answer, held_before, ..fresh };
+        *self = Self { life, is_delayed, answer, held_before, held_in_room, ..fresh };
         true
     }
 

@@ -298,13 +298,13 @@ impl Receiver {
         from: (ProcessId, Incarnation),
         timestamps: impl Iterator<Item = Timestamp>,
     ) -> bool {
-        let is_known =
-            self.peers.find(from.0).is_some_and(|at| self.peers.peek(at).incarnation == from.1);
-        if !is_known {
+        let sender = self.peers.find(from.0).map(|at| self.peers.peek(at));
+        let Some(sender) = sender.filter(|sender| sender.incarnation == from.1) else {
             return false;
-        }
+        };
+        let whose = (from.0, sender.life);
         for timestamp in timestamps {
-            if self.recall_acks.len() < RECALL_ACKS_MAX && self.doom.recall(from.0, timestamp) {
+            if self.recall_acks.len() < RECALL_ACKS_MAX && self.doom.recall(whose, timestamp) {
                 self.recall_acks.push_back((from.0, timestamp));
             }
         }
@@ -313,8 +313,16 @@ impl Receiver {
 
     /// The process takes a scattering to itself back.
     pub fn recall_local(&mut self, own: ProcessId, timestamp: Timestamp) {
-        // There is room: a process has fewer open scatterings than messages in its send buffer.
-        self.doom.recall(own, timestamp);
+        self.doom.recall_for_sure((own, 0), timestamp);
+    }
+
+    /// A scattering of any life of `from` was taken back, as this process is told when it recovers.
+    pub fn recall_recovered(&mut self, from: ProcessId, timestamp: Timestamp) {
+        let Some(at) = self.peers.find(from) else { return };
+        // The record does not say which life it was. All that are met here have failed but one.
+        for life in 0..=self.peers.peek(at).life {
+            self.doom.recall_for_sure((from, life), timestamp);
+        }
     }
 
     /// Recalls to acknowledge at once, at most `max`, all of one sender.
@@ -338,17 +346,17 @@ impl Receiver {
         self.doom.forget_discards(|process| {
             peers.find(process).is_none_or(|at| {
                 let sender = peers.peek(at);
-                sender.held == 0 && sender.held_before == 0
+                sender.held == 0 && sender.held_before == 0 && sender.held_in_room == 0
             })
         });
         let Some(index) = self.peers.find(process) else { return };
         let sender = self.peers.peek(index);
         if sender.incarnation <= incarnation {
             self.doom.discard(process, sender.life, at);
+            self.close_room(index);
         } else if sender.life > 0 {
             self.doom.discard(process, sender.life - 1, at);
         }
-        self.close_room(index);
     }
 
     /// Takes in a message of the process to itself.
@@ -392,12 +400,13 @@ impl Receiver {
     #[inline]
     fn unhold(&mut self, at: usize, life: u16, (charge, consumed): (u64, u64), in_room: bool) {
         self.held -= charge;
+        let sender = self.peers.at(at);
         if in_room {
+            sender.held_in_room -= charge;
             self.room_used -= charge;
             self.give_room();
             return;
         }
-        let sender = self.peers.at(at);
         sender.freed += charge;
         if sender.life == life {
             sender.held -= charge;

@@ -5,7 +5,7 @@ use super::incoming::{Incoming, Room};
 use crate::Config;
 use crate::stats::Stats;
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
-use onepipe_wire::{Connect, Opcode, Probe};
+use onepipe_wire::{Connect, Opcode, Probe, Service};
 
 /// Stands for the process itself among those who wait for room.
 const LOCAL: u32 = u32::MAX;
@@ -29,6 +29,18 @@ impl Receiver {
         self.room_queue.push_back(LOCAL);
         self.give_room();
         true
+    }
+
+    /// The process does not need the room that it has asked for, of which it was told that `given`
+    /// octets are its own.
+    pub fn take_back_local_room(&mut self, given: u64) {
+        let unclaimed = match core::mem::replace(&mut self.local_room, LocalRoom::None) {
+            LocalRoom::Granted(octets) => octets,
+            LocalRoom::None | LocalRoom::Waiting(_) => 0,
+        };
+        self.room_used -= given + unclaimed;
+        self.room_queue.retain(|waiting| *waiting != LOCAL);
+        self.give_room();
     }
 
     /// Whether room was given to the process itself that it has not been told of.
@@ -58,6 +70,7 @@ impl Receiver {
             match &mut sender.room {
                 Room::Open { granted, arrived } if *arrived + charge <= *granted => {
                     *arrived += charge;
+                    sender.held_in_room += charge;
                     true
                 }
                 _ => false,
@@ -150,16 +163,21 @@ impl Receiver {
         true
     }
 
-    /// A process is known to be gone: nobody waits for what it has asked for.
-    pub fn on_gone(&mut self, process: ProcessId) {
-        if let Some(at) = self.peers.find(process) {
+    /// A process is known to be gone in lives up to `incarnation`: nobody waits for what it has
+    /// asked for.
+    pub fn on_gone(&mut self, process: ProcessId, incarnation: Incarnation) {
+        if let Some(at) = self.peers.find(process)
+            && self.peers.peek(at).incarnation <= incarnation
+        {
             self.close_room(at);
         }
     }
 
     /// Takes room back that is kept by a process not heard of for long, if others wait for room.
+    /// Not in the reliable service: what is on the way into it would never be taken, and its sender
+    /// would never give it up. There, controllers say who is gone.
     pub(super) fn reclaim_room(&mut self, config: &Config, now: Mono) {
-        if self.room_queue.is_empty() {
+        if self.room_queue.is_empty() || self.service == Service::Reliable {
             return;
         }
         for at in 0..self.peers.len() {

@@ -2,10 +2,10 @@
 //! way.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
+use alloc::collections::VecDeque;
 
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn, Timestamp};
-use onepipe_wire::{Ack, Service};
+use onepipe_wire::{Ack, RECALL_OCTETS, Recall, Service};
 
 use super::congestion::Congestion;
 use super::flight::{Flight, SentMessage};
@@ -55,8 +55,11 @@ pub(crate) enum Fit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Reliable {
     /// Scatterings to be recalled there: number and timestamp, until acknowledged.
-    pub recalls: Vec<(u64, Timestamp)>,
-    pub wants_recall: bool,
+    pub recalls: VecDeque<(u64, Timestamp)>,
+    /// How many of them, from the front, have been sent since it was last asked again.
+    pub told: usize,
+    /// The number of the last scattering that was taken back.
+    pub taken_back: Option<u64>,
     /// It waits among those with packets to send again.
     pub is_resending: bool,
     /// Its life that has failed.
@@ -162,6 +165,15 @@ impl Outgoing {
         Self { is_local: true, state: State::Open, window, ..Self::new(to, config, service) }
     }
 
+    /// That destination, of which every life up to `life` is known to have failed.
+    pub fn failed_in(mut self, life: Incarnation) -> Self {
+        if let Some(known) = &mut self.reliable {
+            known.failed_life = Some(life);
+            self.state = State::Unreachable(Mono::from_ns(0));
+        }
+        self
+    }
+
     /// Fetches what an acknowledgement will change. See [`crate::Endpoint::fetch`].
     #[inline]
     pub fn fetch(&self) -> u64 {
@@ -242,14 +254,22 @@ impl Outgoing {
 
     /// Whether a recall is to be sent.
     pub fn wants_recall(&self) -> bool {
-        self.reliable.as_ref().is_some_and(|known| known.wants_recall)
+        self.reliable.as_ref().is_some_and(|known| known.told < known.recalls.len())
     }
 
-    /// Whether a recall is to be sent, which is done now.
-    pub fn takes_recall(&mut self) -> bool {
-        let is_wanted =
-            self.reliable.as_mut().is_some_and(|known| core::mem::take(&mut known.wants_recall));
-        is_wanted && self.has_recalls()
+    /// Writes those recalls that are to be sent, as many as fit, if there are any.
+    pub fn write_recalls(&mut self, payload: &mut [u8]) -> Option<usize> {
+        let known = self.reliable.as_mut().filter(|known| known.told < known.recalls.len())?;
+        let rest = known.recalls.range(known.told..);
+        let octets = Recall::write(payload, rest.map(|(_, timestamp)| *timestamp));
+        known.told += octets / RECALL_OCTETS;
+        Some(octets)
+    }
+
+    /// Whether nothing is awaited from it.
+    pub fn is_idle(&self) -> bool {
+        let is_quiet = self.flight.is_empty() && !self.is_waited_for && !self.has_recalls();
+        is_quiet && !matches!(self.room, Room::InUse | Room::Granted(_))
     }
 
     /// It has answered.
@@ -287,6 +307,8 @@ impl Outgoing {
             // It was not used for long, and another one needed it.
             (Room::Granted(_), Ack::ROOM_WAITING) => Room::None,
             (Room::InUse, Ack::ROOM_WAITING) if self.is_room_over() => Room::None,
+            // Given after it was given back, which the receiver has not heard: say so again.
+            (Room::None, Ack::ROOM_GRANTED) => Room::InUse,
             _ => return false,
         };
         true

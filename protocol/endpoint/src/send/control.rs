@@ -3,7 +3,7 @@
 use core::hint::black_box;
 
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
-use onepipe_wire::{AckView, Connect, Opcode, Probe, Recall, Service};
+use onepipe_wire::{AckView, Connect, Opcode, Probe, Service};
 
 use super::Sender;
 use super::connection::{Outgoing, Room, State};
@@ -52,12 +52,8 @@ impl Sender {
                 let room_done = connection.room_id.wrapping_sub(u32::from(!is_done));
                 let probe = Probe { settled: psn, until, room_done };
                 probe.write(payload).map(|octets| (Opcode::Probe, octets))
-            } else if connection.takes_recall() {
-                let recalls = connection.reliable.iter().flat_map(|known| &known.recalls);
-                let octets = Recall::write(payload, recalls.map(|(_, timestamp)| *timestamp));
-                Some((Opcode::Recall, octets))
             } else {
-                None
+                connection.write_recalls(payload).map(|octets| (Opcode::Recall, octets))
             };
             if connection.wants_probe.is_some() || connection.wants_recall() {
                 self.queue_control(at as usize);
@@ -147,9 +143,7 @@ impl Sender {
             connection.wants_probe = connection.wants_probe.or(Some(base));
         }
         let wants_probe = connection.wants_probe.is_some();
-        let is_quiet =
-            connection.flight.is_empty() && !connection.is_waited_for && !connection.has_recalls();
-        let is_idle = is_quiet && !matches!(connection.room, Room::InUse | Room::Granted(_));
+        let is_idle = connection.is_idle();
         let progressed = settled.received_charge > 0 || settled.fenced_charge > 0;
         // Without progress the deadline stands: answers alone must not put the question off.
         if is_idle || progressed {
@@ -302,14 +296,16 @@ impl Sender {
         self.queue_control(at);
     }
 
-    /// The world knows that this peer is gone: nobody waits for it.
-    pub fn on_gone(&mut self, process: ProcessId, stats: &mut Stats) {
+    /// The world knows that this peer is gone, in lives up to `incarnation`: nobody waits for it.
+    pub fn on_gone(&mut self, process: ProcessId, incarnation: Incarnation, stats: &mut Stats) {
         if self.service == Service::Reliable {
             return;
         }
         let Some(at) = self.peers.find(process) else { return };
         let connection = self.peers.peek(at);
-        if !connection.is_local && matches!(connection.state, State::Opening | State::Open) {
+        let is_over = connection.peer.is_none_or(|peer| peer <= incarnation);
+        let is_used = matches!(connection.state, State::Opening | State::Open);
+        if !connection.is_local && is_over && is_used {
             stats.peers_unreachable += 1;
             self.give_up(at);
             let connection = self.peers.at(at);

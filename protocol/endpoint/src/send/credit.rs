@@ -152,7 +152,7 @@ impl Sender {
             }
         }
         if has_lost {
-            self.fail_unreachable(scattering, is_oldest);
+            self.fail_unreachable(config, now, scattering, is_oldest);
             self.forget_needs();
             return Verdict::Changed;
         }
@@ -261,11 +261,7 @@ impl Sender {
         let need = connection.need;
         if matches!(connection.room, Room::Granted(_)) && connection.flight.is_empty() {
             // Too small: give it back, then ask anew.
-            connection.room = Room::InUse;
-            connection.wants_probe = connection.wants_probe.or(Some(connection.flight.base()));
-            self.queue_control(to as usize);
-            self.arm(config, now, to as usize);
-            return;
+            return self.give_room_back(config, now, to as usize);
         }
         // One request at a time, and none while messages of an earlier room are on the way.
         if connection.room == Room::None && connection.flight.is_empty() {
@@ -284,7 +280,13 @@ impl Sender {
     /// Reports every message of `scattering` that can never leave as lost: it was never sent. Of a
     /// reliable one, all: all its receivers deliver it, or none.
     #[cold]
-    fn fail_unreachable(&mut self, scattering: Queued, is_oldest: bool) {
+    fn fail_unreachable(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        scattering: Queued,
+        is_oldest: bool,
+    ) {
         for number in scattering.first..scattering.first + u64::from(scattering.messages) {
             let message = self.buffer.message_mut(number);
             let connection = self.peers.at(message.to as usize);
@@ -294,7 +296,10 @@ impl Sender {
                 continue;
             }
             message.has_failed = true;
-            (connection.claimed, connection.is_waited_for) = (0, false);
+            // Of a later scattering: what the oldest has claimed stays claimed.
+            if is_oldest {
+                (connection.claimed, connection.is_waited_for) = (0, false);
+            }
             let (place, octets) = (message.place, message.octets);
             self.buffer.release(place, octets);
             self.failures.push_back(SendFailed {
@@ -306,11 +311,37 @@ impl Sender {
                 outcome: Outcome::Lost,
             });
         }
-        for &to in &self.credit.touched {
-            let connection = self.peers.at(to as usize);
-            if connection.room == Room::Refused {
-                connection.room = Room::None;
+        for at in 0..self.credit.touched.len() {
+            let to = self.credit.touched[at] as usize;
+            if self.peers.peek(to).room == Room::Refused {
+                self.peers.at(to).room = Room::None;
+            }
+            // Only the oldest has asked for room; of a reliable one nothing will use it.
+            if is_oldest && self.service == Service::Reliable {
+                self.give_room_back(config, now, to);
             }
         }
+    }
+
+    /// What was asked for at `to` is not needed.
+    fn give_room_back(&mut self, config: &Config, now: Mono, to: usize) {
+        let connection = self.peers.at(to);
+        if !connection.is_asking_for_room() {
+            return;
+        }
+        if connection.is_local {
+            let given = match connection.room {
+                Room::Granted(octets) => octets,
+                _ => 0,
+            };
+            connection.room = Room::None;
+            self.local_room_back = Some(given);
+            self.local_room_wanted = None;
+            return;
+        }
+        connection.room = Room::InUse;
+        connection.wants_probe = connection.wants_probe.or(Some(connection.flight.base()));
+        self.queue_control(to);
+        self.arm(config, now, to);
     }
 }

@@ -249,8 +249,10 @@ impl Flight {
         self.given_up = self.next();
     }
 
-    /// The receiver has lost its memory, so no packet's fate will ever be known.
+    /// The receiver has lost its memory, so no packet's fate will ever be known. Of the reliable
+    /// service nothing is on the way then: see [`Flight::abandon`].
     pub fn clear(&mut self, mut fail: impl FnMut(SentMessage)) {
+        debug_assert!(self.keep.is_none() || self.is_empty(), "it was abandoned before");
         for at in 0..self.packets.len() {
             self.fail_at(at, &mut |message, _| fail(message), &mut |_| {});
         }
@@ -281,14 +283,16 @@ impl Flight {
     /// What left at or before `overdue`, and what lies before `gap` and was sent only once, is to be
     /// sent again, at most `packets_max` before the next acknowledgement.
     pub fn send_again(&mut self, overdue: Option<Mono>, gap: Option<Psn>, packets_max: u32) {
-        let (next, until) = (self.base, self.next());
+        let (next, end) = (self.base, self.next());
         let Some(keep) = &mut self.keep else { return };
         let asked = keep.resend.take();
         let later = |one: Psn, other: Psn| if one.is_before(other) { other } else { one };
         let gap = gap.unwrap_or(next);
+        // Nothing behind the gap is looked at for its sake.
+        let until = if overdue.is_some() { end } else { gap };
         keep.resend = Some(Resend {
             next,
-            until,
+            until: asked.map_or(until, |asked| later(asked.until, until)),
             overdue: overdue.max(asked.map(|asked| asked.overdue)).unwrap_or(Mono::from_ns(0)),
             gap: asked.map_or(gap, |asked| later(asked.gap, gap)),
             left: packets_max,

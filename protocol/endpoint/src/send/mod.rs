@@ -15,7 +15,7 @@ mod resend;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
+use onepipe_base::{Incarnation, Mono, ProcessId, ScatteringId, Timestamp};
 use onepipe_wire::{Service, Undeliverable};
 
 use crate::peers::Peers;
@@ -56,16 +56,20 @@ pub(crate) struct Sender {
     deadline: Option<Mono>,
     /// Octets of the window at the process itself.
     local_window: u64,
-    /// Room that is asked for at the process itself.
+    /// Room that is asked for at the process itself, and room there that is not needed any more:
+    /// how much of it was given.
     local_room_wanted: Option<u64>,
+    local_room_back: Option<u64>,
     /// Of the reliable service: scatterings whose fate is open.
     commit: Commit,
     /// Connections with packets to send again.
     resends: VecDeque<u32>,
     /// Scatterings of the process to itself that are taken back.
     pub(crate) local_recalls: Vec<Timestamp>,
-    /// Recalls whose receiver has failed, to be recorded.
-    pub(crate) undeliverable: Vec<Undeliverable>,
+    /// Recalls whose receiver has failed, to be recorded, and the numbers of their scatterings;
+    /// behind it, the numbers of those that are being recorded. Until then the scattering is open.
+    undeliverable: VecDeque<(Undeliverable, u64)>,
+    recording: VecDeque<u64>,
     /// Receivers that do not answer: frames to them shall go by a controller.
     pub(crate) unreachable: Vec<ProcessId>,
     /// Recalls that are not acknowledged.
@@ -90,10 +94,12 @@ impl Sender {
             deadline: None,
             local_window,
             local_room_wanted: None,
+            local_room_back: None,
             commit: Commit::new(),
             resends: VecDeque::new(),
             local_recalls: Vec::new(),
-            undeliverable: Vec::new(),
+            undeliverable: VecDeque::new(),
+            recording: VecDeque::new(),
             unreachable: Vec::new(),
             recalls_open: 0,
             done: Vec::new(),
@@ -102,19 +108,27 @@ impl Sender {
         }
     }
 
-    /// Accepts a scattering whole, or refuses it whole.
+    /// Accepts a scattering whole, or refuses it whole. `failed_life` says of a destination that is
+    /// used for the first time which life of it was the last that has failed.
     #[inline]
     pub fn submit(
         &mut self,
         config: &Config,
         messages: &[Message<'_>],
+        failed_life: impl Fn(ProcessId) -> Option<Incarnation>,
     ) -> Result<ScatteringId, SendError> {
         let need = config.check_scattering(messages)?;
         self.buffer.check(need)?;
         for message in messages {
             let to = self.peers.meet(message.to, || match message.to == config.process {
                 true => Outgoing::to_itself(message.to, config, self.service, self.local_window),
-                false => Outgoing::new(message.to, config, self.service),
+                false => {
+                    let outgoing = Outgoing::new(message.to, config, self.service);
+                    match failed_life(message.to) {
+                        Some(life) => outgoing.failed_in(life),
+                        None => outgoing,
+                    }
+                }
             });
             self.buffer.push_message(to as u32, message.payload);
         }
@@ -259,6 +273,12 @@ impl Sender {
     /// Room that is to be asked for at the process itself.
     pub fn take_local_room_wanted(&mut self) -> Option<u64> {
         self.local_room_wanted.take()
+    }
+
+    /// Room at the process itself that is not needed any more, whether it was given or not: how
+    /// much of it was.
+    pub fn take_local_room_back(&mut self) -> Option<u64> {
+        self.local_room_back.take()
     }
 
     /// There is no such room at the process itself.

@@ -35,7 +35,8 @@ impl Sender {
         if connection.is_local || connection.peer.is_some_and(|peer| peer > incarnation) {
             return;
         }
-        connection.state = State::Unreachable(Mono::from_ns(u64::MAX));
+        // A later life of it is asked after by whoever scatters to it.
+        connection.state = State::Unreachable(now);
         connection.room = Room::None;
         (connection.wants_connect, connection.wants_probe) = (false, None);
         (connection.attempts, connection.deadline) = (0, None);
@@ -48,15 +49,11 @@ impl Sender {
         let peer = connection.peer.unwrap_or(Incarnation(0));
         if let Some(known) = &mut connection.reliable {
             known.failed_life = Some(incarnation);
-            known.wants_recall = false;
+            known.told = 0;
             for (number, timestamp) in known.recalls.drain(..) {
                 self.recalls_open -= 1;
-                self.commit.settle(number);
-                self.undeliverable.push(Undeliverable {
-                    to: process,
-                    incarnation: peer,
-                    timestamp,
-                });
+                let recall = Undeliverable { to: process, incarnation: peer, timestamp };
+                self.undeliverable.push_back((recall, number));
             }
         }
         self.settle_kept(config, now);
@@ -89,20 +86,23 @@ impl Sender {
             let (to, peer) = (connection.to, connection.peer.unwrap_or(Incarnation(0)));
             let Some(known) = &mut connection.reliable else { continue };
             // Several messages to one receiver are taken back together.
-            if known.recalls.iter().any(|(known, _)| *known == number) {
+            if known.taken_back.replace(number) == Some(number) {
                 continue;
             }
+            self.commit.expect(number);
             if known.failed_life.is_some_and(|failed| peer <= failed) {
                 let timestamp = open.timestamp;
-                self.undeliverable.push(Undeliverable { to, incarnation: peer, timestamp });
+                let recall = Undeliverable { to, incarnation: peer, timestamp };
+                self.undeliverable.push_back((recall, number));
                 continue;
             }
-            known.recalls.push((number, open.timestamp));
-            known.wants_recall = true;
+            known.recalls.push_back((number, open.timestamp));
             self.recalls_open += 1;
-            self.commit.expect(number);
+            if connection.deadline.is_none() {
+                connection.asked = Some(now);
+                self.arm(config, now, target.to as usize);
+            }
             self.queue_control(target.to as usize);
-            self.arm(config, now, target.to as usize);
         }
         self.targets = targets;
     }
@@ -120,17 +120,43 @@ impl Sender {
         }
         connection.attempts = 0;
         let Some(known) = &mut connection.reliable else { return false };
+        known.is_unreachable = false;
         for timestamp in timestamps {
-            let recall = known.recalls.iter().position(|(_, recalled)| *recalled == timestamp);
-            if let Some(recall) = recall {
-                let (number, _) = known.recalls.swap_remove(recall);
+            let place = known.recalls.iter().position(|(_, recalled)| *recalled == timestamp);
+            let Some(place) = place else { continue };
+            if let Some((number, _)) = known.recalls.remove(place) {
+                known.told -= usize::from(place < known.told);
                 self.recalls_open -= 1;
                 self.commit.settle(number);
             }
         }
-        known.is_unreachable = false;
-        known.wants_recall &= !known.recalls.is_empty();
+        if connection.is_idle() {
+            connection.deadline = None;
+        }
         true
+    }
+
+    /// Hands over the recalls that nobody can be told of, for as long as `record` takes them.
+    pub fn hand_over_undeliverable(&mut self, mut record: impl FnMut(Undeliverable) -> bool) {
+        while let Some((recall, number)) = self.undeliverable.front().copied()
+            && record(recall)
+        {
+            self.undeliverable.pop_front();
+            self.recording.push_back(number);
+        }
+    }
+
+    /// The first `count` of those that were handed over are recorded: whoever recovers will know.
+    pub fn on_recorded(&mut self, count: usize) {
+        for number in self.recording.drain(..count.min(self.recording.len())) {
+            self.commit.settle(number);
+        }
+    }
+
+    /// Whether recalls wait to be handed over.
+    #[inline]
+    pub fn has_undeliverable(&self) -> bool {
+        !self.undeliverable.is_empty()
     }
 
     /// Whether every recall is acknowledged.

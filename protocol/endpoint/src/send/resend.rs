@@ -52,7 +52,7 @@ impl Sender {
             }
         }
         if let Some(known) = &mut connection.reliable {
-            known.wants_recall = !known.recalls.is_empty();
+            known.told = 0;
         }
         self.queue_resend(at);
         self.queue_control(at);
