@@ -16,7 +16,7 @@ pub(crate) enum Fill {
     Half,
     /// Three quarters: no new burst is begun while the receiver is merely slow.
     Tight,
-    /// All of it: the frame is dropped.
+    /// All of it: the frame waits, or is dropped if the receiver has stopped.
     Full,
 }
 

@@ -30,8 +30,18 @@ pub(crate) struct Outbound {
     touched: Vec<usize>,
     /// Whose share was tight when last looked at.
     tight: Vec<usize>,
+    /// A frame for a receiver that is merely slow, and whose share it exceeds. Nothing else leaves
+    /// before it does, so that frames keep their order.
+    parked: Option<Parked>,
     now: Mono,
     hold_ns: u64,
+}
+
+/// A frame that stands in a slot and waits for room.
+#[derive(Clone, Copy, Debug)]
+struct Parked {
+    slot: u32,
+    transmit: Transmit,
 }
 
 #[derive(Debug)]
@@ -81,6 +91,7 @@ impl Outbound {
             receivers,
             touched: Vec::with_capacity(processes),
             tight: Vec::with_capacity(processes),
+            parked: None,
             now: Mono::from_ns(0),
             hold_ns: config.hold_ns,
         }
@@ -97,9 +108,15 @@ impl Outbound {
     }
 
     /// Whether every receiver that is alive and taking frames has room for a burst.
-    pub(crate) fn has_room(&mut self, segment: &Segment, now: Mono) -> bool {
+    pub(crate) fn has_room(&mut self, segment: &Segment, now: Mono, stats: &mut Stats) -> bool {
         self.now = now;
-        let mut is_held = false;
+        if let Some(Parked { slot, transmit }) = self.parked.take() {
+            self.arena.give(slot);
+            self.send(segment, transmit, stats);
+            self.publish(segment);
+            self.finish(segment, stats);
+        }
+        let mut is_held = self.is_parked();
         let mut index = 0;
         while let Some(&to) = self.tight.get(index) {
             self.reclaim(segment, to);
@@ -109,15 +126,27 @@ impl Outbound {
                 self.tight.swap_remove(index);
                 continue;
             }
-            is_held |= now.since_ns(self.receivers[to].progressed) < self.hold_ns;
+            is_held |= self.is_awaited(to);
             index += 1;
         }
         !is_held
     }
 
-    /// The slot to write the next frame into.
+    /// The slot to write the next frame into; `None` while a frame is parked.
     #[inline]
     pub(crate) fn slot<'a>(&'a mut self, segment: &'a Segment) -> Option<&'a mut [u8]> {
+        if self.is_parked() { None } else { self.free_slot(segment) }
+    }
+
+    /// Whether a frame that the machine has sent waits for room: what was promised before its burst
+    /// still stands.
+    #[inline]
+    pub(crate) fn is_parked(&self) -> bool {
+        self.parked.is_some()
+    }
+
+    #[inline]
+    fn free_slot<'a>(&'a mut self, segment: &'a Segment) -> Option<&'a mut [u8]> {
         if self.arena.top().is_none() {
             (0..self.receivers.len()).for_each(|to| self.reclaim(segment, to));
         }
@@ -128,13 +157,19 @@ impl Outbound {
         Some(unsafe { segment.mapping().octets_mut(at, config.frame_octets_max) })
     }
 
-    /// Sends what stands in the slot given last, or drops it where there is no room or no receiver.
-    /// A short frame is copied to its nook, where the receiver looks for it; the slot stays here.
+    /// Sends what stands in the slot given last. Where there is no receiver, or one that has
+    /// stopped and used up its share, it is dropped; for one that is slow it is parked. A short
+    /// frame is copied to its nook, where the receiver looks for it; the slot stays here.
     #[inline]
     pub(crate) fn send(&mut self, segment: &Segment, transmit: Transmit, stats: &mut Stats) {
+        self.put(segment, transmit, true, stats);
+    }
+
+    #[inline]
+    fn put(&mut self, segment: &Segment, transmit: Transmit, may_wait: bool, stats: &mut Stats) {
         let to = transmit.port.index();
         let Some(slot) = self.arena.top() else { return };
-        let fill = match self.receivers.get(to) {
+        let mut fill = match self.receivers.get(to) {
             Some(receiver) if receiver.is_live => self.fill(to),
             _ => {
                 stats.frames_unreachable += 1;
@@ -142,8 +177,16 @@ impl Outbound {
             }
         };
         if fill == Fill::Full {
-            stats.frames_overflowed += 1;
+            fill = self.regain(segment, to, slot);
+        }
+        if fill == Fill::Full {
             self.note_tight(to);
+            if may_wait && self.is_awaited(to) {
+                self.arena.take();
+                self.parked = Some(Parked { slot, transmit });
+            } else {
+                stats.frames_overflowed += 1;
+            }
             return;
         }
         if fill >= Fill::Half {
@@ -196,10 +239,11 @@ impl Outbound {
         frame: &[u8],
         stats: &mut Stats,
     ) {
+        // Not past a frame that waits; and this one does not: it is in no burst.
         match self.slot(segment) {
             Some(slot) if frame.len() <= slot.len() => {
                 slot[..frame.len()].copy_from_slice(frame);
-                self.send(segment, Transmit { port, octets: frame.len() }, stats);
+                self.put(segment, Transmit { port, octets: frame.len() }, false, stats);
             }
             _ => stats.frames_overflowed += 1,
         }
@@ -245,7 +289,7 @@ impl Outbound {
     /// whoever read them last, and fetching takes longer than writing a short frame.
     #[inline]
     fn warm(&mut self, segment: &Segment) {
-        if let Some(slot) = self.slot(segment) {
+        if let Some(slot) = self.free_slot(segment) {
             slot.chunks_mut(LINE_OCTETS).take(WARM_LINES).for_each(|line| line[0] = 0);
         }
     }
@@ -255,6 +299,20 @@ impl Outbound {
             self.receivers[to].is_tight = true;
             self.tight.push(to);
         }
+    }
+
+    /// Whether a receiver that lacks room is waited for: it is merely slow, as far as one can know.
+    fn is_awaited(&self, to: usize) -> bool {
+        self.now.since_ns(self.receivers[to].progressed) < self.hold_ns
+    }
+
+    /// Takes back what a receiver has read in the middle of a burst. `slot` remains the next one.
+    #[cold]
+    fn regain(&mut self, segment: &Segment, to: usize, slot: u32) -> Fill {
+        self.arena.take();
+        self.reclaim(segment, to);
+        self.arena.give(slot);
+        self.fill(to)
     }
 
     #[inline]

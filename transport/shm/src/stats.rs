@@ -15,7 +15,7 @@ pub struct Stats {
     pub frames_unreachable: u64,
     /// Entries from others that made no sense.
     pub entries_refused: u64,
-    /// Times that a burst was put off because a receiver was short of room.
+    /// Times that a burst was put off, or going on with it, because a receiver was short of room.
     pub bursts_held: u64,
     /// Sleeping receivers woken.
     pub wakes: u64,

@@ -40,6 +40,68 @@ fn a_slow_receiver_is_waited_for_and_a_stopped_one_is_not() {
     assert_eq!(receive(&mut b, at(now)).0.len(), 16);
 }
 
+/// Sends 40 numbered frames in one burst that announced 7 as its floor, or as many as there are
+/// slots for.
+fn burst(shm: &mut Shm, now: Now, to: u32) -> u8 {
+    shm.begin_burst(now, Some(Promises::both(at(7).sync)));
+    let mut sent = 0;
+    while sent < 40
+        && let Some(slot) = shm.slot()
+    {
+        slot[0] = sent;
+        shm.send(Transmit { port: Port(to as u16), octets: NOOK_OCTETS + 1 });
+        sent += 1;
+    }
+    shm.end_burst(Some(Promises::both(at(1000).sync)));
+    sent
+}
+
+#[test]
+fn a_burst_longer_than_a_slow_receivers_share_is_interrupted_and_loses_nothing() {
+    let name = name("burst");
+    let (mut a, mut b, mut c) = (attach(&name, 0), attach(&name, 1), attach(&name, 2));
+    receive(&mut a, at(1));
+    assert!(a.has_room(at(2)));
+    assert_eq!(burst(&mut a, at(2), 1), 17, "its share of 16, and one that waits");
+    assert!(!a.has_room(at(3)) && a.slot().is_none(), "nothing leaves before that one");
+    assert_eq!(a.stats().frames_overflowed, 0);
+
+    let (frames, heard) = receive(&mut b, at(2000));
+    let numbered = |numbers: std::ops::Range<u8>| numbers.map(|n| (0, n)).collect::<Vec<_>>();
+    assert_eq!(frames, numbered(0..16));
+    assert_eq!(heard, [(0, 7), (2, 2000)], "the one that waits may be stamped with the floor");
+    assert_eq!(receive(&mut c, at(2001)).1[0], (0, 7));
+    assert!(a.has_room(at(3)));
+    assert_eq!(receive(&mut b, at(2002)).0, numbered(16..17), "it left when there was room");
+    a.begin_burst(at(2003), Some(Promises::both(at(1000).sync)));
+    a.end_burst(None);
+    assert_eq!(receive(&mut b, at(2004)).1, [(0, 2004), (2, 2004)]);
+    assert_eq!(a.free_slots(), 64 - 1, "the last is taken back when something is sent again");
+}
+
+#[test]
+fn a_frame_that_waits_is_given_up_when_its_receiver_has_stopped_or_gone() {
+    let name = name("parked");
+    let (mut a, b) = (attach(&name, 0), attach(&name, 1));
+    receive(&mut a, at(1));
+    assert!(a.has_room(at(2)));
+    assert_eq!(burst(&mut a, at(2), 1), 17);
+    assert!(a.has_room(at(2 + HOLD_NS)), "it has been waited for");
+    assert_eq!((a.stats().frames_overflowed, a.free_slots()), (1, 64 - 16));
+    drop(b);
+
+    receive(&mut a, at(3 + HOLD_NS));
+    let b = attach(&name, 1);
+    receive(&mut a, at(4 + HOLD_NS));
+    assert!(a.has_room(at(5 + HOLD_NS)));
+    assert_eq!(burst(&mut a, at(5 + HOLD_NS), 1), 17);
+    assert!(!a.has_room(at(6 + HOLD_NS)));
+    b.die();
+    (0..4).for_each(|turn| drop(receive(&mut a, at((7 + turn) * HOLD_NS))));
+    assert!(a.has_room(at(11 * HOLD_NS)));
+    assert_eq!((a.stats().frames_unreachable, a.free_slots()), (1, 64));
+}
+
 #[test]
 fn frames_for_a_receiver_that_falls_behind_bear_the_congestion_mark() {
     use onepipe_base::{Incarnation, Psn};
