@@ -48,9 +48,14 @@ impl Journal {
         Some((*id, record.clone()))
     }
 
+    /// Whether the store has been given `id` and has not answered.
+    pub(crate) fn is_offered(&self, id: RecordId) -> bool {
+        self.is_offered && self.queue.front().is_some_and(|(front, _)| *front == id)
+    }
+
     /// The store has written `id`: answers it, or `None` if it was not asked for.
     pub(crate) fn written(&mut self, id: RecordId) -> Option<Record> {
-        if !self.is_offered || self.queue.front()?.0 != id {
+        if !self.is_offered(id) {
             return None;
         }
         (self.is_offered, self.has_failed) = (false, false);
@@ -60,7 +65,7 @@ impl Journal {
     /// The store has not written `id`: it is offered again after `pause_ns`. Answers whether it was
     /// asked for.
     pub(crate) fn refused(&mut self, now: Now, id: RecordId, pause_ns: u64) -> bool {
-        if !self.is_offered || self.queue.front().is_none_or(|(front, _)| *front != id) {
+        if !self.is_offered(id) {
             return false;
         }
         (self.is_offered, self.has_failed) = (false, true);

@@ -57,3 +57,18 @@ fn a_leaf_dies_and_all_below_it() {
         healthy(&fabric);
     }
 }
+
+#[test]
+fn a_process_of_a_mesh_dies() {
+    for flat in [false, true] {
+        let mut fabric = Fabric::mesh(4, 3);
+        fabric.flat = flat;
+        fabric.start_replica(0);
+        let mut fabric = settled(fabric);
+        let life = fabric.nodes[2].life();
+        fabric.kill(2);
+        fabric.run(fabric.now + 2 * MS);
+        assert_eq!(fabric.decided.keys().copied().collect::<Vec<_>>(), [life]);
+        healthy(&fabric);
+    }
+}

@@ -1,6 +1,6 @@
 //! What the graph means, and what is written down of it.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use onepipe_base::{Address, Life, Mono, Now};
@@ -19,27 +19,15 @@ impl Controller {
     pub(super) fn look(&mut self, now: Now) {
         self.look_at = None;
         let changed = self.changed.take().unwrap_or(now.mono);
-        let (graph, attached) = (&mut self.graph, &self.attached);
-        let (is_mesh, silence) =
-            (matches!(self.config.links, Links::Mesh(_)), self.config.link_timeout_ns);
-        let direct: Vec<(Life, Option<Mono>)> = graph
-            .attachments()
-            .filter(|_| is_mesh)
-            .map(|life| (life, graph.get(life).and_then(|node| node.heard)))
-            .collect();
-        let is_deaf = |life: Life| {
-            let Ok(at) = direct.binary_search_by_key(&life, |(life, _)| *life) else {
-                return false;
-            };
-            let Some(heard) = direct[at].1 else { return true };
-            let is_doubted =
-                process_of(life).is_some_and(|process| attached.doubted.contains_key(&process));
-            now.mono.since_ns(heard) > silence || is_doubted
-        };
+        let deaf = self.deaf(now.mono);
+        for process in deaf.iter().filter_map(|life| process_of(*life)) {
+            self.pings.ask(now.mono, process, self.config.ping_timeout_ns, false);
+        }
+        let (graph, is_deaf) = (&mut self.graph, |life| deaf.contains(&life));
         let mut findings =
             self.suspects.look(now, changed, &self.config, graph, &self.ledger, is_deaf);
-        if is_mesh {
-            let soon = now.mono.after_ns(silence);
+        if matches!(self.config.links, Links::Mesh(_)) {
+            let soon = now.mono.after_ns(self.config.link_timeout_ns);
             findings.again_at = Mono::earlier(findings.again_at, Some(soon));
         }
         if let Some(again) = findings.again_at {
@@ -78,6 +66,34 @@ impl Controller {
             self.journal.push(Record::Failed(lives));
         }
         self.find_severable(now);
+    }
+
+    /// Neighbours in a mesh that list this controller, but that it does not hear any more, or not
+    /// since others have lost them.
+    fn deaf(&self, now: Mono) -> BTreeSet<Life> {
+        if self.config.links == Links::Uplink {
+            return BTreeSet::new();
+        }
+        let mut doubted: BTreeMap<Life, Mono> = BTreeMap::new();
+        for owner in self.graph.owners() {
+            let entries = self.graph.get(owner).map(|node| node.frozen.iter());
+            for entry in entries.into_iter().flatten().filter(|entry| !entry.is_resolved) {
+                if let Some(life) = entry.life {
+                    let at = doubted.entry(life).or_insert(entry.seen_at);
+                    *at = entry.seen_at.max(*at);
+                }
+            }
+        }
+        let is_deaf = |life: &Life| {
+            let heard = self.graph.get(*life).and_then(|node| node.heard);
+            // What was under way when others lost it shows nothing.
+            let settled = |at: &Mono| at.after_ns(self.config.settle_ns);
+            heard.is_none_or(|heard| {
+                now.since_ns(heard) > self.config.link_timeout_ns
+                    || doubted.get(life).is_some_and(|at| heard < settled(at))
+            })
+        };
+        self.graph.attachments().filter(is_deaf).collect()
     }
 
     /// Which frozen links of correct nodes need not hold anything, though nobody behind them has
@@ -167,7 +183,6 @@ impl Controller {
                         && self.graph.newest(failed.life.address) == Some(failed.life)
                     {
                         self.pings.settle(process);
-                        self.attached.doubted.remove(&process);
                         self.broadcast.on_failed(process);
                     }
                     self.notify(Event::Failed { failed: *failed, suspected, decided });

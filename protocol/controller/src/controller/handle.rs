@@ -3,9 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Address, Life, Mono, Now, Port, ProcessId, Psn, Timestamp, Verdict};
-use onepipe_wire::{
-    AnnounceView, Echo, Frame, HEADER_OCTETS, Header, LinkState, Opcode, Side, Undeliverable, peek,
-};
+use onepipe_wire::{AnnounceView, Echo, Frame, HEADER_OCTETS, Header, Opcode, Undeliverable, peek};
 
 use super::Controller;
 use crate::forward::Due;
@@ -145,7 +143,6 @@ impl Controller {
                 if is_loss {
                     let soon = now.mono.after_ns(self.config.settle_ns + self.config.repeat_ns);
                     self.broadcast.hurry(soon);
-                    self.doubt(now.mono, &view);
                 }
             }
         }
@@ -160,34 +157,12 @@ impl Controller {
         Ok(())
     }
 
-    /// Others have lost these processes of a mesh; whether the controller has, a ping shows.
-    fn doubt(&mut self, now: Mono, view: &AnnounceView<'_>) {
-        for link in view.links(Timestamp::from_ns(0)) {
-            if let (Links::Mesh(_), Side::Direct, LinkState::Frozen { .. }) =
-                (self.config.links, link.side, link.state)
-                && let Some(Address::Process(process)) = link.life.map(|life| life.address)
-                && !self.config.controllers.contains(process)
-            {
-                self.attached.doubted.insert(process, now);
-                self.pings.ask(now, process, self.config.ping_timeout_ns, false);
-            }
-        }
-    }
-
     /// A frame of the present life of `process` has come in.
     pub(super) fn on_sign_of_life(&mut self, now: Mono, process: ProcessId) {
-        // What was under way when others lost it shows nothing.
-        let doubted = self.attached.doubted.get(&process).copied();
-        let settle_ns = self.config.settle_ns;
-        let is_old = doubted.is_some_and(|doubted| now.since_ns(doubted) < settle_ns);
-        let was_doubted = doubted.is_some() && !is_old;
-        if !is_old {
-            self.pings.settle(process);
-            self.attached.doubted.remove(&process);
-        }
+        self.pings.settle(process);
         if let Some(life) = self.graph.newest(Address::Process(process)) {
             self.graph.hear(now, life);
-            if was_doubted || self.suspects.contains(life) {
+            if self.suspects.contains(life) {
                 self.want_look(now);
             }
         }

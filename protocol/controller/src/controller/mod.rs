@@ -81,8 +81,6 @@ pub struct Controller {
 struct Attached {
     /// Who is there, as far as it has said.
     ends: BTreeMap<Port, Life>,
-    /// Processes of a mesh that others have lost, and when.
-    doubted: BTreeMap<ProcessId, Mono>,
     /// When anything was heard.
     heard: Option<Mono>,
     is_isolated: bool,
@@ -215,7 +213,9 @@ impl Controller {
                     self.on_written(now, id, &record);
                 }
             }
-            Err(Refused::Deposed) => self.depose(now),
+            // What a former reign has asked for says nothing about this one.
+            Err(Refused::Deposed) if self.journal.is_offered(id) => self.depose(now),
+            Err(Refused::Deposed) => {}
             Err(Refused::Failed) => {
                 if self.journal.refused(now, id, self.config.store_retry_ns) {
                     self.stats.store_failures += 1;

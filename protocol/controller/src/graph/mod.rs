@@ -90,7 +90,7 @@ impl Graph {
         node.generation = Some(announce.generation);
         self.newest.insert(life.address, life.incarnation);
         self.announcements += 1;
-        let (is_changed, mut is_loss) = self.apply(life, &links, is_over);
+        let (is_changed, mut is_loss) = self.apply(now, life, &links, is_over);
         is_loss |= newest.is_some_and(|newest| newest < life.incarnation);
         if is_changed || is_first || is_loss {
             Announced::Changed { is_loss }
@@ -103,6 +103,7 @@ impl Graph {
     /// whether for the worse.
     fn apply(
         &mut self,
+        now: Mono,
         life: Life,
         links: &[Link],
         is_over: impl Fn(Life) -> bool,
@@ -131,6 +132,7 @@ impl Graph {
                     life: link.life.filter(|_| !is_controller),
                     commit,
                     seen: known.map_or(self.announcements, |known| known.seen),
+                    seen_at: known.map_or(now, |known| known.seen_at),
                     is_resolved: known.is_some_and(|known| known.is_resolved),
                     is_told: false,
                 };

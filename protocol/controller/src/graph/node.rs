@@ -48,6 +48,8 @@ pub(crate) struct FrozenEdge {
     pub commit: Timestamp,
     /// Place of the announcement that told of it first among all announcements.
     pub seen: u64,
+    /// When that was.
+    pub seen_at: Mono,
     /// Decided, and recorded where that is needed: it need hold nothing any more.
     pub is_resolved: bool,
     /// Its owner was told so, and has not announced itself since.

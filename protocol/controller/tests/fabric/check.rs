@@ -38,7 +38,7 @@ impl Fabric {
         let receiver = &self.nodes[node];
         let (Some(barrier), true) = (receiver.barrier, receiver.known.is_welcome) else { return };
         let mut blamed = Vec::new();
-        for (life, at) in &self.decided {
+        for (life, at) in self.decided.iter().filter(|(life, _)| self.welcome.contains(life)) {
             let Address::Process(process) = life.address else { continue };
             let covers =
                 |failure: &onepipe_wire::Failure| failure.covers(process, life.incarnation);
@@ -87,9 +87,8 @@ impl Fabric {
         if !status.open.is_empty() {
             return Err(format!("still open: {:?}", status.open));
         }
-        let seat = self.replicas[active].switch;
         for (at, node) in self.nodes.iter().enumerate() {
-            let is_part = node.is_alive && !node.known.is_excluded && self.has_path(seat, at);
+            let is_part = !node.known.is_excluded && self.connects(active, at);
             if !is_part {
                 continue;
             }

@@ -45,9 +45,9 @@ pub enum Item {
     /// A frame of a controller to a process.
     ToProcess { replica: usize, process: ProcessId, octets: Vec<u8> },
     /// A frame of a controller over its link.
-    FromController { replica: usize, octets: Vec<u8> },
-    /// A frame of its switch to a controller.
-    OverUplink { replica: usize, octets: Vec<u8> },
+    FromController { replica: usize, link: usize, octets: Vec<u8> },
+    /// A frame of a neighbour to a controller.
+    OverLink { replica: usize, link: usize, octets: Vec<u8> },
     /// A node's clock ticks.
     Tick { node: usize, incarnation: u32 },
     /// A controller's deadline.
@@ -59,8 +59,8 @@ pub struct Replica {
     pub machine: Option<Controller>,
     pub process: ProcessId,
     pub incarnation: u32,
-    pub switch: usize,
-    pub port: usize,
+    /// Its switch, and where it sits there; `None`: in a mesh.
+    pub seat: Option<(usize, usize)>,
     pub wake_at: Option<u64>,
 }
 
@@ -78,6 +78,8 @@ pub struct Fabric {
     pub events: Vec<Event>,
     /// What was decided, as the store has it.
     pub decided: BTreeMap<Life, u64>,
+    /// Who has ever been welcome: only they have sent anything reliable.
+    pub welcome: BTreeSet<Life>,
     /// Last promise of each life that has ended.
     pub last_promise: BTreeMap<Life, u64>,
     pub violations: Vec<(Life, String)>,
@@ -137,7 +139,7 @@ impl Fabric {
                 link(&mut nodes, leaves + spine, leaf);
             }
         }
-        Self::with(nodes, &[0, 1.min(leaves - 1)], seed)
+        Self::with(nodes, &[Some(0), Some(1.min(leaves - 1))], seed)
     }
 
     /// A chain of switches, each with processes below and the next above it.
@@ -151,20 +153,40 @@ impl Fabric {
         for storey in 1..storeys {
             link(&mut nodes, storey, storey - 1);
         }
-        Self::with(nodes, &[storeys - 1, storeys - 1], seed)
+        Self::with(nodes, &[Some(storeys - 1); 2], seed)
     }
 
-    fn with(mut nodes: Vec<Node>, seats: &[usize], seed: u64) -> Self {
+    /// Processes that are all linked to each other.
+    pub fn mesh(processes: usize, seed: u64) -> Self {
+        let mut nodes: Vec<Node> =
+            (0..processes).map(|number| Node::new(process(number as u32))).collect();
+        for one in 0..processes {
+            for other in 0..one {
+                let (here, there) = (nodes[one].ports.len(), nodes[other].ports.len());
+                nodes[one].add_port(Side::Direct, node::Peer::Node(other, there));
+                nodes[other].add_port(Side::Direct, node::Peer::Node(one, here));
+            }
+        }
+        Self::with(nodes, &[None, None], seed)
+    }
+
+    fn with(mut nodes: Vec<Node>, seats: &[Option<usize>], seed: u64) -> Self {
         let controllers = Controllers { first: ProcessId(900), count: seats.len() as u32 };
         let mut replicas = Vec::new();
         for (replica, seat) in seats.iter().enumerate() {
-            let port = nodes[*seat].add_port(Side::Lower, node::Peer::Controller(replica));
+            let port = seat.map(|seat| {
+                (seat, nodes[seat].add_port(Side::Lower, node::Peer::Controller(replica)))
+            });
+            if port.is_none() {
+                for node in &mut nodes {
+                    node.add_port(Side::Direct, node::Peer::Controller(replica));
+                }
+            }
             replicas.push(Replica {
                 machine: None,
                 process: ProcessId(900 + replica as u32),
                 incarnation: 0,
-                switch: *seat,
-                port,
+                seat: port,
                 wake_at: None,
             });
         }
@@ -179,6 +201,7 @@ impl Fabric {
             weather: Weather { lost: 0, doubled: 0, jitter_ns: 0 },
             events: Vec::new(),
             decided: BTreeMap::new(),
+            welcome: BTreeSet::new(),
             last_promise: BTreeMap::new(),
             violations: Vec::new(),
             flat: false,

@@ -192,6 +192,7 @@ impl Node {
                 if !matches!(line.peer, Peer::Controller(_)) {
                     self.freeze(now, port);
                 } else {
+                    // It is in no minimum.
                     self.on_change(now);
                 }
                 self.ports[port].life = None;

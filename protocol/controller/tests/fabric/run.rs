@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use onepipe_base::{
     Address, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp,
 };
-use onepipe_controller::{Config, Controller, Epoch, Event, Recovery, Refused, Store, StoreError};
+use onepipe_controller::{
+    Config, Controller, Epoch, Event, Links, Recovery, Refused, Store, StoreError,
+};
 use onepipe_wire::{
     Announce, Echo, Frame, HEADER_OCTETS, Header, Opcode, Side, WaveKind, WaveView, seal,
 };
@@ -51,7 +53,12 @@ impl Fabric {
     pub fn start_replica(&mut self, replica: usize) {
         let place = &mut self.replicas[replica];
         place.incarnation += 1;
+        let links = match place.seat {
+            Some(_) => Links::Uplink,
+            None => Links::Mesh(self.nodes.len() as u16),
+        };
         let config = Config {
+            links,
             incarnation: Incarnation(place.incarnation),
             recovery: if self.flat { Recovery::Flat } else { Recovery::Tree },
             freeze_after_ns: 300_000,
@@ -124,19 +131,21 @@ impl Fabric {
                 }
             }
             Item::ToController { from, replica, octets } => {
-                let place = &self.replicas[replica];
-                if self.nodes[from].is_alive && self.has_path(place.switch, from) {
-                    self.deliver(replica, octets);
+                if self.connects(replica, from) {
+                    let link = self.link_of(replica, from);
+                    self.deliver(replica, link, octets);
                 }
             }
             Item::ToProcess { replica, process, octets } => {
                 let node = self.find(Address::Process(process));
-                if self.nodes[node].is_alive && self.has_path(self.replicas[replica].switch, node) {
+                if self.connects(replica, node) {
                     self.on_letter(node, replica, &octets);
                 }
             }
-            Item::FromController { replica, octets } => self.on_from_controller(replica, &octets),
-            Item::OverUplink { replica, octets } => self.deliver(replica, octets),
+            Item::FromController { replica, link, octets } => {
+                self.on_from_controller(replica, link, &octets);
+            }
+            Item::OverLink { replica, link, octets } => self.deliver(replica, link, octets),
         }
     }
 
@@ -145,8 +154,22 @@ impl Fabric {
         self.nodes[node].is_alive && !self.cut.contains(&(node, port))
     }
 
+    /// Whether frames get from a controller to a node that lives, and back.
+    pub fn connects(&self, replica: usize, node: usize) -> bool {
+        let seat = self.replicas[replica].seat;
+        self.nodes[node].is_alive && seat.is_none_or(|(seat, _)| self.has_path(seat, node))
+    }
+
+    /// On which of its links the controller hears a node.
+    fn link_of(&self, replica: usize, node: usize) -> usize {
+        match (self.replicas[replica].seat, self.nodes[node].address) {
+            (None, Address::Process(process)) => process.index(),
+            _ => 0,
+        }
+    }
+
     /// Whether frames find a way, up and then down, between a switch and a node.
-    pub fn has_path(&self, start: usize, end: usize) -> bool {
+    fn has_path(&self, start: usize, end: usize) -> bool {
         let mut seen = BTreeSet::new();
         let mut work = vec![(start, true)];
         while let Some((at, climbs)) = work.pop() {
@@ -256,8 +279,12 @@ impl Fabric {
         header.stamped(now, Promises::both(now), Psn::FIRST)
     }
 
-    fn on_from_controller(&mut self, replica: usize, octets: &[u8]) {
-        let (node, port) = (self.replicas[replica].switch, self.replicas[replica].port);
+    fn on_from_controller(&mut self, replica: usize, link: usize, octets: &[u8]) {
+        let (node, port) = self.replicas[replica].seat.unwrap_or_else(|| {
+            let node = self.find(Address::Process(ProcessId(link as u32)));
+            let mut ports = self.nodes[node].ports.iter();
+            (node, ports.position(|line| line.peer == Peer::Controller(replica)).expect("linked"))
+        });
         if !self.nodes[node].is_alive {
             return;
         }
@@ -411,7 +438,8 @@ impl Fabric {
                 let header = Header::of_link(Opcode::Echo, own, echoed, Promises::both(now));
                 let length = seal(&mut slot, header, octets);
                 slot.truncate(length);
-                self.send(Item::OverUplink { replica, octets: slot });
+                let link = self.link_of(replica, node);
+                self.send(Item::OverLink { replica, link, octets: slot });
             }
         }
     }
@@ -423,6 +451,9 @@ impl Fabric {
             Opcode::Welcome => {
                 let has_been_told = self.nodes[node].ports[0].commit.is_some();
                 self.nodes[node].known.is_welcome |= has_been_told;
+                if has_been_told {
+                    self.welcome.insert(self.nodes[node].life());
+                }
             }
             Opcode::Notice => {
                 self.obey(node, frame.payload);
@@ -458,10 +489,10 @@ impl Fabric {
         }
     }
 
-    fn deliver(&mut self, replica: usize, mut octets: Vec<u8>) {
+    pub fn deliver(&mut self, replica: usize, link: usize, mut octets: Vec<u8>) {
         let now = self.clock();
         if let Some(machine) = &mut self.replicas[replica].machine {
-            machine.handle_frame(now, Port(0), &mut octets);
+            machine.handle_frame(now, Port(link as u16), &mut octets);
             self.drain(replica);
         }
     }
@@ -520,7 +551,8 @@ impl Fabric {
             let mut slot = vec![0; 1_500];
             if let Some(transmit) = machine.poll_transmit(now, &mut slot) {
                 slot.truncate(transmit.octets);
-                self.send(Item::FromController { replica, octets: slot });
+                let link = transmit.port.index();
+                self.send(Item::FromController { replica, link, octets: slot });
                 if self.crashes(replica) {
                     return;
                 }
@@ -531,6 +563,7 @@ impl Fabric {
         let Some(machine) = &mut self.replicas[replica].machine else { return };
         while let Some(event) = machine.poll_event() {
             if let Event::Deposed(_) = event
+                && !machine.is_active()
                 && self.active == Some(replica)
             {
                 self.active = None;
