@@ -45,9 +45,9 @@
 //! delivered. Its next life starts behind everything that was sent to the former one, and does not
 //! touch slots that others still read. A receiver that has stopped, alive or not, takes no more
 //! than its share of a sender's slots; frames beyond that are dropped and counted. Senders wait,
-//! for a bounded time and if need be within a burst, for one that is merely slow. One that is stopped (`SIGSTOP`) while active is
-//! alive all the same: whoever waits for its promise goes on without it after the endpoint's link
-//! timeout.
+//! for a bounded time and if need be within a burst, for one that is merely slow. One that is
+//! stopped (`SIGSTOP`) while active is alive all the same: whoever waits for its promise goes on
+//! without it after the endpoint's link timeout.
 //!
 //! # Trust
 //! All processes of a segment run as one user (the file is theirs alone). Numbers read from the
