@@ -14,6 +14,10 @@ const DAY_NS: u64 = 86_400_000_000_000;
 pub enum Links {
     /// One link, port 0, to a switch that aggregates for everybody.
     Uplink,
+    /// Port 0 leads to an aggregator, which is a switch that may sit anywhere; port 1 to all other
+    /// processes at once, past it, over any network. What frames on port 1 promise counts nowhere,
+    /// so only the reliable service is exact (ordering.md section 6, "overlay").
+    Overlay,
     /// A link of its own from every process, port = the peer's process id; the endpoint aggregates
     /// by itself (shared memory: ordering.md section 6).
     Mesh,
@@ -160,7 +164,7 @@ impl Config {
         check((1..=1 << 20).contains(&processes), "processes_max", processes.into())?;
         let process = self.process.0;
         check(process < processes, "process", process.into())?;
-        let mesh_fits = self.links == Links::Uplink || processes <= u32::from(u16::MAX);
+        let mesh_fits = self.links != Links::Mesh || processes <= u32::from(u16::MAX);
         check(mesh_fits, "processes_max of a mesh", processes.into())?;
         let frame = self.frame_octets_max;
         check((256..=65_000).contains(&frame), "frame_octets_max", frame as u64)?;

@@ -40,6 +40,9 @@ pub struct Endpoint {
     stats: Stats,
 }
 
+/// Where an overlay's messages come and go, past the aggregator.
+const DIRECT: Port = Port(1);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Leave {
     Staying,
@@ -298,10 +301,26 @@ impl Endpoint {
         }
     }
 
+    /// Whether `port` leads past all aggregators.
+    #[inline]
+    fn is_direct(&self, port: Port) -> bool {
+        self.config.links == Links::Overlay && port == DIRECT
+    }
+
+    /// The way of messages to `to`.
     #[inline]
     fn port_to(&self, to: ProcessId) -> Port {
         match self.config.links {
-            Links::Uplink => Port(0),
+            Links::Overlay => DIRECT,
+            _ => self.control_port_to(to),
+        }
+    }
+
+    /// The way of frames that speak of links: past no switch.
+    #[inline]
+    fn control_port_to(&self, to: ProcessId) -> Port {
+        match self.config.links {
+            Links::Uplink | Links::Overlay => Port(0),
             Links::Mesh => Port(to.0 as u16),
         }
     }
@@ -331,8 +350,10 @@ impl Machine for Endpoint {
             return Verdict::Dropped;
         };
         let (src, dst) = (frame.header.src(), frame.header.dst());
+        let is_of_service = frame.opcode.service().is_some();
         let is_from_link = match self.config.links {
             Links::Uplink => port == Port(0),
+            Links::Overlay => port == Port(0) || self.is_direct(port) && is_of_service,
             Links::Mesh => src.0 == u32::from(port.0),
         };
         let is_ours = dst == self.config.process || frame.opcode.is_hop_only();
@@ -344,7 +365,11 @@ impl Machine for Endpoint {
             return Verdict::Dropped;
         }
         self.stats.frames_received += 1;
-        let news = self.on_link_frame(now, port, &frame);
+        let news = match self.is_direct(port) {
+            // It has passed nobody who aggregates, and shows nothing of the link.
+            true => LinkNews::Unheard,
+            false => self.on_link_frame(now, port, &frame),
+        };
         if let LinkNews::Refused | LinkNews::Dead = news {
             return Verdict::Dropped;
         }
@@ -419,7 +444,7 @@ impl Machine for Endpoint {
         }
         if self.leave == Leave::Asked && self.is_settled() {
             self.leave = Leave::Done;
-            if self.config.links == Links::Uplink {
+            if self.config.links != Links::Mesh {
                 return Some(self.poll_hop(slot, Opcode::Leave));
             }
             return None;

@@ -27,10 +27,10 @@ pub(crate) struct Link {
 impl Link {
     pub fn new(config: &Config) -> Self {
         let links = match config.links {
-            Links::Uplink => 1,
+            Links::Uplink | Links::Overlay => 1,
             Links::Mesh => config.processes_max as u16,
         };
-        let join_at = (config.links == Links::Uplink).then_some(Mono::from_ns(0));
+        let join_at = (config.links != Links::Mesh).then_some(Mono::from_ns(0));
         Self {
             registers: Registers::new(links),
             barrier: None,
@@ -149,7 +149,7 @@ impl Link {
 
     /// The uplink was lost: the process announces itself at once.
     pub fn announce_at(&mut self, config: &Config, now: Mono) {
-        if config.links == Links::Uplink {
+        if config.links != Links::Mesh {
             self.join_at = Some(now);
         }
     }

@@ -68,7 +68,7 @@ impl OwnLinks {
         beacon_interval_ns: u64,
     ) -> Self {
         let replicas = match kind {
-            Links::Uplink => 0,
+            Links::Uplink | Links::Overlay => 0,
             Links::Mesh => controllers.map_or(0, |controllers| controllers.count as usize),
         };
         Self {
@@ -361,7 +361,7 @@ impl OwnLinks {
     /// What there is to announce: dead links, then live ones.
     pub fn announced<'a>(&'a self, registers: &'a Registers) -> impl Iterator<Item = Link> + 'a {
         let side = match self.kind {
-            Links::Uplink => Side::Upper,
+            Links::Uplink | Links::Overlay => Side::Upper,
             Links::Mesh => Side::Direct,
         };
         let frozen = self.frozen.iter().map(move |frozen| {

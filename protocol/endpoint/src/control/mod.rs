@@ -116,7 +116,7 @@ impl Control {
         let own =
             Life { address: Address::Process(config.process), incarnation: config.incarnation };
         let links = match config.links {
-            Links::Uplink => 1,
+            Links::Uplink | Links::Overlay => 1,
             Links::Mesh => config.processes_max as u16,
         };
         let silence_ns = CONTROLLER_TIMEOUTS.saturating_mul(config.link_timeout_ns);
@@ -126,11 +126,12 @@ impl Control {
             beacon => 2 * beacon,
         };
         let pace = Pace::new(step_ns, announce_interval_ns);
-        let beacon_ns = match config.links {
-            Links::Uplink => config.beacon_interval_ns,
-            Links::Mesh => 0,
+        // What leads past the aggregator is no link.
+        let (kind, beacon_ns) = match config.links {
+            Links::Uplink | Links::Overlay => (Links::Uplink, config.beacon_interval_ns),
+            Links::Mesh => (Links::Mesh, 0),
         };
-        let links = OwnLinks::new(own, (config.links, links), controllers, silence_ns, beacon_ns);
+        let links = OwnLinks::new(own, (kind, links), controllers, silence_ns, beacon_ns);
         // Batches of consecutive lives are numbered far apart.
         let first = Psn(config.incarnation.0 << 16);
         let relay_ns = RELAY_ANNOUNCEMENTS.saturating_mul(announce_interval_ns);

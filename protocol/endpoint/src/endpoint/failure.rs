@@ -255,7 +255,8 @@ impl Endpoint {
         Some(match frame.hop_port {
             Some(port) => Transmit { port, octets: seal_with_hops(slot, header, frame.octets, 1) },
             None => {
-                Transmit { port: self.port_to(frame.to), octets: seal(slot, header, frame.octets) }
+                let port = self.control_port_to(frame.to);
+                Transmit { port, octets: seal(slot, header, frame.octets) }
             }
         })
     }

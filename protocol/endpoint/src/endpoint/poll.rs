@@ -51,10 +51,15 @@ impl Endpoint {
     }
 
     /// Whether reliable messages may leave: where there are controllers, not before the switch has
-    /// told a commit (design: failure.md, "When does a newcomer commit?").
+    /// told a commit (design: failure.md, "When does a newcomer commit?"). In an overlay never
+    /// before: no aggregator sees them pass (overlay.md, "Why is it exact?").
     #[inline]
     fn may_commit(&self) -> bool {
-        let is_bound = self.config.controllers.is_some() && self.config.links == Links::Uplink;
+        let is_bound = match self.config.links {
+            Links::Uplink => self.config.controllers.is_some(),
+            Links::Overlay => true,
+            Links::Mesh => false,
+        };
         !is_bound || self.link.is_told_commits()
     }
 
@@ -91,8 +96,11 @@ impl Endpoint {
         let header = draft.header.stamped(timestamp, promises, draft.psn);
         let octets = seal(slot, header, draft.octets);
         self.stats.frames_sent += 1;
-        self.link.on_sent();
-        Transmit { port: self.port_to(to), octets }
+        let port = self.port_to(to);
+        if !self.is_direct(port) {
+            self.link.on_sent();
+        }
+        Transmit { port, octets }
     }
 
     /// The next message of either service.

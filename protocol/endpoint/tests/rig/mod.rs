@@ -114,7 +114,7 @@ impl Rig {
         let now = self.now();
         // An uplink has one port, whoever speaks.
         let port = match self.end.config().links {
-            Links::Uplink => Port(0),
+            Links::Uplink | Links::Overlay => Port(0),
             Links::Mesh => Port(from as u16),
         };
         let verdict = self.end.handle_frame(now, port, &mut octets[..length]);

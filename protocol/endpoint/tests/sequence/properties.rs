@@ -71,7 +71,11 @@ struct Play<'a> {
 /// Plays `octets` as a script.
 pub fn endpoint(octets: &[u8]) {
     let mut script = Script { rest: octets };
-    let links = if script.octet() & 1 == 0 { Links::Mesh } else { Links::Uplink };
+    let links = match script.octet() % 4 {
+        1 => Links::Uplink,
+        3 => Links::Overlay,
+        _ => Links::Mesh,
+    };
     let config = Config {
         links,
         processes_max: PROCESSES,
@@ -184,6 +188,7 @@ impl Play<'_> {
         let port = match self.end.config().links {
             Links::Mesh => Port(from as u16),
             Links::Uplink => Port(0),
+            Links::Overlay => Port(self.script.below(3) as u16),
         };
         self.end.handle_frame(self.now(), port, &mut octets[..length]);
     }

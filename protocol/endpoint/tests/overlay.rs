@@ -1,0 +1,149 @@
+//! An endpoint whose messages pass no aggregator (design: docs/design/overlay.md).
+
+mod rig;
+
+use onepipe_base::{
+    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Verdict,
+};
+use onepipe_endpoint::{Config, Endpoint, Links, Message};
+use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, seal};
+use rig::{ORIGIN_NS, What, connect, data};
+
+const TREE: Port = Port(0);
+const DIRECT: Port = Port(1);
+
+struct Overlay {
+    end: Endpoint,
+    ns: u64,
+}
+
+impl Overlay {
+    fn new() -> Self {
+        let config = Config {
+            links: Links::Overlay,
+            processes_max: 4,
+            ..Config::new(ProcessId(0), Incarnation(1))
+        };
+        let mut overlay =
+            Self { end: Endpoint::new(config).expect("a valid configuration"), ns: 999_000 };
+        overlay.sent();
+        overlay
+    }
+
+    fn now(&self) -> Now {
+        Now { mono: Mono::from_ns(self.ns), sync: Timestamp::from_ns(ORIGIN_NS + self.ns) }
+    }
+
+    /// What process 1 says on `port`, promising `promises`.
+    fn hear(&mut self, port: Port, what: &What, at: u64, promises: u64) -> Verdict {
+        let stamp = |ns| Timestamp::from_ns(ORIGIN_NS + ns);
+        let mut octets = vec![0; 1_000];
+        octets[HEADER_OCTETS..][..what.body.len()].copy_from_slice(&what.body);
+        let header = Header::new(what.opcode, ProcessId(1), ProcessId(0), Incarnation(1)).stamped(
+            stamp(at),
+            Promises::both(stamp(promises)),
+            Psn(what.psn),
+        );
+        let length = seal(&mut octets, header, what.body.len());
+        self.end.handle_frame(self.now(), port, &mut octets[..length])
+    }
+
+    fn beacon(&mut self, port: Port, promises: u64) -> Verdict {
+        let beacon = What { opcode: Opcode::Beacon, psn: 0, flags: 0, body: vec![] };
+        self.hear(port, &beacon, promises, promises)
+    }
+
+    /// Everything that there is to send, with its port.
+    fn sent(&mut self) -> Vec<(Port, Opcode)> {
+        let now = self.now();
+        if self.end.poll_timeout().is_some_and(|due| due <= now.mono) {
+            self.end.handle_timeout(now);
+        }
+        let mut slot = vec![0; 1_472];
+        let mut all = Vec::new();
+        // What is admitted in one round asks for a window in the next.
+        for _ in 0..2 {
+            while let Some(transmit) = self.end.poll_transmit(now, &mut slot) {
+                let frame = Frame::parse(&slot[..transmit.octets]).expect("it seals what it sends");
+                all.push((transmit.port, frame.opcode));
+            }
+        }
+        all
+    }
+
+    fn sent_after(&mut self, ns: u64) -> Vec<(Port, Opcode)> {
+        self.ns += ns;
+        self.sent()
+    }
+}
+
+fn to(process: u32) -> [Message<'static>; 1] {
+    [Message { to: ProcessId(process), payload: b"hello" }]
+}
+
+fn barrier(overlay: &Overlay) -> Option<u64> {
+    Some(overlay.end.barrier()?.as_ns() - ORIGIN_NS)
+}
+
+#[test]
+fn links_are_spoken_of_to_the_aggregator_and_messages_go_directly() {
+    let mut overlay = Overlay::new();
+    let links = overlay.sent_after(30_000);
+    assert!(links.contains(&(TREE, Opcode::Join)), "{links:?}");
+    assert!(links.iter().all(|(port, _)| *port == TREE));
+    overlay.beacon(TREE, 1_000_000);
+    overlay.end.scatter(&to(1)).expect("room");
+    assert!(overlay.sent().contains(&(DIRECT, Opcode::Connect)));
+    overlay.hear(DIRECT, &connect(0, 0, 0), 1_029_000, 1_029_000);
+    assert_eq!(overlay.sent(), [(DIRECT, Opcode::Grant)]);
+    // Its promise reached no aggregator: the beacon is due all the same.
+    overlay.ns = 1_030_000;
+    let links = overlay.sent_after(3_000);
+    assert!(links.contains(&(TREE, Opcode::Beacon)), "{links:?}");
+    overlay.end.leave();
+    overlay.ns += 10_000_000_000;
+    let goodbyes: Vec<_> = (0..1_000).flat_map(|_| overlay.sent_after(10_000_000)).collect();
+    assert!(goodbyes.contains(&(TREE, Opcode::Leave)), "{goodbyes:?}");
+}
+
+#[test]
+fn what_is_promised_past_the_aggregators_counts_nowhere() {
+    let mut overlay = Overlay::new();
+    overlay.hear(DIRECT, &connect(0, 0, 0), 1_000_000, 1_000_000);
+    assert_eq!(barrier(&overlay), None);
+    overlay.beacon(TREE, 1_000_000);
+    assert_eq!(barrier(&overlay), Some(1_000_000));
+    overlay.hear(DIRECT, &data(0, b"early"), 1_000_500, 1_000_900);
+    assert_eq!((barrier(&overlay), overlay.end.pending()), (Some(1_000_000), 1));
+    // The tree was faster than the network.
+    overlay.beacon(TREE, 1_002_000);
+    overlay.sent();
+    overlay.hear(DIRECT, &data(1, b"late"), 1_001_000, 1_001_900);
+    assert_eq!((overlay.end.stats().packets_late, overlay.end.pending()), (1, 1));
+    assert!(overlay.sent().contains(&(DIRECT, Opcode::Nak)));
+}
+
+#[test]
+fn nothing_that_speaks_of_links_is_believed_from_elsewhere() {
+    let mut overlay = Overlay::new();
+    assert_eq!(overlay.beacon(DIRECT, 1_000_000), Verdict::Dropped);
+    let ping = What { opcode: Opcode::Ping, psn: 0, flags: 0, body: vec![] };
+    assert_eq!(overlay.hear(DIRECT, &ping, 1_000_000, 1_000_000), Verdict::Dropped);
+    assert_eq!(overlay.hear(Port(2), &connect(0, 0, 0), 1_000, 1_000), Verdict::Dropped);
+    assert_eq!((overlay.end.stats().frames_misrouted, barrier(&overlay)), (3, None));
+}
+
+/// No aggregator would see its message pass, so nothing would make it count first.
+#[test]
+fn a_newcomer_sends_nothing_reliable_before_it_is_told_a_commit() {
+    let mut overlay = Overlay::new();
+    overlay.end.scatter_reliably(&to(1)).expect("room");
+    let long_ago = Timestamp::from_ns(ORIGIN_NS - (1 << 46));
+    let told = |commit| Promises { barrier: Timestamp::from_ns(ORIGIN_NS + 1_000_000), commit };
+    let (now, connects) = (overlay.now(), (DIRECT, Opcode::ReliableConnect));
+    overlay.end.hear(now, TREE, told(long_ago));
+    assert!(!overlay.sent_after(1_000).contains(&connects));
+    let now = overlay.now();
+    overlay.end.hear(now, TREE, told(Timestamp::from_ns(ORIGIN_NS + 900_000)));
+    assert!(overlay.sent_after(1_000).contains(&connects));
+}
