@@ -180,7 +180,7 @@ impl Controller {
                     self.stats.inexact += u64::from(!failed.is_exact);
                     self.suspects.forget(failed.life);
                     if let Address::Process(process) = failed.life.address
-                        && self.graph.newest(failed.life.address) == Some(failed.life)
+                        && !self.graph.has_later(failed.life)
                     {
                         self.pings.settle(process);
                         self.broadcast.on_failed(process);

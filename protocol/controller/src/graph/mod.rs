@@ -5,6 +5,7 @@ mod node;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 use onepipe_base::{Address, Controllers, Incarnation, Life, Mono, ProcessId, Timestamp};
 use onepipe_wire::{AnnounceView, Link, LinkState, Side};
@@ -222,7 +223,14 @@ impl Graph {
         Some(Life { address, incarnation })
     }
 
-    /// Whether a later life of the same address is known.
+    /// Whether anybody has spoken of a later life of the same address.
+    pub(crate) fn has_later(&self, life: Life) -> bool {
+        let last = Life { incarnation: Incarnation(u32::MAX), ..life };
+        let mut later = self.nodes.range((Bound::Excluded(life), Bound::Included(last)));
+        later.next().is_some() || self.is_superseded(life)
+    }
+
+    /// Whether a later life of the same address has announced itself.
     pub(crate) fn is_superseded(&self, life: Life) -> bool {
         self.newest.get(&life.address).is_some_and(|newest| *newest > life.incarnation)
     }

@@ -64,6 +64,8 @@ impl Fabric {
             freeze_after_ns: 300_000,
             restart_ns: 500_000,
             store_retry_ns: 50_000,
+            // Three slow announcements.
+            link_timeout_ns: 1_000_000,
             ..Config::new(place.process, self.controllers)
         };
         place.machine = Some(Controller::new(config).expect("makes sense"));
