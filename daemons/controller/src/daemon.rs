@@ -113,6 +113,8 @@ struct Office<T: Transport> {
     /// The same clock, for reports.
     clock: SystemClock,
     desk: Desk,
+    /// There are replicas beside this one.
+    has_others: bool,
     questions: Receiver<Question>,
     _server: Option<Server>,
     attachment: String,
@@ -133,6 +135,7 @@ impl<T: Transport> Office<T> {
         S: Store<Error: Error> + Send + 'static,
     {
         let (replica, incarnation) = (machine.process, machine.incarnation);
+        let has_others = machine.controllers.count > 1;
         let ports = match machine.links {
             Links::Uplink => 1,
             Links::Mesh(ports) => ports,
@@ -158,6 +161,7 @@ impl<T: Transport> Office<T> {
             driver,
             clock,
             desk: desk.map_err(StartError::Thread)?,
+            has_others,
             questions,
             _server: server,
             attachment: config.attachment.to_string(),
@@ -176,8 +180,10 @@ impl<T: Transport> Office<T> {
                 is_isolated |= event == Event::Isolated;
                 on_event(&event);
             });
+            // Where there is one replica, nobody could do better.
             if let Some(epoch) = self.driver.machine().epoch()
                 && is_isolated
+                && self.has_others
             {
                 self.desk.resign(epoch);
             }

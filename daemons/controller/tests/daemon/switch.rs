@@ -3,7 +3,7 @@
 use onepipe_daemon_controller::{Attachment, Report};
 
 use crate::fabric::{process, switch};
-use crate::rig::{Replica, config, is};
+use crate::rig::{PATIENCE, Replica, config, is};
 
 fn are_up(report: &Report, mut processes: impl Iterator<Item = u32>) -> bool {
     processes.all(|id| is(report, &format!("process {id}"), "up"))
@@ -42,4 +42,25 @@ fn a_dead_process_is_found_and_its_failure_outlives_the_controller() {
     });
     assert_eq!(report.failures[1].name, "process 2");
     assert!(are_up(&report, 0..2));
+}
+
+#[test]
+fn a_replica_that_is_cut_off_leaves_it_to_one_that_is_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("log");
+    let (switch_of_one, address) = switch();
+    let mut first = config(Attachment::Switch(address), 6);
+    first.machine.isolated_after_ns = 300_000_000;
+    first.resign_pause = PATIENCE;
+    let one = Replica::start(&first, &store);
+    one.until("active and attached", |report| {
+        report.epoch == Some(1) && report.attachments.len() == 1
+    });
+    let (_switch_of_other, address) = switch();
+    let other = Replica::start(&config(Attachment::Switch(address), 7), &store);
+    drop(switch_of_one);
+    other.until("active and attached", |report| {
+        report.epoch == Some(2) && report.attachments.len() == 1
+    });
+    assert_eq!(one.report().epoch, None);
 }

@@ -132,7 +132,7 @@ impl Cluster {
     /// What a replica needs to know. Every test cluster is new: one prefix does.
     pub fn config(&self) -> EtcdConfig {
         let urls = self.members.iter().map(|member| member.client_url.clone());
-        EtcdConfig { lease_ttl_s: 2, ..EtcdConfig::new(urls) }
+        EtcdConfig::new(urls)
     }
 
     pub fn replica(&self) -> EtcdStore {
