@@ -64,8 +64,12 @@ struct Destination {
 }
 
 /// Pieces that may wait for one destination: a batch of full trains of frames that do not lie
-/// together.
+/// together; fewer where there are many destinations, …
 const PIECES_MAX: usize = 4096;
+/// … but at least a few trains'.
+const PIECES_MIN: usize = 256;
+/// Pieces that may wait for all destinations: 24 octets each, and room for as many trains.
+const PIECES_ALL_MAX: usize = 1 << 18;
 
 impl Exchange {
     /// A socket that sends to `to` and hears nobody else: destination 0.
@@ -104,9 +108,10 @@ impl Exchange {
         let receiver = Receiver::new(batch_max, has_names);
         let slots_at = receiver.octets();
         let octets = slots_at + config.send_room_octets.max(config.frame_octets_max);
+        let pieces_max = (PIECES_ALL_MAX / destinations.max(1)).clamp(PIECES_MIN, PIECES_MAX);
         let destination = |_| Destination {
             address: None,
-            trains: Trains::new(frames_max, PIECES_MAX),
+            trains: Trains::new(frames_max, pieces_max),
             is_busy: false,
         };
         Ok(Self {

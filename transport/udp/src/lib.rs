@@ -2,8 +2,9 @@
 //!
 //! scattering → send → `[udp]` → switch → `[udp]` → receive → reorder → deliver
 //!
-//! [`UdpLink`] is a process's one link to its switch, a [`onepipe_transport_driver::Transport`].
-//! [`Exchange`] lies under it and under the software switch: one socket, fixed memory, frames
+//! [`UdpLink`] is a process's one link to its switch, a [`onepipe_transport_driver::Transport`];
+//! [`UdpOverlay`] its link to an aggregator, and its ways past it to all other processes.
+//! [`Exchange`] lies under these and under the software switch: one socket, fixed memory, frames
 //! gathered into *trains* of equal length that the kernel cuts up (GSO) and puts together again
 //! (GRO), many trains a system call. Where a kernel lacks these, [`Offload`] goes a step down by
 //! itself. IPv4 and IPv6.
@@ -21,17 +22,20 @@ mod bell;
 mod config;
 mod exchange;
 mod link;
+mod overlay;
 mod receive;
 mod refusal;
 mod send;
 mod socket;
 mod stats;
 mod train;
+mod whereabouts;
 
 pub use config::{Config, Offload};
 pub use exchange::{Exchange, Place};
 pub use link::UdpLink;
-pub use stats::Stats;
+pub use overlay::{UdpOverlay, Whoami};
+pub use stats::{OverlayStats, Stats};
 
 #[cfg(test)]
 mod tests;

@@ -26,3 +26,16 @@ pub struct Stats {
     /// Times that the socket's receive buffer was found more than a quarter full.
     pub backlogs: u64,
 }
+
+/// Counters of a process's two ways in an overlay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OverlayStats {
+    /// Frames for other processes that went to them directly.
+    pub frames_direct: u64,
+    /// Frames for other processes that went by the tree, because no other way was open.
+    pub frames_by_tree: u64,
+    /// Questions and answers about where processes are, sent.
+    pub heres_sent: u64,
+    /// Questions and answers about where processes are, received.
+    pub heres_received: u64,
+}
