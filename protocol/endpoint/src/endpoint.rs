@@ -162,6 +162,12 @@ impl Endpoint {
         })
     }
 
+    /// The oldest reliable scattering whose fate is open: this process commits nothing above it.
+    #[inline]
+    pub fn open_since(&self) -> Option<Timestamp> {
+        self.reliable.sender.oldest_open()
+    }
+
     /// Every message below this has been or can be delivered; `None` before anything was heard.
     #[inline]
     pub fn barrier(&self) -> Option<Timestamp> {

@@ -138,6 +138,7 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
         self.transport.expect(machine.is_waiting());
         let take = |port, frame: &mut [u8]| machine.handle_frame(now, port, frame);
         progress.frames_received = self.transport.receive(now, take);
+        self.transport.met(|port, incarnation| machine.meet(now, port, incarnation));
         self.transport.heard(now, |port, promises| machine.hear(now, port, promises));
         self.transport.gone(|port| machine.unlink(port));
         if machine.poll_timeout().is_some_and(|due| due <= now.mono) {
@@ -153,6 +154,7 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
             // next frame (rule D2).
             progress.events += self.drain_events(&mut on_event);
         }
+        self.transport.hold_commits(self.machine.open_since());
         if !progress.is_idle() {
             self.duty.turns_busy += 1;
         }
@@ -252,6 +254,8 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
             progress.frames_sent += 1;
         }
         self.has_rest = progress.is_short_of_room;
+        // Before anybody can see that the burst is over.
+        self.transport.hold_commits(self.machine.open_since());
         self.transport.end_burst(rest);
         Some(now)
     }

@@ -1,6 +1,6 @@
 //! What the driver asks of a machine beyond [`Machine`].
 
-use onepipe_base::{Machine, Now, Port, Promises};
+use onepipe_base::{Incarnation, Machine, Now, Port, Promises, Timestamp};
 use onepipe_endpoint::Endpoint;
 
 /// A machine that can be driven over any transport, shared memory included.
@@ -14,6 +14,11 @@ pub trait Pipe: Machine {
         let _ = (now, port, promises);
     }
 
+    /// Notes which life is at the other end of `port`, before anything that it promises is heard.
+    fn meet(&mut self, now: Now, port: Port, incarnation: Incarnation) {
+        let _ = (now, port, incarnation);
+    }
+
     /// Notes that nothing more comes from `port`, until something is heard from it again.
     fn unlink(&mut self, port: Port) {
         let _ = port;
@@ -21,6 +26,11 @@ pub trait Pipe: Machine {
 
     /// What everything this machine will ever send is at or above; `None` before it knows.
     fn promises(&self) -> Option<Promises> {
+        None
+    }
+
+    /// The oldest reliable scattering whose fate is open: commits may not pass it.
+    fn open_since(&self) -> Option<Timestamp> {
         None
     }
 
@@ -43,8 +53,17 @@ impl Pipe for Endpoint {
         Self::hear(self, now, port, promises);
     }
 
+    fn meet(&mut self, now: Now, port: Port, incarnation: Incarnation) {
+        Self::meet(self, now, port, incarnation);
+    }
+
     fn unlink(&mut self, port: Port) {
         Self::unlink(self, port);
+    }
+
+    #[inline]
+    fn open_since(&self) -> Option<Timestamp> {
+        Self::open_since(self)
     }
 
     #[inline]

@@ -1,14 +1,14 @@
 //! The contract between the driver and a world of frames.
 
-use onepipe_base::{Now, Port, Promises, Transmit, Verdict};
+use onepipe_base::{Incarnation, Now, Port, Promises, Timestamp, Transmit, Verdict};
 
 use crate::Doorbell;
 
 /// Carries frames, in memory of its own.
 ///
-/// In one turn the driver calls, in this order: `expect`, `receive`, `heard`, `gone`. Before and
-/// after all that, if there is something to send: `has_room`, `begin_burst`, any number of `slot` +
-/// `send`, `end_burst`. It reads the clock right after `begin_burst`, and before `receive` unless
+/// In one turn the driver calls, in this order: `expect`, `receive`, `met`, `heard`, `gone`, and in
+/// the end `hold_commits`. Before and after all that, if there is something to send: `has_room`,
+/// `begin_burst`, any number of `slot` + `send`, `hold_commits`, `end_burst`. It reads the clock right after `begin_burst`, and before `receive` unless
 /// next to nothing was sent since that other reading.
 pub trait Transport {
     /// Whether frames of one link arrive in the order sent (driver rule D4). If not, the machine's
@@ -27,6 +27,12 @@ pub trait Transport {
     ///
     /// `now` was read before this call.
     fn receive(&mut self, now: Now, take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize;
+
+    /// Tells `meet` which life has come to the other end of a link, where the transport knows. All
+    /// frames that came from the one before have been received by now.
+    fn met(&mut self, meet: impl FnMut(Port, Incarnation)) {
+        let _ = meet;
+    }
 
     /// Tells `hear` what links promise by other means than frames. All frames that were sent before
     /// such a promise have been received by now.
@@ -58,6 +64,13 @@ pub trait Transport {
 
     /// Sends the frame that was written into the slot given last.
     fn send(&mut self, transmit: Transmit);
+
+    /// Nothing reliable that is stamped at or above `since` may be delivered by anybody yet: the
+    /// oldest scattering whose fate is open; `None` if there is none. Where promises are not told
+    /// by frames alone.
+    fn hold_commits(&mut self, since: Option<Timestamp>) {
+        let _ = since;
+    }
 
     /// The burst ends, and everything in it must be on its way. `rest` is `None` when the machine
     /// had no more to send; else some is left over that will be at or above `rest`.

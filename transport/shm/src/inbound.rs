@@ -1,6 +1,6 @@
 //! Frames and promises from others.
 
-use onepipe_base::{Mono, Now, Port, Promises, Timestamp, Verdict};
+use onepipe_base::{Incarnation, Mono, Now, Port, Promises, Timestamp, Verdict};
 
 use crate::config::{NOOK_OCTETS, NOOKS};
 use crate::line::{Promise, after_clock};
@@ -14,6 +14,9 @@ const BATCH_FRAMES: usize = 256;
 /// How often lines are looked at while nobody waits for a promise, in ns. A look takes the line out
 /// of its owner's cache, who then has to fetch it before it can send.
 const LOOK_INTERVAL_NS: u64 = 20_000;
+
+/// Who is asked for signs of life at one watch, at most: those who may hold others up beside.
+const ASKED: usize = 8;
 
 /// Octets of a nook that are fetched along with the entry: a message of 64 octets takes 124.
 const FETCH_OCTETS: usize = 128;
@@ -43,6 +46,8 @@ struct Sender {
     is_drained: bool,
     /// It was live, and the machine has not been told that it no longer is.
     is_gone: bool,
+    /// The machine has not been told of this life.
+    is_new: bool,
     /// What its line said last, and at the last watch.
     line: Option<Promise>,
     watched: Option<Promise>,
@@ -50,7 +55,7 @@ struct Sender {
 
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    promise: Timestamp,
+    promises: Promises,
     /// Whether it is a sign of life.
     is_news: bool,
 }
@@ -59,6 +64,8 @@ struct Seen {
 pub(crate) struct Change {
     pub(crate) process: usize,
     pub(crate) is_live: bool,
+    /// Without having left.
+    pub(crate) has_died: bool,
 }
 
 impl Inbound {
@@ -97,27 +104,29 @@ impl Inbound {
                 // A file may say that somebody is there who died long ago.
                 let is_live = is_attached && segment.is_alive(process);
                 sender.is_gone |= sender.is_live && !is_live;
-                sender.is_live = is_live;
+                (sender.is_live, sender.is_new) = (is_live, is_live);
                 (sender.seen, sender.line, sender.watched) = (None, None, None);
-                changed(Change { process, is_live: sender.is_live });
+                changed(Change { process, is_live, has_died: false });
+            } else if sender.is_live && !segment.is_alive(process) {
+                sender.die();
+                changed(Change { process, is_live: false, has_died: true });
             }
         }
     }
 
-    /// Asks after one of the living, and after those who have been sending all the time since the
-    /// last watch, or seem to.
+    /// Asks after some of the living, in turn, and after those who have been sending all the time
+    /// since the last watch, or seem to.
     pub(crate) fn watch(&mut self, segment: &Segment, turn: u64, mut changed: impl FnMut(Change)) {
-        let count = self.senders.len();
+        let count = self.senders.len().max(1);
+        let first = (turn as usize).wrapping_mul(ASKED) % count;
         for (at, sender) in self.senders.iter_mut().enumerate() {
             let is_stuck =
                 matches!(sender.line, Some(Promise::Active(_))) && sender.line == sender.watched;
-            let has_its_turn = at == (turn % count as u64) as usize;
+            let has_its_turn = (at + count - first) % count < ASKED;
             sender.watched = sender.line;
             if sender.is_live && (is_stuck || has_its_turn) && !segment.is_alive(sender.process) {
-                sender.is_live = false;
-                sender.is_gone = true;
-                sender.seen = None;
-                changed(Change { process: sender.process, is_live: false });
+                sender.die();
+                changed(Change { process: sender.process, is_live: false, has_died: true });
             }
         }
     }
@@ -194,14 +203,24 @@ impl Inbound {
             // What was seen and could not be heard yet still stands.
             if sender.seen.is_none() {
                 let promise = segment.line(sender.process).look();
+                let open = segment.open_word(sender.process).look().map(Timestamp::from_ns);
                 let is_changed = sender.line.replace(promise) != Some(promise);
-                sender.seen = Some(match promise {
-                    Promise::Idle => Seen { promise: now.sync, is_news: true },
-                    Promise::Active(floor) => {
-                        Seen { promise: Timestamp::from_ns(floor), is_news: is_changed }
-                    }
-                });
+                let (barrier, is_news) = match promise {
+                    Promise::Idle => (now.sync, true),
+                    Promise::Active(floor) => (Timestamp::from_ns(floor), is_changed),
+                };
+                let commit = open.map_or(barrier, |open| open.min(barrier));
+                sender.seen = Some(Seen { promises: Promises { barrier, commit }, is_news });
             }
+        }
+    }
+
+    /// Tells who has come, once everything that its former life sent has been taken.
+    #[inline]
+    pub(crate) fn met(&mut self, mut meet: impl FnMut(Port, Incarnation)) {
+        for sender in self.senders.iter_mut().filter(|sender| sender.is_new && sender.is_drained) {
+            sender.is_new = false;
+            meet(Port(sender.process as u16), Incarnation(sender.life as u32));
         }
     }
 
@@ -212,7 +231,7 @@ impl Inbound {
             if let Some(seen) = sender.seen.take()
                 && seen.is_news
             {
-                hear(Port(sender.process as u16), Promises::both(seen.promise));
+                hear(Port(sender.process as u16), seen.promises);
             }
         }
     }
@@ -252,8 +271,17 @@ impl Sender {
             seen: None,
             is_drained: false,
             is_gone: false,
+            is_new: false,
             line: None,
             watched: None,
         }
+    }
+
+    /// The kernel says that it is dead, whatever the segment says.
+    fn die(&mut self) {
+        self.is_live = false;
+        self.is_gone = true;
+        self.is_new = false;
+        self.seen = None;
     }
 }

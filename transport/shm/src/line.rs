@@ -12,6 +12,7 @@ pub(crate) enum Promise {
 }
 
 const IDLE: u64 = 0;
+const NOTHING: u64 = 0;
 
 /// The line of one process. Only that process writes it.
 #[derive(Clone, Copy)]
@@ -47,6 +48,30 @@ impl Line<'_> {
         match self.0.load(Ordering::Acquire) {
             IDLE => Promise::Idle,
             floor => Promise::Active(floor),
+        }
+    }
+}
+
+/// The word beside the line by which a process tells from when on its reliable scatterings are not
+/// settled. Only that process writes it, in a burst before the line says that the burst is over: so
+/// who looks at the line first, and at this word after it, misses nothing that was stamped before
+/// the look; and what is stamped later is at or above what the line promises.
+#[derive(Clone, Copy)]
+pub(crate) struct Open<'a>(pub(crate) &'a AtomicU64);
+
+impl Open<'_> {
+    /// Says from when on; `None`: nothing is open.
+    #[inline]
+    pub(crate) fn say(self, since: Option<u64>) {
+        self.0.store(since.map_or(NOTHING, |since| since.max(1)), Ordering::Release);
+    }
+
+    /// From when on. The line must have been looked at before.
+    #[inline]
+    pub(crate) fn look(self) -> Option<u64> {
+        match self.0.load(Ordering::Acquire) {
+            NOTHING => None,
+            since => Some(since),
         }
     }
 }

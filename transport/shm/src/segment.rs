@@ -13,17 +13,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use onepipe_base::{Incarnation, ProcessId};
 use onepipe_transport_clock::Calibration;
 
-use crate::line::Line;
+use crate::line::{Line, Open};
 use crate::mapping::Mapping;
 use crate::ring::Cells;
-use crate::sleep::Bed;
+use crate::sleep::{Bed, before_wake};
 use crate::sync::{AtomicU64, Ordering};
-use crate::{AttachError, Config, lock};
+use crate::{AttachError, Config, futex, lock};
 
 /// "onepipe" and a number that no text begins with.
 const MAGIC: u64 = 0x6f6e_6570_6970_6501;
 /// Goes up whenever anything in the segment changes its place or its meaning.
-pub(crate) const VERSION: u64 = 2;
+pub(crate) const VERSION: u64 = 3;
 
 /// Where the words of the header lie.
 mod at {
@@ -122,6 +122,7 @@ impl Segment {
         incarnation.store(u64::from(self.incarnation), Ordering::Relaxed);
         pid.store(u64::from(std::process::id()), Ordering::Relaxed);
         self.line(self.process).withdraw();
+        self.open_word(self.process).say(None);
         self.bed(self.process).get_up();
         Ok(self)
     }
@@ -191,6 +192,24 @@ impl Segment {
     #[inline]
     pub(crate) fn line(&self, process: usize) -> Line<'_> {
         Line(self.mapping.word(self.config.line_at(process)))
+    }
+
+    #[inline]
+    pub(crate) fn open_word(&self, process: usize) -> Open<'_> {
+        Open(self.mapping.word(self.config.open_at(process)))
+    }
+
+    /// Has everybody look who is there, also those who sleep.
+    #[cold]
+    pub(crate) fn alarm(&self) {
+        self.epoch().fetch_add(1, Ordering::Release);
+        before_wake();
+        for process in (0..self.config.processes_max as usize).filter(|at| self.life(*at).1) {
+            let bed = self.bed(process);
+            if process != self.process && bed.must_wake() {
+                futex::wake(bed.0);
+            }
+        }
     }
 
     #[inline]

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use onepipe_base::{Incarnation, Mono, Now, Port, ProcessId, Promises, Transmit, Verdict};
+use onepipe_base::{
+    Incarnation, Mono, Now, Port, ProcessId, Promises, Timestamp, Transmit, Verdict,
+};
 use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::{Bell, Doorbell, Transport};
 
@@ -30,6 +32,8 @@ pub struct Shm {
     epoch: Option<u64>,
     watch_at: Mono,
     watches: u64,
+    /// What the word beside this process's line says.
+    open: Option<Timestamp>,
 }
 
 impl Shm {
@@ -64,6 +68,7 @@ impl Shm {
             epoch: None,
             watch_at: Mono::from_ns(0),
             watches: 0,
+            open: None,
         })
     }
 
@@ -109,8 +114,9 @@ impl Shm {
         let epoch = self.segment.epoch().load(Ordering::Acquire);
         if self.epoch != Some(epoch) {
             self.epoch = Some(epoch);
-            let outbound = &mut self.outbound;
-            self.inbound.update(&self.segment, |Change { process, is_live }| {
+            let (outbound, stats) = (&mut self.outbound, &mut self.stats);
+            self.inbound.update(&self.segment, |Change { process, is_live, has_died }| {
+                stats.deaths += u64::from(has_died);
                 outbound.set_live(process, is_live);
             });
         }
@@ -124,10 +130,14 @@ impl Shm {
         self.watch_at = now.after_ns(self.segment.config().watch_interval_ns);
         self.watches += 1;
         let (outbound, stats) = (&mut self.outbound, &mut self.stats);
-        self.inbound.watch(&self.segment, self.watches, |Change { process, is_live }| {
+        let deaths = stats.deaths;
+        self.inbound.watch(&self.segment, self.watches, |Change { process, is_live, .. }| {
             stats.deaths += 1;
             outbound.set_live(process, is_live);
         });
+        if stats.deaths > deaths {
+            self.segment.alarm();
+        }
     }
 
     /// Slots that are not in flight.
@@ -170,6 +180,11 @@ impl Transport for Shm {
     }
 
     #[inline]
+    fn met(&mut self, meet: impl FnMut(Port, Incarnation)) {
+        self.inbound.met(meet);
+    }
+
+    #[inline]
     fn heard(&mut self, _: Now, hear: impl FnMut(Port, Promises)) {
         self.inbound.heard(hear);
     }
@@ -201,6 +216,15 @@ impl Transport for Shm {
     #[inline]
     fn send(&mut self, transmit: Transmit) {
         self.outbound.send(&self.segment, transmit, &mut self.stats);
+    }
+
+    #[inline]
+    fn hold_commits(&mut self, since: Option<Timestamp>) {
+        if self.open != since {
+            self.open = since;
+            let word = self.segment.open_word(self.segment.process());
+            word.say(since.map(Timestamp::as_ns));
+        }
     }
 
     #[inline]

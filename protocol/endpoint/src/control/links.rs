@@ -238,8 +238,12 @@ impl OwnLinks {
         })
     }
 
-    /// Whether promises may be heard on `port` that nothing but the world hands over.
+    /// Whether promises may be heard on `port` that nothing but the world hands over. Those of
+    /// controllers count nowhere.
     pub fn may_hear(&self, port: Port) -> bool {
+        if self.replica(port).is_some() {
+            return false;
+        }
         let dead = self.dead.get(port.index()).copied().flatten();
         dead.is_none_or(|dead| {
             let known = self.neighbours.life(port);

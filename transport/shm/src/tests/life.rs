@@ -243,3 +243,74 @@ fn a_doorbell_that_outlives_its_place_locks_nobody_out() {
     join.join().expect("it has said so");
     drop(bell);
 }
+
+fn met(shm: &mut Shm) -> Vec<(u16, u32)> {
+    let mut met = Vec::new();
+    shm.met(|port, incarnation| met.push((port.0, incarnation.0)));
+    met
+}
+
+#[test]
+fn every_life_is_met_once_when_all_of_the_former_one_has_been_taken() {
+    let name = name("met");
+    let (mut a, mut b) = (attach(&name, 0), attach(&name, 1));
+    let first = b.incarnation().0;
+    receive(&mut a, at(1));
+    assert_eq!((met(&mut a), met(&mut a)), (vec![(1, first)], vec![]));
+    receive(&mut b, at(1));
+    send(&mut b, at(2), 0, 1);
+    b.die();
+    let b = attach(&name, 1);
+    assert_eq!(b.incarnation().0, first + 1);
+    // Its ring is emptied in this turn, and only then is the next life met.
+    assert_eq!(receive(&mut a, at(3)).0, [(1, 1)]);
+    assert_eq!((met(&mut a), gone(&mut a)), (vec![(1, first + 1)], vec![]));
+    drop(b);
+    receive(&mut a, at(4));
+    assert_eq!((met(&mut a), gone(&mut a)), (vec![], vec![1]), "who has gone is not met");
+}
+
+#[test]
+fn who_finds_somebody_dead_tells_everybody() {
+    let name = name("alarm");
+    let (mut a, b, mut c) = (attach(&name, 0), attach(&name, 1), attach(&name, 2));
+    receive(&mut a, at(1));
+    receive(&mut c, at(1));
+    b.die();
+    let watch_ns = small().watch_interval_ns;
+    // Not yet due to ask again: it is told.
+    receive(&mut c, at(2));
+    assert_eq!((gone(&mut c), c.stats().deaths), (vec![], 0));
+    receive(&mut a, at(2 + watch_ns));
+    assert_eq!((gone(&mut a), a.stats().deaths), (vec![1], 1));
+    receive(&mut c, at(3));
+    assert_eq!((gone(&mut c), c.stats().deaths), (vec![1], 1));
+}
+
+#[test]
+fn what_is_open_holds_commits_and_nothing_else() {
+    let name = name("open");
+    let (mut a, mut b) = (attach(&name, 0), attach(&name, 1));
+    let hear = |a: &mut Shm, ns| {
+        a.receive(at(ns), |_, _| Verdict::Consumed);
+        let mut heard = None;
+        a.heard(at(ns), |_, promises| heard = Some(promises));
+        heard
+    };
+    let told =
+        |barrier, commit| Some(Promises { barrier: at(barrier).sync, commit: at(commit).sync });
+    assert_eq!(hear(&mut a, 100), told(100, 100));
+    b.begin_burst(at(200), Some(Promises::both(at(150).sync)));
+    b.hold_commits(Some(at(201).sync));
+    assert_eq!(hear(&mut a, 300), told(150, 150), "at or above its floor, as all it stamps");
+    b.end_burst(None);
+    assert_eq!(hear(&mut a, 400), told(400, 201), "idle, and not settled");
+    b.hold_commits(Some(at(350).sync));
+    assert_eq!(hear(&mut a, 500), told(500, 350));
+    b.hold_commits(None);
+    assert_eq!(hear(&mut a, 600), told(600, 600));
+    b.hold_commits(Some(at(601).sync));
+    b.die();
+    let _b = attach(&name, 1);
+    assert_eq!(hear(&mut a, 700), told(700, 700), "a new life has nothing open");
+}
