@@ -371,6 +371,11 @@ impl Machine for Endpoint {
             return Verdict::Dropped;
         }
         self.stats.frames_received += 1;
+        if self.config.links == Links::Mesh && self.is_failed(&frame) {
+            // Late: heard, it would bring the link up for a while.
+            self.stats.frames_stale += 1;
+            return Verdict::Dropped;
+        }
         let news = match self.is_direct(port) {
             // It has passed nobody who aggregates, and shows nothing of the link.
             true => LinkNews::Unheard,

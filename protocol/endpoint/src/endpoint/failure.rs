@@ -204,6 +204,9 @@ impl Endpoint {
     fn take_recovery(&mut self, commit: Option<Timestamp>) {
         let Some(recovered) = self.control.poll_recovered() else { return };
         let receiver = &mut self.reliable.receiver;
+        if let Some(at) = self.control.excluded() {
+            receiver.on_excluded(self.config.process, at);
+        }
         for (sender, timestamp) in &recovered.recalls {
             receiver.recall_recovered(*sender, *timestamp);
         }

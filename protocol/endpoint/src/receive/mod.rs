@@ -344,7 +344,8 @@ impl Receiver {
     pub fn on_failed(&mut self, process: ProcessId, incarnation: Incarnation, at: Timestamp) {
         let peers = &self.peers;
         self.doom.forget_discards(|process| {
-            peers.find(process).is_none_or(|at| {
+            // Of this process itself there is no sender: that is kept.
+            peers.find(process).is_some_and(|at| {
                 let sender = peers.peek(at);
                 sender.held == 0 && sender.held_before == 0 && sender.held_in_room == 0
             })
@@ -357,6 +358,12 @@ impl Receiver {
         } else if sender.life > 0 {
             self.doom.discard(process, sender.life - 1, at);
         }
+    }
+
+    /// This process itself was declared failed at `at`: what it has scattered to itself from then
+    /// on nobody else delivers.
+    pub fn on_excluded(&mut self, own: ProcessId, at: Timestamp) {
+        self.doom.discard(own, 0, at);
     }
 
     /// Takes in a message of the process to itself.

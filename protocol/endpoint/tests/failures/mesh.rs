@@ -1,0 +1,385 @@
+//! Processes in a mesh with a controller that a test scripts: whole failures, from the silence to
+//! the resume. Deterministic; time passes only when the test says so.
+
+use std::collections::BTreeMap;
+
+use onepipe_base::{
+    Address, Controllers, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises,
+    ScatteringId, Timestamp,
+};
+use onepipe_endpoint::{
+    Config, Endpoint, Event, Links, Message, Outcome, ProcessFailed, SendFailed,
+};
+use onepipe_wire::{Header, Opcode, peek, seal_with_hops};
+
+use crate::script::Script;
+
+/// What a link does with a frame.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    Pass,
+    Lose,
+    Twice,
+    /// Arrives this many ns late, behind others.
+    Late(u64),
+}
+
+/// Decides what becomes of a frame: from whom, to whom, of which kind. Beacons always pass.
+pub type Fates = dyn FnMut(usize, usize, Opcode) -> Fate;
+
+/// A delivered message as a receiver saw it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seen {
+    pub timestamp: u64,
+    pub from: u32,
+    pub index: u16,
+    pub tag: u64,
+}
+
+/// A scattering that was submitted.
+pub struct Sent {
+    pub from: usize,
+    pub life: u32,
+    pub id: ScatteringId,
+    pub to: Vec<u32>,
+    pub tag: u64,
+}
+
+/// One life of a process.
+pub struct Node {
+    pub end: Endpoint,
+    pub life: u32,
+    pub is_dead: bool,
+    pub born_ns: u64,
+    pub log: Vec<Seen>,
+    pub failed: Vec<SendFailed>,
+    pub told: Vec<ProcessFailed>,
+    pub excluded: Option<Timestamp>,
+    pub recovered: Option<Timestamp>,
+    /// The application takes nothing, or does not return from its callbacks.
+    pub is_lazy: bool,
+    pub is_stuck: bool,
+    /// It dies when it has sent so many more frames that are no beacons.
+    pub dies_after: Option<u32>,
+    callbacks: u32,
+    promised: Option<Promises>,
+    barrier: Option<Timestamp>,
+}
+
+pub struct Mesh {
+    pub ns: u64,
+    pub nodes: Vec<Node>,
+    pub script: Script,
+    pub sent: Vec<Sent>,
+    /// What earlier lives have seen: process, life, log.
+    pub past: Vec<(usize, u32, Vec<Seen>)>,
+    pub fate: Box<Fates>,
+    pub delay_ns: u64,
+    tune: fn(&mut Config),
+    wires: BTreeMap<(u64, u64), (usize, usize, Vec<u8>)>,
+    free_at: BTreeMap<(usize, usize), u64>,
+    sequence: u64,
+}
+
+pub const ORIGIN_NS: u64 = 1 << 50;
+
+fn node(process: u32, processes: u32, life: u32, ns: u64, tune: fn(&mut Config)) -> Node {
+    let mut config = Config {
+        processes_max: processes + 1,
+        links: Links::Mesh,
+        controllers: Some(Controllers { first: ProcessId(processes), count: 1 }),
+        ..Config::new(ProcessId(process), Incarnation(life))
+    };
+    tune(&mut config);
+    Node {
+        end: Endpoint::new(config).expect("a valid configuration"),
+        life,
+        is_dead: false,
+        born_ns: ns,
+        log: Vec::new(),
+        failed: Vec::new(),
+        told: Vec::new(),
+        excluded: None,
+        recovered: None,
+        is_lazy: false,
+        is_stuck: false,
+        dies_after: None,
+        callbacks: 0,
+        promised: None,
+        barrier: None,
+    }
+}
+
+impl Mesh {
+    /// `processes` of them, that have got to know each other.
+    pub fn new(processes: u32, tune: fn(&mut Config)) -> Self {
+        let mut mesh = Self {
+            ns: 1_000,
+            nodes: (0..processes).map(|process| node(process, processes, 1, 0, tune)).collect(),
+            script: Script::new(processes),
+            sent: Vec::new(),
+            past: Vec::new(),
+            fate: Box::new(|_, _, _| Fate::Pass),
+            delay_ns: 1_000,
+            tune,
+            wires: BTreeMap::new(),
+            free_at: BTreeMap::new(),
+            sequence: 0,
+        };
+        mesh.run(100_000);
+        mesh
+    }
+
+    pub fn now(&self) -> Now {
+        Now { mono: Mono::from_ns(self.ns), sync: Timestamp::from_ns(ORIGIN_NS + self.ns) }
+    }
+
+    /// A reliable scattering of messages of `octets`, the first 8 of which tell it from others.
+    pub fn scatter(&mut self, from: usize, to: &[u32], octets: usize) {
+        let tag = self.sent.len() as u64;
+        let mut payload = vec![tag as u8; octets.max(8)];
+        payload[..8].copy_from_slice(&tag.to_be_bytes());
+        let messages: Vec<_> =
+            to.iter().map(|to| Message { to: ProcessId(*to), payload: &payload }).collect();
+        let node = &mut self.nodes[from];
+        if let Ok(id) = node.end.scatter_reliably(&messages) {
+            self.sent.push(Sent { from, life: node.life, id, to: to.to_vec(), tag });
+        }
+    }
+
+    pub fn kill(&mut self, process: usize) {
+        self.nodes[process].is_dead = true;
+        self.script.on_death(process, self.nodes[process].life, self.ns);
+    }
+
+    /// The process comes back as a new incarnation.
+    pub fn restart(&mut self, process: usize) {
+        if !self.nodes[process].is_dead {
+            self.kill(process);
+        }
+        let life = self.nodes[process].life + 1;
+        let fresh = node(process as u32, self.nodes.len() as u32, life, self.ns, self.tune);
+        let old = std::mem::replace(&mut self.nodes[process], fresh);
+        self.past.push((process, old.life, old.log));
+    }
+
+    /// Lets `ns` pass in steps of 500 ns.
+    pub fn run(&mut self, ns: u64) {
+        let until = self.ns + ns;
+        while self.ns < until {
+            self.ns += 500;
+            self.turn();
+        }
+    }
+
+    /// Until everything submitted is settled and nothing is dead and unresolved, or `ns` are over.
+    pub fn settle(&mut self, ns: u64) {
+        let until = self.ns + ns;
+        while self.ns < until {
+            self.run(20_000);
+            let live = || self.nodes.iter().filter(|node| !node.is_dead && node.excluded.is_none());
+            let is_idle = live().all(|node| {
+                let promises = node.end.promises().expect("driven with a clock");
+                let commit = node.end.commit_barrier();
+                node.end.is_settled()
+                    && (node.end.pending() == 0 || node.is_lazy)
+                    && promises.commit == promises.barrier
+                    && commit.is_some_and(|commit| commit.as_ns() + 20_000 > ORIGIN_NS + self.ns)
+            });
+            if is_idle && self.script.is_idle() {
+                return;
+            }
+        }
+        let promises: Vec<_> = self.nodes.iter().map(|node| node.end.commit_barrier()).collect();
+        panic!("not settled: {promises:?} {}", self.script.describe());
+    }
+
+    fn turn(&mut self) {
+        let controller = self.nodes.len();
+        while let Some(entry) = self.wires.first_entry().filter(|entry| entry.key().0 <= self.ns) {
+            let (from, to, mut octets) = entry.remove();
+            if to == controller {
+                self.script.take(from, &octets, Timestamp::from_ns(ORIGIN_NS + self.ns));
+            } else if !self.nodes[to].is_dead {
+                let now = self.now();
+                self.nodes[to].end.handle_frame(now, Port(from as u16), &mut octets);
+                self.check(to);
+            }
+        }
+        for at in 0..controller {
+            if !self.nodes[at].is_dead {
+                self.drive(at);
+            }
+        }
+        let live: Vec<_> = (0..controller)
+            .filter(|at| !self.nodes[*at].is_dead && self.nodes[*at].excluded.is_none())
+            .map(|at| (at, self.nodes[at].life, self.nodes[at].born_ns))
+            .collect();
+        let commits = live.iter().filter_map(|(at, ..)| self.nodes[*at].end.commit_barrier());
+        let complete = commits.min().unwrap_or(Timestamp::from_ns(0));
+        for (to, octets) in self.script.turn(self.ns, &live, complete) {
+            self.send(controller, to, octets);
+        }
+    }
+
+    fn drive(&mut self, at: usize) {
+        let now = self.now();
+        if self.nodes[at].end.poll_timeout().is_some_and(|due| due <= now.mono) {
+            self.nodes[at].end.handle_timeout(now);
+        }
+        let mut slot = vec![0; self.nodes[at].end.config().frame_octets_max];
+        loop {
+            let end = &mut self.nodes[at].end;
+            let is_due = end.poll_timeout().is_some_and(|due| due <= now.mono);
+            let is_hinted = end.wants_transmit() || is_due;
+            let Some(transmit) = end.poll_transmit(now, &mut slot) else { break };
+            assert!(is_hinted, "{:?} without a hint", peek(&slot));
+            if let Some(left) = &mut self.nodes[at].dies_after {
+                if *left == 0 {
+                    return self.kill(at);
+                }
+                *left -= 1;
+            }
+            self.send(at, transmit.port.index(), slot[..transmit.octets].to_vec());
+        }
+        let next = self.nodes[at].end.poll_timeout();
+        assert!(next.is_none_or(|due| due > now.mono), "due again at once: {next:?}");
+        self.check(at);
+        self.beacon(at);
+        self.collect(at);
+    }
+
+    /// A beacon to everybody, as shared memory would have it.
+    fn beacon(&mut self, at: usize) {
+        let node = &self.nodes[at];
+        let promises = node.end.promises().expect("driven with a clock");
+        let address = Address::Process(ProcessId(at as u32));
+        let life = Life { address, incarnation: Incarnation(node.life) };
+        for to in (0..self.nodes.len()).filter(|to| *to != at) {
+            let mut octets = vec![0; 64];
+            let header = Header::of_link(Opcode::Beacon, life, None, promises);
+            let length = seal_with_hops(&mut octets, header, 0, 1);
+            octets.truncate(length);
+            let key = (self.arrival(at, to), self.sequence);
+            self.sequence += 1;
+            self.wires.insert(key, (at, to, octets));
+        }
+    }
+
+    fn arrival(&mut self, from: usize, to: usize) -> u64 {
+        let free = self.free_at.entry((from, to)).or_default();
+        *free = (*free).max(self.ns + self.delay_ns);
+        *free
+    }
+
+    fn send(&mut self, from: usize, to: usize, octets: Vec<u8>) {
+        let opcode = peek(&octets).expect("sealed").1;
+        let mut at = self.arrival(from, to);
+        match (self.fate)(from, to, opcode) {
+            Fate::Lose => return,
+            Fate::Late(ns) => at += ns,
+            Fate::Twice => {
+                self.wires.insert((at, self.sequence), (from, to, octets.clone()));
+                self.sequence += 1;
+            }
+            Fate::Pass => {}
+        }
+        self.wires.insert((at, self.sequence), (from, to, octets));
+        self.sequence += 1;
+    }
+
+    /// Promises and barriers never go back, buffers keep their sizes.
+    fn check(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        let promises = node.end.promises();
+        if let (Some(then), Some(now)) = (node.promised, promises) {
+            assert!(now.barrier >= then.barrier, "the promise of {at} goes back");
+            assert!(now.commit >= then.commit, "the commit promise of {at} goes back");
+        }
+        let barrier = node.end.commit_barrier();
+        assert!(barrier >= node.barrier, "the commit barrier of {at} goes back");
+        (node.promised, node.barrier) = (promises, barrier);
+        let config = node.end.config();
+        assert!(node.end.receive_buffer_octets() <= 2 * config.receive_buffer_octets_max as u64);
+        assert!(node.end.send_buffer_octets() <= 2 * config.send_buffer_octets_max);
+    }
+
+    fn collect(&mut self, at: usize) {
+        let now = self.now();
+        let node = &mut self.nodes[at];
+        while !node.is_lazy {
+            match node.end.poll_event() {
+                Some(Event::Delivered(delivery)) => {
+                    let payload = node.end.payload(&delivery);
+                    let tag = payload[..8].try_into().expect("a tag");
+                    node.log.push(Seen {
+                        timestamp: delivery.timestamp.as_ns(),
+                        from: delivery.from.0,
+                        index: delivery.index,
+                        tag: u64::from_be_bytes(tag),
+                    });
+                    node.end.release(delivery);
+                }
+                Some(Event::SendFailed(failed)) => node.failed.push(failed),
+                Some(Event::ProcessFailed(failed)) => {
+                    node.told.push(failed);
+                    node.callbacks += 1;
+                }
+                Some(Event::Excluded(at)) => {
+                    node.excluded = Some(at);
+                    node.end.recover(now);
+                }
+                Some(Event::Recovered(complete)) => node.recovered = Some(complete),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        if !node.is_stuck {
+            for _ in 0..std::mem::take(&mut node.callbacks) {
+                node.end.on_failure_handled();
+            }
+        }
+    }
+
+    /// I1, I4, I6, I7, I8: orders ascend; every scattering is delivered by all correct and
+    /// recovered receivers or by none, by all if nobody of them failed, by none if it is reported
+    /// lost; of a failed sender as its failure timestamp says.
+    pub fn check_all(&self) {
+        let logs = self.nodes.iter().enumerate().map(|(at, node)| (at, node.life, &node.log));
+        let logs: Vec<_> =
+            logs.chain(self.past.iter().map(|(at, life, log)| (*at, *life, log))).collect();
+        for (at, _, log) in &logs {
+            for pair in log.windows(2) {
+                let key = |seen: &Seen| (seen.timestamp, seen.from, seen.index);
+                assert!(key(&pair[0]) < key(&pair[1]), "at {at} out of order: {pair:?}");
+            }
+        }
+        let is_correct = |process: u32| {
+            let node = &self.nodes[process as usize];
+            node.life == 1 && !node.is_dead && (node.excluded.is_none() || node.recovered.is_some())
+        };
+        for sent in &self.sent {
+            let has = |to: &&u32| self.nodes[**to as usize].log.iter().any(|s| s.tag == sent.tag);
+            let correct: Vec<_> = sent.to.iter().filter(|to| is_correct(**to)).collect();
+            let count = correct.iter().filter(|to| has(to)).count();
+            let what = || format!("scattering {} of {} to {:?}", sent.tag, sent.from, sent.to);
+            assert!(count == 0 || count == correct.len(), "{}: {count} have it", what());
+            let sender = &self.nodes[sent.from];
+            if sender.life == sent.life && !sender.is_dead && sender.excluded.is_none() {
+                let of_it = |failed: &&SendFailed| failed.scattering == sent.id;
+                let reports = sender.failed.iter().filter(of_it).count();
+                assert!(reports == 0 || reports == sent.to.len(), "{}: {reports} reports", what());
+                let is_lost =
+                    sender.failed.iter().filter(of_it).any(|f| f.outcome == Outcome::Lost);
+                assert_eq!(is_lost, count == 0 && !correct.is_empty() || reports > 0, "{}", what());
+                assert!(!is_lost || count == 0, "{} is lost and delivered", what());
+            }
+            let seen = logs.iter().flat_map(|(_, _, log)| log.iter()).find(|s| s.tag == sent.tag);
+            if let Some(at) = self.script.failed_at(sent.from, sent.life)
+                && let Some(seen) = seen
+            {
+                assert!(seen.timestamp < at.as_ns(), "{} is above its sender's failure", what());
+            }
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! A controller made by hand: it learns who is frozen from the announcements, decides, and gives
+//! its waves (design: docs/design/failure.md).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use onepipe_base::{Address, Incarnation, Life, ProcessId, Promises, Psn, Timestamp};
+use onepipe_wire::{
+    AnnounceView, Echo, Failure, Frame, HEADER_OCTETS, Header, LinkState, Opcode, Recovery,
+    Resolved, Undeliverable, Wave, WaveId, WaveKind, seal, seal_with_hops,
+};
+
+/// Waves are repeated this often, in ns.
+const REPEAT_NS: u64 = 20_000;
+
+#[derive(Debug)]
+struct Death {
+    process: usize,
+    life: u32,
+    ns: u64,
+    at: Option<Timestamp>,
+    is_resolved: bool,
+}
+
+/// Who was on a link, the owner's number of the death, and the commit held.
+type Frozen = (Life, u32, Timestamp);
+
+#[derive(Debug)]
+struct Open {
+    id: WaveId,
+    kind: WaveKind,
+    waiting: BTreeSet<usize>,
+    /// Which deaths it is about.
+    deaths: Vec<usize>,
+    sent_ns: Option<u64>,
+}
+
+#[derive(Debug)]
+pub struct Script {
+    process: u32,
+    pub epoch: u32,
+    sequence: u32,
+    deaths: Vec<Death>,
+    /// By owner and its life: the frozen links as last announced.
+    frozen: BTreeMap<(usize, u32), Vec<Frozen>>,
+    open: Option<Open>,
+    /// Notices go to each process, not in waves.
+    pub is_flat: bool,
+    /// No wave is given.
+    pub is_silent: bool,
+    pub undeliverable: Vec<(ProcessId, Timestamp)>,
+    pub relayed: u32,
+    /// Frames that answer what came.
+    answers: Vec<(usize, Vec<u8>)>,
+    recoveries: Vec<(usize, u16)>,
+    /// Frames put in by a test.
+    pub extra: Vec<(usize, Vec<u8>)>,
+    /// All waves and notices that were sent.
+    pub history: Vec<(usize, Vec<u8>)>,
+}
+
+impl Script {
+    pub fn new(process: u32) -> Self {
+        Self {
+            process,
+            epoch: 1,
+            sequence: 0,
+            deaths: Vec::new(),
+            frozen: BTreeMap::new(),
+            open: None,
+            is_flat: false,
+            is_silent: false,
+            undeliverable: Vec::new(),
+            relayed: 0,
+            answers: Vec::new(),
+            recoveries: Vec::new(),
+            extra: Vec::new(),
+            history: Vec::new(),
+        }
+    }
+
+    pub fn on_death(&mut self, process: usize, life: u32, ns: u64) {
+        self.deaths.push(Death { process, life, ns, at: None, is_resolved: false });
+    }
+
+    pub fn failed_at(&self, process: usize, life: u32) -> Option<Timestamp> {
+        let death = self.deaths.iter().find(|death| (death.process, death.life) == (process, life));
+        death.and_then(|death| death.at)
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.open.is_none() && self.deaths.iter().all(|death| death.is_resolved)
+    }
+
+    pub fn describe(&self) -> String {
+        format!("{:?} {:?} {:?}", self.deaths, self.frozen, self.open)
+    }
+
+    /// A frame for the controller.
+    pub fn take(&mut self, from: usize, octets: &[u8], near: Timestamp) {
+        let frame = Frame::parse(octets).expect("sealed");
+        let owner = (from, frame.header.incarnation().0);
+        match frame.opcode {
+            Opcode::Announce => {
+                let view = AnnounceView::parse(frame.payload).expect("well formed");
+                let frozen = view.links(near).filter_map(|link| match link.state {
+                    LinkState::Frozen { number, commit } => Some((link.life?, number, commit)),
+                    LinkState::Up => None,
+                });
+                self.frozen.insert(owner, frozen.collect());
+            }
+            Opcode::Echo | Opcode::Completed => {
+                let echo = Echo::parse(frame.payload).expect("well formed");
+                if let Some(open) = &mut self.open
+                    && (open.id, open.kind) == (echo.id, echo.kind)
+                {
+                    open.waiting.remove(&from);
+                }
+            }
+            Opcode::Relay => {
+                self.relayed += 1;
+                let inner = Frame::parse(frame.payload).expect("sealed");
+                let to = inner.header.dst().0 as usize;
+                let relayed = self.frame(Opcode::Relayed, to, Psn::FIRST, frame.payload);
+                self.answers.push((to, relayed));
+            }
+            Opcode::Undeliverable => {
+                let entries = Undeliverable::parse(frame.payload, near).expect("well formed");
+                let source = ProcessId(from as u32);
+                self.undeliverable.extend(entries.map(|entry| (source, entry.timestamp)));
+                let recorded = self.frame(Opcode::Recorded, from, frame.header.psn(), &[]);
+                self.answers.push((from, recorded));
+            }
+            Opcode::Recover => self.recoveries.push((from, frame.header.psn().0 as u16)),
+            _ => {}
+        }
+    }
+
+    /// What leaves now. `live` are the processes that take part, their lives and births; everything
+    /// below `complete` is decided.
+    pub fn turn(
+        &mut self,
+        ns: u64,
+        live: &[(usize, u32, u64)],
+        complete: Timestamp,
+    ) -> Vec<(usize, Vec<u8>)> {
+        self.decide(live);
+        self.go_on(live);
+        let mut frames = std::mem::take(&mut self.answers);
+        frames.append(&mut self.extra);
+        if self.is_idle() {
+            for (to, part) in std::mem::take(&mut self.recoveries) {
+                frames.push((to, self.recovery(to, part, complete)));
+            }
+        }
+        if let Some(mut open) = self.open.take() {
+            if open.sent_ns.is_none_or(|sent| ns >= sent + REPEAT_NS) && !self.is_silent {
+                open.sent_ns = Some(ns);
+                let payload = self.wave(&open);
+                for &to in &open.waiting {
+                    let is_unicast = self.is_flat && open.kind == WaveKind::Notice;
+                    let opcode = if is_unicast { Opcode::Notice } else { Opcode::Wave };
+                    frames.push((to, self.frame(opcode, to, Psn::FIRST, &payload)));
+                }
+                self.history.extend(frames.iter().cloned());
+            }
+            self.open = Some(open);
+        }
+        frames
+    }
+
+    /// Who has died, and is frozen by everybody who knew it, has failed at the highest of the
+    /// frozen commits.
+    fn decide(&mut self, live: &[(usize, u32, u64)]) {
+        let mut has_news = false;
+        for death in self.deaths.iter_mut().filter(|death| death.at.is_none()) {
+            let known =
+                live.iter().filter(|(owner, _, born)| *born < death.ns && *owner != death.process);
+            let at = known.map(|(owner, life, _)| {
+                let frozen = self.frozen.get(&(*owner, *life))?;
+                let is_it = |known: Life| {
+                    let address = Address::Process(ProcessId(death.process as u32));
+                    known.address == address && known.incarnation.0 >= death.life
+                };
+                frozen.iter().find(|(known, ..)| is_it(*known)).map(|(_, _, commit)| *commit)
+            });
+            let at: Option<Vec<_>> = at.collect();
+            let Some(at) = at else { continue };
+            death.at = Some(at.into_iter().max().unwrap_or(Timestamp::from_ns(0)));
+            has_news = true;
+        }
+        if has_news {
+            self.begin(WaveKind::Notice, live);
+        } else if self.open.is_none() && self.holds(live) {
+            self.begin(WaveKind::Resume, live);
+        }
+    }
+
+    /// Whether somebody holds a link frozen that is resolved: it was heard again and died again, by
+    /// frames of the past.
+    fn holds(&self, live: &[(usize, u32, u64)]) -> bool {
+        let announced = live.iter().filter_map(|(at, life, _)| self.frozen.get(&(*at, *life)));
+        announced.flatten().any(|(known, ..)| self.is_decided(known))
+    }
+
+    fn is_decided(&self, known: &Life) -> bool {
+        self.deaths.iter().any(|death| {
+            let address = Address::Process(ProcessId(death.process as u32));
+            let is_it = known.address == address && known.incarnation.0 <= death.life;
+            is_it && death.at.is_some()
+        })
+    }
+
+    /// Gives a later wave.
+    fn begin(&mut self, kind: WaveKind, live: &[(usize, u32, u64)]) {
+        let is_open = |at: &usize| self.deaths[*at].at.is_some() && !self.deaths[*at].is_resolved;
+        let is_decided = |at: &usize| self.deaths[*at].at.is_some();
+        let all = 0..self.deaths.len();
+        let deaths = match kind {
+            WaveKind::Notice => all.filter(is_open).collect(),
+            _ => all.filter(is_decided).collect(),
+        };
+        self.sequence += 1;
+        let id = WaveId { epoch: self.epoch, sequence: self.sequence };
+        let waiting = live.iter().map(|(at, ..)| *at).collect();
+        self.open = Some(Open { id, kind, waiting, deaths, sent_ns: None });
+    }
+
+    /// Declares a life dead that is heard: its neighbours freeze their links to it.
+    pub fn freeze(&mut self, process: usize, life: u32, ns: u64) {
+        self.on_death(process, life, ns);
+        self.sequence += 1;
+        let id = WaveId { epoch: self.epoch, sequence: self.sequence };
+        let address = Address::Process(ProcessId(process as u32));
+        let dead = Life { address, incarnation: Incarnation(life) };
+        let mut room = vec![0; 100];
+        let written = Wave { id }.write_freeze(&mut room, [dead].into_iter()).expect("fits");
+        for to in (0..self.process as usize).filter(|to| *to != process) {
+            let frame = self.frame(Opcode::Wave, to, Psn::FIRST, &room[..written.1]);
+            self.extra.push((to, frame));
+        }
+    }
+
+    /// The same again under a new number, as another controller would.
+    pub fn take_over(&mut self, live: &[(usize, u32, u64)]) {
+        self.epoch += 1;
+        self.sequence = 0;
+        if self.deaths.iter().any(|death| death.at.is_some() && !death.is_resolved) {
+            self.begin(WaveKind::Notice, live);
+        }
+    }
+
+    fn go_on(&mut self, live: &[(usize, u32, u64)]) {
+        let Some(open) = &self.open else { return };
+        let is_waiting = live.iter().any(|(at, ..)| open.waiting.contains(at));
+        if is_waiting {
+            return;
+        }
+        match open.kind {
+            WaveKind::Notice => self.begin(WaveKind::Resume, live),
+            _ => {
+                let done = open.deaths.clone();
+                done.into_iter().for_each(|at| self.deaths[at].is_resolved = true);
+                self.open = None;
+            }
+        }
+    }
+
+    fn wave(&self, open: &Open) -> Vec<u8> {
+        let mut room = vec![0; 1_400];
+        let wave = Wave { id: open.id };
+        let deaths = || open.deaths.iter().map(|at| &self.deaths[*at]);
+        let written = match open.kind {
+            WaveKind::Notice => {
+                let failures = deaths().filter_map(|death| {
+                    let (first, incarnation) =
+                        (ProcessId(death.process as u32), Incarnation(death.life));
+                    Some(Failure { first, count: 1, incarnation, at: death.at? })
+                });
+                wave.write_notice(&mut room, failures)
+            }
+            _ => {
+                let resolved = self.frozen.iter().flat_map(|((owner, life), frozen)| {
+                    let address = Address::Process(ProcessId(*owner as u32));
+                    let owner = Life { address, incarnation: Incarnation(*life) };
+                    let of_it = frozen.iter().filter(|(known, ..)| self.is_decided(known));
+                    of_it.map(move |(_, number, _)| Resolved { owner, number: *number })
+                });
+                wave.write_resume(&mut room, resolved)
+            }
+        };
+        room.truncate(written.expect("fits").1);
+        room
+    }
+
+    fn recovery(&self, to: usize, part: u16, complete: Timestamp) -> Vec<u8> {
+        let failures = self.deaths.iter().filter_map(|death| {
+            let (first, incarnation) = (ProcessId(death.process as u32), Incarnation(death.life));
+            Some(Failure { first, count: 1, incarnation, at: death.at? })
+        });
+        let mut room = vec![0; 1_400];
+        let octets = Recovery { complete, part, parts: 1 }
+            .write(
+                &mut room,
+                failures.collect::<Vec<_>>().into_iter(),
+                self.undeliverable.iter().copied(),
+            )
+            .expect("fits");
+        self.frame(Opcode::Recovery, to, Psn(part.into()), &room[..octets])
+    }
+
+    /// A frame of the controller.
+    pub fn frame(&self, opcode: Opcode, to: usize, psn: Psn, payload: &[u8]) -> Vec<u8> {
+        let mut octets = vec![0; HEADER_OCTETS + payload.len()];
+        octets[HEADER_OCTETS..].copy_from_slice(payload);
+        let (own, promises) =
+            (ProcessId(self.process), Promises::both(Timestamp::from_ns(1 << 50)));
+        if opcode.is_hop_only() {
+            let life = Life { address: Address::Process(own), incarnation: Incarnation(1) };
+            let header = Header::of_link(opcode, life, None, promises);
+            seal_with_hops(&mut octets, header, payload.len(), 1);
+        } else {
+            let header = Header::new(opcode, own, ProcessId(to as u32), Incarnation(1));
+            seal(&mut octets, header.stamped(promises.barrier, promises, psn), payload.len());
+        }
+        octets
+    }
+}
