@@ -174,7 +174,10 @@ impl Suspects {
         let mut wake = |at: Mono| findings.again_at = Mono::earlier(findings.again_at, Some(at));
         let Some(since) = suspects().map(|(_, since)| since).max() else { return };
         // Signs of life put it off: its links may be up again, and not all have said so yet.
-        let heard = |(at, _): (usize, Mono)| graph.get(net.lives[at]).and_then(|node| node.heard);
+        let heard = |(at, _): (usize, Mono)| {
+            let life = net.lives[at];
+            graph.get(life).and_then(|node| node.heard).filter(|_| !self.condemned.contains(&life))
+        };
         let quiet = suspects().filter_map(heard).max().map_or(since, |heard| heard.max(since));
         let mut ready = quiet.after_ns(config.settle_ns).min(since.after_ns(config.grace_ns));
         let processes = || suspects().filter_map(|(at, _)| process_of(net.lives[at]));

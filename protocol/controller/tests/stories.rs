@@ -3,7 +3,9 @@
 mod fabric;
 
 use fabric::{Fabric, process, switch};
-use onepipe_controller::Event;
+use onepipe_base::{Incarnation, ProcessId, Psn};
+use onepipe_controller::{Event, Stats};
+use onepipe_wire::{HEADER_OCTETS, Header, Opcode, seal};
 
 const MS: u64 = 1_000_000;
 
@@ -14,6 +16,11 @@ fn settled(mut fabric: Fabric) -> Fabric {
     fabric.check_liveness().expect("nothing has happened");
     assert!(fabric.decided.is_empty(), "{:?}", fabric.decided);
     fabric
+}
+
+fn stats(fabric: &Fabric) -> Stats {
+    let active = fabric.active.expect("one is active");
+    *fabric.replicas[active].machine.as_ref().expect("it lives").stats()
 }
 
 fn healthy(fabric: &Fabric) {
@@ -69,6 +76,133 @@ fn a_process_of_a_mesh_dies() {
         fabric.kill(2);
         fabric.run(fabric.now + 2 * MS);
         assert_eq!(fabric.decided.keys().copied().collect::<Vec<_>>(), [life]);
+        healthy(&fabric);
+    }
+}
+
+#[test]
+fn a_spine_dies_and_nobody_with_it() {
+    let mut fabric = settled(Fabric::leaf_spine(3, 2, 2, 4));
+    let spine = fabric.find(switch(4));
+    fabric.kill(spine);
+    fabric.run(fabric.now + 2 * MS);
+    assert!(fabric.decided.is_empty());
+    assert_eq!((stats(&fabric).failures, stats(&fabric).partitions), (1, 0));
+    healthy(&fabric);
+}
+
+#[test]
+fn a_link_dies_alone_and_two_links_cut_off_a_pair() {
+    let mut fabric = settled(Fabric::leaf_spine(3, 2, 2, 5));
+    let (left, right) = (fabric.find(switch(1)), fabric.find(switch(2)));
+    // Ports 0 and 1 are processes, 2 and 3 the spines.
+    fabric.cut(left, 2, true);
+    fabric.run(fabric.now + MS);
+    healthy(&fabric);
+    assert_eq!((stats(&fabric).failures, stats(&fabric).partitions), (0, 0));
+    fabric.cut(right, 3, true);
+    fabric.run(fabric.now + MS);
+    assert!(fabric.decided.is_empty());
+    assert!(stats(&fabric).partitions > 0, "leaves 1 and 2 share no spine");
+    fabric.check_liveness().expect("alive");
+    fabric.cut(left, 2, false);
+    fabric.cut(right, 3, false);
+    fabric.run(fabric.now + MS);
+    fabric.check_liveness().expect("alive");
+}
+
+#[test]
+fn a_spine_that_the_controller_does_not_reach_comes_back_as_a_new_life() {
+    let mut fabric = settled(Fabric::leaf_spine(3, 2, 2, 6));
+    let (leaf, spine) = (fabric.find(switch(0)), fabric.find(switch(3)));
+    let former = fabric.nodes[spine].life();
+    fabric.cut(leaf, 2, true);
+    fabric.run(fabric.now + 3 * MS);
+    assert!(fabric.decided.is_empty() && fabric.nodes[spine].life() > former);
+    healthy(&fabric);
+    fabric.cut(leaf, 2, false);
+    fabric.run(fabric.now + MS);
+    healthy(&fabric);
+}
+
+#[test]
+fn who_has_failed_but_lives_is_told_so_and_comes_back_as_a_new_life() {
+    let mut fabric = settled(Fabric::leaf_spine(2, 2, 2, 7));
+    let node = fabric.find(process(3));
+    let former = fabric.nodes[node].life();
+    fabric.cut(node, 0, true);
+    fabric.run(fabric.now + MS);
+    assert!(fabric.decided.contains_key(&former) && !fabric.nodes[node].known.is_excluded);
+    fabric.cut(node, 0, false);
+    fabric.run(fabric.now + MS);
+    assert!(fabric.nodes[node].known.is_excluded);
+    fabric.kill(node);
+    fabric.start(node);
+    fabric.run(fabric.now + MS);
+    assert!(fabric.nodes[node].known.is_welcome);
+    assert_eq!(fabric.decided.len(), 1);
+    healthy(&fabric);
+}
+
+#[test]
+fn nothing_is_told_before_the_store_has_it() {
+    let mut fabric = settled(Fabric::leaf_spine(2, 2, 2, 8));
+    fabric.store.set_available(false);
+    let node = fabric.find(process(3));
+    fabric.kill(node);
+    fabric.run(fabric.now + MS);
+    assert!(fabric.nodes.iter().all(|node| node.known.failures.is_empty()));
+    assert!(fabric.events.contains(&Event::StoreFailed));
+    fabric.store.set_available(true);
+    fabric.run(fabric.now + MS);
+    assert_eq!(fabric.decided.len(), 1);
+    healthy(&fabric);
+}
+
+#[test]
+fn what_dies_while_no_controller_lives_is_found_out_by_one_that_knows_only_the_store() {
+    let mut fabric = settled(Fabric::leaf_spine(3, 2, 2, 9));
+    fabric.crash_replica(0);
+    fabric.crash_replica(1);
+    let leaf = fabric.find(switch(2));
+    fabric.kill(leaf);
+    fabric.run(fabric.now + MS);
+    fabric.start_replica(1);
+    fabric.campaign(1);
+    fabric.run(fabric.now + 10 * MS);
+    assert_eq!(fabric.decided.len(), 2, "both processes below it");
+    for number in [4, 5] {
+        let node = fabric.find(process(number));
+        fabric.kill(node);
+    }
+    healthy(&fabric);
+}
+
+#[test]
+fn a_process_that_gives_no_sign_of_life_to_be_handed_a_frame_has_failed() {
+    for mesh in [false, true] {
+        let fabric = if mesh { Fabric::mesh(4, 10) } else { Fabric::leaf_spine(2, 2, 2, 10) };
+        let mut fabric = settled(fabric);
+        let (sender, rude) = (fabric.find(process(0)), fabric.find(process(3)));
+        let life = fabric.nodes[rude].life();
+        fabric.nodes[rude].known.is_rude = true;
+        // It announces itself no more, either.
+        fabric.nodes[rude].pace = onepipe_base::Pace::new(1, 1);
+        let mut inner = [0; 100];
+        let header = Header::new(Opcode::ReliableData, ProcessId(0), ProcessId(3), Incarnation(1));
+        let now = onepipe_base::Timestamp::from_ns(fabric.now);
+        let header = header.stamped(now, onepipe_base::Promises::both(now), Psn::FIRST);
+        let octets = seal(&mut inner, header, 100 - HEADER_OCTETS);
+        fabric.reply(sender, 0, Opcode::Relay, |room| {
+            room[..octets].copy_from_slice(&inner[..octets]);
+            octets
+        });
+        fabric.run(fabric.now + 10 * MS);
+        // In a mesh the controller misses its announcements before it gives up asking.
+        assert_eq!(fabric.events.contains(&Event::Silent(life)), !mesh);
+        assert_eq!(fabric.decided.keys().copied().collect::<Vec<_>>(), [life]);
+        assert_eq!((stats(&fabric).relayed, stats(&fabric).inexact), (1, 0));
+        fabric.kill(rude);
         healthy(&fabric);
     }
 }

@@ -43,9 +43,13 @@ impl Fabric {
             let covers =
                 |failure: &onepipe_wire::Failure| failure.covers(process, life.incarnation);
             let knows = receiver.known.failures.iter().any(covers);
-            // A switch leaves out what it has heard of the same process, its former life included;
-            // that one's messages were not for this life.
-            if !knows && barrier > *at && life.address != receiver.address {
+            // Not for this receiver were messages of a former life of its own process (which a
+            // switch leaves out of what it tells it), and of who was dead before it lived.
+            let is_met = life.address != receiver.address
+                && self.ended.get(life).is_none_or(|ended| *ended >= receiver.started_at);
+            // It has sent nothing before it began.
+            let least = *at.max(self.began.get(life).unwrap_or(at));
+            if !knows && barrier > least && is_met {
                 blamed.push(format!(
                     "{:?} failed at {at}, but {:?} stands at {barrier} and \
                     does not know",

@@ -82,6 +82,9 @@ pub struct Fabric {
     pub welcome: BTreeSet<Life>,
     /// Last promise of each life that has ended.
     pub last_promise: BTreeMap<Life, u64>,
+    /// When each life began, and when it ended.
+    pub began: BTreeMap<Life, u64>,
+    pub ended: BTreeMap<Life, u64>,
     pub violations: Vec<(Life, String)>,
     pub flat: bool,
     /// How many steps of the active controller until it crashes.
@@ -109,6 +112,8 @@ pub struct Known {
     pub failures: Vec<Failure>,
     pub is_welcome: bool,
     pub is_excluded: bool,
+    /// It takes part, but answers no controller.
+    pub is_rude: bool,
 }
 
 pub fn process(number: u32) -> Address {
@@ -203,6 +208,8 @@ impl Fabric {
             decided: BTreeMap::new(),
             welcome: BTreeSet::new(),
             last_promise: BTreeMap::new(),
+            began: BTreeMap::new(),
+            ended: BTreeMap::new(),
             violations: Vec::new(),
             flat: false,
             crash_after: None,

@@ -48,6 +48,7 @@ pub struct Node {
     pub generation: u32,
     pub last_number: u32,
     pub pace: Pace,
+    pub started_at: u64,
     pub speaks_at: u64,
     pub wave: Option<Passing>,
     /// Of a process.
@@ -66,6 +67,7 @@ impl Node {
             generation: 0,
             last_number: 0,
             pace: Pace::new(6_000, 300_000),
+            started_at: 0,
             speaks_at: 0,
             wave: None,
             promise: 0,
@@ -107,7 +109,7 @@ impl Node {
         }
         fresh.incarnation = self.incarnation + 1;
         fresh.is_alive = true;
-        fresh.promise = now;
+        (fresh.started_at, fresh.promise) = (now, now);
         fresh.speaks_at = now + 2 * LINK_TIMEOUT_NS;
         fresh.pace.on_change(Mono::from_ns(now));
         *self = fresh;

@@ -24,6 +24,7 @@ impl Fabric {
     pub fn start(&mut self, node: usize) {
         self.nodes[node].restart(self.now);
         let incarnation = self.nodes[node].incarnation;
+        self.began.insert(self.nodes[node].life(), self.now);
         self.at(self.now, Item::Tick { node, incarnation });
     }
 
@@ -34,13 +35,17 @@ impl Fabric {
             ended.is_alive = false;
             let (life, promise) = (ended.life(), ended.promise);
             self.last_promise.insert(life, promise);
+            self.ended.insert(life, self.now);
         }
     }
 
     /// The link at a port of a node is cut or mended.
     pub fn cut(&mut self, node: usize, port: usize, is_cut: bool) {
-        let Peer::Node(other, there) = self.nodes[node].ports[port].peer else { return };
-        for end in [(node, port), (other, there)] {
+        let mut ends = vec![(node, port)];
+        if let Peer::Node(other, there) = self.nodes[node].ports[port].peer {
+            ends.push((other, there));
+        }
+        for end in ends {
             if is_cut {
                 self.cut.insert(end);
             } else {
@@ -158,8 +163,15 @@ impl Fabric {
 
     /// Whether frames get from a controller to a node that lives, and back.
     pub fn connects(&self, replica: usize, node: usize) -> bool {
-        let seat = self.replicas[replica].seat;
-        self.nodes[node].is_alive && seat.is_none_or(|(seat, _)| self.has_path(seat, node))
+        let is_linked = match self.replicas[replica].seat {
+            Some((seat, _)) => self.has_path(seat, node),
+            None => {
+                let mut ports = self.nodes[node].ports.iter();
+                let port = ports.position(|line| line.peer == Peer::Controller(replica));
+                port.is_some_and(|port| !self.cut.contains(&(node, port)))
+            }
+        };
+        self.nodes[node].is_alive && is_linked
     }
 
     /// On which of its links the controller hears a node.
@@ -235,6 +247,10 @@ impl Fabric {
                 break;
             }
             let Peer::Node(other, there) = self.nodes[node].ports[port].peer else { continue };
+            let line = &self.nodes[node].ports[port];
+            if line.banned.is_some() && line.life.is_none() {
+                continue;
+            }
             let commit = self.nodes[node].tell(now, port);
             let echo = self.nodes[node].ports[port].life;
             let beacon = Item::Beacon { node: other, port: there, from: own, echo, commit };
@@ -287,7 +303,7 @@ impl Fabric {
             let mut ports = self.nodes[node].ports.iter();
             (node, ports.position(|line| line.peer == Peer::Controller(replica)).expect("linked"))
         });
-        if !self.nodes[node].is_alive {
+        if !self.is_intact(node, port) {
             return;
         }
         let frame = Frame::parse(octets).expect("a controller has sealed it");
@@ -432,6 +448,7 @@ impl Fabric {
                     self.send(Item::Echo { node: other, port: there, echo });
                 }
             }
+            Peer::Controller(_) if self.cut.contains(&(node, port)) => {}
             Peer::Controller(replica) => {
                 let mut slot = vec![0; 200];
                 let octets = echo.write(&mut slot[HEADER_OCTETS..]).expect("fits");
@@ -448,6 +465,9 @@ impl Fabric {
 
     /// A frame for a process has arrived.
     fn on_letter(&mut self, node: usize, replica: usize, octets: &[u8]) {
+        if self.nodes[node].known.is_rude {
+            return;
+        }
         let frame = Frame::parse(octets).expect("a controller has sealed it");
         match frame.opcode {
             Opcode::Welcome => {

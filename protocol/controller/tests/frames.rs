@@ -1,0 +1,358 @@
+//! One controller and the frames it gets, good and bad.
+
+use onepipe_base::{
+    Address, Controllers, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn,
+    SwitchId, Timestamp, Verdict,
+};
+use onepipe_controller::{
+    Config, Controller, Epoch, FailedLife, Member, Record, RecordId, Refused,
+};
+use onepipe_wire::{
+    Announce, Frame, HEADER_OCTETS, Header, Link, LinkState, Opcode, RecoveryView, Side,
+    Undeliverable, WaveView, seal,
+};
+use proptest::prelude::*;
+
+const CONTROLLER: ProcessId = ProcessId(90);
+const CONTROLLERS: Controllers = Controllers { first: CONTROLLER, count: 2 };
+
+fn at(ns: u64) -> Now {
+    Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns + (1 << 50)) }
+}
+
+fn life(address: Address, incarnation: u32) -> Life {
+    Life { address, incarnation: Incarnation(incarnation) }
+}
+
+fn process(number: u32) -> Address {
+    Address::Process(ProcessId(number))
+}
+
+fn switch(number: u32) -> Address {
+    Address::Switch(SwitchId(number))
+}
+
+fn config() -> Config {
+    Config {
+        processes_max: 100,
+        switches_max: 10,
+        incarnation: Incarnation(1),
+        ..Config::new(CONTROLLER, CONTROLLERS)
+    }
+}
+
+fn frame(opcode: Opcode, from: Life, psn: u32, write: impl FnOnce(&mut [u8]) -> usize) -> Vec<u8> {
+    let mut slot = vec![0; 1_500];
+    let octets = write(&mut slot[HEADER_OCTETS..]);
+    let src = ProcessId(from.address.to_bits());
+    let now = at(0).sync;
+    let header = Header::new(opcode, src, CONTROLLER, from.incarnation);
+    let header = header.stamped(now, Promises::both(now), Psn(psn));
+    let length = seal(&mut slot, header, octets);
+    slot.truncate(length);
+    slot
+}
+
+fn link(port: u16, side: Side, life: Life) -> Link {
+    Link { port: Port(port), side, life: Some(life), state: LinkState::Up }
+}
+
+fn announce(from: Life, generation: u32, links: &[Link]) -> Vec<u8> {
+    let whole = Announce { generation, first: 0, total: links.len() as u16 };
+    frame(Opcode::Announce, from, 0, |room| {
+        whole.write(room, links.iter().copied()).expect("fits").1
+    })
+}
+
+/// Takes everything out; writes down all that is asked for. Answers the frames.
+fn drain(controller: &mut Controller, now: Now) -> Vec<(Opcode, ProcessId, Psn, Vec<u8>)> {
+    let mut sent = Vec::new();
+    loop {
+        if let Some((id, _)) = controller.poll_persist() {
+            controller.handle_persisted(now, id, Ok(()));
+            continue;
+        }
+        let mut slot = [0; 1_500];
+        let Some(transmit) = controller.poll_transmit(now, &mut slot) else { break };
+        let frame = Frame::parse(&slot[..transmit.octets]).expect("sealed");
+        let payload = frame.payload.to_vec();
+        sent.push((frame.opcode, frame.header.dst(), frame.header.psn(), payload));
+    }
+    while controller.poll_event().is_some() {}
+    sent
+}
+
+/// A switch with the controller and processes 0 and 1 below it.
+fn star(records: &[Record]) -> Controller {
+    let mut controller = Controller::new(config()).expect("makes sense");
+    controller.activate(at(0), Epoch(1), records);
+    let own = life(process(CONTROLLER.0), 1);
+    let tor = life(switch(0), 1);
+    let links = [
+        link(0, Side::Lower, life(process(0), 1)),
+        link(1, Side::Lower, life(process(1), 1)),
+        link(2, Side::Lower, own),
+    ];
+    controller.handle_frame(at(1_000), Port(0), &mut announce(tor, 1, &links));
+    for number in [0, 1] {
+        let up = [link(0, Side::Upper, tor)];
+        let mut octets = announce(life(process(number), 1), 1, &up);
+        controller.handle_frame(at(1_000), Port(0), &mut octets);
+    }
+    controller.handle_timeout(at(50_000));
+    controller
+}
+
+#[test]
+fn who_is_noted_in_the_store_is_welcome_and_hears_it_again() {
+    let mut controller = star(&[]);
+    let mut slot = [0; 1_500];
+    let mut opcodes = Vec::new();
+    while let Some(transmit) = controller.poll_transmit(at(50_000), &mut slot) {
+        opcodes.push(Frame::parse(&slot[..transmit.octets]).expect("sealed").opcode);
+    }
+    assert_eq!(opcodes, [Opcode::Hello], "nothing is written down yet");
+    let welcome = |sent: Vec<(Opcode, ProcessId, Psn, Vec<u8>)>| {
+        let welcome = sent.into_iter().filter(|(opcode, ..)| *opcode == Opcode::Welcome);
+        welcome.map(|(_, to, ..)| to.0).collect::<Vec<_>>()
+    };
+    assert_eq!(welcome(drain(&mut controller, at(50_000))), [0, 1]);
+    let up = [link(0, Side::Upper, life(switch(0), 1))];
+    let mut again = announce(life(process(1), 1), 1, &up);
+    assert_eq!(controller.handle_frame(at(60_000), Port(0), &mut again), Verdict::Consumed);
+    assert_eq!(welcome(drain(&mut controller, at(60_000))), [1]);
+}
+
+#[test]
+fn recalls_are_recorded_once_and_told_to_who_comes_back_for_them() {
+    let failed =
+        FailedLife { life: life(process(1), 1), at: Timestamp::from_ns(1 << 50), is_exact: true };
+    let records = [
+        Record::Members(vec![Member { life: failed.life, links: vec![] }]),
+        Record::Failed(vec![failed]),
+        Record::Resumed { lives: vec![failed.life], links: vec![] },
+    ];
+    let mut controller = star(&records);
+    let sent = drain(&mut controller, at(50_000));
+    let is_about_itself = |sent: &&(Opcode, ProcessId, Psn, Vec<u8>)| {
+        (sent.0, sent.1) == (Opcode::Notice, ProcessId(1))
+    };
+    let notice = sent.iter().find(is_about_itself).expect("it has announced itself");
+    let view = WaveView::parse(&notice.3).expect("well-formed");
+    assert_eq!(view.failures(failed.at).len(), 1);
+
+    let timestamp = Timestamp::from_ns((1 << 50) - 7);
+    let entry = Undeliverable { to: ProcessId(1), incarnation: Incarnation(1), timestamp };
+    for round in 0..2 {
+        let mut octets = frame(Opcode::Undeliverable, life(process(0), 1), 17, |room| {
+            Undeliverable::write(room, [entry].into_iter())
+        });
+        controller.handle_frame(at(60_000), Port(0), &mut octets);
+        let record = controller.poll_persist();
+        assert_eq!(record.is_some(), round == 0, "{record:?}");
+        if let Some((id, record)) = record {
+            assert_eq!(
+                record,
+                Record::Undeliverable { sender: ProcessId(0), entries: vec![entry] }
+            );
+            assert_eq!(
+                controller.handle_frame(at(60_000), Port(0), &mut octets),
+                Verdict::Consumed
+            );
+            assert!(drain_only(&mut controller).is_empty(), "not recorded yet");
+            controller.handle_persisted(at(60_000), id, Ok(()));
+        }
+        assert_eq!(drain_only(&mut controller), [(Opcode::Recorded, Psn(17))]);
+    }
+
+    let near = at(70_000).sync;
+    let (mut recalls, mut failures) = (Vec::new(), 0);
+    for part in 0..2 {
+        // Time goes on; the answer stays.
+        let now = at(70_000 + u64::from(part));
+        let mut octets = frame(Opcode::Recover, failed.life, part, |_| 0);
+        assert_eq!(controller.handle_frame(now, Port(0), &mut octets), Verdict::Consumed);
+        let sent = drain(&mut controller, now);
+        let (_, to, psn, payload) = sent.last().expect("answered");
+        assert_eq!((*to, *psn), (ProcessId(1), Psn(part)));
+        let view = RecoveryView::parse(payload).expect("well-formed");
+        let recovery = view.recovery(near);
+        assert_eq!((recovery.complete, u32::from(recovery.part), recovery.parts), (near, part, 2));
+        recalls.extend(view.recalls(near));
+        failures += view.failures(near).len();
+    }
+    assert_eq!((recalls, failures), (vec![(ProcessId(0), timestamp)], 1));
+    let mut octets = frame(Opcode::Recover, life(process(0), 1), 0, |_| 0);
+    let verdict = controller.handle_frame(at(70_000), Port(0), &mut octets);
+    assert_eq!(verdict, Verdict::Dropped, "it has not failed");
+}
+
+fn drain_only(controller: &mut Controller) -> Vec<(Opcode, Psn)> {
+    let mut slot = [0; 1_500];
+    let mut sent = Vec::new();
+    while let Some(transmit) = controller.poll_transmit(at(60_000), &mut slot) {
+        let frame = Frame::parse(&slot[..transmit.octets]).expect("sealed");
+        sent.push((frame.opcode, frame.header.psn()));
+    }
+    sent
+}
+
+#[test]
+fn what_comes_from_nowhere_is_counted() {
+    let mut controller = star(&[]);
+    drain(&mut controller, at(50_000));
+    let mut give = |mut octets: Vec<u8>, port| {
+        let verdict = controller.handle_frame(at(60_000), Port(port), &mut octets);
+        assert_eq!(verdict, Verdict::Dropped);
+        *controller.stats()
+    };
+    let tor = life(switch(0), 1);
+    let up = [link(0, Side::Upper, tor)];
+    assert_eq!(give(announce(life(process(100), 1), 1, &up), 0).dropped_range, 1);
+    assert_eq!(give(announce(life(switch(10), 1), 1, &[]), 0).dropped_range, 2);
+    let beyond = [link(0, Side::Upper, life(switch(10), 1))];
+    assert_eq!(give(announce(life(process(1), 1), 2, &beyond), 0).dropped_range, 3);
+    assert_eq!(give(announce(life(process(91), 1), 2, &up), 0).dropped_foreign, 1);
+    assert_eq!(give(announce(life(process(1), 1), 1, &up), 1).dropped_foreign, 2);
+    assert_eq!(give(announce(life(process(1), 0), 9, &up), 0).dropped_stale, 1);
+    assert_eq!(give(announce(tor, 0, &[]), 0).dropped_stale, 2);
+    let completed = |room: &mut [u8]| {
+        let id = onepipe_wire::WaveId { epoch: 1, sequence: 9 };
+        let echo = onepipe_wire::Echo { id, kind: onepipe_wire::WaveKind::Notice };
+        echo.write(room).expect("fits")
+    };
+    let stale = frame(Opcode::Completed, life(process(1), 1), 0, completed);
+    assert_eq!(give(stale, 0).dropped_stale, 3);
+    assert_eq!(give(frame(Opcode::Data, life(process(1), 1), 0, |_| 0), 0).dropped_foreign, 3);
+    assert_eq!(give(frame(Opcode::Relay, life(process(1), 1), 0, |_| 30), 0).dropped_malformed, 1);
+    assert_eq!(give(vec![1; 80], 0).dropped_malformed, 2);
+    controller.depose(at(60_000));
+    let mut relay = frame(Opcode::Relay, life(process(1), 1), 0, |_| 30);
+    assert_eq!(controller.handle_frame(at(60_000), Port(0), &mut relay), Verdict::Dropped);
+    assert_eq!(controller.stats().dropped_standby, 1);
+    assert!(controller.poll_persist().is_none() && !controller.is_active());
+}
+
+#[test]
+fn one_life_at_two_switches_is_counted() {
+    let mut controller = star(&[]);
+    let other = life(switch(1), 1);
+    let twice = [link(0, Side::Lower, life(process(1), 1))];
+    controller.handle_frame(at(60_000), Port(0), &mut announce(other, 1, &twice));
+    controller.handle_timeout(at(90_000));
+    assert_eq!(controller.stats().registered_twice, 1);
+}
+
+#[test]
+fn a_snapshot_says_the_same_as_the_log() {
+    let mut controller = star(&[]);
+    assert_eq!(controller.snapshot(), None, "something is on its way");
+    drain(&mut controller, at(50_000));
+    let snapshot = controller.snapshot().expect("nothing is on its way");
+    let mut copy = Controller::new(config()).expect("makes sense");
+    copy.activate(at(60_000), Epoch(2), &snapshot);
+    let lives = |controller: &Controller| {
+        let members = controller.status().members.into_iter();
+        members.map(|member| member.life).collect::<Vec<_>>()
+    };
+    assert_eq!(lives(&copy), lives(&controller));
+    assert_eq!(copy.snapshot().map(|records| records.len()), Some(snapshot.len()));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Frame { opcode: Opcode, from: u32, incarnation: u32, psn: u32, payload: Vec<u8>, port: u16 },
+    Announce { from: u32, incarnation: u32, generation: u32, links: Vec<(u16, u8, u32, u32, u32)> },
+    Octets(Vec<u8>),
+    Wait(u64),
+    Persisted { id: u64, outcome: u8 },
+    Activate(u32),
+    Depose,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let from = prop_oneof![0u32..4, Just(90), Just(1 << 31), Just((1 << 31) + 1), any::<u32>()];
+    let links = prop::collection::vec((0u16..4, 0u8..6, from.clone(), 0u32..3, 0u32..4), 0..5);
+    let opcode = prop::sample::select(Opcode::ALL);
+    prop_oneof![
+        4 => (opcode, from.clone(), 0u32..3, any::<u32>(), prop::collection::vec(any::<u8>(), 0..70),
+            0u16..2)
+            .prop_map(|(opcode, from, incarnation, psn, payload, port)| {
+                Step::Frame { opcode, from, incarnation, psn, payload, port }
+            }),
+        6 => (from, 0u32..3, 0u32..4, links).prop_map(|(from, incarnation, generation, links)| {
+            Step::Announce { from, incarnation, generation, links }
+        }),
+        1 => prop::collection::vec(any::<u8>(), 0..120).prop_map(Step::Octets),
+        4 => (0u64..3_000_000).prop_map(Step::Wait),
+        2 => (0u64..6, 0u8..3).prop_map(|(id, outcome)| Step::Persisted { id, outcome }),
+        1 => (1u32..5).prop_map(Step::Activate),
+        1 => Just(Step::Depose),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_sequence_of_frames_answers_and_time_is_too_much(
+        steps in prop::collection::vec(any_step(), 1..80),
+    ) {
+        let mut controller = star(&[]);
+        let mut now = 50_000;
+        for step in steps {
+            match step {
+                Step::Frame { opcode, from, incarnation, psn, payload, port } => {
+                    let mut slot = vec![0; 1_500];
+                    slot[HEADER_OCTETS..HEADER_OCTETS + payload.len()].copy_from_slice(&payload);
+                    let header = Header::new(
+                        opcode, ProcessId(from), CONTROLLER, Incarnation(incarnation));
+                    let stamp = at(now).sync;
+                    let header = header.stamped(stamp, Promises::both(stamp), Psn(psn));
+                    let length = seal(&mut slot, header, payload.len());
+                    slot.truncate(length);
+                    controller.handle_frame(at(now), Port(port), &mut slot);
+                }
+                Step::Announce { from, incarnation, generation, links } => {
+                    let Some(address) = Address::from_bits(from) else { continue };
+                    let links: Vec<Link> = links.into_iter().map(|link| {
+                        let (port, kind, peer, incarnation, number) = link;
+                        let side = [Side::Lower, Side::Upper, Side::Direct][usize::from(kind % 3)];
+                        let commit = at(now).sync;
+                        let state = match kind / 3 {
+                            0 => LinkState::Up,
+                            _ => LinkState::Frozen { number, commit },
+                        };
+                        let life = Life::from_words((peer, incarnation));
+                        Link { port: Port(port), side, life, state }
+                    }).collect();
+                    let mut octets = announce(life(address, incarnation), generation, &links);
+                    controller.handle_frame(at(now), Port(0), &mut octets);
+                }
+                Step::Octets(mut octets) => {
+                    controller.handle_frame(at(now), Port(0), &mut octets);
+                }
+                Step::Wait(ns) => {
+                    now += ns;
+                    controller.handle_timeout(at(now));
+                }
+                Step::Persisted { id, outcome } => {
+                    controller.poll_persist();
+                    let result = [Ok(()), Err(Refused::Failed), Err(Refused::Deposed)];
+                    controller.handle_persisted(at(now), RecordId(id), result[usize::from(outcome)]);
+                }
+                Step::Activate(epoch) => controller.activate(at(now), Epoch(epoch), &[]),
+                Step::Depose => controller.depose(at(now)),
+            }
+            drain(&mut controller, at(now));
+            // What is due is done, and then is due no more.
+            if controller.poll_timeout().is_some_and(|due| due <= at(now).mono) {
+                controller.handle_timeout(at(now));
+                drain(&mut controller, at(now));
+            }
+            let due = controller.poll_timeout();
+            prop_assert!(due.is_none_or(|due| due > at(now).mono));
+            controller.status();
+        }
+    }
+}
