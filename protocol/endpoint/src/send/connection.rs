@@ -64,6 +64,8 @@ pub(crate) struct Reliable {
     pub is_resending: bool,
     /// Its life that has failed.
     pub failed_life: Option<Incarnation>,
+    /// Its last life that has opened a connection of its own.
+    pub heard_life: Option<Incarnation>,
     /// It does not answer, and this was said.
     pub is_unreachable: bool,
 }

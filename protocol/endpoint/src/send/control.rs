@@ -318,6 +318,9 @@ impl Sender {
     pub fn on_back(&mut self, process: ProcessId, incarnation: Incarnation) {
         let Some(at) = self.peers.find(process) else { return };
         let connection = self.peers.at(at);
+        if let Some(known) = &mut connection.reliable {
+            known.heard_life = known.heard_life.max(Some(incarnation));
+        }
         if matches!(connection.state, State::Unreachable(_)) && !connection.has_failed(incarnation)
         {
             connection.state = State::Closed;
