@@ -97,6 +97,11 @@ impl Shape {
         self.pods * self.tors * self.hosts
     }
 
+    /// Hosts of each ToR switch.
+    pub const fn hosts_per_tor(&self) -> u32 {
+        self.hosts
+    }
+
     /// All switches.
     pub const fn switch_count(&self) -> u32 {
         self.tor_count() + self.pods * self.spines + self.cores
