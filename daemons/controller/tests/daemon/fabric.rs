@@ -9,10 +9,11 @@ use onepipe_base::ProcessId;
 use onepipe_daemon_switch::{Config as SwitchConfig, SoftwareSwitch};
 use onepipe_endpoint::{Config, Endpoint, Event, Links};
 use onepipe_transport_clock::{SystemClock, begin_life};
-use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver};
+use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Transport};
+use onepipe_transport_shm::{Config as ShmConfig, Shm};
 use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
-use crate::rig::CONTROLLERS;
+use crate::rig::{CONTROLLERS, PROCESSES};
 
 /// Something with a thread of its own, which stops at once when it is dropped: it says no goodbye.
 pub struct Running {
@@ -42,7 +43,7 @@ impl Drop for Running {
 /// A switch that knows of the controllers.
 pub fn switch() -> (Running, SocketAddr) {
     let mut config = SwitchConfig::new("127.0.0.1:0".parse().expect("an address"));
-    config.processes_max = 8;
+    config.processes_max = PROCESSES;
     config.controllers = Some(CONTROLLERS);
     let mut switch = SoftwareSwitch::new(&config).expect("loopback is there");
     let address = switch.local_addr();
@@ -55,18 +56,42 @@ pub fn process(switch: SocketAddr, process: u32) -> Running {
     let udp = UdpConfig::default();
     let link = UdpLink::connect(switch, &udp).expect("loopback is there");
     let config = Config {
-        processes_max: 8,
         links: Links::Uplink,
         frame_octets_max: udp.frame_octets_max,
         beacon_interval_ns: 50_000,
-        link_timeout_ns: 100_000_000,
         reorder_packets: 0,
-        controllers: Some(CONTROLLERS),
         ..Config::new(ProcessId(process), begin_life())
     };
+    drive(config, link, SystemClock::calibrated().following_system(100_000_000))
+}
+
+/// The same in shared memory.
+pub fn process_in(segment: &str, process: u32) -> Running {
+    let sizes = ShmConfig { processes_max: PROCESSES, ..ShmConfig::default() };
+    let shm = Shm::attach(segment, Some(ProcessId(process)), &sizes).expect("the place is free");
+    let config = Config {
+        links: Links::Mesh,
+        frame_octets_max: shm.config().frame_octets_max,
+        beacon_interval_ns: 0,
+        ..Config::new(shm.process(), shm.incarnation())
+    };
+    let clock = shm.clock();
+    drive(config, shm, clock)
+}
+
+fn drive<T: Transport + Send + 'static>(
+    config: Config,
+    transport: T,
+    clock: SystemClock,
+) -> Running {
+    let config = Config {
+        processes_max: PROCESSES,
+        link_timeout_ns: 100_000_000,
+        controllers: Some(CONTROLLERS),
+        ..config
+    };
     let endpoint = Endpoint::new(config).expect("in range");
-    let clock = SystemClock::calibrated().following_system(100_000_000);
-    let mut driver = Driver::new(endpoint, link, clock, DriverConfig::default());
+    let mut driver = Driver::new(endpoint, transport, clock, DriverConfig::default());
     let doorbell = driver.doorbell();
     Running::start(doorbell, move |stop| {
         driver.run(stop, |endpoint, event| {

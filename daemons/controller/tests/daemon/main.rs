@@ -2,5 +2,6 @@
 
 mod fabric;
 mod rig;
+mod segment;
 mod status;
 mod switch;

@@ -15,7 +15,9 @@ use onepipe_transport_driver::Doorbell;
 /// No test waits for this; it ends one that would hang.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The controllers of all fabrics here: process 6 and 7 of 8.
+/// Process ids lie below this.
+pub const PROCESSES: u32 = 8;
+/// The controllers of all fabrics here: the last two of them.
 pub const CONTROLLERS: Controllers = Controllers { first: ProcessId(6), count: 2 };
 
 /// A running replica. When it is dropped it resigns and ends.

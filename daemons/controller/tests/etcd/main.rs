@@ -59,6 +59,23 @@ fn a_lease_that_has_run_out_is_taken_up_again_if_nobody_else_has_taken_over() {
 }
 
 #[test]
+fn of_two_that_are_the_same_replica_by_mistake_one_writes() {
+    let cluster = Cluster::start();
+    let (mut one, mut twin) = (cluster.replica(), cluster.replica());
+    let first = campaign(&mut one, ONE);
+    let second = twin.campaign(ONE).expect("available").expect("it was active itself");
+    assert!(second > first);
+    // Its lease lives, but its epoch is over.
+    assert!(matches!(one.renew(first), Err(StoreError::Deposed)));
+    twin.renew(second).expect("active");
+    twin.append(second, &record(1)).expect("active");
+    let third = one.campaign(ONE).expect("available").expect("it is not refused either");
+    assert!(matches!(twin.append(second, &record(2)), Err(StoreError::Deposed)));
+    one.append(third, &record(3)).expect("active");
+    assert_eq!(numbers(&one.load().expect("available")), [1, 3]);
+}
+
+#[test]
 fn a_compaction_forgets_nothing_that_counts() {
     let cluster = Cluster::start();
     let mut store = cluster.replica();
