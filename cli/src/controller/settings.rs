@@ -47,8 +47,8 @@ pub struct Given {
     /// Which of them to be [default: the first]
     #[arg(long, value_name = "ID", env = "ONEPIPE_PROCESS")]
     process: Option<u32>,
-    /// The file to keep decisions in; replicas of one machine may share it
-    /// [default: onepipe-controller.redb]
+    /// The file to keep decisions in; replicas of one machine may share it. In /dev/shm it is
+    /// fast, and lost when the machine starts anew [default: onepipe-controller.redb]
     #[arg(long, value_name = "FILE", env = "ONEPIPE_STORE", conflicts_with = "etcd")]
     store: Option<PathBuf>,
     /// The etcd to keep decisions in, for replicas on several machines: all its members
