@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 
 use onepipe_base::{Mono, Now};
 
-use crate::Record;
+use crate::{Record, StoreError};
 
 /// A machine's own number of a record that it wants written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +17,15 @@ pub enum Refused {
     Deposed,
     /// The store does not answer, or not yet; whether the record was written is not known.
     Failed,
+}
+
+impl<E> From<StoreError<E>> for Refused {
+    fn from(error: StoreError<E>) -> Self {
+        match error {
+            StoreError::Deposed => Self::Deposed,
+            StoreError::Failed(_) => Self::Failed,
+        }
+    }
 }
 
 /// The records that wait. The store sees one at a time, so the log is in the order of decisions.

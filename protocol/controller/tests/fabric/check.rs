@@ -2,6 +2,7 @@
 
 use onepipe_base::{Address, Life};
 use onepipe_controller::{MemberState, MemberStatus, Record};
+use onepipe_wire::Side;
 
 use super::Fabric;
 
@@ -44,9 +45,12 @@ impl Fabric {
                 |failure: &onepipe_wire::Failure| failure.covers(process, life.incarnation);
             let knows = receiver.known.failures.iter().any(covers);
             // Not for this receiver were messages of a former life of its own process (which a
-            // switch leaves out of what it tells it), and of who was dead before it lived.
+            // switch leaves out of what it tells it), of who was dead before it lived, and in a
+            // mesh of whom it has never heard.
+            let is_mesh = receiver.ports.iter().all(|line| line.side == Side::Direct);
             let is_met = life.address != receiver.address
-                && self.ended.get(life).is_none_or(|ended| *ended >= receiver.started_at);
+                && self.ended.get(life).is_none_or(|ended| *ended >= receiver.started_at)
+                && (!is_mesh || receiver.met.contains(life));
             // It has sent nothing before it began.
             let least = *at.max(self.began.get(life).unwrap_or(at));
             if !knows && barrier > least && is_met {
@@ -107,7 +111,9 @@ impl Fabric {
                 return Err(format!("{:?} still holds {:?}", node.life(), line.frozen));
             }
             let lag = node.barrier.map(|barrier| self.now - barrier.min(self.now));
-            if node.is_process() && lag.is_none_or(|lag| lag > 1_000_000) {
+            // Who is all alone waits for nobody.
+            let has_input = node.ports.iter().any(|line| line.commit.is_some());
+            if node.is_process() && has_input && lag.is_none_or(|lag| lag > 1_000_000) {
                 return Err(format!("{:?} stands still: {lag:?}", node.life()));
             }
         }

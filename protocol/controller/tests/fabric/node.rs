@@ -54,6 +54,8 @@ pub struct Node {
     /// Of a process.
     pub promise: u64,
     pub barrier: Option<u64>,
+    /// Whom it has ever heard at the other end of a link.
+    pub met: BTreeSet<Life>,
     pub known: Known,
 }
 
@@ -72,6 +74,7 @@ impl Node {
             wave: None,
             promise: 0,
             barrier: None,
+            met: BTreeSet::new(),
             known: Known::default(),
         }
     }
@@ -170,6 +173,7 @@ impl Node {
             self.ports[port].hears_us = true;
             self.on_change(now);
         }
+        self.met.insert(from);
         let told = self.ports.iter().filter_map(|line| line.told).max();
         let line = &mut self.ports[port];
         line.heard_at = now;

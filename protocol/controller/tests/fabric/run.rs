@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 use onepipe_base::{
     Address, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp,
 };
-use onepipe_controller::{
-    Config, Controller, Epoch, Event, Links, Recovery, Refused, Store, StoreError,
-};
+use onepipe_controller::{Config, Controller, Epoch, Event, Links, Recovery, Refused, Store};
 use onepipe_wire::{
     Announce, Echo, Frame, HEADER_OCTETS, Header, Opcode, Side, WaveKind, WaveView, seal,
 };
@@ -562,10 +560,7 @@ impl Fabric {
                 if self.crashes(replica) {
                     return;
                 }
-                let result = result.map_err(|refused| match refused {
-                    StoreError::Deposed => Refused::Deposed,
-                    StoreError::Failed(_) => Refused::Failed,
-                });
+                let result = result.map_err(Refused::from);
                 let machine = self.replicas[replica].machine.as_mut().expect("has not crashed");
                 machine.handle_persisted(now, id, result);
                 continue;
