@@ -115,10 +115,11 @@ impl Endpoint {
     /// the sender's window opens.
     #[inline]
     pub fn release(&mut self, delivery: Delivery) {
-        match delivery.service {
-            Service::BestEffort => self.best_effort.release(&self.config, &delivery),
-            Service::Reliable => self.reliable.release(&self.config, &delivery),
-        }
+        let lane = match delivery.service {
+            Service::BestEffort => &mut self.best_effort,
+            Service::Reliable => &mut self.reliable,
+        };
+        lane.release(&self.config, &delivery);
     }
 
     /// Notes what the other end of `port` promises: a beacon without octets, for worlds where
@@ -289,22 +290,19 @@ impl Endpoint {
             // It answers nobody any more, and what it may deliver is settled by what it has.
             return false;
         }
-        let times = (now.mono, clock);
-        match frame.opcode.service() {
-            Some(Service::BestEffort) => {
-                let (barrier, stats) = (self.link.barrier(), &mut self.stats);
-                self.best_effort.on_frame(&self.config, times, frame, barrier, stats)
-            }
+        let (lane, barrier) = match frame.opcode.service() {
+            Some(Service::BestEffort) => (&mut self.best_effort, self.link.barrier()),
             Some(Service::Reliable) => {
                 // Its commit promise counts for the frame itself: what it carries has not committed,
                 // so below that nobody may deliver it. Else a newcomer that is behind what others
                 // were told could have a message delivered that it has not committed.
                 let promised = frame.header.promises(clock).commit;
                 let barrier = self.commit_barrier().max(Some(promised));
-                self.reliable.on_frame(&self.config, times, frame, barrier, &mut self.stats)
+                (&mut self.reliable, barrier)
             }
-            None => true,
-        }
+            None => return true,
+        };
+        lane.on_frame(&self.config, (now.mono, clock), frame, barrier, &mut self.stats)
     }
 
     /// Whether `port` leads past all aggregators.

@@ -216,23 +216,32 @@ impl Lane {
     }
 
     /// The next message below `barrier` that is to be delivered.
-    #[inline]
+    #[inline(never)]
     pub fn next(
         &mut self,
         config: &Config,
         barrier: Timestamp,
         stats: &mut Stats,
     ) -> Option<Delivery> {
-        if self.service == Service::Reliable {
-            self.recall_locally(config);
+        self.next_in_place(config, barrier, stats)
+    }
+
+    /// As [`Lane::next`], compiled into its caller, of which there should be one: 15 % of the speed.
+    #[inline]
+    pub fn next_in_place(
+        &mut self,
+        config: &Config,
+        barrier: Timestamp,
+        stats: &mut Stats,
+    ) -> Option<Delivery> {
+        let is_plain = self.staged.is_none()
+            && self.receiver.doom.is_empty()
+            && self.sender.local_recalls.is_empty();
+        if is_plain {
+            self.receiver.next(barrier)
+        } else {
+            self.next_spared(config, barrier, stats)
         }
-        if self.staged.is_some() {
-            return self.staged.take();
-        }
-        if self.receiver.doom.is_empty() {
-            return self.receiver.next(barrier);
-        }
-        self.next_spared(config, barrier, stats)
     }
 
     /// The next message that is not doomed.
@@ -243,6 +252,10 @@ impl Lane {
         barrier: Timestamp,
         stats: &mut Stats,
     ) -> Option<Delivery> {
+        self.recall_locally(config);
+        if self.staged.is_some() {
+            return self.staged.take();
+        }
         while let Some(delivery) = self.receiver.next(barrier) {
             match self.receiver.doom.of(&delivery) {
                 None => return Some(delivery),

@@ -107,7 +107,9 @@ impl Endpoint {
     #[inline]
     pub(super) fn next_separate(&mut self) -> Option<Delivery> {
         let barrier = self.link.barrier()?;
-        if let Some(delivery) = self.best_effort.next(&self.config, barrier, &mut self.stats) {
+        if let Some(delivery) =
+            self.best_effort.next_in_place(&self.config, barrier, &mut self.stats)
+        {
             return Some(delivery);
         }
         let commit = self.commit_barrier()?;
