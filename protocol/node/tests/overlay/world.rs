@@ -1,0 +1,350 @@
+//! Endpoints, a tree of aggregators, and a network in virtual time.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use onepipe_base::{
+    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, ScatteringId, Timestamp, Verdict,
+};
+use onepipe_endpoint::{Config as EndpointConfig, Endpoint, Event, Links, Message};
+use onepipe_switch::{Config as SwitchConfig, Switch};
+use onepipe_topology::{Route, Table};
+use onepipe_wire::{Service, peek, rewrite_promises};
+
+/// A multiple of the beacon interval.
+const ORIGIN_NS: u64 = 1_125_900_000_000_000;
+const BEACON_INTERVAL_NS: u64 = 20_000;
+/// Clocks differ by up to this from the truth, in ns: more than any way takes.
+const SKEW_NS: u64 = 1_000_000;
+/// The last process joins at about this time, in ns.
+const JOINS_UNTIL_NS: u64 = 8_000_000;
+/// Of messages one in so many is lost, one in so many arrives twice.
+const LOSS: u64 = 10;
+const DOUBLE: u64 = 20;
+/// Of what passes the tree one in so many is lost.
+const TREE_LOSS: u64 = 20;
+/// What a rash process promises too much, in ns.
+const RASH_NS: u64 = 500_000;
+/// Which aggregator lies above each: the first is the root.
+const PARENTS: [Option<usize>; 4] = [None, Some(0), Some(0), Some(1)];
+/// On which aggregator each process hangs: on the leaves, in the middle, at the root.
+const HOMES: [usize; 8] = [2, 3, 2, 3, 3, 1, 0, 2];
+const SWITCHES: usize = PARENTS.len();
+const SWITCH_PORTS: u16 = 8;
+
+/// A message where it was delivered.
+pub struct Got {
+    pub service: Service,
+    /// `(timestamp, from, index)`.
+    pub key: (u64, u32, u16),
+    /// The scattering that its payload names.
+    pub number: u32,
+}
+
+/// A scattering and what its sender was told of it.
+pub struct Said {
+    pub service: Service,
+    pub number: u32,
+    pub messages: Vec<u32>,
+    /// `(to, index)`.
+    pub failed: Vec<(u32, u16)>,
+}
+
+enum Node {
+    Switch(Box<Switch>),
+    Endpoint(Box<Endpoint>),
+}
+
+enum What {
+    Arrives { port: Port, octets: Vec<u8>, sent: u64 },
+    Wakes,
+}
+
+pub struct World {
+    nodes: Vec<Node>,
+    /// By node: how far its clock is from the truth, and when it begins.
+    skews: Vec<i64>,
+    begins: Vec<u64>,
+    /// When each wakes next.
+    wakes: Vec<u64>,
+    /// Where each port of the tree leads.
+    links: BTreeMap<(usize, u16), (usize, u16)>,
+    queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    events: BTreeMap<u64, What>,
+    sequence: u64,
+    now: u64,
+    random: u64,
+    is_rash: bool,
+    /// By pair of processes: when the last message to arrive was sent.
+    last: BTreeMap<(u32, u32), u64>,
+    /// Messages that were overtaken by a later one.
+    pub overtaken: usize,
+    pub logs: BTreeMap<u32, Vec<Got>>,
+    pub said: BTreeMap<(u32, Service, ScatteringId), Said>,
+}
+
+impl World {
+    /// With the first process `is_rash`: it promises commits of the near future.
+    pub fn new(seed: u64, is_rash: bool) -> Self {
+        let mut world = Self {
+            nodes: Vec::new(),
+            skews: Vec::new(),
+            begins: Vec::new(),
+            wakes: Vec::new(),
+            links: BTreeMap::new(),
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            sequence: 0,
+            now: 0,
+            random: seed,
+            is_rash,
+            last: BTreeMap::new(),
+            overtaken: 0,
+            logs: BTreeMap::new(),
+            said: BTreeMap::new(),
+        };
+        let mut next_port = [0; SWITCHES];
+        let mut plug = |world: &mut Self, node: usize, port: u16, parent: usize| {
+            let lower = next_port[parent];
+            next_port[parent] += 1;
+            world.links.insert((node, port), (parent, lower));
+            world.links.insert((parent, lower), (node, port));
+        };
+        for (number, parent) in PARENTS.into_iter().enumerate() {
+            let route = Route::Table(Table::new(16, parent.is_some()));
+            let config = SwitchConfig {
+                beacon_interval_ns: BEACON_INTERVAL_NS,
+                eager_beacons: false,
+                link_timeout_ns: 0,
+                holds_newcomers: true,
+                ..SwitchConfig::new(SWITCH_PORTS, u16::from(parent.is_some()), route)
+            };
+            let switch = Switch::new(config).expect("the numbers are in range");
+            world.add(Node::Switch(Box::new(switch)), 0);
+            if let Some(parent) = parent {
+                plug(&mut world, number, SWITCH_PORTS, parent);
+            }
+        }
+        for (number, home) in HOMES.into_iter().enumerate() {
+            let process = ProcessId(number as u32);
+            let config = EndpointConfig {
+                links: Links::Overlay,
+                processes_max: 16,
+                beacon_interval_ns: BEACON_INTERVAL_NS,
+                link_timeout_ns: 0,
+                reorder_packets: 0,
+                probe_timeout_min_ns: 300_000,
+                probes_max: 100,
+                ..EndpointConfig::new(process, Incarnation(1))
+            };
+            let endpoint = Endpoint::new(config).expect("the numbers are in range");
+            let begins = world.below(JOINS_UNTIL_NS) * u64::from(number > 1);
+            let node = world.add(Node::Endpoint(Box::new(endpoint)), begins);
+            plug(&mut world, node, 0, home);
+            world.logs.insert(process.0, Vec::new());
+        }
+        world
+    }
+
+    fn add(&mut self, node: Node, begins: u64) -> usize {
+        let number = self.nodes.len();
+        self.nodes.push(node);
+        let skew = self.below(2 * SKEW_NS) as i64 - SKEW_NS as i64;
+        self.skews.push(skew);
+        self.begins.push(begins);
+        self.wakes.push(begins);
+        self.push(begins, number, What::Wakes);
+        number
+    }
+
+    /// SplitMix64.
+    fn below(&mut self, limit: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.random;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (word ^ (word >> 31)) % limit
+    }
+
+    fn push(&mut self, at: u64, node: usize, what: What) {
+        self.sequence += 1;
+        self.events.insert(self.sequence, what);
+        self.queue.push(Reverse((at, self.sequence, node)));
+    }
+
+    fn clock(&self, node: usize) -> Now {
+        let sync = (ORIGIN_NS + self.now).saturating_add_signed(self.skews[node]);
+        Now { mono: Mono::from_ns(self.now + 1), sync: Timestamp::from_ns(sync) }
+    }
+
+    /// Until `end`; everybody who is there talks, if `talks`.
+    pub fn run(&mut self, end: u64, talks: bool) {
+        let mut talk_at = self.now;
+        while let Some(Reverse((at, key, node))) = self.queue.pop() {
+            if at > end {
+                self.queue.push(Reverse((at, key, node)));
+                break;
+            }
+            self.now = self.now.max(at);
+            if talks && self.now >= talk_at {
+                talk_at = self.now + 10_000;
+                self.talk();
+            }
+            let what = self.events.remove(&key).expect("pushed with it");
+            self.step(node, what);
+        }
+        self.now = end;
+    }
+
+    fn step(&mut self, node: usize, what: What) {
+        let now = self.clock(node);
+        match what {
+            _ if self.now < self.begins[node] => return,
+            What::Arrives { port, mut octets, sent } => {
+                self.note_arrival(port, &octets, sent);
+                let verdict = match &mut self.nodes[node] {
+                    Node::Switch(switch) => switch.handle_frame(now, port, &mut octets),
+                    Node::Endpoint(end) => end.handle_frame(now, port, &mut octets),
+                };
+                if let Verdict::Forward(port) = verdict {
+                    self.send(node, port, octets);
+                }
+            }
+            What::Wakes => {
+                self.wakes[node] = u64::MAX;
+                if self.due(node).is_some_and(|due| due <= now.mono) {
+                    match &mut self.nodes[node] {
+                        Node::Switch(switch) => switch.handle_timeout(now),
+                        Node::Endpoint(end) => end.handle_timeout(now),
+                    }
+                }
+            }
+        }
+        self.drain(node);
+        if let Some(due) = self.due(node) {
+            let at = due.as_ns().saturating_sub(1).max(self.now + 1);
+            if at < self.wakes[node] {
+                self.wakes[node] = at;
+                self.push(at, node, What::Wakes);
+            }
+        }
+    }
+
+    fn note_arrival(&mut self, port: Port, octets: &[u8], sent: u64) {
+        let Ok((header, opcode)) = peek(octets) else { return };
+        if opcode.service().is_some() && port == Port(1) {
+            let last = self.last.entry((header.src().0, header.dst().0)).or_default();
+            self.overtaken += usize::from(*last > sent);
+            *last = sent.max(*last);
+        }
+    }
+
+    fn due(&self, node: usize) -> Option<Mono> {
+        match &self.nodes[node] {
+            Node::Switch(switch) => switch.poll_timeout(),
+            Node::Endpoint(end) => end.poll_timeout(),
+        }
+    }
+
+    fn drain(&mut self, node: usize) {
+        let now = self.clock(node);
+        let mut slot = [0; 1472];
+        loop {
+            let sent = match &mut self.nodes[node] {
+                Node::Switch(switch) => switch.poll_transmit(now, &mut slot),
+                Node::Endpoint(end) => end.poll_transmit(now, &mut slot),
+            };
+            let Some(sent) = sent else { break };
+            self.send(node, sent.port, slot[..sent.octets].to_vec());
+        }
+        self.take_events(node);
+    }
+
+    fn take_events(&mut self, node: usize) {
+        let Node::Endpoint(end) = &mut self.nodes[node] else {
+            while let Node::Switch(switch) = &mut self.nodes[node]
+                && switch.poll_event().is_some()
+            {}
+            return;
+        };
+        let process = (node - SWITCHES) as u32;
+        while let Some(event) = end.poll_event() {
+            match event {
+                Event::Delivered(delivery) => {
+                    let name = end.payload(&delivery).try_into().expect("four octets");
+                    let key = (delivery.timestamp.as_ns(), delivery.from.0, delivery.index);
+                    let (service, number) = (delivery.service, u32::from_be_bytes(name));
+                    let log = self.logs.get_mut(&process).expect("there from the start");
+                    log.push(Got { service, key, number });
+                    end.release(delivery);
+                }
+                Event::SendFailed(failed) => {
+                    let key = (process, failed.service, failed.scattering);
+                    let said = self.said.get_mut(&key).expect("it was said");
+                    said.failed.push((failed.to.0, failed.index));
+                }
+                other => panic!("nobody dies: {other:?}"),
+            }
+        }
+    }
+
+    /// A frame leaves: what the tree carries has one way, what goes directly has many.
+    fn send(&mut self, node: usize, port: Port, mut octets: Vec<u8>) {
+        let sent = self.now;
+        if self.is_rash && (node, port) == (SWITCHES, Port(0)) {
+            let clock = self.clock(node).sync;
+            let promised = peek(&octets).expect("it seals what it sends").0.promises(clock);
+            let commit = promised.commit.wrapping_add_ns(RASH_NS);
+            rewrite_promises(&mut octets, Promises { commit, ..promised });
+        }
+        if let Some((to, port)) = self.links.get(&(node, port.0)).copied() {
+            if self.below(TREE_LOSS) > 0 {
+                let at = sent + 1_000 + self.below(4_000);
+                self.push(at, to, What::Arrives { port: Port(port), octets, sent });
+            }
+            return;
+        }
+        let (header, opcode) = peek(&octets).expect("it seals what it sends");
+        assert!(port == Port(1) && opcode.service().is_some(), "{opcode:?} past the tree");
+        let to = SWITCHES + header.dst().index();
+        let copies = u64::from(self.below(LOSS) > 0) + u64::from(self.below(DOUBLE) == 0);
+        for _ in 0..copies {
+            // One of four ways, and what queues there.
+            let way = [3_000, 10_000, 40_000, 150_000][self.below(4) as usize];
+            let at = sent + way + self.below(way);
+            self.push(at, to, What::Arrives { port, octets: octets.clone(), sent });
+        }
+    }
+
+    /// Somebody who is there scatters something to some of those who are.
+    fn talk(&mut self) {
+        let there: Vec<u32> = (0..HOMES.len() as u32)
+            .filter(|process| self.begins[SWITCHES + *process as usize] < self.now)
+            .collect();
+        if there.is_empty() {
+            return;
+        }
+        let from = there[self.below(there.len() as u64) as usize];
+        let messages: Vec<u32> = there.into_iter().filter(|_| self.below(3) > 0).collect();
+        let service = match self.below(3) {
+            0 => Service::BestEffort,
+            _ => Service::Reliable,
+        };
+        let number = self.said.len() as u32;
+        let payload = number.to_be_bytes();
+        let all: Vec<_> =
+            messages.iter().map(|to| Message { to: ProcessId(*to), payload: &payload }).collect();
+        let Node::Endpoint(end) = &mut self.nodes[SWITCHES + from as usize] else {
+            unreachable!("behind the switches there are processes only")
+        };
+        let sent = match service {
+            Service::BestEffort => end.scatter(&all),
+            Service::Reliable => end.scatter_reliably(&all),
+        };
+        if let Ok(id) = sent {
+            let said = Said { service, number, messages, failed: Vec::new() };
+            self.said.insert((from, service, id), said);
+            self.push(self.now, SWITCHES + from as usize, What::Wakes);
+        }
+    }
+}
