@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::program::{Beside, errors, json, onepipe, output, unique, wait_until};
+use crate::program::{Beside, errors, json, onepipe, output, segments, unique, wait_until};
 
 /// A controller of its own fabric and store, which answers somewhere.
 struct Controller {
@@ -62,11 +62,14 @@ fn a_controller_becomes_active_tells_its_status_and_resigns() {
     );
     std::fs::write(&file, text).expect("write");
     let mut start = onepipe(&["controller"]);
-    let other = Controller::start(start.env("ONEPIPE_CONFIG", &file));
+    let mut other = Controller::start(start.env("ONEPIPE_CONFIG", &file));
     assert_eq!((&other.status()["replica"], &other.status()["epoch"]), (&61.into(), &Value::Null));
     controller.beside.signal("-INT");
     assert_eq!(controller.beside.status(), Some(0));
     wait_until("the other takes over", || other.status()["epoch"] == 2);
+    other.beside.signal("-INT");
+    assert_eq!(other.beside.status(), Some(0));
+    assert_eq!(segments(&fabric), [""; 0], "the last one has cleaned up");
 }
 
 #[test]
