@@ -148,7 +148,13 @@ impl Endpoint {
             || self.reliable.wants_transmit()
             || self.control.wants_transmit(self.link.seen())
             || self.has_failure_step()
-            || (self.leave == Leave::Asked && (self.is_settled() || !self.is_member()))
+            || (self.leave == Leave::Asked && self.has_last_words())
+    }
+
+    /// Whether a process that leaves has an answer to give at once, or its goodbye.
+    #[cold]
+    fn has_last_words(&self) -> bool {
+        self.is_settled() || !self.is_member() || self.best_effort.receiver.has_delayed()
     }
 
     /// What this endpoint promises right now: nothing that leaves later is stamped below it.

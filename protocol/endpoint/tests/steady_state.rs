@@ -34,6 +34,8 @@ struct Pair {
     ends: [Endpoint; 2],
     ns: u64,
     delivered: u64,
+    frames: u64,
+    is_lossy: bool,
     slot: [u8; 1_472],
 }
 
@@ -44,7 +46,8 @@ impl Pair {
             let config = Config::new(ProcessId(process), Incarnation(1));
             Endpoint::new(Config { processes_max: 2, links, ..config }).expect("valid")
         };
-        Self { ends: [end(0), end(1)], ns: 1_000, delivered: 0, slot: [0; 1_472] }
+        let ends = [end(0), end(1)];
+        Self { ends, ns: 1_000, delivered: 0, frames: 0, is_lossy: false, slot: [0; 1_472] }
     }
 
     /// 5 us: both send to each other and themselves, coalesced and cut; everything arrives at once.
@@ -63,12 +66,25 @@ impl Pair {
             }
             let long = Message { to: there, payload: &large };
             self.ends[from as usize].scatter(&[long]).expect("room");
+            self.scatter_reliably(from, &small, &large);
         }
         for _ in 0..4 {
             for from in 0..2 {
                 self.pass(now, from);
             }
         }
+    }
+
+    /// Reliable ones, too: alone, with siblings, and cut.
+    fn scatter_reliably(&mut self, from: u32, small: &[u8], large: &[u8]) {
+        let [here, there] = [from, 1 - from].map(ProcessId);
+        let end = &mut self.ends[from as usize];
+        let [own, one] = [here, there].map(|to| Message { to, payload: small });
+        for _ in 0..10 {
+            end.scatter_reliably(&[one]).expect("room");
+            end.scatter_reliably(&[own, one, one]).expect("room");
+        }
+        end.scatter_reliably(&[Message { to: there, payload: large }]).expect("room");
     }
 
     /// What `from` has to say reaches the other, which takes what it can deliver.
@@ -78,13 +94,21 @@ impl Pair {
             self.ends[from].handle_timeout(now);
         }
         while let Some(transmit) = self.ends[from].poll_transmit(now, &mut self.slot) {
-            self.ends[1 - from].handle_frame(now, port_here, &mut self.slot[..transmit.octets]);
+            self.frames += 1;
+            // Every 97th is lost: reliable packets are sent again.
+            if !self.is_lossy || !self.frames.is_multiple_of(97) {
+                let octets = &mut self.slot[..transmit.octets];
+                self.ends[1 - from].handle_frame(now, port_here, octets);
+            }
         }
         let promises = self.ends[from].promises().expect("it was polled with a clock");
         let other = &mut self.ends[1 - from];
         other.hear(now, port_here, promises);
         while let Some(event) = other.poll_event() {
-            let Event::Delivered(delivery) = event else { panic!("{event:?}") };
+            let Event::Delivered(delivery) = event else {
+                assert!(self.is_lossy, "{event:?}");
+                continue;
+            };
             self.delivered += 1;
             other.release(delivery);
         }
@@ -103,8 +127,21 @@ fn no_message_packet_or_acknowledgement_allocates() {
     let warm_up = allocations(|| (0..2_000).for_each(|_| pair.round()));
     assert!(warm_up > 0, "the counter counts: buffers were made");
     let before = (pair.delivered, pair.ends[0].stats().acks_sent);
+    assert!(pair.ends[0].is_settled(), "reliable ones, too, are acknowledged");
     let count = allocations(|| (0..2_000).for_each(|_| pair.round()));
     let (messages, acks) = (pair.delivered - before.0, pair.ends[0].stats().acks_sent - before.1);
     assert!(messages > 300_000 && acks > 500, "{messages} messages, {acks} acknowledgements");
     assert_eq!(count, 0, "allocations for {messages} messages");
+}
+
+#[test]
+fn sending_again_allocates_nothing() {
+    let mut pair = Pair::new();
+    pair.is_lossy = true;
+    (0..4_000).for_each(|_| pair.round());
+    let before = pair.ends[0].stats().packets_resent;
+    let count = allocations(|| (0..2_000).for_each(|_| pair.round()));
+    let resent = pair.ends[0].stats().packets_resent - before;
+    assert!(resent > 100, "{resent} packets sent again");
+    assert_eq!(count, 0, "allocations for {resent} packets");
 }

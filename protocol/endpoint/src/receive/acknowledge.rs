@@ -66,6 +66,11 @@ impl Receiver {
         self.answer_by
     }
 
+    /// Whether acknowledgements are delayed.
+    pub fn has_delayed(&self) -> bool {
+        self.answer_by.is_some()
+    }
+
     /// Makes delayed acknowledgements due.
     pub fn on_timeout(&mut self, config: &Config, now: Mono) {
         self.reclaim_room(config, now);

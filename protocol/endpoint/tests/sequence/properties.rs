@@ -3,15 +3,19 @@
 
 use std::collections::VecDeque;
 
-use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp};
-use onepipe_endpoint::{Config, Delivery, Endpoint, Event, Links, Message};
+use onepipe_base::{
+    Address, Controllers, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn,
+    SwitchId, Timestamp,
+};
+use onepipe_endpoint::{Config, Delivery, Endpoint, Event, Links, Message, ReceiveMode, Service};
 use onepipe_wire::{
-    Ack, Connect, Flags, FragmentHeader, HEADER_OCTETS, Header, Opcode, Probe, seal,
-    write_fragment_header, write_message,
+    Ack, Connect, Failure, Flags, FragmentHeader, HEADER_OCTETS, Header, Opcode, Probe, Recall,
+    Recovery, Resolved, Wave, WaveId, seal, write_fragment_header, write_message,
 };
 
 const PROCESSES: u32 = 5;
 const ORIGIN_NS: u64 = 1 << 50;
+const OWN: Life = Life { address: Address::Process(ProcessId(0)), incarnation: Incarnation(1) };
 static PAYLOAD: [u8; 100_000] = [9; 100_000];
 
 /// Octets that decide what happens next; zeros behind their end.
@@ -62,8 +66,11 @@ struct Play<'a> {
     ns: u64,
     sync_ns: u64,
     held: VecDeque<Delivery>,
-    last: Option<(Timestamp, ProcessId)>,
+    /// By service.
+    last: [Option<(Timestamp, ProcessId)>; 2],
     barrier: Option<Timestamp>,
+    commit_barrier: Option<Timestamp>,
+    promised: Option<Promises>,
     slot: Vec<u8>,
     psn: [u64; PROCESSES as usize],
 }
@@ -71,13 +78,18 @@ struct Play<'a> {
 /// Plays `octets` as a script.
 pub fn endpoint(octets: &[u8]) {
     let mut script = Script { rest: octets };
-    let links = match script.octet() % 4 {
+    let kinds = script.octet();
+    let links = match kinds % 4 {
         1 => Links::Uplink,
         3 => Links::Overlay,
         _ => Links::Mesh,
     };
+    // The last process is the controller, if there is one.
+    let controllers = Controllers { first: ProcessId(PROCESSES - 1), count: 1 };
     let config = Config {
         links,
+        controllers: (kinds & 4 != 0).then_some(controllers),
+        receive_mode: if kinds & 8 != 0 { ReceiveMode::Merged } else { ReceiveMode::Separate },
         processes_max: PROCESSES,
         frame_octets_max: [256, 300, 1_472][script.below(3) as usize],
         receive_buffer_octets_max: 1 << 20,
@@ -98,8 +110,10 @@ pub fn endpoint(octets: &[u8]) {
         ns: 1_000,
         sync_ns: ORIGIN_NS,
         held: VecDeque::new(),
-        last: None,
+        last: [None; 2],
         barrier: None,
+        commit_barrier: None,
+        promised: None,
         slot,
         psn: [0; PROCESSES as usize],
     };
@@ -123,7 +137,8 @@ impl Play<'_> {
                 let octet = u64::from(self.script.octet());
                 self.pass(octet * octet * 50);
             }
-            180..=219 => self.scatter(),
+            180..=199 => self.scatter(Service::BestEffort),
+            200..=219 => self.scatter(Service::Reliable),
             220..=239 => {
                 for _ in 0..self.script.below(8) {
                     if let Some(delivery) = self.held.pop_front() {
@@ -136,10 +151,13 @@ impl Play<'_> {
             245..=249 => {
                 let promise = Timestamp::from_ns(self.script.time(self.sync_ns).min(1 << 61));
                 let port = Port(self.script.below(8) as u16);
-                self.end.hear(self.now(), port, Promises::both(promise));
+                let commit = Timestamp::from_ns(self.script.time(self.sync_ns).min(1 << 61));
+                self.end.hear(self.now(), port, Promises { barrier: promise, commit });
             }
             250 => self.sync_ns = self.script.time(self.sync_ns).min(1 << 60),
             251 if self.script.octet() == 7 => self.end.leave(),
+            252 => self.end.on_failure_handled(),
+            253 => self.end.recover(self.now()),
             _ => self.pass(1_000),
         }
     }
@@ -149,7 +167,7 @@ impl Play<'_> {
         self.sync_ns += ns;
     }
 
-    fn scatter(&mut self) {
+    fn scatter(&mut self, service: Service) {
         let count = 1 + self.script.below(6) as usize;
         let messages: Vec<_> = (0..count)
             .map(|_| {
@@ -161,7 +179,10 @@ impl Play<'_> {
                 Message { to, payload: &PAYLOAD[..octets] }
             })
             .collect();
-        let _ = self.end.scatter(&messages);
+        let _ = match service {
+            Service::BestEffort => self.end.scatter(&messages),
+            Service::Reliable => self.end.scatter_reliably(&messages),
+        };
     }
 
     fn frame(&mut self) {
@@ -174,16 +195,33 @@ impl Play<'_> {
         };
         let opcode = Opcode::ALL[self.script.below(Opcode::ALL.len() as u64) as usize];
         let mut octets = [0; 10_000];
-        let length = self.body(opcode, psn, &mut octets[HEADER_OCTETS..]);
+        let length = self.body(life, opcode, psn, &mut octets[HEADER_OCTETS..]);
         if opcode.has_messages() {
             self.psn[at] = psn.wrapping_add(1) & u64::from(u32::MAX);
         }
         let timestamp = Timestamp::from_ns(self.script.time(self.sync_ns));
         let promise = Timestamp::from_ns(self.script.time(self.sync_ns));
         let flags = self.script.octet() & (Flags::ACK_NOW | Flags::ROOM | Flags::CONGESTION);
-        let header = Header::new(opcode, ProcessId(from), ProcessId(0), Incarnation(life))
-            .stamped(timestamp, Promises::both(promise), Psn(psn as u32))
-            .flagged(flags);
+        let promises = match self.script.octet() {
+            0..=199 => Promises::both(promise),
+            octet => {
+                let commit = promise.saturating_sub_ns(u64::from(octet) * 1_000);
+                Promises { barrier: promise, commit }
+            }
+        };
+        let header = if opcode.is_hop_only() && self.script.octet() < 200 {
+            let address = match self.script.octet() {
+                0..=99 => Address::Switch(SwitchId(2)),
+                _ => Address::Process(ProcessId(from)),
+            };
+            let echo = (self.script.octet() < 200).then_some(OWN);
+            let speaker = Life { address, incarnation: Incarnation(life) };
+            Header::of_link(opcode, speaker, echo, promises)
+        } else {
+            Header::new(opcode, ProcessId(from), ProcessId(0), Incarnation(life))
+                .stamped(timestamp, promises, Psn(psn as u32))
+                .flagged(flags)
+        };
         let length = seal(&mut octets, header, length);
         let port = match self.end.config().links {
             Links::Mesh => Port(from as u16),
@@ -194,9 +232,16 @@ impl Play<'_> {
     }
 
     /// A body that fits the opcode, with anything in its fields.
-    fn body(&mut self, opcode: Opcode, psn: u64, body: &mut [u8]) -> usize {
-        let script = &mut self.script;
+    fn body(&mut self, life: u32, opcode: Opcode, psn: u64, body: &mut [u8]) -> usize {
         match opcode {
+            Opcode::Wave | Opcode::Notice => return self.wave(body),
+            Opcode::Relayed => return self.relayed(life, psn, body),
+            Opcode::Recall | Opcode::RecallAck => return self.recall(body),
+            Opcode::Recovery => return self.recovery(body),
+            _ => {}
+        }
+        let script = &mut self.script;
+        match opcode.in_best_effort() {
             Opcode::Data => {
                 let (mut used, mut index) = (0, 0);
                 for _ in 0..script.below(5) {
@@ -247,6 +292,85 @@ impl Play<'_> {
         }
     }
 
+    /// Near what this process has scattered, mostly.
+    fn recall(&mut self, body: &mut [u8]) -> usize {
+        let near = self.promised.map_or(self.sync_ns, |promises| promises.commit.as_ns());
+        let script = &mut self.script;
+        let count = 1 + script.below(4);
+        let stamps: Vec<_> =
+            (0..count).map(|_| Timestamp::from_ns(script.number(near).min(1 << 61))).collect();
+        Recall::write(body, stamps.into_iter())
+    }
+
+    fn failures(&mut self) -> Vec<Failure> {
+        let near = self.commit_barrier.map_or(self.sync_ns, Timestamp::as_ns);
+        let count = self.script.below(3);
+        let failures = (0..count).map(|_| {
+            // This process itself, seldom.
+            let is_own = self.script.octet() == 255;
+            let other = 1 + self.script.below(PROCESSES.into()) as u32;
+            Failure {
+                first: ProcessId(if is_own { 0 } else { other }),
+                count: 1 + self.script.below(3) as u32,
+                incarnation: Incarnation(self.script.below(4) as u32),
+                at: Timestamp::from_ns(self.script.time(near).min(1 << 61)),
+            }
+        });
+        failures.collect()
+    }
+
+    fn wave(&mut self, body: &mut [u8]) -> usize {
+        let (epoch, sequence) = (self.script.below(3) as u32, self.script.below(20) as u32);
+        let wave = Wave { id: WaveId { epoch, sequence } };
+        let written = match self.script.below(3) {
+            0 => {
+                let failures = self.failures();
+                wave.write_notice(body, failures.into_iter())
+            }
+            1 => {
+                let owner = OWN;
+                let numbers = 0..self.script.below(6) as u32;
+                wave.write_resume(body, numbers.map(|number| Resolved { owner, number }))
+            }
+            _ => {
+                let address = match self.script.octet() {
+                    0..=49 => Address::Switch(SwitchId(2)),
+                    octet => Address::Process(ProcessId(u32::from(octet) % (PROCESSES + 1))),
+                };
+                let incarnation = Incarnation(self.script.below(4) as u32);
+                wave.write_freeze(body, [Life { address, incarnation }].into_iter())
+            }
+        };
+        written.map_or(0, |(_, octets)| octets)
+    }
+
+    /// A frame that a controller has handed on.
+    fn relayed(&mut self, life: u32, psn: u64, body: &mut [u8]) -> usize {
+        const INNER: [Opcode; 6] = [
+            Opcode::ReliableData,
+            Opcode::ReliableFragment,
+            Opcode::ReliableAck,
+            Opcode::ReliableConnect,
+            Opcode::ReliableGrant,
+            Opcode::Recall,
+        ];
+        let opcode = INNER[self.script.below(6) as usize];
+        let source = self.script.below(PROCESSES.into()) as u32;
+        let length = self.body(life, opcode, psn, &mut body[HEADER_OCTETS..9_000]);
+        let timestamp = Timestamp::from_ns(self.script.time(self.sync_ns));
+        let header = Header::new(opcode, ProcessId(source), ProcessId(0), Incarnation(life));
+        seal(body, header.stamped(timestamp, Promises::both(timestamp), Psn(psn as u32)), length)
+    }
+
+    fn recovery(&mut self, body: &mut [u8]) -> usize {
+        let complete = Timestamp::from_ns(self.script.time(self.sync_ns).min(1 << 61));
+        let (part, parts) = (self.script.below(2) as u16, 1 + self.script.below(2) as u16);
+        let failures = self.failures();
+        let recalls = [(ProcessId(1), complete), (ProcessId(0), complete)];
+        let recovery = Recovery { complete, part, parts };
+        recovery.write(body, failures.into_iter(), recalls.into_iter()).unwrap_or(0)
+    }
+
     /// What a driver does after each call.
     fn drain(&mut self) {
         let now = self.now();
@@ -254,8 +378,13 @@ impl Play<'_> {
             self.end.handle_timeout(now);
         }
         let mut frames = 0;
-        while let Some(transmit) = self.end.poll_transmit(now, &mut self.slot) {
-            assert!(onepipe_wire::Frame::parse(&self.slot[..transmit.octets]).is_ok());
+        loop {
+            let is_due = self.end.poll_timeout().is_some_and(|due| due <= now.mono);
+            let is_hinted = is_due || self.end.wants_transmit();
+            let Some(transmit) = self.end.poll_transmit(now, &mut self.slot) else { break };
+            let frame = onepipe_wire::Frame::parse(&self.slot[..transmit.octets]);
+            let opcode = frame.expect("it seals what it sends").opcode;
+            assert!(is_hinted, "it had nothing to send, and sends {opcode:?}");
             frames += 1;
             assert!(frames < 10_000, "it never stops sending");
         }
@@ -264,10 +393,17 @@ impl Play<'_> {
         while let Some(event) = self.end.poll_event() {
             if let Event::Delivered(delivery) = event {
                 let key = (delivery.timestamp, delivery.from);
-                assert!(self.last.is_none_or(|last| last <= key), "out of order");
-                let barrier = self.end.barrier();
+                let commit = self.end.commit_barrier();
+                let (last, barrier) = match delivery.service {
+                    // Who recovers is told the fate of more than it has heard.
+                    Service::BestEffort if !self.end.is_member() => (&mut self.last[0], commit),
+                    Service::BestEffort => (&mut self.last[0], self.end.barrier()),
+                    Service::Reliable => (&mut self.last[1], commit),
+                };
+                assert!(last.is_none_or(|last| last <= key), "out of order");
+                let barrier = barrier.max(self.end.barrier().filter(|_| !self.end.is_member()));
                 assert!(barrier.is_some_and(|barrier| delivery.timestamp < barrier));
-                self.last = Some(key);
+                *last = Some(key);
                 self.held.push_back(delivery);
             }
         }
@@ -276,16 +412,25 @@ impl Play<'_> {
     fn check(&mut self) {
         let config = self.end.config();
         let receive_max = config.receive_buffer_octets_max as u64;
-        assert!(self.end.receive_buffer_octets() <= receive_max, "the receive buffer overflows");
-        assert!(self.end.send_buffer_octets() <= config.send_buffer_octets_max);
-        let barrier = self.end.barrier();
+        // Each service has buffers of its own.
+        assert!(self.end.receive_buffer_octets() <= 2 * receive_max, "a receive buffer overflows");
+        assert!(self.end.send_buffer_octets() <= 2 * config.send_buffer_octets_max);
+        let (barrier, commit) = (self.end.barrier(), self.end.commit_barrier());
         assert!(barrier >= self.barrier, "the barrier went back");
-        self.barrier = barrier;
+        assert!(commit >= self.commit_barrier, "the commit barrier went back");
+        (self.barrier, self.commit_barrier) = (barrier, commit);
+        let promises = self.end.promises();
+        if let (Some(then), Some(now)) = (self.promised, promises) {
+            assert!(now.barrier >= then.barrier, "the promise went back");
+            assert!(now.commit >= then.commit, "the commit promise went back");
+        }
+        self.promised = promises;
     }
 
     /// Everything is consumed, nobody answers any more: what is held is freed, what is on the way
     /// is reported.
     fn finish(&mut self) {
+        self.fail_everybody();
         self.end.leave();
         for _ in 0..40 {
             while let Some(delivery) = self.held.pop_front() {
@@ -300,7 +445,45 @@ impl Play<'_> {
             self.check();
         }
         self.held.drain(..).for_each(|delivery| self.end.release(delivery));
+        let is_held = self.end.commit_barrier() < Some(Timestamp::from_ns(1 << 62));
+        if !self.end.is_member() || !self.end.is_settled() || is_held {
+            // Reliable messages wait for controllers, or for who is not dead.
+            return;
+        }
+        assert_eq!(self.end.send_buffer_octets(), 0, "something is sent again for ever");
         assert_eq!(self.end.pending(), 0, "something waits for ever");
         assert_eq!(self.end.receive_buffer_octets(), 0, "the accounts do not balance");
+    }
+
+    /// The controller tells that all others have failed, and resolves everything.
+    fn fail_everybody(&mut self) {
+        let controller = PROCESSES - 1;
+        if self.end.config().controllers.is_none() || self.end.config().links != Links::Mesh {
+            return;
+        }
+        let owner = OWN;
+        let at = Timestamp::from_ns(self.sync_ns);
+        let (first, count) = (ProcessId(1), PROCESSES - 2);
+        let all = Failure { first, count, incarnation: Incarnation(u32::MAX), at };
+        for sequence in 0..2 {
+            let wave = Wave { id: WaveId { epoch: u32::MAX, sequence } };
+            let mut room = [0; 8_000];
+            let body = &mut room[HEADER_OCTETS..];
+            let written = match sequence {
+                0 => wave.write_notice(body, [all].into_iter()),
+                _ => {
+                    let numbers = (0..500).map(|number| Resolved { owner, number });
+                    wave.write_resume(body, numbers)
+                }
+            };
+            let length = written.expect("fits").1;
+            let (from, life) = (ProcessId(controller), Incarnation(u32::MAX));
+            let header = Header::new(Opcode::Notice, from, ProcessId(0), life);
+            let header = header.stamped(at, Promises::both(at), Psn(0));
+            let length = seal(&mut room, header, length);
+            (1..controller).for_each(|port| self.end.unlink(Port(port as u16)));
+            self.end.handle_frame(self.now(), Port(controller as u16), &mut room[..length]);
+            self.drain();
+        }
     }
 }
