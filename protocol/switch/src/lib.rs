@@ -9,7 +9,8 @@
 //!
 //! Where a fabric has controllers ([`Config::controllers`]; design: failure.md) a switch also
 //! - knows which life of whom is at the other end of each link, and hears nobody else there;
-//! - freezes the commit of a link that is lost, left, deaf or reborn until a controller resolves it;
+//! - freezes the commit of a link that is lost, left, deaf or reborn until a controller resolves
+//!   it;
 //! - announces its links to all controllers, and greets none of them itself;
 //! - passes the waves of the active one on and answers them when all behind it have answered.
 //!
@@ -49,8 +50,8 @@
 //! - A frame is never overtaken between its registration and its departure: the machine is one
 //!   thread, and the driver keeps each port in order (rule D3).
 //! - Bounded: no allocation after [`Switch::new`] but for what a death holds, one entry a port and
-//!   address; every per-frame step takes constant time but the search for a new minimum, which takes
-//!   one pass over the ports.
+//!   address; every per-frame step takes constant time but the search for a new minimum, which
+//!   takes one pass over the ports.
 //!
 //! Forms other than the chip are in the module `form`.
 

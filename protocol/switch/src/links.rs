@@ -54,8 +54,8 @@ impl Switch {
         }
     }
 
-    /// Tells that the driver has slept until `now`, and what the neighbours have said meanwhile waits
-    /// to be read: none of them is missed before half a link timeout has passed.
+    /// Tells that the driver has slept until `now`, and what the neighbours have said meanwhile
+    /// waits to be read: none of them is missed before half a link timeout has passed.
     pub fn excuse(&mut self, now: Now) {
         self.liveness.excuse(now.mono);
     }

@@ -1,8 +1,8 @@
 //! Counters.
 
 /// What a switch has done since it started. Frames received = `forwarded` + `beacons_heard` +
-/// `joins_heard` + `leaves_heard` + `waves_heard` + `echoes_heard` + `hellos_heard` + all that begin
-/// with `dropped`.
+/// `joins_heard` + `leaves_heard` + `waves_heard` + `echoes_heard` + `hellos_heard` + all that
+/// begin with `dropped`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Stats {

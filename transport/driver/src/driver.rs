@@ -126,9 +126,9 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
         self.transport.doorbell()
     }
 
-    /// Sends what was commanded since the last turn, takes what has arrived, runs what is due, hands
-    /// out events, sends what comes of all that. Never blocks. `on_event` may command the machine;
-    /// what comes of it leaves in this turn.
+    /// Sends what was commanded since the last turn, takes what has arrived, runs what is due,
+    /// hands out events, sends what comes of all that. Never blocks. `on_event` may command the
+    /// machine; what comes of it leaves in this turn.
     pub fn turn(&mut self, mut on_event: impl FnMut(&mut M, M::Event)) -> Progress {
         let mut progress = Progress::default();
         let now = self.speak_first(&mut progress).unwrap_or_else(|| self.read_clock());

@@ -3,10 +3,10 @@
 //! scattering → send → `[driver]` → transport → `[driver]` → receive → reorder → deliver
 //!
 //! A [`Driver`] owns a machine ([`Pipe`]), a [`Transport`] and a clock. One [`Driver::turn`] sends
-//! what was commanded since the last one, takes what has arrived, runs what is due, hands out events
-//! and sends what the machine then has to say, straight into the transport's own memory. A thread of
-//! its own calls [`Driver::run`]; a program that has no thread to spare calls `turn` whenever it
-//! likes.
+//! what was commanded since the last one, takes what has arrived, runs what is due, hands out
+//! events and sends what the machine then has to say, straight into the transport's own memory. A
+//! thread of its own calls [`Driver::run`]; a program that has no thread to spare calls `turn`
+//! whenever it likes.
 //!
 //! # Invariants
 //! The driver rules D1–D5 of [`onepipe_base::Machine`] are kept here, and here only:
