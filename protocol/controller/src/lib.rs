@@ -7,9 +7,9 @@
 //! lives that they make (`graph`). When lives have no path to it any more, it finds their failure
 //! timestamps on the cut between them and the rest (`determine`), has them written down (`journal`,
 //! `ledger`, [`Store`]), tells everybody and waits until all have done what that asks for
-//! (`broadcast`), and has the frozen links resolved (`controller/plan`). Beside that it hands frames
-//! on (`forward`) and answers who has failed and comes back (`recovery`). What is decided stands in
-//! `docs/design/failure.md`.
+//! (`broadcast`), and has the frozen links resolved (`controller/plan`). Beside that it hands
+//! frames on (`forward`) and answers who has failed and comes back (`recovery`). Why all this is
+//! right stands in `docs/design/failure.md`.
 //!
 //! Its world campaigns in a [`Store`] and tells it the outcome:
 //!

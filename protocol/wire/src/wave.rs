@@ -35,9 +35,9 @@ pub enum WaveKind {
     Notice = 1,
     /// Frozen links are resolved: its entries are [`Resolved`]s.
     Resume = 2,
-    /// Links to these lives are dead, even if they are heard: its entries are [`Life`]s. Whoever has
-    /// such a link freezes it at once, hears that life there no more, says nothing there until it
-    /// hears another, and answers the wave.
+    /// Links to these lives are dead, even if they are heard: its entries are [`Life`]s. Whoever
+    /// has such a link freezes it at once, hears that life there no more, says nothing there until
+    /// it hears another, and answers the wave.
     Freeze = 3,
 }
 

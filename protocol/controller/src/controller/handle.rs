@@ -176,6 +176,7 @@ impl Controller {
             .is_some_and(|node| node.generation.is_some() && node.has_joined && node.is_recorded);
         if self.active.is_some()
             && is_noted
+            && !self.owes_news
             && !self.recording.contains(&life)
             && !self.broadcast.waits_for(process)
         {

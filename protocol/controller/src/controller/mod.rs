@@ -56,6 +56,9 @@ pub struct Controller {
     deciding: BTreeMap<Life, (Mono, Mono)>,
     /// When the first of the open failures was decided.
     open_since: Option<Mono>,
+    /// Who has joined under another reign may not have been told what had failed before: everybody is
+    /// told anew.
+    owes_news: bool,
     /// Everybody has completed all that is open.
     is_noticed: bool,
     /// How many announcements had come in when the last complete round of news began.
@@ -119,6 +122,7 @@ impl Controller {
             freeze: Vec::new(),
             deciding: BTreeMap::new(),
             open_since: None,
+            owes_news: false,
             is_noticed: false,
             covered: 0,
             unrecorded: BTreeSet::new(),
@@ -162,6 +166,7 @@ impl Controller {
                 self.unrecorded.insert(life);
             }
         }
+        self.owes_news = !self.ledger.news(now.mono, self.config.memory_ns).is_empty();
         self.notify(Event::Active(epoch));
         self.want_look(now.mono);
         self.go_on(now);

@@ -23,13 +23,15 @@ impl Controller {
                 return;
             }
             let has_open = self.ledger.open().len() > 0;
-            let is_told = !has_open && !self.wants_refresh && self.broadcast.late.is_empty();
+            let wants_all = (has_open && !self.is_noticed) || self.wants_refresh || self.owes_news;
+            let is_told = !has_open && !wants_all && self.broadcast.late.is_empty();
             let news = match is_told {
                 true => Vec::new(),
                 false => self.ledger.news(now.mono, self.config.memory_ns),
             };
             if news.is_empty() {
                 self.broadcast.late.clear();
+                self.owes_news = false;
             }
             if has_open && !self.is_noticed && news.is_empty() {
                 // Only switches: there is nothing that a process should do.
@@ -37,7 +39,6 @@ impl Controller {
                 self.covered = self.graph.announcements();
             }
             let resolved = self.resolved_links();
-            let wants_all = (has_open && !self.is_noticed) || self.wants_refresh;
             // In the order of their urgency.
             let mut wishes: Vec<Wish> = Vec::new();
             if !resolved.is_empty() {
@@ -125,6 +126,7 @@ impl Controller {
         match round.news {
             News::Notice(_) if round.is_full => {
                 self.covered = round.announcements;
+                self.owes_news = false;
                 if core::mem::take(&mut self.wants_refresh) {
                     self.want_look(now.mono);
                 }
