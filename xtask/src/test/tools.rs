@@ -60,6 +60,18 @@ const TOOLS: &[Tool] = &[
         install: debian!("etcd-server"),
         purpose: "is what the feature `etcd` is tested against (Debian package etcd-server)",
     },
+    Tool {
+        name: "nft",
+        probe: &["nft", "--version"],
+        install: debian!("nftables"),
+        purpose: "makes networks of network namespaces lose datagrams (Debian package nftables)",
+    },
+    Tool {
+        name: "ip",
+        probe: &["ip", "-V"],
+        install: debian!("iproute2"),
+        purpose: "makes network namespaces (Debian package iproute2)",
+    },
 ];
 
 /// Installs what is missing.

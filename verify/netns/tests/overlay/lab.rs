@@ -1,0 +1,154 @@
+//! Hosts of a test: namespaces on a bridge in a namespace of its own, and programs in them.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_overlay");
+/// What takes milliseconds has happened by then, or never will.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Lab {
+    /// The bridge's namespace, then the hosts'.
+    namespaces: Vec<String>,
+    programs: Vec<Program>,
+}
+
+struct Program {
+    name: &'static str,
+    child: Child,
+    lines: Receiver<String>,
+    heard: Vec<String>,
+}
+
+fn run(words: &[&str]) -> std::io::Result<Output> {
+    Command::new(words[0]).args(&words[1..]).stdin(Stdio::null()).output()
+}
+
+/// Runs what must succeed.
+fn must(text: &str) -> String {
+    let words: Vec<&str> = text.split(' ').collect();
+    let output = run(&words).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}: {complaint}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Why no lab can be had here.
+fn obstacle() -> Option<String> {
+    for words in [["ip", "-V"], ["nft", "-v"]] {
+        if run(&words).is_err() {
+            return Some(format!("`{}` is not installed", words[0]));
+        }
+    }
+    let probe = format!("onepipe-{}-probe", std::process::id());
+    let made = run(&["ip", "netns", "add", &probe]);
+    if made.is_ok_and(|made| made.status.success()) {
+        must(&format!("ip netns del {probe}"));
+        return None;
+    }
+    Some("making network namespaces needs root".to_owned())
+}
+
+impl Lab {
+    /// Hosts 10.77.0.1 and so on; `None`, with a word why, where that cannot be.
+    pub fn new(hosts: usize) -> Option<Self> {
+        if let Some(obstacle) = obstacle() {
+            eprintln!("SKIPPED: {obstacle}");
+            return None;
+        }
+        let id = std::process::id();
+        let mut lab = Self { namespaces: Vec::new(), programs: Vec::new() };
+        let bridge = lab.add_namespace(format!("onepipe-{id}-bridge"));
+        must(&format!("ip -n {bridge} link add br0 type bridge"));
+        must(&format!("ip -n {bridge} link set br0 up"));
+        for host in 0..hosts {
+            let name = lab.add_namespace(format!("onepipe-{id}-{host}"));
+            must(&format!("ip -n {name} link set lo up"));
+            must(&format!("ip -n {name} link add eth0 type veth peer port{host} netns {bridge}"));
+            must(&format!("ip -n {name} addr add 10.77.0.{}/24 dev eth0", host + 1));
+            must(&format!("ip -n {name} link set eth0 up"));
+            must(&format!("ip -n {bridge} link set port{host} master br0 up"));
+        }
+        Some(lab)
+    }
+
+    fn add_namespace(&mut self, name: String) -> String {
+        must(&format!("ip netns add {name}"));
+        self.namespaces.push(name.clone());
+        name
+    }
+
+    /// Each host drops this many percent of the datagrams that it receives.
+    pub fn lose_percent(&self, percent: u32) {
+        for host in &self.namespaces[1..] {
+            let nft = |text: &str| must(&format!("ip netns exec {host} nft {text}"));
+            nft("add table inet loss");
+            nft("add chain inet loss in { type filter hook input priority 0 ; }");
+            nft(&format!(
+                "add rule inet loss in meta l4proto udp numgen random mod 100 < {percent} \
+                 counter drop"
+            ));
+        }
+    }
+
+    /// How many datagrams were dropped so.
+    pub fn lost(&self) -> u64 {
+        let count = |host: &String| {
+            let rules = must(&format!("ip netns exec {host} nft list table inet loss"));
+            let words: Vec<&str> = rules.split_whitespace().collect();
+            let at = words.iter().position(|word| *word == "packets").expect("it counts");
+            words[at + 1].parse::<u64>().expect("a number")
+        };
+        self.namespaces[1..].iter().map(count).sum()
+    }
+
+    /// Starts the program on a host.
+    pub fn start(&mut self, host: usize, name: &'static str, arguments: &[&str]) {
+        let mut child = Command::new("ip")
+            .args(["netns", "exec", &self.namespaces[host + 1], PROGRAM])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let out = BufReader::new(child.stdout.take().expect("piped"));
+        let (tell, lines) = channel();
+        std::thread::spawn(move || {
+            // When nobody listens any more the test is over.
+            out.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)).ok();
+        });
+        self.programs.push(Program { name, child, lines, heard: Vec::new() });
+    }
+
+    /// Waits for a line of `name` that begins so; answers all lines so far.
+    pub fn wait_for(&mut self, name: &str, beginning: &str) -> Vec<String> {
+        let of_name = |program: &&mut Program| program.name == name;
+        let program = self.programs.iter_mut().find(of_name).expect("it was started");
+        let began = Instant::now();
+        while !program.heard.last().is_some_and(|line| line.starts_with(beginning)) {
+            let rest = PATIENCE.saturating_sub(began.elapsed());
+            match program.lines.recv_timeout(rest) {
+                Ok(line) => program.heard.push(line),
+                Err(error) => panic!("{name}, {} lines: {error}", program.heard.len()),
+            }
+        }
+        program.heard.clone()
+    }
+}
+
+impl Drop for Lab {
+    /// Whatever has happened, nothing is left behind.
+    fn drop(&mut self) {
+        for program in &mut self.programs {
+            // It ends with its input; this one is not waited for.
+            drop(program.child.stdin.take());
+            let _ = program.child.kill();
+            let _ = program.child.wait();
+        }
+        for namespace in &self.namespaces {
+            let _ = run(&["ip", "netns", "del", namespace]);
+        }
+    }
+}
