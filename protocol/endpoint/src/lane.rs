@@ -226,7 +226,7 @@ impl Lane {
         self.next_in_place(config, barrier, stats)
     }
 
-    /// As [`Lane::next`], compiled into its caller, of which there should be one: 15 % of the speed.
+    /// As [`Lane::next`], for compiling into its caller, of which there should be one.
     #[inline]
     pub fn next_in_place(
         &mut self,
