@@ -58,6 +58,11 @@ pub trait Application<M: Machine> {
         0
     }
 
+    /// What a frame that a host takes, or sends, costs its CPU beyond [`crate::CpuConfig`], in ns.
+    fn work_ns(&self, _node: NodeId, _frame: &[u8]) -> u64 {
+        0
+    }
+
     /// A frame enters `link`, before anything befalls it.
     fn on_departure(&mut self, instant: Instant, link: LinkId, frame: &[u8]);
 }

@@ -95,6 +95,12 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         let machine = node.machine.as_mut().expect("the caller has seen that the node is up");
         let now = node.clock.read(self.now);
         let is_host = node.is_host;
+        let work_ns = if is_host {
+            let work_ns = self.application.work_ns(NodeId(index as u32), self.pool.octets(frame));
+            self.config.cpu.receive_ns + work_ns
+        } else {
+            0
+        };
         match machine.handle_frame(now, port, self.pool.octets_mut(frame)) {
             Verdict::Consumed => self.pool.free(frame),
             Verdict::Dropped => {
@@ -103,9 +109,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             }
             Verdict::Forward(out) => self.depart(index, out, frame),
         }
-        if is_host {
-            self.work(index, self.config.cpu.receive_ns * NANOSECOND);
-        }
+        self.work(index, work_ns * NANOSECOND);
     }
 
     /// Drains a machine that something was done to: its events, then its frames, until there are
@@ -185,6 +189,11 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         let now = node.clock.read(self.now);
         let Some(transmit) = machine.poll_transmit(now, &mut self.slot) else { return false };
         self.stats.polled += 1;
+        let octets = &self.slot[..transmit.octets];
+        if node.is_host {
+            let work_ns = self.application.work_ns(NodeId(index as u32), octets);
+            self.work(index, work_ns * NANOSECOND);
+        }
         let frame = self.pool.put(&self.slot[..transmit.octets]);
         self.depart(index, transmit.port, frame);
         true

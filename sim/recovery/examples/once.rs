@@ -1,0 +1,43 @@
+//! `cargo run --release -p onepipe-sim-recovery --example once -- SHAPE HOSTS COMPONENT flat|tree [SEED]`
+
+use std::error::Error;
+use std::time::Instant;
+
+use onepipe_sim_recovery::{Component, Options, Recovery, paper_us, run};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [shape, hosts, component, recovery, rest @ ..] = arguments.as_slice() else {
+        return Err("SHAPE HOSTS COMPONENT flat|tree [SEED]".into());
+    };
+    let hosts: u32 = hosts.parse()?;
+    let seed = rest.first().map_or(Ok(1), |seed| seed.parse())?;
+    let recovery = if recovery == "flat" { Recovery::Flat } else { Recovery::Tree };
+    for of in Component::ALL.into_iter().filter(|of| component == "all" || of.name() == component) {
+        let options = if shape == "testbed" {
+            Options::testbed(hosts, of, recovery, seed)
+        } else {
+            Options::full(shape.parse()?, of, recovery, seed)
+        };
+        let start = Instant::now();
+        let measured = run(&options, |_| {})?;
+        println!(
+            "{:11} {hosts:3} stall {:7.1} last {:7.1} = detect {:5.1} + determine {:5.1} + \
+             broadcast {:6.1} + resume {:5.1}; contacts {} paper {:?}; {} failed; {} us in {:.2} s, {} hops",
+            of.name(),
+            measured.stall_us(),
+            measured.last_us,
+            measured.detection_us,
+            measured.determination_us,
+            measured.broadcast_us,
+            measured.resume_us,
+            measured.contacts,
+            paper_us(of, hosts),
+            measured.failed,
+            measured.simulated_us,
+            start.elapsed().as_secs_f64(),
+            measured.network.hops,
+        );
+    }
+    Ok(())
+}

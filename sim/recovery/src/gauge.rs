@@ -1,0 +1,72 @@
+//! How long commit barriers stand still.
+
+use onepipe_base::Timestamp;
+use onepipe_sim_engine::Instant;
+
+/// The commit barrier of one process, seen from outside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gauge {
+    barrier: Option<Timestamp>,
+    changed: Instant,
+    /// From when on it is measured, and the moment that the barrier has to pass.
+    since: Option<(Instant, Timestamp)>,
+    stall_ps: u64,
+    passed: Option<Instant>,
+}
+
+impl Gauge {
+    pub(crate) const NEW: Self =
+        Self { barrier: None, changed: Instant::START, since: None, stall_ps: 0, passed: None };
+
+    /// The barrier as it is now. Answers whether it has just passed the moment of the failure.
+    #[inline]
+    pub(crate) fn see(&mut self, at: Instant, barrier: Option<Timestamp>) -> bool {
+        if barrier == self.barrier {
+            return false;
+        }
+        let stood_ps = at.since(self.changed);
+        (self.barrier, self.changed) = (barrier, at);
+        let Some((_, moment)) = self.since.filter(|_| self.passed.is_none()) else { return false };
+        self.stall_ps = self.stall_ps.max(stood_ps);
+        let has_passed = barrier.is_some_and(|barrier| barrier > moment);
+        if has_passed {
+            self.passed = Some(at);
+        }
+        has_passed
+    }
+
+    /// Something fails now; `moment` is what a clock without error shows.
+    pub(crate) fn begin(&mut self, at: Instant, moment: Timestamp) {
+        (self.since, self.stall_ps, self.passed) = (Some((at, moment)), 0, None);
+    }
+
+    /// Whether there is a barrier.
+    pub(crate) fn has_barrier(&self) -> bool {
+        self.barrier.is_some()
+    }
+
+    /// The longest time for which it stood still until it passed the moment of the failure, and how
+    /// long after the failure that was, in ps.
+    pub(crate) fn measured(&self) -> Option<(u64, u64)> {
+        let (since, _) = self.since?;
+        Some((self.stall_ps, self.passed?.since(since)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_lasts_from_the_last_advance_before_the_failure_to_the_one_that_passes_it() {
+        let (at, stamp) = (Instant::from_ps, |ns| Some(Timestamp::from_ns(ns)));
+        let mut gauge = Gauge::NEW;
+        gauge.see(at(100), stamp(10));
+        gauge.begin(at(150), Timestamp::from_ns(15));
+        assert!(!gauge.see(at(200), stamp(10)) && !gauge.see(at(230), stamp(12)));
+        assert_eq!(gauge.measured(), None);
+        assert!(gauge.see(at(900), stamp(16)));
+        assert!(!gauge.see(at(2_900), stamp(17)), "what comes later is no part of it");
+        assert_eq!(gauge.measured(), Some((670, 750)));
+    }
+}

@@ -1,0 +1,321 @@
+//! Builds the nodes, lets a few processes talk, and watches.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+
+use onepipe_base::{Controllers, HostId, Incarnation, Mono, ProcessId, SwitchId, Timestamp};
+use onepipe_controller::{Controller, Epoch, Event as Decision, RecordId, Recovery};
+use onepipe_endpoint::{Endpoint, Event, Message};
+use onepipe_node::Host;
+use onepipe_sim_engine::{Instant, NANOSECOND, Random};
+use onepipe_sim_network::{Application, At, LinkId, NodeId};
+use onepipe_switch::{Switch, SwitchEvent};
+use onepipe_topology::{Node as Vertex, Topology};
+use onepipe_wire::{AnnounceView, HEADER_OCTETS, Opcode, peek};
+
+use crate::Calibration;
+use crate::gauge::Gauge;
+use crate::node::{Node, Said};
+
+/// How often each sender scatters.
+const SEND_EVERY_NS: u64 = 10_000;
+
+/// What an alarm is for.
+const ALARM_SEND: u32 = 0;
+const ALARM_STORE: u32 = 1;
+
+/// When what became known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moments {
+    /// A neighbour misses the failed part.
+    pub detected: Option<Instant>,
+    /// The last failure is decided and recorded.
+    pub decided: Option<Instant>,
+    /// Everybody has been told, and has done what that asks.
+    pub noticed: Option<Instant>,
+    /// The first link is told that it need hold nothing any more.
+    pub resuming: Option<Instant>,
+}
+
+/// The application of the simulated fabric.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    topology: Topology,
+    calibration: Calibration,
+    recovery: Recovery,
+    random: Random,
+    /// Which hosts run a process.
+    pub members: Vec<bool>,
+    sends: Vec<bool>,
+    controller: NodeId,
+    /// Records on their way into the store.
+    writing: VecDeque<RecordId>,
+    /// Nodes that the controller knows.
+    pub joined: usize,
+    /// Announcements that have reached the controller.
+    pub announcements: Cell<u64>,
+    /// The latest part of an announcement of each node.
+    known: RefCell<BTreeMap<ProcessId, (u32, u16)>>,
+    pub gauges: Vec<Gauge>,
+    /// Correct processes whose barrier has not passed the failure.
+    pub waiting: usize,
+    /// Something has failed: the controller's CPU costs time from now on, and moments are noted.
+    pub has_failed: bool,
+    pub moments: Moments,
+    /// Lives that were declared failed.
+    pub failures: usize,
+    /// Frames that cost the controller time.
+    pub contacts: Cell<u64>,
+}
+
+impl Observer {
+    pub(crate) fn new(
+        topology: Topology,
+        calibration: Calibration,
+        recovery: Recovery,
+        members: Vec<bool>,
+        senders: u32,
+        seed: u64,
+    ) -> Self {
+        let hosts = topology.hosts();
+        let mut left = senders;
+        let mut take = |is_member: &bool| {
+            let takes = *is_member && left > 0;
+            left -= u32::from(takes);
+            takes
+        };
+        Self {
+            sends: members.iter().map(&mut take).collect(),
+            members,
+            controller: NodeId(hosts - 1),
+            random: Random::named(seed, "recovery", 0),
+            writing: VecDeque::new(),
+            joined: 0,
+            announcements: Cell::new(0),
+            known: RefCell::new(BTreeMap::new()),
+            gauges: vec![Gauge::NEW; hosts as usize],
+            waiting: 0,
+            has_failed: false,
+            moments: Moments::default(),
+            failures: 0,
+            contacts: Cell::new(0),
+            topology,
+            calibration,
+            recovery,
+        }
+    }
+
+    /// The last process id is the controller's.
+    fn controllers(&self) -> Controllers {
+        Controllers { first: ProcessId(self.topology.processes() - 1), count: 1 }
+    }
+
+    /// How often the links are announced when nothing changes: the refreshing of them all takes a
+    /// tenth of the controller's time at most.
+    fn announce_interval_ns(&self) -> u64 {
+        let nodes = u64::from(self.topology.hosts() * 2 + self.topology.switches());
+        10_000_000.max(5 * nodes * self.calibration.contact_ns)
+    }
+
+    fn switch(&self, vertex: Vertex, id: u32) -> Switch {
+        let ports = self.topology.ports(vertex);
+        let route = self.topology.route(vertex);
+        let beacon_interval_ns = self.calibration.beacon_interval_ns;
+        let config = onepipe_switch::Config {
+            switch: SwitchId(id),
+            controllers: Some(self.controllers()),
+            beacon_interval_ns,
+            link_timeout_ns: 10 * beacon_interval_ns,
+            announce_interval_ns: self.announce_interval_ns(),
+            ..onepipe_switch::Config::new(ports.lower, ports.upper, route)
+        };
+        Switch::new(config).expect("a calibration is in range")
+    }
+
+    fn endpoint(&self, process: ProcessId) -> Endpoint {
+        let beacon_interval_ns = self.calibration.beacon_interval_ns;
+        let config = onepipe_endpoint::Config {
+            processes_max: self.topology.processes(),
+            controllers: Some(self.controllers()),
+            beacon_interval_ns,
+            link_timeout_ns: 10 * beacon_interval_ns,
+            announce_interval_ns: self.announce_interval_ns(),
+            ..onepipe_endpoint::Config::new(process, Incarnation(1))
+        };
+        Endpoint::new(config).expect("a calibration is in range")
+    }
+
+    fn court(&self) -> Controller {
+        let controllers = self.controllers();
+        let config = onepipe_controller::Config {
+            incarnation: Incarnation(1),
+            recovery: self.recovery,
+            frame_octets_max: 1_472,
+            processes_max: self.topology.processes(),
+            settle_ns: self.calibration.settle_ns,
+            ..onepipe_controller::Config::new(controllers.first, controllers)
+        };
+        Controller::new(config).expect("a calibration is in range")
+    }
+
+    /// Takes what the controller wants written.
+    fn serve(&mut self, at: &mut At<'_>, controller: &mut Controller) {
+        while let Some((id, _)) = controller.poll_persist() {
+            self.writing.push_back(id);
+            at.alarm(self.calibration.store_ns * NANOSECOND, ALARM_STORE);
+        }
+    }
+
+    fn on_decision(&mut self, at: Instant, now: Mono, decision: Decision) {
+        match decision {
+            Decision::Joined(_) => self.joined += 1,
+            _ if !self.has_failed => {}
+            Decision::Failed { failed, .. } => {
+                let is_process = matches!(failed.life.address, onepipe_base::Address::Process(_));
+                self.failures += usize::from(is_process);
+                self.moments.decided = Some(at);
+            }
+            Decision::Noticed { .. } => self.moments.noticed = Some(at),
+            Decision::Resumed { begun, .. } => {
+                let ago_ps = now.since_ns(begun) * NANOSECOND;
+                let begun = Instant::from_ps(at.as_ps().saturating_sub(ago_ps));
+                self.moments.resuming.get_or_insert(begun);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether an announcement says anything that earlier ones did not.
+    fn note_announcement(&self, from: ProcessId, frame: &[u8]) -> bool {
+        self.announcements.set(self.announcements.get() + 1);
+        let Ok(view) = AnnounceView::parse(frame.get(HEADER_OCTETS..).unwrap_or_default()) else {
+            return false;
+        };
+        let part = (view.announce.generation, view.announce.first);
+        self.known.borrow_mut().insert(from, part).is_none_or(|known| known < part)
+    }
+
+    /// A scattering to two others, anywhere.
+    fn scatter(&mut self, from: u32, endpoint: &mut Endpoint) {
+        let mut other = || {
+            let hosts = u64::from(self.topology.hosts());
+            let found = (0..64).map(|_| self.random.below(hosts) as u32);
+            let mut found = found.filter(|to| *to != from && self.members[*to as usize]);
+            found.next().map(ProcessId)
+        };
+        let payload = [7; 64];
+        let messages: Vec<Message<'_>> = [other(), other()]
+            .into_iter()
+            .flatten()
+            .map(|to| Message { to, payload: &payload })
+            .collect();
+        if !messages.is_empty() {
+            // Whoever was told of the failure refuses the dead; a full buffer waits, too.
+            let _ = endpoint.scatter_reliably(&messages);
+        }
+    }
+}
+
+impl Application<Node> for Observer {
+    fn build(&mut self, node: NodeId, _life: u32) -> Node {
+        let hosts = self.topology.hosts();
+        if node == self.controller {
+            return Node::Controller(Box::new(self.court()), self.topology.network_card());
+        }
+        if node.0 >= hosts {
+            let vertex = Vertex::Switch(SwitchId(node.0 - hosts));
+            return Node::Switch(self.switch(vertex, node.0));
+        }
+        if !self.members[node.index()] {
+            return Node::Idle;
+        }
+        let switch = self.switch(Vertex::Host(HostId(node.0)), node.0);
+        Node::Host(Host::new(switch, vec![self.endpoint(ProcessId(node.0))]))
+    }
+
+    fn on_start(&mut self, mut at: At<'_>, machine: &mut Node) {
+        if let Node::Controller(controller, _) = machine {
+            controller.activate(at.now, Epoch(1), &[]);
+            self.serve(&mut at, controller);
+        }
+        if at.node.0 < self.topology.hosts() && self.sends[at.node.index()] {
+            let first_ps = self.random.below(SEND_EVERY_NS * NANOSECOND);
+            at.alarm(SEND_EVERY_NS * NANOSECOND + first_ps, ALARM_SEND);
+        }
+    }
+
+    fn on_event(&mut self, at: At<'_>, machine: &mut Node, event: Said) {
+        match event {
+            Said::Switch(SwitchEvent::LinkLost(_)) | Said::Process(Event::LinkLost(_)) => {
+                if self.has_failed {
+                    self.moments.detected.get_or_insert(at.instant);
+                }
+            }
+            Said::Controller(decision) => self.on_decision(at.instant, at.now.mono, decision),
+            Said::Process(event) => {
+                let Some(endpoint) = machine.process_mut() else { return };
+                match event {
+                    Event::Delivered(delivery) => endpoint.release(delivery),
+                    Event::ProcessFailed(_) => endpoint.on_failure_handled(),
+                    _ => {}
+                }
+            }
+            Said::Switch(_) => {}
+        }
+    }
+
+    fn on_settled(&mut self, mut at: At<'_>, machine: &mut Node) {
+        match machine {
+            Node::Controller(controller, _) => self.serve(&mut at, controller),
+            _ => {
+                let Some(endpoint) = machine.process() else { return };
+                let gauge = &mut self.gauges[at.node.index()];
+                if gauge.see(at.instant, endpoint.commit_barrier()) {
+                    self.waiting -= 1;
+                }
+            }
+        }
+    }
+
+    fn on_alarm(&mut self, mut at: At<'_>, machine: &mut Node, token: u32) {
+        if token == ALARM_SEND {
+            if let Some(endpoint) = machine.process_mut() {
+                self.scatter(at.node.0, endpoint);
+                at.alarm(SEND_EVERY_NS * NANOSECOND, ALARM_SEND);
+            }
+            return;
+        }
+        if let (Node::Controller(controller, _), Some(id)) = (machine, self.writing.pop_front()) {
+            controller.handle_persisted(at.now, id, Ok(()));
+            self.serve(&mut at, controller);
+        }
+    }
+
+    fn on_crash(&mut self, _instant: Instant, _node: NodeId) {}
+
+    fn on_departure(&mut self, _instant: Instant, _link: LinkId, _frame: &[u8]) {}
+
+    fn work_ns(&self, node: NodeId, frame: &[u8]) -> u64 {
+        if node != self.controller {
+            return 0;
+        }
+        let Ok((header, opcode)) = peek(frame) else { return 0 };
+        if matches!(opcode, Opcode::Beacon | Opcode::Hello) {
+            return 0;
+        }
+        let is_told = opcode != Opcode::Announce || self.note_announcement(header.src(), frame);
+        match (self.has_failed, is_told) {
+            (false, _) => 0,
+            (true, false) => self.calibration.packet_ns,
+            (true, true) => {
+                self.contacts.set(self.contacts.get() + 1);
+                self.calibration.contact_ns / 2
+            }
+        }
+    }
+}
+
+/// What a clock without error shows.
+pub(crate) fn moment(origin: Timestamp, at: Instant) -> Timestamp {
+    origin.wrapping_add_ns(at.as_ns())
+}
