@@ -89,27 +89,21 @@ impl Suspects {
     ) -> Findings {
         let net = Net::new(graph);
         let mut findings = Findings { doubles: count_doubles(&net), ..Findings::default() };
-        let is_out = |at: usize| {
-            let life = net.lives[at];
-            graph.is_superseded(life)
-                || ledger.has_failed(life)
-                || self.condemned.contains(&life)
-                || is_deaf(life)
+        let is_out = |(life, is_superseded): (&Life, bool)| {
+            is_superseded
+                || ledger.has_failed(*life)
+                || self.condemned.contains(life)
+                || is_deaf(*life)
         };
-        let out: Vec<bool> = (0..net.lives.len()).map(is_out).collect();
+        let out: Vec<bool> = net.lives.iter().zip(graph.superseded()).map(is_out).collect();
         let reached = net.reach(|at| out[at]);
-        for (at, life) in net.lives.iter().enumerate() {
-            if !reached[at] {
-                continue;
-            }
-            findings.correct.push(*life);
-            self.since.remove(life);
-            if let Some(node) = graph.get_mut(*life)
-                && !core::mem::replace(&mut node.has_joined, true)
-            {
-                findings.joined.push(*life);
+        for ((life, node), _) in graph.iter_mut().zip(&reached).filter(|(_, reached)| **reached) {
+            findings.correct.push(life);
+            if !core::mem::replace(&mut node.has_joined, true) {
+                findings.joined.push(life);
             }
         }
+        self.since.retain(|life, _| net.lives.binary_search(life).is_ok_and(|at| !reached[at]));
         if findings.correct.is_empty() {
             // Not even its own switch is known: this replica knows nothing about anybody.
             self.since.clear();

@@ -35,7 +35,7 @@ impl Controller {
         }
         self.stats.registered_twice += findings.doubles.saturating_sub(self.doubles) as u64;
         self.doubles = findings.doubles;
-        self.correct = findings.correct.into_iter().collect();
+        self.correct = findings.correct;
         self.freeze = findings.freeze;
         if self.active.is_none() {
             return;
@@ -96,6 +96,11 @@ impl Controller {
         self.graph.attachments().filter(is_deaf).collect()
     }
 
+    /// Whether `life` was connected at the last look.
+    pub(super) fn is_correct(&self, life: Life) -> bool {
+        self.correct.binary_search(&life).is_ok()
+    }
+
     /// Which frozen links of correct nodes need not hold anything, though nobody behind them has
     /// failed, or what failed is long resolved.
     fn find_severable(&mut self, now: Now) {
@@ -107,7 +112,7 @@ impl Controller {
         let has_news = !self.ledger.news(now.mono, self.config.memory_ns).is_empty();
         let mut settled: Vec<(Life, u32)> = Vec::new();
         for owner in self.graph.owners() {
-            let Some(node) = self.graph.get(owner).filter(|_| self.correct.contains(&owner)) else {
+            let Some(node) = self.graph.get(owner).filter(|_| self.is_correct(owner)) else {
                 continue;
             };
             for entry in node.frozen.iter().filter(|entry| !entry.is_resolved) {
@@ -135,7 +140,7 @@ impl Controller {
         if self.ledger.is_resolved(peer) || self.graph.get(peer).is_none() {
             return Some(owner);
         }
-        if !self.correct.contains(&peer) {
+        if !self.is_correct(peer) {
             return None;
         }
         // The other end must be known to live on: it is heard again, or has said that it lost the
@@ -224,7 +229,7 @@ impl Controller {
             }
         }
         // A switch may have come back meanwhile; a process never does.
-        if matches!(life.address, Address::Process(_)) || !self.correct.contains(&life) {
+        if matches!(life.address, Address::Process(_)) || !self.is_correct(life) {
             self.graph.remove(life);
             self.suspects.forget(life);
             self.unrecorded.remove(&life);
@@ -248,7 +253,7 @@ impl Controller {
             links.iter().filter(is_lower).filter_map(|link| place(&link.peer)).collect();
         let correct: Vec<usize> = self.correct.iter().filter_map(place).collect();
         for end in ends {
-            let reached = net.reach_from(&[end], |at| !self.correct.contains(&net.lives[at]));
+            let reached = net.reach_from(&[end], |at| !self.is_correct(net.lives[at]));
             let mut processes = correct.iter().filter(|at| !net.is_switch(**at));
             self.stats.partitions += u64::from(processes.any(|at| !reached[*at]));
         }

@@ -44,8 +44,8 @@ pub struct Controller {
     look_at: Option<Mono>,
     /// When it has changed first since the last look, if it has.
     changed: Option<Mono>,
-    /// Who was connected at the last look.
-    correct: BTreeSet<Life>,
+    /// Who was connected at the last look, ascending.
+    correct: Vec<Life>,
     /// What may be resumed without any failure, as of the last look.
     severable: Vec<Severed>,
     /// Whether links wait for everybody to have been told the news anew.
@@ -116,7 +116,7 @@ impl Controller {
             attached: Attached::default(),
             look_at: None,
             changed: None,
-            correct: BTreeSet::new(),
+            correct: Vec::new(),
             severable: Vec::new(),
             wants_refresh: false,
             freeze: Vec::new(),

@@ -112,7 +112,7 @@ impl Controller {
     fn resolved_links(&self) -> Vec<Resolved> {
         let mut resolved = Vec::new();
         for owner in self.graph.owners() {
-            let Some(node) = self.graph.get(owner).filter(|_| self.correct.contains(&owner)) else {
+            let Some(node) = self.graph.get(owner).filter(|_| self.is_correct(owner)) else {
                 continue;
             };
             let ready = node.frozen.iter().filter(|entry| entry.is_resolved && !entry.is_told);

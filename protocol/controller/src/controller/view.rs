@@ -16,7 +16,7 @@ impl Controller {
         let member = |(life, node): (Life, &crate::graph::Node)| {
             let is_over = self.ledger.has_failed(life) || self.ledger.is_open(life);
             let state = match () {
-                () if self.correct.contains(&life) => MemberState::Up,
+                () if self.is_correct(life) => MemberState::Up,
                 () if is_over => MemberState::Failed,
                 () if node.has_joined => MemberState::Suspected,
                 () => MemberState::Joining,

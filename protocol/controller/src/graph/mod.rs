@@ -202,6 +202,20 @@ impl Graph {
         self.nodes.iter().map(|(life, node)| (*life, node))
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Life, &mut Node)> {
+        self.nodes.iter_mut().map(|(life, node)| (*life, node))
+    }
+
+    /// Of each known life, ascending, whether a later one of the same address has announced itself.
+    pub(crate) fn superseded(&self) -> impl Iterator<Item = bool> {
+        let mut newest = self.newest.iter().peekable();
+        self.nodes.keys().map(move |life| {
+            while newest.next_if(|(address, _)| **address < life.address).is_some() {}
+            let newest = newest.peek().filter(|(address, _)| **address == life.address);
+            newest.is_some_and(|(_, incarnation)| **incarnation > life.incarnation)
+        })
+    }
+
     /// Who has frozen links.
     pub(crate) fn owners(&self) -> Vec<Life> {
         self.owners.iter().copied().collect()

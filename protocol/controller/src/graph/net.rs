@@ -63,7 +63,10 @@ impl Net {
                 arcs.push(Arc { from: to, to: from, side, own: unknown, other: view });
             }
         }
-        arcs.sort_unstable_by_key(|arc| (arc.from, arc.to, arc.side));
+        // One comparison of words instead of three of fields: this is most of the work.
+        arcs.sort_unstable_by_key(|arc| {
+            (arc.from as u128) << 64 | (arc.to as u128) << 2 | arc.side as u128
+        });
         arcs.dedup_by(|arc, kept| {
             let is_same = (arc.from, arc.to, arc.side) == (kept.from, kept.to, kept.side);
             if is_same {
