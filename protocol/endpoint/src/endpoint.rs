@@ -99,8 +99,12 @@ impl Endpoint {
         messages: &[Message<'_>],
     ) -> Result<ScatteringId, SendError> {
         self.check_taking_part()?;
-        let (sender, control) = (&mut self.reliable.sender, &self.control);
-        let id = sender.submit(&self.config, messages, |process| control.failed_life(process))?;
+        let (Lane { sender, receiver, .. }, control) = (&mut self.reliable, &self.control);
+        let failed_life = |process| {
+            // Unless it has been heard in a later life.
+            control.failed_life(process).filter(|life| receiver.life_of(process) <= Some(*life))
+        };
+        let id = sender.submit(&self.config, messages, failed_life)?;
         self.stats.scatterings_submitted += 1;
         Ok(id)
     }

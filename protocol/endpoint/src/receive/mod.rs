@@ -339,6 +339,11 @@ impl Receiver {
         Some(to)
     }
 
+    /// The last life of `process` that has opened a connection.
+    pub fn life_of(&self, process: ProcessId) -> Option<Incarnation> {
+        self.peers.find(process).map(|at| self.peers.peek(at).incarnation)
+    }
+
     /// Every life of `process` up to `incarnation` has failed at `at`: what is here of it from then
     /// on is discarded.
     pub fn on_failed(&mut self, process: ProcessId, incarnation: Incarnation, at: Timestamp) {
