@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use onepipe_base::{Incarnation, ProcessId};
-use onepipe_endpoint::{Config, Endpoint, Links};
-use onepipe_transport_clock::SystemClock;
+use onepipe_base::{Controllers, ProcessId};
+use onepipe_endpoint::{Config, Endpoint, Links, ReceiveMode};
+use onepipe_transport_clock::{SystemClock, begin_life};
 use onepipe_transport_shm::{self as shm, AttachError, Shm};
 use onepipe_transport_udp::{self as udp, UdpLink};
 
@@ -32,17 +32,17 @@ const BEACON_INTERVAL_NS: u64 = 50_000;
 const BEACON_INTERVAL_SPINNING_NS: u64 = 10_000;
 /// How often the clock is brought back to the machine's own, which others share.
 const CLOCK_FOLLOW_NS: u64 = 100_000_000;
-/// Lives over a switch are told apart by when they began, in eighths of a second since 2024-01-01:
-/// 32 bits last until 2041.
-const LIFE: Duration = Duration::from_millis(125);
-const LIVES_BEGAN: Duration = Duration::from_secs(1_704_067_200);
+/// Where failures are resolved by controllers, silence costs a process its life. The kernel says at
+/// once who is dead, in shared memory and, to a switch, of a socket that has gone; so silence alone
+/// is believed late: on two overloaded cores a process was off its core for 0.1 s (measured).
+const STANDSTILL_NS: u64 = 1_000_000_000;
 
 /// How long a sender waits for a receiver that does not empty its ring before it drops frames: as
 /// the time-out of a link, but below it, because others wait for the sender meanwhile.
 const HOLD_NS: u64 = 50_000_000;
 
 /// Changes to a configuration, in the order given.
-type Tunes<C> = Vec<Box<dyn FnOnce(&mut C) + Send>>;
+type Tunes<C> = Vec<Box<dyn FnMut(&mut C) + Send>>;
 
 /// Says who joins which fabric, and how. Every setting has a default.
 pub struct Builder {
@@ -52,6 +52,8 @@ pub struct Builder {
     switch: Option<String>,
     idle: Idle,
     leave_timeout: Duration,
+    controllers: Option<Controllers>,
+    receive_mode: ReceiveMode,
     tune: Tunes<Config>,
     tune_shared_memory: Tunes<shm::Config>,
     tune_udp: Tunes<udp::Config>,
@@ -66,6 +68,8 @@ impl Builder {
             switch: None,
             idle: Idle::default(),
             leave_timeout: Duration::from_secs(2),
+            controllers: None,
+            receive_mode: ReceiveMode::Separate,
             tune: Vec::new(),
             tune_shared_memory: Vec::new(),
             tune_udp: Vec::new(),
@@ -103,6 +107,23 @@ impl Builder {
         self
     }
 
+    /// The process ids of the fabric's controllers (`onepipe controller`): `count` from `first` on.
+    /// They decide who has failed. Default none: then a reliable scattering to a process that dies
+    /// stays open for ever. Everybody must say the same.
+    #[must_use]
+    pub fn controllers(mut self, first: u32, count: u32) -> Self {
+        self.controllers = Some(Controllers { first: ProcessId(first), count });
+        self
+    }
+
+    /// Whether the two services are received as two streams, each in a total order of its own, or
+    /// as one that is totally ordered across both. Default [`ReceiveMode::Separate`].
+    #[must_use]
+    pub fn receive_mode(mut self, mode: ReceiveMode) -> Self {
+        self.receive_mode = mode;
+        self
+    }
+
     /// What to do when there is nothing to do. Default [`Idle::Backoff`].
     #[must_use]
     pub fn idle(mut self, idle: Idle) -> Self {
@@ -120,7 +141,7 @@ impl Builder {
     /// Changes the endpoint's numbers: for experts. Who and how many the processes are, the links
     /// and the incarnation are settled by the fabric and stay as they are.
     #[must_use]
-    pub fn tune(mut self, change: impl FnOnce(&mut Config) + Send + 'static) -> Self {
+    pub fn tune(mut self, change: impl FnMut(&mut Config) + Send + 'static) -> Self {
         self.tune.push(Box::new(change));
         self
     }
@@ -129,7 +150,7 @@ impl Builder {
     #[must_use]
     pub fn tune_shared_memory(
         mut self,
-        change: impl FnOnce(&mut shm::Config) + Send + 'static,
+        change: impl FnMut(&mut shm::Config) + Send + 'static,
     ) -> Self {
         self.tune_shared_memory.push(Box::new(change));
         self
@@ -137,7 +158,7 @@ impl Builder {
 
     /// Changes how the socket is used: for experts.
     #[must_use]
-    pub fn tune_udp(mut self, change: impl FnOnce(&mut udp::Config) + Send + 'static) -> Self {
+    pub fn tune_udp(mut self, change: impl FnMut(&mut udp::Config) + Send + 'static) -> Self {
         self.tune_udp.push(Box::new(change));
         self
     }
@@ -149,8 +170,12 @@ impl Builder {
     pub fn join(mut self) -> Result<Pipe, JoinError> {
         let (idle, leave_timeout) = (self.idle, self.leave_timeout);
         match self.enter()? {
-            World::SharedMemory(engine, clock) => Pipe::start(*engine, clock, idle, leave_timeout),
-            World::Udp(engine, clock) => Pipe::start(*engine, clock, idle, leave_timeout),
+            World::SharedMemory(engine, clock) => {
+                Pipe::start(*engine, clock, Box::new(self), idle, leave_timeout)
+            }
+            World::Udp(engine, clock) => {
+                Pipe::start(*engine, clock, Box::new(self), idle, leave_timeout)
+            }
         }
     }
 
@@ -160,11 +185,16 @@ impl Builder {
     /// [`JoinError`].
     pub fn embedded(mut self) -> Result<EmbeddedPipe, JoinError> {
         let leave_timeout = self.leave_timeout;
-        Ok(EmbeddedPipe::new(self.enter()?, leave_timeout))
+        Ok(EmbeddedPipe::new(self.enter()?, Box::new(self), leave_timeout))
+    }
+
+    /// From now on this one, whoever asked for any.
+    pub(crate) fn become_process(&mut self, process: ProcessId) {
+        self.process = Some(process);
     }
 
     fn enter(&mut self) -> Result<World, JoinError> {
-        match self.switch.take() {
+        match self.switch.clone() {
             Some(switch) => self.enter_udp(switch),
             None => self.enter_shared_memory(),
         }
@@ -176,7 +206,7 @@ impl Builder {
             hold_ns: HOLD_NS,
             ..shm::Config::default()
         };
-        self.tune_shared_memory.drain(..).for_each(|change| change(&mut sizes));
+        self.tune_shared_memory.iter_mut().for_each(|change| change(&mut sizes));
         let shm = Shm::attach(&self.fabric, self.process, &sizes).map_err(|source| {
             let fabric = self.fabric.clone();
             match source {
@@ -204,7 +234,7 @@ impl Builder {
         let address = resolve(&switch)
             .map_err(|source| JoinError::Address { switch: switch.clone(), source })?;
         let mut socket = udp::Config::default();
-        self.tune_udp.drain(..).for_each(|change| change(&mut socket));
+        self.tune_udp.iter_mut().for_each(|change| change(&mut socket));
         let incarnation = begin_life();
         let link = UdpLink::connect(address, &socket)
             .map_err(|source| JoinError::Socket { switch: switch.clone(), source })?;
@@ -231,7 +261,12 @@ impl Builder {
         fabric: T,
         clock: SystemClock,
     ) -> Result<Engine<T>, JoinError> {
-        config.link_timeout_ns = LINK_TIMEOUT_NS;
+        config.controllers = self.controllers;
+        config.receive_mode = self.receive_mode;
+        config.link_timeout_ns = match self.controllers {
+            Some(_) => STANDSTILL_NS,
+            None => LINK_TIMEOUT_NS,
+        };
         config.probe_timeout_min_ns = PROBE_TIMEOUT_NS;
         config.probes_max = PROBES_MAX;
         config.congestion_window_min_octets = CONGESTION_WINDOW_MIN_OCTETS;
@@ -240,7 +275,7 @@ impl Builder {
             config.reorder_packets = 0;
         }
         let settled = config.clone();
-        self.tune.drain(..).for_each(|change| change(&mut config));
+        self.tune.iter_mut().for_each(|change| change(&mut config));
         let config = Config {
             process: settled.process,
             incarnation: settled.incarnation,
@@ -264,16 +299,6 @@ fn resolve(switch: &str) -> std::io::Result<SocketAddr> {
     switch.to_socket_addrs()?.next().ok_or_else(nothing)
 }
 
-/// A number above that of any former life, and below that of any later one: waits until the next
-/// one would be higher.
-fn begin_life() -> Incarnation {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH + LIVES_BEGAN).unwrap_or_default();
-    let lives = since.as_nanos() / LIFE.as_nanos();
-    let passed = Duration::from_nanos((since.as_nanos() % LIFE.as_nanos()) as u64);
-    std::thread::sleep(LIFE - passed);
-    Incarnation(lives as u32)
-}
-
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
@@ -281,6 +306,8 @@ impl fmt::Debug for Builder {
             .field("process", &self.process)
             .field("processes", &self.processes)
             .field("switch", &self.switch)
+            .field("controllers", &self.controllers)
+            .field("receive_mode", &self.receive_mode)
             .field("idle", &self.idle)
             .field("leave_timeout", &self.leave_timeout)
             .finish_non_exhaustive()

@@ -29,6 +29,11 @@ impl Departure {
         if endpoint.has_left() {
             return Some(true);
         }
+        if !endpoint.is_member() {
+            // Nobody waits for one who has failed, and it will learn no more.
+            endpoint.leave();
+            return Some(endpoint.is_settled());
+        }
         if !has_more && endpoint.is_settled() && now >= self.owing_until {
             endpoint.leave();
         }

@@ -11,7 +11,8 @@ use onepipe_transport_udp::UdpLink;
 
 use crate::departure::Departure;
 use crate::engine::Engine;
-use crate::{Builder, Event, LeaveError, Stats};
+use crate::node::{Node, Told};
+use crate::{Builder, Event, JoinError, LeaveError, Stats};
 
 /// A pipe that its caller's own thread drives: no other thread, no lock, no copy on the way out.
 ///
@@ -23,6 +24,7 @@ use crate::{Builder, Event, LeaveError, Stats};
 #[derive(Debug)]
 pub struct EmbeddedPipe {
     world: World,
+    builder: Box<Builder>,
     leave_timeout: Duration,
     has_left: bool,
 }
@@ -49,8 +51,8 @@ impl EmbeddedPipe {
         Builder::new()
     }
 
-    pub(crate) fn new(world: World, leave_timeout: Duration) -> Self {
-        Self { world, leave_timeout, has_left: false }
+    pub(crate) fn new(world: World, builder: Box<Builder>, leave_timeout: Duration) -> Self {
+        Self { world, builder, leave_timeout, has_left: false }
     }
 
     /// Submits a scattering: all its messages bear one timestamp. Payloads are copied into the
@@ -61,6 +63,22 @@ impl EmbeddedPipe {
     #[inline]
     pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
         with!(&mut self.world, engine => engine.node_mut().endpoint_mut().scatter(messages))
+    }
+
+    /// Submits a reliable scattering: every receiver that does not fail delivers its message, or
+    /// none does (see the crate). As [`EmbeddedPipe::scatter`] otherwise; its ids are a count of
+    /// their own.
+    ///
+    /// # Errors
+    /// [`SendError`]; then nothing of it was accepted.
+    #[inline]
+    pub fn scatter_reliably(
+        &mut self,
+        messages: &[Message<'_>],
+    ) -> Result<ScatteringId, SendError> {
+        with!(&mut self.world, engine => {
+            engine.node_mut().endpoint_mut().scatter_reliably(messages)
+        })
     }
 
     /// Drives the pipe once: receives, acknowledges, sends. Events wait for
@@ -77,11 +95,12 @@ impl EmbeddedPipe {
 
     /// Drives the pipe once and hands out every event that is there, messages in the total order.
     /// A payload is borrowed from the receive buffer; its room is free again when the callback
-    /// returns. Never blocks.
+    /// returns, and that is when it is through with an [`Event::ProcessFailed`]: whoever turns and
+    /// never polls keeps the others waiting after a failure. Never blocks.
     #[inline]
     pub fn poll(&mut self, mut on_event: impl FnMut(Event<&[u8]>)) -> Progress {
         with!(&mut self.world, engine => {
-            engine.turn(|node, told| node.show(told, &mut on_event))
+            engine.turn(|node, told| show(node, told, &mut on_event))
         })
     }
 
@@ -105,6 +124,32 @@ impl EmbeddedPipe {
     /// Counters since joining.
     pub fn stats(&self) -> Stats {
         with!(&self.world, engine => engine.stats())
+    }
+
+    /// Every reliable message below this has been or can be delivered; `None` before anything was
+    /// heard.
+    pub fn commit_barrier(&self) -> Option<Timestamp> {
+        with!(&self.world, engine => engine.node().endpoint().commit_barrier())
+    }
+
+    /// Whether this process takes part: it was not declared failed.
+    pub fn is_member(&self) -> bool {
+        with!(&self.world, engine => engine.node().endpoint().is_member())
+    }
+
+    /// Comes back after [`Event::Excluded`] as a new life of the same process, which shares nothing
+    /// with the former: what that had received and not handed out is gone. Also for one who merely
+    /// wants to start afresh; then the former life's messages are settled first.
+    ///
+    /// # Errors
+    /// [`JoinError`]. The process has left all the same.
+    pub fn rejoin(mut self) -> Result<Self, JoinError> {
+        // Whatever is unsettled stays so: the others have decided its fate.
+        let _ = self.depart(|_| {});
+        let mut builder = std::mem::replace(&mut self.builder, Box::new(Builder::new()));
+        builder.become_process(self.process());
+        drop(self);
+        builder.embedded()
     }
 
     /// Every message below this has been or can be delivered; `None` before anything was heard.
@@ -149,13 +194,23 @@ impl EmbeddedPipe {
                     Some(false) => return Err(LeaveError::Unsettled(engine.process())),
                     None => {}
                 }
-                let progress = engine.turn(|node, told| node.show(told, &mut on_event));
+                let progress = engine.turn(|node, told| show(node, told, &mut on_event));
                 match departure.is_near(engine) {
                     true => std::thread::yield_now(),
                     false => engine.rest(progress),
                 }
             }
         })
+    }
+}
+
+/// Hands out an event; a failure is handled when that returns.
+#[inline]
+fn show(node: &mut Node, told: Told, on_event: &mut impl FnMut(Event<&[u8]>)) {
+    let is_failure = matches!(told, Told::ProcessFailed(_));
+    node.show(told, on_event);
+    if is_failure {
+        node.on_failure_handled();
     }
 }
 

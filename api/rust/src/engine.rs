@@ -104,6 +104,10 @@ impl<T: Fabric> Engine<T> {
     fn watch(&mut self) {
         self.present.clear();
         self.driver.transport().peers(&mut self.present);
+        if let Some(controllers) = self.config().controllers {
+            let all = controllers.first.0..controllers.first.0 + controllers.count;
+            all.for_each(|process| self.present.remove(ProcessId(process)));
+        }
         let deaths = self.driver.transport().deaths();
         let has_died = deaths > self.deaths;
         self.deaths = deaths;

@@ -51,6 +51,38 @@
 //! | clocks | their errors cost latency, never order |
 //! | memory | bounded by [`Config`] on both sides; a full buffer is an error value |
 //!
+//! # All or nothing (reliable)
+//! [`Pipe::scatter_reliably`] costs a round trip more, and promises more: every receiver that does
+//! not fail delivers its message, or none does, through loss and the death of whoever it is. With
+//! [`Builder::controllers`] a fabric goes on after a failure: the controllers (`onepipe controller`)
+//! decide who has failed, and since when. Everybody is told the same ([`Event::ProcessFailed`]):
+//! nothing that the failed one sent at or above that timestamp is ever delivered, all below it is;
+//! a scattering that it should have received is taken back from the others, and its sender told
+//! ([`Event::SendFailed`]). Who wants to do something first ([`Pipe::on_process_failed`]) does it
+//! while everybody's reliable deliveries still wait; who does not care holds nobody up. A process
+//! that was itself declared failed is told so ([`Event::Excluded`]), and may [`Pipe::rejoin`].
+//! Both services run beside each other, as two streams or merged into one
+//! ([`Builder::receive_mode`]).
+//!
+//! ```
+//! use onepipe::{Event, Message, Pipe, ProcessId};
+//!
+//! let fabric = format!("doc-reliable-{}", std::process::id());
+//! let join = |process| Pipe::builder().fabric(&fabric).process(process).join();
+//! let (mut bank, mut other) = (join(0)?, join(1)?);
+//! // Taken from one account and paid into another: both, or neither.
+//! bank.scatter_reliably(&[
+//!     Message { to: ProcessId(0), payload: b"-10" },
+//!     Message { to: ProcessId(1), payload: b"+10" },
+//! ])?;
+//! let Event::Message(taken) = bank.recv()? else { panic!("nothing else happens here") };
+//! let Event::Message(paid) = other.recv()? else { panic!("nothing else happens here") };
+//! assert_eq!((&taken.payload[..], &paid.payload[..]), (&b"-10"[..], &b"+10"[..]));
+//! assert_eq!(taken.timestamp, paid.timestamp);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//! The example `bank` does so over a network that loses messages, and audits itself.
+//!
 //! # When something fails
 //! - A *message* cannot be delivered: [`Outcome::Lost`], it was not and will not be.
 //!   [`Outcome::Unknown`]: the receiver cannot be asked any more, it may have been.
@@ -90,13 +122,14 @@ pub use event::{Event, Link, Received};
 pub use idle::Idle;
 pub use onepipe_base::{Incarnation, ProcessId, ScatteringId, Timestamp};
 pub use onepipe_endpoint::{
-    Config, ConfigError, Links, MESSAGE_CHARGE_OCTETS, Message, Outcome, SendError, SendFailed,
-    Stats as EndpointStats,
+    Config, ConfigError, Links, MESSAGE_CHARGE_OCTETS, Message, Outcome, ProcessFailed,
+    ReceiveMode, SendError, SendFailed, Stats as EndpointStats,
 };
 pub use onepipe_transport_driver::{Duty, Progress};
 pub use onepipe_transport_shm::{
     AttachError, Config as SharedMemoryConfig, Stats as SharedMemoryStats,
 };
 pub use onepipe_transport_udp::{Config as UdpConfig, Stats as UdpStats};
+pub use onepipe_wire::Service;
 pub use stats::{FabricStats, Stats};
 pub use threaded::Pipe;

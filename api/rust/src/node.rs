@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
-use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Timestamp, Transmit, Verdict};
-use onepipe_endpoint::{self as endpoint, Delivery, Endpoint, Links, SendFailed};
+use onepipe_base::{
+    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Timestamp, Transmit, Verdict,
+};
+use onepipe_endpoint::{self as endpoint, Delivery, Endpoint, Links, ProcessFailed, SendFailed};
 use onepipe_transport_driver as driver;
 
 use crate::peers::Peers;
@@ -21,6 +23,8 @@ pub(crate) struct Node {
     lost: Peers,
     /// To be reported behind everything that they may have sent, which is below this.
     gone: VecDeque<(ProcessId, Option<Timestamp>)>,
+    /// As last seen.
+    now: Option<Now>,
 }
 
 /// What the endpoint tells; a message still lies in its receive buffer.
@@ -29,13 +33,18 @@ pub(crate) enum Told {
     Delivered(Delivery),
     SendFailed(SendFailed),
     LinkLost(Link),
+    /// To be followed by [`Node::on_failure_handled`].
+    ProcessFailed(ProcessFailed),
+    Excluded(Timestamp),
+    Recovered(Timestamp),
 }
 
 impl Node {
     pub(crate) fn new(endpoint: Endpoint) -> Self {
         let lost = Peers::none(endpoint.config().processes_max);
         // It has something to do at once: to announce itself.
-        Self { endpoint, is_due: true, is_held: false, lost, gone: VecDeque::new() }
+        let gone = VecDeque::new();
+        Self { endpoint, is_due: true, is_held: false, lost, gone, now: None }
     }
 
     #[inline]
@@ -73,14 +82,23 @@ impl Node {
     pub(crate) fn show(&mut self, told: Told, on_event: &mut impl FnMut(Event<&[u8]>)) {
         match told {
             Told::Delivered(delivery) => {
-                let Delivery { timestamp, from, index, .. } = delivery;
+                let Delivery { service, timestamp, from, index, .. } = delivery;
                 let payload = self.endpoint.payload(&delivery);
-                on_event(Event::Message(Received { timestamp, from, index, payload }));
+                on_event(Event::Message(Received { service, timestamp, from, index, payload }));
                 self.endpoint.release(delivery);
             }
             Told::SendFailed(failed) => on_event(Event::SendFailed(failed)),
             Told::LinkLost(link) => on_event(Event::LinkLost(link)),
+            Told::ProcessFailed(failed) => on_event(Event::ProcessFailed(failed)),
+            Told::Excluded(at) => on_event(Event::Excluded(at)),
+            Told::Recovered(complete) => on_event(Event::Recovered(complete)),
         }
+    }
+
+    /// The application is through with a [`Told::ProcessFailed`].
+    pub(crate) fn on_failure_handled(&mut self) {
+        self.endpoint.on_failure_handled();
+        self.is_due = true;
     }
 
     fn is_mesh(&self) -> bool {
@@ -98,11 +116,13 @@ impl Machine for Node {
 
     fn handle_timeout(&mut self, now: Now) {
         self.is_due = true;
+        self.now = Some(now);
         self.endpoint.handle_timeout(now);
     }
 
     #[inline]
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        self.now = Some(now);
         let transmit = self.endpoint.poll_transmit(now, slot);
         self.is_due &= transmit.is_some();
         transmit
@@ -127,6 +147,16 @@ impl Machine for Node {
                 Some(Told::LinkLost(Link::Process(process)))
             }
             endpoint::Event::LinkLost(_) => Some(Told::LinkLost(Link::Switch)),
+            endpoint::Event::ProcessFailed(failed) => Some(Told::ProcessFailed(failed)),
+            endpoint::Event::Excluded(at) => {
+                // What has been received has its fate everywhere: it is asked for at once.
+                if let Some(now) = self.now {
+                    self.endpoint.recover(now);
+                    self.is_due = true;
+                }
+                Some(Told::Excluded(at))
+            }
+            endpoint::Event::Recovered(complete) => Some(Told::Recovered(complete)),
             // The endpoint has no other events; the type may grow.
             _ => None,
         }
@@ -143,6 +173,16 @@ impl driver::Pipe for Node {
     fn hear(&mut self, now: Now, port: Port, promises: Promises) {
         self.lost.remove(ProcessId(u32::from(port.0)));
         self.endpoint.hear(now, port, promises);
+    }
+
+    fn meet(&mut self, now: Now, port: Port, incarnation: Incarnation) {
+        self.is_due = true;
+        self.endpoint.meet(now, port, incarnation);
+    }
+
+    #[inline]
+    fn open_since(&self) -> Option<Timestamp> {
+        self.endpoint.open_since()
     }
 
     #[inline]

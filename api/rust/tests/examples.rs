@@ -65,3 +65,9 @@ fn hazard() {
         assert_eq!(count(row, 3), 0, "{row}: with order it is not\n{said}");
     }
 }
+
+#[test]
+fn bank() {
+    let said = run("bank");
+    assert_eq!(said, "900 transfers, 30 audits, always 3000; 3000 in the end\n");
+}

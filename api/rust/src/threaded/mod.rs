@@ -12,8 +12,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use onepipe_base::{ProcessId, ScatteringId, Timestamp};
-use onepipe_endpoint::{Config, Message, SendError};
+use onepipe_endpoint::{Config, Message, ProcessFailed, SendError};
 use onepipe_transport_clock::{Clock, SystemClock};
+use onepipe_wire::Service;
 
 use crate::engine::{Engine, Fabric};
 use crate::{Builder, Event, Idle, JoinError, LeaveError, ReceiveError, Stats};
@@ -45,7 +46,9 @@ pub struct Pipe {
     shared: Arc<Shared>,
     counter: Counter,
     reader: Reader,
-    next_id: u64,
+    /// The numbers of the next scatterings: best effort, reliable.
+    next_ids: [u64; 2],
+    builder: Box<Builder>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -58,6 +61,7 @@ impl Pipe {
     pub(crate) fn start<T: Fabric>(
         engine: Engine<T>,
         clock: SystemClock,
+        builder: Box<Builder>,
         idle: Idle,
         leave_timeout: Duration,
     ) -> Result<Self, JoinError> {
@@ -72,7 +76,17 @@ impl Pipe {
             .name(format!("onepipe-{}", process.0))
             .spawn(move || thread.run())
             .map_err(|source| JoinError::Thread { process, source })?;
-        Ok(Self { config, clock, idle, shared, counter, reader, next_id: 0, thread: Some(thread) })
+        Ok(Self {
+            config,
+            clock,
+            idle,
+            shared,
+            counter,
+            reader,
+            next_ids: [0; 2],
+            builder,
+            thread: Some(thread),
+        })
     }
 
     /// Submits a scattering: all its messages will bear one timestamp. Never blocks.
@@ -82,14 +96,40 @@ impl Pipe {
     /// neither the send buffer nor the way to it has room for now.
     #[inline]
     pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
+        self.submit(Service::BestEffort, messages)
+    }
+
+    /// Submits a reliable scattering: every receiver that does not fail delivers its message, or
+    /// none does (see the crate). As [`Pipe::scatter`] otherwise; its ids are a count of their own.
+    ///
+    /// # Errors
+    /// As of [`Pipe::scatter`]; [`SendError::Excluded`] if this process was declared failed.
+    #[inline]
+    pub fn scatter_reliably(
+        &mut self,
+        messages: &[Message<'_>],
+    ) -> Result<ScatteringId, SendError> {
+        self.submit(Service::Reliable, messages)
+    }
+
+    #[inline]
+    fn submit(
+        &mut self,
+        service: Service,
+        messages: &[Message<'_>],
+    ) -> Result<ScatteringId, SendError> {
         if self.thread.is_none() || self.shared.has_ended.load(Ordering::Relaxed) {
             return Err(SendError::Left);
         }
+        if self.shared.is_excluded.load(Ordering::Relaxed) {
+            return Err(SendError::Excluded);
+        }
         let accepted = || self.shared.accepted_octets.load(Ordering::Acquire);
-        self.counter.submit(&self.config, messages, accepted)?;
+        self.counter.submit(&self.config, service, messages, accepted)?;
         self.shared.rouse(false);
-        let id = ScatteringId(self.next_id);
-        self.next_id += 1;
+        let next = &mut self.next_ids[usize::from(service == Service::Reliable)];
+        let id = ScatteringId(*next);
+        *next += 1;
         Ok(id)
     }
 
@@ -102,10 +142,31 @@ impl Pipe {
         messages: &[Message<'_>],
         timeout: Duration,
     ) -> Result<ScatteringId, SendError> {
+        self.submit_wait(Service::BestEffort, messages, timeout)
+    }
+
+    /// Submits a reliable scattering, waiting for room for at most `timeout`.
+    ///
+    /// # Errors
+    /// [`SendError`]; [`SendError::BufferFull`] if there was no room in all that time.
+    pub fn scatter_reliably_wait(
+        &mut self,
+        messages: &[Message<'_>],
+        timeout: Duration,
+    ) -> Result<ScatteringId, SendError> {
+        self.submit_wait(Service::Reliable, messages, timeout)
+    }
+
+    fn submit_wait(
+        &mut self,
+        service: Service,
+        messages: &[Message<'_>],
+        timeout: Duration,
+    ) -> Result<ScatteringId, SendError> {
         let deadline = Instant::now() + timeout;
         loop {
             let accepted = self.shared.accepted_octets.load(Ordering::Acquire);
-            match self.scatter(messages) {
+            match self.submit(service, messages) {
                 Err(full @ SendError::BufferFull { .. }) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
@@ -180,6 +241,37 @@ impl Pipe {
     pub fn on_message(&mut self, on_event: impl FnMut(Event<&[u8]>) + Send + 'static) {
         *lock(&self.shared.on_event) = Some(Box::new(on_event));
         self.shared.command();
+    }
+
+    /// From now on `on_failed` is called for every process that fails, by the driving thread, ahead
+    /// of [`Event::ProcessFailed`]. Everybody's reliable deliveries wait until it has returned at
+    /// everybody: it is the place for what must be done before life goes on, and must not wait for
+    /// anything itself. Without it a failure is handled as soon as it is known: who does not care
+    /// holds nobody up.
+    pub fn on_process_failed(&mut self, on_failed: impl FnMut(ProcessFailed) + Send + 'static) {
+        *lock(&self.shared.on_process_failed) = Some(Box::new(on_failed));
+        self.shared.command();
+    }
+
+    /// Whether this process takes part: it was not declared failed.
+    pub fn is_member(&self) -> bool {
+        !self.shared.is_excluded.load(Ordering::Relaxed)
+    }
+
+    /// Comes back after [`Event::Excluded`] as a new life of the same process, which shares nothing
+    /// with the former: what that had received and was not read is gone, and callbacks are to be
+    /// set again. Also for one who merely wants to start afresh; then the former life's messages
+    /// are settled first.
+    ///
+    /// # Errors
+    /// [`JoinError`]. The process has left all the same.
+    pub fn rejoin(mut self) -> Result<Self, JoinError> {
+        // Whatever is unsettled stays so: the others have decided its fate.
+        let _ = self.leave();
+        let mut builder = std::mem::replace(&mut self.builder, Box::new(Builder::new()));
+        builder.become_process(self.process());
+        drop(self);
+        builder.join()
     }
 
     /// Who it is.

@@ -2,6 +2,7 @@
 
 use onepipe_base::ProcessId;
 use onepipe_endpoint::{Config, MESSAGE_CHARGE_OCTETS, Message, SendError};
+use onepipe_wire::Service;
 use rtrb::{Consumer, Producer, RingBuffer};
 
 /// Scatterings that may be on their way to the driving thread.
@@ -14,16 +15,29 @@ const KEPT_OCTETS_MAX: usize = 64 << 10;
 const MESSAGES_ON_STACK: usize = 32;
 
 /// A scattering, packed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Parcel {
+    pub(crate) service: Service,
     /// Destination and length of each message.
     heads: Vec<(ProcessId, u32)>,
     /// The payloads, one behind the other.
     octets: Vec<u8>,
 }
 
+impl Default for Parcel {
+    fn default() -> Self {
+        Self { service: Service::BestEffort, heads: Vec::new(), octets: Vec::new() }
+    }
+}
+
 impl Parcel {
-    fn pack(&mut self, messages: &[Message<'_>]) {
+    /// Whom its messages are for, in their order.
+    pub(crate) fn destinations(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        self.heads.iter().map(|(to, _)| *to)
+    }
+
+    fn pack(&mut self, service: Service, messages: &[Message<'_>]) {
+        self.service = service;
         self.heads.clear();
         self.octets.clear();
         for message in messages {
@@ -86,13 +100,14 @@ impl Counter {
     pub(crate) fn submit(
         &mut self,
         config: &Config,
+        service: Service,
         messages: &[Message<'_>],
         accepted: impl FnOnce() -> u64,
     ) -> Result<(), SendError> {
         let need = config.check_scattering(messages)?;
         self.check_room(need, accepted)?;
         let mut parcel = self.empty.pop().unwrap_or_default();
-        parcel.pack(messages);
+        parcel.pack(service, messages);
         // There is room: looked at above, and only this thread fills it.
         if self.parcels.push(parcel).is_err() {
             return Err(SendError::BufferFull { need, free: 0 });

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crossbeam_utils::CachePadded;
 use onepipe_base::{ProcessId, Timestamp};
+use onepipe_endpoint::ProcessFailed;
 use onepipe_transport_driver::Doorbell;
 
 use super::waiter::Waiter;
@@ -15,6 +16,8 @@ use crate::{Event, Stats};
 
 /// A callback for events, as the driving thread calls it.
 pub(crate) type OnEvent = Box<dyn FnMut(Event<&[u8]>) + Send>;
+/// A callback for failures, likewise.
+pub(crate) type OnProcessFailed = Box<dyn FnMut(ProcessFailed) + Send>;
 
 /// What the driving thread does about its sleep.
 pub(crate) mod rest {
@@ -42,6 +45,9 @@ pub(crate) struct Shared {
     pub(crate) is_commanded: AtomicBool,
     pub(crate) is_leaving: AtomicBool,
     pub(crate) on_event: Mutex<Option<OnEvent>>,
+    pub(crate) on_process_failed: Mutex<Option<OnProcessFailed>>,
+    /// This process was declared failed.
+    pub(crate) is_excluded: AtomicBool,
     /// The driving thread has ended.
     pub(crate) has_ended: AtomicBool,
     /// Whether the fate of everything was known in the end.
@@ -63,6 +69,8 @@ impl Shared {
             is_commanded: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
             on_event: Mutex::new(None),
+            on_process_failed: Mutex::new(None),
+            is_excluded: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             is_settled: AtomicBool::new(false),
             barrier: AtomicU64::new(0),

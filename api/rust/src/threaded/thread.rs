@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use onepipe_endpoint::SendError;
+use onepipe_base::ScatteringId;
+use onepipe_endpoint::{Outcome, SendError, SendFailed};
 use onepipe_transport_clock::sharpen_timers;
 use onepipe_transport_driver::Progress;
+use onepipe_wire::Service;
 
 use super::parcel::{Chute, Parcel};
-use super::shared::{OnEvent, Shared, lock, rest};
+use super::shared::{OnEvent, OnProcessFailed, Shared, lock, rest};
 use super::sheet::Press;
 use crate::Idle;
 use crate::departure::Departure;
@@ -35,11 +37,24 @@ pub(crate) struct Thread<T> {
 struct Outlet {
     press: Press,
     on_event: Option<OnEvent>,
+    on_process_failed: Option<OnProcessFailed>,
+    shared: Arc<Shared>,
 }
 
 impl Outlet {
     #[inline]
     fn take(&mut self, node: &mut Node, told: Told) {
+        match told {
+            Told::ProcessFailed(failed) => {
+                if let Some(on_process_failed) = &mut self.on_process_failed {
+                    on_process_failed(failed);
+                }
+                // Not when it is read: who does not read must not hold others up.
+                node.on_failure_handled();
+            }
+            Told::Excluded(_) => self.shared.is_excluded.store(true, Ordering::Relaxed),
+            _ => {}
+        }
         match &mut self.on_event {
             None => self.press.take(node, told),
             Some(on_event) => node.show(told, on_event),
@@ -62,7 +77,10 @@ impl<T: Fabric> Thread<T> {
         sharpen_timers();
         let Self { mut engine, shared, mut chute, press, idle, leave_timeout } = self;
         let _ending = Ending(Arc::clone(&shared));
-        let mut outlet = Outlet { press, on_event: None };
+        let shares = Arc::clone(&shared);
+        let mut outlet = Outlet { press, on_event: None, on_process_failed: None, shared: shares };
+        // Scatterings taken so far: best effort, reliable.
+        let mut taken = [0; 2];
         // The parcel that the endpoint has no room for.
         let mut kept: Option<Parcel> = None;
         let turns_awake = idle.turns_awake();
@@ -70,7 +88,8 @@ impl<T: Fabric> Thread<T> {
         let mut unpublished = 0;
         let mut departure: Option<Departure> = None;
         loop {
-            let accepted = take_parcels(&mut engine, &shared, &mut chute, &mut kept);
+            let accepted =
+                take_parcels(&mut engine, &mut outlet, &mut chute, &mut kept, &mut taken);
             let progress = engine.turn(|node, told| outlet.take(node, told));
             let caught_up = outlet.press.catch_up(engine.node_mut());
             shared.publish_barrier(engine.barrier());
@@ -83,6 +102,9 @@ impl<T: Fabric> Thread<T> {
             if is_commanded && shared.is_commanded.swap(false, Ordering::Acquire) {
                 if let Some(on_event) = lock(&shared.on_event).take() {
                     outlet.on_event = Some(on_event);
+                }
+                if let Some(on_process_failed) = lock(&shared.on_process_failed).take() {
+                    outlet.on_process_failed = Some(on_process_failed);
                 }
                 if shared.is_leaving.load(Ordering::Acquire) && departure.is_none() {
                     departure = Some(Departure::begin(&engine, leave_timeout));
@@ -151,29 +173,56 @@ fn sleep<T: Fabric>(
 /// scatterings it took.
 fn take_parcels<T: Fabric>(
     engine: &mut Engine<T>,
-    shared: &Shared,
+    outlet: &mut Outlet,
     chute: &mut Chute,
     kept: &mut Option<Parcel>,
+    taken: &mut [u64; 2],
 ) -> usize {
     let (mut count, mut octets) = (0, 0);
     while count < PARCELS_A_TURN {
         let Some(parcel) = kept.take().or_else(|| chute.parcels.pop().ok()) else { break };
         let endpoint = engine.node_mut().endpoint_mut();
-        match parcel.unpack(|messages| endpoint.scatter(messages)) {
+        let is_reliable = parcel.service == Service::Reliable;
+        let accepted = parcel.unpack(|messages| match parcel.service {
+            Service::BestEffort => endpoint.scatter(messages),
+            Service::Reliable => endpoint.scatter_reliably(messages),
+        });
+        let id = ScatteringId(taken[usize::from(is_reliable)]);
+        match accepted {
             Err(SendError::BufferFull { .. }) => {
                 *kept = Some(parcel);
                 break;
             }
+            // It was accepted before this was known.
+            Err(SendError::Excluded) => refuse(engine.node_mut(), outlet, &parcel, id),
             // Everything else was checked before it was handed over.
             accepted => debug_assert!(accepted.is_ok(), "checked before: {accepted:?}"),
         }
+        taken[usize::from(is_reliable)] += 1;
         count += 1;
         octets += parcel.charge();
         chute.give_back(parcel);
     }
     if count > 0 {
+        let shared = &outlet.shared;
         shared.accepted_octets.fetch_add(octets, Ordering::Release);
         shared.room.wake();
     }
     count
+}
+
+/// Reports the messages of a scattering that will never leave.
+#[cold]
+fn refuse(node: &mut Node, outlet: &mut Outlet, parcel: &Parcel, scattering: ScatteringId) {
+    for (index, to) in parcel.destinations().enumerate() {
+        let failed = SendFailed {
+            service: parcel.service,
+            scattering,
+            index: index as u16,
+            to,
+            timestamp: None,
+            outcome: Outcome::Lost,
+        };
+        outlet.take(node, Told::SendFailed(failed));
+    }
 }

@@ -1,0 +1,134 @@
+//! A bank with a branch in each of three processes, and a bad network between them. A transfer is
+//! one reliable scattering: one message takes the money from an account, the other pays it in. So
+//! no transfer is done by half, although every fiftieth frame is lost each time it passes the
+//! switch; and an audit, which is a scattering too, finds the same sum at every moment, because
+//! all branches see transfers and audits in one order.
+//!
+//! `cargo run -p onepipe --example bank`
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use onepipe::{Event, Message, Pipe, ProcessId, Received};
+use onepipe_daemon_switch::{Config, Faults, SoftwareSwitch};
+
+const BRANCHES: u32 = 3;
+const TRANSFERS: u32 = 300;
+/// Every so many transfers a branch has all branches count their money.
+const AUDIT_EVERY: u32 = 30;
+const OPENING_BALANCE: i64 = 1_000;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What one branch counted in each audit, in the order of audits, and what it holds in the end.
+type Books = (Vec<i64>, i64);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut config = Config::new("127.0.0.1:0".parse()?);
+    config.faults = Faults { loss: 0.01, seed: 7, ..Faults::default() };
+    config.link_timeout_ns = 10_000_000_000;
+    let mut switch = SoftwareSwitch::new(&config)?;
+    let address = switch.local_addr();
+    let is_over = AtomicBool::new(false);
+    let books: Vec<Books> = std::thread::scope(|scope| -> Result<_, Box<dyn Error>> {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let progress = switch.turn(|_| {});
+                switch.rest(progress);
+            }
+        });
+        // Threads here; as a rule each branch is a process on a machine of its own.
+        let branches: Vec<_> = (0..BRANCHES)
+            .map(|branch| scope.spawn(move || bank(branch, address).map_err(|e| e.to_string())))
+            .collect();
+        let books = branches.into_iter().map(|branch| branch.join().map_err(|_| "a panic")?);
+        let books = books.collect::<Result<_, String>>();
+        is_over.store(true, Ordering::Relaxed);
+        Ok(books?)
+    })?;
+    let expected = OPENING_BALANCE * i64::from(BRANCHES);
+    let audits = books[0].0.len();
+    for audit in 0..audits {
+        let sum: i64 = books.iter().map(|(counted, _)| counted[audit]).sum();
+        if sum != expected {
+            return Err(format!("audit {audit} found {sum} instead of {expected}").into());
+        }
+    }
+    let sum: i64 = books.iter().map(|(_, balance)| balance).sum();
+    println!("{} transfers, {audits} audits, always {expected}; {sum} in the end", TRANSFERS * 3);
+    Ok(())
+}
+
+/// What a message asks of a branch.
+enum Request {
+    Add(i64),
+    Audit,
+    Close,
+}
+
+impl Request {
+    fn write(&self) -> [u8; 9] {
+        let (kind, amount) = match self {
+            Self::Add(amount) => (b'+', *amount),
+            Self::Audit => (b'?', 0),
+            Self::Close => (b'.', 0),
+        };
+        let mut octets = [kind; 9];
+        octets[1..].copy_from_slice(&amount.to_be_bytes());
+        octets
+    }
+
+    fn read(message: &Received) -> Option<Self> {
+        let (kind, amount) = message.payload.split_first()?;
+        let amount = i64::from_be_bytes(amount.try_into().ok()?);
+        match kind {
+            b'+' => Some(Self::Add(amount)),
+            b'?' => Some(Self::Audit),
+            b'.' => Some(Self::Close),
+            _ => None,
+        }
+    }
+}
+
+/// One branch from opening to closing time.
+fn bank(branch: u32, switch: SocketAddr) -> Result<Books, Box<dyn Error>> {
+    let mut pipe = Pipe::builder().process(branch).processes(BRANCHES).udp(switch).join()?;
+    for transfer in 0..TRANSFERS {
+        let amount = i64::from(transfer % 17);
+        let (take, pay) = (Request::Add(-amount).write(), Request::Add(amount).write());
+        let other = ProcessId((branch + 1 + transfer % (BRANCHES - 1)) % BRANCHES);
+        // Both, or neither.
+        let both = [
+            Message { to: ProcessId(branch), payload: &take },
+            Message { to: other, payload: &pay },
+        ];
+        pipe.scatter_reliably_wait(&both, PATIENCE)?;
+        if transfer % AUDIT_EVERY == 0 {
+            tell_all(&mut pipe, &Request::Audit)?;
+        }
+    }
+    tell_all(&mut pipe, &Request::Close)?;
+
+    let (mut counted, mut balance, mut closed) = (Vec::new(), OPENING_BALANCE, 0);
+    while closed < BRANCHES {
+        match pipe.recv_timeout(PATIENCE).ok_or("nothing more comes")? {
+            Event::Message(message) => match Request::read(&message).ok_or("no request")? {
+                Request::Add(amount) => balance += amount,
+                Request::Audit => counted.push(balance),
+                Request::Close => closed += 1,
+            },
+            event => return Err(format!("{event:?}").into()),
+        }
+    }
+    pipe.leave()?;
+    Ok((counted, balance))
+}
+
+fn tell_all(pipe: &mut Pipe, request: &Request) -> Result<(), Box<dyn Error>> {
+    let payload = request.write();
+    let to = |branch| Message { to: ProcessId(branch), payload: &payload };
+    let all: Vec<Message<'_>> = (0..BRANCHES).map(to).collect();
+    pipe.scatter_reliably_wait(&all, PATIENCE)?;
+    Ok(())
+}
