@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use onepipe_bench_micro::{
-    EndpointOptions, OrderOptions, PairOptions, Progress as Run, ReorderOptions, Report,
-    SimOptions, endpoint, order, pair_shm, pair_udp, reorder, sim,
+    EndpointOptions, OrderOptions, PairOptions, Progress as Run, RecoverySimOptions,
+    ReorderOptions, Report, SimOptions, endpoint, order, pair_reliable, pair_shm, pair_udp,
+    recovery_sim, reorder, sim,
 };
 
 use crate::progress::Progress;
@@ -17,7 +18,10 @@ Examples:
   onepipe bench --list
   onepipe bench reorder
   onepipe bench pair --transport udp
+  onepipe bench pair --reliable
   onepipe bench order --processes 3 --transport shm --json | tail -n 1
+  onepipe bench recovery --kills 50 --calm 10
+  onepipe bench recovery-sim --hosts 8192
 
 A ratio above 1 is better than the yardstick, whatever is measured.";
 
@@ -37,12 +41,27 @@ pub struct Arguments {
     /// How long each run takes (pair, order)
     #[arg(long, value_parser = crate::number::seconds)]
     seconds: Option<f64>,
-    /// What carries the messages (pair, order)
+    /// The reliable service, with best effort as the yardstick (pair)
+    #[arg(long)]
+    reliable: bool,
+    /// How many processes are killed (recovery)
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    kills: u32,
+    /// For how many minutes nobody is killed then, and nobody may be taken for dead (recovery)
+    #[arg(long, value_name = "MINUTES", default_value_t = 0.0)]
+    calm: f64,
+    /// Keep all cores busy with something else while processes are killed (recovery)
+    #[arg(long)]
+    busy: bool,
+    /// What carries the messages (pair, order, recovery)
     #[arg(long, value_enum, default_value_t = Transport::Shm)]
     transport: Transport,
     /// How many processes (order: 2 to 16, default 3; sim: 1 to 65536, default 512)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     processes: Option<u32>,
+    /// The largest fabric (recovery-sim: 32 and fat trees of 1024, 8192, 35152)
+    #[arg(long, default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(32..))]
+    hosts: u32,
     /// Print one JSON object as the last line of standard output
     #[arg(long)]
     json: bool,
@@ -59,6 +78,10 @@ enum Name {
     Pair,
     /// Everybody scatters to everybody, one order for all
     Order,
+    /// One of three processes is killed: how long the others deliver nothing reliable
+    Recovery,
+    /// The same simulated, by what fails: the paper's figure 10, and up to 32 K hosts
+    RecoverySim,
     /// The simulator: events a second on the paper's testbed
     Sim,
 }
@@ -79,10 +102,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         for name in Name::value_variants() {
             let Some(value) = name.to_possible_value() else { continue };
             let about = value.get_help().map(ToString::to_string).unwrap_or_default();
-            writeln!(out, "{:10} {about}", value.get_name())?;
+            writeln!(out, "{:12} {about}", value.get_name())?;
         }
         return Ok(ExitCode::SUCCESS);
     };
+    if name == Name::Recovery {
+        drop(out);
+        return crate::demo::recovery::run(&recovery_options(arguments));
+    }
     let report =
         measure(name, arguments).with_context(|| format!("bench {name:?}").to_lowercase())?;
     if arguments.json {
@@ -92,6 +119,19 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         write!(out, "{report}")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn recovery_options(arguments: &Arguments) -> crate::demo::recovery::Options {
+    crate::demo::recovery::Options {
+        transport: match arguments.transport {
+            Transport::Shm => crate::demo::Transport::Shm,
+            Transport::Udp => crate::demo::Transport::Udp,
+        },
+        kills: arguments.kills,
+        calm_minutes: arguments.calm,
+        is_busy: arguments.busy,
+        is_json: arguments.json,
+    }
 }
 
 fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
@@ -112,7 +152,11 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
             let defaults = PairOptions::default();
             let seconds = arguments.seconds.unwrap_or(defaults.seconds);
             let options = PairOptions { runs: runs(defaults.runs), seconds };
-            if is_udp { pair_udp(&options, show) } else { pair_shm(&options, show) }
+            match (arguments.reliable, is_udp) {
+                (true, _) => pair_reliable(&options, is_udp, show),
+                (false, true) => pair_udp(&options, show),
+                (false, false) => pair_shm(&options, show),
+            }
         }
         Name::Order => {
             let defaults = OrderOptions::default();
@@ -127,6 +171,13 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
                 seconds: arguments.seconds.unwrap_or(defaults.seconds),
             };
             order(&options, show)
+        }
+        Name::Recovery => anyhow::bail!("it has a report of its own"),
+        Name::RecoverySim => {
+            let defaults = RecoverySimOptions::default();
+            let options =
+                RecoverySimOptions { runs: runs(defaults.runs), hosts_max: arguments.hosts };
+            recovery_sim(&options, show)
         }
         Name::Sim => {
             let defaults = SimOptions::default();

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{Case, Hardware, Report};
+use crate::{Case, Detail, Hardware, Report};
 
 /// The fewest runs of each side from which a median is reported.
 pub const RUNS_MIN: usize = 3;
@@ -99,8 +99,16 @@ impl<'p> Harness<'p> {
             min: values[0],
             max: values[values.len() - 1],
             runs: self.runs,
+            details: Vec::new(),
         });
         Ok(&self.report.results[self.report.results.len() - 1])
+    }
+
+    /// Says more about the case that was measured last.
+    pub fn detail(&mut self, details: Vec<Detail>) {
+        if let Some(case) = self.report.results.last_mut() {
+            case.details = details;
+        }
     }
 
     /// The report of everything measured.

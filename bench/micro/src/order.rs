@@ -84,6 +84,7 @@ fn run(options: &OrderOptions, octets: usize) -> Result<Vec<Outcome>> {
     let job = |process| Job {
         role: Role::Everyone,
         fabric: fabric.clone(),
+        is_reliable: false,
         process,
         processes: options.processes,
         octets,

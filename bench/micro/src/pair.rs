@@ -63,6 +63,7 @@ fn two(roles: [Role; 2], fabric: &Fabric, seconds: f64, idle: &str) -> Vec<Job> 
     let job = |(process, role): (usize, Role)| Job {
         role,
         fabric: fabric.clone(),
+        is_reliable: false,
         process: process as u32,
         processes: 2,
         octets: 64,
@@ -117,5 +118,56 @@ pub fn pair_udp(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
             )?;
         }
     }
+    Ok(harness.finish())
+}
+
+/// Reliable messages of 64 octets between two processes, over shared memory or over UDP through the
+/// software switch. Yardstick: the same by best effort, in the same run.
+///
+/// # Errors
+/// When a process fails, or delivers out of order.
+pub fn pair_reliable(
+    options: &PairOptions,
+    is_udp: bool,
+    progress: impl FnMut(Progress<'_>),
+) -> Result<Report> {
+    let about = "64-octet messages from one process to another, submit to ordered delivery, sent \
+                 reliably; yardstick: the same by best effort";
+    let mut harness = Harness::new("pair", about).with_runs(options.runs).with_progress(progress);
+    let (name, idle) = if is_udp { ("udp", "yield") } else { ("shm", "spin") };
+    let run = |roles: [Role; 2], is_reliable| {
+        let fabric = match is_udp {
+            true => Fabric::Udp { switch: crowd::free_address()?, frame_octets: 1472 },
+            false => Fabric::Shm(format!("bench-reliable-{}", std::process::id())),
+        };
+        let mut jobs = two(roles, &fabric, options.seconds, idle);
+        jobs.iter_mut().for_each(|job| job.is_reliable = is_reliable);
+        if is_udp {
+            jobs.push(Job { role: Role::Switch, core: None, ..jobs[0].clone() });
+        }
+        crowd::run(&jobs)
+    };
+    let rate = |is_reliable| {
+        let outcomes = run([Role::Flood, Role::Sink], is_reliable)?;
+        Ok(outcomes[1].delivered as f64 / outcomes[1].seconds)
+    };
+    harness.measure(
+        &format!("transport={name} octets=64 reliable throughput"),
+        "msg/s",
+        Better::Higher,
+        || rate(true),
+        || rate(false),
+    )?;
+    let one_way = |is_reliable| {
+        let outcomes = run([Role::Ping, Role::Pong], is_reliable)?;
+        Ok(outcomes[0].latency_ns.context("process 0 pinged")?[0] as f64)
+    };
+    harness.measure(
+        &format!("transport={name} octets=64 reliable one-way p50"),
+        "ns",
+        Better::Lower,
+        || one_way(true),
+        || one_way(false),
+    )?;
     Ok(harness.finish())
 }

@@ -38,6 +38,20 @@ pub struct Case {
     pub max: f64,
     /// How often each side ran.
     pub runs: usize,
+    /// What the value is made of, and what it took, where there is more to say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub details: Vec<Detail>,
+}
+
+/// A number beside the value of a case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Detail {
+    /// What it is.
+    pub name: String,
+    /// The mean over the runs of the part.
+    pub value: f64,
+    /// Its unit.
+    pub unit: String,
 }
 
 impl fmt::Display for Report {
@@ -55,6 +69,12 @@ impl fmt::Display for Report {
                 write!(f, "  {:>14}", readable(number, &case.unit))?;
             }
             writeln!(f, "  {:>6.2}  {}", case.ratio, case.runs)?;
+            let details: Vec<String> = (case.details.iter())
+                .map(|detail| format!("{} {}", detail.name, readable(detail.value, &detail.unit)))
+                .collect();
+            if !details.is_empty() {
+                writeln!(f, "    {}", details.join(" · "))?;
+            }
         }
         Ok(())
     }
@@ -100,6 +120,7 @@ mod tests {
             min: 1.5,
             max: 2.5,
             runs: 3,
+            details: Vec::new(),
         };
         let machine = Hardware { cpu: "some".to_string(), cores: 2, kernel: "some 1".to_string() };
         let report =

@@ -7,13 +7,14 @@ use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
 use onepipe_transport_clock::{Clock, SystemClock};
 
+use super::atomicity::Atomicity;
 use super::check::Checker;
 use super::crew::{Crew, Told};
 use super::log::Faults;
 use super::pauses::Pauses;
 use super::show::Show;
 use super::summary::{Kill, Line, Summary};
-use super::words::{Farewell, Order, Sample, Word};
+use super::words::{Farewell, Order, Place, Sample, Word};
 use super::{Arguments, window_ns};
 
 /// How long everybody may take to join: a busy machine starts processes slowly.
@@ -42,7 +43,11 @@ pub struct Known {
     any: Pauses,
     /// Pauses in the deliveries of its own messages to itself: in its sending.
     own: Pauses,
-    /// Whether it is alive.
+    /// Pauses in its reliable deliveries.
+    reliable: Pauses,
+    /// What is wrong with its reliable stream.
+    reliable_faults: Faults,
+    /// Whether it is dead.
     pub is_dead: bool,
     has_joined: bool,
     has_settled: bool,
@@ -52,12 +57,14 @@ pub struct Known {
 /// A demo under way.
 pub struct Course<'a> {
     arguments: &'a Arguments,
+    place: Place,
     clock: SystemClock,
     crew: Crew,
     told: Receiver<Told>,
     show: Show,
     known: Vec<Known>,
     checker: Checker,
+    atomicity: Option<Atomicity>,
     kill: Option<Kill>,
     /// When sending stopped, in ns of this program's clock; never yet, if the highest number.
     stopped_ns: u64,
@@ -76,6 +83,7 @@ impl<'a> Course<'a> {
     /// A demo whose processes have been started.
     pub fn new(
         arguments: &'a Arguments,
+        place: Place,
         clock: SystemClock,
         crew: Crew,
         told: Receiver<Told>,
@@ -84,12 +92,14 @@ impl<'a> Course<'a> {
         let processes = arguments.processes as usize;
         Self {
             arguments,
+            place,
             clock,
             crew,
             told,
             show,
             known: (0..processes).map(|_| Known::default()).collect(),
             checker: Checker::new(window_ns(arguments.processes), processes),
+            atomicity: arguments.reliable.then(|| Atomicity::new(processes)),
             kill: None,
             stopped_ns: u64::MAX,
             broken: Vec::new(),
@@ -105,6 +115,10 @@ impl<'a> Course<'a> {
                 let late = self.who(|known| !known.has_joined);
                 bail!("process {late} did not join within {JOIN_TIMEOUT:?}");
             }
+        }
+        if self.arguments.reliable {
+            // The segment has the size that the workers need: they were first.
+            self.crew.start_controller(&self.place, self.arguments.processes)?;
         }
         self.show.begin();
         let began = Instant::now();
@@ -154,8 +168,13 @@ impl<'a> Course<'a> {
             timestamp_ns: now.sync.as_ns(),
             recovered_in_ns: 0,
             senders_recovered_in_ns: 0,
+            detected_in_ns: None,
         });
-        self.tell_all(Order::Gone(process as u32));
+        match &mut self.atomicity {
+            // The survivors are told by the controller.
+            Some(atomicity) => atomicity.on_killed(process),
+            None => self.tell_all(Order::Gone(process as u32)),
+        }
         self.show.note(&format!("process {process} (pid {pid}) killed; the others go on"));
         Ok(())
     }
@@ -236,6 +255,9 @@ impl<'a> Course<'a> {
                 known.rate_per_s = (now.1 - before.1) as f64 / (now.0 - before.0) as f64 * 1e9;
             }
         }
+        if let Some(atomicity) = &mut self.atomicity {
+            atomicity.settle();
+        }
         let verdict = self.checker.settle();
         self.show.tick(&self.known, verdict, elapsed, length);
     }
@@ -277,12 +299,19 @@ impl<'a> Course<'a> {
         let windows = std::mem::take(&mut sample.windows);
         let failures = std::mem::take(&mut sample.failures);
         self.checker.hear(process, windows, failures, sample.closed_below);
+        let reliable = sample.reliable.take();
         let known = &mut self.known[process];
         known.latency_max_ns = known.latency_max_ns.max(sample.latency.max_ns);
         let killed_ns = self.kill.as_ref().map(|kill| kill.at_ns);
         let now_ns = sample.at_ns;
         known.any.take(&mut sample.pauses, now_ns, killed_ns, self.stopped_ns);
         known.own.take(&mut sample.own_pauses, now_ns, killed_ns, self.stopped_ns);
+        if let (Some(mut reliable), Some(atomicity)) = (reliable, &mut self.atomicity) {
+            let stopped_ns = self.stopped_ns;
+            known.reliable.take(&mut reliable.pauses, now_ns, killed_ns, stopped_ns);
+            known.reliable_faults = reliable.faults;
+            atomicity.hear(process, reliable);
+        }
         known.last = sample;
     }
 
@@ -290,6 +319,11 @@ impl<'a> Course<'a> {
         let mut latencies = Histogram::new(2).context("cannot make a histogram")?;
         let mut lines = Vec::new();
         let mut pause_max_ns = 0;
+        let mut reliable_ns = 0;
+        if let (Some(atomicity), Some(kill)) = (&self.atomicity, &mut self.kill) {
+            let first_ns = atomicity.told_ns(kill.process).min();
+            kill.detected_in_ns = first_ns.map(|first_ns| first_ns.saturating_sub(kill.at_ns));
+        }
         let mut faults = Faults::default();
         for known in &mut self.known {
             let mut own = Histogram::<u64>::new(2).context("cannot make a histogram")?;
@@ -303,12 +337,15 @@ impl<'a> Course<'a> {
                     kill.recovered_in_ns = kill.recovered_in_ns.max(any.echo_ns);
                     kill.senders_recovered_in_ns = kill.senders_recovered_in_ns.max(of_own.echo_ns);
                     pause_max_ns = pause_max_ns.max(any.other_ns);
+                    reliable_ns = known.reliable.longest().echo_ns.max(reliable_ns);
                 }
                 None => pause_max_ns = pause_max_ns.max(any.other_ns.max(any.echo_ns)),
             }
-            faults.order += known.last.faults.order;
-            faults.causality += known.last.faults.causality;
-            faults.payload += known.last.faults.payload;
+            for of_one in [known.last.faults, known.reliable_faults] {
+                faults.order += of_one.order;
+                faults.causality += of_one.causality;
+                faults.payload += of_one.payload;
+            }
             lines.push(Line::new(known, &own));
         }
         for (process, known) in self.known.iter().enumerate() {
@@ -324,7 +361,13 @@ impl<'a> Course<'a> {
                 ));
             }
         }
+        let kill = self.kill.as_ref();
+        if self.atomicity.is_some() && kill.is_some_and(|kill| kill.detected_in_ns.is_none()) {
+            self.broken.push("nobody was told of the failure".to_string());
+        }
         Ok(Summary {
+            finding: self.atomicity.map(Atomicity::finish),
+            reliable_recovered_in_ns: reliable_ns,
             processes: self.arguments.processes,
             transport: self.arguments.transport.name(),
             payload_octets: self.arguments.size,

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::words::{Order, Spec, Word};
+use super::words::{Order, Place, Spec, Word};
 
 /// How long a process that was told to leave may take, until it is killed.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -40,20 +41,26 @@ struct Member {
 pub struct Crew {
     workers: Vec<Member>,
     switch: Option<Member>,
+    controller: Option<Member>,
+    /// Where the controller keeps its decisions, removed in the end.
+    store: Option<PathBuf>,
 }
 
 impl Crew {
     /// Nobody yet.
     pub fn new() -> Self {
-        Self { workers: Vec::new(), switch: None }
+        Self { workers: Vec::new(), switch: None, controller: None, store: None }
     }
 
     /// Starts the software switch, as a process, and waits until it listens.
-    pub fn start_switch(&mut self, listen: &str) -> Result<SocketAddr> {
-        let mut member = Member::start(
-            "the switch".to_string(),
-            &["switch", "--listen", listen, "--until-input-ends"],
-        )?;
+    pub fn start_switch(&mut self, listen: &str, controllers: Option<&str>) -> Result<SocketAddr> {
+        let mut words = vec!["switch", "--listen", listen, "--until-input-ends"];
+        if let Some(controllers) = controllers {
+            // The kernel says at once who is dead; silence alone is believed late, for it costs a
+            // process its life.
+            words.extend(["--controllers", controllers, "--link-timeout", "1s"]);
+        }
+        let mut member = Member::start("the switch".to_string(), &words)?;
         let stdout = member.child.stdout.take().context("the switch has no output")?;
         let switch = self.switch.insert(member);
         let mut lines = BufReader::new(stdout);
@@ -66,6 +73,37 @@ impl Crew {
         // It must not block because nobody reads on.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
         Ok(address)
+    }
+
+    /// Starts the controller, as a process, and waits until it is active.
+    pub fn start_controller(&mut self, place: &Place, process: u32) -> Result<()> {
+        // Memory that has a name, where there is such: no decision outlives the demo.
+        let memory = Path::new("/dev/shm");
+        let directory = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
+        let store = directory.join(format!("onepipe-demo-{}.redb", std::process::id()));
+        let (kind, name) = match place {
+            Place::SharedMemory(name) => ("--fabric", name.clone()),
+            Place::Switch(address) => ("--udp", address.to_string()),
+        };
+        let (controllers, path) = (format!("{process}:1"), store.to_string_lossy().into_owned());
+        let words = ["controller", kind, &name, "--controllers", &controllers, "--store", &path];
+        let words =
+            [&words[..], &["--status-listen", "127.0.0.1:0", "--until-input-ends"]].concat();
+        self.store = Some(store);
+        let mut member = Member::start("the controller".to_string(), &words)?;
+        let stdout = member.child.stdout.take().context("the controller has no output")?;
+        let controller = self.controller.insert(member);
+        let mut lines = BufReader::new(stdout).lines();
+        loop {
+            match lines.next() {
+                Some(Ok(line)) if line.starts_with("active") => break,
+                Some(Ok(_)) => {}
+                _ => bail!("the controller did not start: {}", controller.complaint()),
+            }
+        }
+        // It must not block because nobody reads on.
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+        Ok(())
     }
 
     /// Starts a worker, which will tell `told` what it has to say.
@@ -114,7 +152,8 @@ impl Crew {
     pub fn dismiss(&mut self) -> Vec<String> {
         let deadline = Instant::now() + LEAVE_TIMEOUT;
         let mut killed = Vec::new();
-        for member in self.workers.iter_mut().chain(&mut self.switch) {
+        let others = self.controller.iter_mut().chain(&mut self.switch);
+        for member in self.workers.iter_mut().chain(others) {
             if !member.leave(deadline) {
                 killed.push(member.name.clone());
             }
@@ -208,7 +247,8 @@ impl Member {
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        let members = self.workers.iter_mut().chain(&mut self.switch);
+        let others = self.controller.iter_mut().chain(&mut self.switch);
+        let members = self.workers.iter_mut().chain(others);
         let mut members: Vec<_> = members.filter(|member| !member.has_ended).collect();
         // First all, then wait for each: none goes on alone.
         for member in &mut members {
@@ -216,6 +256,10 @@ impl Drop for Crew {
         }
         for member in &mut members {
             let _ = member.child.wait();
+        }
+        if let Some(store) = &self.store {
+            // It was not created if the controller did not come that far.
+            let _ = std::fs::remove_file(store);
         }
     }
 }

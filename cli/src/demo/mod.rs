@@ -1,18 +1,23 @@
 //! `onepipe demo`: the main job in one command.
 
+mod atomicity;
 mod check;
 mod course;
 mod crew;
 mod log;
 mod pauses;
 mod payload;
+pub mod recovery;
+mod reliable;
 mod show;
 mod summary;
 mod words;
 mod worker;
 
 use std::process::ExitCode;
-use std::sync::mpsc::channel;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum, value_parser};
@@ -22,6 +27,7 @@ use crate::number;
 use course::Course;
 use crew::{Crew, Told};
 use show::Show;
+use summary::Summary;
 use words::{Place, Spec, Wrong};
 
 /// Processes of a demo at most: they share one machine.
@@ -31,6 +37,7 @@ const EXAMPLES: &str = "\
 Examples:
   onepipe demo                                  4 processes over shared memory, one is killed
   onepipe demo --transport udp                  the same through a software switch
+  onepipe demo --reliable                       all or nothing, with a controller
   onepipe demo --processes 8 --size 1024 --seconds 10
   onepipe demo --rate 1000 --no-kill            latency without queues
   onepipe demo --json | tail -n 1               for programs";
@@ -42,6 +49,9 @@ pub struct Arguments {
     /// How many processes, each a real one of the operating system
     #[arg(long, default_value_t = 4, value_parser = value_parser!(u32).range(2..=64))]
     processes: u32,
+    /// Send every other scattering reliably: all who survive deliver it, or none does
+    #[arg(long)]
+    reliable: bool,
     /// What carries the messages
     #[arg(long, value_enum, default_value_t = Transport::Shm)]
     transport: Transport,
@@ -76,7 +86,7 @@ pub struct Arguments {
 
 /// What carries the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Transport {
+pub enum Transport {
     /// Shared memory, no daemon
     Shm,
     /// UDP on this machine, through a software switch
@@ -103,14 +113,20 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.ipv6 && arguments.transport == Transport::Shm {
         crate::refuse("--ipv6 goes with --transport udp");
     }
+    let interrupts = Interrupts::listen()?;
+    let Some(summary) = rehearse(arguments, Show::new(arguments), &interrupts)? else {
+        eprintln!("onepipe: interrupted; all processes have ended");
+        return Ok(ExitCode::from(crate::interrupt::EXIT_STATUS));
+    };
+    summary.print(arguments.json).context("cannot write the summary")?;
+    Ok(if summary.has_held() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// One demo from beginning to end. `None` if it was interrupted.
+fn rehearse(arguments: &Arguments, show: Show, interrupts: &Interrupts) -> Result<Option<Summary>> {
     let clock = SystemClock::calibrated();
     let (teller, told) = channel();
-    let interrupts = teller.clone();
-    crate::interrupt::on_interrupt(move || {
-        // When nobody listens any more the demo is over.
-        let _ = interrupts.send(Told::Interrupted);
-    })?;
-
+    interrupts.tell(&teller);
     // In this order: whatever happens, first all processes end, then their memory is removed.
     let sweep = Sweep;
     let mut crew = Crew::new();
@@ -118,7 +134,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Transport::Shm => Place::SharedMemory(format!("demo-{}", std::process::id())),
         Transport::Udp => {
             let listen = if arguments.ipv6 { "[::1]:0" } else { "127.0.0.1:0" };
-            Place::Switch(crew.start_switch(listen)?)
+            let controllers = arguments.reliable.then(|| format!("{}:1", arguments.processes));
+            Place::Switch(crew.start_switch(listen, controllers.as_deref())?)
         }
     };
     let spec = |process| Spec {
@@ -128,6 +145,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         payload_octets: arguments.size as usize,
         rate_per_s: arguments.rate,
         outstanding_max: arguments.outstanding,
+        is_reliable: arguments.reliable,
         window_ns: window_ns(arguments.processes),
         calibration: clock.calibration().to_words(),
         wrong: arguments.wrong.filter(|_| process == 0),
@@ -135,16 +153,40 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     for process in 0..arguments.processes {
         crew.start_worker(&spec(process), &teller)?;
     }
-    let show = Show::new(arguments);
-    let course = Course::new(arguments, clock, crew, told, show);
-    let summary = course.run();
+    let summary = Course::new(arguments, place, clock, crew, told, show).run();
     drop(sweep);
-    let Some(summary) = summary? else {
-        eprintln!("onepipe: interrupted; all processes have ended");
-        return Ok(ExitCode::from(crate::interrupt::EXIT_STATUS));
-    };
-    summary.print(arguments.json).context("cannot write the summary")?;
-    Ok(if summary.has_held() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    summary
+}
+
+/// The user's wish to end, told to whatever demo is under way.
+struct Interrupts {
+    listener: Arc<Mutex<Option<Sender<Told>>>>,
+    have_come: Arc<AtomicBool>,
+}
+
+impl Interrupts {
+    fn listen() -> Result<Self> {
+        let listener: Arc<Mutex<Option<Sender<Told>>>> = Arc::default();
+        let have_come: Arc<AtomicBool> = Arc::default();
+        let (tell, note) = (Arc::clone(&listener), Arc::clone(&have_come));
+        crate::interrupt::on_interrupt(move || {
+            note.store(true, Ordering::Release);
+            if let Some(listener) = &*tell.lock().unwrap_or_else(PoisonError::into_inner) {
+                // When nobody listens any more the demo is over.
+                let _ = listener.send(Told::Interrupted);
+            }
+        })?;
+        Ok(Self { listener, have_come })
+    }
+
+    fn tell(&self, listener: &Sender<Told>) {
+        let mut told = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        *told = Some(listener.clone());
+        if self.have_come.load(Ordering::Acquire) {
+            // It came before anybody listened; it is told to who listens now, who holds the ear.
+            let _ = listener.send(Told::Interrupted);
+        }
+    }
 }
 
 /// Length of a window of the logs, in ns: what a worker logs grows with the square of their number,

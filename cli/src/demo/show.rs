@@ -18,6 +18,7 @@ const HEADING: &str =
 
 /// Where a demo is shown. With `--json` that is standard error.
 pub struct Show {
+    is_silent: bool,
     is_on_stderr: bool,
     is_table: bool,
     title: String,
@@ -46,6 +47,7 @@ impl Show {
             arguments.processes, arguments.size
         );
         Self {
+            is_silent: false,
             is_on_stderr: arguments.json,
             is_table: is_terminal && !is_dumb,
             title,
@@ -54,6 +56,11 @@ impl Show {
             drawn: 0,
             second: 0,
         }
+    }
+
+    /// No display.
+    pub fn silent(arguments: &Arguments) -> Self {
+        Self { is_silent: true, ..Self::new(arguments) }
     }
 
     /// Everybody has joined.
@@ -158,6 +165,9 @@ impl Show {
     }
 
     fn put(&mut self, text: &str) {
+        if self.is_silent {
+            return;
+        }
         // A demo goes on when nobody looks.
         let _ = match self.is_on_stderr {
             true => std::io::stderr().lock().write_all(text.as_bytes()),

@@ -5,6 +5,7 @@ use std::io::{Result, Write, stdout};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::atomicity::Finding;
 use super::check::Verdict;
 use super::course::Known;
 use super::log::Faults;
@@ -24,6 +25,8 @@ pub struct Kill {
     pub recovered_in_ns: u64,
     /// The same for a survivor's own messages: how long a survivor could send nothing, in ns.
     pub senders_recovered_in_ns: u64,
+    /// When the first survivor was told of it by the controller, in ns from the kill.
+    pub detected_in_ns: Option<u64>,
 }
 
 /// One process.
@@ -83,6 +86,10 @@ pub struct Summary {
     pub lines: Vec<Line>,
     pub latencies: Histogram<u64>,
     pub verdict: Verdict,
+    /// Of the reliable stream, if there was one.
+    pub finding: Option<Finding>,
+    /// The longest pause in reliable deliveries that the death caused at a survivor, in ns.
+    pub reliable_recovered_in_ns: u64,
     pub faults: Faults,
     /// What did not hold beside order.
     pub broken: Vec<String>,
@@ -113,6 +120,18 @@ struct Json {
     senders_recovered_in_us: Option<f64>,
     longest_other_pause_us: f64,
     settled_in_seconds: f64,
+    #[serde(flatten)]
+    reliable: Option<JsonReliable>,
+}
+
+#[derive(Serialize)]
+struct JsonReliable {
+    atomicity: &'static str,
+    detected_in_us: Option<f64>,
+    best_effort_recovered_in_us: Option<f64>,
+    reliable_messages_compared: u64,
+    reliable_windows_compared: u64,
+    reliable_scatterings_recalled: u64,
 }
 
 #[derive(Serialize)]
@@ -129,12 +148,18 @@ fn us(ns: u64) -> f64 {
 impl Summary {
     /// Contradictions of all kinds.
     pub fn violations(&self) -> u64 {
-        self.verdict.violations + self.faults.count() + self.broken.len() as u64
+        let breaches = self.finding.as_ref().map_or(0, |finding| finding.breaches);
+        self.verdict.violations + self.faults.count() + self.broken.len() as u64 + breaches
     }
 
     /// Whether every invariant held.
     pub fn has_held(&self) -> bool {
         self.violations() == 0
+    }
+
+    /// The longest pause at a survivor: of the reliable stream, if there is one.
+    fn recovered_in_ns(&self, kill: &Kill) -> u64 {
+        if self.finding.is_some() { self.reliable_recovered_in_ns } else { kill.recovered_in_ns }
     }
 
     fn delivered(&self) -> u64 {
@@ -158,8 +183,11 @@ impl Summary {
         self.lines.iter().map(|line| line.unknown).sum()
     }
 
-    fn texts(&self) -> Vec<String> {
+    /// Contradictions in words.
+    pub fn texts(&self) -> Vec<String> {
         let mut texts: Vec<String> = self.verdict.first.iter().map(ToString::to_string).collect();
+        let breaches = self.finding.iter().flat_map(|finding| &finding.first);
+        texts.extend(breaches.map(ToString::to_string));
         let faults = [
             (self.faults.order, "deliveries were not above the one before them"),
             (self.faults.causality, "deliveries were not above what their sender had seen"),
@@ -199,13 +227,24 @@ impl Summary {
             violations: self.violations(),
             violation_texts: self.texts(),
             killed: self.kill.as_ref().map(|kill| kill.process),
-            recovered_in_us: self.kill.as_ref().map(|kill| us(kill.recovered_in_ns)),
+            recovered_in_us: self.kill.as_ref().map(|kill| us(self.recovered_in_ns(kill))),
             senders_recovered_in_us: self
                 .kill
                 .as_ref()
                 .map(|kill| us(kill.senders_recovered_in_ns)),
             longest_other_pause_us: us(self.pause_max_ns),
             settled_in_seconds: self.settled_in_seconds,
+            reliable: self.finding.as_ref().map(|finding| JsonReliable {
+                atomicity: if finding.breaches == 0 { "held" } else { "broken" },
+                detected_in_us: self.kill.as_ref().and_then(|kill| kill.detected_in_ns.map(us)),
+                best_effort_recovered_in_us: self
+                    .kill
+                    .as_ref()
+                    .map(|kill| us(kill.recovered_in_ns)),
+                reliable_messages_compared: finding.messages,
+                reliable_windows_compared: finding.windows,
+                reliable_scatterings_recalled: finding.recalled,
+            }),
         };
         let mut stdout = stdout().lock();
         serde_json::to_writer(&mut stdout, &json)?;
@@ -266,6 +305,27 @@ impl Summary {
             "",
             verdict.windows_full
         )?;
+        if let Some(finding) = &self.finding {
+            writeln!(
+                out,
+                "  atomicity  {} reliable messages in {} windows: the same at all who survived;\n\
+                 {:13}{} reliable scatterings were taken back from everybody",
+                readable(finding.messages as f64),
+                finding.windows,
+                "",
+                finding.recalled
+            )?;
+        }
+        if let Some(kill) = self.kill.as_ref().filter(|_| self.finding.is_some()) {
+            writeln!(
+                out,
+                "  failure    process {} was killed: known after {}, reliable deliveries paused \
+                 for {} at most",
+                kill.process,
+                kill.detected_in_ns.map_or("never".to_string(), readable_ns),
+                readable_ns(self.reliable_recovered_in_ns)
+            )?;
+        }
         if let Some(kill) = &self.kill {
             writeln!(
                 out,

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::log::{Failures, Faults, Window};
+use super::reliable::ReliableSample;
 
 /// The first line that a worker reads: what it is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -21,6 +22,9 @@ pub struct Spec {
     pub rate_per_s: Option<f64>,
     /// Scatterings that may be under way: sent, and not yet delivered to the sender itself.
     pub outstanding_max: u64,
+    /// Whether every other scattering is a reliable one; the controller is the process behind the
+    /// last.
+    pub is_reliable: bool,
     /// Length of a window of the log, in ns.
     pub window_ns: u64,
     /// The starter's clock, so that all measure latency with the same one.
@@ -108,6 +112,8 @@ pub struct Sample {
     pub failures: Vec<Failures>,
     /// All windows below this are complete.
     pub closed_below: u64,
+    /// The reliable stream, if there is one.
+    pub reliable: Option<ReliableSample>,
 }
 
 /// A distribution in short, in ns.

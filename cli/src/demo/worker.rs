@@ -5,12 +5,15 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use anyhow::{Context, Result, bail, ensure};
 use hdrhistogram::Histogram;
-use onepipe::{EmbeddedPipe, Event, Message, Outcome, ProcessId, Received, SendError, SendFailed};
+use onepipe::{
+    EmbeddedPipe, Event, Message, Outcome, ProcessId, Received, SendError, SendFailed, Service,
+};
 use onepipe_transport_clock::{Calibration, Clock, SystemClock, sharpen_timers};
 
 use super::log::{Entry, Log};
 use super::pauses::Watch;
 use super::payload::{self, Payload};
+use super::reliable::{Reliable, is_reliable};
 use super::words::{Farewell, Latency, Order, Place, Sample, Spec, Word, Wrong};
 
 /// After this many questions without an answer a process behind a switch is given up (in shared
@@ -42,7 +45,10 @@ pub fn run() -> Result<()> {
 }
 
 fn join(spec: &Spec) -> Result<EmbeddedPipe> {
-    let builder = EmbeddedPipe::builder().process(spec.process).processes(spec.processes);
+    let mut builder = EmbeddedPipe::builder().process(spec.process).processes(spec.processes);
+    if spec.is_reliable {
+        builder = builder.processes(spec.processes + 1).controllers(spec.processes, 1);
+    }
     let builder = match &spec.place {
         Place::SharedMemory(name) => builder.fabric(name),
         Place::Switch(address) => {
@@ -81,6 +87,7 @@ struct Worker {
     /// Whom scatterings go to.
     destinations: Vec<ProcessId>,
     payload: Vec<u8>,
+    /// Scatterings of both services.
     submitted: u64,
     started_ns: u64,
     stream: Stream,
@@ -105,6 +112,10 @@ struct Stream {
     recent: Histogram<u64>,
     wrong: Option<Wrong>,
     held: Option<Entry>,
+    reliable: Option<Reliable>,
+    /// Who has failed, and is to be sent no more.
+    failed: Vec<ProcessId>,
+    is_excluded: bool,
 }
 
 impl Worker {
@@ -129,6 +140,12 @@ impl Worker {
             recent: histogram()?,
             wrong: spec.wrong,
             held: None,
+            reliable: spec.is_reliable.then(|| {
+                let processes = spec.processes as usize;
+                Reliable::new(spec.process, processes, spec.window_ns, now_ns)
+            }),
+            failed: Vec::new(),
+            is_excluded: false,
         };
         Ok(Self {
             destinations: (0..spec.processes).map(ProcessId).collect(),
@@ -153,6 +170,9 @@ impl Worker {
                     self.started_ns = self.clock.read().mono.as_ns();
                     self.stream.any = Watch::new(self.started_ns);
                     self.stream.own = Watch::new(self.started_ns);
+                    if let Some(reliable) = &mut self.stream.reliable {
+                        reliable.watch = Watch::new(self.started_ns);
+                    }
                 }
                 Ok(Order::Gone(process)) => self.destinations.retain(|to| to.0 != process),
                 Ok(Order::Stop) => {
@@ -166,12 +186,19 @@ impl Worker {
             let sent = if is_sending { self.submit(now_ns)? } else { 0 };
             let stream = &mut self.stream;
             let progress = self.pipe.poll(|event| stream.on_event(event));
+            ensure!(!stream.is_excluded, "it was declared failed though it lives");
+            for failed in stream.failed.drain(..) {
+                self.destinations.retain(|to| *to != failed);
+            }
             if now_ns - self.sampled_ns >= SAMPLE_INTERVAL_NS {
                 let sample = self.sample(now_ns);
                 say(&Word::Sample(sample))?;
             }
             if let Some(since_ns) = stopped_ns {
-                let quiet_ns = now_ns.saturating_sub(self.stream.any.last_ns().max(since_ns));
+                let reliable = self.stream.reliable.as_ref();
+                let reliable_ns = reliable.map_or(0, |reliable| reliable.watch.last_ns());
+                let last_ns = self.stream.any.last_ns().max(reliable_ns);
+                let quiet_ns = now_ns.saturating_sub(last_ns.max(since_ns));
                 if quiet_ns >= QUIET_NS && self.pipe.is_settled() {
                     stopped_ns = None;
                     say(&Word::Settled)?;
@@ -194,23 +221,34 @@ impl Worker {
             }
         };
         for done in 0..due {
-            let header = Payload {
-                sequence: self.submitted,
-                submitted_ns: now_ns,
-                seen_ns: self.stream.seen_ns,
+            let reliable = self.stream.reliable.as_mut().filter(|_| self.submitted % 2 == 1);
+            let reliable_before = reliable.as_ref().map(|reliable| reliable.submitted);
+            let best_effort_before = match self.spec.is_reliable {
+                true => self.submitted.div_ceil(2),
+                false => self.submitted,
             };
+            let sequence = reliable_before.unwrap_or(best_effort_before);
+            let header = Payload { sequence, submitted_ns: now_ns, seen_ns: self.stream.seen_ns };
             payload::write(self.stream.process.0, header, &mut self.payload);
             let payload = &self.payload[..];
             let mut messages = [Message { to: ProcessId(0), payload }; super::PROCESSES_MAX];
             for (message, to) in messages.iter_mut().zip(&self.destinations) {
                 message.to = *to;
             }
-            match self.pipe.scatter(&messages[..self.destinations.len()]) {
-                Ok(id) => ensure!(id.0 == self.submitted, "scatterings are numbered from 0"),
+            let messages = &messages[..self.destinations.len()];
+            let scattered = match &reliable {
+                Some(_) => self.pipe.scatter_reliably(messages),
+                None => self.pipe.scatter(messages),
+            };
+            match scattered {
+                Ok(id) => ensure!(id.0 == sequence, "scatterings are numbered from 0"),
                 Err(SendError::BufferFull { .. }) => return Ok(done),
                 Err(error) => bail!(error),
             }
             self.submitted += 1;
+            if let Some(reliable) = reliable {
+                reliable.submitted += 1;
+            }
         }
         Ok(due)
     }
@@ -232,6 +270,7 @@ impl Worker {
         self.sampled_ns = now_ns;
         let fabric_now = self.pipe.now();
         let barrier = self.pipe.barrier();
+        let commit_ns = self.pipe.commit_barrier().map(|commit| commit.as_ns());
         let stream = &mut self.stream;
         if let Some(barrier) = barrier {
             // Everything below has been handed out: the poll before this drained all events.
@@ -262,6 +301,7 @@ impl Worker {
             windows,
             failures,
             closed_below: stream.log.closed_below(),
+            reliable: stream.reliable.as_mut().map(|reliable| reliable.sample(commit_ns)),
         }
     }
 
@@ -285,6 +325,14 @@ impl Stream {
         match event {
             Event::Message(message) => self.on_message(&message),
             Event::SendFailed(failed) => self.on_failed(&failed),
+            Event::ProcessFailed(failed) => {
+                let now_ns = self.clock.read().mono.as_ns();
+                self.failed.push(failed.process);
+                if let Some(reliable) = &mut self.reliable {
+                    reliable.on_process_failed(now_ns, &failed);
+                }
+            }
+            Event::Excluded(_) => self.is_excluded = true,
             // That somebody is gone shows in what is delivered, and in the counters.
             _ => {}
         }
@@ -296,19 +344,27 @@ impl Stream {
         let (timestamp_ns, from) = (message.timestamp.as_ns(), message.from.0);
         self.delivered += 1;
         self.seen_ns = self.seen_ns.max(timestamp_ns);
-        self.any.on_delivered(now_ns);
+        let is_reliable = is_reliable(message);
+        if !is_reliable {
+            self.any.on_delivered(now_ns);
+        }
         let Some(payload) = payload::read(from, message.payload) else {
             self.log.faults.payload += 1;
             return;
         };
         if message.from == self.process {
             self.returned += 1;
-            self.own.on_delivered(now_ns);
+            if !is_reliable {
+                self.own.on_delivered(now_ns);
+            }
         }
         let is_recorded = self.recent.record(now_ns.saturating_sub(payload.submitted_ns)).is_ok();
         debug_assert!(is_recorded, "a histogram that does not grow");
         let Payload { sequence, seen_ns, .. } = payload;
         let entry = Entry { timestamp_ns, from, index: message.index, sequence, seen_ns };
+        if let Some(reliable) = self.reliable.as_mut().filter(|_| is_reliable) {
+            return reliable.on_delivered(now_ns, entry);
+        }
         match self.wrong {
             None => self.log.on_delivered(entry),
             Some(wrong) => self.log_wrongly(wrong, entry),
@@ -316,6 +372,12 @@ impl Stream {
     }
 
     fn on_failed(&mut self, failed: &SendFailed) {
+        if failed.service == Service::Reliable {
+            let reliable = self.reliable.as_mut();
+            let is_own = reliable.is_some_and(|reliable| reliable.on_recalled(failed));
+            self.returned += u64::from(is_own);
+            return;
+        }
         let is_lost = failed.outcome == Outcome::Lost;
         self.lost += u64::from(is_lost);
         self.unknown += u64::from(!is_lost);

@@ -33,6 +33,8 @@ pub(crate) enum Role {
 pub(crate) struct Job {
     pub role: Role,
     pub fabric: Fabric,
+    /// Whether everything is sent reliably.
+    pub is_reliable: bool,
     pub process: u32,
     pub processes: u32,
     /// Octets of a message, 8 at least.

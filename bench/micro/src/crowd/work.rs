@@ -11,6 +11,7 @@ use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle, Transport};
 use onepipe_transport_shm::Shm;
 use onepipe_transport_udp::UdpLink;
+use onepipe_wire::Service;
 
 use super::{Fabric, Job, Outcome, Role};
 
@@ -189,6 +190,10 @@ impl<'j, T: Transport> Worker<'j, T> {
         Ok(outcome)
     }
 
+    fn service(&self) -> Service {
+        if self.job.is_reliable { Service::Reliable } else { Service::BestEffort }
+    }
+
     /// Says hello until everybody has.
     fn meet(&mut self) -> Result<()> {
         let start = Instant::now();
@@ -218,14 +223,16 @@ impl<'j, T: Transport> Worker<'j, T> {
         let word = word.to_le_bytes();
         for process in (0..self.job.processes).filter(|process| *process != self.job.process) {
             let message = Message { to: ProcessId(process), payload: &word };
-            self.driver.machine_mut().scatter(&[message])?;
+            let service = self.service();
+            submit(self.driver.machine_mut(), service, &[message])?;
         }
         Ok(())
     }
 
     /// Tells `targets` that nothing more comes; [`Worker::turn`] sees to it that they hear it.
     fn say_end(&mut self, targets: &[u32]) -> Result<()> {
-        let end = scatter(self.driver.machine_mut(), targets, &END.to_le_bytes())?;
+        let service = self.service();
+        let end = scatter(self.driver.machine_mut(), service, targets, &END.to_le_bytes())?;
         self.tally.ends.push(end);
         Ok(())
     }
@@ -233,11 +240,12 @@ impl<'j, T: Transport> Worker<'j, T> {
     fn flood(&mut self, targets: &[u32]) -> Result<()> {
         let stop = Duration::from_secs_f64(self.job.seconds);
         let (start, mut number) = (Instant::now(), 0u64);
+        let service = self.service();
         while start.elapsed() < stop {
             let machine = self.driver.machine_mut();
             while machine.send_buffer_octets() < BACKLOG_OCTETS {
                 self.payload[..8].copy_from_slice(&number.to_le_bytes());
-                scatter(machine, targets, &self.payload)?;
+                scatter(machine, service, targets, &self.payload)?;
                 number += 1;
             }
             self.turn()?;
@@ -253,12 +261,13 @@ impl<'j, T: Transport> Worker<'j, T> {
 
     fn ping(&mut self) -> Result<()> {
         let mut histogram = Histogram::<u64>::new(3)?;
+        let service = self.service();
         let start = Instant::now();
         let mut number = 0u64;
         while start.elapsed().as_secs_f64() < self.job.seconds {
             let sent = Instant::now();
             self.payload[..8].copy_from_slice(&number.to_le_bytes());
-            scatter(self.driver.machine_mut(), &[1], &self.payload)?;
+            scatter(self.driver.machine_mut(), service, &[1], &self.payload)?;
             // A process that was put off its core in the middle of sending is not waited for, and
             // what it then sends comes too late (best effort): ping again.
             let failed = self.tally.outcome.failed;
@@ -278,6 +287,7 @@ impl<'j, T: Transport> Worker<'j, T> {
 
     fn pong(&mut self) -> Result<()> {
         let (mut answered, mut failed) = (None, self.tally.outcome.failed);
+        let service = self.service();
         let give_up = self.give_up();
         let mut turns = 0u64;
         while self.tally.ended == 0 {
@@ -294,7 +304,7 @@ impl<'j, T: Transport> Worker<'j, T> {
             {
                 answered = self.tally.heard;
                 self.payload[..8].copy_from_slice(&number.to_le_bytes());
-                scatter(self.driver.machine_mut(), &[0], &self.payload)?;
+                scatter(self.driver.machine_mut(), service, &[0], &self.payload)?;
             }
         }
         Ok(())
@@ -343,13 +353,30 @@ impl<'j, T: Transport> Worker<'j, T> {
 }
 
 #[inline]
-fn scatter(machine: &mut Endpoint, targets: &[u32], payload: &[u8]) -> Result<ScatteringId> {
+fn scatter(
+    machine: &mut Endpoint,
+    service: Service,
+    targets: &[u32],
+    payload: &[u8],
+) -> Result<ScatteringId> {
     let mut messages = [Message { to: ProcessId(0), payload }; 16];
     let messages = messages.get_mut(..targets.len()).context("at most 16 processes")?;
     for (message, to) in messages.iter_mut().zip(targets) {
         message.to = ProcessId(*to);
     }
-    Ok(machine.scatter(messages)?)
+    submit(machine, service, messages)
+}
+
+#[inline]
+fn submit(
+    machine: &mut Endpoint,
+    service: Service,
+    messages: &[Message<'_>],
+) -> Result<ScatteringId> {
+    Ok(match service {
+        Service::BestEffort => machine.scatter(messages)?,
+        Service::Reliable => machine.scatter_reliably(messages)?,
+    })
 }
 
 impl Tally {

@@ -1,0 +1,222 @@
+//! `onepipe bench recovery`: many small demos, in each of which one of three processes is killed;
+//! and a long one in which nobody is, and nobody may be taken for dead.
+
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::show::Show;
+use super::{Arguments, Interrupts, Transport, rehearse};
+use crate::number::readable_ns;
+use crate::progress::Progress;
+
+/// What to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub transport: Transport,
+    /// How many processes are killed, one a demo.
+    pub kills: u32,
+    /// How long nobody is killed afterwards, in minutes.
+    pub calm_minutes: f64,
+    /// Whether all cores are kept busy by something else while processes are killed; while nobody
+    /// is, they always are.
+    pub is_busy: bool,
+    pub is_json: bool,
+}
+
+/// Reliable scatterings a second of each process.
+const RATE_PER_S: f64 = 1_000.0;
+/// The length of a demo with a kill, in seconds: half of it before, half after.
+const SECONDS: f64 = 0.8;
+
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    bench: &'static str,
+    transport: &'static str,
+    kills: usize,
+    rate_per_s: f64,
+    is_busy: bool,
+    /// The longest pause in reliable deliveries at a survivor.
+    gap_us: Distribution,
+    /// From the kill to the first survivor that is told of the failure.
+    detected_us: Distribution,
+    /// Every single gap, as it came.
+    gaps_us: Vec<f64>,
+    calm_minutes: f64,
+    false_alarms: u64,
+    violations: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Distribution {
+    min: f64,
+    p50: f64,
+    p90: f64,
+    max: f64,
+}
+
+impl Distribution {
+    fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let Some(last) = values.len().checked_sub(1) else { return Self::default() };
+        let at = |quantile: f64| values[(last as f64 * quantile).round() as usize];
+        Self { min: at(0.0), p50: at(0.5), p90: at(0.9), max: at(1.0) }
+    }
+}
+
+impl std::fmt::Display for Distribution {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [min, p50, p90, max] =
+            [self.min, self.p50, self.p90, self.max].map(|us| readable_ns((us * 1e3) as u64));
+        write!(f, "{p50} half of the time, {p90} at nine in ten, {min} to {max}")
+    }
+}
+
+/// Measures, and prints what came of it.
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let interrupts = Interrupts::listen()?;
+    let mut report = Report {
+        bench: "recovery",
+        transport: options.transport.name(),
+        rate_per_s: RATE_PER_S,
+        is_busy: options.is_busy,
+        ..Report::default()
+    };
+    let (mut gaps, mut detected, mut texts) = (Vec::new(), Vec::new(), Vec::new());
+    let mut bar = Progress::new();
+    let load = options.is_busy.then(Load::start);
+    for kill in 0..options.kills {
+        bar.show(f64::from(kill) / f64::from(options.kills), "kills");
+        let arguments = arguments(options.transport, SECONDS, true);
+        let summary = rehearse(&arguments, Show::silent(&arguments), &interrupts)
+            .with_context(|| format!("kill {kill}"))?;
+        let Some(summary) = summary else { return Ok(crate::interrupt::EXIT_STATUS.into()) };
+        gaps.push(summary.reliable_recovered_in_ns as f64 / 1e3);
+        let kill = summary.kill.as_ref();
+        detected.extend(kill.and_then(|kill| kill.detected_in_ns).map(|ns| ns as f64 / 1e3));
+        report.violations += summary.violations();
+        texts.extend(summary.texts());
+    }
+    drop(load);
+    if options.calm_minutes > 0.0 {
+        let load = Load::start();
+        bar.show(0.0, "calm");
+        let arguments = arguments(options.transport, options.calm_minutes * 60.0, false);
+        let summary = rehearse(&arguments, Show::silent(&arguments), &interrupts)?;
+        drop(load);
+        let Some(summary) = summary else { return Ok(crate::interrupt::EXIT_STATUS.into()) };
+        report.calm_minutes = options.calm_minutes;
+        report.false_alarms = summary.finding.as_ref().map_or(0, |finding| finding.failures);
+        report.violations += summary.violations();
+        texts.extend(summary.texts());
+    }
+    drop(bar);
+    report.kills = gaps.len();
+    report.gap_us = Distribution::of(gaps.clone());
+    report.detected_us = Distribution::of(detected);
+    report.gaps_us = gaps;
+    print(&report, &texts, options.is_json).context("cannot print")?;
+    let has_held = report.violations == 0 && report.false_alarms == 0;
+    Ok(if has_held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn arguments(transport: Transport, seconds: f64, kill: bool) -> Arguments {
+    Arguments {
+        processes: 3,
+        reliable: true,
+        transport,
+        ipv6: false,
+        size: 64,
+        seconds,
+        // Every other one is reliable.
+        rate: Some(2.0 * RATE_PER_S),
+        outstanding: 100_000,
+        kill,
+        no_kill: !kill,
+        json: false,
+        wrong: None,
+    }
+}
+
+fn print(report: &Report, texts: &[String], is_json: bool) -> Result<()> {
+    let mut out = stdout().lock();
+    if is_json {
+        serde_json::to_writer(&mut out, report)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    if report.kills > 0 {
+        writeln!(
+            out,
+            "{} kills of one of three processes over {}, {} reliable scatterings/s each{}",
+            report.kills,
+            report.transport,
+            report.rate_per_s,
+            if report.is_busy { ", all cores busy" } else { "" },
+        )?;
+        writeln!(out, "  longest gap   {}", report.gap_us)?;
+        writeln!(out, "  detected in   {}", report.detected_us)?;
+    }
+    if report.calm_minutes > 0.0 {
+        writeln!(
+            out,
+            "{} minutes without a death, all cores busy: {} false alarms",
+            report.calm_minutes, report.false_alarms
+        )?;
+    }
+    for text in texts {
+        writeln!(out, "  VIOLATION  {text}")?;
+    }
+    writeln!(out, "  verdict       {} violations", report.violations)?;
+    Ok(())
+}
+
+/// A thread on every core that computes and does nothing else, until it is dropped.
+struct Load {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    fn start() -> Self {
+        let stop: Arc<AtomicBool> = Arc::default();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let thread = |_| {
+            let stop = Arc::clone(&stop);
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        };
+        let threads = (0..cores).map(thread).collect();
+        Self { stop, threads }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // It cannot panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_of_what_was_measured() {
+        let of = Distribution::of(vec![5.0, 1.0, 3.0, 2.0, 4.0]);
+        assert_eq!((of.min, of.p50, of.p90, of.max), (1.0, 3.0, 5.0, 5.0));
+        assert_eq!(Distribution::of(vec![]).max, 0.0);
+    }
+}

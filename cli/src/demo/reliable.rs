@@ -1,0 +1,122 @@
+//! What a worker notes of the reliable stream: its log, and what it was told of failures.
+
+use onepipe::{ProcessFailed, Received, SendFailed};
+use serde::{Deserialize, Serialize};
+
+use super::log::{Entry, Faults, Log, Window};
+use super::pauses::Watch;
+
+/// A failure as a process was told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Who has failed.
+    pub process: u32,
+    /// Its failure timestamp, in ns.
+    pub failed_ns: u64,
+    /// When this was told, in ns of the starter's clock.
+    pub told_ns: u64,
+}
+
+/// The reliable stream since the sample before, unless it says otherwise.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ReliableSample {
+    /// Complete windows of its log.
+    pub windows: Vec<Window>,
+    /// All windows below this are complete.
+    pub closed_below: u64,
+    /// Pauses between deliveries, as in [`super::words::Sample`].
+    pub pauses: Vec<(u64, u64)>,
+    /// What is wrong with its stream, since the start.
+    pub faults: Faults,
+    /// Deliveries of somebody who has failed, at or above its failure timestamp, since the start.
+    pub beyond: u64,
+    /// Failures that it was told of, since the start.
+    pub failures: Vec<Failure>,
+    /// Its own scatterings since the start: submitted, delivered to itself, reported as delivered
+    /// to nobody.
+    pub own: [u64; 3],
+}
+
+/// The reliable stream of one worker.
+#[derive(Debug)]
+pub struct Reliable {
+    process: u32,
+    pub log: Log,
+    pub watch: Watch,
+    /// By sender, the highest timestamp delivered, in ns.
+    highest_ns: Vec<u64>,
+    failures: Vec<Failure>,
+    beyond: u64,
+    pub submitted: u64,
+    delivered: u64,
+    recalled: u64,
+}
+
+impl Reliable {
+    /// Of worker `process` among so many.
+    pub fn new(process: u32, processes: usize, window_ns: u64, now_ns: u64) -> Self {
+        Self {
+            process,
+            log: Log::new(window_ns, processes),
+            watch: Watch::new(now_ns),
+            highest_ns: vec![0; processes],
+            failures: Vec::new(),
+            beyond: 0,
+            submitted: 0,
+            delivered: 0,
+            recalled: 0,
+        }
+    }
+
+    /// Takes the next message of the stream.
+    #[inline]
+    pub fn on_delivered(&mut self, now_ns: u64, entry: Entry) {
+        self.watch.on_delivered(now_ns);
+        self.delivered += u64::from(entry.from == self.process);
+        let is_failed = |failure: &Failure| {
+            failure.process == entry.from && entry.timestamp_ns >= failure.failed_ns
+        };
+        self.beyond += u64::from(self.failures.iter().any(is_failed));
+        if let Some(highest_ns) = self.highest_ns.get_mut(entry.from as usize) {
+            *highest_ns = entry.timestamp_ns.max(*highest_ns);
+        }
+        self.log.on_delivered(entry);
+    }
+
+    /// A message of this worker is delivered to nobody, with its whole scattering. Answers whether
+    /// it is the one to itself: each scattering has one.
+    pub fn on_recalled(&mut self, failed: &SendFailed) -> bool {
+        let is_own = failed.to.0 == self.process;
+        self.recalled += u64::from(is_own);
+        is_own
+    }
+
+    /// A process has failed.
+    pub fn on_process_failed(&mut self, now_ns: u64, failed: &ProcessFailed) {
+        let (process, failed_ns) = (failed.process.0, failed.at.as_ns());
+        self.failures.push(Failure { process, failed_ns, told_ns: now_ns });
+        let highest_ns = self.highest_ns.get(process as usize);
+        self.beyond += u64::from(highest_ns.is_some_and(|highest_ns| *highest_ns >= failed_ns));
+    }
+
+    /// How it goes; all below the barrier has been handed out.
+    pub fn sample(&mut self, barrier_ns: Option<u64>) -> ReliableSample {
+        if let Some(barrier_ns) = barrier_ns {
+            self.log.on_barrier(barrier_ns);
+        }
+        ReliableSample {
+            windows: self.log.take().0,
+            closed_below: self.log.closed_below(),
+            pauses: self.watch.take(),
+            faults: self.log.faults,
+            beyond: self.beyond,
+            failures: self.failures.clone(),
+            own: [self.submitted, self.delivered, self.recalled],
+        }
+    }
+}
+
+/// Whether a message is of this stream.
+pub fn is_reliable<P>(message: &Received<P>) -> bool {
+    message.service == onepipe::Service::Reliable
+}
