@@ -54,7 +54,7 @@ pub struct Node {
     /// Of a process.
     pub promise: u64,
     pub barrier: Option<u64>,
-    /// Whom it has ever heard at the other end of a link.
+    /// Who has ever told it a commit, and so has heard it.
     pub met: BTreeSet<Life>,
     pub known: Known,
 }
@@ -173,12 +173,12 @@ impl Node {
             self.ports[port].hears_us = true;
             self.on_change(now);
         }
-        self.met.insert(from);
         let told = self.ports.iter().filter_map(|line| line.told).max();
         let line = &mut self.ports[port];
         line.heard_at = now;
         if line.hears_us && commit.is_some() {
             line.commit = line.commit.max(commit);
+            self.met.insert(from);
             line.has_caught_up |= line.commit >= told;
         }
         if self.is_process() {
