@@ -8,7 +8,7 @@ use onepipe_base::{Controllers, ProcessId};
 use onepipe_endpoint::{Config, Endpoint, Links, ReceiveMode};
 use onepipe_transport_clock::{SystemClock, begin_life};
 use onepipe_transport_shm::{self as shm, AttachError, Shm};
-use onepipe_transport_udp::{self as udp, UdpLink};
+use onepipe_transport_udp::{self as udp, UdpLink, UdpOverlay, Whoami};
 
 use crate::embedded::World;
 use crate::engine::{Engine, Fabric};
@@ -50,6 +50,8 @@ pub struct Builder {
     process: Option<ProcessId>,
     processes: u32,
     switch: Option<String>,
+    /// It is an aggregator.
+    is_overlay: bool,
     idle: Idle,
     leave_timeout: Duration,
     controllers: Option<Controllers>,
@@ -66,6 +68,7 @@ impl Builder {
             process: None,
             processes: 64,
             switch: None,
+            is_overlay: false,
             idle: Idle::default(),
             leave_timeout: Duration::from_secs(2),
             controllers: None,
@@ -104,6 +107,17 @@ impl Builder {
     #[must_use]
     pub fn udp(mut self, switch: impl ToString) -> Self {
         self.switch = Some(switch.to_string());
+        self.is_overlay = false;
+        self
+    }
+
+    /// Over any network, with the aggregator (`onepipe aggregator`) at this address (`host:port`):
+    /// messages go directly from host to host, only promises by way of the aggregators. The reliable
+    /// service is as exact as through a switch; best effort loses what the network delays.
+    #[must_use]
+    pub fn overlay(mut self, aggregator: impl ToString) -> Self {
+        self.switch = Some(aggregator.to_string());
+        self.is_overlay = true;
         self
     }
 
@@ -176,6 +190,9 @@ impl Builder {
             World::Udp(engine, clock) => {
                 Pipe::start(*engine, clock, Box::new(self), idle, leave_timeout)
             }
+            World::Overlay(engine, clock) => {
+                Pipe::start(*engine, clock, Box::new(self), idle, leave_timeout)
+            }
         }
     }
 
@@ -236,21 +253,28 @@ impl Builder {
         let mut socket = udp::Config::default();
         self.tune_udp.iter_mut().for_each(|change| change(&mut socket));
         let incarnation = begin_life();
-        let link = UdpLink::connect(address, &socket)
-            .map_err(|source| JoinError::Socket { switch: switch.clone(), source })?;
+        let refused = |source| JoinError::Socket { switch: switch.clone(), source };
         let beacon_interval_ns = match self.idle {
             Idle::Backoff => BEACON_INTERVAL_NS,
             Idle::Spin | Idle::Yield => BEACON_INTERVAL_SPINNING_NS,
         };
         let config = Config {
             processes_max: self.processes,
-            links: Links::Uplink,
+            links: if self.is_overlay { Links::Overlay } else { Links::Uplink },
             frame_octets_max: socket.frame_octets_max,
             beacon_interval_ns,
             ..Config::new(process, incarnation)
         };
         let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
-        let engine = self.engine(config, socket.frame_octets_max, link, clock.clone())?;
+        let carried = socket.frame_octets_max;
+        if self.is_overlay {
+            let own = Whoami { process, incarnation, processes_max: self.processes };
+            let links = UdpOverlay::connect(address, own, None, &socket).map_err(refused)?;
+            let engine = self.engine(config, carried, links, clock.clone())?;
+            return Ok(World::Overlay(Box::new(engine), clock));
+        }
+        let link = UdpLink::connect(address, &socket).map_err(refused)?;
+        let engine = self.engine(config, carried, link, clock.clone())?;
         Ok(World::Udp(Box::new(engine), clock))
     }
 
@@ -306,6 +330,7 @@ impl fmt::Debug for Builder {
             .field("process", &self.process)
             .field("processes", &self.processes)
             .field("switch", &self.switch)
+            .field("is_overlay", &self.is_overlay)
             .field("controllers", &self.controllers)
             .field("receive_mode", &self.receive_mode)
             .field("idle", &self.idle)

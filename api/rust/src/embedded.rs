@@ -7,7 +7,7 @@ use onepipe_endpoint::{Config, Message, SendError};
 use onepipe_transport_clock::{Clock, SystemClock};
 use onepipe_transport_driver::Progress;
 use onepipe_transport_shm::Shm;
-use onepipe_transport_udp::UdpLink;
+use onepipe_transport_udp::{UdpLink, UdpOverlay};
 
 use crate::departure::Departure;
 use crate::engine::Engine;
@@ -34,6 +34,7 @@ pub struct EmbeddedPipe {
 pub(crate) enum World {
     SharedMemory(Box<Engine<Shm>>, SystemClock),
     Udp(Box<Engine<UdpLink>>, SystemClock),
+    Overlay(Box<Engine<UdpOverlay>>, SystemClock),
 }
 
 macro_rules! with {
@@ -41,6 +42,7 @@ macro_rules! with {
         match $world {
             World::SharedMemory($engine, _) => $body,
             World::Udp($engine, _) => $body,
+            World::Overlay($engine, _) => $body,
         }
     };
 }
@@ -161,7 +163,9 @@ impl EmbeddedPipe {
     #[inline]
     pub fn now(&mut self) -> Timestamp {
         match &mut self.world {
-            World::SharedMemory(_, clock) | World::Udp(_, clock) => clock.read().sync,
+            World::SharedMemory(_, clock) | World::Udp(_, clock) | World::Overlay(_, clock) => {
+                clock.read().sync
+            }
         }
     }
 

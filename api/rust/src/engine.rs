@@ -5,7 +5,7 @@ use onepipe_endpoint::{Config, Endpoint};
 use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::{self as driver, Doorbell, Driver, Progress, Transport};
 use onepipe_transport_shm::Shm;
-use onepipe_transport_udp::UdpLink;
+use onepipe_transport_udp::{UdpLink, UdpOverlay};
 
 use crate::node::{Node, Told};
 use crate::peers::Peers;
@@ -51,6 +51,19 @@ impl Fabric for UdpLink {
 
     fn counters(&self) -> FabricStats {
         FabricStats::Udp(*self.stats())
+    }
+}
+
+impl Fabric for UdpOverlay {
+    /// It knows those that it talks to, and not whether they live.
+    fn peers(&self, _: &mut Peers) {}
+
+    fn deaths(&self) -> u64 {
+        0
+    }
+
+    fn counters(&self) -> FabricStats {
+        FabricStats::Overlay { socket: *self.stats(), ways: *self.overlay_stats() }
     }
 }
 

@@ -129,7 +129,7 @@ pub use onepipe_transport_driver::{Duty, Progress};
 pub use onepipe_transport_shm::{
     AttachError, Config as SharedMemoryConfig, Stats as SharedMemoryStats,
 };
-pub use onepipe_transport_udp::{Config as UdpConfig, Stats as UdpStats};
+pub use onepipe_transport_udp::{Config as UdpConfig, OverlayStats, Stats as UdpStats};
 pub use onepipe_wire::Service;
 pub use stats::{FabricStats, Stats};
 pub use threaded::Pipe;

@@ -22,4 +22,11 @@ pub enum FabricStats {
     SharedMemory(onepipe_transport_shm::Stats),
     /// A socket to a switch.
     Udp(onepipe_transport_udp::Stats),
+    /// A socket to an aggregator and, past it, to all other processes.
+    Overlay {
+        /// The socket.
+        socket: onepipe_transport_udp::Stats,
+        /// Which way frames went.
+        ways: onepipe_transport_udp::OverlayStats,
+    },
 }
