@@ -223,17 +223,6 @@ impl Lane {
         barrier: Timestamp,
         stats: &mut Stats,
     ) -> Option<Delivery> {
-        self.next_in_place(config, barrier, stats)
-    }
-
-    /// As [`Lane::next`], for compiling into its caller, of which there should be one.
-    #[inline]
-    pub fn next_in_place(
-        &mut self,
-        config: &Config,
-        barrier: Timestamp,
-        stats: &mut Stats,
-    ) -> Option<Delivery> {
         let is_plain = self.staged.is_none()
             && self.receiver.doom.is_empty()
             && self.sender.local_recalls.is_empty();

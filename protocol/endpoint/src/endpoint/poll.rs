@@ -107,9 +107,8 @@ impl Endpoint {
     #[inline]
     pub(super) fn next_separate(&mut self) -> Option<Delivery> {
         let barrier = self.link.barrier()?;
-        if let Some(delivery) =
-            self.best_effort.next_in_place(&self.config, barrier, &mut self.stats)
-        {
+        // Of best effort nothing is taken back, and apart nothing is staged.
+        if let Some(delivery) = self.best_effort.receiver.next(barrier) {
             return Some(delivery);
         }
         let commit = self.commit_barrier()?;
