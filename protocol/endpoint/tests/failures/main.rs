@@ -296,9 +296,14 @@ fn a_large_message_of_a_failed_sender_stays_discarded_when_another_fails() {
     mesh.scatter(0, &[1, 2], 200_000);
     mesh.run(3_000_000);
     assert!(mesh.nodes[1].end.pending() == 1);
+    // The second dies while the first is not resolved.
+    mesh.nodes[3].is_stuck = true;
     mesh.kill(0);
-    mesh.run(60_000);
+    mesh.run(200_000);
     mesh.kill(4);
+    mesh.run(200_000);
+    assert_eq!((mesh.nodes[1].told.len(), mesh.nodes[1].end.pending()), (2, 1));
+    mesh.nodes[3].is_stuck = false;
     mesh.fate = Box::new(|_, _, _| Fate::Pass);
     mesh.settle(20_000_000);
     mesh.check_all();
