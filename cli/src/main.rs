@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod aggregator;
 mod bench;
 mod completions;
 mod controller;
@@ -47,6 +48,7 @@ enum Command {
     Demo(demo::Arguments),
     Node(node::Arguments),
     Switch(switch::Arguments),
+    Aggregator(aggregator::Arguments),
     Controller(controller::Arguments),
     Status(status::Arguments),
     Sim(sim::Arguments),
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Node(arguments) => node::run(&arguments),
         Command::Switch(arguments) => switch::run(&arguments),
+        Command::Aggregator(arguments) => aggregator::run(&arguments),
         Command::Controller(arguments) => controller::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),

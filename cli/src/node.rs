@@ -1,6 +1,7 @@
 //! `onepipe node`: a process of a fabric, at the keyboard or in a pipe.
 
 use std::io::{BufRead, Write, stdout};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use onepipe::{Event, Link, Message, Outcome, Pipe, ProcessId, SendError};
+use onepipe_daemon_switch::Controllers;
 
 const EXAMPLES: &str = "\
 Each line of standard input, `TO[,TO...] TEXT`, is scattered: its messages bear one timestamp. `all`
@@ -18,7 +20,8 @@ Examples:
   onepipe node --process 0                  and in another terminal:
   onepipe node --process 1                  then type `0,1 hello` in either
   echo '0,1 from a script' | onepipe node --fabric lab
-  onepipe node --udp 127.0.0.1:4410 --process 2 --stay < /dev/null";
+  onepipe node --udp 127.0.0.1:4410 --process 2 --stay < /dev/null
+  onepipe node --overlay 10.0.0.1:4410 --process 0 --reliable";
 
 /// Join a fabric: scatter lines of text, print what is delivered
 #[derive(Debug, Args)]
@@ -30,6 +33,20 @@ pub struct Arguments {
     /// Through the switch at this address instead
     #[arg(long, value_name = "ADDRESS", requires = "process")]
     udp: Option<String>,
+    /// Over any network, with the aggregator at this address
+    #[arg(
+        long, value_name = "ADDRESS", requires = "process", conflicts_with_all = ["udp", "fabric"]
+    )]
+    overlay: Option<String>,
+    /// Where its own socket is, for firewalls [default: any port]
+    #[arg(long, value_name = "ADDRESS")]
+    bind: Option<SocketAddr>,
+    /// Send reliably: all who live get a line, or none does
+    #[arg(long)]
+    reliable: bool,
+    /// The process ids of the fabric's controllers, like 1020 or 1020:3: first and how many
+    #[arg(long, value_name = "FIRST[:COUNT]", value_parser = crate::switch::controllers)]
+    controllers: Option<Controllers>,
     /// Which process to be [default: the lowest that is free, in shared memory]
     #[arg(long)]
     process: Option<u32>,
@@ -64,11 +81,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let _ = interrupts.send(Told::Interrupted);
     })?;
     std::thread::spawn(move || read(&teller));
-    match &arguments.udp {
-        Some(switch) => eprintln!("process {process}, through the switch at {switch}"),
-        None => eprintln!("process {process} of fabric {:?}", arguments.fabric),
+    match (&arguments.udp, &arguments.overlay) {
+        (Some(switch), _) => eprintln!("process {process}, through the switch at {switch}"),
+        (_, Some(aggregator)) => eprintln!("process {process}, aggregator at {aggregator}"),
+        _ => eprintln!("process {process} of fabric {:?}", arguments.fabric),
     }
-    converse(&mut pipe, &told, arguments.stay)?;
+    converse(&mut pipe, &told, arguments)?;
     let left = pipe.leave();
     print(&mut pipe)?;
     left.context("left without knowing what became of every message")?;
@@ -80,12 +98,20 @@ fn join(arguments: &Arguments) -> Result<Pipe> {
     if let Some(process) = arguments.process {
         builder = builder.process(process);
     }
-    let default = if arguments.udp.is_some() { 1024 } else { 64 };
+    let is_network = arguments.udp.is_some() || arguments.overlay.is_some();
+    let default = if is_network { 1024 } else { 64 };
     builder = builder.processes(arguments.processes.unwrap_or(default));
-    builder = match &arguments.udp {
-        Some(switch) => builder.udp(switch),
-        None => builder.fabric(&arguments.fabric),
+    builder = match (&arguments.udp, &arguments.overlay) {
+        (Some(switch), _) => builder.udp(switch),
+        (_, Some(aggregator)) => builder.overlay(aggregator),
+        _ => builder.fabric(&arguments.fabric),
     };
+    if let Some(bind) = arguments.bind {
+        builder = builder.tune_udp(move |socket| socket.bind = Some(bind));
+    }
+    if let Some(Controllers { first, count }) = arguments.controllers {
+        builder = builder.controllers(first.0, count);
+    }
     builder.join().context("cannot join")
 }
 
@@ -101,16 +127,16 @@ fn read(told: &Sender<Told>) {
     let _ = told.send(Told::InputEnded);
 }
 
-fn converse(pipe: &mut Pipe, told: &Receiver<Told>, stays: bool) -> Result<()> {
+fn converse(pipe: &mut Pipe, told: &Receiver<Told>, arguments: &Arguments) -> Result<()> {
     loop {
         match told.recv_timeout(LOOK_INTERVAL) {
             // One bad line is no reason to go.
             Ok(Told::Line(line)) => {
-                if let Err(error) = scatter(pipe, &line) {
+                if let Err(error) = scatter(pipe, &line, arguments.reliable) {
                     eprintln!("onepipe: {error:#}");
                 }
             }
-            Ok(Told::InputEnded) if stays => {}
+            Ok(Told::InputEnded) if arguments.stay => {}
             Ok(Told::InputEnded | Told::Interrupted) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
@@ -119,7 +145,7 @@ fn converse(pipe: &mut Pipe, told: &Receiver<Told>, stays: bool) -> Result<()> {
     }
 }
 
-fn scatter(pipe: &mut Pipe, line: &str) -> Result<()> {
+fn scatter(pipe: &mut Pipe, line: &str, is_reliable: bool) -> Result<()> {
     let line = line.trim();
     if line.is_empty() {
         return Ok(());
@@ -128,7 +154,11 @@ fn scatter(pipe: &mut Pipe, line: &str) -> Result<()> {
     let destinations = destinations(pipe, to)?;
     let payload = text.as_bytes();
     let messages: Vec<_> = destinations.iter().map(|to| Message { to: *to, payload }).collect();
-    match pipe.scatter_wait(&messages, ROOM_TIMEOUT) {
+    let sent = match is_reliable {
+        true => pipe.scatter_reliably_wait(&messages, ROOM_TIMEOUT),
+        false => pipe.scatter_wait(&messages, ROOM_TIMEOUT),
+    };
+    match sent {
         Err(error @ SendError::BufferFull { .. }) => {
             Err(error).context("nobody has taken what was sent before")
         }
@@ -139,9 +169,9 @@ fn scatter(pipe: &mut Pipe, line: &str) -> Result<()> {
 fn destinations(pipe: &Pipe, to: &str) -> Result<Vec<ProcessId>> {
     if to == "all" {
         let mut all = pipe.peers();
-        if all.is_empty() && pipe.config().links == onepipe::Links::Uplink {
+        if all.is_empty() && pipe.config().links != onepipe::Links::Mesh {
             bail!(
-                "through a switch nobody knows who is there: name the processes, like `0,2 text`"
+                "past this machine nobody knows who is there: name the processes, like `0,2 text`"
             );
         }
         all.push(pipe.process());
@@ -173,6 +203,10 @@ fn print(pipe: &mut Pipe) -> Result<()> {
             eprintln!("onepipe: process {} has died", process.0);
         }
         Event::LinkLost(Link::Switch) => eprintln!("onepipe: the switch is silent"),
+        Event::ProcessFailed(failed) => {
+            eprintln!("onepipe: process {} has failed", failed.process.0);
+        }
+        Event::Excluded(_) => eprintln!("onepipe: this process was declared failed: start anew"),
         _ => {}
     });
     result.and_then(|()| out.flush()).context("cannot print")

@@ -73,6 +73,13 @@ pub struct Arguments {
     /// Which repetition of all these faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    serving: Serving,
+}
+
+/// How it says what it does, and when it ends.
+#[derive(Debug, Args)]
+pub struct Serving {
     /// How often to print counters to standard error, like 1s [default: only at the end]
     #[arg(long, value_name = "TIME", value_parser = number::time_ns)]
     stats_interval: Option<u64>,
@@ -104,7 +111,8 @@ struct Counters {
     faults_reordered: u64,
 }
 
-fn address(text: &str) -> Result<SocketAddr> {
+/// The first address of a name.
+pub fn address(text: &str) -> Result<SocketAddr> {
     let mut addresses = text
         .to_socket_addrs()
         .with_context(|| format!("{text:?} is no address: write for example 127.0.0.1:4410"))?;
@@ -112,7 +120,7 @@ fn address(text: &str) -> Result<SocketAddr> {
 }
 
 /// `FIRST` or `FIRST:COUNT`.
-fn controllers(text: &str) -> Result<Controllers> {
+pub fn controllers(text: &str) -> Result<Controllers> {
     let (first, count) = text.split_once(':').unwrap_or((text, "1"));
     let number = |text: &str| {
         text.parse().with_context(|| format!("{text:?} is no number: write for example 1020:3"))
@@ -122,8 +130,13 @@ fn controllers(text: &str) -> Result<Controllers> {
 
 /// Runs the switch.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let mut switch = SoftwareSwitch::new(&config(arguments))
+    let switch = SoftwareSwitch::new(&config(arguments))
         .with_context(|| format!("cannot start a switch at {}", arguments.listen))?;
+    serve(switch, &arguments.serving)
+}
+
+/// Gives `switch` its turns until it is interrupted.
+pub fn serve(mut switch: SoftwareSwitch, serving: &Serving) -> Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     let ends = {
         let (stop, doorbell) = (Arc::clone(&stop), switch.doorbell());
@@ -133,7 +146,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
     };
     crate::interrupt::on_interrupt(ends.clone())?;
-    if arguments.until_input_ends {
+    if serving.until_input_ends {
         std::thread::spawn(move || {
             // However it ends, it has ended.
             let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
@@ -143,7 +156,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     writeln!(stdout(), "listening at {}", switch.local_addr()).context("cannot say where")?;
 
     let began = Instant::now();
-    let interval = arguments.stats_interval.map(Duration::from_nanos);
+    let interval = serving.stats_interval.map(Duration::from_nanos);
     let mut before = Counters::default();
     let mut next = interval.map(|interval| began + interval);
     onepipe_transport_clock::sharpen_timers();
@@ -157,7 +170,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         switch.rest(progress);
     }
-    summarise(&counters(&switch, began), arguments.json)?;
+    summarise(&counters(&switch, began), serving.json)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -28,6 +28,7 @@ fn arguments_that_do_not_go_together_are_refused() {
     refused(&["demo", "--ipv6"], "--ipv6 goes with --transport udp");
     refused(&["bench", "order", "--processes", "17"], "bench order takes 2 to 16 processes");
     refused(&["node", "--udp", "127.0.0.1:4410"], "--process");
+    refused(&["node", "--overlay", "127.0.0.1:4410", "--udp", "x"], "cannot be used with");
     refused(&["node", "--udp", "127.0.0.1:4410", "--fabric", "x"], "cannot be used with");
     refused(&["sim", "--interval", "1us", "--outstanding", "3"], "cannot be used with");
 }
@@ -51,7 +52,7 @@ fn an_unknown_topology_is_refused_with_those_that_are_known() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in ["demo", "node", "switch", "sim", "bench", "completions"] {
+    for command in ["demo", "node", "switch", "aggregator", "sim", "bench", "completions"] {
         let output = output(&[command, "--help"]);
         assert_eq!(output.status.code(), Some(0), "{command}");
         let text = String::from_utf8_lossy(&output.stdout);

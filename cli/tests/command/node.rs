@@ -1,4 +1,5 @@
-//! `onepipe node` and `onepipe switch`: two terminals and what is between them.
+//! `onepipe node`, `onepipe switch` and `onepipe aggregator`: two terminals and what is between
+//! them.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -46,6 +47,24 @@ fn two_nodes_over_shared_memory_print_the_same_lines() {
     let fabric = unique("node");
     let start = |process| Node::start(&["--fabric", &fabric, "--process", process]);
     two_nodes_agree([start("0"), start("1")]);
+}
+
+#[test]
+fn two_nodes_of_an_overlay_print_the_same_lines() {
+    let _turn = alone();
+    let aggregator = |parent: &[&str]| {
+        let arguments = [&["aggregator", "--listen", "127.0.0.1:0"], parent].concat();
+        let mut program = Beside::start(&mut onepipe(&arguments));
+        let line = program.line();
+        let address = line.strip_prefix("listening at ").expect("it says where").to_string();
+        (program, address)
+    };
+    let (_root, root_address) = aggregator(&[]);
+    let (_leaf, leaf_address) = aggregator(&["--parent", &root_address]);
+    let start = |address: &str, process| {
+        Node::start(&["--overlay", address, "--process", process, "--reliable"])
+    };
+    two_nodes_agree([start(&root_address, "0"), start(&leaf_address, "1")]);
 }
 
 #[test]
