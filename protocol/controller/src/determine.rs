@@ -225,6 +225,10 @@ impl Suspects {
             // No correct node has ever heard of it: nobody has anything of it to deliver.
             let nothing = || now.sync.saturating_sub_ns(WIRE_MODULUS / 4);
             let at = values[at].unwrap_or_else(nothing);
+            #[cfg(feature = "bug-failure-too-late")]
+            let at = at.wrapping_add_ns(1_000);
+            #[cfg(feature = "bug-failure-too-early")]
+            let at = at.saturating_sub_ns(1_000);
             findings.failed.push((FailedLife { life, at, is_exact }, since));
         }
     }

@@ -169,7 +169,10 @@ impl Endpoint {
         // Reliable messages never constrain the barrier, and best-effort ones no commit.
         Some(Promises {
             barrier: self.best_effort.sender.unfinished().unwrap_or(next),
-            commit: self.reliable.sender.oldest_open().unwrap_or(next),
+            commit: match cfg!(feature = "bug-commit-while-open") {
+                true => next,
+                false => self.reliable.sender.oldest_open().unwrap_or(next),
+            },
         })
     }
 
@@ -195,7 +198,9 @@ impl Endpoint {
             Exclusion::Excluded(_, commit) | Exclusion::Told(commit) => return commit,
         };
         // What it is told leaves its own promise out, but a message to itself waits for siblings.
-        Some(self.reliable.sender.oldest_open().map_or(commit, |oldest| commit.min(oldest)))
+        let oldest = self.reliable.sender.oldest_open();
+        let oldest = oldest.filter(|_| !cfg!(feature = "bug-own-commit-ignored"));
+        Some(oldest.map_or(commit, |oldest| commit.min(oldest)))
     }
 
     /// Messages received that wait for the barrier, for missing fragments or for `poll_event`.

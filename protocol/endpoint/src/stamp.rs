@@ -63,6 +63,7 @@ impl Stamp {
     #[inline]
     pub fn lift(&mut self, barrier: Timestamp) {
         match self.floor {
+            Some(_) if cfg!(feature = "bug-no-clock-clamp") => {}
             Some(floor) => self.floor = Some(floor.max(barrier)),
             None => self.place(barrier),
         }

@@ -127,6 +127,9 @@ impl Halves {
         let fresh = self.minimum(port)?;
         let told = &mut self.told[port.index()];
         let telling = told.map_or(fresh, |told| told.max(fresh));
+        #[cfg(feature = "bug-barrier-back")]
+        let telling = fresh;
+        #[cfg(not(feature = "bug-barrier-back"))]
         debug_assert!(told.is_none_or(|told| {
             telling.barrier >= told.barrier && telling.commit >= told.commit
         }));

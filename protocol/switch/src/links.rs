@@ -81,6 +81,10 @@ impl Switch {
     /// Takes a link that may be live out of the barriers; where there are controllers, its commit
     /// is frozen.
     pub(crate) fn take_out(&mut self, port: Port, event: SwitchEvent) {
+        #[cfg(feature = "bug-dead-link-kept")]
+        if matches!(event, SwitchEvent::LinkLost(_)) {
+            return;
+        }
         if self.control.is_some() {
             let life = self.neighbours.life(port);
             self.neighbours.lose(port);
@@ -108,6 +112,8 @@ impl Switch {
     /// Freezes `port`, where `life` was, if it is live.
     fn freeze(&mut self, port: Port, life: Option<Life>, event: SwitchEvent) {
         let Some(commit) = self.halves.freeze(port) else { return };
+        #[cfg(feature = "bug-dead-commit-dropped")]
+        self.halves.hold(port, None);
         if let Some(control) = &mut self.control {
             control.frozen.note(port, life, commit);
             control.announcer.on_change();
@@ -153,6 +159,7 @@ impl Switch {
         }
         match heard {
             Heard::Same => Recognised::Heard,
+            Heard::NewLife(_) if cfg!(feature = "bug-rebirth-ignored") => Recognised::Heard,
             Heard::NewLife(former) => {
                 if let Some(control) = &mut self.control {
                     control.waves.on_gone(port);

@@ -218,7 +218,14 @@ impl Controller {
                     self.on_written(now, id, &record);
                 }
             }
+            #[cfg(feature = "bug-two-active")]
+            Err(Refused::Deposed) => {
+                if let Some(record) = self.journal.written(id) {
+                    self.on_written(now, id, &record);
+                }
+            }
             // What a former reign has asked for says nothing about this one.
+            #[cfg(not(feature = "bug-two-active"))]
             Err(Refused::Deposed) if self.journal.is_offered(id) => self.depose(now),
             Err(Refused::Deposed) => {}
             Err(Refused::Failed) => {

@@ -112,6 +112,8 @@ impl Endpoint {
             return Some(delivery);
         }
         let commit = self.commit_barrier()?;
+        #[cfg(feature = "bug-deliver-before-commit")]
+        let commit = commit.max(barrier);
         self.reliable.next(&self.config, commit, &mut self.stats)
     }
 

@@ -94,6 +94,8 @@ impl Receiver {
     /// The next message in the total order, if it lies below the barrier.
     #[inline]
     pub fn next(&mut self, barrier: Timestamp) -> Option<Delivery> {
+        #[cfg(feature = "bug-deliver-at-barrier")]
+        let barrier = barrier.wrapping_add_ns(1);
         if let Some(cursor) = self.cursor {
             let order = order(cursor.from, cursor.rest.life, cursor.index);
             let key = (cursor.timestamp, order);

@@ -86,14 +86,18 @@ impl Doom {
         let past = self.recalls.partition_point(|(recalled, ..)| *recalled < delivery.timestamp);
         self.recalls.drain(..past);
         let key = (delivery.timestamp, delivery.from, delivery.held.life);
-        if self.recalls.binary_search(&key).is_ok() {
+        if self.recalls.binary_search(&key).is_ok() && !cfg!(feature = "bug-recall-forgotten") {
             return Some(Doomed::Recalled);
         }
         let is_discarded = self.discards.iter().any(|discard| {
             discard.from == delivery.from
                 && delivery.held.life <= discard.life
-                && delivery.timestamp >= discard.at
+                && match cfg!(feature = "bug-discard-off-by-one") {
+                    true => delivery.timestamp > discard.at,
+                    false => delivery.timestamp >= discard.at,
+                }
         });
+        let is_discarded = is_discarded && !cfg!(feature = "bug-discard-forgotten");
         is_discarded.then_some(Doomed::Discarded)
     }
 

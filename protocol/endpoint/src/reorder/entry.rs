@@ -30,6 +30,9 @@ pub struct Entry<T> {
 impl<T> Entry<T> {
     #[inline]
     pub(super) fn key(&self) -> (Timestamp, u64) {
+        #[cfg(feature = "bug-no-tie-break")]
+        return (self.timestamp, 0);
+        #[cfg(not(feature = "bug-no-tie-break"))]
         (self.timestamp, self.order)
     }
 }

@@ -88,6 +88,9 @@ impl Sender {
                 continue;
             }
             let (to, peer) = (connection.to, connection.peer.unwrap_or(Incarnation(0)));
+            if cfg!(feature = "bug-sibling-not-recalled") && connection.state == State::Open {
+                continue;
+            }
             let Some(known) = &mut connection.reliable else { continue };
             // Several messages to one receiver are taken back together.
             if known.taken_back.replace(number) == Some(number) {
