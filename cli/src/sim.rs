@@ -1,12 +1,14 @@
 //! `onepipe sim`: a whole fabric in virtual time, every invariant checked.
 
+mod fuzz;
+
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use onepipe_sim_network::{ClockConfig, Load, Pace, Workload};
 use onepipe_sim_scenarios::{Options, Report};
 use onepipe_topology::Shape;
@@ -21,13 +23,16 @@ Examples:
   onepipe sim --topology leaf-spine:4x2x8 --processes 64 --loss 1%
   onepipe sim --topology fat-tree:4 --seed 7 --duration 20ms --json | tail -n 1
   onepipe sim --seed 7 --trace history.txt             the last events, as text
+  onepipe sim fuzz --seeds 10000                       fabrics, loads and faults at random
 
 One seed is one history: the same arguments print the same trace hash, on every machine.";
 
 /// Simulate a fabric: real machines, virtual time; exit status 1 if an invariant broke
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// testbed, star:HOSTS, leaf-spine:LEAVESxSPINESxHOSTS or fat-tree:PORTS
     #[arg(long, default_value = "testbed", value_parser = shape)]
     topology: Shape,
@@ -70,6 +75,11 @@ pub struct Arguments {
     /// Print one JSON object as the last line of standard output
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Fuzz(fuzz::Arguments),
 }
 
 /// What processes send.
@@ -122,6 +132,9 @@ fn shape(text: &str) -> Result<Shape> {
 
 /// Runs a simulation.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(Command::Fuzz(arguments)) = &arguments.command {
+        return fuzz::run(arguments);
+    }
     let options = options(arguments);
     let mut progress = Progress::new();
     let began = Instant::now();

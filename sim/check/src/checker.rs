@@ -197,11 +197,23 @@ impl Checker {
 
     /// A process submitted a scattering.
     pub fn submitted(&mut self, process: ProcessId, submitted: Submitted<'_>) {
+        let is_behind =
+            submitted.service == Service::Reliable && self.is_behind(process, &submitted);
         let lives = &mut self.processes[process.index()].lives;
         let life = lives.get_mut(submitted.tag.life as usize).expect("a known life");
-        let floor = life.receiver.floor();
+        let floor = (life.receiver.floor(), is_behind);
         life.senders[submitted.service as usize].on_submitted(&submitted, floor, self.now_ns);
         self.counts.submitted += submitted.messages.len() as u64;
+    }
+
+    /// Whether a receiver has been told commits above what `process` promises.
+    fn is_behind(&self, process: ProcessId, submitted: &Submitted<'_>) -> bool {
+        let promises = self.processes[process.index()].now().receiver.promises();
+        let promise = promises.map(|promises| promises.barrier);
+        submitted.messages.iter().any(|(to, _)| {
+            let to = self.processes.get(to.index());
+            to.is_some_and(|to| to.now().receiver.commit_barrier() > promise)
+        })
     }
 
     /// A frame on the wire showed that a scattering of a process bears `stamp`.
@@ -227,7 +239,7 @@ impl Checker {
         let key = (stamp, from.0, life, index);
         let to = to.now_mut();
         to.receiver.on_delivered((process, service), key, at_ns, log);
-        if life > 0 {
+        if life > 0 && service == Service::Reliable {
             to.met.entry((from.0, life)).or_insert(at_ns);
         }
         let life = life as usize;
@@ -445,7 +457,12 @@ impl Checker {
             let is_correct = |to| self.is_correct_receiver(to, case.submitted_ns);
             let is_known = |to| self.is_known_receiver(to, life, case.submitted_ns);
             judge((id, number, fortune), &case, (is_correct, is_known), at_ns, log);
-            if !matches!(fortune, Fortune::Gone) {
+            let is_settled = match fortune {
+                Fortune::Correct => true,
+                Fortune::Failed { at, .. } => case.stamp.is_some_and(|stamp| stamp < at),
+                Fortune::Gone => false,
+            };
+            if is_settled {
                 find_gap((id, number), &case, |to| self.failed_spans(to), at_ns, log);
             }
         }
@@ -468,8 +485,8 @@ impl Checker {
         was_there && now.is_correct()
     }
 
-    /// Whether a process in `life` had heard from the present life of `to` when it submitted
-    /// something for it. Else it may have taken it for dead.
+    /// Whether a process in `life` had had something reliable from the present life of `to` when it
+    /// submitted something for it. Else it may have taken it for dead.
     fn is_known_receiver(&self, to: ProcessId, life: &Life, submitted_ns: u64) -> bool {
         let Some(process) = self.processes.get(to.index()) else { return false };
         let number = process.lives.len() as u32 - 1;

@@ -19,6 +19,9 @@ pub(crate) struct Case {
     pub stamp: Option<Timestamp>,
     /// When it was submitted, in ns of the run.
     pub submitted_ns: u64,
+    /// Its sender had yet to catch up with what a receiver had been told: one of the two has just
+    /// joined, with a clock that is off. Such a message may come too late.
+    pub is_behind: bool,
     pub parts: Vec<Part>,
 }
 
@@ -75,7 +78,8 @@ pub(crate) fn judge(
     }
     match fortune {
         Fortune::Correct
-            if case.parts.iter().all(|part| is_correct(part.to) && is_known(part.to)) =>
+            if !case.is_behind
+                && case.parts.iter().all(|part| is_correct(part.to) && is_known(part.to)) =>
         {
             let of_missing = |part: &Part| part.to == missing && !part.is_delivered();
             let index = case.parts.iter().position(of_missing).unwrap_or(0) as u16;

@@ -41,6 +41,16 @@ impl Receiver {
         stamp(&self.streams[0]).max(stamp(&self.streams[1]))
     }
 
+    /// What the process promised at the last look.
+    pub fn promises(&self) -> Option<Promises> {
+        self.promises
+    }
+
+    /// The commit barrier at the last look.
+    pub fn commit_barrier(&self) -> Option<Timestamp> {
+        self.streams[Service::Reliable as usize].barrier
+    }
+
     /// The timestamps of the first and the last reliable delivery.
     pub fn reliable_span(&self) -> Option<(Timestamp, Timestamp)> {
         let stream = &self.streams[Service::Reliable as usize];

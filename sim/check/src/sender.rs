@@ -65,6 +65,8 @@ struct Record {
     stamp: Option<Timestamp>,
     /// What the process had delivered when it submitted this.
     floor: Option<Timestamp>,
+    /// A receiver had been told commits above what the process promised then.
+    is_behind: bool,
     submitted_at: u64,
     /// When it was submitted, in ns of the run.
     at_ns: u64,
@@ -109,7 +111,7 @@ impl Sender {
     pub fn on_submitted(
         &mut self,
         submitted: &Submitted<'_>,
-        floor: Option<Timestamp>,
+        (floor, is_behind): (Option<Timestamp>, bool),
         at_ns: u64,
     ) {
         let expected = self.base + self.records.len() as u64;
@@ -120,7 +122,8 @@ impl Sender {
             |&(to, digest): &(ProcessId, u64)| Message { digest, to: to.0, state: State::Open };
         self.messages.extend(submitted.messages.iter().map(message));
         let submitted_at = submitted.submitted_at;
-        let record = Record { first, count, open: count, stamp: None, floor, submitted_at, at_ns };
+        let (open, stamp) = (count, None);
+        let record = Record { first, count, open, stamp, floor, is_behind, submitted_at, at_ns };
         self.records.push_back(record);
     }
 
@@ -261,6 +264,7 @@ impl Sender {
             scattering,
             stamp: record.stamp,
             submitted_ns: record.at_ns,
+            is_behind: record.is_behind,
             parts: self.messages_of(record).map(part).collect(),
         }
     }

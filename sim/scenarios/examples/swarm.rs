@@ -1,25 +1,70 @@
-//! `cargo run --release -p onepipe-sim-scenarios --example swarm FROM COUNT`: random runs by seed,
-//! every invariant checked; says which seeds break one.
+//! `cargo run --release -p onepipe-sim-scenarios --example swarm FROM COUNT [first]`: random runs by
+//! seed, every invariant checked; says which seeds break one, and with how few faults. With `first`
+//! it ends at the first of them, and says how many it took.
 
 use std::process::ExitCode;
 
-use onepipe_sim_scenarios::Swarm;
+use onepipe_sim_scenarios::{Outcome, Swarm};
+
+/// Runs that may be spent on making a failing seed smaller.
+const SHRINK_ATTEMPTS: u32 = 60;
 
 fn main() -> ExitCode {
-    let mut numbers = std::env::args().skip(1).map(|word| word.parse::<u64>());
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let mut numbers = words.iter().map(|word| word.parse::<u64>());
     let (Some(Ok(from)), Some(Ok(count))) = (numbers.next(), numbers.next()) else {
-        eprintln!("usage: swarm FROM COUNT");
+        eprintln!("usage: swarm FROM COUNT [first]");
         return ExitCode::from(2);
     };
+    let ends_at_first = words.get(2).is_some_and(|word| word == "first");
+    if count == 1 {
+        return trace(from);
+    }
     let (mut broken, mut delivered) = (0, 0);
     for seed in from..from + count {
-        let report = Swarm::draw(seed).run();
-        delivered += report.messages.delivered;
-        if report.violations > 0 {
+        let swarm = Swarm::draw(seed);
+        let outcome = swarm.attempt();
+        if let Outcome::Report(report) = &outcome {
+            delivered += report.messages.delivered;
+        }
+        if !outcome.is_right() {
             broken += 1;
-            println!("seed {seed} breaks {:?}", report.violations_by_rule);
+            if ends_at_first {
+                let rules = outcome.rules().map_or("panic".to_owned(), |rules| {
+                    rules.iter().map(|rule| format!("{rule:?}")).collect::<Vec<_>>().join(", ")
+                });
+                println!("found after {} seeds: {rules}", seed - from + 1);
+                return ExitCode::FAILURE;
+            }
+            println!("seed {seed} breaks {:?}", outcome.rules());
+            let shrunk = swarm.shrunk(&outcome, SHRINK_ATTEMPTS);
+            println!("  with {:?}", shrunk.timeline);
+            for line in outcome.complaints().iter().take(3) {
+                println!("  {line}");
+            }
         }
     }
     println!("{count} seeds, {delivered} deliveries checked, {broken} broken");
     ExitCode::from(u8::from(broken > 0))
+}
+
+/// Runs one seed, made as small as it stays wrong, and writes its history.
+fn trace(seed: u64) -> ExitCode {
+    let mut swarm = Swarm::draw(seed);
+    let outcome = swarm.attempt();
+    if !outcome.is_right() {
+        swarm = swarm.shrunk(&outcome, SHRINK_ATTEMPTS);
+    }
+    println!("{:#?}", swarm.timeline);
+    swarm.plan.network.trace_lines_max = 1 << 20;
+    let outcome = swarm.attempt();
+    outcome.complaints().iter().for_each(|line| println!("{line}"));
+    if let Outcome::Report(report) = &outcome {
+        let path = std::env::temp_dir().join(format!("seed-{seed}.txt"));
+        match std::fs::write(&path, report.trace_lines.join("\n")) {
+            Ok(()) => println!("history: {}", path.display()),
+            Err(error) => println!("{}: {error}", path.display()),
+        }
+    }
+    ExitCode::from(u8::from(!outcome.is_right()))
 }

@@ -128,9 +128,10 @@ impl Fabric {
     /// The process takes its leave.
     pub fn leave(&mut self, id: u32) {
         let (node, port) = self.seat(id);
-        self.network.command(node, |_, machine, _| {
+        self.network.command(node, |_, machine, watch| {
             if let Some(process) = machine.process_mut(port) {
                 process.endpoint.leave();
+                watch.seats[id as usize].is_leaving = true;
             }
         });
     }
@@ -273,6 +274,12 @@ impl Fabric {
             court.heal();
         }
         for id in 0..self.topology().processes() {
+            // Who is about to leave would be missing.
+            if self.network.application.seats[id as usize].is_leaving
+                && self.process(id).is_some_and(|process| !process.endpoint.has_left())
+            {
+                self.crash_process(id);
+            }
             self.restart_process(id);
             self.be_slow(id, false);
         }

@@ -1,8 +1,9 @@
 //! What a run has to tell.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use onepipe_sim_check::{Counts, Rule, Violations};
+use onepipe_sim_engine::Instant;
 use onepipe_sim_network::{Network, Stats};
 
 use crate::court::Courthouse;
@@ -80,7 +81,27 @@ impl Report {
             },
             send_buffer_octets: watch.send_levels.highest(),
             receive_buffer_octets: watch.receive_levels.highest(),
-            trace_lines: network.trace_lines().map(str::to_owned).collect(),
+            trace_lines: merged(network.trace_lines(), &watch.story),
         }
     }
+}
+
+/// The lines of the network and of the applications in the order of time.
+fn merged<'a>(
+    frames: impl Iterator<Item = &'a str>,
+    story: &VecDeque<(Instant, String)>,
+) -> Vec<String> {
+    let when = |line: &str| {
+        let digits = |text: &str| text.parse::<u64>().unwrap_or(0);
+        let stamp = line.split(' ').next().unwrap_or("").trim_start_matches('@');
+        stamp.split_once('.').map_or(0, |(ns, ps)| digits(ns) * 1_000 + digits(ps))
+    };
+    let told = story.iter().map(|(at, text)| {
+        let (ns, ps) = (at.as_ns(), at.as_ps() % 1_000);
+        (at.as_ps(), format!("@{ns}.{ps:03} {text}"))
+    });
+    let mut lines: Vec<(u64, String)> =
+        frames.map(|line| (when(line), line.to_owned())).chain(told).collect();
+    lines.sort_by_key(|(at_ps, _)| *at_ps);
+    lines.into_iter().map(|(_, line)| line).collect()
 }

@@ -1,5 +1,7 @@
 //! The application of every simulated fabric: it submits, receives, and lets the checkers watch.
 
+use std::collections::VecDeque;
+
 use hdrhistogram::Histogram;
 use onepipe_base::{HostId, Incarnation, Port, ProcessId};
 use onepipe_endpoint::{
@@ -45,6 +47,8 @@ pub(crate) struct Seat {
     is_retrying: bool,
     /// Which of its scatterings are reliable.
     services: Random,
+    /// It was asked to leave.
+    pub is_leaving: bool,
     /// What this life has done about having failed, or wanting to leave.
     standing: Standing,
 }
@@ -73,6 +77,8 @@ pub struct Watch {
     pub(crate) is_loading: bool,
     pub(crate) latency: Histogram<u64>,
     pub(crate) court: Option<Courthouse>,
+    /// What applications did and were told, as text, when text is wanted.
+    pub(crate) story: VecDeque<(Instant, String)>,
     /// How many ids are those of processes; controllers follow.
     pub(crate) members: u32,
     /// Processes that had an event since the last look.
@@ -99,6 +105,7 @@ impl Watch {
             held: Vec::new(),
             is_retrying: false,
             services: Random::named(plan.seed, "service", u64::from(id)),
+            is_leaving: false,
             standing: Standing::Member,
         };
         let links = topology.links().count();
@@ -120,6 +127,7 @@ impl Watch {
             seats: (0..processes).map(seat).collect(),
             is_loading: true,
             latency: Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("sound bounds"),
+            story: VecDeque::new(),
             touched: Vec::new(),
             turns: vec![0; topology.hosts() as usize],
             scattering: Vec::new(),
@@ -137,7 +145,7 @@ impl Watch {
         (seat.outstanding, seat.submitted) = (0, [0; 2]);
         seat.is_retrying = false;
         seat.held.clear();
-        seat.standing = Standing::Member;
+        (seat.standing, seat.is_leaving) = (Standing::Member, false);
         if seat.lives > 1 {
             self.checker.restarted(id);
         }
@@ -195,8 +203,24 @@ impl Watch {
         let submitted = Submitted { service, tag, messages: &self.expected, submitted_at };
         self.checker.at_ns(instant.as_ns());
         self.checker.submitted(id, submitted);
+        self.note(instant, || {
+            let to: Vec<u32> = messages.iter().map(|message| message.to.0).collect();
+            format!("process {} submits {service:?} {tag:?} to {to:?}", id.0)
+        });
         self.seats[id.index()].outstanding += messages.len() as u32;
         Ok(tag)
+    }
+
+    /// Keeps a line of text when text is wanted.
+    #[inline]
+    pub(crate) fn note(&mut self, at: Instant, text: impl FnOnce() -> String) {
+        let lines_max = self.plan.network.trace_lines_max;
+        if lines_max > 0 {
+            if self.story.len() == lines_max {
+                self.story.pop_front();
+            }
+            self.story.push_back((at, text()));
+        }
     }
 
     /// Submits as the closed loop allows.
@@ -230,8 +254,11 @@ impl Watch {
         };
         let result = self.submit(at.instant, process, service, &scattering);
         self.scattering = scattering;
-        if result.is_err() {
-            // Only a full buffer is to be expected; what else there is the report shows as silence.
+        // Only a full buffer is to be expected; what else there is the report shows as silence. A
+        // steady pace has its next turn anyway.
+        let is_closed_loop =
+            self.plan.load.is_some_and(|load| matches!(load.pace, Pace::ClosedLoop { .. }));
+        if result.is_err() && is_closed_loop {
             self.seats[id].is_retrying = true;
             let port = self.port(id);
             at.alarm(RETRY_PS, u32::from(port.0));
@@ -255,6 +282,15 @@ impl Watch {
         let Delivery { service, timestamp: stamp, from, index, .. } = delivery;
         let delivered = Delivered { service, stamp, from, index, tag, digest: digest(octets) };
         self.checker.at_ns(at.instant.as_ns());
+        self.note(at.instant, || {
+            let tag = tag.map_or((0, 0), |tag| (tag.life, tag.scattering));
+            format!(
+                "process {} delivers {service:?} {} {tag:?} index={index} ts={}",
+                to.0,
+                from.0,
+                stamp.to_wire().bits()
+            )
+        });
         if let Some(submitted_ps) = self.checker.delivered(to, delivered) {
             let latency_ns = (at.instant.as_ps() - submitted_ps) / NANOSECOND;
             self.latency.saturating_record(latency_ns.max(1));
@@ -279,6 +315,7 @@ impl Watch {
             Outcome::Unknown => Fate::Unknown,
         };
         self.checker.at_ns(at.instant.as_ns());
+        self.note(at.instant, || format!("process {} is told {failed:?}", from.0));
         self.checker.failed(
             from,
             Failed {
@@ -441,7 +478,6 @@ impl Application<Node> for Watch {
             Pace::ClosedLoop { .. } => self.refill(&mut at, process),
             Pace::Every { ns } => {
                 self.submit_next(&mut at, process);
-                self.seats[id].is_retrying = false;
                 at.alarm(ns * NANOSECOND, token);
             }
         }

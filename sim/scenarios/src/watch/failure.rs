@@ -4,7 +4,7 @@ use onepipe_base::{HostId, Incarnation, Port, ProcessId};
 use onepipe_controller::Controller;
 use onepipe_endpoint::{Event, ProcessFailed, Service};
 use onepipe_sim_engine::{Instant, NANOSECOND};
-use onepipe_sim_network::{At, LinkId};
+use onepipe_sim_network::{At, LinkId, Pace};
 use onepipe_wire::{Fragment, HEADER_OCTETS, Header, Messages, Opcode};
 use zerocopy::FromBytes;
 
@@ -94,6 +94,7 @@ impl Watch {
         let id = self.id(at.node, port);
         let place = (id.0 - self.members) as usize;
         let at_ns = at.instant.as_ns();
+        self.note(at.instant, || format!("controller {} says {event:?}", id.0));
         let Some(court) = &mut self.court else { return };
         self.checker.at_ns(at_ns);
         match event {
@@ -124,6 +125,7 @@ impl Watch {
         let id = self.id(at.node, port);
         self.checker.at_ns(at.instant.as_ns());
         let life = self.seats[id.index()].lives;
+        self.note(at.instant, || format!("process {} is told {event:?}", id.0));
         match event {
             Event::ProcessFailed(ProcessFailed { process, incarnation, at: failed_at }) => {
                 let victim = (process, incarnation.0.saturating_sub(1));
@@ -155,7 +157,10 @@ impl Watch {
         if let Node::Host(host) = machine {
             let occupant = self.occupant(id);
             host.start(port, occupant);
-            at.alarm(0, Alarm::Load.token(port));
+            // A steady pace goes on by itself.
+            if self.plan.load.is_some_and(|load| matches!(load.pace, Pace::ClosedLoop { .. })) {
+                at.alarm(0, Alarm::Load.token(port));
+            }
         }
     }
 

@@ -1,0 +1,261 @@
+//! `onepipe sim fuzz`: a seed decides everything, and nothing may go wrong.
+
+use std::collections::BTreeMap;
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use onepipe_sim_scenarios::{Failing, FuzzOptions, FuzzReport, Outcome, Swarm, fuzz, shrink};
+use serde::Serialize;
+
+use crate::interrupt;
+use crate::number::readable;
+use crate::progress::Progress;
+
+const EXAMPLES: &str = "\
+Examples:
+  onepipe sim fuzz --seeds 10000              on every core; Ctrl-C ends it with what it has
+  onepipe sim fuzz --seed 4711 --trace        one seed again, its history in seed-4711.txt
+
+A seed draws a topology, clocks, a load, controllers, and faults: links that lose, change, repeat,
+overtake, flap or die, nodes, processes and controllers that crash, pause or leave, clocks that
+step, partitions, a store that fails. Every invariant is checked at every event; then everything is
+healed, and everybody must come back.";
+
+/// How many events the history of a seed has at most.
+const TRACE_EVENTS: usize = 1 << 20;
+
+/// Simulate random fabrics with random faults; exit status 1 if an invariant broke
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// How many seeds [default: 1000, or 1 with --trace]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: Option<u64>,
+    /// The first of them [default: the time of day, printed]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many at a time [default: as many as there are cores]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// End at the first seed that fails
+    #[arg(long)]
+    stop: bool,
+    /// Run the first seed alone, and write what happened to seed-SEED.txt
+    #[arg(long, requires = "seed", conflicts_with_all = ["seeds", "jobs"])]
+    trace: bool,
+    /// Print one JSON object as the last line of standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a program reads.
+#[derive(Serialize)]
+struct Json {
+    first_seed: u64,
+    seeds: u64,
+    events: u64,
+    deliveries_checked: u64,
+    reliable_deliveries_checked: u64,
+    failures: u64,
+    failures_inexact: u64,
+    scatterings_torn_lawfully: u64,
+    controller_epochs: u64,
+    faults: BTreeMap<&'static str, u64>,
+    wall_seconds: f64,
+    seeds_per_hour: f64,
+    deliveries_per_second: f64,
+    was_interrupted: bool,
+    failed_seeds: u64,
+    panics: u64,
+    rules_broken: BTreeMap<String, u64>,
+    first_failing: Option<JsonFailing>,
+}
+
+#[derive(Serialize)]
+struct JsonFailing {
+    seed: u64,
+    reproduce: String,
+    complaints: Vec<String>,
+    mishaps_drawn: usize,
+    mishaps_needed: Vec<String>,
+}
+
+/// Runs the seeds.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    // What panics is caught and reported with its seed.
+    std::panic::set_hook(Box::new(|_| {}));
+    if let (true, Some(seed)) = (arguments.trace, arguments.seed) {
+        return trace(seed);
+    }
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let fresh = || since.map_or(0, |since| since.as_secs() * 1_000);
+    let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let options = FuzzOptions {
+        first: arguments.seed.unwrap_or_else(fresh),
+        seeds: arguments.seeds.unwrap_or(1_000),
+        jobs: arguments.jobs.map_or_else(cores, usize::from),
+        stops_at_failure: arguments.stop,
+    };
+    let (stops, was_interrupted) =
+        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (told, noted) = (Arc::clone(&stops), Arc::clone(&was_interrupted));
+    interrupt::on_interrupt(move || {
+        noted.store(true, Ordering::Relaxed);
+        told.store(true, Ordering::Relaxed);
+    })?;
+    let progress = Mutex::new(Progress::new());
+    let began = Instant::now();
+    let report = fuzz(&options, &stops, |done, failed| {
+        if let Ok(mut progress) = progress.lock() {
+            let text = match failed {
+                0 => format!("{done} seeds"),
+                failed => format!("{done} seeds, {failed} failed"),
+            };
+            progress.show(done as f64 / options.seeds as f64, &text);
+        }
+    });
+    let wall_seconds = began.elapsed().as_secs_f64();
+    drop(progress);
+    let was_interrupted = was_interrupted.load(Ordering::Relaxed);
+    let first = report.failing.first().copied().and_then(shrink);
+    let json = json(&options, &report, wall_seconds, was_interrupted, first.as_ref());
+    let mut out = stdout().lock();
+    if arguments.json {
+        serde_json::to_writer(&mut out, &json)?;
+        writeln!(out)?;
+    } else {
+        print(&mut out, &json)?;
+    }
+    Ok(match (report.failed, was_interrupted) {
+        (0, false) => ExitCode::SUCCESS,
+        (0, true) => ExitCode::from(interrupt::EXIT_STATUS),
+        _ => ExitCode::FAILURE,
+    })
+}
+
+fn json(
+    options: &FuzzOptions,
+    report: &FuzzReport,
+    wall_seconds: f64,
+    was_interrupted: bool,
+    first: Option<&Failing>,
+) -> Json {
+    Json {
+        first_seed: options.first,
+        seeds: report.seeds,
+        events: report.events,
+        deliveries_checked: report.delivered,
+        reliable_deliveries_checked: report.reliable,
+        failures: report.failures,
+        failures_inexact: report.inexact,
+        scatterings_torn_lawfully: report.torn,
+        controller_epochs: report.epochs,
+        faults: report.faults.clone(),
+        wall_seconds,
+        seeds_per_hour: report.seeds as f64 * 3_600.0 / wall_seconds,
+        deliveries_per_second: report.delivered as f64 / wall_seconds,
+        was_interrupted,
+        failed_seeds: report.failed,
+        panics: report.panics,
+        rules_broken: report
+            .broken
+            .iter()
+            .map(|(rule, seeds)| (format!("{rule:?}"), *seeds))
+            .collect(),
+        first_failing: first.map(|first| JsonFailing {
+            seed: first.seed,
+            reproduce: format!("onepipe sim fuzz --seed {} --trace", first.seed),
+            complaints: first.complaints.clone(),
+            mishaps_drawn: first.mishaps,
+            mishaps_needed: first.timeline.iter().map(|(at, what)| mishap(*at, what)).collect(),
+        }),
+    }
+}
+
+fn mishap(at_us: u64, what: &onepipe_sim_scenarios::Mishap) -> String {
+    format!("{at_us} us: {what:?}")
+}
+
+fn print(out: &mut impl Write, json: &Json) -> Result<()> {
+    writeln!(
+        out,
+        "  seeds      {} from {} on in {:.1} s: {} an hour{}",
+        json.seeds,
+        json.first_seed,
+        json.wall_seconds,
+        readable(json.seeds_per_hour),
+        if json.was_interrupted { ", interrupted" } else { "" }
+    )?;
+    writeln!(
+        out,
+        "  checked    {} deliveries, {} of them reliable; {} events",
+        readable(json.deliveries_checked as f64),
+        readable(json.reliable_deliveries_checked as f64),
+        readable(json.events as f64)
+    )?;
+    writeln!(
+        out,
+        "  failures   {} lives, {} inexact, {} scatterings torn by partitions; {} reigns",
+        json.failures,
+        json.failures_inexact,
+        json.scatterings_torn_lawfully,
+        json.controller_epochs
+    )?;
+    for (number, (name, count)) in json.faults.iter().enumerate() {
+        let head = if number == 0 { "faults" } else { "" };
+        writeln!(out, "  {head:<10} {:>10} {name}", readable(*count as f64))?;
+    }
+    if let Some(first) = &json.first_failing {
+        writeln!(out, "  first      seed {}; again with", first.seed)?;
+        writeln!(out, "               {}", first.reproduce)?;
+        writeln!(
+            out,
+            "             {} of its {} mishaps are enough:",
+            first.mishaps_needed.len(),
+            first.mishaps_drawn
+        )?;
+        for what in &first.mishaps_needed {
+            writeln!(out, "               {what}")?;
+        }
+        for text in &first.complaints {
+            writeln!(out, "  VIOLATION  {text}")?;
+        }
+    }
+    for (rule, seeds) in &json.rules_broken {
+        writeln!(out, "  broken     {rule} in {seeds} seeds")?;
+    }
+    match json.failed_seeds {
+        0 => writeln!(out, "  verdict    every invariant held")?,
+        failed => writeln!(out, "  verdict    {failed} SEEDS FAILED, {} by panic", json.panics)?,
+    }
+    Ok(())
+}
+
+/// Runs one seed and writes its history.
+fn trace(seed: u64) -> Result<ExitCode> {
+    let mut swarm = Swarm::draw(seed);
+    swarm.plan.network.trace_lines_max = TRACE_EVENTS;
+    let outcome = swarm.attempt();
+    let mut out = stdout().lock();
+    for (at_us, what) in &swarm.timeline {
+        writeln!(out, "  mishap     {}", mishap(*at_us, what))?;
+    }
+    for text in outcome.complaints() {
+        writeln!(out, "  VIOLATION  {text}")?;
+    }
+    if let Outcome::Report(report) = &outcome {
+        let path = PathBuf::from(format!("seed-{seed}.txt"));
+        std::fs::write(&path, report.trace_lines.join("\n") + "\n")
+            .with_context(|| format!("cannot write the history to {}", path.display()))?;
+        writeln!(out, "  history    {}", path.display())?;
+    }
+    let verdict = if outcome.is_right() { "every invariant held" } else { "FAILED" };
+    writeln!(out, "  verdict    {verdict}")?;
+    Ok(if outcome.is_right() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

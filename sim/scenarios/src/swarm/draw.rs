@@ -1,0 +1,199 @@
+//! What a seed draws.
+
+use onepipe_controller::Recovery;
+use onepipe_endpoint::ReceiveMode;
+use onepipe_sim_engine::Random;
+use onepipe_sim_network::{
+    ClockConfig, CpuConfig, LinkConfig, LinkFaults, Load, Loss, Pace, Workload,
+};
+use onepipe_topology::{Shape, Spread};
+
+use super::Mishap;
+use crate::{Court, Plan};
+
+const HOUR_NS: i64 = 3_600_000_000_000;
+/// How long anything may happen, in us.
+const WILD_US: u64 = 400;
+/// The same where failures are resolved, so that a second one may come in the middle.
+const WILD_WITH_COURT_US: u64 = 1_000;
+
+pub(super) fn plan(seed: u64, random: &mut Random) -> (Plan, u64) {
+    let shape = match random.below(8) {
+        0..3 => Shape::star(random.between(2, 6) as u32),
+        3..6 => {
+            let (leaves, spines) = (random.between(2, 3) as u32, random.between(1, 3) as u32);
+            Shape::leaf_spine(leaves, spines, random.between(2, 3) as u32)
+        }
+        6 => Shape::fat_tree(4),
+        _ => Ok(Shape::testbed()),
+    };
+    let shape = shape.expect("small numbers are in range");
+    let per_host = random.between(1, if shape.host_count() > 8 { 2 } else { 4 }) as u16;
+    // A switch below which no process lives is silent, and cuts off the controllers below it. So
+    // some process always shares their rack, or their host: see `Mishap::spares`.
+    let neighbours = match per_host {
+        1 => shape.hosts_per_tor() - 1,
+        _ => u32::from(per_host) - 1,
+    };
+    let replicas = match random.below(3) {
+        0 => 0,
+        _ => random.between(1, 3).min(u64::from(neighbours)),
+    };
+    let wild_us = if replicas > 0 { WILD_WITH_COURT_US } else { WILD_US };
+    let mut plan = Plan::new(shape, per_host, seed, (100 + wild_us) * 1_000);
+    let link = LinkConfig {
+        rate_bits_per_s: *random.pick(&[10, 25, 100, 400]) * 1_000_000_000,
+        propagation_ns: *random.pick(&[50, 500, 500, 2_000]),
+        queue_octets_max: *random.pick(&[20_000, 100_000, 300_000]),
+        mark_octets: *random.pick(&[10_000, 60_000, 1 << 30]),
+        ..LinkConfig::default()
+    };
+    plan.network.host_link = link;
+    plan.network.switch_link = LinkConfig { propagation_ns: link.propagation_ns / 2 + 1, ..link };
+    plan.network.clocks = ClockConfig {
+        offset_ns_max: *random.pick(&[0, 100, 1_000, 20_000, 200_000]),
+        drift_ppb_max: *random.pick(&[0, 10_000, 500_000]),
+    };
+    if random.below(4) == 0 {
+        plan.network.cpu = CpuConfig {
+            receive_ns: random.between(0, 100),
+            send_ns: random.between(0, 100),
+            poll_ns: *random.pick(&[0, 100, 1_000]),
+            ring_frames_max: 1_000,
+        };
+    }
+    let beacon_interval_ns = *random.pick(&[1_000, 3_000, 3_000, 10_000]);
+    plan.switch.beacon_interval_ns = beacon_interval_ns;
+    plan.switch.link_timeout_ns = 10 * beacon_interval_ns;
+    plan.switch.start_wait_ns = 3 * beacon_interval_ns;
+    plan.endpoint.beacon_interval_ns = beacon_interval_ns;
+    plan.endpoint.link_timeout_ns = 10 * beacon_interval_ns;
+    if random.below(4) == 0 {
+        plan.switch.spread = Spread::PerPacket;
+        plan.endpoint.reorder_packets = 0;
+    }
+    if random.below(4) == 0 {
+        plan.endpoint.receive_buffer_octets_max = 1 << 20;
+        plan.endpoint.message_octets_max = 1 << 18;
+        plan.endpoint.window_octets_max = 1 << 14;
+        plan.endpoint.send_buffer_octets_max = 1 << 19;
+    }
+    plan.load = Some(draw_load(random, plan.endpoint.message_octets_max));
+    if replicas > 0 {
+        let mut court = Court::new(replicas as u32, beacon_interval_ns);
+        court.store_ns = *random.pick(&[1_000, 5_000, 50_000]);
+        court.answers_lost_ppm = *random.pick(&[0, 0, 200_000]);
+        court.controller.recovery = match random.below(4) {
+            0 => Recovery::Flat,
+            _ => Recovery::Tree,
+        };
+        plan.set_court(court);
+        plan.reliable_percent = *random.pick(&[30, 70, 100]);
+        plan.callback_ns = *random.pick(&[0, 0, 10_000, 60_000]);
+        if random.below(3) == 0 {
+            plan.endpoint.receive_mode = ReceiveMode::Merged;
+        }
+    }
+    (plan, wild_us)
+}
+
+fn draw_load(random: &mut Random, message_octets_max: u32) -> Load {
+    let octets_max = match random.below(40) {
+        0 => message_octets_max.min(1 << 20),
+        1..10 => message_octets_max.min(60_000),
+        _ => 3_000,
+    };
+    let workload = match random.below(3) {
+        0 => Workload::AllToAll { fan_out: random.between(1, 8) as u32, octets: 64 },
+        1 => Workload::Random { fan_out_max: random.between(1, 8) as u32, octets_max },
+        _ => Workload::Random { fan_out_max: 2, octets_max: 200 },
+    };
+    let pace = match random.below(2) {
+        0 => Pace::ClosedLoop { messages_max: random.between(1, 64) as u32 },
+        _ => Pace::Every { ns: random.between(1_000, 20_000) },
+    };
+    Load { workload, pace }
+}
+
+/// One kind of mishap, and where it ends by itself, its end.
+pub(super) fn mishap(
+    random: &mut Random,
+    has_court: bool,
+    wild_us: u64,
+    timeline: &mut Vec<(u64, Mishap)>,
+) {
+    let at_us = random.below(wild_us - 100);
+    let until_us = at_us
+        + match random.below(if has_court { 4 } else { 2 }) {
+            0 => random.between(1, 30),
+            1 => random.between(5, 99),
+            // Long enough for it to be resolved before it ends.
+            _ => random.between(100, 600),
+        };
+    let target = random.bits();
+    let mut add = |mishap| timeline.push((at_us, mishap));
+    match random.below(if has_court { 19 } else { 16 }) {
+        0..4 => {
+            let faults = draw_faults(random);
+            add(Mishap::AllLinks(faults));
+        }
+        4 | 5 => {
+            let faults = draw_faults(random);
+            add(Mishap::OneLink(target, faults));
+        }
+        6 => {
+            add(Mishap::Cut(target));
+            timeline.push((until_us, Mishap::Mend(target)));
+        }
+        7 | 8 => {
+            add(Mishap::Crash(target));
+            timeline.push((until_us, Mishap::Restart(target)));
+        }
+        9 => {
+            add(Mishap::CrashProcess(target));
+            timeline.push((until_us, Mishap::RestartProcess(target)));
+        }
+        10 => {
+            let choices = [HOUR_NS, -HOUR_NS, 1_000, -1_000, 1_000_000, -1_000_000];
+            add(Mishap::Step(target, *random.pick(&choices)));
+        }
+        11 => {
+            let us = random.between(1, 150);
+            add(Mishap::Pause(target, us));
+        }
+        12 => add(Mishap::Slow(target)),
+        13 => add(Mishap::Partition(target)),
+        14 => {
+            let period_us = random.between(2, 60);
+            for turn in 0..random.between(2, 6) {
+                timeline.push((at_us + 2 * turn * period_us, Mishap::Unplug(target)));
+                timeline.push((at_us + (2 * turn + 1) * period_us, Mishap::Plug(target)));
+            }
+        }
+        15 => add(Mishap::Leave(target)),
+        16 => {
+            add(Mishap::CrashController(target));
+            timeline.push((until_us, Mishap::RestartController(target)));
+        }
+        17 => add(Mishap::Lapse),
+        _ => add(Mishap::FailStore(random.between(10, 400))),
+    }
+}
+
+fn draw_faults(random: &mut Random) -> LinkFaults {
+    let mut faults = LinkFaults { delay_ns_max: random.between(10, 20_000), ..Default::default() };
+    for _ in 0..random.between(1, 2) {
+        match random.below(6) {
+            0 => faults.loss = Loss::every(random.below(300_000) as u32),
+            1 => faults.loss.beacon_ppm = random.below(500_000) as u32,
+            2 => {
+                (faults.burst_ppm, faults.burst_frames) =
+                    (random.below(5_000) as u32, random.between(2, 40) as u32);
+            }
+            3 => faults.corrupt_ppm = random.below(200_000) as u32,
+            4 => faults.duplicate_ppm = random.below(500_000) as u32,
+            _ => faults.reorder_ppm = random.below(300_000) as u32,
+        }
+    }
+    faults
+}

@@ -1,0 +1,179 @@
+//! What befalls a fabric.
+
+use onepipe_base::HostId;
+use onepipe_sim_network::{Fault, LinkFaults, LinkId, NodeId};
+
+use crate::Fabric;
+
+/// Something that befalls a fabric; numbers are taken modulo what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mishap {
+    /// Every link gets these fault switches.
+    AllLinks(LinkFaults),
+    /// One link gets these fault switches.
+    OneLink(u64, LinkFaults),
+    /// A link goes down, one direction only.
+    Cut(u64),
+    /// A link works again.
+    Mend(u64),
+    /// A link goes down, both directions.
+    Unplug(u64),
+    /// Both directions of a link work again.
+    Plug(u64),
+    /// A host or switch stops.
+    Crash(u64),
+    /// A host or switch starts anew.
+    Restart(u64),
+    /// A process ends.
+    CrashProcess(u64),
+    /// A process starts anew.
+    RestartProcess(u64),
+    /// A process takes its leave.
+    Leave(u64),
+    /// A node's clock jumps by so many ns.
+    Step(u64, i64),
+    /// A node stands still for so many us.
+    Pause(u64, u64),
+    /// A process stops to release what it receives.
+    Slow(u64),
+    /// The first so many hosts and their own switches are cut off from the rest.
+    Partition(u64),
+    /// A controller ends.
+    CrashController(u64),
+    /// A controller starts anew.
+    RestartController(u64),
+    /// The lease of the active controller runs out early.
+    Lapse,
+    /// The controllers' store does not answer for so many us.
+    FailStore(u64),
+}
+
+impl Mishap {
+    /// What it is called in a table. `None`: the end of another one.
+    pub const fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::AllLinks(_) => "all links bad",
+            Self::OneLink(..) => "one link bad",
+            Self::Cut(_) => "link cut one way",
+            Self::Unplug(_) => "link unplugged",
+            Self::Crash(_) => "node crashed",
+            Self::CrashProcess(_) => "process crashed",
+            Self::Leave(_) => "process left",
+            Self::Step(..) => "clock stepped",
+            Self::Pause(..) => "node paused",
+            Self::Slow(_) => "reader stopped",
+            Self::Partition(_) => "partition",
+            Self::CrashController(_) => "controller crashed",
+            Self::Lapse => "lease lapsed",
+            Self::FailStore(_) => "store failed",
+            Self::Mend(_)
+            | Self::Plug(_)
+            | Self::Restart(_)
+            | Self::RestartProcess(_)
+            | Self::RestartController(_) => return None,
+        })
+    }
+
+    /// Whether it would take away the one process that keeps the switch of the controllers from
+    /// falling silent: the last one.
+    fn spares(self, fabric: &mut Fabric) -> bool {
+        let members = fabric.members();
+        if members == fabric.topology().processes() {
+            return false;
+        }
+        let last = members - 1;
+        let is_last = |number: u64| (number % u64::from(members)) as u32 == last;
+        if let Self::CrashProcess(number) | Self::Leave(number) = self {
+            return is_last(number);
+        }
+        if fabric.topology().processes_per_host() > 1 {
+            // Its host is that of the controllers: they fall together.
+            return false;
+        }
+        let (nodes, links) =
+            (u64::from(fabric.network().nodes()), fabric.network().links().count());
+        match self {
+            Self::Crash(number) | Self::Pause(number, _) => (number % nodes) as u32 == last,
+            Self::Cut(number) | Self::Unplug(number) | Self::OneLink(number, _) => {
+                let link = fabric.network().links().nth((number % links as u64) as usize);
+                link.is_some_and(|(_, from, to)| from.0 == last || to.0 == last)
+            }
+            _ => false,
+        }
+    }
+
+    /// Lets it happen.
+    pub fn befall(self, fabric: &mut Fabric) {
+        if self.spares(fabric) {
+            return;
+        }
+        let links = fabric.network().links().count() as u64;
+        let nodes = u64::from(fabric.network().nodes());
+        let processes = u64::from(fabric.members());
+        let link = |number: u64| LinkId((number % links) as u32);
+        let node = |number: u64| NodeId((number % nodes) as u32);
+        let process = |number: u64| (number % processes) as u32;
+        let (members, all) = (fabric.members(), fabric.topology().processes());
+        let controller = |number: u64| {
+            let count = u64::from(all - members);
+            (count > 0).then(|| members + (number % count) as u32)
+        };
+        match self {
+            Mishap::AllLinks(faults) => fabric.switch_faults(faults),
+            Mishap::OneLink(number, faults) => {
+                fabric.inflict(Fault::Switches(link(number), faults))
+            }
+            Mishap::Cut(number) => fabric.inflict(Fault::Cut(link(number))),
+            Mishap::Mend(number) => fabric.inflict(Fault::Mend(link(number))),
+            Mishap::Crash(number) => fabric.inflict(Fault::Crash(node(number))),
+            Mishap::Restart(number) => fabric.inflict(Fault::Restart(node(number))),
+            Mishap::CrashProcess(number) => fabric.crash_process(process(number)),
+            Mishap::RestartProcess(number) => fabric.restart_process(process(number)),
+            Mishap::Step(number, ns) => fabric.inflict(Fault::StepClock(node(number), ns)),
+            Mishap::Pause(number, us) => fabric.inflict(Fault::Pause(node(number), us * 1_000)),
+            Mishap::Slow(number) => fabric.be_slow(process(number), true),
+            Mishap::Partition(number) => partition(fabric, number),
+            Mishap::Unplug(number) => both_ways(fabric, link(number), Fault::Cut),
+            Mishap::Plug(number) => both_ways(fabric, link(number), Fault::Mend),
+            Mishap::Leave(number) => fabric.leave(process(number)),
+            Mishap::CrashController(number) => {
+                if let Some(controller) = controller(number) {
+                    fabric.crash_process(controller);
+                }
+            }
+            Mishap::RestartController(number) => {
+                if let Some(controller) = controller(number) {
+                    fabric.restart_process(controller);
+                }
+            }
+            Mishap::Lapse => fabric.lapse(),
+            Mishap::FailStore(us) => fabric.fail_store(us),
+        }
+    }
+}
+
+/// Lets `fault` happen to both directions of the link that `one` is a direction of.
+fn both_ways(fabric: &mut Fabric, one: LinkId, fault: impl Fn(LinkId) -> Fault) {
+    let ends = fabric.network().links().find(|(link, ..)| *link == one);
+    let Some((_, from, to)) = ends else { return };
+    // Parallel links between the two share the fate.
+    fabric.between(from, to).into_iter().for_each(|link| fabric.inflict(fault(link)));
+}
+
+/// Cuts the first hosts, and the switches that serve only them, off.
+fn partition(fabric: &mut Fabric, number: u64) {
+    let hosts = fabric.topology().hosts();
+    let inside = 1 + (number % u64::from(hosts)) as u32;
+    let tors: Vec<NodeId> = (0..hosts)
+        .filter_map(|host| {
+            let card = onepipe_topology::End {
+                node: onepipe_topology::Node::Host(HostId(host)),
+                port: fabric.topology().network_card(),
+            };
+            (host < inside).then(|| fabric.topology().peer(card)).flatten()
+        })
+        .map(|end| fabric.node(end.node))
+        .collect();
+    let cut = fabric.network().border(|node| node.0 < inside || tors.contains(&node));
+    cut.into_iter().for_each(|link| fabric.inflict(Fault::Cut(link)));
+}

@@ -1,0 +1,94 @@
+//! A seed decides everything: shape, clocks, load, controllers, faults and their rates. First a
+//! phase in which anything may happen and nothing may be wrong, then healing, and everybody must
+//! come back.
+
+mod draw;
+mod mishap;
+mod shrink;
+
+use onepipe_endpoint::SendError;
+use onepipe_sim_engine::{NANOSECOND, Random};
+
+use crate::{Fabric, Plan, Report};
+
+pub use mishap::Mishap;
+pub use shrink::Outcome;
+
+/// How long messages may wait for their fate after healing: a receiver that is given up costs eight
+/// probes, each twice as long after the last, from 200 us on.
+const SETTLE_US: u64 = 200_000;
+
+/// What a seed stands for.
+#[derive(Clone, Debug)]
+pub struct Swarm {
+    /// The fabric and its load.
+    pub plan: Plan,
+    /// How long anything may happen, in us.
+    pub wild_us: u64,
+    /// What befalls it: us after the load has started, and what.
+    pub timeline: Vec<(u64, Mishap)>,
+}
+
+impl Swarm {
+    /// What `seed` stands for.
+    pub fn draw(seed: u64) -> Self {
+        let mut random = Random::named(seed, "swarm", 0);
+        let (plan, wild_us) = draw::plan(seed, &mut random);
+        let mut timeline = Vec::new();
+        for _ in 0..random.between(2, 5) {
+            draw::mishap(&mut random, plan.court.is_some(), wild_us, &mut timeline);
+        }
+        timeline.sort_by_key(|(at_us, _)| *at_us);
+        Self { plan, wild_us, timeline }
+    }
+
+    /// Runs it and reports.
+    pub fn run(&self) -> Report {
+        self.play().finish()
+    }
+
+    /// Runs it, up to where [`Fabric::finish`] is due.
+    pub fn play(&self) -> Fabric {
+        let mut fabric = Fabric::new(self.plan.clone());
+        fabric.network().run_for(self.plan.load_starts_ns * NANOSECOND);
+        let mut now_us = 0;
+        for (at_us, mishap) in &self.timeline {
+            fabric.run_us(at_us - now_us);
+            now_us = *at_us;
+            mishap.befall(&mut fabric);
+        }
+        fabric.run_us(self.wild_us.saturating_sub(now_us));
+        fabric.stop_load();
+        fabric.heal();
+        fabric.expect_liveness();
+        scatter_to_everybody(&mut fabric);
+        fabric.settle_us(SETTLE_US);
+        fabric
+    }
+}
+
+/// Draws what `seed` stands for and runs it.
+pub fn swarm(seed: u64) -> Report {
+    Swarm::draw(seed).run()
+}
+
+/// After healing the fabric must still work: everybody scatters to everybody.
+fn scatter_to_everybody(fabric: &mut Fabric) {
+    let processes = fabric.members();
+    let everybody: Vec<(u32, u32)> = (0..processes).map(|to| (to, 64)).collect();
+    for from in 0..processes {
+        for scatter in [Fabric::scatter, Fabric::scatter_reliably] {
+            if let Some(Err(error)) = scatter(fabric, from, &everybody) {
+                // A send buffer that is still full is lawful; the load's own messages must clear
+                // it. Who is still to come back says no, too.
+                debug_assert!(
+                    matches!(
+                        error,
+                        SendError::BufferFull { .. } | SendError::Excluded | SendError::Left
+                    ),
+                    "{error}"
+                );
+            }
+        }
+    }
+}

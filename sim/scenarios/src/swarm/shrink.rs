@@ -1,0 +1,100 @@
+//! A failing seed with fewer faults: delta debugging over its timeline (Zeller, Hildebrandt: TSE
+//! 2002).
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use onepipe_sim_check::Rule;
+
+use super::Swarm;
+use crate::Report;
+
+/// What became of a run.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// It ended.
+    Report(Box<Report>),
+    /// A machine's own assertion failed.
+    Panic(String),
+}
+
+impl Outcome {
+    /// Whether nothing was wrong.
+    pub fn is_right(&self) -> bool {
+        matches!(self, Self::Report(report) if report.violations == 0)
+    }
+
+    /// What was wrong, in a few lines.
+    pub fn complaints(&self) -> Vec<String> {
+        match self {
+            Self::Report(report) => report.first_violations.clone(),
+            Self::Panic(text) => vec![format!("panic: {text}")],
+        }
+    }
+
+    /// Which rules were broken; `None`: a panic.
+    pub fn rules(&self) -> Option<BTreeSet<Rule>> {
+        match self {
+            Self::Report(report) => Some(report.violations_by_rule.keys().copied().collect()),
+            Self::Panic(_) => None,
+        }
+    }
+
+    /// Whether this is wrong in a way in which `other` was.
+    fn is_like(&self, other: &Self) -> bool {
+        match (self.rules(), other.rules()) {
+            (None, None) => true,
+            (Some(one), Some(other)) => one.intersection(&other).next().is_some(),
+            _ => false,
+        }
+    }
+}
+
+impl Swarm {
+    /// Runs it; a panic is an outcome, too. The panic hook is the caller's to silence.
+    pub fn attempt(&self) -> Outcome {
+        match catch_unwind(AssertUnwindSafe(|| self.run())) {
+            Ok(report) => Outcome::Report(Box::new(report)),
+            Err(payload) => {
+                let text = payload.downcast_ref::<String>().cloned();
+                let literal = || payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+                Outcome::Panic(text.or_else(literal).unwrap_or_default())
+            }
+        }
+    }
+
+    /// A timeline with as few mishaps as possible that still breaks a rule that `outcome` broke, in
+    /// `attempts_max` runs at most.
+    #[must_use]
+    pub fn shrunk(&self, outcome: &Outcome, attempts_max: u32) -> Self {
+        let mut best = self.clone();
+        let mut attempts = 0;
+        let mut pieces = 2;
+        while best.timeline.len() > 1 && attempts < attempts_max {
+            let size = best.timeline.len().div_ceil(pieces);
+            let mut smaller = None;
+            for start in (0..best.timeline.len()).step_by(size) {
+                let mut candidate = best.clone();
+                let end = (start + size).min(candidate.timeline.len());
+                candidate.timeline.drain(start..end);
+                attempts += 1;
+                if candidate.attempt().is_like(outcome) {
+                    smaller = Some(candidate);
+                    break;
+                }
+                if attempts == attempts_max {
+                    break;
+                }
+            }
+            match smaller {
+                Some(candidate) => {
+                    best = candidate;
+                    pieces = (pieces - 1).max(2);
+                }
+                None if size == 1 => break,
+                None => pieces = (pieces * 2).min(best.timeline.len()),
+            }
+        }
+        best
+    }
+}
