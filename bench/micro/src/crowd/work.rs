@@ -241,9 +241,16 @@ impl<'j, T: Transport> Worker<'j, T> {
         let stop = Duration::from_secs_f64(self.job.seconds);
         let (start, mut number) = (Instant::now(), 0u64);
         let service = self.service();
+        // What was sent reliably stays in the buffer until it is acknowledged: a window of it.
+        let backlog = match service {
+            Service::BestEffort => BACKLOG_OCTETS,
+            Service::Reliable => {
+                BACKLOG_OCTETS + self.driver.machine().config().window_octets_max as usize
+            }
+        };
         while start.elapsed() < stop {
             let machine = self.driver.machine_mut();
-            while machine.send_buffer_octets() < BACKLOG_OCTETS {
+            while machine.send_buffer_octets() < backlog {
                 self.payload[..8].copy_from_slice(&number.to_le_bytes());
                 scatter(machine, service, targets, &self.payload)?;
                 number += 1;
