@@ -1,13 +1,15 @@
 //! The part of [`Switch`] that works for the controllers: waves, greetings, announcements.
 
+use alloc::vec::Vec;
+
 use onepipe_base::{
     Address, Controllers, FrozenLinks, Life, Mono, Port, ProcessId, Psn, Timestamp, Transmit,
     Verdict,
 };
 use onepipe_topology::{Next, PortRange, Route};
 use onepipe_wire::{
-    Announce, Echo, Frame, HEADER_OCTETS, Header, Link, LinkState, Opcode, Side, WaveView, seal,
-    seal_with_hops,
+    Announce, Echo, Frame, HEADER_OCTETS, HOPS_MAX, Header, Link, LinkState, Opcode, Side,
+    WaveView, seal, seal_with_hops,
 };
 
 use crate::announcer::{Announcer, Part};
@@ -31,6 +33,8 @@ pub(crate) struct Control {
     pub(crate) announcer: Announcer,
     pub(crate) waves: Waves,
     instants: u32,
+    /// Lives that controllers have declared dead, one an address.
+    dead: Vec<Life>,
 }
 
 impl Control {
@@ -47,6 +51,7 @@ impl Control {
             announcer: Announcer::new(step_ns, config.announce_interval_ns),
             waves: Waves::new(ports, octets_max, config.wave_interval_ns),
             instants: 0,
+            dead: Vec::new(),
         })
     }
 
@@ -132,6 +137,10 @@ impl Switch {
             return drop_as(&mut self.stats.dropped_malformed);
         };
         self.stats.waves_heard += 1;
+        for life in view.dead() {
+            self.declare_dead(from, life);
+        }
+        let Some(control) = &mut self.control else { return Verdict::Consumed };
         let others = (0..ports).map(Port).filter(|port| self.halves.is_live(*port));
         let arrived = control.waves.on_wave(now, from, (view.id, view.kind), payload, others);
         if arrived == Arrived::New {
@@ -140,6 +149,39 @@ impl Switch {
             }
         }
         Verdict::Consumed
+    }
+
+    /// A controller says that `life` is dead, heard or not: its link is frozen, and it is heard here
+    /// no more (design: failure.md, "What if a receiver cannot be reached, and has not failed?").
+    fn declare_dead(&mut self, from: Port, life: Life) {
+        let Some(control) = &mut self.control else { return };
+        let is_same = |known: &Life| known.address == life.address;
+        match control.dead.iter_mut().find(|known| is_same(known)) {
+            Some(known) => known.incarnation = known.incarnation.max(life.incarnation),
+            None => control.dead.push(life),
+        }
+        for port in (0..self.port_count() as u16).map(Port).filter(|port| *port != from) {
+            let is_there = self
+                .neighbours
+                .life(port)
+                .is_some_and(|known| is_same(&known) && known.incarnation <= life.incarnation);
+            if is_there && self.halves.is_live(port) {
+                self.take_out(port, SwitchEvent::LinkLost(port));
+            }
+        }
+    }
+
+    /// Whether a frame is of a life that was declared dead, straight from there.
+    #[inline]
+    pub(crate) fn is_declared_dead(&self, header: &Header, opcode: Opcode) -> bool {
+        let dead = self.control.as_ref().map_or(&[][..], |control| &control.dead);
+        if dead.is_empty() || !(opcode.is_hop_only() || header.hops() == HOPS_MAX) {
+            return false;
+        }
+        header.speaker().is_some_and(|life| {
+            dead.iter()
+                .any(|known| known.address == life.address && life.incarnation <= known.incarnation)
+        })
     }
 
     /// A controller says that nobody needs what the death `number` holds.

@@ -258,6 +258,9 @@ impl Machine for Switch {
         let to = Passing { src: header.src(), dst: header.dst(), psn: header.psn() };
         let mut is_heard = true;
         if self.control.is_some() {
+            if self.is_declared_dead(header, opcode) {
+                return drop_as(&mut self.stats.dropped_stale);
+            }
             match self.recognise(port, header, opcode) {
                 Recognised::Heard => {}
                 Recognised::Unheard => is_heard = false,

@@ -250,3 +250,30 @@ fn without_controllers_there_are_no_waves() {
     assert_eq!(switch.stats().dropped_unwanted, 3);
     assert!(sent(&mut switch, at(1)).is_empty());
 }
+
+#[test]
+fn a_life_that_is_declared_dead_is_frozen_though_it_speaks_and_heard_no_more() {
+    let mut switch = set_up();
+    let mut room = vec![0; 200];
+    let dead = [process(1, 1)];
+    let written = Wave { id: id(1) }.write_freeze(&mut room, dead.into_iter());
+    room.truncate(written.expect("fits").1);
+    assert_eq!(wave(&mut switch, 1, SEAT, controller(), &room), Verdict::Consumed);
+    assert!(events(&mut switch).contains(&SwitchEvent::LinkFrozen(Port(1))));
+    assert!(!switch.is_live(Port(1)) && switch.is_live(Port(0)));
+    // Nothing of it is waited for, and nothing that it says brings it back.
+    let asked = ports_of(&sent(&mut switch, at(1)), Opcode::Wave);
+    assert_eq!(asked, [0, 2]);
+    for life in [process(1, 1), process(1, 0)] {
+        for echo in [None, Some(OWN)] {
+            let heard = of_link(Opcode::Beacon, life, echo, both(9));
+            assert_eq!(put(&mut switch, at(9), 1, heard), Verdict::Dropped);
+        }
+    }
+    assert!(!switch.is_live(Port(1)));
+    // A later life is another matter.
+    for echo in [None, Some(OWN)] {
+        beacon(&mut switch, at(10), 1, (process(1, 2), echo), both(10));
+    }
+    assert!(switch.is_live(Port(1)));
+}
