@@ -2,6 +2,7 @@
 
 mod failure;
 mod poll;
+mod ways;
 
 use alloc::collections::VecDeque;
 
@@ -39,9 +40,6 @@ pub struct Endpoint {
     leave: Leave,
     stats: Stats,
 }
-
-/// Where an overlay's messages come and go, past the aggregator.
-const DIRECT: Port = Port(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Leave {
@@ -320,30 +318,6 @@ impl Endpoint {
         lane.on_frame(&self.config, (now.mono, clock), frame, barrier, &mut self.stats)
     }
 
-    /// Whether `port` leads past all aggregators.
-    #[inline]
-    fn is_direct(&self, port: Port) -> bool {
-        self.config.links == Links::Overlay && port == DIRECT
-    }
-
-    /// The way of messages to `to`.
-    #[inline]
-    fn port_to(&self, to: ProcessId) -> Port {
-        match self.config.links {
-            Links::Overlay => DIRECT,
-            _ => self.control_port_to(to),
-        }
-    }
-
-    /// The way of frames that speak of links: past no switch.
-    #[inline]
-    fn control_port_to(&self, to: ProcessId) -> Port {
-        match self.config.links {
-            Links::Uplink | Links::Overlay => Port(0),
-            Links::Mesh => Port(to.0 as u16),
-        }
-    }
-
     #[inline]
     fn current(&self) -> Promises {
         self.promises().expect("polled with a clock, so there is a promise")
@@ -369,12 +343,7 @@ impl Machine for Endpoint {
             return Verdict::Dropped;
         };
         let (src, dst) = (frame.header.src(), frame.header.dst());
-        let is_of_service = frame.opcode.service().is_some();
-        let is_from_link = match self.config.links {
-            Links::Uplink => port == Port(0),
-            Links::Overlay => port == Port(0) || self.is_direct(port) && is_of_service,
-            Links::Mesh => src.0 == u32::from(port.0),
-        };
+        let is_from_link = self.may_come_by(port, src, frame.opcode);
         let is_ours = dst == self.config.process || frame.opcode.is_hop_only();
         // It never writes to itself over the network.
         let is_other = src.0 < self.config.processes_max && src != self.config.process;
