@@ -112,8 +112,8 @@ impl Builder {
     }
 
     /// Over any network, with the aggregator (`onepipe aggregator`) at this address (`host:port`):
-    /// messages go directly from host to host, only promises by way of the aggregators. The reliable
-    /// service is as exact as through a switch; best effort loses what the network delays.
+    /// messages go directly from host to host, only promises by way of the aggregators. The
+    /// reliable service is as exact as through a switch; best effort loses what the network delays.
     #[must_use]
     pub fn overlay(mut self, aggregator: impl ToString) -> Self {
         self.switch = Some(aggregator.to_string());
