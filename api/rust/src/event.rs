@@ -20,9 +20,9 @@ pub enum Event<P = Vec<u8>> {
     /// A process has failed, as the controllers have decided: no reliable message that it sent at
     /// or above the timestamp is ever delivered to anybody, all below it are delivered to whoever
     /// they were for. The same is told to everybody who is left. What follows for the application
-    /// (a lock to release, a replica to replace) is best done in [`crate::Pipe::on_process_failed`],
-    /// or before the callback of [`crate::EmbeddedPipe::poll`] returns: before reliable deliveries
-    /// go on, everybody is through with it.
+    /// (a lock to release, a replica to replace) is best done in
+    /// [`crate::Pipe::on_process_failed`], or before the callback of [`crate::EmbeddedPipe::poll`]
+    /// returns: before reliable deliveries go on, everybody is through with it.
     ProcessFailed(ProcessFailed),
     /// This process itself was declared failed, at this timestamp: it was silent for too long, or
     /// cut off from the others. What it had received and the others deliver is still delivered to

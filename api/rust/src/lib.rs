@@ -54,15 +54,15 @@
 //! # All or nothing (reliable)
 //! [`Pipe::scatter_reliably`] costs a round trip more, and promises more: every receiver that does
 //! not fail delivers its message, or none does, through loss and the death of whoever it is. With
-//! [`Builder::controllers`] a fabric goes on after a failure: the controllers (`onepipe controller`)
-//! decide who has failed, and since when. Everybody is told the same ([`Event::ProcessFailed`]):
-//! nothing that the failed one sent at or above that timestamp is ever delivered, all below it is;
-//! a scattering that it should have received is taken back from the others, and its sender told
-//! ([`Event::SendFailed`]). Who wants to do something first ([`Pipe::on_process_failed`]) does it
-//! while everybody's reliable deliveries still wait; who does not care holds nobody up. A process
-//! that was itself declared failed is told so ([`Event::Excluded`]), and may [`Pipe::rejoin`].
-//! Both services run beside each other, as two streams or merged into one
-//! ([`Builder::receive_mode`]).
+//! [`Builder::controllers`] a fabric goes on after a failure: the controllers (`onepipe
+//! controller`) decide who has failed, and since when. Everybody is told the same
+//! ([`Event::ProcessFailed`]): nothing that the failed one sent at or above that timestamp is ever
+//! delivered, all below it is; a scattering that it should have received is taken back from the
+//! others, and its sender told ([`Event::SendFailed`]). Who wants to do something first
+//! ([`Pipe::on_process_failed`]) does it while everybody's reliable deliveries still wait; who does
+//! not care holds nobody up. A process that was itself declared failed is told so
+//! ([`Event::Excluded`]), and may [`Pipe::rejoin`]. Both services run beside each other, as two
+//! streams or merged into one ([`Builder::receive_mode`]).
 //!
 //! ```
 //! use onepipe::{Event, Message, Pipe, ProcessId};

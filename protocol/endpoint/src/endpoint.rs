@@ -87,7 +87,8 @@ impl Endpoint {
     }
 
     /// Submits a reliable scattering: all its correct receivers deliver it, or none does (design:
-    /// ordering.md section 1). As [`Endpoint::scatter`] otherwise; its ids are a count of their own.
+    /// ordering.md section 1). As [`Endpoint::scatter`] otherwise; its ids are a count of their
+    /// own.
     ///
     /// # Errors
     /// [`SendError`]; then nothing of the scattering was accepted.
@@ -306,9 +307,9 @@ impl Endpoint {
         let (lane, barrier) = match frame.opcode.service() {
             Some(Service::BestEffort) => (&mut self.best_effort, self.link.barrier()),
             Some(Service::Reliable) => {
-                // Its commit promise counts for the frame itself: what it carries has not committed,
-                // so below that nobody may deliver it. Else a newcomer that is behind what others
-                // were told could have a message delivered that it has not committed.
+                // Its commit promise counts for the frame itself: what it carries has not
+                // committed, so below that nobody may deliver it. Else a newcomer that is behind
+                // what others were told could have a message delivered that it has not committed.
                 let promised = frame.header.promises(clock).commit;
                 let barrier = self.commit_barrier().max(Some(promised));
                 (&mut self.reliable, barrier)

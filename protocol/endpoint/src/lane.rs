@@ -147,8 +147,8 @@ impl Lane {
         Some(Draft { header, timestamp: None, psn, octets })
     }
 
-    /// The next data frame: one to be sent again, of the burst, or of a new one, its payload written
-    /// behind the header's place in `slot`.
+    /// The next data frame: one to be sent again, of the burst, or of a new one, its payload
+    /// written behind the header's place in `slot`.
     #[inline]
     pub fn poll_data(
         &mut self,

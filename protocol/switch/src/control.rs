@@ -151,8 +151,9 @@ impl Switch {
         Verdict::Consumed
     }
 
-    /// A controller says that `life` is dead, heard or not: its link is frozen, and it is heard here
-    /// no more (design: failure.md, "What if a receiver cannot be reached, and has not failed?").
+    /// A controller says that `life` is dead, heard or not: its link is frozen, and it is heard
+    /// here no more (design: failure.md, "What if a receiver cannot be reached, and has not
+    /// failed?").
     fn declare_dead(&mut self, from: Port, life: Life) {
         let Some(control) = &mut self.control else { return };
         let is_same = |known: &Life| known.address == life.address;

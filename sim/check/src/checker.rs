@@ -4,10 +4,11 @@ use onepipe_base::{ProcessId, Promises, Timestamp};
 use onepipe_wire::Service;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::judge::{Fortune, find_gap, judge};
 use crate::life::{End, Failure, Life};
 use crate::sender::Arrival;
 use crate::violation::{Rule, Seen, Violations};
+
+mod finish;
 
 /// The name of a scattering among those of one process id and service: which life, and its number
 /// in it, counted from 0. Travels in the payload, so that a delivery says what it claims to be.
@@ -420,98 +421,6 @@ impl Checker {
         |to: ProcessId, submitted_ns: u64| {
             let to = self.processes.get(to.index());
             to.is_some_and(|to| to.lost_ns.is_none_or(|lost_ns| lost_ns < submitted_ns))
-        }
-    }
-
-    /// The run is over: every message of a living sender should have a fate by now (I12), and what
-    /// the reliable service has promised is judged.
-    pub fn finish(&mut self) {
-        let mut log = std::mem::take(&mut self.violations);
-        let mut torn = Violations::default();
-        for (id, process) in (0u32..).map(ProcessId).zip(&self.processes) {
-            for (life, lived) in (0u32..).zip(&process.lives) {
-                let is_last = life as usize + 1 == process.lives.len();
-                if is_last && lived.end.is_none() {
-                    for sender in &lived.senders {
-                        sender.on_end(id, life, self.now_ns, self.counts_for(), &mut log);
-                    }
-                }
-                let judged = if self.may_be_torn { &mut torn } else { &mut log };
-                self.judge(id, life, lived, judged);
-                self.find_untold(id, life, lived, &mut log);
-            }
-        }
-        self.counts.torn += torn.count();
-        self.violations = log;
-    }
-
-    /// Judges the reliable scatterings of one life of a sender.
-    fn judge(&self, id: ProcessId, number: u32, life: &Life, log: &mut Violations) {
-        let fortune = life.fortune();
-        if matches!(fortune, Fortune::Failed { is_exact: false, .. }) {
-            return;
-        }
-        let sender = &life.senders[Service::Reliable as usize];
-        let at_ns = self.now_ns;
-        for case in sender.cases() {
-            let is_correct = |to| self.is_correct_receiver(to, case.submitted_ns);
-            let is_known = |to| self.is_known_receiver(to, life, case.submitted_ns);
-            judge((id, number, fortune), &case, (is_correct, is_known), at_ns, log);
-            let is_settled = match fortune {
-                Fortune::Correct => true,
-                Fortune::Failed { at, .. } => case.stamp.is_some_and(|stamp| stamp < at),
-                Fortune::Gone => false,
-            };
-            if is_settled {
-                find_gap((id, number), &case, |to| self.failed_spans(to), at_ns, log);
-            }
-        }
-        let Fortune::Failed { at, .. } = fortune else { return };
-        for (process, stamp, to_life) in sender.last() {
-            let to = &self.processes[process.index()];
-            let is_correct = to_life as usize + 1 == to.lives.len() && to.now().is_correct();
-            if is_correct && stamp >= at {
-                log.add(Rule::I8, at_ns, Seen::AboveFailure { process, from: id, stamp, at });
-            }
-        }
-    }
-
-    /// Whether `to` was there, in the life that it is in now, when something was submitted for it,
-    /// and is correct.
-    fn is_correct_receiver(&self, to: ProcessId, submitted_ns: u64) -> bool {
-        let Some(process) = self.processes.get(to.index()) else { return false };
-        let now = process.now();
-        let was_there = process.lives.len() == 1 || now.started_ns < submitted_ns;
-        was_there && now.is_correct()
-    }
-
-    /// Whether a process in `life` had had something reliable from the present life of `to` when it
-    /// submitted something for it. Else it may have taken it for dead.
-    fn is_known_receiver(&self, to: ProcessId, life: &Life, submitted_ns: u64) -> bool {
-        let Some(process) = self.processes.get(to.index()) else { return false };
-        let number = process.lives.len() as u32 - 1;
-        let met = life.met.get(&(to.0, number));
-        number == 0 || met.is_some_and(|met_ns| *met_ns < submitted_ns)
-    }
-
-    /// The spans of reliable deliveries of all lives of `process` that are no longer.
-    fn failed_spans(&self, process: ProcessId) -> Vec<(Timestamp, Timestamp)> {
-        let lives = self.processes.get(process.index()).map_or(&[][..], |process| &process.lives);
-        let failed = lives.iter().filter(|life| !life.is_correct());
-        failed.filter_map(|life| life.receiver.reliable_span()).collect()
-    }
-
-    /// What one process is told, every correct process that was there is told (E).
-    fn find_untold(&self, id: ProcessId, number: u32, life: &Life, log: &mut Violations) {
-        let Some(failure) = life.failed else { return };
-        for (place, process) in (0u32..).zip(&self.processes) {
-            let now = process.now();
-            let is_due = now.is_correct() && now.started_ns < failure.last_told_ns;
-            // Told of a later life, it knows that this one has failed, too.
-            if is_due && place != id.0 && !now.told.contains_key(&(id.0, number)) {
-                let seen = Seen::NotTold { process: ProcessId(place), failed: id, life: number };
-                log.add(Rule::E, self.now_ns, seen);
-            }
         }
     }
 

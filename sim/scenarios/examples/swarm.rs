@@ -1,6 +1,6 @@
-//! `cargo run --release -p onepipe-sim-scenarios --example swarm FROM COUNT [first]`: random runs by
-//! seed, every invariant checked; says which seeds break one, and with how few faults. With `first`
-//! it ends at the first of them, and says how many it took.
+//! `cargo run --release -p onepipe-sim-scenarios --example swarm FROM COUNT [first]`: random runs
+//! by seed, every invariant checked; says which seeds break one, and with how few faults. With
+//! `first` it ends at the first of them, and says how many it took.
 
 use std::process::ExitCode;
 

@@ -4,13 +4,9 @@ use std::collections::VecDeque;
 
 use hdrhistogram::Histogram;
 use onepipe_base::{HostId, Incarnation, Port, ProcessId};
-use onepipe_endpoint::{
-    Delivery, Endpoint, Event, Message, Outcome, ReceiveMode, SendError, Service,
-};
+use onepipe_endpoint::{Delivery, Endpoint, Event, Outcome, ReceiveMode};
 use onepipe_node::{Host, HostEvent};
-use onepipe_sim_check::{
-    Checker, Delivered, Failed, Fate, Levels, Links, Look, Submitted, Tag, digest,
-};
+use onepipe_sim_check::{Checker, Delivered, Failed, Fate, Levels, Links, Look, Tag, digest};
 use onepipe_sim_engine::{Instant, MICROSECOND, NANOSECOND, Random};
 use onepipe_sim_network::{Application, At, Destination, LinkId, NodeId, Pace, Scatterings};
 use onepipe_switch::Switch;
@@ -22,6 +18,7 @@ use crate::{Element, Node, Plan, Process, Said};
 
 mod alarm;
 mod failure;
+mod load;
 
 use alarm::Alarm;
 
@@ -158,112 +155,6 @@ impl Watch {
         };
         let endpoint = Endpoint::new(config).expect("the plan's endpoint is in range");
         Process::new(endpoint, self.plan.bug)
-    }
-
-    /// Submits a scattering of the process and tells the checker.
-    pub(crate) fn submit(
-        &mut self,
-        instant: Instant,
-        process: &mut Process,
-        service: Service,
-        messages: &[Destination],
-    ) -> Result<Tag, SendError> {
-        let id = process.endpoint.config().process;
-        let life = self.checker.life(id);
-        let next = self.seats[id.index()].submitted[service as usize];
-        let tag = Tag { life, scattering: next };
-        while self.payloads.len() < messages.len() {
-            self.payloads.push(Vec::new());
-        }
-        for (index, message) in (0u16..).zip(messages) {
-            let payload = &mut self.payloads[usize::from(index)];
-            payload::write(payload, tag, index, message.octets);
-        }
-        let endpoint = &mut process.endpoint;
-        let mut scatter = |list: &[Message<'_>]| match service {
-            Service::BestEffort => endpoint.scatter(list),
-            Service::Reliable => endpoint.scatter_reliably(list),
-        };
-        let filled = messages.iter().zip(&self.payloads);
-        let submitted = match messages {
-            // The slice of references costs an allocation, so a lone message goes without.
-            [one] => scatter(&[Message { to: one.to, payload: &self.payloads[0] }]),
-            _ => {
-                let list: Vec<Message<'_>> =
-                    filled.map(|(message, payload)| Message { to: message.to, payload }).collect();
-                scatter(&list)
-            }
-        }?;
-        assert_eq!(submitted.0, next, "scatterings are numbered in the order of submission");
-        self.seats[id.index()].submitted[service as usize] += 1;
-        self.expected.clear();
-        let filled = messages.iter().zip(&self.payloads);
-        self.expected.extend(filled.map(|(message, payload)| (message.to, digest(payload))));
-        let submitted_at = instant.as_ps();
-        let submitted = Submitted { service, tag, messages: &self.expected, submitted_at };
-        self.checker.at_ns(instant.as_ns());
-        self.checker.submitted(id, submitted);
-        self.note(instant, || {
-            let to: Vec<u32> = messages.iter().map(|message| message.to.0).collect();
-            format!("process {} submits {service:?} {tag:?} to {to:?}", id.0)
-        });
-        self.seats[id.index()].outstanding += messages.len() as u32;
-        Ok(tag)
-    }
-
-    /// Keeps a line of text when text is wanted.
-    #[inline]
-    pub(crate) fn note(&mut self, at: Instant, text: impl FnOnce() -> String) {
-        let lines_max = self.plan.network.trace_lines_max;
-        if lines_max > 0 {
-            if self.story.len() == lines_max {
-                self.story.pop_front();
-            }
-            self.story.push_back((at, text()));
-        }
-    }
-
-    /// Submits as the closed loop allows.
-    fn refill(&mut self, at: &mut At<'_>, process: &mut Process) {
-        let Some(load) = self.plan.load else { return };
-        let Pace::ClosedLoop { messages_max } = load.pace else { return };
-        let id = process.endpoint.config().process.index();
-        while self.is_loading
-            && self.seats[id].outstanding < messages_max
-            && !self.seats[id].is_retrying
-        {
-            if !self.submit_next(at, process) {
-                return;
-            }
-        }
-    }
-
-    /// Submits the next scattering of the load. Answers whether it was accepted.
-    fn submit_next(&mut self, at: &mut At<'_>, process: &mut Process) -> bool {
-        let id = process.endpoint.config().process.index();
-        let mut scattering = std::mem::take(&mut self.scattering);
-        if let Some(scatterings) = &mut self.seats[id].scatterings {
-            scatterings.next(&mut scattering);
-        }
-        let service = match self.plan.reliable_percent {
-            0 => Service::BestEffort,
-            percent => match self.seats[id].services.happens(percent * 10_000) {
-                true => Service::Reliable,
-                false => Service::BestEffort,
-            },
-        };
-        let result = self.submit(at.instant, process, service, &scattering);
-        self.scattering = scattering;
-        // Only a full buffer is to be expected; what else there is the report shows as silence. A
-        // steady pace has its next turn anyway.
-        let is_closed_loop =
-            self.plan.load.is_some_and(|load| matches!(load.pace, Pace::ClosedLoop { .. }));
-        if result.is_err() && is_closed_loop {
-            self.seats[id].is_retrying = true;
-            let port = self.port(id);
-            at.alarm(RETRY_PS, u32::from(port.0));
-        }
-        result.is_ok()
     }
 
     fn port(&self, id: usize) -> Port {

@@ -56,8 +56,8 @@ pub struct Controller {
     deciding: BTreeMap<Life, (Mono, Mono)>,
     /// When the first of the open failures was decided.
     open_since: Option<Mono>,
-    /// Who has joined under another reign may not have been told what had failed before: everybody is
-    /// told anew.
+    /// Who has joined under another reign may not have been told what had failed before: everybody
+    /// is told anew.
     owes_news: bool,
     /// Everybody has completed all that is open.
     is_noticed: bool,

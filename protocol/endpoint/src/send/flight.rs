@@ -280,8 +280,8 @@ impl Flight {
         }
     }
 
-    /// What left at or before `overdue`, and what lies before `gap` and was sent only once, is to be
-    /// sent again, at most `packets_max` before the next acknowledgement.
+    /// What left at or before `overdue`, and what lies before `gap` and was sent only once, is to
+    /// be sent again, at most `packets_max` before the next acknowledgement.
     pub fn send_again(&mut self, overdue: Option<Mono>, gap: Option<Psn>, packets_max: u32) {
         let (next, end) = (self.base, self.next());
         let Some(keep) = &mut self.keep else { return };
