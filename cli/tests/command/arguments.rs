@@ -37,7 +37,7 @@ fn arguments_that_do_not_go_together_are_refused() {
 fn unknown_names_are_refused_with_those_that_are_known() {
     refused(&["dmeo"], "demo");
     refused(&["demo", "--transport", "tcp"], "[possible values: shm, udp]");
-    refused(&["bench", "everything"], "[possible values: reorder, endpoint, pair, order, sim");
+    refused(&["bench", "everything"], "[possible values: reorder, endpoint, pair, order");
     refused(&["bench"], "<NAME>");
     refused(&["switch", "--listen", "nowhere"], "write for example 127.0.0.1:4410");
     refused(&["completions", "tcsh"], "[possible values: bash");
