@@ -5,9 +5,7 @@ use std::fs;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use onepipe_sim_recovery::{
-    Component, FIGURE_HOSTS, Measured, Options, Recovery, paper_us, run,
-};
+use onepipe_sim_recovery::{Component, FIGURE_HOSTS, Measured, Options, Recovery, paper_us, run};
 use onepipe_topology::Shape;
 
 use crate::report::Detail;
@@ -18,7 +16,8 @@ use crate::{Better, Harness, Progress, Report};
 pub struct RecoverySimOptions {
     /// How often each case runs, each time with another seed. Default 5.
     pub runs: usize,
-    /// No fabric of more hosts than this. Default 1,024; 32,768 takes an hour and 10 GiB.
+    /// No fabric of more hosts than this. Default 1,024; 8,192 takes 2 GiB and minutes
+    /// a run, 35,152 takes 10 GiB and was not run to its end yet.
     pub hosts_max: u32,
 }
 
@@ -53,7 +52,8 @@ pub fn recovery_sim(
         for component in Component::ALL {
             let mut of_testbed = None;
             for hosts in FIGURE_HOSTS {
-                let place = if component == Component::Process { Component::Host } else { component };
+                let place =
+                    if component == Component::Process { Component::Host } else { component };
                 let Some(paper) = paper_us(place, hosts) else { continue };
                 let case = name(component, recovery, "testbed", hosts);
                 let plan = |seed| Options::testbed(hosts, component, recovery, seed);
@@ -102,9 +102,8 @@ fn measure(
     };
     let value = harness.measure(case, "us", Better::Lower, simulate, || Ok(yardstick))?.value;
     let all = all.into_inner();
-    let mean = |part: fn(&Measured) -> f64| {
-        all.iter().map(part).sum::<f64>() / all.len().max(1) as f64
-    };
+    let mean =
+        |part: fn(&Measured) -> f64| all.iter().map(part).sum::<f64>() / all.len().max(1) as f64;
     let detail = |name: &str, value: f64, unit: &str| Detail {
         name: name.to_string(),
         value,

@@ -1,4 +1,5 @@
-//! `cargo run --release -p onepipe-sim-recovery --example once -- SHAPE HOSTS COMPONENT flat|tree [SEED]`
+//! `cargo run --release -p onepipe-sim-recovery --example once -- SHAPE HOSTS COMPONENT flat|tree
+//! [SEED]`
 
 use std::error::Error;
 use std::time::Instant;
@@ -20,7 +21,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             Options::full(shape.parse()?, of, recovery, seed)
         };
         let start = Instant::now();
-        let measured = run(&options, |_| {})?;
+        let mut told = 0;
+        let measured = run(&options, |us| {
+            if us >= told + 100 {
+                told = us;
+                eprint!("\r{us} us");
+            }
+        })?;
         println!(
             "{:11} {hosts:3} stall {:7.1} last {:7.1} = detect {:5.1} + determine {:5.1} + \
              broadcast {:6.1} + resume {:5.1}; contacts {} paper {:?}; {} failed; {} us in {:.2} s, {} hops",

@@ -32,8 +32,8 @@ impl Calibration {
     /// - beacons every 3 us, a link dead after ten of them (sections 7.1 and 4.2);
     /// - 3 us for a contacted process, the lower end of "3 ~ 15 us per host" (section 7.2): one
     ///   process a host, one failure to tell. The upper end is a rack's, with eight failures each;
-    /// - 47 ns for a packet that needs no more: "a host CPU core can sustain 3 us beacon interval" of
-    ///   a switch with 32 ports, each with a beacon in and one out (section 7.2);
+    /// - 47 ns for a packet that needs no more: "a host CPU core can sustain 3 us beacon interval"
+    ///   of a switch with 32 ports, each with a beacon in and one out (section 7.2);
     /// - reports settle within a beacon interval and a crossing of the network, 6 links;
     /// - a store that costs nothing: with the fastest recovery at 36 us, 30 of them detection, the
     ///   paper's figures leave no room for one.

@@ -3,15 +3,19 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 
-use onepipe_base::{Controllers, HostId, Incarnation, Mono, ProcessId, SwitchId, Timestamp};
-use onepipe_controller::{Controller, Epoch, Event as Decision, RecordId, Recovery};
+use onepipe_base::{
+    Address, Controllers, HostId, Incarnation, Life, Mono, Port, ProcessId, SwitchId, Timestamp,
+};
+use onepipe_controller::{
+    Controller, Epoch, Event as Decision, Member, MemberLink, Record, RecordId, Recovery,
+};
 use onepipe_endpoint::{Endpoint, Event, Message};
 use onepipe_node::Host;
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
 use onepipe_sim_network::{Application, At, LinkId, NodeId};
 use onepipe_switch::{Switch, SwitchEvent};
-use onepipe_topology::{Node as Vertex, Topology};
-use onepipe_wire::{AnnounceView, HEADER_OCTETS, Opcode, peek};
+use onepipe_topology::{End, Node as Vertex, Topology};
+use onepipe_wire::{AnnounceView, HEADER_OCTETS, Opcode, Side, peek};
 
 use crate::Calibration;
 use crate::gauge::Gauge;
@@ -29,7 +33,7 @@ const ALARM_STORE: u32 = 1;
 pub(crate) struct Moments {
     /// A neighbour misses the failed part.
     pub detected: Option<Instant>,
-    /// The last failure is decided and recorded.
+    /// The first failure is decided and recorded.
     pub decided: Option<Instant>,
     /// Everybody has been told, and has done what that asks.
     pub noticed: Option<Instant>,
@@ -56,6 +60,8 @@ pub(crate) struct Observer {
     pub announcements: Cell<u64>,
     /// The latest part of an announcement of each node.
     known: RefCell<BTreeMap<ProcessId, (u32, u16)>>,
+    /// The controller knows from the store who takes part.
+    pub is_known: bool,
     pub gauges: Vec<Gauge>,
     /// Correct processes whose barrier has not passed the failure.
     pub waiting: usize,
@@ -93,6 +99,7 @@ impl Observer {
             joined: 0,
             announcements: Cell::new(0),
             known: RefCell::new(BTreeMap::new()),
+            is_known: false,
             gauges: vec![Gauge::NEW; hosts as usize],
             waiting: 0,
             has_failed: false,
@@ -171,9 +178,9 @@ impl Observer {
             Decision::Joined(_) => self.joined += 1,
             _ if !self.has_failed => {}
             Decision::Failed { failed, .. } => {
-                let is_process = matches!(failed.life.address, onepipe_base::Address::Process(_));
+                let is_process = matches!(failed.life.address, Address::Process(_));
                 self.failures += usize::from(is_process);
-                self.moments.decided = Some(at);
+                self.moments.decided.get_or_insert(at);
             }
             Decision::Noticed { .. } => self.moments.noticed = Some(at),
             Decision::Resumed { begun, .. } => {
@@ -193,6 +200,35 @@ impl Observer {
         };
         let part = (view.announce.generation, view.announce.first);
         self.known.borrow_mut().insert(from, part).is_none_or(|known| known < part)
+    }
+
+    /// What the store holds of a fabric in which everybody has joined: so a controller that takes
+    /// over begins.
+    fn records(&self) -> Vec<Record> {
+        let life = |vertex| {
+            let (address, incarnation) = match vertex {
+                Vertex::Process(id) => (Address::Process(id), 1),
+                Vertex::Host(id) => (Address::Switch(SwitchId(id.0)), 0),
+                Vertex::Switch(id) => (Address::Switch(SwitchId(self.topology.hosts() + id.0)), 0),
+            };
+            Life { address, incarnation: Incarnation(incarnation) }
+        };
+        let is_absent = |vertex| match vertex {
+            Vertex::Process(ProcessId(id)) | Vertex::Host(HostId(id)) => !self.members[id as usize],
+            Vertex::Switch(_) => false,
+        };
+        let processes = (0..self.topology.processes()).map(|id| Vertex::Process(ProcessId(id)));
+        let all = processes.chain(self.topology.nodes()).filter(|vertex| !is_absent(*vertex));
+        let members = all.map(|node| {
+            let ports = self.topology.ports(node);
+            let link = |port: u16| {
+                let side = if port < ports.lower { Side::Lower } else { Side::Upper };
+                let peer = self.topology.peer(End { node, port: Port(port) })?.node;
+                (!is_absent(peer)).then(|| MemberLink { side, life: life(peer) })
+            };
+            Member { life: life(node), links: (0..ports.total()).filter_map(link).collect() }
+        });
+        vec![Record::Members(members.collect())]
     }
 
     /// A scattering to two others, anywhere.
@@ -235,7 +271,8 @@ impl Application<Node> for Observer {
 
     fn on_start(&mut self, mut at: At<'_>, machine: &mut Node) {
         if let Node::Controller(controller, _) = machine {
-            controller.activate(at.now, Epoch(1), &[]);
+            let records = if self.is_known { self.records() } else { Vec::new() };
+            controller.activate(at.now, Epoch(1), &records);
             self.serve(&mut at, controller);
         }
         if at.node.0 < self.topology.hosts() && self.sends[at.node.index()] {
