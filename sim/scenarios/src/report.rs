@@ -81,15 +81,20 @@ impl Report {
             },
             send_buffer_octets: watch.send_levels.highest(),
             receive_buffer_octets: watch.receive_levels.highest(),
-            trace_lines: merged(network.trace_lines(), &watch.story),
+            trace_lines: merged(
+                network.trace_lines(),
+                &watch.story,
+                watch.plan.network.trace_lines_max,
+            ),
         }
     }
 }
 
-/// The lines of the network and of the applications in the order of time.
+/// The last lines of the network and of the applications in the order of time.
 fn merged<'a>(
     frames: impl Iterator<Item = &'a str>,
     story: &VecDeque<(Instant, String)>,
+    lines_max: usize,
 ) -> Vec<String> {
     let when = |line: &str| {
         let digits = |text: &str| text.parse::<u64>().unwrap_or(0);
@@ -103,5 +108,6 @@ fn merged<'a>(
     let mut lines: Vec<(u64, String)> =
         frames.map(|line| (when(line), line.to_owned())).chain(told).collect();
     lines.sort_by_key(|(at_ps, _)| *at_ps);
-    lines.into_iter().map(|(_, line)| line).collect()
+    let excess = lines.len().saturating_sub(lines_max);
+    lines.into_iter().skip(excess).map(|(_, line)| line).collect()
 }
