@@ -17,7 +17,8 @@ fn check(seed: u64) {
 }
 
 /// Other seeds each time, or the one in ONEPIPE_SEED. Only those without controllers: some with
-/// controllers do not end (CHANGELOG, "Known"), and `onepipe sim fuzz` is the place to look for them.
+/// controllers do not end (CHANGELOG, "Known"), and `onepipe sim fuzz` is the place to look for
+/// them.
 fn fresh_seeds(count: usize) -> Vec<u64> {
     if let Some(seed) = std::env::var("ONEPIPE_SEED").ok().and_then(|seed| seed.parse().ok()) {
         return vec![seed];
