@@ -20,9 +20,14 @@ fn answering(answer: String) -> SocketAddr {
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("somebody asks");
-        let mut asked = [0; 4096];
-        let octets = stream.read(&mut asked).expect("a question");
-        assert!(asked[..octets].starts_with(b"GET /status HTTP/1.0\r\n"));
+        // To the end of the question: what is left unread resets the connection.
+        let (mut asked, mut part) = (Vec::new(), [0; 4096]);
+        while !asked.ends_with(b"\r\n\r\n") {
+            let octets = stream.read(&mut part).expect("a question");
+            assert!(octets > 0, "the question breaks off");
+            asked.extend_from_slice(&part[..octets]);
+        }
+        assert!(asked.starts_with(b"GET /status HTTP/1.0\r\n"));
         stream.write_all(answer.as_bytes()).expect("somebody listens");
     });
     address
