@@ -30,7 +30,7 @@ const PROCESSES_MAX: u32 = 1 << 20;
 #[derive(Clone, Debug, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Given {
-    /// A file with a table [controller] of these options
+    /// A file with a table `[controller]` of these options
     #[arg(long, value_name = "FILE", env = "ONEPIPE_CONFIG")]
     #[serde(skip)]
     config: Option<PathBuf>,

@@ -91,7 +91,7 @@ impl Switch {
         })
     }
 
-    /// What it was set up with; a [`Route::Table`] as learned since.
+    /// What it was set up with; a [`onepipe_topology::Route::Table`] as learned since.
     pub fn config(&self) -> &Config {
         &self.config
     }
