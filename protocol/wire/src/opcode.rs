@@ -115,6 +115,8 @@ opcodes! {
     Hello = 0x2e,
     /// A process tells another one where it can be reached directly: see [`crate::Here`].
     Here = 0x2f,
+    /// Whatever else shares the fabric; its payload is its own affair.
+    Foreign = 0xf0,
 }
 
 impl Opcode {
@@ -126,10 +128,10 @@ impl Opcode {
         )
     }
 
-    /// Whether the frame speaks of links, not of messages: its promises count nowhere, and no link
-    /// is made live by it (design: failure.md, "Where is the controller?").
+    /// Whether the frame speaks of links, or is foreign, and not of messages: its promises count
+    /// nowhere, and no link is made live by it (design: failure.md, "Where is the controller?").
     pub const fn is_control(self) -> bool {
-        self as u8 & 0xf0 == 0x20
+        matches!(self as u8 & 0xf0, 0x20 | 0xf0)
     }
 
     /// Which of the two services the frame belongs to, if to one.

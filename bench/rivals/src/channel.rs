@@ -1,0 +1,173 @@
+//! A connection to one member that loses nothing and keeps its order: go back N.
+
+use alloc::collections::VecDeque;
+
+use bytes::Bytes;
+use onepipe_base::{Mono, Psn};
+
+use crate::entry::Entry;
+
+/// Octets in front of the entries of a frame: what is expected next from the other end.
+pub(crate) const ACK_OCTETS: usize = 4;
+
+/// One end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Channel {
+    /// What is not acknowledged yet, and behind it what was not sent yet.
+    queue: VecDeque<Entry>,
+    /// The number of the first of these.
+    first: Psn,
+    /// How many of them are on their way, and how many octets that is.
+    sent: usize,
+    sent_octets: usize,
+    /// The number behind the last that was ever sent.
+    reached: Psn,
+    /// When the other end last acknowledged anything new, or the first of them was sent.
+    progress: Mono,
+    /// What comes next from the other end.
+    expected: Psn,
+    /// What it was last told of that.
+    told: Psn,
+    /// It repeats itself: it has missed an acknowledgement.
+    is_asked: bool,
+}
+
+/// What a frame has brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Entries that were not the next ones, or made no sense.
+    pub refused: u64,
+    /// Whether the other end has room again.
+    pub has_room: bool,
+}
+
+impl Channel {
+    pub(crate) fn new() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            first: Psn::FIRST,
+            sent: 0,
+            sent_octets: 0,
+            reached: Psn::FIRST,
+            progress: Mono::from_ns(0),
+            expected: Psn::FIRST,
+            told: Psn::FIRST,
+            is_asked: false,
+        }
+    }
+
+    pub(crate) fn push(&mut self, entry: Entry) {
+        self.queue.push_back(entry);
+    }
+
+    /// How many entries the other end has not acknowledged.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether anything may be sent now.
+    pub(crate) fn wants_transmit(&self, window_octets: usize) -> bool {
+        let has_more = self.sent < self.queue.len();
+        (has_more && (self.sent == 0 || self.sent_octets < window_octets)) || self.is_asked
+    }
+
+    /// Whether the other end should be told what has come, before long.
+    pub(crate) fn owes_ack(&self) -> bool {
+        self.told != self.expected
+    }
+
+    /// How many entries have come that the other end does not know of.
+    pub(crate) fn untold(&self) -> u32 {
+        self.expected.since(self.told) as u32
+    }
+
+    /// Whether anything is on its way.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.sent > 0
+    }
+
+    /// Writes as many entries as fit behind an acknowledgement. Answers the number of the first and
+    /// how many octets there are.
+    pub(crate) fn write(
+        &mut self,
+        now: Mono,
+        window_octets: usize,
+        room: &mut [u8],
+    ) -> (Psn, usize) {
+        let psn = self.first.plus(self.sent as u32);
+        room[..ACK_OCTETS].copy_from_slice(&self.expected.0.to_be_bytes());
+        (self.told, self.is_asked) = (self.expected, false);
+        let mut octets = ACK_OCTETS;
+        while let Some(entry) = self.queue.get(self.sent)
+            && (self.sent == 0 || self.sent_octets < window_octets)
+            && let Some(more) = entry.write(&mut room[octets..])
+        {
+            if self.sent == 0 {
+                self.progress = now;
+            }
+            octets += more;
+            self.sent += 1;
+            self.sent_octets += more;
+        }
+        let reached = self.first.plus(self.sent as u32);
+        if self.reached.is_before(reached) {
+            self.reached = reached;
+        }
+        (psn, octets)
+    }
+
+    /// Takes what came in one frame, and hands the entries that are new to `take`.
+    pub(crate) fn read(
+        &mut self,
+        now: Mono,
+        psn: Psn,
+        mut octets: Bytes,
+        mut take: impl FnMut(Entry),
+    ) -> Option<Taken> {
+        let ack = octets.get(..ACK_OCTETS)?.try_into().ok()?;
+        let has_room = self.on_ack(now, Psn(u32::from_be_bytes(ack)));
+        let mut entries = octets.split_off(ACK_OCTETS);
+        let (mut psn, mut refused) = (psn, 0);
+        while !entries.is_empty() {
+            let Some(entry) = Entry::read(&mut entries) else {
+                refused += 1;
+                break;
+            };
+            if psn == self.expected {
+                self.expected = psn.plus(1);
+                take(entry);
+            } else {
+                refused += 1;
+                self.is_asked = true;
+            }
+            psn = psn.plus(1);
+        }
+        Some(Taken { refused, has_room })
+    }
+
+    fn on_ack(&mut self, now: Mono, ack: Psn) -> bool {
+        // Anything but a number between the first and the last sent is old, or nonsense. It may lie
+        // behind what was sent again.
+        if !self.first.is_before(ack) || self.reached.is_before(ack) {
+            return false;
+        }
+        let known = ack.since(self.first) as usize;
+        for (at, entry) in self.queue.drain(..known).enumerate() {
+            self.sent_octets -= if at < self.sent { entry.octets() } else { 0 };
+        }
+        self.first = ack;
+        self.sent = self.sent.saturating_sub(known);
+        self.progress = now;
+        true
+    }
+
+    /// What has been on its way for too long is sent again, from the first on. Answers whether
+    /// there was any.
+    pub(crate) fn resend(&mut self, now: Mono, resend_ns: u64) -> bool {
+        let is_late = self.sent > 0 && now.since_ns(self.progress) >= resend_ns;
+        if is_late {
+            (self.sent, self.sent_octets) = (0, 0);
+        }
+        is_late
+    }
+}

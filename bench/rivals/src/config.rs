@@ -1,0 +1,137 @@
+//! How a member is set up.
+
+use onepipe_base::{Incarnation, ProcessId};
+use onepipe_wire::HEADER_OCTETS;
+
+use crate::entry::ENTRY_HEADER_OCTETS;
+
+/// The rule by which messages are put in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// None.
+    Unordered,
+    /// A token goes round.
+    Token,
+    /// Logical clocks, told once an interval.
+    Lamport {
+        /// How often a member tells its clock that has sent nothing since, in ns.
+        interval_ns: u64,
+    },
+    /// One node numbers everything. Its process id is the one behind the last member's.
+    Sequencer,
+}
+
+impl Method {
+    /// Whether it needs one node more than there are members.
+    pub const fn has_sequencer(self) -> bool {
+        matches!(self, Self::Sequencer)
+    }
+}
+
+/// Where frames leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Links {
+    /// All through port 0, to a switch.
+    Uplink,
+    /// One port for each process, by its id.
+    Mesh,
+}
+
+/// The numbers of a member.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// The rule.
+    pub method: Method,
+    /// Who this is: a member, or the sequencer (the id behind the last member's).
+    pub process: ProcessId,
+    /// How many members there are: their ids count from 0.
+    pub members: u32,
+    /// Which life.
+    pub incarnation: Incarnation,
+    /// Where frames leave. Default [`Links::Uplink`].
+    pub links: Links,
+    /// The longest frame, in octets. Default 1,472.
+    pub frame_octets_max: usize,
+    /// How much may be on its way to one member, in octets. Default 64 KiB.
+    pub window_octets: usize,
+    /// Own broadcasts that are not delivered here yet, at most. Default 1,024.
+    pub pending_max: usize,
+    /// Acknowledgements that nothing else carries are sent this late, in ns; and this often it is
+    /// looked whether something must be sent again. Default 50 us.
+    pub tick_ns: u64,
+    /// What is not acknowledged for this long is sent again, in ns. Default 5 ms.
+    pub resend_ns: u64,
+}
+
+impl Config {
+    /// The defaults.
+    pub const fn new(method: Method, process: ProcessId, members: u32) -> Self {
+        Self {
+            method,
+            process,
+            members,
+            incarnation: Incarnation(1),
+            links: Links::Uplink,
+            frame_octets_max: 1_472,
+            window_octets: 64 << 10,
+            pending_max: 1_024,
+            tick_ns: 50_000,
+            resend_ns: 5_000_000,
+        }
+    }
+
+    /// The longest message that fits a frame, in octets.
+    pub const fn payload_octets_max(&self) -> usize {
+        let front = HEADER_OCTETS + crate::channel::ACK_OCTETS + ENTRY_HEADER_OCTETS;
+        self.frame_octets_max.saturating_sub(front)
+    }
+
+    /// All nodes: the members, and the sequencer if there is one.
+    pub(crate) const fn nodes(&self) -> u32 {
+        self.members + self.method.has_sequencer() as u32
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        if self.members == 0 || self.process.0 >= self.nodes() {
+            let (process, nodes) = (self.process.0, self.nodes());
+            return Err(ConfigError::Process { process, nodes });
+        }
+        if self.links == Links::Mesh && self.nodes() > u32::from(u16::MAX) {
+            return Err(ConfigError::Mesh(self.nodes()));
+        }
+        if self.payload_octets_max() == 0 || self.frame_octets_max > usize::from(u16::MAX) {
+            return Err(ConfigError::Frame(self.frame_octets_max));
+        }
+        let zero =
+            |name, is_zero: bool| if is_zero { Err(ConfigError::Zero(name)) } else { Ok(()) };
+        zero("pending_max", self.pending_max == 0)?;
+        zero("tick_ns", self.tick_ns == 0)?;
+        zero("resend_ns", self.resend_ns == 0)?;
+        match self.method {
+            Method::Lamport { interval_ns } => zero("interval_ns", interval_ns == 0),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Why a configuration does not make sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Nobody has this id.
+    #[error("process {process} is none of the {nodes} nodes of the group")]
+    Process {
+        /// The id.
+        process: u32,
+        /// How many there are.
+        nodes: u32,
+    },
+    /// More nodes than ports.
+    #[error("a mesh of {0} nodes has more links than there are ports (65,535)")]
+    Mesh(u32),
+    /// Nothing fits, or the length does not.
+    #[error("frame_octets_max = {0} is too short for a message, or longer than 65,535")]
+    Frame(usize),
+    /// It must be more.
+    #[error("{0} must be more than 0")]
+    Zero(&'static str),
+}

@@ -1,0 +1,129 @@
+//! Where the rule of the order finds what it needs: the connections, and the way out.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+use onepipe_base::{Mono, ProcessId, Psn};
+
+use crate::channel::{Channel, Taken};
+use crate::entry::Entry;
+use crate::{Config, Delivery};
+
+/// Connections to all nodes, and what is to be told to the application.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Desk {
+    pub own: ProcessId,
+    pub members: u32,
+    window_octets: usize,
+    pending_max: usize,
+    channels: Vec<Channel>,
+    /// Who may be sent something, each once.
+    ready: VecDeque<u32>,
+    is_ready: Vec<bool>,
+    pub deliveries: VecDeque<Delivery>,
+    /// Own broadcasts that are not delivered yet.
+    pub pending: usize,
+}
+
+impl Desk {
+    pub(crate) fn new(config: &Config) -> Self {
+        let nodes = config.nodes() as usize;
+        Self {
+            own: config.process,
+            members: config.members,
+            window_octets: config.window_octets,
+            pending_max: config.pending_max,
+            channels: alloc::vec![Channel::new(); nodes],
+            ready: VecDeque::with_capacity(nodes),
+            is_ready: alloc::vec![false; nodes],
+            deliveries: VecDeque::new(),
+            pending: 0,
+        }
+    }
+
+    /// Whether as much waits for some node as may.
+    pub(crate) fn is_full(&self) -> bool {
+        self.channels.iter().any(|channel| channel.len() >= self.pending_max)
+    }
+
+    pub(crate) fn send(&mut self, to: ProcessId, entry: Entry) {
+        self.channels[to.index()].push(entry);
+        self.note_ready(to.0);
+    }
+
+    /// To every other member. Whom it begins with differs from member to member, or all would meet
+    /// at the same receiver.
+    pub(crate) fn send_to_others(&mut self, entry: &Entry) {
+        let first = self.own.0 + 1;
+        for step in 0..self.members {
+            let to = (first + step) % self.members;
+            if to != self.own.0 {
+                self.send(ProcessId(to), entry.clone());
+            }
+        }
+    }
+
+    pub(crate) fn deliver(&mut self, entry: Entry) {
+        self.pending -= usize::from(entry.origin == self.own);
+        let Entry { origin, number, payload, .. } = entry;
+        self.deliveries.push_back(Delivery { from: origin, number, payload });
+    }
+
+    /// The next one to send something to, what it is, and how long.
+    pub(crate) fn write(&mut self, now: Mono, room: &mut [u8]) -> Option<(ProcessId, Psn, usize)> {
+        loop {
+            let to = self.ready.pop_front()?;
+            self.is_ready[to as usize] = false;
+            let channel = &mut self.channels[to as usize];
+            if channel.wants_transmit(self.window_octets) || channel.owes_ack() {
+                let (psn, octets) = channel.write(now, self.window_octets, room);
+                if channel.wants_transmit(self.window_octets) {
+                    self.note_ready(to);
+                }
+                return Some((ProcessId(to), psn, octets));
+            }
+        }
+    }
+
+    /// Takes what came from `from`; `entries` gets what is new.
+    pub(crate) fn read(
+        &mut self,
+        now: Mono,
+        from: ProcessId,
+        (psn, octets): (Psn, Bytes),
+        entries: &mut Vec<Entry>,
+    ) -> Option<Taken> {
+        let channel = self.channels.get_mut(from.index())?;
+        let taken = channel.read(now, psn, octets, |entry| entries.push(entry))?;
+        // A quarter of a window of the shortest entries: the sender need not wait for the tick.
+        let is_pressing = channel.untold() as usize * 64 > self.window_octets / 4;
+        if taken.has_room || is_pressing || channel.wants_transmit(self.window_octets) {
+            self.note_ready(from.0);
+        }
+        Some(taken)
+    }
+
+    /// Sends acknowledgements that are owed, and again what is late. Answers how many connections
+    /// begin again, and whether anything is left to wait for.
+    pub(crate) fn tick(&mut self, now: Mono, resend_ns: u64) -> (u64, bool) {
+        let (mut resent, mut is_waiting) = (0, false);
+        for to in 0..self.channels.len() {
+            let channel = &mut self.channels[to];
+            let is_late = channel.resend(now, resend_ns);
+            resent += u64::from(is_late);
+            is_waiting |= channel.is_waiting();
+            if is_late || channel.owes_ack() {
+                self.note_ready(to as u32);
+                is_waiting = true;
+            }
+        }
+        (resent, is_waiting)
+    }
+
+    fn note_ready(&mut self, to: u32) {
+        if !core::mem::replace(&mut self.is_ready[to as usize], true) {
+            self.ready.push_back(to);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What members say to each other, as it stands in a frame.
+
+use bytes::Bytes;
+use onepipe_base::ProcessId;
+
+/// Octets in front of an entry's payload: kind, reserved, length, origin, number.
+pub(crate) const ENTRY_HEADER_OCTETS: usize = 16;
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// A message that somebody broadcasts.
+    Message,
+    /// The right to give numbers, from the entry's on.
+    Token,
+    /// The sender's clock.
+    Clock,
+}
+
+/// One thing said.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Entry {
+    pub kind: Kind,
+    /// Whose message it is.
+    pub origin: ProcessId,
+    /// Its place in the order: a sequence number, or a logical time.
+    pub number: u64,
+    pub payload: Bytes,
+}
+
+impl Entry {
+    pub(crate) fn octets(&self) -> usize {
+        ENTRY_HEADER_OCTETS + self.payload.len()
+    }
+
+    /// Writes it to the front of `room`, if it fits. Answers how long it is.
+    pub(crate) fn write(&self, room: &mut [u8]) -> Option<usize> {
+        let octets = self.octets();
+        let room = room.get_mut(..octets)?;
+        let (front, payload) = room.split_at_mut(ENTRY_HEADER_OCTETS);
+        front[0] = self.kind as u8;
+        front[1] = 0;
+        front[2..4].copy_from_slice(&(self.payload.len() as u16).to_be_bytes());
+        front[4..8].copy_from_slice(&self.origin.0.to_be_bytes());
+        front[8..16].copy_from_slice(&self.number.to_be_bytes());
+        payload.copy_from_slice(&self.payload);
+        Some(octets)
+    }
+
+    /// Takes one from the front of `octets`, which is `None` if there is none that makes sense.
+    pub(crate) fn read(octets: &mut Bytes) -> Option<Self> {
+        let front: [u8; ENTRY_HEADER_OCTETS] =
+            octets.get(..ENTRY_HEADER_OCTETS)?.try_into().ok()?;
+        let [kind, _, l0, l1, o0, o1, o2, o3, number @ ..] = front;
+        let kind = match kind {
+            0 => Kind::Message,
+            1 => Kind::Token,
+            2 => Kind::Clock,
+            _ => return None,
+        };
+        let length = usize::from(u16::from_be_bytes([l0, l1]));
+        if octets.len() < ENTRY_HEADER_OCTETS + length {
+            return None;
+        }
+        let payload = octets.split_to(ENTRY_HEADER_OCTETS + length).slice(ENTRY_HEADER_OCTETS..);
+        let origin = ProcessId(u32::from_be_bytes([o0, o1, o2, o3]));
+        Some(Self { kind, origin, number: u64::from_be_bytes(number), payload })
+    }
+}

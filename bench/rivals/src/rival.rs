@@ -1,0 +1,207 @@
+//! The composer: one member, or the sequencer.
+
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Transmit, Verdict};
+use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, seal};
+
+use crate::desk::Desk;
+use crate::entry::Entry;
+use crate::order::Order;
+use crate::{Config, ConfigError, Links};
+
+/// A member of the group, or its sequencer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Rival {
+    config: Config,
+    order: Order,
+    desk: Desk,
+    /// When to look at the connections, if anything waits there.
+    tick_at: Option<Mono>,
+    /// Nothing was called yet.
+    is_new: bool,
+    /// What a frame has brought, until the order has taken it.
+    entries: Vec<Entry>,
+    stats: Stats,
+}
+
+/// A message, in its place in the order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Delivery {
+    /// Who has broadcast it.
+    pub from: ProcessId,
+    /// Its sequence number or logical time; 0 where nothing orders.
+    pub number: u64,
+    /// What was broadcast.
+    pub payload: Bytes,
+}
+
+/// What happened, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Stats {
+    /// Frames written.
+    pub frames_sent: u64,
+    /// Frames taken.
+    pub frames_received: u64,
+    /// Frames that made no sense, or were for somebody else.
+    pub frames_dropped: u64,
+    /// Messages of frames that were not the next ones of their connection, or made no sense.
+    pub entries_refused: u64,
+    /// Times that a connection began again from its first unacknowledged message.
+    pub resent: u64,
+}
+
+/// Why a message is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BroadcastError {
+    /// Too much waits: deliver first.
+    #[error("as many messages wait as may")]
+    Full,
+    /// Longer than a frame.
+    #[error("{octets} octets are more than the {max} that fit a frame")]
+    TooLong {
+        /// How long it is.
+        octets: usize,
+        /// How long it may be.
+        max: usize,
+    },
+    /// The sequencer has nothing to say of its own.
+    #[error("the sequencer broadcasts nothing of its own")]
+    Sequencer,
+}
+
+impl Rival {
+    /// A member that has said nothing yet.
+    ///
+    /// # Errors
+    /// When the configuration does not make sense.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        Ok(Self {
+            order: Order::new(&config),
+            desk: Desk::new(&config),
+            tick_at: None,
+            is_new: true,
+            entries: Vec::new(),
+            stats: Stats::default(),
+            config,
+        })
+    }
+
+    /// Sends `payload` to all members, this one included.
+    ///
+    /// # Errors
+    /// When too much waits, or it is too long; then nothing has happened.
+    pub fn broadcast(&mut self, now: Now, payload: &[u8]) -> Result<(), BroadcastError> {
+        let (octets, max) = (payload.len(), self.config.payload_octets_max());
+        if octets > max {
+            return Err(BroadcastError::TooLong { octets, max });
+        }
+        if self.config.process.0 >= self.config.members {
+            return Err(BroadcastError::Sequencer);
+        }
+        if !self.has_room() {
+            return Err(BroadcastError::Full);
+        }
+        self.desk.pending += 1;
+        self.order.broadcast(&mut self.desk, Bytes::copy_from_slice(payload));
+        self.go_on(now.mono);
+        Ok(())
+    }
+
+    /// Whether a message would be taken.
+    pub fn has_room(&self) -> bool {
+        self.desk.pending < self.config.pending_max && !self.desk.is_full()
+    }
+
+    /// Own messages that are not delivered here yet.
+    pub fn pending(&self) -> usize {
+        self.desk.pending
+    }
+
+    /// What it was set up with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    fn on_frame(&mut self, now: Now, frame: &[u8]) -> Option<()> {
+        let frame = Frame::parse(frame).ok()?;
+        let is_ours = frame.opcode == Opcode::Foreign
+            && frame.header.dst() == self.config.process
+            && frame.header.src() != self.config.process;
+        let from = frame.header.src();
+        let octets = Bytes::copy_from_slice(is_ours.then_some(frame.payload)?);
+        let came = (frame.header.psn(), octets);
+        let taken = self.desk.read(now.mono, from, came, &mut self.entries)?;
+        self.stats.frames_received += 1;
+        self.stats.entries_refused += taken.refused;
+        for entry in self.entries.drain(..) {
+            let makes_sense = self.order.take(&mut self.desk, from, entry);
+            self.stats.entries_refused += u64::from(!makes_sense);
+        }
+        Some(())
+    }
+
+    fn go_on(&mut self, now: Mono) {
+        self.is_new = false;
+        self.order.on_time(&mut self.desk, now);
+        self.tick_at.get_or_insert(now.after_ns(self.config.tick_ns));
+    }
+}
+
+impl Machine for Rival {
+    type Event = Delivery;
+
+    fn handle_frame(&mut self, now: Now, _port: Port, frame: &mut [u8]) -> Verdict {
+        let taken = self.on_frame(now, frame);
+        self.go_on(now.mono);
+        match taken {
+            Some(()) => Verdict::Consumed,
+            None => {
+                self.stats.frames_dropped += 1;
+                Verdict::Dropped
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.is_new = false;
+        self.order.on_time(&mut self.desk, now.mono);
+        if self.tick_at.is_some_and(|at| at <= now.mono) {
+            let (resent, is_waiting) = self.desk.tick(now.mono, self.config.resend_ns);
+            self.stats.resent += resent;
+            self.tick_at = is_waiting.then(|| now.mono.after_ns(self.config.tick_ns));
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        let room = self.config.frame_octets_max.min(slot.len());
+        let (to, psn, octets) = self.desk.write(now.mono, &mut slot[HEADER_OCTETS..room])?;
+        self.stats.frames_sent += 1;
+        let Config { process, incarnation, .. } = self.config;
+        let header = Header::new(Opcode::Foreign, process, to, incarnation);
+        let header = header.stamped(now.sync, Promises::both(now.sync), psn);
+        let port = match self.config.links {
+            Links::Uplink => Port(0),
+            Links::Mesh => Port(to.0 as u16),
+        };
+        Some(Transmit { port, octets: seal(slot, header, octets) })
+    }
+
+    fn poll_event(&mut self) -> Option<Delivery> {
+        self.desk.deliveries.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        if self.is_new {
+            return Some(Mono::from_ns(0));
+        }
+        Mono::earlier(self.order.due(), self.tick_at)
+    }
+}

@@ -1,0 +1,262 @@
+//! Whole groups over a network that loses, repeats and reorders.
+
+use std::collections::VecDeque;
+
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};
+use onepipe_bench_rivals::{BroadcastError, Config, Delivery, Links, Method, Rival};
+use proptest::prelude::*;
+
+const STEP_NS: u64 = 5_000;
+
+/// A group, its network, and what each member has delivered.
+struct Group {
+    nodes: Vec<Rival>,
+    /// Frames on their way: to whom, and the octets.
+    flying: VecDeque<(usize, Vec<u8>)>,
+    delivered: Vec<Vec<Delivery>>,
+    mono: u64,
+    chance: u64,
+}
+
+/// What befalls one frame of 256.
+#[derive(Clone, Copy, Debug, Default)]
+struct Faults {
+    lost: u8,
+    repeated: u8,
+    overtaken: u8,
+    corrupt: u8,
+}
+
+impl Group {
+    fn new(method: Method, members: u32, change: impl Fn(&mut Config)) -> Self {
+        let nodes = members + u32::from(method.has_sequencer());
+        let node = |process| {
+            let links = if process % 2 == 0 { Links::Uplink } else { Links::Mesh };
+            let mut config = Config { links, ..Config::new(method, ProcessId(process), members) };
+            config.resend_ns = 20 * STEP_NS;
+            config.tick_ns = 4 * STEP_NS;
+            change(&mut config);
+            Rival::new(config).expect("the configuration makes sense")
+        };
+        Self {
+            nodes: (0..nodes).map(node).collect(),
+            flying: VecDeque::new(),
+            delivered: vec![Vec::new(); members as usize],
+            mono: 1,
+            chance: 7,
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now { mono: Mono::from_ns(self.mono), sync: Timestamp::from_ns((1 << 50) + self.mono) }
+    }
+
+    fn random(&mut self) -> u64 {
+        self.chance = self.chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        self.chance >> 33
+    }
+
+    fn drain(&mut self, at: usize) {
+        let now = self.now();
+        let mut slot = [0; 1_472];
+        while let Some(transmit) = self.nodes[at].poll_transmit(now, &mut slot) {
+            let frame = slot[..transmit.octets].to_vec();
+            let to = onepipe_wire::peek(&frame).expect("just sealed").0.dst().index();
+            if self.nodes[at].config().links == Links::Mesh {
+                assert_eq!(transmit.port, Port(to as u16));
+            }
+            self.flying.push_back((to, frame));
+        }
+        while let Some(delivery) = self.nodes[at].poll_event() {
+            self.delivered[at].push(delivery);
+        }
+    }
+
+    /// Lets everything arrive that is on its way, and time go on.
+    fn step(&mut self, faults: Faults) {
+        for _ in 0..self.flying.len() {
+            let Some((to, mut frame)) = self.flying.pop_front() else { break };
+            let dice = self.random().to_le_bytes();
+            if dice[0] < faults.lost {
+                continue;
+            }
+            if dice[1] < faults.repeated {
+                self.flying.push_back((to, frame.clone()));
+            }
+            if dice[2] < faults.overtaken {
+                self.flying.push_back((to, frame));
+                continue;
+            }
+            if dice[3] < faults.corrupt {
+                let at = self.random() as usize % frame.len();
+                frame[at] ^= 1 << (dice[0] % 8);
+            }
+            let now = self.now();
+            self.nodes[to].handle_frame(now, Port(0), &mut frame);
+            self.drain(to);
+        }
+        self.mono += STEP_NS;
+        for at in 0..self.nodes.len() {
+            let now = self.now();
+            if self.nodes[at].poll_timeout().is_some_and(|due| due <= now.mono) {
+                self.nodes[at].handle_timeout(now);
+            }
+            self.drain(at);
+        }
+    }
+
+    fn broadcast(&mut self, at: usize, payload: &[u8]) -> Result<(), BroadcastError> {
+        let now = self.now();
+        let said = self.nodes[at].broadcast(now, payload);
+        self.drain(at);
+        said
+    }
+
+    /// Steps without faults until `count` messages are delivered everywhere, or too long.
+    fn settle(&mut self, count: usize) {
+        for _ in 0..4_000 {
+            if self.delivered.iter().all(|delivered| delivered.len() >= count) {
+                return;
+            }
+            self.step(Faults::default());
+        }
+        let counts: Vec<usize> = self.delivered.iter().map(Vec::len).collect();
+        panic!("{count} messages were broadcast, delivered were {counts:?}");
+    }
+}
+
+fn methods() -> impl Strategy<Value = Method> {
+    prop_oneof![
+        Just(Method::Token),
+        (1u64..200).prop_map(|steps| Method::Lamport { interval_ns: steps * 1_000 }),
+        Just(Method::Sequencer),
+        Just(Method::Unordered),
+    ]
+}
+
+fn faults() -> impl Strategy<Value = Faults> {
+    (0u8..60, 0u8..60, 0u8..60, 0u8..30).prop_map(|(lost, repeated, overtaken, corrupt)| Faults {
+        lost,
+        repeated,
+        overtaken,
+        corrupt,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn everybody_delivers_everything_once_in_one_order(
+        method in methods(),
+        members in 1u32..6,
+        faults in faults(),
+        seed: u64,
+        broadcasts in prop::collection::vec((0usize..6, 0usize..300), 1..120),
+    ) {
+        let mut group = Group::new(method, members, |_| {});
+        group.chance = seed;
+        let mut sent = vec![Vec::new(); members as usize];
+        for (number, (member, octets)) in broadcasts.iter().enumerate() {
+            let member = member % members as usize;
+            let mut payload = (number as u64).to_be_bytes().to_vec();
+            payload.resize(8 + octets, member as u8);
+            group.broadcast(member, &payload).expect("little waits");
+            sent[member].push(payload);
+            if number % 3 == 0 {
+                group.step(faults);
+            }
+        }
+        group.settle(broadcasts.len());
+        // Long enough for whatever might be delivered twice.
+        (0..40).for_each(|_| group.step(faults));
+        for delivered in &group.delivered {
+            prop_assert_eq!(delivered.len(), broadcasts.len());
+            for (member, sent) in sent.iter().enumerate() {
+                let from_member = delivered.iter().filter(|one| one.from.index() == member);
+                prop_assert!(from_member.map(|one| &one.payload[..]).eq(sent.iter().map(|s| &s[..])));
+            }
+            if method != Method::Unordered {
+                prop_assert_eq!(delivered, &group.delivered[0]);
+            }
+        }
+    }
+
+    #[test]
+    fn foreign_octets_do_no_harm(
+        method in methods(),
+        octets in prop::collection::vec(any::<u8>(), 0..200),
+        psn in any::<u32>(),
+        src in 0u32..6,
+    ) {
+        use onepipe_base::{Incarnation, Promises, Psn};
+        use onepipe_wire::{HEADER_OCTETS, Header, Opcode, seal};
+
+        let mut group = Group::new(method, 3, |_| {});
+        let now = group.now();
+        let header = Header::new(Opcode::Foreign, ProcessId(src), ProcessId(0), Incarnation(1))
+            .stamped(now.sync, Promises::both(now.sync), Psn(psn));
+        let mut frame = vec![0; HEADER_OCTETS + octets.len()];
+        frame[HEADER_OCTETS..].copy_from_slice(&octets);
+        seal(&mut frame, header, octets.len());
+        group.nodes[0].handle_frame(now, Port(0), &mut frame);
+        group.nodes[0].handle_frame(now, Port(0), &mut octets.clone());
+        group.drain(0);
+    }
+}
+
+#[test]
+fn a_member_that_is_cut_off_holds_the_others_up_and_memory_stays_bounded() {
+    for method in [Method::Token, Method::Lamport { interval_ns: 10_000 }, Method::Sequencer] {
+        let mut group = Group::new(method, 3, |config| config.pending_max = 20);
+        let mut taken = 0;
+        for _ in 0..400 {
+            for member in 0..2 {
+                taken += usize::from(group.broadcast(member, b"x").is_ok());
+            }
+            group.flying.retain(|(to, _)| *to != 2);
+            group.step(Faults::default());
+            group.flying.retain(|(to, _)| *to != 2);
+        }
+        assert!(taken < 200, "{method:?}: {taken} messages were taken while one member was away");
+        assert_eq!(group.broadcast(0, b"x"), Err(BroadcastError::Full), "{method:?}");
+        group.settle(taken);
+        assert_eq!(group.delivered[0], group.delivered[2]);
+        assert!(group.broadcast(0, b"x").is_ok(), "there is room again");
+    }
+}
+
+#[test]
+fn what_waits_for_the_same_member_travels_in_one_frame() {
+    let mut group = Group::new(Method::Unordered, 2, |_| {});
+    let now = group.now();
+    for _ in 0..10 {
+        group.nodes[0].broadcast(now, &[0; 64]).expect("there is room");
+    }
+    group.drain(0);
+    assert_eq!(group.flying.len(), 1, "ten messages of 64 octets fit one frame");
+}
+
+#[test]
+fn bad_messages_and_bad_numbers_are_refused_with_a_reason() {
+    let config = Config::new(Method::Sequencer, ProcessId(2), 2);
+    let mut sequencer =
+        Rival::new(config.clone()).expect("the sequencer is behind the last member");
+    let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(1 << 50) };
+    assert_eq!(sequencer.broadcast(now, b"x"), Err(BroadcastError::Sequencer));
+    let mut member =
+        Rival::new(Config { process: ProcessId(0), ..config.clone() }).expect("a member");
+    let long = vec![0; 2_000];
+    let refused = member.broadcast(now, &long).expect_err("too long").to_string();
+    assert!(refused.contains("2000") && refused.contains("1400"), "{refused}");
+    for bad in [
+        Config { process: ProcessId(3), ..config.clone() },
+        Config { members: 0, ..config.clone() },
+        Config { pending_max: 0, ..config.clone() },
+        Config { frame_octets_max: 60, ..config.clone() },
+        Config { members: 70_000, links: Links::Mesh, ..config.clone() },
+        Config { method: Method::Lamport { interval_ns: 0 }, ..config.clone() },
+    ] {
+        assert!(Rival::new(bad.clone()).is_err(), "{bad:?}");
+    }
+}
