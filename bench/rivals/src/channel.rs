@@ -7,7 +7,7 @@ use onepipe_base::{Mono, Psn};
 
 use crate::entry::Entry;
 
-/// Octets in front of the entries of a frame: what is expected next from the other end.
+/// Octets in front of the entries of a frame: up to where what came from the other end is done with.
 pub(crate) const ACK_OCTETS: usize = 4;
 
 /// One end of a connection.
@@ -26,6 +26,8 @@ pub(crate) struct Channel {
     progress: Mono,
     /// What comes next from the other end.
     expected: Psn,
+    /// Up to where what came is done with. Only that is acknowledged.
+    done: Psn,
     /// What it was last told of that.
     told: Psn,
     /// It repeats itself: it has missed an acknowledgement.
@@ -51,6 +53,7 @@ impl Channel {
             reached: Psn::FIRST,
             progress: Mono::from_ns(0),
             expected: Psn::FIRST,
+            done: Psn::FIRST,
             told: Psn::FIRST,
             is_asked: false,
         }
@@ -73,12 +76,17 @@ impl Channel {
 
     /// Whether the other end should be told what has come, before long.
     pub(crate) fn owes_ack(&self) -> bool {
-        self.told != self.expected
+        self.told != self.done
     }
 
-    /// How many entries have come that the other end does not know of.
+    /// How many entries are done with that the other end does not know of.
     pub(crate) fn untold(&self) -> u32 {
-        self.expected.since(self.told) as u32
+        self.done.since(self.told) as u32
+    }
+
+    /// One more entry is done with.
+    pub(crate) fn finish_one(&mut self) {
+        self.done = self.done.plus(1);
     }
 
     /// Whether anything is on its way.
@@ -91,14 +99,15 @@ impl Channel {
     pub(crate) fn write(
         &mut self,
         now: Mono,
-        window_octets: usize,
+        (window_octets, entries_max): (usize, usize),
         room: &mut [u8],
     ) -> (Psn, usize) {
         let psn = self.first.plus(self.sent as u32);
-        room[..ACK_OCTETS].copy_from_slice(&self.expected.0.to_be_bytes());
-        (self.told, self.is_asked) = (self.expected, false);
-        let mut octets = ACK_OCTETS;
-        while let Some(entry) = self.queue.get(self.sent)
+        room[..ACK_OCTETS].copy_from_slice(&self.done.0.to_be_bytes());
+        (self.told, self.is_asked) = (self.done, false);
+        let (mut octets, mut left) = (ACK_OCTETS, entries_max);
+        while left > 0
+            && let Some(entry) = self.queue.get(self.sent)
             && (self.sent == 0 || self.sent_octets < window_octets)
             && let Some(more) = entry.write(&mut room[octets..])
         {
@@ -106,6 +115,7 @@ impl Channel {
                 self.progress = now;
             }
             octets += more;
+            left -= 1;
             self.sent += 1;
             self.sent_octets += more;
         }

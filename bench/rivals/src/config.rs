@@ -52,9 +52,12 @@ pub struct Config {
     pub links: Links,
     /// The longest frame, in octets. Default 1,472.
     pub frame_octets_max: usize,
+    /// How many messages one frame takes at most. Default: as many as fit. 1 for a switch, which
+    /// cannot wait for more.
+    pub entries_per_frame_max: usize,
     /// How much may be on its way to one member, in octets. Default 64 KiB.
     pub window_octets: usize,
-    /// Own broadcasts that are not delivered here yet, at most. Default 1,024.
+    /// Messages that wait for one member, or for the token, at most. Default 1,024.
     pub pending_max: usize,
     /// Acknowledgements that nothing else carries are sent this late, in ns; and this often it is
     /// looked whether something must be sent again. Default 50 us.
@@ -73,6 +76,7 @@ impl Config {
             incarnation: Incarnation(1),
             links: Links::Uplink,
             frame_octets_max: 1_472,
+            entries_per_frame_max: usize::MAX,
             window_octets: 64 << 10,
             pending_max: 1_024,
             tick_ns: 50_000,
@@ -105,6 +109,7 @@ impl Config {
         let zero =
             |name, is_zero: bool| if is_zero { Err(ConfigError::Zero(name)) } else { Ok(()) };
         zero("pending_max", self.pending_max == 0)?;
+        zero("entries_per_frame_max", self.entries_per_frame_max == 0)?;
         zero("tick_ns", self.tick_ns == 0)?;
         zero("resend_ns", self.resend_ns == 0)?;
         match self.method {

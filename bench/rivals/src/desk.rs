@@ -8,7 +8,7 @@ use onepipe_base::{Mono, ProcessId, Psn};
 
 use crate::channel::{Channel, Taken};
 use crate::entry::Entry;
-use crate::{Config, Delivery};
+use crate::{Config, Delivery, To};
 
 /// Connections to all nodes, and what is to be told to the application.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,14 +16,13 @@ pub(crate) struct Desk {
     pub own: ProcessId,
     pub members: u32,
     window_octets: usize,
+    entries_max: usize,
     pending_max: usize,
     channels: Vec<Channel>,
     /// Who may be sent something, each once.
     ready: VecDeque<u32>,
     is_ready: Vec<bool>,
     pub deliveries: VecDeque<Delivery>,
-    /// Own broadcasts that are not delivered yet.
-    pub pending: usize,
 }
 
 impl Desk {
@@ -33,12 +32,12 @@ impl Desk {
             own: config.process,
             members: config.members,
             window_octets: config.window_octets,
+            entries_max: config.entries_per_frame_max,
             pending_max: config.pending_max,
             channels: alloc::vec![Channel::new(); nodes],
             ready: VecDeque::with_capacity(nodes),
             is_ready: alloc::vec![false; nodes],
             deliveries: VecDeque::new(),
-            pending: 0,
         }
     }
 
@@ -52,32 +51,42 @@ impl Desk {
         self.note_ready(to.0);
     }
 
-    /// To every other member. Whom it begins with differs from member to member, or all would meet
-    /// at the same receiver.
-    pub(crate) fn send_to_others(&mut self, entry: &Entry) {
-        let first = self.own.0 + 1;
-        for step in 0..self.members {
-            let to = (first + step) % self.members;
-            if to != self.own.0 {
-                self.send(ProcessId(to), entry.clone());
+    /// Calls `to_each` for every member that a message is for, this one last. With whom it begins
+    /// differs from member to member, or all would meet at the same receiver.
+    pub(crate) fn for_each(&mut self, to: To, mut to_each: impl FnMut(&mut Self, ProcessId)) {
+        match to {
+            To::One(to) => to_each(self, to),
+            To::Everybody => {
+                let (first, members) = ((self.own.0 + 1) % self.members, self.members);
+                (0..members).for_each(|step| to_each(self, ProcessId((first + step) % members)));
             }
         }
     }
 
+    /// What came from `from` first, and was not done with, now is.
+    pub(crate) fn finish_one(&mut self, from: ProcessId) {
+        let channel = &mut self.channels[from.index()];
+        channel.finish_one();
+        // A quarter of a window of the shortest entries: the sender need not wait for the tick.
+        if channel.untold() as usize * 64 > self.window_octets / 4 {
+            self.note_ready(from.0);
+        }
+    }
+
     pub(crate) fn deliver(&mut self, entry: Entry) {
-        self.pending -= usize::from(entry.origin == self.own);
         let Entry { origin, number, payload, .. } = entry;
         self.deliveries.push_back(Delivery { from: origin, number, payload });
     }
 
     /// The next one to send something to, what it is, and how long.
     pub(crate) fn write(&mut self, now: Mono, room: &mut [u8]) -> Option<(ProcessId, Psn, usize)> {
+        let limits = (self.window_octets, self.entries_max);
         loop {
             let to = self.ready.pop_front()?;
             self.is_ready[to as usize] = false;
             let channel = &mut self.channels[to as usize];
             if channel.wants_transmit(self.window_octets) || channel.owes_ack() {
-                let (psn, octets) = channel.write(now, self.window_octets, room);
+                let (psn, octets) = channel.write(now, limits, room);
                 if channel.wants_transmit(self.window_octets) {
                     self.note_ready(to);
                 }
@@ -96,9 +105,7 @@ impl Desk {
     ) -> Option<Taken> {
         let channel = self.channels.get_mut(from.index())?;
         let taken = channel.read(now, psn, octets, |entry| entries.push(entry))?;
-        // A quarter of a window of the shortest entries: the sender need not wait for the tick.
-        let is_pressing = channel.untold() as usize * 64 > self.window_octets / 4;
-        if taken.has_room || is_pressing || channel.wants_transmit(self.window_octets) {
+        if taken.has_room || channel.wants_transmit(self.window_octets) {
             self.note_ready(from.0);
         }
         Some(taken)

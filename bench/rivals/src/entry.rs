@@ -3,15 +3,19 @@
 use bytes::Bytes;
 use onepipe_base::ProcessId;
 
-/// Octets in front of an entry's payload: kind, reserved, length, origin, number.
-pub(crate) const ENTRY_HEADER_OCTETS: usize = 16;
+/// Octets in front of an entry's payload: kind, reserved, length, origin, place, number.
+pub(crate) const ENTRY_HEADER_OCTETS: usize = 20;
+/// What stands in the number of a message to the sequencer that is for everybody; else it is whom
+/// the message is for.
+pub(crate) const EVERYBODY: u64 = u64::MAX;
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// A message that somebody broadcasts.
     Message,
-    /// The right to give numbers, from the entry's on.
+    /// The right to give numbers, from the entry's on, or a part of it: `place` is the first member
+    /// that it speaks of, its payload how many messages each of them has been sent.
     Token,
     /// The sender's clock.
     Clock,
@@ -23,12 +27,19 @@ pub(crate) struct Entry {
     pub kind: Kind,
     /// Whose message it is.
     pub origin: ProcessId,
+    /// Which of the messages to its receiver it is, where the receiver must know.
+    pub place: u32,
     /// Its place in the order: a sequence number, or a logical time.
     pub number: u64,
     pub payload: Bytes,
 }
 
 impl Entry {
+    /// A message that has no place yet.
+    pub(crate) fn message(origin: ProcessId, number: u64, payload: Bytes) -> Self {
+        Self { kind: Kind::Message, origin, place: 0, number, payload }
+    }
+
     pub(crate) fn octets(&self) -> usize {
         ENTRY_HEADER_OCTETS + self.payload.len()
     }
@@ -42,7 +53,8 @@ impl Entry {
         front[1] = 0;
         front[2..4].copy_from_slice(&(self.payload.len() as u16).to_be_bytes());
         front[4..8].copy_from_slice(&self.origin.0.to_be_bytes());
-        front[8..16].copy_from_slice(&self.number.to_be_bytes());
+        front[8..12].copy_from_slice(&self.place.to_be_bytes());
+        front[12..20].copy_from_slice(&self.number.to_be_bytes());
         payload.copy_from_slice(&self.payload);
         Some(octets)
     }
@@ -51,7 +63,7 @@ impl Entry {
     pub(crate) fn read(octets: &mut Bytes) -> Option<Self> {
         let front: [u8; ENTRY_HEADER_OCTETS] =
             octets.get(..ENTRY_HEADER_OCTETS)?.try_into().ok()?;
-        let [kind, _, l0, l1, o0, o1, o2, o3, number @ ..] = front;
+        let [kind, _, l0, l1, o0, o1, o2, o3, p0, p1, p2, p3, number @ ..] = front;
         let kind = match kind {
             0 => Kind::Message,
             1 => Kind::Token,
@@ -64,6 +76,7 @@ impl Entry {
         }
         let payload = octets.split_to(ENTRY_HEADER_OCTETS + length).slice(ENTRY_HEADER_OCTETS..);
         let origin = ProcessId(u32::from_be_bytes([o0, o1, o2, o3]));
-        Some(Self { kind, origin, number: u64::from_be_bytes(number), payload })
+        let place = u32::from_be_bytes([p0, p1, p2, p3]);
+        Some(Self { kind, origin, place, number: u64::from_be_bytes(number), payload })
     }
 }

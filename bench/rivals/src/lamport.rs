@@ -7,6 +7,7 @@ use core::cmp::Reverse;
 use bytes::Bytes;
 use onepipe_base::{Mono, ProcessId};
 
+use crate::To;
 use crate::desk::Desk;
 use crate::entry::{Entry, Kind};
 
@@ -54,13 +55,16 @@ impl Lamport {
         }
     }
 
-    pub(crate) fn broadcast(&mut self, desk: &mut Desk, payload: Bytes) {
+    pub(crate) fn send(&mut self, desk: &mut Desk, to: To, payload: Bytes) {
         self.clock += 1;
-        let (kind, origin, number) = (Kind::Message, self.own, self.clock);
-        let entry = Entry { kind, origin, number, payload };
-        desk.send_to_others(&entry);
-        self.told = self.clock;
-        self.wait(entry);
+        let entry = Entry::message(self.own, self.clock, payload);
+        desk.for_each(to, |desk, to| match to == desk.own {
+            true => self.wait(entry.clone()),
+            false => desk.send(to, entry.clone()),
+        });
+        if to == To::Everybody {
+            self.told = self.clock;
+        }
         self.deliver(desk);
     }
 
@@ -92,7 +96,12 @@ impl Lamport {
         let at = *self.tell_at.get_or_insert(earliest.max(now));
         if now >= at {
             let (kind, number, payload) = (Kind::Clock, self.clock, Bytes::new());
-            desk.send_to_others(&Entry { kind, origin: self.own, number, payload });
+            let clock = Entry { kind, origin: self.own, place: 0, number, payload };
+            desk.for_each(To::Everybody, |desk, to| {
+                if to != desk.own {
+                    desk.send(to, clock.clone());
+                }
+            });
             (self.told, self.tell_at, self.last_told) = (self.clock, None, now);
         }
     }
@@ -116,7 +125,7 @@ impl Lamport {
             let Some(Reverse(Waiting { at: number, origin, payload })) = self.waiting.pop() else {
                 return;
             };
-            desk.deliver(Entry { kind: Kind::Message, origin, number, payload });
+            desk.deliver(Entry::message(origin, number, payload));
         }
     }
 

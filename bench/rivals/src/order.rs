@@ -8,7 +8,7 @@ use crate::entry::{Entry, Kind};
 use crate::lamport::Lamport;
 use crate::sequencer::{Numbered, Sequencer};
 use crate::token::Token;
-use crate::{Config, Method};
+use crate::{Config, Method, To};
 
 /// One of the rules.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,37 +37,45 @@ impl Order {
         }
     }
 
-    /// This member broadcasts.
-    pub(crate) fn broadcast(&mut self, desk: &mut Desk, payload: Bytes) {
+    /// This member has something to say.
+    pub(crate) fn send(&mut self, desk: &mut Desk, to: To, payload: Bytes) {
         match self {
             Self::Unordered => {
-                let entry = Entry { kind: Kind::Message, origin: desk.own, number: 0, payload };
-                desk.send_to_others(&entry);
-                desk.deliver(entry);
+                let entry = Entry::message(desk.own, 0, payload);
+                desk.for_each(to, |desk, to| match to == desk.own {
+                    true => desk.deliver(entry.clone()),
+                    false => desk.send(to, entry.clone()),
+                });
             }
-            Self::Token(token) => token.broadcast(desk, payload),
-            Self::Lamport(lamport) => lamport.broadcast(desk, payload),
-            Self::Numbered(numbered) => numbered.broadcast(desk, payload),
-            // Refused by `Rival::broadcast`.
+            Self::Token(token) => token.send(desk, to, payload),
+            Self::Lamport(lamport) => lamport.send(desk, to, payload),
+            Self::Numbered(numbered) => numbered.send(desk, to, payload),
+            // Refused by `Rival::send`.
             Self::Sequencer(_) => {}
         }
     }
 
-    /// Something has come from `from`, in its order. Answers whether it made sense.
+    /// Something has come from `from`, in its order. Answers whether it made sense; the sequencer
+    /// says itself when it is done with what does.
     pub(crate) fn take(&mut self, desk: &mut Desk, from: ProcessId, entry: Entry) -> bool {
-        match (self, entry.kind) {
-            (Self::Unordered, Kind::Message) if entry.origin == from => desk.deliver(entry),
+        let makes_sense = match (&mut *self, entry.kind) {
+            (Self::Sequencer(sequencer), Kind::Message) if entry.origin == from => {
+                sequencer.take(desk, entry);
+                return true;
+            }
+            (Self::Unordered, Kind::Message) if entry.origin == from => {
+                desk.deliver(entry);
+                true
+            }
             (Self::Token(token), Kind::Message | Kind::Token) => token.take(desk, entry),
             (Self::Lamport(lamport), Kind::Message | Kind::Clock) => {
-                return lamport.take(desk, from, entry);
+                lamport.take(desk, from, entry)
             }
-            (Self::Numbered(numbered), Kind::Message) => return numbered.take(desk, from, entry),
-            (Self::Sequencer(sequencer), Kind::Message) => {
-                return sequencer.take(desk, from, entry);
-            }
-            _ => return false,
-        }
-        true
+            (Self::Numbered(numbered), Kind::Message) => numbered.take(desk, from, entry),
+            _ => false,
+        };
+        desk.finish_one(from);
+        makes_sense
     }
 
     /// Time has gone on, or something has happened.
@@ -77,6 +85,14 @@ impl Order {
             Self::Token(token) if token.is_newborn(desk) => token.use_it(desk),
             Self::Sequencer(sequencer) => sequencer.number(desk),
             _ => {}
+        }
+    }
+
+    /// What waits here, and not at a connection.
+    pub(crate) fn waiting(&self) -> usize {
+        match self {
+            Self::Token(token) => token.waiting(),
+            _ => 0,
         }
     }
 

@@ -29,11 +29,11 @@ pub struct Rival {
 /// A message, in its place in the order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Delivery {
-    /// Who has broadcast it.
+    /// Whose it is.
     pub from: ProcessId,
     /// Its sequence number or logical time; 0 where nothing orders.
     pub number: u64,
-    /// What was broadcast.
+    /// What was sent.
     pub payload: Bytes,
 }
 
@@ -52,10 +52,28 @@ pub struct Stats {
     pub resent: u64,
 }
 
+/// Whom a message is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum To {
+    /// One member.
+    One(ProcessId),
+    /// All members.
+    Everybody,
+}
+
+impl To {
+    pub(crate) fn is_within(self, members: u32) -> bool {
+        match self {
+            Self::One(to) => to.0 < members,
+            Self::Everybody => true,
+        }
+    }
+}
+
 /// Why a message is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BroadcastError {
-    /// Too much waits: deliver first.
+pub enum SendError {
+    /// Too much waits: let something leave first.
     #[error("as many messages wait as may")]
     Full,
     /// Longer than a frame.
@@ -66,8 +84,11 @@ pub enum BroadcastError {
         /// How long it may be.
         max: usize,
     },
+    /// No such member.
+    #[error("there are {0} members, and it is for none of them")]
+    Nobody(u32),
     /// The sequencer has nothing to say of its own.
-    #[error("the sequencer broadcasts nothing of its own")]
+    #[error("the sequencer says nothing of its own")]
     Sequencer,
 }
 
@@ -89,35 +110,32 @@ impl Rival {
         })
     }
 
-    /// Sends `payload` to all members, this one included.
+    /// Sends `payload` to one member, or to all, this one included.
     ///
     /// # Errors
-    /// When too much waits, or it is too long; then nothing has happened.
-    pub fn broadcast(&mut self, now: Now, payload: &[u8]) -> Result<(), BroadcastError> {
+    /// When too much waits, it is too long, or there is no such member; then nothing has happened.
+    pub fn send(&mut self, now: Now, to: To, payload: &[u8]) -> Result<(), SendError> {
         let (octets, max) = (payload.len(), self.config.payload_octets_max());
         if octets > max {
-            return Err(BroadcastError::TooLong { octets, max });
+            return Err(SendError::TooLong { octets, max });
+        }
+        if !to.is_within(self.config.members) {
+            return Err(SendError::Nobody(self.config.members));
         }
         if self.config.process.0 >= self.config.members {
-            return Err(BroadcastError::Sequencer);
+            return Err(SendError::Sequencer);
         }
         if !self.has_room() {
-            return Err(BroadcastError::Full);
+            return Err(SendError::Full);
         }
-        self.desk.pending += 1;
-        self.order.broadcast(&mut self.desk, Bytes::copy_from_slice(payload));
+        self.order.send(&mut self.desk, to, Bytes::copy_from_slice(payload));
         self.go_on(now.mono);
         Ok(())
     }
 
     /// Whether a message would be taken.
     pub fn has_room(&self) -> bool {
-        self.desk.pending < self.config.pending_max && !self.desk.is_full()
-    }
-
-    /// Own messages that are not delivered here yet.
-    pub fn pending(&self) -> usize {
-        self.desk.pending
+        self.order.waiting() < self.config.pending_max && !self.desk.is_full()
     }
 
     /// What it was set up with.

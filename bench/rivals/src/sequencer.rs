@@ -1,14 +1,15 @@
-//! One node numbers everything and sends it to everybody.
+//! One node numbers everything and sends it on.
 
 use alloc::collections::VecDeque;
 
 use bytes::Bytes;
 use onepipe_base::ProcessId;
 
+use crate::To;
 use crate::desk::Desk;
-use crate::entry::{Entry, Kind};
+use crate::entry::{EVERYBODY, Entry};
 
-/// A member: what it broadcasts goes to the sequencer, and comes back with a number.
+/// A member: what it says goes to the sequencer, and comes back with a number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Numbered {
     sequencer: ProcessId,
@@ -19,9 +20,12 @@ impl Numbered {
         Self { sequencer }
     }
 
-    pub(crate) fn broadcast(&mut self, desk: &mut Desk, payload: Bytes) {
-        let entry = Entry { kind: Kind::Message, origin: desk.own, number: 0, payload };
-        desk.send(self.sequencer, entry);
+    pub(crate) fn send(&mut self, desk: &mut Desk, to: To, payload: Bytes) {
+        let number = match to {
+            To::One(to) => to.0.into(),
+            To::Everybody => EVERYBODY,
+        };
+        desk.send(self.sequencer, Entry::message(desk.own, number, payload));
     }
 
     pub(crate) fn take(&mut self, desk: &mut Desk, from: ProcessId, entry: Entry) -> bool {
@@ -47,23 +51,29 @@ impl Sequencer {
         Self { next: 0, held: VecDeque::new() }
     }
 
-    pub(crate) fn take(&mut self, desk: &mut Desk, from: ProcessId, entry: Entry) -> bool {
-        let is_own = entry.origin == from;
-        if is_own {
-            self.held.push_back(entry);
-            self.number(desk);
-        }
-        is_own
+    pub(crate) fn take(&mut self, desk: &mut Desk, entry: Entry) {
+        self.held.push_back(entry);
+        self.number(desk);
     }
 
     /// Numbers what it has, as long as everybody keeps up.
     pub(crate) fn number(&mut self, desk: &mut Desk) {
-        while !desk.is_full()
-            && let Some(entry) = self.held.pop_front()
+        while !self.held.is_empty()
+            && !desk.is_full()
+            && let Some(held) = self.held.pop_front()
         {
-            let entry = Entry { kind: Kind::Message, number: self.next, ..entry };
-            self.next += 1;
-            desk.send_to_others(&entry);
+            let from = held.origin;
+            let to = match u32::try_from(held.number) {
+                Ok(to) => To::One(ProcessId(to)),
+                Err(_) => To::Everybody,
+            };
+            // Whom nobody knows is sent nothing.
+            if to.is_within(desk.members) {
+                let entry = Entry { number: self.next, ..held };
+                self.next += 1;
+                desk.for_each(to, |desk, to| desk.send(to, entry.clone()));
+            }
+            desk.finish_one(from);
         }
     }
 }

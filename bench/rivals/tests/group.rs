@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};
-use onepipe_bench_rivals::{BroadcastError, Config, Delivery, Links, Method, Rival};
+use onepipe_bench_rivals::{Config, Delivery, Links, Method, Rival, SendError, To};
 use proptest::prelude::*;
 
 const STEP_NS: u64 = 5_000;
@@ -105,23 +105,23 @@ impl Group {
         }
     }
 
-    fn broadcast(&mut self, at: usize, payload: &[u8]) -> Result<(), BroadcastError> {
+    fn send(&mut self, at: usize, to: To, payload: &[u8]) -> Result<(), SendError> {
         let now = self.now();
-        let said = self.nodes[at].broadcast(now, payload);
+        let said = self.nodes[at].send(now, to, payload);
         self.drain(at);
         said
     }
 
-    /// Steps without faults until `count` messages are delivered everywhere, or too long.
-    fn settle(&mut self, count: usize) {
+    /// Steps without faults until everybody has delivered so many messages, or too long.
+    fn settle(&mut self, expected: &[usize]) {
         for _ in 0..4_000 {
-            if self.delivered.iter().all(|delivered| delivered.len() >= count) {
+            if self.delivered.iter().map(Vec::len).eq(expected.iter().copied()) {
                 return;
             }
             self.step(Faults::default());
         }
         let counts: Vec<usize> = self.delivered.iter().map(Vec::len).collect();
-        panic!("{count} messages were broadcast, delivered were {counts:?}");
+        panic!("{expected:?} messages were sent, delivered were {counts:?}");
     }
 }
 
@@ -152,32 +152,48 @@ proptest! {
         members in 1u32..6,
         faults in faults(),
         seed: u64,
-        broadcasts in prop::collection::vec((0usize..6, 0usize..300), 1..120),
+        messages in prop::collection::vec((0usize..6, 0u32..12, 0usize..300), 1..120),
     ) {
         let mut group = Group::new(method, members, |_| {});
         group.chance = seed;
-        let mut sent = vec![Vec::new(); members as usize];
-        for (number, (member, octets)) in broadcasts.iter().enumerate() {
+        // What each member shall deliver, from each other, in this order.
+        let mut sent = vec![vec![Vec::new(); members as usize]; members as usize];
+        for (number, (member, to, octets)) in messages.iter().enumerate() {
             let member = member % members as usize;
+            let to = if *to < members { To::One(ProcessId(*to)) } else { To::Everybody };
             let mut payload = (number as u64).to_be_bytes().to_vec();
             payload.resize(8 + octets, member as u8);
-            group.broadcast(member, &payload).expect("little waits");
-            sent[member].push(payload);
+            group.send(member, to, &payload).expect("little waits");
+            for (receiver, sent) in sent.iter_mut().enumerate() {
+                if to == To::Everybody || to == To::One(ProcessId(receiver as u32)) {
+                    sent[member].push(payload.clone());
+                }
+            }
             if number % 3 == 0 {
                 group.step(faults);
             }
         }
-        group.settle(broadcasts.len());
+        let expected: Vec<usize> =
+            sent.iter().map(|sent| sent.iter().map(Vec::len).sum()).collect();
+        group.settle(&expected);
         // Long enough for whatever might be delivered twice.
         (0..40).for_each(|_| group.step(faults));
-        for delivered in &group.delivered {
-            prop_assert_eq!(delivered.len(), broadcasts.len());
+        group.settle(&expected);
+        for (delivered, sent) in group.delivered.iter().zip(&sent) {
             for (member, sent) in sent.iter().enumerate() {
                 let from_member = delivered.iter().filter(|one| one.from.index() == member);
                 prop_assert!(from_member.map(|one| &one.payload[..]).eq(sent.iter().map(|s| &s[..])));
             }
-            if method != Method::Unordered {
-                prop_assert_eq!(delivered, &group.delivered[0]);
+        }
+        if method != Method::Unordered {
+            let pairs = group.delivered.iter().flat_map(|one| {
+                group.delivered.iter().map(move |other| (one, other))
+            });
+            for (one, other) in pairs {
+                let common = |these: &[Delivery], those: &[Delivery]| {
+                    these.iter().filter(|one| those.contains(one)).cloned().collect::<Vec<_>>()
+                };
+                prop_assert_eq!(common(one, other), common(other, one));
             }
         }
     }
@@ -212,17 +228,17 @@ fn a_member_that_is_cut_off_holds_the_others_up_and_memory_stays_bounded() {
         let mut taken = 0;
         for _ in 0..400 {
             for member in 0..2 {
-                taken += usize::from(group.broadcast(member, b"x").is_ok());
+                taken += usize::from(group.send(member, To::Everybody, b"x").is_ok());
             }
             group.flying.retain(|(to, _)| *to != 2);
             group.step(Faults::default());
             group.flying.retain(|(to, _)| *to != 2);
         }
-        assert!(taken < 200, "{method:?}: {taken} messages were taken while one member was away");
-        assert_eq!(group.broadcast(0, b"x"), Err(BroadcastError::Full), "{method:?}");
-        group.settle(taken);
+        assert!(taken < 400, "{method:?}: {taken} messages were taken while one member was away");
+        assert_eq!(group.send(0, To::Everybody, b"x"), Err(SendError::Full), "{method:?}");
+        group.settle(&[taken; 3]);
         assert_eq!(group.delivered[0], group.delivered[2]);
-        assert!(group.broadcast(0, b"x").is_ok(), "there is room again");
+        assert!(group.send(0, To::Everybody, b"x").is_ok(), "there is room again");
     }
 }
 
@@ -231,7 +247,7 @@ fn what_waits_for_the_same_member_travels_in_one_frame() {
     let mut group = Group::new(Method::Unordered, 2, |_| {});
     let now = group.now();
     for _ in 0..10 {
-        group.nodes[0].broadcast(now, &[0; 64]).expect("there is room");
+        group.nodes[0].send(now, To::Everybody, &[0; 64]).expect("there is room");
     }
     group.drain(0);
     assert_eq!(group.flying.len(), 1, "ten messages of 64 octets fit one frame");
@@ -243,16 +259,19 @@ fn bad_messages_and_bad_numbers_are_refused_with_a_reason() {
     let mut sequencer =
         Rival::new(config.clone()).expect("the sequencer is behind the last member");
     let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(1 << 50) };
-    assert_eq!(sequencer.broadcast(now, b"x"), Err(BroadcastError::Sequencer));
+    assert_eq!(sequencer.send(now, To::Everybody, b"x"), Err(SendError::Sequencer));
     let mut member =
         Rival::new(Config { process: ProcessId(0), ..config.clone() }).expect("a member");
     let long = vec![0; 2_000];
-    let refused = member.broadcast(now, &long).expect_err("too long").to_string();
-    assert!(refused.contains("2000") && refused.contains("1400"), "{refused}");
+    let refused = member.send(now, To::Everybody, &long).expect_err("too long").to_string();
+    assert!(refused.contains("2000") && refused.contains("1396"), "{refused}");
+    let nobody = member.send(now, To::One(ProcessId(2)), b"x").expect_err("the sequencer's id");
+    assert!(nobody.to_string().contains("2 members"), "{nobody}");
     for bad in [
         Config { process: ProcessId(3), ..config.clone() },
         Config { members: 0, ..config.clone() },
         Config { pending_max: 0, ..config.clone() },
+        Config { entries_per_frame_max: 0, ..config.clone() },
         Config { frame_octets_max: 60, ..config.clone() },
         Config { members: 70_000, links: Links::Mesh, ..config.clone() },
         Config { method: Method::Lamport { interval_ns: 0 }, ..config.clone() },
