@@ -7,7 +7,8 @@ use onepipe_base::{Mono, Psn};
 
 use crate::entry::Entry;
 
-/// Octets in front of the entries of a frame: up to where what came from the other end is done with.
+/// Octets in front of the entries of a frame: up to where what came from the other end is done
+/// with.
 pub(crate) const ACK_OCTETS: usize = 4;
 
 /// One end of a connection.

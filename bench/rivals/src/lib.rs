@@ -10,7 +10,8 @@
 //! - [`Method::Token`]: a token with the next number goes round; who has it sends what waits.
 //! - [`Method::Lamport`]: logical clocks; delivered when every other member is known to be past it.
 //!   Members that have nothing to say tell their clocks once an interval, not once a message.
-//! - [`Method::Sequencer`]: everything goes to one node, which numbers it and sends it on. In a switch it costs no processor; at a host it does. The machine is the same.
+//! - [`Method::Sequencer`]: everything goes to one node, which numbers it and sends it on. In a
+//!   switch it costs no processor; at a host it does. The machine is the same.
 //!
 //! These are the rivals of the evaluation of 1Pipe (section 7.2, figure 8).
 //!

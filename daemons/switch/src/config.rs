@@ -7,6 +7,8 @@ use onepipe_base::{Controllers, SwitchId};
 use onepipe_transport_driver::Idle;
 use onepipe_transport_udp::Offload;
 
+use onepipe_switch::Eager;
+
 use crate::Faults;
 
 /// What a software switch is and how much it may use.
@@ -34,8 +36,8 @@ pub struct Config {
     /// As [`onepipe_switch::Config::beacon_interval_ns`]. Default 20,000: what a shared machine
     /// keeps up with.
     pub beacon_interval_ns: u64,
-    /// As [`onepipe_switch::Config::eager_beacons`]. Default true.
-    pub eager_beacons: bool,
+    /// As [`onepipe_switch::Config::eager_beacons`]. Default [`Eager::Always`].
+    pub eager_beacons: Eager,
     /// As [`onepipe_switch::Config::link_timeout_ns`]. Default 100 ms: who is killed is missed at
     /// once, as the kernel says so; this is for who is cut off or hangs, and on a machine that is
     /// busy beyond its cores any process may be off them for tens of milliseconds.
@@ -65,7 +67,7 @@ impl Config {
             frame_octets_max: 65_000,
             port_timeout_ns: 10_000_000_000,
             beacon_interval_ns: 20_000,
-            eager_beacons: true,
+            eager_beacons: Eager::Always,
             link_timeout_ns: 100_000_000,
             start_wait_ns: 1_000_000,
             idle: Idle::CIVIL,

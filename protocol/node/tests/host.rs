@@ -6,7 +6,7 @@ use onepipe_base::{
     Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Transmit, Verdict,
 };
 use onepipe_node::{Host, HostEvent};
-use onepipe_switch::{Config, Switch};
+use onepipe_switch::{Config, Eager, Switch};
 use onepipe_topology::{Node, Shape, Topology};
 use onepipe_wire::{Frame, Header, Opcode, seal};
 
@@ -61,6 +61,7 @@ fn host() -> Host<Switch, Toy> {
     let node = Node::Host(onepipe_base::HostId(0));
     let mut switch = Config::new(3, 1, topology.route(node));
     (switch.beacon_interval_ns, switch.link_timeout_ns, switch.start_wait_ns) = (0, 0, 0);
+    switch.eager_beacons = Eager::Never;
     let toy = |id| Toy { id, outbox: VecDeque::new(), heard: VecDeque::new(), timer: None };
     let mut host = Host::new(Switch::new(switch).expect("in range"), (0..3).map(toy).collect());
     host.handle_timeout(now(0));

@@ -3,6 +3,8 @@
 use onepipe_base::{Address, Controllers, Incarnation, Life, SwitchId};
 use onepipe_topology::{Route, Spread};
 
+use crate::Eager;
+
 /// What a switch is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
@@ -27,11 +29,8 @@ pub struct Config {
     /// clock gets a beacon at the next one, in ns. 0: none but eager ones and those that answer a
     /// join. Default 3,000 (1Pipe section 7.1).
     pub beacon_interval_ns: u64,
-    /// Whether an output is told of every rise of its barrier as soon as the driver drains
-    /// `poll_transmit`, instead of at the next multiple of the beacon interval. Saves an idle
-    /// fabric half a beacon interval a hop; costs up to a beacon a port for every drain, so a
-    /// driver that sets it drains after a batch of frames, not after each. Default false.
-    pub eager_beacons: bool,
+    /// Of which rises of its barrier an output is told before that. Default [`Eager::ByRound`].
+    pub eager_beacons: Eager,
     /// An input link on which nothing was heard for this long is taken out of the barriers, in ns.
     /// 0: never. Default 30,000: ten beacon intervals (1Pipe section 4.2).
     pub link_timeout_ns: u64,
@@ -75,7 +74,7 @@ impl Config {
             route,
             spread: Spread::PerFlow,
             beacon_interval_ns: 3_000,
-            eager_beacons: false,
+            eager_beacons: Eager::ByRound,
             link_timeout_ns: 30_000,
             start_wait_ns: 9_000,
             ahead_ns_max: 2 * 3_600_000_000_000,

@@ -164,6 +164,21 @@ impl Halves {
         })
     }
 
+    /// The minimum over all inputs of the up half.
+    #[inline]
+    pub(crate) fn up(&self) -> Option<Promises> {
+        self.lower.all()
+    }
+
+    /// The minimum over all inputs of the down half.
+    #[inline]
+    pub(crate) fn down(&self) -> Option<Promises> {
+        match (self.upper.all(), self.lower.all()) {
+            (Some(upper), Some(lower)) => Some(upper.min(lower)),
+            (upper, lower) => upper.or(lower),
+        }
+    }
+
     #[inline]
     fn minimum(&self, port: Port) -> Option<Promises> {
         if self.lower.has_holds() || self.upper.has_holds() {

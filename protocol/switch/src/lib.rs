@@ -61,6 +61,7 @@
 extern crate alloc;
 
 mod config;
+mod eager;
 mod event;
 mod stats;
 
@@ -80,6 +81,7 @@ mod port_set;
 mod switch;
 
 pub use config::{Config, ConfigError};
+pub use eager::Eager;
 pub use event::SwitchEvent;
 pub use stats::Stats;
 pub use switch::Switch;

@@ -11,13 +11,14 @@ use onepipe_wire::{HEADER_OCTETS, Opcode, peek};
 use crate::beacon::{Beacons, write_beacon};
 use crate::clock::{Clock, no_promise};
 use crate::control::Control;
+use crate::eager::Rounds;
 use crate::event::Events;
 use crate::form::chip;
 use crate::halves::Halves;
 use crate::links::Recognised;
 use crate::liveness::Liveness;
 use crate::port_set::PortSet;
-use crate::{Config, ConfigError, Stats, SwitchEvent};
+use crate::{Config, ConfigError, Eager, Stats, SwitchEvent};
 
 /// A switch in chip form: every frame that passes is rewritten to say what all inputs together
 /// promise.
@@ -54,6 +55,7 @@ pub struct Switch {
     pub(crate) beacons: Beacons,
     /// Something was heard since eager beacons were last considered.
     pub(crate) has_news: bool,
+    rounds: Rounds,
     /// `None` where there are no controllers: dead links are dropped, not frozen.
     pub(crate) control: Option<Box<Control>>,
     events: Events,
@@ -83,6 +85,7 @@ impl Switch {
             lost: PortSet::new(ports),
             beacons: Beacons::new(config.beacon_interval_ns, ports),
             has_news: false,
+            rounds: Rounds::new(config.beacon_interval_ns),
             control: Control::new(&config).map(Box::new),
             // One mutation changes each link at most once, with up to three events.
             events: Events::new(3 * usize::from(ports) + 1),
@@ -214,12 +217,26 @@ impl Switch {
 
     /// Owes a beacon to every output that could be told more than it has been.
     fn owe_news(&mut self) {
-        self.has_news = false;
+        let is_round = self.config.eager_beacons == Eager::ByRound;
         for port in self.linked.iter() {
             if self.halves.has_news(port, self.tells_commit(port)) {
                 self.beacons.owe(port);
+                if is_round {
+                    // Instead of the one at the next instant.
+                    self.beacons.on_forwarded(port);
+                }
             }
         }
+    }
+
+    /// Whether outputs are to be told before the next beacon instant.
+    fn is_early(&mut self) -> bool {
+        core::mem::take(&mut self.has_news)
+            && match self.config.eager_beacons {
+                Eager::Never => false,
+                Eager::ByRound => self.rounds.is_over(self.halves.up(), self.halves.down()),
+                Eager::Always => true,
+            }
     }
 }
 
@@ -335,7 +352,7 @@ impl Machine for Switch {
             {
                 return Some(transmit);
             }
-            if !(self.config.eager_beacons && self.has_news) {
+            if !self.is_early() {
                 return None;
             }
             self.owe_news();

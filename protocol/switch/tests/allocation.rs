@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use onepipe_base::{Machine, Port};
-use onepipe_switch::{Config, Switch};
+use onepipe_switch::{Config, Eager, Switch};
 use onepipe_topology::{Node, Shape, Topology};
 use onepipe_wire::{Echo, Header, Opcode, Resolved, Wave, WaveId, WaveKind, seal_with_hops};
 use rig::{OWN, at, both, frame, guarded, of_link, process, star};
@@ -95,7 +95,7 @@ fn no_frame_beacon_join_leave_or_timeout_allocates() {
     let topology = Topology::new(Shape::testbed(), 2).expect("small");
     let tor = topology.route(Node::Switch(onepipe_base::SwitchId(0)));
     for (config, ports, processes) in [
-        (Config { eager_beacons: true, beacon_interval_ns: 3_000, ..star(40) }, 40, 60),
+        (Config { eager_beacons: Eager::Always, beacon_interval_ns: 3_000, ..star(40) }, 40, 60),
         (Config::new(8, 8, tor), 16, 64),
         (guarded(40), 40, 60),
     ] {

@@ -3,7 +3,7 @@
 mod rig;
 
 use onepipe_base::{Machine, Port, Verdict};
-use onepipe_switch::{Config, Switch, SwitchEvent};
+use onepipe_switch::{Config, Eager, Switch, SwitchEvent};
 use onepipe_topology::{Route, Tree};
 use onepipe_wire::Opcode;
 use rig::{at, beacons, both, events, frame, hear, join, pass, put, star};
@@ -169,7 +169,12 @@ fn switch_due(switch: &Switch) -> onepipe_base::Now {
 /// A spine of two ToR with bundles of two, and two links to cores.
 fn spine() -> Switch {
     let tree = Tree { base: 0, span: 4, child_span: 2, lanes: 2, processes: 8 };
-    new(Config { start_wait_ns: 0, link_timeout_ns: 1_000, ..Config::new(4, 2, Route::Tree(tree)) })
+    new(Config {
+        start_wait_ns: 0,
+        link_timeout_ns: 1_000,
+        eager_beacons: Eager::Never,
+        ..Config::new(4, 2, Route::Tree(tree))
+    })
 }
 
 #[test]

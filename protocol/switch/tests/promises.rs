@@ -3,7 +3,7 @@
 mod rig;
 
 use onepipe_base::{Machine, Mono, Now, Port, Promises, Timestamp, Verdict, WIRE_MODULUS};
-use onepipe_switch::{Config, Switch};
+use onepipe_switch::{Config, Eager, Switch};
 use onepipe_topology::{Route, Tree};
 use onepipe_wire::Opcode;
 use rig::{at, beacons, both, frame, frame_with_hops, hear, join, pass, put, star, ts};
@@ -140,7 +140,7 @@ fn idle_outputs_get_one_beacon_at_each_instant_busy_ones_none() {
 
 #[test]
 fn an_eager_switch_tells_news_once_a_drain_and_only_news() {
-    let mut switch = new(Config { eager_beacons: true, ..star(4) });
+    let mut switch = new(Config { eager_beacons: Eager::Always, ..star(4) });
     for port in 0..4 {
         join(&mut switch, at(0), port, port.into(), both(0));
     }
@@ -157,6 +157,29 @@ fn an_eager_switch_tells_news_once_a_drain_and_only_news() {
     let (_, said) = pass(&mut switch, at(12), 0, frame(Opcode::Ack, 0, 1, both(12)));
     assert_eq!(said, both(10));
     assert_eq!(beacons(&mut switch, at(12)), [], "nobody's minimum has moved");
+}
+
+#[test]
+fn the_news_of_an_instant_goes_on_when_its_last_beacon_is_in_and_is_not_repeated() {
+    let mut switch =
+        new(Config { beacon_interval_ns: 3_000, eager_beacons: Eager::ByRound, ..star(3) });
+    for port in 0..3 {
+        join(&mut switch, at(0), port, port.into(), both(0));
+    }
+    beacons(&mut switch, at(0));
+    for (ns, port) in [(3_100, 2), (3_400, 0)] {
+        hear(&mut switch, at(ns), port, both(ns - 100));
+        assert_eq!(beacons(&mut switch, at(ns)), [], "port 1 has yet to speak");
+    }
+    hear(&mut switch, at(3_500), 1, both(3_050));
+    let told = [(0, both(3_000)), (1, both(3_000)), (2, both(3_050))];
+    assert_eq!(beacons(&mut switch, at(3_500)), told);
+    hear(&mut switch, at(3_600), 2, both(3_550));
+    assert_eq!(beacons(&mut switch, at(3_600)), [], "less than half an interval is no round");
+    switch.handle_timeout(at(6_000));
+    assert_eq!(beacons(&mut switch, at(6_000)), [], "all have been told since the last instant");
+    switch.handle_timeout(at(9_000));
+    assert_eq!(beacons(&mut switch, at(9_000)).len(), 3, "a sign of life at the least");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod rig;
 
 use onepipe_base::{Machine, Mono, Promises, Verdict};
-use onepipe_switch::{Config, Switch, SwitchEvent};
+use onepipe_switch::{Config, Eager, Switch, SwitchEvent};
 use onepipe_topology::{Route, Table};
 use onepipe_wire::Opcode;
 use proptest::collection::vec;
@@ -116,7 +116,7 @@ impl Bench {
             beacon_interval_ns: INTERVAL_NS,
             link_timeout_ns: TIMEOUT_NS,
             start_wait_ns: 0,
-            eager_beacons: eager,
+            eager_beacons: if eager { Eager::Always } else { Eager::Never },
             ..Config::new(LOWER as u16, 2, Route::Table(Table::new(8, true)))
         };
         let mut switch = Switch::new(config).expect("valid");
@@ -166,7 +166,7 @@ impl Bench {
     }
 
     fn take_beacons(&mut self) {
-        let is_eager = self.switch.config().eager_beacons;
+        let is_eager = self.switch.config().eager_beacons == Eager::Always;
         for (port, said) in beacons(&mut self.switch, at(self.now)) {
             let port = usize::from(port);
             let before = self.model.told[port];

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 
 use onepipe_base::{Machine, Port, Promises, Verdict};
-use onepipe_switch::{Config, Switch, SwitchEvent};
+use onepipe_switch::{Config, Eager, Switch, SwitchEvent};
 use onepipe_topology::{Route, Table, Tree};
 use onepipe_wire::Opcode;
 use rig::{OFFSET_NS, at, beacons, events, frame, promises_of, ts};
@@ -59,7 +59,7 @@ fn set_up(line: &str) -> Switch {
         beacon_interval_ns: words.number("interval").unwrap_or(0),
         link_timeout_ns: words.number("timeout").unwrap_or(0),
         start_wait_ns: words.number("wait").unwrap_or(0),
-        eager_beacons: words.has("eager"),
+        eager_beacons: if words.has("eager") { Eager::Always } else { Eager::Never },
         ..Config::new(words.must("lower") as u16, upper_ports, route)
     })
     .expect("valid")

@@ -7,7 +7,7 @@ use onepipe_base::{
     Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, ScatteringId, Timestamp, Verdict,
 };
 use onepipe_endpoint::{Config as EndpointConfig, Endpoint, Event, Links, Message};
-use onepipe_switch::{Config as SwitchConfig, Switch};
+use onepipe_switch::{Config as SwitchConfig, Eager, Switch};
 use onepipe_topology::{Route, Table};
 use onepipe_wire::{Service, peek, rewrite_promises};
 
@@ -114,7 +114,7 @@ impl World {
             let route = Route::Table(Table::new(16, parent.is_some()));
             let config = SwitchConfig {
                 beacon_interval_ns: BEACON_INTERVAL_NS,
-                eager_beacons: false,
+                eager_beacons: Eager::Never,
                 link_timeout_ns: 0,
                 holds_newcomers: true,
                 ..SwitchConfig::new(SWITCH_PORTS, u16::from(parent.is_some()), route)

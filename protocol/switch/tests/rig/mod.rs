@@ -5,7 +5,7 @@ use onepipe_base::{
     Address, Controllers, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn,
     SwitchId, Timestamp, Verdict,
 };
-use onepipe_switch::{Config, Switch, SwitchEvent};
+use onepipe_switch::{Config, Eager, Switch, SwitchEvent};
 use onepipe_topology::{Route, Table};
 use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, peek, seal, seal_with_hops};
 
@@ -31,6 +31,7 @@ pub fn both(ns: u64) -> Promises {
 pub fn star(ports: u16) -> Config {
     Config {
         beacon_interval_ns: 0,
+        eager_beacons: Eager::Never,
         start_wait_ns: 0,
         ..Config::new(ports, 0, Route::Table(Table::new(64, false)))
     }

@@ -5,7 +5,7 @@ use onepipe_base::{
     Address, Controllers, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn,
     SwitchId, Timestamp, Verdict,
 };
-use onepipe_switch::{Config, Switch};
+use onepipe_switch::{Config, Eager, Switch};
 use onepipe_topology::{Route, Table};
 use onepipe_wire::{
     Echo, Failure, Flags, HEADER_OCTETS, HOPS_MAX, Header, Opcode, Resolved, Wave, WaveId,
@@ -77,7 +77,7 @@ pub fn switch(octets: &[u8]) {
     let controllers = (shape & 2 != 0).then_some(Controllers { first: ProcessId(14), count: 2 });
     let intervals_ns = if controllers.is_some() { [1_000, 3_000] } else { [0, 3_000] };
     let config = Config {
-        eager_beacons: script.below(2) == 0,
+        eager_beacons: [Eager::Never, Eager::ByRound, Eager::Always][script.below(3) as usize],
         controllers,
         incarnation: LIFE,
         beacon_interval_ns: intervals_ns[script.below(2) as usize],
