@@ -8,8 +8,10 @@ use crate::{Mono, Port, Promises, Timestamp};
 /// ones (design: ordering.md section 3).
 ///
 /// A link is live from the first promise heard on it until [`Registers::expire`] or
-/// [`Registers::remove`] takes it out. The owner keeps its output as `out = max(out, minimum)`:
-/// that holds the output still while a newcomer catches up, and never moves it back (I9).
+/// [`Registers::remove`] takes it out. Where nothing but signs of life comes
+/// ([`Registers::hear_unfed`]) it is live, and takes no part in the minimum. The owner keeps its
+/// output as `out = max(out, minimum)`: that holds the output still while a newcomer catches up,
+/// and never moves it back (I9).
 ///
 /// The lowest and the second-lowest promise are kept, so that the minimum *without one link*
 /// ([`Registers::except`]) costs no pass over the links either: what a switch tells a process need
@@ -22,6 +24,11 @@ pub struct Registers {
     live: u32,
     /// Per link, what dead lives of its other end hold commits at. Empty until the first freeze.
     holds: Vec<Hold>,
+    /// Per link that lives but is not fed, the highest mark that it has said so with; [`SILENT`]:
+    /// it is fed, or dead. Empty until the first one.
+    marks: Vec<u64>,
+    /// Some link that is not fed holds commits.
+    has_unfed_commit: bool,
 }
 
 /// What holds the commit register of a link.
@@ -45,17 +52,28 @@ impl Registers {
             commit: Column::new(count),
             live: 0,
             holds: Vec::new(),
+            marks: Vec::new(),
+            has_unfed_commit: false,
         }
     }
 
     /// Notes that `port` promised this. A promise never weakens: the stronger of old and new holds.
     /// Unknown ports are ignored. Answers whether the link was not live before.
+    ///
+    /// On a link that is not fed, what lies below its mark was said before it.
     #[inline]
     pub fn hear(&mut self, now: Mono, port: Port, promises: Promises) -> bool {
         let index = port.index();
         let Some(heard) = self.heard.get_mut(index) else { return false };
         *heard = now;
-        let is_new = self.barrier.values[index] == SILENT;
+        let mut is_new = self.barrier.values[index] == SILENT;
+        if is_new && self.mark(index) != SILENT {
+            if promises.barrier.as_ns() < self.mark(index) {
+                return false;
+            }
+            self.set_mark(index, SILENT);
+            is_new = false;
+        }
         self.live += u32::from(is_new);
         self.barrier.raise(index, promises.barrier.as_ns());
         if self.holds.is_empty() {
@@ -66,13 +84,74 @@ impl Registers {
         is_new
     }
 
+    /// Notes that `port` is up, but that nothing feeds it: it lives, and takes part in no barrier
+    /// until at least `mark` is promised there. What dead lives behind it hold commits at is
+    /// `held`. Answers whether the link was not live before.
+    ///
+    /// A mark lies above all that was promised before it. One that does not was said before that:
+    /// it shows that the link lives, and no more.
+    pub fn hear_unfed(
+        &mut self,
+        now: Mono,
+        port: Port,
+        mark: Timestamp,
+        held: Option<Timestamp>,
+    ) -> bool {
+        let index = port.index();
+        let Some(heard) = self.heard.get_mut(index) else { return false };
+        *heard = now;
+        let mark = mark.as_ns().min(SILENT - 1);
+        let (promised, known) = (self.barrier.values[index], self.mark(index));
+        let is_new = (promised, known) == (SILENT, SILENT);
+        let is_stale = match known {
+            SILENT => promised != SILENT && mark <= promised,
+            known => mark < known,
+        };
+        if is_stale {
+            return false;
+        }
+        self.live += u32::from(is_new);
+        self.barrier.set(index, SILENT);
+        match held {
+            Some(held) => self.raise_commit(index, held.as_ns()),
+            None => self.forget_commit(index),
+        }
+        self.set_mark(index, mark);
+        is_new
+    }
+
+    fn mark(&self, index: usize) -> u64 {
+        self.marks.get(index).copied().unwrap_or(SILENT)
+    }
+
+    fn set_mark(&mut self, index: usize, mark: u64) {
+        if self.marks.is_empty() {
+            self.marks = alloc::vec![SILENT; self.heard.len()];
+        }
+        self.marks[index] = mark;
+        let commits = self.marks.iter().zip(&self.commit.values);
+        self.has_unfed_commit =
+            commits.into_iter().any(|(mark, commit)| *mark != SILENT && *commit != SILENT);
+        if self.marks.iter().all(|mark| *mark == SILENT) {
+            self.marks.clear();
+        }
+    }
+
+    /// Nothing but dead lives holds the commit of link `index` any more.
+    fn forget_commit(&mut self, index: usize) {
+        let held = self.holds.get_mut(index).map_or(SILENT, |hold| {
+            hold.aside = SILENT;
+            hold.held
+        });
+        self.commit.set(index, held);
+    }
+
     /// As [`Column::raise`] while some link is held.
     #[cold]
     fn raise_commit(&mut self, index: usize, commit: u64) {
-        let hold = &mut self.holds[index];
-        if hold.held == SILENT {
+        let Some(hold) = self.holds.get_mut(index).filter(|hold| hold.held != SILENT) else {
             return self.commit.raise(index, commit);
-        }
+        };
         let commit = commit.min(SILENT - 1);
         hold.aside = if hold.aside == SILENT { commit } else { hold.aside.max(commit) };
         let value = hold.held.min(hold.aside);
@@ -81,10 +160,11 @@ impl Registers {
 
     /// Takes a live link out of the barrier, but holds its commit where it is until
     /// [`Registers::hold`] says otherwise (design: failure.md, "What happens on a dead link?").
-    /// Answers the last commit that was promised on it, or `None` when it was not live.
+    /// Answers the last commit that was promised on it, or `None` when it was not live, or holds
+    /// nothing, and is to be removed.
     pub fn freeze(&mut self, port: Port) -> Option<Timestamp> {
         let index = port.index();
-        if !self.is_live(port) {
+        if !self.is_live(port) || self.holds_nothing(port) {
             return None;
         }
         if self.holds.is_empty() {
@@ -97,6 +177,7 @@ impl Registers {
         self.live -= 1;
         self.barrier.set(index, SILENT);
         self.commit.set(index, held);
+        self.unmark(index);
         Some(Timestamp::from_ns(last))
     }
 
@@ -139,10 +220,21 @@ impl Registers {
         commit(self.commit.except(port.index()))
     }
 
-    /// Whether dead lives hold the commit of any link.
+    /// Whether commits of any link are held that takes no part in the barrier: its own dead lives
+    /// hold them, or those behind a link that is not fed.
     #[inline]
     pub fn has_holds(&self) -> bool {
-        !self.holds.is_empty()
+        !self.holds.is_empty() || self.has_unfed_commit
+    }
+
+    /// Whether `port` lives, and no commit counts there but what its dead lives hold.
+    pub fn holds_nothing(&self, port: Port) -> bool {
+        let index = port.index();
+        let commit = match self.holds.get(index).filter(|hold| hold.held != SILENT) {
+            Some(hold) => hold.aside,
+            None => self.commit.values.get(index).copied().unwrap_or(SILENT),
+        };
+        self.is_live(port) && commit == SILENT
     }
 
     /// Whether dead lives hold the commit of `port`.
@@ -150,18 +242,20 @@ impl Registers {
         self.holds.get(port.index()).is_some_and(|hold| hold.held != SILENT)
     }
 
-    /// What `port` has promised, if it is live.
+    /// What `port` has promised, if it is live and fed.
+    #[inline]
     pub fn get(&self, port: Port) -> Option<Promises> {
         let index = port.index();
         promises(*self.barrier.values.get(index)?, self.commit.values[index])
     }
 
-    /// Whether `port` takes part in the minimum.
+    /// Whether `port` is up: it takes part in the minimum, or nothing feeds it.
+    #[inline]
     pub fn is_live(&self, port: Port) -> bool {
-        self.get(port).is_some()
+        self.get(port).is_some() || self.mark(port.index()) != SILENT
     }
 
-    /// How many links take part.
+    /// How many links are up.
     pub fn live(&self) -> u32 {
         self.live
     }
@@ -182,25 +276,28 @@ impl Registers {
         if was_live {
             self.live -= 1;
             self.barrier.set(port.index(), SILENT);
-            let held = self.holds.get_mut(port.index()).map_or(SILENT, |hold| {
-                hold.aside = SILENT;
-                hold.held
-            });
-            self.commit.set(port.index(), held);
+            self.forget_commit(port.index());
+            self.unmark(port.index());
         }
         was_live
+    }
+
+    fn unmark(&mut self, index: usize) {
+        if !self.marks.is_empty() {
+            self.set_mark(index, SILENT);
+        }
     }
 
     /// The live link that has been silent since before `deadline`, if there is one.
     pub fn silent_since(&self, deadline: Mono) -> Option<Port> {
         let is_silent =
-            |index: &usize| self.barrier.values[*index] != SILENT && self.heard[*index] < deadline;
+            |index: &usize| self.is_live(Port(*index as u16)) && self.heard[*index] < deadline;
         (0..self.heard.len()).find(is_silent).map(|index| Port(index as u16))
     }
 
     /// When the live link that has been silent longest was last heard.
     pub fn oldest_heard(&self) -> Option<Mono> {
-        let live = |index: &usize| self.barrier.values[*index] != SILENT;
+        let live = |index: &usize| self.is_live(Port(*index as u16));
         (0..self.heard.len()).filter(live).map(|index| self.heard[index]).min()
     }
 }
@@ -273,172 +370,4 @@ impl Column {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn promise(ns: u64) -> Promises {
-        Promises { barrier: Timestamp::from_ns(ns), commit: Timestamp::from_ns(ns / 2) }
-    }
-
-    #[test]
-    fn silent_links_do_not_count_and_dead_ones_are_taken_out() {
-        let mut registers = Registers::new(3);
-        assert_eq!(registers.all(), None);
-        assert!(registers.hear(Mono::from_ns(5), Port(0), promise(100)));
-        assert!(registers.hear(Mono::from_ns(9), Port(2), promise(60)));
-        assert_eq!(registers.all(), Some(promise(60)));
-        assert_eq!(registers.except(Port(2)), Some(promise(100)));
-        assert_eq!(registers.oldest_heard(), Some(Mono::from_ns(5)));
-
-        let mut lost = Vec::new();
-        registers.expire(Mono::from_ns(9), |port| lost.push(port));
-        assert_eq!(lost, [Port(0)]);
-        assert_eq!((registers.live(), registers.except(Port(2))), (1, None));
-    }
-
-    #[test]
-    fn an_unknown_port_changes_nothing() {
-        let mut registers = Registers::new(2);
-        assert!(!registers.hear(Mono::from_ns(0), Port(7), promise(1)));
-        assert_eq!((registers.all(), registers.remove(Port(7))), (None, false));
-    }
-
-    #[test]
-    fn a_frozen_link_holds_commits_and_no_barrier_until_it_is_resolved() {
-        let mut registers = Registers::new(2);
-        registers.hear(Mono::from_ns(0), Port(0), promise(100));
-        registers.hear(Mono::from_ns(0), Port(1), promise(40));
-        let commit = |registers: &Registers| registers.all().map(|all| all.commit.as_ns());
-        assert_eq!(registers.freeze(Port(1)), Some(Timestamp::from_ns(20)));
-        assert_eq!(registers.freeze(Port(1)), None);
-        registers.hear(Mono::from_ns(1), Port(0), promise(200));
-        let all = registers.all().expect("one is live");
-        assert_eq!((all.barrier.as_ns(), all.commit.as_ns(), registers.live()), (200, 20, 1));
-        let floor = |ns| Some(Timestamp::from_ns(ns));
-        assert_eq!(registers.except(Port(0)), None, "only a dead link is left");
-        assert_eq!(registers.commit_floor_except(Port(0)), floor(20));
-        assert_eq!((registers.commit_floor(), registers.is_held(Port(1))), (floor(20), true));
-        // A new life speaks: its barrier counts, its commits are set aside.
-        registers.hear(Mono::from_ns(2), Port(1), promise(300));
-        assert_eq!(registers.all().map(|all| all.barrier.as_ns()), Some(200));
-        assert_eq!(commit(&registers), Some(20));
-        // It dies, too, and the first is resolved: the second holds.
-        assert_eq!(registers.freeze(Port(1)), Some(Timestamp::from_ns(150)));
-        assert_eq!(commit(&registers), Some(20));
-        registers.hold(Port(1), Some(Timestamp::from_ns(150)));
-        registers.hear(Mono::from_ns(3), Port(0), promise(1_000));
-        assert_eq!(commit(&registers), Some(150));
-        registers.hold(Port(1), None);
-        assert_eq!(commit(&registers), Some(500));
-        registers.hold(Port(1), Some(Timestamp::from_ns(1)));
-        assert_eq!(commit(&registers), Some(500), "nothing is held there any more");
-    }
-
-    #[test]
-    fn what_was_set_aside_counts_once_the_hold_ends() {
-        let mut registers = Registers::new(2);
-        registers.hear(Mono::from_ns(0), Port(0), promise(900));
-        registers.hear(Mono::from_ns(0), Port(1), promise(40));
-        registers.freeze(Port(1));
-        registers.hear(Mono::from_ns(2), Port(1), promise(10));
-        registers.hear(Mono::from_ns(2), Port(1), promise(8));
-        assert_eq!(registers.all().map(|all| all.commit.as_ns()), Some(5));
-        registers.hold(Port(1), None);
-        assert_eq!(registers.all().map(|all| all.commit.as_ns()), Some(5));
-        registers.hear(Mono::from_ns(3), Port(1), promise(60));
-        assert_eq!(registers.all().map(|all| all.commit.as_ns()), Some(30));
-    }
-
-    #[test]
-    fn the_end_of_time_is_no_silence() {
-        let mut registers = Registers::new(2);
-        let end = Promises::both(Timestamp::from_ns(u64::MAX));
-        assert!(registers.hear(Mono::from_ns(0), Port(0), end));
-        assert!(!registers.hear(Mono::from_ns(0), Port(0), end));
-        assert_eq!((registers.live(), registers.is_live(Port(0))), (1, true));
-    }
-
-    #[test]
-    fn a_link_heard_at_the_deadline_lives() {
-        let mut registers = Registers::new(1);
-        registers.hear(Mono::from_ns(7), Port(0), promise(9));
-        registers.expire(Mono::from_ns(7), |_| unreachable!("it was heard just then"));
-        assert_eq!(registers.live(), 1);
-    }
-
-    const LINKS: u16 = 6;
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        Hear { port: u16, barrier: u64, commit: u64 },
-        Remove { port: u16 },
-        Expire { silent_ns: u64 },
-    }
-
-    fn any_step() -> impl Strategy<Value = Step> {
-        let port = 0..LINKS + 1;
-        // Few values, so that links are often equal.
-        let hear = (port.clone(), 1u64..40, 1u64..40)
-            .prop_map(|(port, barrier, commit)| Step::Hear { port, barrier, commit });
-        prop_oneof![
-            16 => hear,
-            1 => port.prop_map(|port| Step::Remove { port }),
-            1 => (0u64..20).prop_map(|silent_ns| Step::Expire { silent_ns }),
-        ]
-    }
-
-    proptest! {
-        /// Against a model that keeps nothing and looks at all links each time.
-        #[test]
-        fn the_kept_minima_are_the_real_ones(steps in prop::collection::vec(any_step(), 1..300)) {
-            let mut registers = Registers::new(LINKS);
-            let mut model = [None::<(Mono, Promises)>; LINKS as usize];
-            for (clock, step) in steps.into_iter().enumerate() {
-                let now = Mono::from_ns(clock as u64);
-                match step {
-                    Step::Hear { port, barrier, commit } => {
-                        let barrier = Timestamp::from_ns(barrier);
-                        let said = Promises { barrier, commit: Timestamp::from_ns(commit) };
-                        let is_new = registers.hear(now, Port(port), said);
-                        let Some(slot) = model.get_mut(usize::from(port)) else {
-                            prop_assert!(!is_new);
-                            continue;
-                        };
-                        prop_assert_eq!(is_new, slot.is_none());
-                        *slot = Some((now, slot.map_or(said, |(_, held)| held.max(said))));
-                    }
-                    Step::Remove { port } => {
-                        let slot = model.get_mut(usize::from(port)).and_then(Option::take);
-                        prop_assert_eq!(registers.remove(Port(port)), slot.is_some());
-                    }
-                    Step::Expire { silent_ns } => {
-                        let deadline = Mono::from_ns(now.as_ns().saturating_sub(silent_ns));
-                        let mut lost = Vec::new();
-                        registers.expire(deadline, |port| lost.push(port.index()));
-                        let mut late = Vec::new();
-                        for (at, slot) in model.iter_mut().enumerate() {
-                            if slot.take_if(|(heard, _)| *heard < deadline).is_some() {
-                                late.push(at);
-                            }
-                        }
-                        prop_assert_eq!(lost, late);
-                    }
-                }
-                let live = || model.iter().flatten();
-                let low = |skip: usize| {
-                    let others = model.iter().enumerate().filter(|(at, _)| *at != skip);
-                    others.filter_map(|(_, slot)| Some(slot.as_ref()?.1)).reduce(Promises::min)
-                };
-                prop_assert_eq!(registers.all(), low(usize::MAX));
-                prop_assert_eq!(registers.live() as usize, live().count());
-                prop_assert_eq!(registers.oldest_heard(), live().map(|(heard, _)| *heard).min());
-                for (at, slot) in model.iter().enumerate() {
-                    let port = Port(at as u16);
-                    prop_assert_eq!(registers.except(port), low(at));
-                    prop_assert_eq!(registers.get(port), slot.map(|(_, held)| held));
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -1,7 +1,6 @@
 //! Which idle links are owed a beacon, and when.
 
-use onepipe_base::{Life, Mono, Now, Port, Promises};
-use onepipe_wire::{Header, Opcode, seal_with_hops};
+use onepipe_base::{Mono, Now, Port};
 
 use crate::port_set::PortSet;
 
@@ -81,16 +80,6 @@ impl Beacons {
         let skip_ns = if wait_ns <= interval_ns / 8 { interval_ns } else { 0 };
         now.mono.after_ns(wait_ns.saturating_add(skip_ns))
     }
-}
-
-/// Writes a beacon from `own` to the end of a link where `echo` is heard. Answers its length.
-pub(crate) fn write_beacon(
-    slot: &mut [u8],
-    own: Life,
-    echo: Option<Life>,
-    promises: Promises,
-) -> usize {
-    seal_with_hops(slot, Header::of_link(Opcode::Beacon, own, echo, promises), 0, 0)
 }
 
 #[cfg(test)]

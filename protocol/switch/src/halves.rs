@@ -4,6 +4,11 @@ use alloc::vec::Vec;
 
 use onepipe_base::{Mono, Port, Promises, Registers, Timestamp};
 
+use crate::port_set::PortSet;
+
+/// No promise was told on an output yet, or none since it was told that nothing feeds it.
+const NEVER: Option<Timestamp> = Some(Timestamp::from_ns(u64::MAX));
+
 /// Registers of all input links, and what every output link has been told.
 ///
 /// - Up: an upper port is told the minimum over the lower ports.
@@ -16,12 +21,20 @@ use onepipe_base::{Mono, Port, Promises, Registers, Timestamp};
 ///
 /// What a dead link holds counts in the commit minimum wherever the link would, and for the lower
 /// port's own output, too: who sits there now may have messages of who sat there before.
+///
+/// An output that no input feeds can still show that it is up (design: failure.md, "What does a
+/// switch say that nothing feeds?"): [`Halves::tell_unfed`]. What it is told next lies above that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Halves {
     lower_ports: u16,
     lower: Registers,
     upper: Registers,
     told: Vec<Option<Promises>>,
+    /// By output, what its other end must be heard to count before this switch's own newcomers
+    /// commit; `None`: it has been.
+    awaited: Vec<Option<Timestamp>>,
+    /// The outputs that were told last that nothing feeds them.
+    unfed: PortSet,
     /// The highest commit told on any output.
     commit_told: Option<Timestamp>,
 }
@@ -33,6 +46,8 @@ impl Halves {
             lower: Registers::new(lower_ports),
             upper: Registers::new(upper_ports),
             told: alloc::vec![None; usize::from(lower_ports) + usize::from(upper_ports)],
+            awaited: alloc::vec![NEVER; usize::from(lower_ports) + usize::from(upper_ports)],
+            unfed: PortSet::new(lower_ports + upper_ports),
             commit_told: None,
         }
     }
@@ -52,6 +67,42 @@ impl Halves {
         }
     }
 
+    /// As [`Halves::hear`] for a sign of life of a link that nothing feeds: see
+    /// [`Registers::hear_unfed`].
+    pub(crate) fn hear_unfed(
+        &mut self,
+        now: Mono,
+        port: Port,
+        mark: Timestamp,
+        held: Option<Timestamp>,
+    ) -> bool {
+        let (half, port) = self.half_mut(port);
+        half.hear_unfed(now, port, mark, held)
+    }
+
+    /// What `port` has promised, if something feeds it.
+    pub(crate) fn promised(&self, port: Port) -> Option<Promises> {
+        if self.is_upper(port) {
+            self.upper.get(self.upper_index(port))
+        } else {
+            self.lower.get(port)
+        }
+    }
+
+    /// Whether any live input feeds `port`.
+    pub(crate) fn is_fed(&self, port: Port) -> bool {
+        self.minimum_live(port).is_some()
+    }
+
+    /// Whether `port` is up and holds no commit but those of its dead lives.
+    pub(crate) fn holds_nothing(&self, port: Port) -> bool {
+        if self.is_upper(port) {
+            self.upper.holds_nothing(self.upper_index(port))
+        } else {
+            self.lower.holds_nothing(port)
+        }
+    }
+
     #[inline]
     pub(crate) fn is_live(&self, port: Port) -> bool {
         if self.is_upper(port) {
@@ -67,11 +118,8 @@ impl Halves {
 
     /// Takes a link out of the minima. Answers whether it was live.
     pub(crate) fn remove(&mut self, port: Port) -> bool {
-        if self.is_upper(port) {
-            self.upper.remove(self.upper_index(port))
-        } else {
-            self.lower.remove(port)
-        }
+        let (half, port) = self.half_mut(port);
+        half.remove(port)
     }
 
     /// Takes all links last heard before `deadline` out.
@@ -84,20 +132,14 @@ impl Halves {
     /// Takes a live link out of the barriers and freezes its commit. Answers the last one promised,
     /// or `None` when the link was not live.
     pub(crate) fn freeze(&mut self, port: Port) -> Option<Timestamp> {
-        if self.is_upper(port) {
-            self.upper.freeze(self.upper_index(port))
-        } else {
-            self.lower.freeze(port)
-        }
+        let (half, port) = self.half_mut(port);
+        half.freeze(port)
     }
 
     /// Holds the commit of `port` at `held` from now on, or nowhere.
     pub(crate) fn hold(&mut self, port: Port, held: Option<Timestamp>) {
-        if self.is_upper(port) {
-            self.upper.hold(self.upper_index(port), held);
-        } else {
-            self.lower.hold(port, held);
-        }
+        let (half, port) = self.half_mut(port);
+        half.hold(port, held);
     }
 
     /// A live link last heard before `deadline`, if there is one.
@@ -114,6 +156,29 @@ impl Halves {
     /// Forgets what `port` was told: a new link takes its place.
     pub(crate) fn forget_told(&mut self, port: Port) {
         self.told[port.index()] = None;
+        self.awaited[port.index()] = NEVER;
+        self.unfed.remove(port);
+    }
+
+    /// A link has come up: whether its other end counts what it is told is not known.
+    pub(crate) fn await_count(&mut self, port: Port) {
+        let said = self.told[port.index()].filter(|_| !self.unfed.contains(port));
+        self.awaited[port.index()] = said.map_or(NEVER, |said| Some(said.barrier));
+    }
+
+    /// The other end of `port` counts what it was told up to `counted`.
+    pub(crate) fn on_counted(&mut self, port: Port, counted: Timestamp) {
+        let awaited = &mut self.awaited[port.index()];
+        if awaited.is_some_and(|awaited| awaited <= counted) {
+            *awaited = None;
+        }
+    }
+
+    /// Whether every live upper link is known to count what this switch tells it, so that nothing
+    /// that is told further up lies above what a newcomer below has promised.
+    pub(crate) fn is_counted_above(&self) -> bool {
+        let mut upper = (usize::from(self.lower_ports)..self.told.len()).map(|at| Port(at as u16));
+        upper.all(|port| self.awaited[port.index()].is_none() || !self.is_live(port))
     }
 
     /// What `port` has been told.
@@ -125,7 +190,19 @@ impl Halves {
     #[inline]
     pub(crate) fn tell(&mut self, port: Port) -> Option<Promises> {
         let fresh = self.minimum(port)?;
-        let told = &mut self.told[port.index()];
+        let telling = self.say(port, fresh);
+        self.commit_told = self.commit_told.max(Some(telling.commit));
+        Some(telling)
+    }
+
+    /// Notes that `port` is told as much as `fresh`, and what it was told before.
+    #[inline]
+    fn say(&mut self, port: Port, fresh: Promises) -> Promises {
+        let index = port.index();
+        if self.awaited[index] == NEVER {
+            return self.say_first(port, fresh);
+        }
+        let told = &mut self.told[index];
         let telling = told.map_or(fresh, |told| told.max(fresh));
         #[cfg(feature = "bug-barrier-back")]
         let telling = fresh;
@@ -134,8 +211,45 @@ impl Halves {
             telling.barrier >= told.barrier && telling.commit >= told.commit
         }));
         *told = Some(telling);
-        self.commit_told = self.commit_told.max(Some(telling.commit));
-        Some(telling)
+        telling
+    }
+
+    /// As [`Halves::say`] where nothing has fed `port` before.
+    #[cold]
+    fn say_first(&mut self, port: Port, fresh: Promises) -> Promises {
+        let telling = self.told(port).map_or(fresh, |told| told.max(fresh));
+        self.unfed.remove(port);
+        self.told[port.index()] = Some(telling);
+        self.awaited[port.index()] = Some(telling.barrier);
+        telling
+    }
+
+    /// What shows at `port` that it is up though nothing feeds it: a mark, at least `nothing`, and
+    /// whether dead links hold commits at the commit that goes with it. Told is a commit only if
+    /// the other end may be.
+    ///
+    /// The mark lies above all that was told before: nobody lives who could still say that. So at
+    /// the other end frames that change places are told apart.
+    pub(crate) fn tell_unfed(
+        &mut self,
+        port: Port,
+        nothing: Promises,
+        with_commit: bool,
+    ) -> (Promises, bool) {
+        let floor = self.commit_floor(port);
+        let commit = floor.filter(|_| with_commit).unwrap_or(nothing.commit);
+        let fresh = Promises { commit: commit.max(nothing.commit), ..nothing };
+        let mut telling = self.told(port).map_or(fresh, |told| told.max(fresh));
+        if !self.unfed.contains(port) {
+            telling.barrier = telling.barrier.wrapping_add_ns(1);
+            self.unfed.insert(port);
+        }
+        self.told[port.index()] = Some(telling);
+        self.awaited[port.index()] = NEVER;
+        if floor.is_some() && with_commit {
+            self.commit_told = self.commit_told.max(Some(telling.commit));
+        }
+        (telling, floor.is_some())
     }
 
     /// Whether nothing above `commit` was told on any output: who promises it from now on holds
@@ -148,10 +262,7 @@ impl Halves {
     /// no commit is told that was not told before, at least `nothing`.
     pub(crate) fn tell_barrier(&mut self, port: Port, nothing: Timestamp) -> Option<Promises> {
         let fresh = Promises { commit: nothing, ..self.minimum(port)? };
-        let told = &mut self.told[port.index()];
-        let telling = told.map_or(fresh, |told| told.max(fresh));
-        *told = Some(telling);
-        Some(telling)
+        Some(self.say(port, fresh))
     }
 
     /// Whether `port` could be told more than it has been; of commits only if it may be told any.
@@ -192,6 +303,12 @@ impl Halves {
     #[cold]
     fn minimum_held(&self, port: Port) -> Option<Promises> {
         let live = self.minimum_live(port)?;
+        let commit = self.commit_floor(port).unwrap_or(live.commit);
+        Some(Promises { commit, ..live })
+    }
+
+    /// The lowest commit of all that feed `port`, or would if they were not dead.
+    fn commit_floor(&self, port: Port) -> Option<Timestamp> {
         let floors = if self.is_upper(port) {
             [self.lower.commit_floor(), None]
         } else if self.lower.is_held(port) {
@@ -199,8 +316,7 @@ impl Halves {
         } else {
             [self.lower.commit_floor_except(port), self.upper.commit_floor()]
         };
-        let commit = floors.into_iter().flatten().min().unwrap_or(live.commit);
-        Some(Promises { commit, ..live })
+        floors.into_iter().flatten().min()
     }
 
     #[inline]
@@ -212,6 +328,14 @@ impl Halves {
             (Some(upper), Some(lower)) => Some(upper.min(lower)),
             (None, None) => self.lower.get(port),
             (upper, lower) => upper.or(lower),
+        }
+    }
+
+    #[inline]
+    fn half_mut(&mut self, port: Port) -> (&mut Registers, Port) {
+        match self.is_upper(port) {
+            true => (&mut self.upper, Port(port.0 - self.lower_ports)),
+            false => (&mut self.lower, port),
         }
     }
 

@@ -64,18 +64,62 @@ impl Switch {
     pub(crate) fn on_heard(&mut self, now: Mono, port: Port, promises: Promises) {
         self.has_news = true;
         let is_new = self.halves.hear(now, port, promises);
-        if !self.caught_up.contains(port) && self.halves.has_reached(promises.commit) {
-            self.caught_up.insert(port);
+        if !self.caught_up.contains(port) {
+            self.place(port, promises);
         }
         if is_new {
-            self.linked.insert(port);
-            self.liveness.on_joined(now);
-            self.notify(SwitchEvent::LinkJoined(port));
-            if let Some(control) = &mut self.control {
-                control.announcer.on_change();
-                control.waves.on_joined(now, port);
+            self.on_come(now, port);
+        }
+    }
+
+    /// As [`Switch::on_heard`] for a sign of life of a link that nothing feeds.
+    #[cold]
+    pub(crate) fn on_unfed(&mut self, now: Mono, port: Port, promises: Promises, holds: bool) {
+        self.has_news = true;
+        let held = holds.then_some(promises.commit);
+        let is_new = self.halves.hear_unfed(now, port, promises.barrier, held);
+        if self.halves.promised(port).is_none() {
+            // Who feeds it next is a newcomer.
+            self.caught_up.remove(port);
+        }
+        if is_new {
+            self.on_come(now, port);
+        }
+    }
+
+    /// Whether who has promised this on `port` has caught up: with all that was told here, and,
+    /// from below, with all that was told further up, as far as this switch's promises reach.
+    fn place(&mut self, port: Port, promises: Promises) {
+        if !self.halves.has_reached(promises.commit) || self.halves.promised(port).is_none() {
+            return;
+        }
+        if self.places_newcomers() && !self.halves.is_upper(port) {
+            if !self.halves.is_counted_above() {
+                return;
+            }
+            if self.leads_to_switch(port) {
+                // Who sits behind that waits to be told.
+                self.beacons.owe(port);
             }
         }
+        self.caught_up.insert(port);
+    }
+
+    fn on_come(&mut self, now: Mono, port: Port) {
+        self.linked.insert(port);
+        self.liveness.on_joined(now);
+        self.halves.await_count(port);
+        self.notify(SwitchEvent::LinkJoined(port));
+        if let Some(control) = &mut self.control {
+            control.announcer.on_change();
+            control.waves.on_joined(now, port);
+        }
+    }
+
+    /// Whether another switch was last heard at `port`.
+    pub(crate) fn leads_to_switch(&self, port: Port) -> bool {
+        let life = self.neighbours.life(port);
+        life.is_some_and(|life| matches!(life.address, Address::Switch(_)))
     }
 
     /// Takes a link that may be live out of the barriers; where there are controllers, its commit
@@ -100,6 +144,12 @@ impl Switch {
         self.stats.links_lost += u64::from(matches!(event, SwitchEvent::LinkLost(_)));
         self.unlink(port);
         self.notify(event);
+        // Whom nothing feeds any more need not wait for the instant to take this link out.
+        for upper in (self.config.lower_ports..self.port_count() as u16).map(Port) {
+            if !self.halves.is_fed(upper) {
+                self.beacons.owe(upper);
+            }
+        }
     }
 
     /// A port that leads to nobody known gets no beacons.
@@ -111,6 +161,14 @@ impl Switch {
 
     /// Freezes `port`, where `life` was, if it is live.
     fn freeze(&mut self, port: Port, life: Option<Life>, event: SwitchEvent) {
+        if self.halves.holds_nothing(port) {
+            // It was never fed, or what fed it is resolved.
+            self.halves.remove(port);
+            if let Some(control) = &mut self.control {
+                control.announcer.on_change();
+            }
+            return self.on_taken_out(port, event);
+        }
         let Some(commit) = self.halves.freeze(port) else { return };
         #[cfg(feature = "bug-dead-commit-dropped")]
         self.halves.hold(port, None);

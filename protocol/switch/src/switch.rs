@@ -6,9 +6,9 @@ use onepipe_base::{
     Machine, Mono, Neighbours, Now, Port, ProcessId, Promises, Psn, Timestamp, Transmit, Verdict,
 };
 use onepipe_topology::{Next, PortRange};
-use onepipe_wire::{HEADER_OCTETS, Opcode, peek};
+use onepipe_wire::{Flags, HEADER_OCTETS, Header, Opcode, peek, seal_with_hops};
 
-use crate::beacon::{Beacons, write_beacon};
+use crate::beacon::Beacons;
 use crate::clock::{Clock, no_promise};
 use crate::control::Control;
 use crate::eager::Rounds;
@@ -173,6 +173,46 @@ impl Switch {
         }
     }
 
+    /// What shows at `port` that it is up though nothing feeds it, and the flags that go with it.
+    /// `None` where nobody listens: a process that is not heard shall find its link silent.
+    #[cold]
+    fn tell_unfed(&mut self, reference: Timestamp, port: Port) -> Option<(Promises, u8)> {
+        let is_upper = self.halves.is_upper(port);
+        if !is_upper && !self.halves.is_live(port) && !self.leads_to_switch(port) {
+            return None;
+        }
+        let with_commit = self.tells_commit(port);
+        let (said, holds) = self.halves.tell_unfed(port, no_promise(reference), with_commit);
+        Some((said, if holds { Flags::UNFED | Flags::HOLDS } else { Flags::UNFED }))
+    }
+
+    /// A beacon for `port`, if there is anything to say there.
+    fn write_beacon(
+        &mut self,
+        reference: Timestamp,
+        port: Port,
+        slot: &mut [u8],
+    ) -> Option<Transmit> {
+        let (promises, flags) = match self.tell(reference, port) {
+            Some(promises) => (promises, 0),
+            None => self.tell_unfed(reference, port)?,
+        };
+        let counted = self.halves.promised(port).filter(|_| self.tells_commit(port));
+        let counted = counted.unwrap_or(no_promise(reference)).barrier;
+        self.stats.beacons_sent += 1;
+        debug_assert!(slot.len() >= HEADER_OCTETS);
+        let (own, echo) = (self.config.life(), self.echo(port));
+        let header = Header::of_link(Opcode::Beacon, own, echo, promises);
+        let octets = seal_with_hops(slot, header.counting(counted).flagged(flags), 0, 0);
+        Some(Transmit { port, octets })
+    }
+
+    /// Whether newcomers are told no commit before they have caught up.
+    #[inline]
+    pub(crate) fn places_newcomers(&self) -> bool {
+        self.control.is_some() || self.config.holds_newcomers
+    }
+
     /// Whether who hears this switch at `port`, if it is a newcomer from below, has caught up
     /// (design: failure.md, "When does a newcomer commit?"). And, where dead links are frozen,
     /// whether it knows which life of this switch it hears: else a commit could raise the register
@@ -273,6 +313,9 @@ impl Machine for Switch {
             return drop_as(&mut self.stats.dropped_ahead);
         };
         let to = Passing { src: header.src(), dst: header.dst(), psn: header.psn() };
+        let counted = header.message_ts(reference);
+        let unfed = opcode == Opcode::Beacon && header.has(Flags::UNFED);
+        let holds = header.has(Flags::HOLDS);
         let mut is_heard = true;
         if self.control.is_some() {
             if self.is_declared_dead(header, opcode) {
@@ -290,10 +333,12 @@ impl Machine for Switch {
             let last = (is_heard && self.control.is_some()).then_some(promises);
             return self.on_leave(now.mono, port, to.src, last);
         }
-        if is_heard {
-            self.on_heard(now.mono, port, promises);
-        } else {
+        if !is_heard {
             self.stats.unheard += 1;
+        } else if unfed {
+            self.on_unfed(now.mono, port, promises, holds);
+        } else {
+            self.on_heard(now.mono, port, promises);
         }
         if opcode == Opcode::Join {
             return self.on_join(port, to.src);
@@ -302,6 +347,9 @@ impl Machine for Switch {
         match opcode {
             Opcode::Beacon => {
                 self.stats.beacons_heard += 1;
+                if is_heard {
+                    self.halves.on_counted(port, counted);
+                }
                 Verdict::Consumed
             }
             _ => self.on_passing(reference, port, to, frame),
@@ -335,16 +383,8 @@ impl Machine for Switch {
         }
         loop {
             while let Some(port) = self.beacons.pop() {
-                // An output that no live input feeds has nothing to say; its neighbour shall find
-                // the link silent.
-                if let Some(promises) = self.tell(reference, port) {
-                    self.stats.beacons_sent += 1;
-                    debug_assert!(slot.len() >= HEADER_OCTETS);
-                    let (own, echo) = (self.config.life(), self.echo(port));
-                    return Some(Transmit {
-                        port,
-                        octets: write_beacon(slot, own, echo, promises),
-                    });
+                if let Some(transmit) = self.write_beacon(reference, port, slot) {
+                    return Some(transmit);
                 }
             }
             if self.control.is_some()

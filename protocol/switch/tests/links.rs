@@ -5,8 +5,8 @@ mod rig;
 use onepipe_base::{Machine, Port, Verdict};
 use onepipe_switch::{Config, Eager, Switch, SwitchEvent};
 use onepipe_topology::{Route, Tree};
-use onepipe_wire::Opcode;
-use rig::{at, beacons, both, events, frame, hear, join, pass, put, star};
+use onepipe_wire::{Flags, Opcode};
+use rig::{at, beacons, both, events, frame, hear, join, pass, put, sent, star};
 
 fn new(config: Config) -> Switch {
     Switch::new(config).expect("a valid configuration")
@@ -208,17 +208,18 @@ fn no_frame_turns_twice_or_goes_back_where_it_came_from() {
 }
 
 #[test]
-fn an_up_half_whose_inputs_all_died_falls_silent() {
+fn an_up_half_whose_inputs_all_died_says_so_at_once() {
     let mut switch = spine();
     (0..6).for_each(|port| hear(&mut switch, at(0), port, both(0)));
     (4..6).for_each(|port| hear(&mut switch, at(900), port, both(900)));
     switch.handle_timeout(at(1_001));
-    let told: Vec<u16> =
-        beacons(&mut switch, at(1_001)).into_iter().map(|(port, _)| port).collect();
-    assert_eq!(told, [], "no beacon instant yet");
+    let said = |switch: &mut Switch, now| {
+        let sent = sent(switch, at(now));
+        sent.iter().map(|sent| (sent.port, sent.header.has(Flags::UNFED))).collect::<Vec<_>>()
+    };
+    assert_eq!(said(&mut switch, 1_001), [(4, true), (5, true)], "no beacon instant yet");
     switch.handle_timeout(at(3_000));
     hear(&mut switch, at(3_000), 4, both(3_000));
-    let told: Vec<u16> =
-        beacons(&mut switch, at(3_000)).into_iter().map(|(port, _)| port).collect();
-    assert_eq!(told, [0, 1, 2, 3], "roots must find this switch dead, not holding everybody");
+    let ports = [(0, false), (1, false), (2, false), (3, false), (4, true), (5, true)];
+    assert_eq!(said(&mut switch, 3_000), ports, "roots must not let it hold everybody");
 }

@@ -8,8 +8,8 @@ use onepipe_base::{
 use onepipe_switch::{Config, Switch, SwitchEvent};
 use onepipe_topology::{Route, Table};
 use onepipe_wire::{
-    AnnounceView, HEADER_OCTETS, HOPS_MAX, Header, LinkState, Opcode, Resolved, Wave, WaveId,
-    seal_with_hops,
+    AnnounceView, Flags, HEADER_OCTETS, HOPS_MAX, Header, LinkState, Opcode, Resolved, Wave,
+    WaveId, seal_with_hops,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -76,6 +76,14 @@ struct Dead {
     commit: Timestamp,
 }
 
+#[derive(Clone, Copy, Default)]
+enum Await {
+    #[default]
+    Never,
+    Count(Timestamp),
+    Counted,
+}
+
 /// The formula of the design page, with no thought of speed.
 #[derive(Default)]
 struct Model {
@@ -84,6 +92,9 @@ struct Model {
     told: [Option<Promises>; PORTS],
     /// Who has promised as much as was told to anybody, since it came.
     caught_up: [bool; PORTS],
+    /// What the other end of an upper port must count before newcomers below commit: no promise was
+    /// told yet, or this one, or it does.
+    awaited: [Await; PORTS],
     commit_told: Option<Timestamp>,
     dead: Vec<Dead>,
     last: u32,
@@ -92,8 +103,25 @@ struct Model {
 impl Model {
     fn hear(&mut self, port: usize, promises: Promises) {
         let held = self.live[port];
+        if held.is_none() {
+            self.awaited[port] = match self.told[port] {
+                Some(told) => Await::Count(told.barrier),
+                None => Await::Never,
+            };
+        }
         self.live[port] = Some(held.map_or(promises, |held| held.max(promises)));
-        self.caught_up[port] |= self.commit_told <= Some(promises.commit);
+        let is_counted = |upper: usize| {
+            self.live[upper].is_none() || matches!(self.awaited[upper], Await::Counted)
+        };
+        let is_counted_above = port >= LOWER || (LOWER..PORTS).all(is_counted);
+        self.caught_up[port] |= is_counted_above && self.commit_told <= Some(promises.commit);
+    }
+
+    /// The other end of `port` says in a beacon that it counts what it was told up to there.
+    fn count(&mut self, port: usize, counted: Timestamp) {
+        if matches!(self.awaited[port], Await::Count(awaited) if awaited <= counted) {
+            self.awaited[port] = Await::Counted;
+        }
     }
 
     fn die(&mut self, port: usize, life: Life) -> bool {
@@ -141,6 +169,9 @@ impl Model {
         let fresh = Promises { barrier, commit };
         let told = self.told[output].map_or(fresh, |told| told.max(fresh));
         self.told[output] = Some(told);
+        if let Await::Never = self.awaited[output] {
+            self.awaited[output] = Await::Count(told.barrier);
+        }
         if is_told {
             self.commit_told = self.commit_told.max(Some(told.commit));
         }
@@ -219,8 +250,11 @@ impl Bench {
     fn bring_up(&mut self, from: usize, promises: Promises) {
         if self.model.live[from].is_none() {
             self.beacon(from, None, promises);
+            self.hear(from, promises);
+            self.model.count(from, promises.barrier);
             self.beacon(from, Some(OWN), promises);
             self.hear(from, promises);
+            self.model.count(from, promises.barrier);
             self.model.confirmed[from] = true;
         }
     }
@@ -251,6 +285,7 @@ impl Bench {
                 self.bring_up(from, promises);
                 self.beacon(from, Some(OWN), promises);
                 self.hear(from, promises);
+                self.model.count(from, promises.barrier);
             }
             Step::Reborn { from } => {
                 if self.model.live[from].is_some() {
@@ -261,8 +296,11 @@ impl Bench {
                 let promises = self.promise(from, behind, commit_behind);
                 self.beacon(from, None, promises);
                 self.hear(from, promises);
+                self.model.count(from, promises.barrier);
                 self.check_told();
                 self.beacon(from, Some(OWN), promises);
+                self.hear(from, promises);
+                self.model.count(from, promises.barrier);
                 self.model.confirmed[from] = true;
             }
             Step::Deaf { from } => {
@@ -273,6 +311,7 @@ impl Bench {
                     // It must be heard again by the other end, which says so.
                     self.beacon(from, Some(OWN), promises);
                     self.hear(from, promises);
+                    self.model.count(from, promises.barrier);
                     self.model.confirmed[from] = true;
                 }
             }
@@ -333,7 +372,14 @@ impl Bench {
                 let index = usize::from(sent.port) - usize::from(sent.port > SEAT);
                 let mut model = self.model.copy();
                 let said = sent.header.promises(at(due).sync);
-                assert_eq!(Some(said), model.tell(due, index), "output {index}");
+                let expected = model.tell(due, index);
+                if sent.header.has(Flags::UNFED) {
+                    assert!(index >= LOWER, "processes are told nothing");
+                    let is_held = self.model.dead.iter().any(|dead| dead.port < LOWER);
+                    assert_eq!((expected, is_held), (None, sent.header.has(Flags::HOLDS)));
+                    continue;
+                }
+                assert_eq!(Some(said), expected, "output {index}");
                 let before = self.model.told[index];
                 let is_back = before.is_some_and(|before| before.max(said) != said);
                 assert!(!is_back, "{said:?} after {before:?}");

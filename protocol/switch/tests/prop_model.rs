@@ -5,10 +5,10 @@ mod rig;
 use onepipe_base::{Machine, Mono, Promises, Verdict};
 use onepipe_switch::{Config, Eager, Switch, SwitchEvent};
 use onepipe_topology::{Route, Table};
-use onepipe_wire::Opcode;
+use onepipe_wire::{Flags, Opcode};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use rig::{at, beacons, events, frame, promises_of, put, ts};
+use rig::{at, events, frame, promises_of, put, sent, ts};
 
 const LOWER: usize = 4;
 const PORTS: usize = 6;
@@ -58,6 +58,8 @@ struct Model {
     /// What each output had been told when each input came to life.
     base: [[Option<Promises>; PORTS]; PORTS],
     busy: [bool; PORTS],
+    /// Outputs that were told last that nothing feeds them.
+    unfed: [bool; PORTS],
 }
 
 impl Model {
@@ -85,6 +87,7 @@ impl Model {
     fn tell(&mut self, output: usize) -> Option<Promises> {
         let fresh = self.minimum(output)?;
         let told = self.told[output].map_or(fresh, |told| told.max(fresh));
+        self.unfed[output] = false;
         self.told[output] = Some(told);
         Some(told)
     }
@@ -167,9 +170,18 @@ impl Bench {
 
     fn take_beacons(&mut self) {
         let is_eager = self.switch.config().eager_beacons == Eager::Always;
-        for (port, said) in beacons(&mut self.switch, at(self.now)) {
-            let port = usize::from(port);
-            let before = self.model.told[port];
+        for sent in sent(&mut self.switch, at(self.now)) {
+            let port = usize::from(sent.port);
+            let (before, said) = (self.model.told[port], sent.header.promises(at(self.now).sync));
+            if sent.header.has(Flags::UNFED) {
+                assert_eq!((self.model.minimum(port), port >= LOWER), (None, true));
+                let is_again = self.model.unfed[port];
+                let is_above = |before: Promises| said.barrier > before.barrier || is_again;
+                assert!(before.is_none_or(is_above), "{said:?} after {before:?}");
+                assert!(before.is_none_or(|before| before.max(said) == said), "the mark fell");
+                (self.model.told[port], self.model.unfed[port]) = (Some(said), true);
+                continue;
+            }
             assert_eq!(self.model.tell(port), Some(said));
             let was_owed = core::mem::take(&mut self.owed[port]);
             assert!(was_owed || (is_eager && before != Some(said)), "a beacon that nobody is owed");
@@ -267,7 +279,7 @@ proptest! {
             let promises = Promises { barrier: ts(barrier >> 16), commit: ts(commit >> 16) };
             let opcode = Opcode::ALL[opcode % Opcode::ALL.len()];
             put(&mut bench.switch, at(5), port, frame(opcode, src, dst, promises));
-            beacons(&mut bench.switch, at(5));
+            sent(&mut bench.switch, at(5));
         }
     }
 }

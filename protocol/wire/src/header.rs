@@ -28,6 +28,12 @@ impl Flags {
     pub const ACK_NOW: u8 = 1 << 2;
     /// Its messages go into the room that was granted for them, not into the window.
     pub const ROOM: u8 = 1 << 3;
+    /// In a beacon: nothing feeds this link. It is up, and the barrier promise is only a mark, above
+    /// all promises before it (design: failure.md, "What does a switch say that nothing feeds?").
+    pub const UNFED: u8 = 1 << 4;
+    /// With [`Flags::UNFED`]: dead links behind it hold commits at the commit promise. Else that is
+    /// none.
+    pub const HOLDS: u8 = 1 << 5;
 }
 
 /// The 52 octets at the front of every frame, as they travel.
@@ -86,6 +92,14 @@ impl Header {
         let (dst, psn) = Life::to_words(echo);
         let header = Self::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(incarnation));
         header.stamped(promises.barrier, promises, Psn(psn))
+    }
+
+    /// The header of a switch's beacon that also says that the promises of the other end, up
+    /// to `counted` so far, count here and hold all commits that this switch tells anybody.
+    #[must_use]
+    pub fn counting(mut self, counted: Timestamp) -> Self {
+        self.message_ts = six(counted);
+        self
     }
 
     /// Who sent a frame that speaks of its link, or any frame of a process.

@@ -2,7 +2,7 @@
 //! (design: docs/design/failure.md).
 
 use onepipe_base::{Incarnation, Life, Mono, Now, Port, ProcessId, Timestamp, Transmit};
-use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, Service, seal, seal_with_hops};
+use onepipe_wire::{Flags, Frame, HEADER_OCTETS, Header, Opcode, Service, seal, seal_with_hops};
 
 use super::Endpoint;
 use crate::control::{Handled, LinkNews};
@@ -91,7 +91,9 @@ impl Endpoint {
         port: Port,
         (frame, news): (&Frame<'_>, LinkNews),
     ) {
-        if news == LinkNews::Unheard {
+        // A switch that nothing feeds promises nothing: the mark that it bears counts nowhere.
+        let is_mark = frame.opcode == Opcode::Beacon && frame.header.has(Flags::UNFED);
+        if news == LinkNews::Unheard || is_mark {
             return;
         }
         let promises = frame.header.promises(clock);

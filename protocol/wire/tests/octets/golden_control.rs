@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 
 use onepipe_base::{Address, Incarnation, Life, Port, ProcessId, SwitchId, Timestamp};
 use onepipe_wire::{
-    AnnounceView, Echo, Failure, Frame, HEADER_OCTETS, Header, Here, Link, LinkState, Recall,
-    Recovery, RecoveryView, Resolved, Side, Undeliverable, Wave, WaveId, WaveKind, WaveView, seal,
+    AnnounceView, Echo, Failure, Flags, Frame, HEADER_OCTETS, Header, Here, Link, LinkState,
+    Recall, Recovery, RecoveryView, Resolved, Side, Undeliverable, Wave, WaveId, WaveKind,
+    WaveView, seal,
 };
 
 use crate::golden::Golden;
@@ -34,7 +35,11 @@ pub fn both_ends(golden: &Golden, frame: &Frame<'_>) {
     let echo = life(golden.number("dst"), golden.number("psn"));
     assert_eq!((header.speaker(), header.echo()), (own, echo), "{}", golden.name);
     let own = own.expect("somebody speaks");
-    let again = Header::of_link(frame.opcode, own, echo, header.promises(near));
+    let again = Header::of_link(frame.opcode, own, echo, header.promises(near))
+        .counting(header.message_ts(near))
+        .flagged(golden.number("flags") as u8);
+    let is_unfed = header.has(Flags::UNFED | Flags::HOLDS);
+    assert_eq!(is_unfed, golden.name == "beacon-unfed.hex");
     let mut written = vec![0; HEADER_OCTETS];
     written.extend_from_slice(frame.payload);
     seal(&mut written, again, frame.payload.len());

@@ -1,0 +1,279 @@
+//! Switches with no live process below them (design: failure.md, "What does a switch say that
+//! nothing feeds?").
+
+mod rig;
+
+use onepipe_base::{Address, Life, Machine, Port, Promises, SwitchId, Timestamp, Verdict};
+use onepipe_switch::{Config, Switch, SwitchEvent};
+use onepipe_topology::{Route, Table};
+use onepipe_wire::{
+    AnnounceView, Flags, HEADER_OCTETS, Header, LinkState, Opcode, Resolved, Wave, WaveId,
+    seal_with_hops,
+};
+use rig::{
+    CONTROLLER, OWN, Sent, at, beacon, both, events, guarded, hear, life_of, of_link, ports_of,
+    process, put, sent, star,
+};
+
+/// A leaf with two lower ports and one upper one, port 2.
+const UP: u16 = 2;
+const SPINE: Life = life_of(Address::Switch(SwitchId(9)), 3);
+
+fn with_upper(config: Config) -> Switch {
+    let route = Route::Table(Table::new(64, true));
+    let config = Config { upper_ports: 1, beacon_interval_ns: 3_000, route, ..config };
+    let mut switch = Switch::new(config).expect("valid");
+    switch.handle_timeout(at(0));
+    switch
+}
+
+/// The beacons of the instant `now`.
+fn beacons(switch: &mut Switch, now: u64) -> Vec<Sent> {
+    switch.handle_timeout(at(now));
+    let mut all = sent(switch, at(now));
+    all.retain(|sent| sent.opcode == Opcode::Beacon);
+    all
+}
+
+/// What the beacon of the instant `now` says to `port`, and its flags.
+fn said(switch: &mut Switch, now: u64, port: u16) -> Option<(Promises, bool, bool)> {
+    let all = beacons(switch, now);
+    let beacon = all.iter().find(|sent| sent.port == port)?;
+    let flag = |flag| beacon.header.has(flag);
+    Some((beacon.header.promises(at(now).sync), flag(Flags::UNFED), flag(Flags::HOLDS)))
+}
+
+/// A beacon from below of a switch that nothing feeds; `held` is what dead links hold there.
+fn unfed(
+    switch: &mut Switch,
+    now: u64,
+    (port, life): (u16, Life),
+    mark: Timestamp,
+    held: Option<Timestamp>,
+) {
+    let promises = Promises { barrier: mark, commit: held.unwrap_or(mark) };
+    let flags = Flags::UNFED | if held.is_some() { Flags::HOLDS } else { 0 };
+    let header = Header::of_link(Opcode::Beacon, life, Some(OWN), promises).flagged(flags);
+    let mut octets = [0; HEADER_OCTETS];
+    seal_with_hops(&mut octets, header, 0, 0);
+    assert_eq!(put(switch, at(now), port, octets), Verdict::Consumed);
+}
+
+/// The spine counts what it was told up to `counted`, and promises `ns`.
+fn from_spine(switch: &mut Switch, now: u64, ns: u64, counted: Option<u64>) {
+    let nothing = Timestamp::from_ns(at(0).sync.as_ns() - (1 << 46));
+    let header = Header::of_link(Opcode::Beacon, SPINE, Some(OWN), both(ns))
+        .counting(counted.map_or(nothing, rig::ts));
+    let mut octets = [0; HEADER_OCTETS];
+    seal_with_hops(&mut octets, header, 0, 0);
+    assert_eq!(put(switch, at(now), UP, octets), Verdict::Consumed);
+}
+
+#[test]
+fn a_leaf_that_was_never_fed_shows_that_it_is_up() {
+    for config in [guarded(2), star(2)] {
+        let mut leaf = with_upper(config);
+        let (promises, is_unfed, holds) = said(&mut leaf, 3_000, UP).expect("a sign of life");
+        assert!(is_unfed && !holds && promises.barrier < rig::ts(0), "{promises:?}");
+        assert_eq!(ports_of(&beacons(&mut leaf, 6_000), Opcode::Beacon), [UP], "to no process");
+    }
+}
+
+#[test]
+fn a_mark_follows_the_clock_so_that_it_never_wraps() {
+    let mut leaf = with_upper(guarded(2));
+    let quarter = 1 << 46;
+    let mut before = None;
+    for turn in 1..20 {
+        let now = turn * quarter;
+        let (promises, is_unfed, _) = said(&mut leaf, now, UP).expect("a sign of life");
+        assert!(is_unfed && before < Some(promises.barrier));
+        let age_ns = at(now).sync.since_ns(promises.barrier);
+        assert!((quarter - 1..=quarter).contains(&age_ns), "{age_ns}");
+        before = Some(promises.barrier);
+    }
+}
+
+/// A switch hears a leaf below it that nothing feeds: with controllers and without.
+#[test]
+fn a_link_that_nothing_feeds_is_up_and_holds_nobody() {
+    for config in [guarded(3), star(3)] {
+        let has_control = config.controllers.is_some();
+        let mut switch = with_upper(Config { upper_ports: 0, link_timeout_ns: 10_000, ..config });
+        let leaf = life_of(Address::Switch(SwitchId(7)), 1);
+        for port in [0, 1] {
+            let life = process(port.into(), 1);
+            beacon(&mut switch, at(0), port, (life, Some(OWN)), both(100));
+        }
+        unfed(&mut switch, 0, (2, leaf), both(0).barrier, None);
+        assert!(switch.is_live(Port(2)));
+        let (told, ..) = said(&mut switch, 3_000, 0).expect("a beacon");
+        assert_eq!(told.barrier, both(100).barrier);
+        let all = beacons(&mut switch, 6_000);
+        let echo = all.iter().find(|sent| sent.port == 2).expect("it is owed one").header.echo();
+        assert_eq!(echo, Some(leaf), "it is heard");
+        // It falls silent: there was nothing to hold.
+        for port in [0, 1] {
+            let life = process(port.into(), 1);
+            beacon(&mut switch, at(9_000), port, (life, Some(OWN)), both(9_000));
+        }
+        events(&mut switch);
+        switch.handle_timeout(at(10_001));
+        assert_eq!(events(&mut switch), [SwitchEvent::LinkLost(Port(2))]);
+        let (told, ..) = said(&mut switch, 12_000, 0).expect("a beacon");
+        assert_eq!(told.commit, both(9_000).commit);
+        assert_eq!(switch.stats().links_frozen, 0);
+        assert_eq!(has_control, switch.config().controllers.is_some());
+    }
+}
+
+#[test]
+fn what_dead_links_hold_behind_it_counts_until_it_is_resolved() {
+    let mut switch = with_upper(Config { upper_ports: 0, link_timeout_ns: 0, ..guarded(3) });
+    let leaf = life_of(Address::Switch(SwitchId(7)), 1);
+    let say = |switch: &mut Switch, now| {
+        for port in [0, 1] {
+            let life = process(port.into(), 1);
+            beacon(switch, at(now), port, (life, Some(OWN)), both(now));
+        }
+    };
+    say(&mut switch, 1_000);
+    beacon(&mut switch, at(1_000), 2, (leaf, Some(OWN)), both(900));
+    // What fed it is dead.
+    say(&mut switch, 2_000);
+    unfed(&mut switch, 2_000, (2, leaf), both(901).barrier, Some(both(900).commit));
+    let (told, ..) = said(&mut switch, 3_000, 0).expect("a beacon");
+    assert_eq!((told.barrier, told.commit), (both(2_000).barrier, both(900).commit));
+    // So it is when the leaf itself dies.
+    let mut orphan = switch.clone();
+    orphan.lose(Port(2));
+    say(&mut orphan, 5_000);
+    let (told, ..) = said(&mut orphan, 6_000, 0).expect("a beacon");
+    assert_eq!((told.commit, orphan.stats().links_frozen), (both(900).commit, 1));
+    // That is resolved.
+    unfed(&mut switch, 4_000, (2, leaf), both(901).barrier, None);
+    let (told, ..) = said(&mut switch, 6_000, 0).expect("a beacon");
+    assert_eq!(told.commit, both(2_000).commit);
+    // A frame of before comes late.
+    let late = of_link(Opcode::Beacon, leaf, Some(OWN), both(900));
+    put(&mut switch, at(7_000), 2, late);
+    say(&mut switch, 8_000);
+    let (told, ..) = said(&mut switch, 9_000, 0).expect("a beacon");
+    assert_eq!(told, both(8_000));
+}
+
+/// The only process of a leaf dies: nobody waits for a second timeout, and its commit is held.
+#[test]
+fn the_death_of_the_only_process_is_told_at_once() {
+    let mut leaf = with_upper(Config { link_timeout_ns: 10_000, ..guarded(2) });
+    from_spine(&mut leaf, 0, 0, None);
+    beacon(&mut leaf, at(0), 0, (process(0, 1), Some(OWN)), both(100));
+    assert_eq!(said(&mut leaf, 3_000, UP), Some((both(100), false, false)));
+    from_spine(&mut leaf, 9_000, 9_000, Some(9_000));
+    leaf.handle_timeout(at(10_001));
+    let mark = Promises { barrier: both(101).barrier, ..both(100) };
+    assert_eq!(said(&mut leaf, 10_001, UP), Some((mark, true, true)), "at once");
+    // It is announced, and resolved.
+    let all = rig::run(&mut leaf, 30_000_000);
+    let announce = all.iter().rev().find(|sent| sent.opcode == Opcode::Announce).expect("due");
+    let view = AnnounceView::parse(&announce.payload).expect("well-formed");
+    let frozen = |link: &onepipe_wire::Link| matches!(link.state, LinkState::Frozen { .. });
+    let frozen: Vec<_> = view.links(rig::ts(0)).filter(frozen).map(|link| link.port.0).collect();
+    assert_eq!(frozen, [0, UP], "by now the spine is silent, too");
+    from_spine(&mut leaf, 30_000_000, 30_000_000, None);
+    let mut octets = [0; HEADER_OCTETS + 64];
+    let wave = Wave { id: WaveId { epoch: 1, sequence: 1 } };
+    let resolved = [Resolved { owner: OWN, number: 1 }].into_iter();
+    let (_, payload) = wave.write_resume(&mut octets[HEADER_OCTETS..], resolved).expect("fits");
+    let seat = process(CONTROLLER, 1);
+    put(&mut leaf, at(30_000_000), 1, of_link(Opcode::Hello, seat, None, both(0)));
+    let header = Header::of_link(Opcode::Wave, seat, None, both(0));
+    let length = seal_with_hops(&mut octets, header, payload, 0);
+    let verdict = leaf.handle_frame(at(30_000_000), Port(1), &mut octets[..length]);
+    assert_eq!(verdict, Verdict::Consumed);
+    let (_, is_unfed, holds) = said(&mut leaf, 30_003_000, UP).expect("a sign of life");
+    assert!(is_unfed && !holds);
+}
+
+/// A newcomer below a leaf that nothing fed is told no commit before the spine counts it.
+#[test]
+fn the_first_process_commits_when_it_is_counted_above() {
+    for config in [guarded(2), Config { holds_newcomers: true, ..star(2) }] {
+        let mut leaf = with_upper(Config { link_timeout_ns: 0, ..config });
+        from_spine(&mut leaf, 1_000, 1_000, Some(1_000));
+        let (_, is_unfed, _) = said(&mut leaf, 3_000, UP).expect("a sign of life");
+        assert!(is_unfed);
+        let say = |leaf: &mut Switch, now| {
+            beacon(leaf, at(now), 0, (process(0, 1), Some(OWN)), both(now));
+        };
+        let is_told = |leaf: &mut Switch, now| {
+            let (told, ..) = said(leaf, now, 0).expect("a beacon");
+            told.commit > rig::ts(0)
+        };
+        say(&mut leaf, 4_000);
+        from_spine(&mut leaf, 5_000, 5_000, Some(1_000));
+        say(&mut leaf, 5_500);
+        assert!(!is_told(&mut leaf, 6_000), "the spine said so of what it was told before");
+        from_spine(&mut leaf, 7_000, 7_000, None);
+        say(&mut leaf, 8_000);
+        assert!(!is_told(&mut leaf, 9_000), "it has not caught up there");
+        from_spine(&mut leaf, 10_000, 10_000, Some(5_500));
+        say(&mut leaf, 11_000);
+        assert!(is_told(&mut leaf, 12_000));
+        // A second one waits for nobody above.
+        beacon(&mut leaf, at(13_000), 1, (process(1, 1), Some(OWN)), both(13_000));
+        let (told, ..) = said(&mut leaf, 15_000, 1).expect("a beacon");
+        assert!(told.commit > rig::ts(0));
+    }
+}
+
+/// What a switch says that it counts: nothing before the other end has caught up.
+#[test]
+fn a_switch_counts_whom_it_has_heard_promise_all_that_it_has_told() {
+    let mut switch = with_upper(Config { upper_ports: 0, link_timeout_ns: 0, ..guarded(3) });
+    let leaf = life_of(Address::Switch(SwitchId(7)), 1);
+    for port in [0, 1] {
+        let life = process(port.into(), 1);
+        beacon(&mut switch, at(0), port, (life, Some(OWN)), both(1_000));
+    }
+    let counted = |switch: &mut Switch, now| {
+        let all = beacons(switch, now);
+        let beacon = all.into_iter().find(|sent| sent.port == 2).expect("a beacon");
+        beacon.header.message_ts(at(now).sync)
+    };
+    unfed(&mut switch, 2_000, (2, leaf), both(0).barrier, None);
+    assert!(counted(&mut switch, 3_000) < rig::ts(0));
+    beacon(&mut switch, at(4_000), 2, (leaf, Some(OWN)), both(900));
+    assert!(counted(&mut switch, 6_000) < rig::ts(0), "others were told more");
+    beacon(&mut switch, at(7_000), 2, (leaf, Some(OWN)), both(1_100));
+    let at_once = sent(&mut switch, at(7_000));
+    assert_eq!(ports_of(&at_once, Opcode::Beacon), [2], "whoever is behind it waits");
+    assert_eq!(counted(&mut switch, 9_000), both(1_100).barrier);
+    unfed(&mut switch, 10_000, (2, leaf), both(1_101).barrier, None);
+    assert!(counted(&mut switch, 12_000) < rig::ts(0));
+}
+
+/// Two switches that nothing feeds keep each other's link up.
+#[test]
+fn a_fabric_of_nobody_is_linked() {
+    let mut root = with_upper(Config { upper_ports: 0, link_timeout_ns: 10_000, ..guarded(1) });
+    let leaf = life_of(Address::Switch(SwitchId(7)), 1);
+    for now in (0..60_000).step_by(3_000) {
+        unfed(&mut root, now, (0, leaf), both(now).barrier, None);
+        let Some((_, is_unfed, holds)) = said(&mut root, now + 3_000, 0) else {
+            panic!("silent at {now}");
+        };
+        assert!(is_unfed && !holds);
+    }
+    assert_eq!(root.stats().links_lost, 0);
+    // What an upper switch says so feeds nobody below.
+    let mut lower = with_upper(Config { link_timeout_ns: 0, ..guarded(2) });
+    unfed(&mut lower, 0, (UP, SPINE), both(0).barrier, None);
+    assert!(lower.is_live(Port(UP)));
+    beacon(&mut lower, at(100), 0, (process(0, 1), Some(OWN)), both(90));
+    let (told, is_unfed, _) = said(&mut lower, 3_000, 0).expect("a beacon");
+    assert_eq!((told.barrier, is_unfed), (both(90).barrier, false), "it is alone");
+    let mut heard = with_upper(star(2));
+    hear(&mut heard, at(0), 0, both(5));
+    assert!(!said(&mut heard, 3_000, UP).expect("a beacon").1);
+}
