@@ -37,6 +37,7 @@ impl Controller {
         self.doubles = findings.doubles;
         self.correct = findings.correct;
         self.freeze = findings.freeze;
+        self.freeze_ghosts();
         if self.active.is_none() {
             return;
         }
@@ -66,6 +67,21 @@ impl Controller {
             self.journal.push(Record::Failed(lives));
         }
         self.find_severable(now);
+    }
+
+    /// Whoever has failed counts nowhere, though a correct node may hear it: one that was out of
+    /// reach itself while it was declared dead. What it holds there nobody else would resolve.
+    fn freeze_ghosts(&mut self) {
+        let mut ghosts: Vec<Life> = Vec::new();
+        for node in self.correct.iter().filter_map(|life| self.graph.get(*life)) {
+            let up = node.edges.iter().filter(|edge| edge.is_up).map(|edge| edge.life);
+            ghosts.extend(up.filter(|life| self.ledger.has_failed(*life)));
+            ghosts.extend(&node.ghosts);
+        }
+        ghosts.sort_unstable();
+        ghosts.dedup();
+        ghosts.retain(|ghost| !self.freeze.contains(ghost));
+        self.freeze.append(&mut ghosts);
     }
 
     /// Neighbours in a mesh that list this controller, but that it does not hear any more, or not

@@ -111,6 +111,7 @@ impl Graph {
     ) -> (bool, bool) {
         let mut node = self.nodes.remove(&life).unwrap_or_default();
         let (edges, frozen) = (node.edges.clone(), core::mem::take(&mut node.frozen));
+        let ghosts = core::mem::take(&mut node.ghosts);
         node.edges.iter_mut().for_each(|edge| edge.is_up = false);
         let was_attached = self.attachments.remove(&life);
         let mut is_attached = false;
@@ -120,7 +121,13 @@ impl Graph {
                 is_attached |= link.life == Some(self.own);
                 continue;
             }
-            let peer = link.life.filter(|peer| *peer != life && !is_controller && !is_over(*peer));
+            let peer = link.life.filter(|peer| *peer != life && !is_controller);
+            if let Some(ghost) = peer.filter(|peer| is_over(*peer))
+                && link.state == LinkState::Up
+            {
+                node.ghosts.push(ghost);
+            }
+            let peer = peer.filter(|peer| !is_over(*peer));
             if let Some(peer) = peer {
                 node.link(peer, link.side, link.state == LinkState::Up);
                 self.nodes.entry(peer).or_default();
@@ -160,6 +167,7 @@ impl Graph {
             || edges != node.edges
             || frozen.len() != node.frozen.len()
             || was_attached != is_attached
+            || ghosts != node.ghosts
             // Told, but announced again: it has to be told again.
             || frozen.iter().any(|known| known.is_told);
         self.nodes.insert(life, node);

@@ -21,6 +21,8 @@ pub(crate) struct Node {
     pub edges: Vec<Edge>,
     /// Its links that hold commits, as announced.
     pub frozen: Vec<FrozenEdge>,
+    /// Whom it lists as up though they have failed, and that is resolved.
+    pub ghosts: Vec<Life>,
     parts: Option<Parts>,
 }
 
