@@ -29,11 +29,15 @@ pub(super) fn plan(seed: u64, random: &mut Random) -> (Plan, u64) {
     };
     let shape = shape.expect("small numbers are in range");
     let per_host = random.between(1, if shape.host_count() > 8 { 2 } else { 4 }) as u16;
-    // Whole racks may be theirs, or a host, but somebody must have something to say.
-    let others = u64::from(shape.host_count()) * u64::from(per_host) - 2;
+    // A switch below which no process lives is silent, and cuts off the controllers below it. So
+    // some process always shares their rack, or their host: see `Mishap::spares`.
+    let neighbours = match per_host {
+        1 => shape.hosts_per_tor() - 1,
+        _ => u32::from(per_host) - 1,
+    };
     let replicas = match random.below(3) {
         0 => 0,
-        _ => random.between(1, 3).min(others),
+        _ => random.between(1, 3).min(u64::from(neighbours)),
     };
     let wild_us = if replicas > 0 { WILD_WITH_COURT_US } else { WILD_US };
     let mut plan = Plan::new(shape, per_host, seed, (100 + wild_us) * 1_000);

@@ -74,8 +74,39 @@ impl Mishap {
         })
     }
 
+    /// Whether it would take away the one process that keeps the switch of the controllers from
+    /// falling silent: the last one.
+    fn spares(self, fabric: &mut Fabric) -> bool {
+        let members = fabric.members();
+        if members == fabric.topology().processes() {
+            return false;
+        }
+        let last = members - 1;
+        let is_last = |number: u64| (number % u64::from(members)) as u32 == last;
+        if let Self::CrashProcess(number) | Self::Leave(number) = self {
+            return is_last(number);
+        }
+        if fabric.topology().processes_per_host() > 1 {
+            // Its host is that of the controllers: they fall together.
+            return false;
+        }
+        let (nodes, links) =
+            (u64::from(fabric.network().nodes()), fabric.network().links().count());
+        match self {
+            Self::Crash(number) | Self::Pause(number, _) => (number % nodes) as u32 == last,
+            Self::Cut(number) | Self::Unplug(number) | Self::OneLink(number, _) => {
+                let link = fabric.network().links().nth((number % links as u64) as usize);
+                link.is_some_and(|(_, from, to)| from.0 == last || to.0 == last)
+            }
+            _ => false,
+        }
+    }
+
     /// Lets it happen.
     pub fn befall(self, fabric: &mut Fabric) {
+        if self.spares(fabric) {
+            return;
+        }
         let links = fabric.network().links().count() as u64;
         let nodes = u64::from(fabric.network().nodes());
         let processes = u64::from(fabric.members());
