@@ -7,9 +7,9 @@
 //! random numbers with a name, split off one seed; [`Trace`] folds a history into 64 bits.
 //!
 //! ```
-//! use onepipe_sim_engine::{Instant, NANOSECOND, Queue};
+//! use onepipe_sim_engine::{Instant, NANOSECOND, Queue, Span};
 //!
-//! let mut queue = Queue::new();
+//! let mut queue = Queue::new(Span::FABRIC);
 //! queue.schedule(Instant::START.after(3 * NANOSECOND), 'b');
 //! queue.schedule(Instant::START, 'a');
 //! assert_eq!(queue.next_until(Instant::END), Some((Instant::START, 'a')));
@@ -29,7 +29,7 @@ mod random;
 mod time;
 mod trace;
 
-pub use queue::Queue;
+pub use queue::{Queue, Span};
 pub use random::Random;
 pub use time::{Instant, MICROSECOND, MILLISECOND, NANOSECOND, SECOND};
 pub use trace::Trace;

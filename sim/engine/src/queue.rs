@@ -5,10 +5,22 @@ use std::collections::BinaryHeap;
 
 use crate::Instant;
 
-/// A slot spans 2^SLOT_BITS ps = 4.1 ns: a few dozen events in a saturated fabric of 32 hosts.
-const SLOT_BITS: u32 = 12;
-/// The wheel spans SLOTS slots = 16.8 us: a round trip. What lies further away are timers, few.
-const SLOTS: u64 = 4096;
+/// How fine a [`Queue`] is, and how far ahead it sees well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// A slot of its wheel spans 2^this ps; best a few dozen events.
+    pub slot_bits: u32,
+    /// Slots of the wheel, a multiple of 64. What lies further away costs more: best only timers.
+    pub slots: u64,
+}
+
+impl Span {
+    /// For all events of a fabric: slots of 4.1 ns, a few dozen events in a saturated fabric of 32
+    /// hosts; 16.8 us of them, a round trip.
+    pub const FABRIC: Self = Self { slot_bits: 12, slots: 4096 };
+    /// For the events of one node: slots of 131 ns, 33.6 us of them.
+    pub const NODE: Self = Self { slot_bits: 17, slots: 256 };
+}
 
 /// Events in the order of their instants; simultaneous ones in the order of their scheduling.
 ///
@@ -18,6 +30,7 @@ const SLOTS: u64 = 4096;
 /// in the cache, and nothing is allocated in the steady state.
 #[derive(Debug)]
 pub struct Queue<E> {
+    span: Span,
     /// Events of the slots up to `cursor`, earliest first; those before `taken` are gone.
     active: Vec<Entry<E>>,
     taken: usize,
@@ -31,7 +44,7 @@ pub struct Queue<E> {
     spare: Vec<Vec<Entry<E>>>,
     /// Events in the wheel.
     near: usize,
-    /// Events at or behind the horizon, `cursor + SLOTS`, and how many there ever were.
+    /// Events at or behind the horizon, `cursor` + slots, and how many there ever were.
     far: BinaryHeap<Reverse<Far<E>>>,
     far_number: u64,
     /// Scratch: where in its slot's nanoseconds each event lies, and its place there.
@@ -43,13 +56,18 @@ pub struct Queue<E> {
 
 impl<E: Copy> Queue<E> {
     /// A queue at the start of time, empty.
-    pub fn new() -> Self {
+    ///
+    /// # Panics
+    /// When the span is not a multiple of 64 slots.
+    pub fn new(span: Span) -> Self {
+        assert!(span.slots > 0 && span.slots.is_multiple_of(64), "{} slots", span.slots);
         Self {
+            span,
             active: Vec::new(),
             taken: 0,
             cursor: 0,
-            slots: (0..SLOTS).map(|_| Vec::new()).collect(),
-            occupied: vec![0; SLOTS as usize / 64],
+            slots: (0..span.slots).map(|_| Vec::new()).collect(),
+            occupied: vec![0; span.slots as usize / 64],
             spare: Vec::new(),
             near: 0,
             far: BinaryHeap::new(),
@@ -80,13 +98,13 @@ impl<E: Copy> Queue<E> {
     pub fn schedule(&mut self, at: Instant, event: E) {
         debug_assert!(at >= self.now, "an event in the past");
         let entry = Entry { at: at.as_ps(), event };
-        let slot = entry.slot();
+        let slot = self.slot(&entry);
         if slot <= self.cursor {
             // Rare: less than a slot ahead. It comes behind its simultaneous ones.
             let waiting = &self.active[self.taken..];
             let place = self.taken + waiting.partition_point(|held| held.at <= entry.at);
             self.active.insert(place, entry);
-        } else if slot < self.cursor + SLOTS {
+        } else if slot < self.cursor + self.span.slots {
             self.put(entry);
         } else {
             self.far.push(Reverse(Far { number: self.far_number, entry }));
@@ -119,10 +137,36 @@ impl<E: Copy> Queue<E> {
         Some(self.active[self.taken..].iter().map(|entry| &entry.event))
     }
 
+    /// The slot of an entry, counted from the start of time.
+    #[inline]
+    fn slot(&self, entry: &Entry<E>) -> u64 {
+        entry.at >> self.span.slot_bits
+    }
+
+    /// The place of a slot in the wheel.
+    #[inline]
+    fn index(&self, slot: u64) -> usize {
+        (slot % self.span.slots) as usize
+    }
+
+    /// No event waits that is due before this.
+    #[inline]
+    pub fn earliest(&self) -> Option<Instant> {
+        if let Some(entry) = self.active.get(self.taken) {
+            return Some(Instant::from_ps(entry.at));
+        }
+        let slot = if self.near > 0 {
+            self.cursor + self.gap()
+        } else {
+            self.slot(&self.far.peek()?.0.entry)
+        };
+        Some(Instant::from_ps(slot << self.span.slot_bits))
+    }
+
     /// Puts an entry into its slot of the wheel.
     #[inline]
     fn put(&mut self, entry: Entry<E>) {
-        let index = (entry.slot() % SLOTS) as usize;
+        let index = self.index(self.slot(&entry));
         let slot = &mut self.slots[index];
         if slot.capacity() == 0 {
             *slot = self.spare.pop().unwrap_or_default();
@@ -138,15 +182,16 @@ impl<E: Copy> Queue<E> {
         self.cursor = if self.near > 0 {
             self.cursor + self.gap()
         } else if let Some(Reverse(first)) = self.far.peek() {
-            first.entry.slot()
+            self.slot(&first.entry)
         } else {
             return false;
         };
         let mut slot = self.take_slot();
         // What was far comes before what is scheduled from now on: that is its order, too.
-        while self.far.peek().is_some_and(|Reverse(far)| far.entry.slot() < self.cursor + SLOTS) {
+        let horizon = self.cursor + self.span.slots;
+        while self.far.peek().is_some_and(|Reverse(far)| self.slot(&far.entry) < horizon) {
             let Reverse(Far { entry, .. }) = self.far.pop().expect("peeked");
-            if entry.slot() == self.cursor {
+            if self.slot(&entry) == self.cursor {
                 slot.push(entry);
             } else {
                 self.put(entry);
@@ -160,14 +205,14 @@ impl<E: Copy> Queue<E> {
 
     /// Slots from the cursor to the next one of the wheel that has events. There is one.
     fn gap(&self) -> u64 {
-        let start = (self.cursor + 1) % SLOTS;
-        let words = self.occupied.len();
+        let (slots, words) = (self.span.slots, self.occupied.len());
+        let start = self.index(self.cursor + 1) as u64;
         let mut word = (start / 64) as usize;
         let mut bits = self.occupied[word] & (u64::MAX << (start % 64));
         for _ in 0..=words {
             if bits != 0 {
                 let found = word as u64 * 64 + u64::from(bits.trailing_zeros());
-                return 1 + (found + SLOTS - start) % SLOTS;
+                return 1 + (found + slots - start) % slots;
             }
             word = (word + 1) % words;
             bits = self.occupied[word];
@@ -177,7 +222,7 @@ impl<E: Copy> Queue<E> {
 
     /// Takes out what lies in the slot at the cursor.
     fn take_slot(&mut self) -> Vec<Entry<E>> {
-        let index = (self.cursor % SLOTS) as usize;
+        let index = self.index(self.cursor);
         self.occupied[index / 64] &= !(1 << (index % 64));
         let slot = std::mem::take(&mut self.slots[index]);
         self.near -= slot.len();
@@ -187,13 +232,14 @@ impl<E: Copy> Queue<E> {
     /// Makes the events of a slot active. Sorts words instead of entries: an instant within the
     /// slot and, for simultaneous ones, the place.
     fn activate(&mut self, slot: &[Entry<E>]) {
+        let bits = self.span.slot_bits;
         let word = |(place, entry): (u64, &Entry<E>)| {
-            (entry.at & ((1 << SLOT_BITS) - 1)) << (64 - SLOT_BITS) | place
+            (entry.at & ((1 << bits) - 1)) << (64 - bits) | place
         };
         self.order.clear();
         self.order.extend((0u64..).zip(slot).map(word));
         self.order.sort_unstable();
-        let entry = |word: &u64| slot[(word & (u64::MAX >> SLOT_BITS)) as usize];
+        let entry = |word: &u64| slot[(word & (u64::MAX >> bits)) as usize];
         self.active.clear();
         self.active.extend(self.order.iter().map(entry));
         self.taken = 0;
@@ -201,23 +247,10 @@ impl<E: Copy> Queue<E> {
     }
 }
 
-impl<E: Copy> Default for Queue<E> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Entry<E> {
     at: u64,
     event: E,
-}
-
-impl<E> Entry<E> {
-    #[inline]
-    fn slot(&self) -> u64 {
-        self.at >> SLOT_BITS
-    }
 }
 
 /// An entry behind the horizon, where a heap keeps no order of scheduling by itself.
@@ -262,7 +295,7 @@ mod tests {
     #[test]
     fn simultaneous_events_come_in_the_order_of_scheduling_on_both_sides_of_the_horizon() {
         for at in [0, 7, 1 << 13, 1 << 40] {
-            let mut queue = Queue::new();
+            let mut queue = Queue::new(Span::FABRIC);
             (0..100).for_each(|n| queue.schedule(Instant::from_ps(at), n));
             let order: Vec<i32> =
                 std::iter::from_fn(|| queue.next_until(Instant::END)).map(|(_, n)| n).collect();
@@ -272,7 +305,7 @@ mod tests {
 
     #[test]
     fn what_holds_events_is_used_again() {
-        let mut queue = Queue::new();
+        let mut queue = Queue::new(Span::FABRIC);
         (0..1_000u64).for_each(|n| queue.schedule(Instant::from_ps(n * 900), n));
         let mut random = crate::Random::named(1, "queue", 0);
         let mut step = |queue: &mut Queue<u64>| {
@@ -293,7 +326,7 @@ mod tests {
 
     #[test]
     fn what_comes_next_is_shown_once() {
-        let mut queue = Queue::new();
+        let mut queue = Queue::new(Span::FABRIC);
         for at in [9_000, 8_999, 9_001, 70_000] {
             queue.schedule(Instant::from_ps(at), at);
         }
@@ -309,7 +342,7 @@ mod tests {
         /// with and without a limit.
         #[test]
         fn the_order_is_that_of_an_ordered_map(steps in prop::collection::vec((0u8..5, 0u64..1 << 26), 1..400)) {
-            let mut queue = Queue::new();
+            let mut queue = Queue::new(Span::FABRIC);
             let mut model = BTreeMap::new();
             let mut now = 0;
             for (number, (kind, distance)) in (0u32..).zip(steps) {

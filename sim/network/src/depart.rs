@@ -89,7 +89,8 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         link.free_at = self.now.after(link.sending_ps(octets));
         let (free_at, epoch) = (link.free_at, link.epoch);
         let arrival = free_at.after(link.propagation_ps());
-        self.queue.schedule(free_at, Event::Sent { link: number, epoch });
+        let from = self.links[number as usize].from;
+        self.queue(from.index()).schedule(free_at, Event::Sent { link: number, epoch });
         self.send(number, frame, arrival);
     }
 
@@ -100,32 +101,38 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         if link.faults.is_some() {
             return self.send_with_faults(number, frame, arrival);
         }
-        let epoch = link.epoch;
-        self.queue.schedule(arrival, Event::Arrive { link: number, frame, epoch });
+        self.arrive(number, frame, arrival);
+    }
+
+    #[inline]
+    fn arrive(&mut self, number: u32, frame: FrameRef, arrival: Instant) {
+        let link = &self.links[number as usize];
+        let (to, epoch) = (link.to.index(), link.epoch);
+        self.queue(to).schedule(arrival, Event::Arrive { link: number, frame, epoch });
     }
 
     fn send_with_faults(&mut self, number: u32, frame: FrameRef, arrival: Instant) {
         let link = &mut self.links[number as usize];
-        let epoch = link.epoch;
         let state = link.faults.as_mut().expect("the caller has seen that there are faults");
         let fate = state.decide(self.pool.octets(frame));
         if fate.is_lost {
             self.stats.drops.lost += 1;
             return self.pool.free(frame);
         }
-        if let Some(delay_ns) = fate.duplicate_delay_ns {
-            self.stats.duplicated += 1;
-            let frame = self.pool.duplicate(frame);
-            let arrival = arrival.after(delay_ns * NANOSECOND);
-            self.queue.schedule(arrival, Event::Arrive { link: number, frame, epoch });
-        }
+        // The second copy is as the first was before it was changed.
+        let copy = fate.duplicate_delay_ns.map(|delay_ns| (self.pool.duplicate(frame), delay_ns));
         if fate.is_corrupted {
             self.stats.corrupted += 1;
             let left = state.corrupt(self.pool.octets_mut(frame));
             self.pool.truncate(frame, left);
         }
+        if let Some((frame, delay_ns)) = copy {
+            self.stats.duplicated += 1;
+            let arrival = arrival.after(delay_ns * NANOSECOND);
+            self.arrive(number, frame, arrival);
+        }
         self.stats.delayed += u64::from(fate.delay_ns > 0);
         let arrival = arrival.after(fate.delay_ns * NANOSECOND);
-        self.queue.schedule(arrival, Event::Arrive { link: number, frame, epoch });
+        self.arrive(number, frame, arrival);
     }
 }

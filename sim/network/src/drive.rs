@@ -7,6 +7,9 @@ use crate::network::{Event, NO_LINK, Network};
 use crate::pool::FrameRef;
 use crate::{Application, At, NodeId};
 
+/// Where in a frame the opcode stands (docs/wire-format.md).
+const OPCODE_AT: usize = 22;
+
 impl<M: Machine, A: Application<M>> Network<M, A> {
     #[inline]
     pub(crate) fn on_arrive(&mut self, link: u32, frame: FrameRef, epoch: u32) {
@@ -20,8 +23,8 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             self.stats.drops.node_down += 1;
             return self.pool.free(frame);
         }
-        self.stats.hops += 1;
         let octets = self.pool.octets(frame);
+        self.stats.on_hop(octets.get(OPCODE_AT).copied().unwrap_or(0));
         let digest = digest(octets);
         self.trace.note(self.now, 1 << 56 | u64::from(link) << 16 | octets.len() as u64, digest);
         self.trace.line(self.now, || describe(link, index, port, octets));
@@ -123,7 +126,8 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.set_timer(index);
         while let Some((instant, node, token)) = self.alarms.pop() {
             let life = self.nodes[node.index()].life;
-            self.queue.schedule(instant, Event::Alarm { node: node.0, life, token });
+            let queue = self.queue(node.index());
+            queue.schedule(instant, Event::Alarm { node: node.0, life, token });
         }
     }
 
@@ -243,7 +247,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         let at = node.clock.when(deadline).max(self.now);
         if at < node.wake_at {
             node.wake_at = at;
-            self.queue.schedule(at, Event::Wake { node: index as u32 });
+            self.queue(index).schedule(at, Event::Wake { node: index as u32 });
         }
     }
 
@@ -253,7 +257,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         let at = at.max(self.now);
         if at < node.run_at {
             node.run_at = at;
-            self.queue.schedule(at, Event::Run { node: index as u32 });
+            self.queue(index).schedule(at, Event::Run { node: index as u32 });
         }
     }
 

@@ -13,6 +13,8 @@
 //! - Equal topology, configuration and seed give equal histories ([`Network::trace_hash`]).
 //! - The driver rules of `Machine` hold: clocks are read once per batch, timers are never early,
 //!   frames of one port leave in the order in which they were polled (one class, no fault).
+//! - Each node lives through its own events in the order of time. Events of different nodes are
+//!   handled in that order, too, unless nodes take turns ([`Config::takes_turns`]).
 //! - A host is polled only while its network card has room: messages are stamped at departure.
 //! - Nothing is allocated per frame in the steady state.
 
@@ -30,6 +32,7 @@ mod pool;
 mod priority;
 mod schedule;
 mod stats;
+mod turns;
 mod workload;
 
 pub use application::{Application, At};
@@ -39,5 +42,5 @@ pub use faults::{LinkFaults, Loss};
 pub use link::LinkConfig;
 pub use network::Network;
 pub use schedule::Fault;
-pub use stats::{Drops, Stats};
+pub use stats::{Drops, HopKind, Stats};
 pub use workload::{Destination, Load, Pace, Scatterings, Workload};

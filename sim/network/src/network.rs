@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 
 use onepipe_base::{Machine, Port};
-use onepipe_sim_engine::{Instant, NANOSECOND, Queue, Random, Trace};
+use onepipe_sim_engine::{Instant, NANOSECOND, Queue, Random, Span, Trace};
 use onepipe_topology::{Node as Vertex, Topology};
 
 use crate::link::Link;
 use crate::pool::{FrameRef, Pool};
+use crate::turns::Turns;
 use crate::{Application, At, Clock, ClockError, Config, Fault, LinkId, NodeId, Stats};
 
 /// More events than this at one instant are a machine's mistake. A million nodes may start at once.
@@ -39,6 +40,8 @@ pub(crate) struct Node<M> {
     /// Gone while the node is down.
     pub machine: Option<M>,
     pub life: u32,
+    /// Which queue its events wait in.
+    pub zone: usize,
     pub clock: Clock,
     /// Where its ports begin in `Network::ports`.
     pub first_port: usize,
@@ -65,7 +68,11 @@ pub struct Network<M, A> {
     pub(crate) links: Vec<Link>,
     /// The link at each port, node by node.
     pub(crate) ports: Vec<u32>,
-    pub(crate) queue: Queue<Event>,
+    /// One queue, or one for each node and then one for the fault schedule: see
+    /// [`Config::takes_turns`].
+    pub(crate) queues: Vec<Queue<Event>>,
+    /// Whose turn it is, if nodes take turns.
+    turns: Option<Turns>,
     pub(crate) pool: Pool,
     pub(crate) trace: Trace,
     pub(crate) stats: Stats,
@@ -86,7 +93,8 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             nodes: Vec::new(),
             links: Vec::new(),
             ports: Vec::new(),
-            queue: Queue::new(),
+            queues: Vec::new(),
+            turns: None,
             pool: Pool::new(config.frame_octets_max),
             trace: Trace::new(config.trace_lines_max),
             stats: Stats::default(),
@@ -100,6 +108,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         };
         network.lay_nodes();
         network.lay_links();
+        network.lay_queues();
         for node in 0..network.nodes.len() {
             network.start(NodeId(node as u32));
         }
@@ -169,8 +178,47 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
 
     /// Lets everything happen that is due up to `limit`, which is included.
     pub fn run_until(&mut self, limit: Instant) {
-        while let Some((instant, event)) = self.queue.next_until(limit) {
-            self.fetch_ahead();
+        match self.turns.take() {
+            None => self.run_zone(0, limit),
+            Some(mut turns) => {
+                while self.round(&mut turns, limit) {}
+                self.turns = Some(turns);
+            }
+        }
+        self.now = self.now.max(limit);
+    }
+
+    /// Gives each node a turn, up to `limit` and short of the next fault, which comes first if
+    /// nothing lies before it. Answers false when nothing is due.
+    fn round(&mut self, turns: &mut Turns, limit: Instant) -> bool {
+        let Some(first) = self.queues.iter().filter_map(Queue::earliest).min() else {
+            return false;
+        };
+        if first > limit {
+            return false;
+        }
+        let faults = turns.len();
+        let mut end = limit.after(1);
+        if let Some(fault) = self.queues[faults].earliest() {
+            if fault == first {
+                self.run_zone(faults, first);
+                return true;
+            }
+            end = end.min(fault);
+        }
+        for turn in 0..turns.len() {
+            let (node, short_of) = turns.next(turn, first, end);
+            if short_of > first {
+                self.run_zone(node, Instant::from_ps(short_of.as_ps() - 1));
+            }
+        }
+        true
+    }
+
+    /// Lets everything happen that waits in one queue and is due up to `limit`.
+    fn run_zone(&mut self, zone: usize, limit: Instant) {
+        while let Some((instant, event)) = self.queues[zone].next_until(limit) {
+            self.fetch_ahead(zone);
             self.watch_progress(instant);
             self.now = instant;
             self.stats.events += 1;
@@ -183,14 +231,20 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
                 Event::Fault { index } => self.on_fault(index as usize),
             }
         }
-        self.now = self.now.max(limit);
+    }
+
+    /// The queue for the events of a node.
+    #[inline]
+    pub(crate) fn queue(&mut self, node: usize) -> &mut Queue<Event> {
+        let zone = self.nodes[node].zone;
+        &mut self.queues[zone]
     }
 
     /// Fetches what the events of the next few nanoseconds need from memory, so that the misses
     /// overlap: one after the other they would cost more than what is done with them.
     #[inline]
-    fn fetch_ahead(&mut self) {
-        let Some(events) = self.queue.take_turned() else { return };
+    fn fetch_ahead(&mut self, zone: usize) {
+        let Some(events) = self.queues[zone].take_turned() else { return };
         let mut fetched = 0;
         for event in events.clone() {
             if let Event::Arrive { frame, .. } = event {
@@ -268,6 +322,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             self.nodes.push(Node {
                 machine: None,
                 life: 0,
+                zone: 0,
                 clock: Clock::new(mono_origin_ns, self.config.sync_origin, error),
                 first_port,
                 is_host: matches!(vertex, Vertex::Host(_)),
@@ -289,6 +344,22 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             self.ports[port] = number;
             self.links.push(Link::new(config, from, to, link.to.port));
         }
+    }
+
+    /// One queue for all, or one for each node, where no node is reached at once from another.
+    fn lay_queues(&mut self) {
+        if self.config.takes_turns {
+            self.turns = Turns::new(self.nodes.len(), &self.links);
+        }
+        if self.turns.is_none() {
+            self.queues.push(Queue::new(Span::FABRIC));
+            return;
+        }
+        for (zone, node) in self.nodes.iter_mut().enumerate() {
+            node.zone = zone;
+            self.queues.push(Queue::new(Span::NODE));
+        }
+        self.queues.push(Queue::new(Span::NODE));
     }
 
     /// Keeps a CPU busy for `ps` more.

@@ -32,7 +32,9 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     pub fn schedule(&mut self, instant: Instant, fault: Fault) {
         let index = self.faults.len() as u32;
         self.faults.push(fault);
-        self.queue.schedule(instant.max(self.now), Event::Fault { index });
+        let at = instant.max(self.now);
+        let queue = self.queues.last_mut().expect("a network has a queue");
+        queue.schedule(at, Event::Fault { index });
     }
 
     /// The links, in both directions, between the nodes of which `is_inside` holds and the others:

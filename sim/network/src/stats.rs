@@ -1,5 +1,68 @@
 //! What happened, counted.
 
+use onepipe_wire::Opcode;
+
+/// What a frame that takes a hop is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HopKind {
+    /// It carries messages.
+    Data,
+    /// It says what has arrived, or asks.
+    Answer,
+    /// It opens a connection, or grants that.
+    Opening,
+    /// It carries promises and nothing else.
+    Beacon,
+    /// Anything else.
+    Other,
+}
+
+impl HopKind {
+    /// All of them, in the order of [`Stats::hops_by_kind`].
+    pub const ALL: [Self; 5] = [Self::Data, Self::Answer, Self::Opening, Self::Beacon, Self::Other];
+
+    /// What a frame with this opcode is for.
+    const fn of(opcode: Opcode) -> Self {
+        match opcode.in_best_effort() {
+            Opcode::Data | Opcode::Fragment => Self::Data,
+            Opcode::Ack | Opcode::Nak | Opcode::Probe => Self::Answer,
+            Opcode::Connect | Opcode::Grant | Opcode::Reset => Self::Opening,
+            Opcode::Beacon => Self::Beacon,
+            _ => Self::Other,
+        }
+    }
+
+    /// What a frame is for whose octet for the opcode is this: without a branch, because of all
+    /// that is done with a frame this is foreseeable the least.
+    #[inline]
+    pub(crate) fn of_octet(octet: u8) -> Self {
+        Self::ALL[usize::from(KINDS[usize::from(octet)])]
+    }
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Answer => "answers",
+            Self::Opening => "opening",
+            Self::Beacon => "beacons",
+            Self::Other => "others",
+        }
+    }
+}
+
+/// For each octet the place of its [`HopKind`].
+const KINDS: [u8; 256] = {
+    let mut kinds = [HopKind::Other as u8; 256];
+    let mut at = 0;
+    while at < Opcode::ALL.len() {
+        let opcode = Opcode::ALL[at];
+        kinds[opcode as usize] = HopKind::of(opcode) as u8;
+        at += 1;
+    }
+    kinds
+};
+
 /// Frames that did not get through, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
@@ -24,6 +87,8 @@ pub struct Stats {
     pub events: u64,
     /// Frames that arrived at a node over a link: the packet-hop events.
     pub hops: u64,
+    /// The same by what they are for: see [`HopKind`].
+    pub hops_by_kind: [u64; HopKind::ALL.len()],
     /// Frames that machines wrote, beacons included.
     pub polled: u64,
     /// Frames that did not get through.
@@ -36,4 +101,13 @@ pub struct Stats {
     pub duplicated: u64,
     /// Frames held up by a fault switch.
     pub delayed: u64,
+}
+
+impl Stats {
+    /// A frame whose octet for the opcode is this has arrived.
+    #[inline]
+    pub(crate) fn on_hop(&mut self, opcode: u8) {
+        self.hops += 1;
+        self.hops_by_kind[HopKind::of_octet(opcode) as usize] += 1;
+    }
 }

@@ -47,6 +47,42 @@ impl Options {
     }
 }
 
+/// A fabric at the moment when its load starts. Its nodes take turns: see
+/// [`onepipe_sim_network::Config::takes_turns`].
+///
+/// # Errors
+/// When so many processes do not fit the shape.
+pub fn start(options: &Options) -> Result<Fabric, ShapeError> {
+    let hosts = options.shape.host_count();
+    let per_host = options.processes.div_ceil(hosts).max(1);
+    let per_host = u16::try_from(per_host).map_err(|_| ShapeError::Zero { field: "processes" })?;
+    onepipe_topology::Topology::new(options.shape, per_host)?;
+    let mut plan = Plan::new(options.shape, per_host, options.seed, options.duration_ns);
+    plan.load = Some(options.load);
+    plan.network.clocks = options.clocks;
+    plan.network.trace_lines_max = options.trace_lines_max;
+    plan.network.takes_turns = true;
+    let starts_ns = plan.load_starts_ns;
+    let mut fabric = Fabric::new(plan);
+    if options.loss_ppm > 0 {
+        let loss = Loss::every(options.loss_ppm);
+        fabric.switch_faults(LinkFaults { loss, ..LinkFaults::default() });
+    }
+    fabric.network().run_for(starts_ns * NANOSECOND);
+    if options.loss_ppm == 0 {
+        fabric.be_strict();
+    }
+    Ok(fabric)
+}
+
+/// Stops the load, lets everything get its fate, and judges.
+pub fn end(mut fabric: Fabric) -> Report {
+    fabric.stop_load();
+    fabric.heal();
+    fabric.settle_us(SETTLE_US);
+    fabric.finish()
+}
+
 /// Slices of a run, for whoever shows progress.
 const SLICES: u64 = 200;
 /// How long messages may take to get their fate after the load has stopped and losses have ended:
@@ -59,31 +95,12 @@ const SETTLE_US: u64 = 200_000;
 /// # Errors
 /// When so many processes do not fit the shape.
 pub fn run(options: &Options, mut progress: impl FnMut(u32)) -> Result<Report, ShapeError> {
-    let hosts = options.shape.host_count();
-    let per_host = options.processes.div_ceil(hosts).max(1);
-    let per_host = u16::try_from(per_host).map_err(|_| ShapeError::Zero { field: "processes" })?;
-    onepipe_topology::Topology::new(options.shape, per_host)?;
-    let mut plan = Plan::new(options.shape, per_host, options.seed, options.duration_ns);
-    plan.load = Some(options.load);
-    plan.network.clocks = options.clocks;
-    plan.network.trace_lines_max = options.trace_lines_max;
-    let starts_ns = plan.load_starts_ns;
-    let mut fabric = Fabric::new(plan);
-    if options.loss_ppm > 0 {
-        let loss = Loss::every(options.loss_ppm);
-        fabric.switch_faults(LinkFaults { loss, ..LinkFaults::default() });
-    }
-    fabric.network().run_for(starts_ns * NANOSECOND);
-    if options.loss_ppm == 0 {
-        fabric.be_strict();
-    }
+    let mut fabric = start(options)?;
     for slice in 0..SLICES {
         progress((slice * 1_000 / SLICES) as u32);
         fabric.network().run_for(options.duration_ns * NANOSECOND / SLICES);
     }
-    fabric.stop_load();
-    fabric.heal();
-    fabric.settle_us(SETTLE_US);
+    let report = end(fabric);
     progress(1_000);
-    Ok(fabric.finish())
+    Ok(report)
 }
