@@ -9,7 +9,7 @@ use alloc::collections::VecDeque;
 use onepipe_base::{
     Machine, Mono, Now, Port, ProcessId, Promises, ScatteringId, Timestamp, Transmit, Verdict,
 };
-use onepipe_wire::{Frame, Opcode, Service, peek};
+use onepipe_wire::{Frame, Opcode, Service, glance};
 
 use crate::control::{Control, ControlStats, LinkNews};
 use crate::lane::Lane;
@@ -228,7 +228,8 @@ impl Endpoint {
     /// hands over the first: then the misses overlap. The answer means nothing, but must be used.
     #[inline]
     pub fn fetch(&self, frame: &[u8]) -> u64 {
-        let Ok((header, opcode)) = peek(frame) else { return 0 };
+        let Some(header) = glance(frame) else { return 0 };
+        let Ok(opcode) = header.opcode() else { return 0 };
         let lane = self.lane(opcode.service().unwrap_or(Service::BestEffort));
         match opcode.in_best_effort() {
             Opcode::Ack | Opcode::Nak | Opcode::Grant => lane.sender.fetch(header.src()),

@@ -1,20 +1,25 @@
 //! A queue whose items keep the number that they were given on arrival.
 
-use alloc::vec::Vec;
+use alloc::boxed::Box;
 use core::hash::{Hash, Hasher};
 
 /// First in, first out; item `n` is the `n`-th ever pushed, and is found by that number until it is
 /// popped. A ring of a power of two: pushing in the steady state is one store.
+///
+/// A lone item lies in here and not in the ring: most connections never have more on the way, and
+/// there are so many of them that a place elsewhere would have to be fetched from far away.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbered<T> {
-    ring: Vec<T>,
     first: u64,
     next: u64,
+    /// The only item, when it was pushed while there was no other.
+    lone: Option<T>,
+    ring: Box<[T]>,
 }
 
 impl<T: Copy> Numbered<T> {
     pub fn new() -> Self {
-        Self { ring: Vec::new(), first: 0, next: 0 }
+        Self { first: 0, next: 0, lone: None, ring: Box::default() }
     }
 
     /// The number of the oldest item, or of the next one if there is none.
@@ -49,7 +54,10 @@ impl<T: Copy> Numbered<T> {
     #[inline]
     pub fn get(&self, number: u64) -> &T {
         debug_assert!((self.first..self.next).contains(&number));
-        &self.ring[self.at(number)]
+        match &self.lone {
+            Some(lone) => lone,
+            None => &self.ring[self.at(number)],
+        }
     }
 
     /// The item with this number, which must be in the queue.
@@ -57,7 +65,10 @@ impl<T: Copy> Numbered<T> {
     pub fn get_mut(&mut self, number: u64) -> &mut T {
         debug_assert!((self.first..self.next).contains(&number));
         let at = self.at(number);
-        &mut self.ring[at]
+        match &mut self.lone {
+            Some(lone) => lone,
+            None => &mut self.ring[at],
+        }
     }
 
     /// The oldest item.
@@ -68,12 +79,26 @@ impl<T: Copy> Numbered<T> {
 
     #[inline]
     pub fn push(&mut self, item: T) {
-        if self.len() == self.ring.len() {
+        if self.is_empty() {
+            self.lone = Some(item);
+        } else {
+            self.push_behind(item);
+        }
+        self.next += 1;
+    }
+
+    /// As [`Numbered::push`] where there is an item already.
+    #[inline]
+    fn push_behind(&mut self, item: T) {
+        if self.len() >= self.ring.len() {
             self.grow(item);
+        }
+        if let Some(lone) = self.lone.take() {
+            let at = self.at(self.first);
+            self.ring[at] = lone;
         }
         let at = self.at(self.next);
         self.ring[at] = item;
-        self.next += 1;
     }
 
     /// Forgets the `count` oldest items, which must be there.
@@ -81,13 +106,15 @@ impl<T: Copy> Numbered<T> {
     pub fn forget(&mut self, count: u64) {
         debug_assert!(count <= self.next - self.first);
         self.first += count;
+        if self.is_empty() {
+            self.lone = None;
+        }
     }
 
     #[cold]
     fn grow(&mut self, filler: T) {
-        // From one on: most connections never have more than a packet or two on the way.
-        let length = (2 * self.ring.len()).max(1);
-        let mut ring = alloc::vec![filler; length];
+        let length = (2 * self.ring.len()).max(2);
+        let mut ring = alloc::vec![filler; length].into_boxed_slice();
         for number in self.first..self.next {
             ring[number as usize & (length - 1)] = *self.get(number);
         }

@@ -238,6 +238,13 @@ pub fn peek(octets: &[u8]) -> Result<(&Header, Opcode), DecodeError> {
     Ok((header, opcode))
 }
 
+/// The front of a frame, with nothing checked but its length: for hints, which cost time when they
+/// are wrong and nothing else. Never to act on; see [`peek`].
+#[inline]
+pub fn glance(octets: &[u8]) -> Option<&Header> {
+    Header::ref_from_prefix(octets).ok().map(|(header, _)| header)
+}
+
 #[inline]
 fn six(ts: Timestamp) -> [u8; 6] {
     let [_, _, six @ ..] = ts.to_wire().bits().to_be_bytes();

@@ -51,7 +51,7 @@ pub use data::{
 };
 pub use error::DecodeError;
 pub use header::{
-    Flags, Frame, HEADER_OCTETS, HOPS_MAX, Header, ORDERING_HEADER_OCTETS, VERSION, peek,
+    Flags, Frame, HEADER_OCTETS, HOPS_MAX, Header, ORDERING_HEADER_OCTETS, VERSION, glance, peek,
 };
 pub use here::{HERE_OCTETS, Here};
 pub use integrity::{

@@ -27,7 +27,13 @@ impl Stamps {
         at_ns: u64,
         log: &mut Violations,
     ) {
-        let place = self.known.partition_point(|(stamp, ..)| *stamp < now);
+        // Nearly always it is the highest.
+        let place = match self.known.back() {
+            Some((last, ..)) if *last >= now => {
+                self.known.partition_point(|(stamp, ..)| *stamp < now)
+            }
+            _ => self.known.len(),
+        };
         if let Some(&(stamp, _, other)) = self.known.get(place)
             && stamp == now
         {

@@ -385,7 +385,7 @@ impl Application<Node> for Watch {
 
     #[inline]
     fn fetch(&self, node: NodeId, machine: &Node, frame: &[u8]) -> u64 {
-        let Ok((header, _)) = onepipe_wire::peek(frame) else { return 0 };
+        let Some(header) = onepipe_wire::glance(frame) else { return 0 };
         let first = self.topology.processes_of(HostId(node.0)).start;
         let port = Port(header.dst().0.wrapping_sub(first) as u16);
         machine.process(port).map_or(0, |process| process.endpoint.fetch(frame))

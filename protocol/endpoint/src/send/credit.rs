@@ -176,7 +176,7 @@ impl Sender {
         let numbers = scattering.first..scattering.first + u64::from(scattering.messages);
         // All destinations are fetched at once: one after the other the misses would add up.
         let needs = numbers.clone().map(|number| self.buffer.message(number).to as usize);
-        black_box(needs.fold(0, |all, to| all ^ self.peers.peek(to).need));
+        black_box(needs.fold(0, |all, to| all ^ self.peers.peek(to).fetch()));
         for number in numbers {
             let message = self.buffer.message(number);
             if message.has_failed {
