@@ -83,6 +83,9 @@ impl Receiver {
     /// Makes delayed acknowledgements due at once.
     pub fn answer_delayed(&mut self) {
         self.answer_by = None;
+        // All at once: one after the other the misses would add up.
+        let senders = self.delayed.iter().map(|at| self.peers.peek(*at as usize));
+        black_box(senders.fold(0, |all, sender| all ^ sender.fetch()));
         while let Some(at) = self.delayed.pop() {
             let sender = self.peers.at(at as usize);
             if core::mem::take(&mut sender.is_delayed) && sender.unacknowledged > 0 {
@@ -118,8 +121,8 @@ impl Receiver {
             window_octets: sender.window_octets(window) as u32,
             consumed_octets: sender.consumed,
             connection: sender.incarnation.0,
-            room_id: sender.room_id,
-            room: match sender.room {
+            room_id: sender.room_id(),
+            room: match sender.room() {
                 Room::Closed | Room::Waiting(_) => Ack::ROOM_WAITING,
                 Room::Open { .. } => Ack::ROOM_GRANTED,
                 Room::Refused => Ack::ROOM_REFUSED,

@@ -150,7 +150,7 @@ impl Receiver {
             }
         } else if let Some(at) = self.peers.find(delivery.from) {
             self.unhold(at, held.life, (charge, charge), held.in_room);
-            if self.peers.peek(at).freed >= self.window / 4 {
+            if u64::from(self.peers.peek(at).freed) >= self.window / 4 {
                 self.answer_now(at, Opcode::Ack);
             }
         }

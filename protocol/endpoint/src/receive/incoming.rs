@@ -1,5 +1,7 @@
 //! What a receiver knows of one sender.
 
+use alloc::boxed::Box;
+
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
 use onepipe_wire::Opcode;
 
@@ -18,8 +20,23 @@ pub(crate) enum Room {
     Refused,
 }
 
-/// One sender.
+/// What is known only of a sender that has asked for room, or has restarted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Rare {
+    /// Charge in the buffer, in the window, of all former lives.
+    pub held_before: u64,
+    /// Charge in the buffer that is in room, of any life.
+    pub held_in_room: u64,
+    pub room_id: u32,
+    pub room: Room,
+    /// When it was last heard of.
+    pub heard: Mono,
+}
+
+/// One sender. A line of the cache: of these there are as many as pairs of processes, so hardly any
+/// is found in it, and each line more is another wait.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[repr(align(64))]
 pub(crate) struct Incoming {
     pub from: ProcessId,
     pub incarnation: Incarnation,
@@ -29,29 +46,26 @@ pub(crate) struct Incoming {
     pub tracker: Tracker,
     pub received: u32,
     pub marked: u32,
-    /// Charge in the buffer, in the window: of this life, and of all former ones.
-    pub held: u64,
-    pub held_before: u64,
-    /// Charge in the buffer that is in room, of any life.
-    pub held_in_room: u64,
+    /// Charge in the buffer, in the window, of this life: no window exceeds 32 bits.
+    pub held: u32,
     /// Charge of this life consumed so far.
     pub consumed: u64,
-    /// Charge of any life that has left the buffer since the sender was last told.
-    pub freed: u64,
-    /// When it was last heard of.
-    pub heard: Mono,
-    pub room_id: u32,
-    pub room: Room,
+    /// Charge of any life that has left the buffer since the sender was last told; no less than a
+    /// window when it is so much.
+    pub freed: u32,
     /// Packets since the last acknowledgement.
-    pub unacknowledged: u32,
+    pub unacknowledged: u16,
     /// An acknowledgement is due when the delay is over.
     pub is_delayed: bool,
     /// What to answer next, if anything.
     pub answer: Option<Opcode>,
+    rare: Option<Box<Rare>>,
 }
 
+const _: () = assert!(size_of::<Incoming>() == 64);
+
 impl Incoming {
-    pub fn new(now: Mono, from: ProcessId, incarnation: Incarnation, base: Psn) -> Self {
+    pub fn new(from: ProcessId, incarnation: Incarnation, base: Psn) -> Self {
         Self {
             from,
             incarnation,
@@ -60,50 +74,107 @@ impl Incoming {
             received: 0,
             marked: 0,
             held: 0,
-            held_before: 0,
-            held_in_room: 0,
             consumed: 0,
             freed: 0,
-            heard: now,
-            room_id: 0,
-            room: Room::Closed,
             unacknowledged: 0,
             is_delayed: false,
             answer: None,
+            rare: None,
         }
+    }
+
+    /// What is known of it only if it has asked for room or has restarted.
+    #[inline]
+    pub fn rare(&self) -> Option<&Rare> {
+        self.rare.as_deref()
+    }
+
+    /// The same, to change; from now on there is some.
+    pub fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_with(|| {
+            Box::new(Rare {
+                held_before: 0,
+                held_in_room: 0,
+                room_id: 0,
+                room: Room::Closed,
+                heard: Mono::from_ns(0),
+            })
+        })
+    }
+
+    /// It was heard. Of one that has no room nobody asks when.
+    #[inline]
+    pub fn hear(&mut self, now: Mono) {
+        if let Some(rare) = &mut self.rare {
+            rare.heard = now;
+        }
+    }
+
+    /// The room that it was given, or waits for.
+    #[inline]
+    pub fn room(&self) -> Room {
+        self.rare().map_or(Room::Closed, |rare| rare.room)
+    }
+
+    /// The number of its last request for room.
+    #[inline]
+    pub fn room_id(&self) -> u32 {
+        self.rare().map_or(0, |rare| rare.room_id)
+    }
+
+    /// Whether nothing of any life of it is in the buffer.
+    pub fn holds_nothing(&self) -> bool {
+        self.held == 0
+            && self.rare().is_none_or(|rare| rare.held_before == 0 && rare.held_in_room == 0)
     }
 
     /// Fetches what a frame will change. See [`crate::Endpoint::fetch`].
     #[inline]
     pub fn fetch(&self) -> u64 {
-        let near = u64::from(self.received) ^ self.held ^ self.heard.as_ns();
-        near ^ u64::from(self.is_delayed) ^ u64::from(self.tracker.base().0)
+        self.held.into()
     }
 
     /// The sender has restarted. Answers false when it cannot be admitted: what it has left behind
     /// here in 65,535 former lives would be taken for its own.
     pub fn begin_life(&mut self, now: Mono, incarnation: Incarnation, base: Psn) -> bool {
-        let held_before = self.held + self.held_before;
         let life = match self.life.checked_add(1) {
             Some(life) => life,
-            None if held_before == 0 && self.held_in_room == 0 => 0,
+            None if self.holds_nothing() => 0,
             None => return false,
         };
-        let (is_delayed, answer, held_in_room) = (self.is_delayed, self.answer, self.held_in_room);
-        let fresh = Self::new(now, self.from, incarnation, base);
-        *self = Self { life, is_delayed, answer, held_before, held_in_room, ..fresh };
+        let held = self.held;
+        let rare = self.rare_mut();
+        rare.held_before += u64::from(held);
+        (rare.room_id, rare.room, rare.heard) = (0, Room::Closed, now);
+        let (is_delayed, answer, rare) = (self.is_delayed, self.answer, self.rare.take());
+        let fresh = Self::new(self.from, incarnation, base);
+        *self = Self { life, is_delayed, answer, rare, ..fresh };
         true
     }
 
     /// What of `window` is left to this life.
     #[inline]
     pub fn window_octets(&self, window: u64) -> u64 {
-        window.saturating_sub(self.held_before)
+        window.saturating_sub(self.rare().map_or(0, |rare| rare.held_before))
+    }
+
+    /// Puts `charge` into the room that it was given, if it fits: then it is full or still open.
+    pub fn take_room(&mut self, charge: u64) -> bool {
+        let Some(rare) = &mut self.rare else { return false };
+        let Room::Open { granted, arrived } = rare.room else { return false };
+        let arrived = arrived + charge;
+        if arrived > granted {
+            return false;
+        }
+        rare.held_in_room += charge;
+        rare.room = if arrived == granted { Room::Closed } else { Room::Open { granted, arrived } };
+        true
     }
 
     /// Closes the room. Answers the charge that was set aside and will not be used.
     pub fn close_room(&mut self) -> u64 {
-        match core::mem::replace(&mut self.room, Room::Closed) {
+        let Some(rare) = &mut self.rare else { return 0 };
+        match core::mem::replace(&mut rare.room, Room::Closed) {
             Room::Open { granted, arrived } => granted - arrived,
             Room::Closed | Room::Waiting(_) | Room::Refused => 0,
         }

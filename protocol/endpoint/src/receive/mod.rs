@@ -151,7 +151,7 @@ impl Receiver {
             stats.packets_marked += 1;
         }
         sender.received = sender.received.wrapping_add(1);
-        sender.heard = now;
+        sender.hear(now);
         match sender.tracker.arrival(psn) {
             Arrival::New => {}
             Arrival::Duplicate => {
@@ -192,10 +192,10 @@ impl Receiver {
         }
         let sender = self.peers.at(at);
         sender.tracker.receive(psn);
-        sender.unacknowledged += 1;
+        sender.unacknowledged = sender.unacknowledged.saturating_add(1);
         // Commits wait for acknowledgements.
         let is_urgent = header.has(Flags::ACK_NOW) || self.service == Service::Reliable;
-        if is_urgent || sender.unacknowledged >= config.ack_packets {
+        if is_urgent || u32::from(sender.unacknowledged) >= config.ack_packets {
             self.answer_now(at, Opcode::Ack);
         } else {
             self.answer_later(config, now, at);
@@ -357,10 +357,7 @@ impl Receiver {
         let peers = &self.peers;
         self.doom.forget_discards(|process| {
             // Of this process itself there is no sender: that is kept.
-            peers.find(process).is_some_and(|at| {
-                let sender = peers.peek(at);
-                sender.held == 0 && sender.held_before == 0 && sender.held_in_room == 0
-            })
+            peers.find(process).is_some_and(|at| peers.peek(at).holds_nothing())
         });
         let Some(index) = self.peers.find(process) else { return };
         let sender = self.peers.peek(index);
@@ -421,17 +418,17 @@ impl Receiver {
         self.held -= charge;
         let sender = self.peers.at(at);
         if in_room {
-            sender.held_in_room -= charge;
+            sender.rare_mut().held_in_room -= charge;
             self.room_used -= charge;
             self.give_room();
             return;
         }
-        sender.freed += charge;
+        sender.freed = sender.freed.saturating_add(u32::try_from(charge).unwrap_or(u32::MAX));
         if sender.life == life {
-            sender.held -= charge;
+            sender.held -= charge as u32;
             sender.consumed += consumed;
         } else {
-            sender.held_before -= charge;
+            sender.rare_mut().held_before -= charge;
         }
     }
 }

@@ -67,16 +67,9 @@ impl Receiver {
         let window = self.window;
         let sender = self.peers.at(at);
         let fits = if in_room {
-            match &mut sender.room {
-                Room::Open { granted, arrived } if *arrived + charge <= *granted => {
-                    *arrived += charge;
-                    sender.held_in_room += charge;
-                    true
-                }
-                _ => false,
-            }
-        } else if sender.held + charge <= sender.window_octets(window) {
-            sender.held += charge;
+            sender.take_room(charge)
+        } else if u64::from(sender.held) + charge <= sender.window_octets(window) {
+            sender.held += charge as u32;
             true
         } else {
             false
@@ -84,10 +77,6 @@ impl Receiver {
         if !fits {
             stats.window_violations += 1;
             return false;
-        }
-        let is_full = matches!(sender.room, Room::Open { granted, arrived } if granted == arrived);
-        if in_room && is_full {
-            sender.room = Room::Closed;
         }
         self.held += charge;
         true
@@ -103,7 +92,7 @@ impl Receiver {
         connect: Connect,
     ) -> bool {
         let (process, incarnation) = from;
-        let first = || Incoming::new(now, process, incarnation, base);
+        let first = || Incoming::new(process, incarnation, base);
         let at = self.peers.meet(process, first);
         let sender = self.peers.at(at);
         if incarnation < sender.incarnation {
@@ -118,12 +107,13 @@ impl Receiver {
             sender.tracker.settle_forward(base);
         }
         let sender = self.peers.at(at);
-        sender.heard = now;
-        let is_newer = (connect.room_id.wrapping_sub(sender.room_id) as i32) > 0;
+        sender.hear(now);
+        let is_newer = (connect.room_id.wrapping_sub(sender.room_id()) as i32) > 0;
         if is_newer {
             self.close_room(at);
             let room_max = self.room_max;
-            let sender = self.peers.at(at);
+            let sender = self.peers.at(at).rare_mut();
+            sender.heard = now;
             sender.room_id = connect.room_id;
             sender.room = match connect.room_octets {
                 octets if octets > room_max => Room::Refused,
@@ -152,11 +142,11 @@ impl Receiver {
             }
             return false;
         }
-        sender.heard = now;
+        sender.hear(now);
         sender.tracker.settle_forward(probe.settled);
         let fenced = sender.tracker.fence_missing(probe.until);
-        let is_done = (probe.room_done.wrapping_sub(sender.room_id) as i32) >= 0;
-        if is_done && sender.room != Room::Closed {
+        let is_done = (probe.room_done.wrapping_sub(sender.room_id()) as i32) >= 0;
+        if is_done && sender.room() != Room::Closed {
             self.close_room(at);
         }
         self.answer_now(at, if fenced > 0 { Opcode::Nak } else { Opcode::Ack });
@@ -181,7 +171,7 @@ impl Receiver {
             return;
         }
         for at in 0..self.peers.len() {
-            let sender = self.peers.peek(at);
+            let Some(sender) = self.peers.peek(at).rare() else { continue };
             let is_silent = now.since_ns(sender.heard) >= config.room_timeout_ns;
             if is_silent && sender.room != Room::Closed {
                 self.close_room(at);
@@ -212,11 +202,11 @@ impl Receiver {
                 continue;
             }
             let sender = self.peers.at(at as usize);
-            if let Room::Waiting(octets) = sender.room {
+            if let Room::Waiting(octets) = sender.room() {
                 if octets > free {
                     return;
                 }
-                sender.room = Room::Open { granted: octets, arrived: 0 };
+                sender.rare_mut().room = Room::Open { granted: octets, arrived: 0 };
                 self.room_used += octets;
                 self.answer_now(at as usize, Opcode::Grant);
             }

@@ -1,5 +1,6 @@
 //! Which packets of one connection are here, and which never will be.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use onepipe_base::Psn;
@@ -25,13 +26,20 @@ pub(crate) struct Tracker {
     base: Psn,
     /// Everything from here on is missing.
     end: Psn,
+    /// What lies between the two. Nothing does while packets come in order: then there is no need
+    /// of it, and of connections there are many.
+    rings: Option<Box<Rings>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Rings {
     received: Bits,
     fenced: Bits,
 }
 
 impl Tracker {
     pub fn new(base: Psn) -> Self {
-        Self { base, end: base, received: Bits::default(), fenced: Bits::default() }
+        Self { base, end: base, rings: None }
     }
 
     pub fn base(&self) -> Psn {
@@ -47,7 +55,8 @@ impl Tracker {
         if ahead as u32 >= WINDOW_PACKETS {
             return Arrival::Beyond;
         }
-        let is_known = psn.is_before(self.end) && (self.received.has(psn) || self.fenced.has(psn));
+        let is_known = psn.is_before(self.end)
+            && self.rings.as_ref().is_some_and(|r| r.received.has(psn) || r.fenced.has(psn));
         let is_known = is_known && !cfg!(feature = "bug-duplicate-accepted");
         if is_known { Arrival::Duplicate } else { Arrival::New }
     }
@@ -60,15 +69,13 @@ impl Tracker {
             self.end = self.base;
             return;
         }
-        self.reach(psn);
-        self.received.set(psn);
+        self.reach(psn).received.set(psn);
         self.advance();
     }
 
     /// Refuses the missing packet `psn` for good.
     pub fn fence(&mut self, psn: Psn) {
-        self.reach(psn);
-        self.fenced.set(psn);
+        self.reach(psn).fenced.set(psn);
     }
 
     /// Refuses every packet before `until` that is still missing. Answers how many there were.
@@ -107,22 +114,32 @@ impl Tracker {
     /// For each 64 packets from `base` on, at most `words_max` times: received, fenced.
     pub fn words(&self, words_max: usize) -> impl ExactSizeIterator<Item = (u64, u64)> + '_ {
         let ahead = self.end.since(self.base).max(0) as usize;
-        (0..ahead.div_ceil(64).min(words_max)).map(|word| {
+        let rings = self.rings.as_deref();
+        (0..ahead.div_ceil(64).min(words_max)).map(move |word| {
             let from = self.base.plus(word as u32 * 64);
-            (self.received.word(from, self.end), self.fenced.word(from, self.end))
+            let words = |rings: &Rings| {
+                (rings.received.word(from, self.end), rings.fenced.word(from, self.end))
+            };
+            rings.map_or((0, 0), words)
         })
     }
 
     fn advance(&mut self) {
-        while self.base.is_before(self.end) && self.received.has(self.base) {
+        let has = |tracker: &Self| {
+            let rings = tracker.rings.as_ref();
+            rings.is_some_and(|rings| rings.received.has(tracker.base))
+        };
+        while self.base.is_before(self.end) && has(self) {
             self.step();
         }
     }
 
     fn step(&mut self) {
         if self.base.is_before(self.end) {
-            self.received.clear(self.base);
-            self.fenced.clear(self.base);
+            if let Some(rings) = &mut self.rings {
+                rings.received.clear(self.base);
+                rings.fenced.clear(self.base);
+            }
             self.base = self.base.plus(1);
         } else {
             self.base = self.base.plus(1);
@@ -130,15 +147,18 @@ impl Tracker {
         }
     }
 
-    fn reach(&mut self, psn: Psn) {
+    /// The rings, with room for `psn`.
+    fn reach(&mut self, psn: Psn) -> &mut Rings {
         let need = psn.since(self.base) as u32 + 1;
-        if self.received.capacity() < need {
-            self.received.grow(need, self.base, self.end);
-            self.fenced.grow(need, self.base, self.end);
+        let rings = self.rings.get_or_insert_with(Box::default);
+        if rings.received.capacity() < need {
+            rings.received.grow(need, self.base, self.end);
+            rings.fenced.grow(need, self.base, self.end);
         }
         if !psn.is_before(self.end) {
             self.end = psn.plus(1);
         }
+        rings
     }
 }
 
