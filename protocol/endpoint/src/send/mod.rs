@@ -22,7 +22,7 @@ use crate::peers::Peers;
 use crate::segments::Place;
 use crate::stamp::Stamp;
 use crate::{Config, Message, SendError, SendFailed};
-use buffer::SendBuffer;
+use buffer::{Queued, SendBuffer};
 use burst::Burst;
 pub(crate) use burst::Written;
 use commit::{Commit, Target};
@@ -198,8 +198,14 @@ impl Sender {
                 continue;
             }
             let Some(admitted) = self.admit(config, now, count == 0) else { break };
-            let timestamp = stamp.next();
             let scattering = admitted.scattering;
+            if self.has_failed(scattering) {
+                // No timestamp, and no place among the open ones: behind a scattering that stays
+                // open they would pile up as fast as an application can submit.
+                self.buffer.leave(admitted.position);
+                continue;
+            }
+            let timestamp = stamp.next();
             let mut targets = (0, 0);
             for at in 0..scattering.messages {
                 let message = *self.buffer.message(scattering.first + u64::from(at));
@@ -235,6 +241,12 @@ impl Sender {
             }
         }
         count
+    }
+
+    /// Whether all its messages were reported as lost before they could leave.
+    fn has_failed(&self, scattering: Queued) -> bool {
+        let numbers = scattering.first..scattering.first + u64::from(scattering.messages);
+        numbers.into_iter().all(|number| self.buffer.message(number).has_failed)
     }
 
     #[inline]

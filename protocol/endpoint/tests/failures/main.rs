@@ -199,6 +199,25 @@ fn a_failed_process_that_was_never_written_to_fails_what_is_sent_to_it() {
 }
 
 #[test]
+fn what_is_refused_at_once_takes_no_timestamp() {
+    let mut mesh = Mesh::new(PROCESSES, |_| {});
+    mesh.kill(3);
+    mesh.settle(20_000_000);
+    let promised = |mesh: &Mesh| mesh.nodes[0].end.promises().expect("driven").barrier;
+    // As fast as an application can: without a pause it would run away from the clock.
+    for _ in 0..1_000 {
+        mesh.scatter(0, &[1, 3], 30);
+    }
+    let before = promised(&mesh);
+    mesh.run(500);
+    assert_eq!(mesh.nodes[0].failed.len(), 2 * mesh.sent.len());
+    assert_eq!(promised(&mesh).as_ns() - before.as_ns(), 500);
+    assert_eq!(mesh.nodes[0].end.send_buffer_octets(), 0);
+    mesh.settle(20_000_000);
+    mesh.check_all();
+}
+
+#[test]
 fn an_excluded_process_recovers_and_delivers_what_the_others_have() {
     let mut open = 0;
     for k in 0..30 {
