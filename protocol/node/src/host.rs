@@ -138,6 +138,8 @@ impl<S: Machine, P: Machine> Host<S, P> {
     fn poll_process(&mut self, now: Now, slot: &mut [u8], index: usize) -> Option<Transmit> {
         let process = self.processes[index].as_mut();
         let polled = process.and_then(|process| process.poll_transmit(now, slot));
+        // It may have found something to say: a message of its own, a failure.
+        self.speaking.set(index);
         let Some(transmit) = polled else {
             self.sending.clear(index);
             self.deadlines[index] = self.processes[index].as_ref().and_then(P::poll_timeout);

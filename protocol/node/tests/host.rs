@@ -38,6 +38,11 @@ impl Machine for Toy {
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let (to, number) = self.outbox.pop_front()?;
+        if to == self.id {
+            // What it has to say comes up while it is asked for frames.
+            self.heard.push_back((to, number));
+            return None;
+        }
         let header = Header::new(Opcode::Data, ProcessId(self.id), ProcessId(to), Incarnation(0))
             .stamped(now.sync, Promises::both(now.sync), Psn(number));
         Some(Transmit { port: Port(0), octets: seal(slot, header, 8) })
@@ -105,6 +110,14 @@ fn processes_of_a_host_reach_each_other_without_the_card() {
     say(&mut host, 0, 2, 0..3);
     let (frames, reports) = drain(&mut host, 10);
     assert_eq!((frames, reports), (vec![], vec![(2, 0, 0), (2, 0, 1), (2, 0, 2)]));
+}
+
+#[test]
+fn what_comes_up_while_frames_are_polled_is_said_at_once() {
+    let mut host = host();
+    say(&mut host, 1, 1, 7..8);
+    assert_eq!(host.poll_event(), None, "nothing yet");
+    assert_eq!(drain(&mut host, 10), (vec![], vec![(1, 1, 7)]));
 }
 
 #[test]
