@@ -246,10 +246,13 @@ impl Controller {
         if self.active.is_none() {
             return Err(Drop::Standby);
         }
-        if !self.ledger.has_failed(life) || !self.is_recoverable(life) {
-            return Err(Drop::Stale);
-        }
-        if part == Psn::FIRST || self.answers.get(life).is_none() {
+        // The first answer stays good: what it calls settled does not change, and whoever asks has
+        // taken nothing since. A new one for every question for the first part, which is repeated
+        // while the answer is on its way, would never let it get as far as the last.
+        if self.answers.get(life).is_none() {
+            if !self.ledger.has_failed(life) || !self.is_recoverable(life) {
+                return Err(Drop::Stale);
+            }
             let answer = Answer {
                 complete: now.sync,
                 failures: self.ledger.news(now.mono, u64::MAX),
@@ -266,9 +269,18 @@ impl Controller {
         Ok(())
     }
 
-    /// No failure is open: those after its own may have left scatterings open that it holds.
+    /// No failure is open: those after its own may have left scatterings open that it holds. And no
+    /// link holds anything: the news may have passed while it was dead, and who was cut off by it
+    /// has then not yet taken back what it should.
     fn is_recoverable(&self, life: Life) -> bool {
-        self.ledger.is_resolved(life) && self.ledger.open().len() == 0 && self.deciding.is_empty()
+        let holds = |owner: &Life| {
+            let node = self.graph.get(*owner).filter(|_| self.is_correct(*owner));
+            node.is_some_and(|node| node.frozen.iter().any(|entry| !entry.is_resolved))
+        };
+        self.ledger.is_resolved(life)
+            && self.ledger.open().len() == 0
+            && self.deciding.is_empty()
+            && !self.graph.owners().iter().any(holds)
     }
 
     pub(super) fn on_timeout(&mut self, now: Now) {
