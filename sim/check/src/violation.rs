@@ -37,6 +37,8 @@ pub enum Rule {
     B,
     /// One active controller an epoch, one failure timestamp a life, the same for everybody.
     E,
+    /// Every run ends: no promise of the design, but without it there is no verdict on the others.
+    End,
 }
 
 /// One broken promise.
@@ -322,6 +324,12 @@ pub enum Seen {
         /// What it should have passed.
         target: Timestamp,
     },
+    /// A run that took more steps than it may.
+    #[error("the run did not end within {steps} steps")]
+    NoEnd {
+        /// How many it may take.
+        steps: u64,
+    },
     /// A buffer above its limit.
     #[error("process {}'s {buffer} holds {level} of at most {max}", process.0)]
     Overfull {
@@ -376,6 +384,11 @@ impl Violations {
         }
         let room = KEPT_MAX - self.first.len();
         self.first.extend(other.first.iter().take(room).cloned());
+    }
+
+    /// The run had to be ended after so many steps.
+    pub fn did_not_end(&mut self, at_ns: u64, steps: u64) {
+        self.add(Rule::End, at_ns, Seen::NoEnd { steps });
     }
 
     #[cold]

@@ -16,12 +16,18 @@ pub struct At<'a> {
     pub now: Now,
     pub(crate) alarms: &'a mut Vec<(Instant, NodeId, u32)>,
     pub(crate) busy_ps: &'a mut u64,
+    pub(crate) crashes: &'a mut bool,
 }
 
 impl At<'_> {
     /// Asks for [`Application::on_alarm`] at this node, `ps` from now. A crash takes it back.
     pub fn alarm(&mut self, ps: u64, token: u32) {
         self.alarms.push((self.instant.after(ps), self.node, token));
+    }
+
+    /// Crashes the node as soon as the application returns.
+    pub fn crash(&mut self) {
+        *self.crashes = true;
     }
 
     /// Keeps the node's CPU busy for `ns` more.

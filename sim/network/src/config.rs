@@ -84,6 +84,9 @@ pub struct Config {
     pub takes_turns: bool,
     /// How many of the last events to keep as text.
     pub trace_lines_max: usize,
+    /// A run has a bound, whatever its machines and its application do: after so many steps (events,
+    /// frames that machines wrote, and what machines said) time stands still for good.
+    pub steps_max: u64,
 }
 
 impl Default for Config {
@@ -99,6 +102,7 @@ impl Default for Config {
             class: |_| 0,
             takes_turns: false,
             trace_lines_max: 0,
+            steps_max: u64::MAX,
         }
     }
 }

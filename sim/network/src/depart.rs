@@ -2,12 +2,12 @@
 
 use onepipe_base::{Machine, Port};
 use onepipe_sim_engine::{Instant, NANOSECOND};
-use onepipe_wire::mark_congestion;
+use onepipe_wire::{Opcode, mark_congestion, peek};
 
 use crate::link::Admission;
 use crate::network::{Event, NO_LINK, Network};
 use crate::pool::FrameRef;
-use crate::{Application, LinkId};
+use crate::{Application, LinkId, NodeId};
 
 impl<M: Machine, A: Application<M>> Network<M, A> {
     /// Sends a frame out of a port.
@@ -16,6 +16,10 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         let place = self.nodes[index].first_port + port.index();
         let number = self.ports[place];
         assert!(number != NO_LINK, "node {index} has no link at port {}", port.0);
+        if self.nodes[index].frames_left.is_some() && self.is_over(index, frame) {
+            self.pool.free(frame);
+            return self.crash(NodeId(index as u32));
+        }
         let link = &mut self.links[number as usize];
         let octets = self.pool.octets_mut(frame);
         self.application.on_departure(self.now, LinkId(number), octets);
@@ -39,6 +43,19 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
                 self.send(number, frame, arrival);
             }
         }
+    }
+
+    /// Whether the node has sent all the frames that it may ([`crate::Fault::CrashAfter`]).
+    #[cold]
+    fn is_over(&mut self, index: usize, frame: FrameRef) -> bool {
+        let opcode = peek(self.pool.octets(frame)).map(|(_, opcode)| opcode);
+        let Some(left) = &mut self.nodes[index].frames_left else { return false };
+        if opcode == Ok(Opcode::Beacon) {
+            return false;
+        }
+        let is_over = *left == 0;
+        *left = left.saturating_sub(1);
+        is_over
     }
 
     /// A link with priorities has sent a frame: the next one.

@@ -134,7 +134,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     fn settle_host(&mut self, index: usize) {
         loop {
             let mut is_done = true;
-            while let Some(event) = self.nodes[index].machine.as_mut().and_then(M::poll_event) {
+            while let Some(event) = self.poll_event(index) {
                 self.tell(index, event);
                 is_done = false;
             }
@@ -142,7 +142,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             is_done &= self.transmit_host(index) == 0;
             if is_done {
                 // Frames between processes of the host may have brought events in the meantime.
-                match self.nodes[index].machine.as_mut().and_then(M::poll_event) {
+                match self.poll_event(index) {
                     Some(event) => self.tell(index, event),
                     None => break,
                 }
@@ -151,7 +151,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     }
 
     fn settle_switch(&mut self, index: usize) {
-        while let Some(event) = self.nodes[index].machine.as_mut().and_then(M::poll_event) {
+        while let Some(event) = self.poll_event(index) {
             self.tell(index, event);
         }
         while self.transmit_one(index) {}
@@ -185,9 +185,19 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         }
     }
 
+    /// What a machine has to say.
+    #[inline]
+    fn poll_event(&mut self, index: usize) -> Option<M::Event> {
+        let event = self.nodes[index].machine.as_mut()?.poll_event()?;
+        self.step().then_some(event)
+    }
+
     /// Polls one frame and sends it. Answers whether there was one.
     #[inline]
     fn transmit_one(&mut self, index: usize) -> bool {
+        if !self.step() {
+            return false;
+        }
         let node = &mut self.nodes[index];
         let Some(machine) = &mut node.machine else { return false };
         let now = node.clock.read(self.now);
@@ -206,31 +216,33 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     fn tell(&mut self, index: usize, event: M::Event) {
         let node = &mut self.nodes[index];
         let Some(machine) = &mut node.machine else { return };
-        let mut busy_ps = 0;
+        let (mut busy_ps, mut crashes) = (0, false);
         let at = At {
             instant: self.now,
             node: NodeId(index as u32),
             now: node.clock.read(self.now),
             alarms: &mut self.alarms,
             busy_ps: &mut busy_ps,
+            crashes: &mut crashes,
         };
         self.application.on_event(at, machine, event);
-        self.work(index, busy_ps);
+        self.after_call(index, busy_ps, crashes);
     }
 
     fn observe(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         let Some(machine) = &mut node.machine else { return };
-        let mut busy_ps = 0;
+        let (mut busy_ps, mut crashes) = (0, false);
         let at = At {
             instant: self.now,
             node: NodeId(index as u32),
             now: node.clock.read(self.now),
             alarms: &mut self.alarms,
             busy_ps: &mut busy_ps,
+            crashes: &mut crashes,
         };
         self.application.on_settled(at, machine);
-        self.work(index, busy_ps);
+        self.after_call(index, busy_ps, crashes);
     }
 
     /// Schedules the machine's timer unless an earlier one is scheduled anyway.

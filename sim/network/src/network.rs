@@ -52,6 +52,8 @@ pub(crate) struct Node<M> {
     pub run_at: Instant,
     /// The CPU is busy until then.
     pub free_at: Instant,
+    /// It crashes instead of sending another frame after so many.
+    pub frames_left: Option<u32>,
     /// Frames that wait for the CPU.
     pub ring: VecDeque<(Port, FrameRef)>,
 }
@@ -79,6 +81,8 @@ pub struct Network<M, A> {
     pub(crate) now: Instant,
     /// Events since time last advanced.
     standing: u32,
+    /// How many more steps the run may take.
+    steps_left: u64,
     pub(crate) slot: Vec<u8>,
     pub(crate) alarms: Vec<(Instant, NodeId, u32)>,
     pub(crate) faults: Vec<Fault>,
@@ -100,6 +104,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             stats: Stats::default(),
             now: Instant::START,
             standing: 0,
+            steps_left: config.steps_max,
             slot: vec![0; config.frame_octets_max],
             alarms: Vec::new(),
             faults: Vec::new(),
@@ -176,6 +181,19 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.pool.in_flight()
     }
 
+    /// Whether the run has taken as many steps as it may: nothing happens any more.
+    pub fn is_spent(&self) -> bool {
+        self.steps_left == 0
+    }
+
+    /// Takes one more step, if there is one left.
+    #[inline]
+    pub(crate) fn step(&mut self) -> bool {
+        let is_spent = self.steps_left == 0;
+        self.steps_left -= u64::from(!is_spent);
+        !is_spent
+    }
+
     /// Lets everything happen that is due up to `limit`, which is included.
     pub fn run_until(&mut self, limit: Instant) {
         match self.turns.take() {
@@ -221,6 +239,9 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             self.fetch_ahead(zone);
             self.watch_progress(instant);
             self.now = instant;
+            if !self.step() {
+                return;
+            }
             self.stats.events += 1;
             match event {
                 Event::Arrive { link, frame, epoch } => self.on_arrive(link, frame, epoch),
@@ -284,12 +305,27 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         let index = node.index();
         let now = self.nodes[index].clock.read(self.now);
         let Some(machine) = &mut self.nodes[index].machine else { return };
-        let mut busy_ps = 0;
-        let at =
-            At { instant: self.now, node, now, alarms: &mut self.alarms, busy_ps: &mut busy_ps };
+        let (mut busy_ps, mut crashes) = (0, false);
+        let at = At {
+            instant: self.now,
+            node,
+            now,
+            alarms: &mut self.alarms,
+            busy_ps: &mut busy_ps,
+            crashes: &mut crashes,
+        };
         command(at, machine, &mut self.application);
-        self.work(index, busy_ps);
+        self.after_call(index, busy_ps, crashes);
         self.settle(index);
+    }
+
+    /// What the application has asked for when it returns.
+    #[inline]
+    pub(crate) fn after_call(&mut self, index: usize, busy_ps: u64, crashes: bool) {
+        self.work(index, busy_ps);
+        if crashes {
+            self.crash(NodeId(index as u32));
+        }
     }
 
     /// Builds and starts the node's machine.
@@ -329,6 +365,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
                 wake_at: Instant::END,
                 run_at: Instant::END,
                 free_at: Instant::START,
+                frames_left: None,
                 ring: VecDeque::new(),
             });
         }

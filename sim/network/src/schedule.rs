@@ -11,6 +11,8 @@ use crate::{Application, LinkFaults, LinkId, NodeId};
 pub enum Fault {
     /// The node stops, its state is lost, and so is what is on its outgoing links.
     Crash(NodeId),
+    /// The node crashes instead of sending another frame after so many, beacons not counted.
+    CrashAfter(NodeId, u32),
     /// A node that has crashed starts anew, with nothing but a clock that it has synchronised
     /// first, as hosts do before they join.
     Restart(NodeId),
@@ -61,10 +63,14 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             Fault::Switches(link, _) => (4, link.0),
             Fault::StepClock(node, _) => (5, node.0),
             Fault::Pause(node, _) => (6, node.0),
+            Fault::CrashAfter(node, _) => (7, node.0),
         };
         self.trace.note(self.now, 4 << 56 | kind << 32 | u64::from(what), 0);
         match fault {
             Fault::Crash(node) => self.crash(node),
+            Fault::CrashAfter(node, frames) => {
+                self.nodes[node.index()].frames_left = Some(frames);
+            }
             Fault::Restart(node) => {
                 if self.nodes[node.index()].machine.is_none() {
                     self.nodes[node.index()].clock.synchronise();
@@ -85,8 +91,9 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         }
     }
 
-    fn crash(&mut self, id: NodeId) {
+    pub(crate) fn crash(&mut self, id: NodeId) {
         let node = &mut self.nodes[id.index()];
+        node.frames_left = None;
         if node.machine.take().is_none() {
             return;
         }

@@ -72,6 +72,22 @@ struct Replica {
     answers: VecDeque<(RecordId, Result<(), Refused>)>,
     /// It has resigned, and does not campaign before then, in ns of the run.
     pauses_until_ns: u64,
+    /// It dies at the record behind so many: before that is written, or before it hears of it.
+    dies_at: Option<(u32, bool)>,
+    is_dying: bool,
+}
+
+impl Replica {
+    /// Whether it dies of this record, which `is_written` or is about to be.
+    fn dies_of(&mut self, is_written: bool) -> bool {
+        if let Some((left, when)) = &mut self.dies_at
+            && *when == is_written
+        {
+            self.is_dying = *left == 0;
+            *left = left.saturating_sub(1);
+        }
+        self.is_dying
+    }
 }
 
 impl Courthouse {
@@ -123,12 +139,26 @@ impl Courthouse {
         self.down_until_ns = 0;
     }
 
+    /// Replica `place` dies at the record behind the next `records`: before it is written, or when
+    /// it is, before the replica hears of it.
+    pub fn die_at(&mut self, place: usize, records: u32, is_written: bool) {
+        self.replicas[place].dies_at = Some((records, is_written));
+    }
+
+    /// Whether it is to die now.
+    pub fn is_dying(&self, place: usize) -> bool {
+        self.replicas[place].is_dying
+    }
+
     /// Takes the records that a replica wants written. Answers how many ns until the store has
     /// done so, for each of them.
     pub fn take_records(&mut self, place: usize, controller: &mut Controller) -> Vec<u64> {
         let mut waits = Vec::new();
         self.replicas[place].stats = *controller.stats();
         while let Some(record) = controller.poll_persist() {
+            if self.replicas[place].dies_of(false) {
+                break;
+            }
             self.replicas[place].writing.push_back(record);
             waits.push(self.wait_ns());
         }
@@ -149,6 +179,9 @@ impl Courthouse {
                 Err(StoreError::Failed(_)) => Err(Refused::Failed),
             },
         };
+        if self.replicas[place].dies_of(true) {
+            return None;
+        }
         self.replicas[place].answers.push_back((id, result));
         Some(self.wait_ns())
     }

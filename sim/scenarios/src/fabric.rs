@@ -61,6 +61,13 @@ impl Fabric {
         self.network.stats()
     }
 
+    /// Whether there is no use in going on: the run has taken more steps than the plan allows, or
+    /// somebody has not come back in time.
+    pub fn is_lost(&self) -> bool {
+        let stuck = self.liveness.violations().count() + self.commit_liveness.violations().count();
+        self.network.is_spent() || stuck > 0
+    }
+
     /// Lets `us` microseconds pass.
     pub fn run_us(&mut self, us: u64) {
         self.network.run_for(us * 1_000 * NANOSECOND);
@@ -178,7 +185,11 @@ impl Fabric {
     /// know.
     pub fn inflict(&mut self, fault: Fault) {
         match fault {
-            Fault::Crash(_) | Fault::Cut(_) | Fault::Pause(..) | Fault::Restart(_) => {
+            Fault::Crash(_)
+            | Fault::CrashAfter(..)
+            | Fault::Cut(_)
+            | Fault::Pause(..)
+            | Fault::Restart(_) => {
                 self.be_lenient();
             }
             Fault::Switches(_, faults) if faults != LinkFaults::default() => {
@@ -214,6 +225,27 @@ impl Fabric {
                 watch.checker.crashed(ProcessId(id));
             }
         });
+    }
+
+    /// The process ends instead of sending another frame after so many, beacons not counted.
+    pub fn crash_process_after(&mut self, id: u32, frames: u32) {
+        self.be_lenient();
+        let (node, port) = self.seat(id);
+        self.network.command(node, |_, machine, _| {
+            if let Some(process) = machine.process_mut(port) {
+                process.die_after(frames);
+            }
+        });
+    }
+
+    /// The controller ends at the record behind the next `records`: before it is written, or when
+    /// it is, before the controller hears of it.
+    pub fn crash_controller_at(&mut self, id: u32, records: u32, is_written: bool) {
+        self.be_lenient();
+        let place = id.checked_sub(self.members()).expect("it is the id of a controller");
+        if let Some(court) = &mut self.network.application.court {
+            court.die_at(place as usize, records, is_written);
+        }
     }
 
     /// A process or a controller that has crashed, or has left, starts anew, if its host is up.
@@ -310,9 +342,12 @@ impl Fabric {
                 have_passed = self.liveness.seen(ProcessId(id), barrier);
                 have_passed &= self.commit_liveness.seen(ProcessId(id), commit);
             }
-            if have_passed {
+            if have_passed || self.network.is_spent() {
                 break;
             }
+        }
+        if self.network.is_spent() {
+            return self.now().since(start) / NANOSECOND;
         }
         let now = self.now();
         let network = &self.network;
@@ -331,6 +366,9 @@ impl Fabric {
         for _ in 0..us.div_ceil(50) {
             if self.network.application.checker.open() == 0 {
                 return true;
+            }
+            if self.network.is_spent() {
+                return false;
             }
             self.run_us(50);
         }
@@ -357,11 +395,18 @@ impl Fabric {
         if let Some(court) = &watch.court {
             all.merge(court.reigns.violations());
         }
+        if self.network.is_spent() {
+            all.did_not_end(self.now().as_ns(), watch.plan.network.steps_max);
+        }
         all
     }
 
     /// The run is over: every message should have a fate. What there is to tell.
     pub fn finish(&mut self) -> Report {
+        if self.is_lost() {
+            // What has no fate yet might still have got one.
+            return self.report();
+        }
         let at_ns = self.now().as_ns();
         let watch = &mut self.network.application;
         if watch.court.as_ref().is_some_and(|court| court.stats().partitions > 0) {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use onepipe_base::{Machine, Mono, Now, Port, Promises, Transmit, Verdict};
 use onepipe_endpoint::{Delivery, Endpoint, Event};
-use onepipe_wire::{peek, rewrite_promises};
+use onepipe_wire::{Opcode, peek, rewrite_promises};
 
 use crate::bug::{AHEAD_NS, Bug, EVERY};
 
@@ -17,12 +17,39 @@ pub struct Process {
     /// Events held back, or made up.
     held: VecDeque<Event>,
     occasions: u32,
+    /// It dies instead of sending another frame after so many, beacons not counted.
+    frames_left: Option<u32>,
+    is_dead: bool,
 }
 
 impl Process {
     /// The real endpoint, or one with a bug.
     pub fn new(endpoint: Endpoint, bug: Option<Bug>) -> Self {
-        Self { endpoint, bug, held: VecDeque::new(), occasions: 0 }
+        let held = VecDeque::new();
+        Self { endpoint, bug, held, occasions: 0, frames_left: None, is_dead: false }
+    }
+
+    /// It dies instead of sending another frame after so many, beacons not counted.
+    pub fn die_after(&mut self, frames: u32) {
+        self.frames_left = Some(frames);
+    }
+
+    /// Whether it has died so: it does nothing any more.
+    pub fn is_dead(&self) -> bool {
+        self.is_dead
+    }
+
+    /// Whether the frame in `slot` is one too many.
+    #[cold]
+    fn dies_of(&mut self, slot: &[u8]) -> bool {
+        let is_beacon = peek(slot).is_ok_and(|(_, opcode)| opcode == Opcode::Beacon);
+        if let Some(left) = &mut self.frames_left
+            && !is_beacon
+        {
+            self.is_dead = *left == 0;
+            *left = left.saturating_sub(1);
+        }
+        self.is_dead
     }
 
     /// The application is through with a delivery. One that is going to be handed out a second time
@@ -80,6 +107,9 @@ impl Machine for Process {
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        if self.is_dead {
+            return Verdict::Dropped;
+        }
         if self.bug == Some(Bug::EndpointRunsAhead)
             && let Ok((header, _)) = peek(frame)
         {
@@ -90,17 +120,25 @@ impl Machine for Process {
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        self.endpoint.handle_timeout(now);
+        if !self.is_dead {
+            self.endpoint.handle_timeout(now);
+        }
     }
 
     #[inline]
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        self.endpoint.poll_transmit(now, slot)
+        if self.is_dead {
+            return None;
+        }
+        let transmit = self.endpoint.poll_transmit(now, slot)?;
+        let is_last = self.frames_left.is_some() && self.dies_of(&slot[..transmit.octets]);
+        (!is_last).then_some(transmit)
     }
 
     #[inline]
     fn poll_event(&mut self) -> Option<Event> {
         match self.bug {
+            _ if self.is_dead => None,
             None => self.endpoint.poll_event(),
             Some(bug) => self.poll_wrongly(bug),
         }
@@ -108,6 +146,6 @@ impl Machine for Process {
 
     #[inline]
     fn poll_timeout(&self) -> Option<Mono> {
-        self.endpoint.poll_timeout()
+        self.endpoint.poll_timeout().filter(|_| !self.is_dead)
     }
 }

@@ -199,7 +199,12 @@ impl Watch {
         }
     }
 
-    fn on_failed(&mut self, at: &At<'_>, from: ProcessId, failed: onepipe_endpoint::SendFailed) {
+    fn on_failed(
+        &mut self,
+        at: &mut At<'_>,
+        from: ProcessId,
+        failed: onepipe_endpoint::SendFailed,
+    ) {
         let life = self.checker.life(from);
         let fate = match failed.outcome {
             Outcome::Lost => Fate::Lost,
@@ -220,12 +225,18 @@ impl Watch {
         );
         let seat = &mut self.seats[from.index()];
         seat.outstanding = seat.outstanding.saturating_sub(1);
+        // A receiver that has failed refuses at once: without a pause the loop would go round for
+        // ever before time goes on.
+        self.pause_loop(at, from.index());
     }
 
     /// Looks at a process that has been drained, and gives it more to do.
     fn look(&mut self, at: &mut At<'_>, machine: &mut Node, port: Port) {
         // Looked at without being touched, unless there is something to submit.
         let Some(process) = machine.process(port) else { return };
+        if process.is_dead() {
+            return self.bury(at, machine, port);
+        }
         let endpoint = &process.endpoint;
         let has_left = endpoint.has_left();
         let id = endpoint.config().process;
@@ -256,6 +267,17 @@ impl Watch {
         if has_left && self.seats[id.index()].standing == Standing::Member {
             self.seats[id.index()].standing = Standing::Left;
             self.checker.left(id);
+        }
+    }
+}
+
+impl Watch {
+    /// A process has died by itself.
+    fn bury(&mut self, at: &At<'_>, machine: &mut Node, port: Port) {
+        if let Node::Host(host) = machine {
+            host.stop(port);
+            self.checker.at_ns(at.instant.as_ns());
+            self.checker.crashed(self.id(at.node, port));
         }
     }
 }
@@ -334,7 +356,7 @@ impl Application<Node> for Watch {
                     self.on_delivered(&at, process, delivery);
                 }
             }
-            Event::SendFailed(failed) => self.on_failed(&at, id, failed),
+            Event::SendFailed(failed) => self.on_failed(&mut at, id, failed),
             Event::LinkLost(_) => {}
             event => self.on_failure_event(&mut at, machine, port, event),
         }

@@ -4,7 +4,7 @@
 mod tale;
 
 use onepipe_sim_network::{Fault, NodeId};
-use tale::{begin, court_plan, end, switch};
+use tale::{HOUR_NS, begin, court_plan, end, switch};
 
 #[test]
 fn with_controllers_about_nothing_changes() {
@@ -96,4 +96,159 @@ fn the_only_process_of_a_rack_dies_and_nobody_waits_twice() {
         fabric.run_us(400);
         end(fabric);
     }
+}
+
+#[test]
+fn a_process_restarts_before_anybody_has_noticed() {
+    let mut fabric = begin(court_plan("star:4", 2, 1, 5));
+    fabric.crash_process(1);
+    fabric.run_us(1);
+    fabric.restart_process(1);
+    fabric.run_us(800);
+    assert!(fabric.report().messages.failures > 0, "its former life is taken for the new one");
+    end(fabric);
+}
+
+#[test]
+fn a_process_leaves_while_another_fails() {
+    let mut fabric = begin(court_plan("star:4", 2, 1, 7));
+    fabric.crash_process(0);
+    fabric.leave(2);
+    fabric.run_us(800);
+    assert!(fabric.process(2).is_none_or(|left| left.endpoint.has_left()));
+    // Who has left is done with like who has failed.
+    assert_eq!(fabric.report().messages.failures, 2);
+    end(fabric);
+}
+
+#[test]
+fn a_host_that_stood_still_is_told_so_and_comes_back() {
+    let mut fabric = begin(court_plan("star:4", 1, 1, 8));
+    fabric.inflict(Fault::Pause(NodeId(1), 400_000));
+    fabric.run_us(2_000);
+    let report = fabric.report();
+    assert!(report.messages.failures > 0 && report.court.recoveries > 0, "{report:#?}");
+    assert!(fabric.process(1).is_some_and(|back| back.endpoint.config().incarnation.0 > 1));
+    end(fabric);
+}
+
+#[test]
+fn the_half_of_a_partition_without_controllers_is_excluded_and_comes_back() {
+    let mut fabric = begin(court_plan("leaf-spine:3x1x2", 1, 1, 9));
+    let (rack, spine) = (switch(&fabric, 0), switch(&fabric, 3));
+    let links = fabric.between(rack, spine);
+    links.iter().for_each(|link| fabric.inflict(Fault::Cut(*link)));
+    fabric.run_us(800);
+    assert_eq!(fabric.report().messages.failures, 2);
+    links.iter().for_each(|link| fabric.inflict(Fault::Mend(*link)));
+    fabric.run_us(2_000);
+    assert!(fabric.report().court.recoveries > 0);
+    end(fabric);
+}
+
+#[test]
+fn a_controller_that_is_cut_off_with_the_smaller_half_declares_nobody_dead() {
+    let mut fabric = begin(court_plan("leaf-spine:3x1x3", 1, 1, 10));
+    let (rack, spine) = (switch(&fabric, 2), switch(&fabric, 3));
+    let links = fabric.between(rack, spine);
+    links.iter().for_each(|link| fabric.inflict(Fault::Cut(*link)));
+    fabric.run_us(200);
+    links.iter().for_each(|link| fabric.inflict(Fault::Mend(*link)));
+    fabric.run_us(2_000);
+    assert!(fabric.report().messages.failures <= 2, "the greater half was declared dead");
+    end(fabric);
+}
+
+#[test]
+fn the_active_controller_dies_and_the_next_one_ends_what_it_began() {
+    for wait_us in [0, 35, 60, 100] {
+        let mut fabric = begin(court_plan("leaf-spine:2x2x4", 1, 2, 11));
+        let (active, _) = fabric.active().expect("somebody reigns");
+        fabric.inflict(Fault::Crash(NodeId(0)));
+        fabric.run_us(wait_us);
+        fabric.crash_process(active);
+        fabric.run_us(1_500);
+        let report = fabric.report();
+        assert_eq!((report.messages.failures, report.court.inexact), (1, 0), "{wait_us}");
+        assert_eq!(report.court.epochs, 2);
+        end(fabric);
+    }
+}
+
+#[test]
+fn two_controllers_take_themselves_for_active_and_the_store_lets_one_decide() {
+    let mut fabric = begin(court_plan("leaf-spine:2x2x4", 1, 2, 12));
+    for victim in 0..3 {
+        // Each 50 us the first renews its lease after 6, and the second asks for it after 12.
+        fabric.run_us(8);
+        fabric.lapse();
+        fabric.run_us(2);
+        fabric.inflict(Fault::Crash(NodeId(victim)));
+        fabric.run_us(840);
+    }
+    let report = fabric.report();
+    assert_eq!(report.messages.failures, 3);
+    assert!(report.court.epochs > 1, "nobody has taken over");
+    end(fabric);
+}
+
+#[test]
+fn recovery_waits_while_every_controller_is_gone_and_commits_go_on() {
+    let mut fabric = begin(court_plan("leaf-spine:2x2x4", 1, 2, 13));
+    let controllers = fabric.members()..fabric.topology().processes();
+    controllers.clone().for_each(|id| fabric.crash_process(id));
+    fabric.run_us(300);
+    let commit = fabric.commit_barrier(0);
+    fabric.run_us(100);
+    assert!(fabric.commit_barrier(0) > commit, "commits wait for controllers");
+    fabric.inflict(Fault::Crash(NodeId(1)));
+    fabric.run_us(300);
+    let commit = fabric.commit_barrier(0);
+    fabric.run_us(300);
+    assert_eq!(fabric.commit_barrier(0), commit, "nobody has decided, and yet commits go on");
+    controllers.for_each(|id| fabric.restart_process(id));
+    fabric.run_us(1_500);
+    assert!(fabric.commit_barrier(0) > commit);
+    end(fabric);
+}
+
+#[test]
+fn recovery_waits_for_the_store() {
+    let mut fabric = begin(court_plan("star:4", 2, 1, 14));
+    fabric.fail_store(500);
+    fabric.crash_process(0);
+    fabric.run_us(400);
+    assert_eq!(fabric.report().messages.failures, 0, "told before it was written");
+    fabric.run_us(800);
+    assert_eq!(fabric.report().messages.failures, 1);
+    end(fabric);
+}
+
+#[test]
+fn a_clock_jumps_by_an_hour_while_a_process_fails() {
+    for ns in [HOUR_NS, -HOUR_NS] {
+        let mut fabric = begin(court_plan("star:4", 2, 1, 15));
+        fabric.crash_process(0);
+        fabric.inflict(Fault::StepClock(NodeId(1), ns));
+        fabric.run_us(20);
+        fabric.inflict(Fault::StepClock(NodeId(2), -ns));
+        fabric.run_us(800);
+        let report = fabric.report();
+        assert_eq!((report.messages.failures, report.court.inexact), (1, 0));
+        end(fabric);
+    }
+}
+
+#[test]
+fn a_spine_comes_back_with_empty_registers_while_a_process_fails() {
+    let mut fabric = begin(court_plan("leaf-spine:2x2x3", 1, 1, 16));
+    let spine = switch(&fabric, 2);
+    fabric.inflict(Fault::Crash(spine));
+    fabric.crash_process(0);
+    fabric.run_us(5);
+    fabric.inflict(Fault::Restart(spine));
+    fabric.run_us(1_000);
+    let report = fabric.report();
+    assert_eq!((report.messages.failures, report.court.inexact), (1, 0));
+    end(fabric);
 }

@@ -14,6 +14,10 @@ use crate::{Event, Links, Record, Recovery};
 impl Controller {
     /// Goes on with what is under way, and when it is done begins what comes next.
     pub(super) fn plan(&mut self, now: Now) {
+        #[cfg(feature = "bug-resume-early")]
+        {
+            self.is_noticed = true;
+        }
         loop {
             if let Some(round) = self.broadcast.advance(now.mono) {
                 self.on_told(now, round);
@@ -163,8 +167,7 @@ impl Controller {
             return;
         }
         let lives: Vec<Life> = self.ledger.open().map(|failed| failed.life).collect();
-        let is_noticed = self.is_noticed || cfg!(feature = "bug-resume-early");
-        if !lives.is_empty() && !is_noticed {
+        if !lives.is_empty() && !self.is_noticed {
             return;
         }
         // If a look is due, what it finds may forbid it. While somebody is suspected, who seems to

@@ -16,6 +16,8 @@ const HOUR_NS: i64 = 3_600_000_000_000;
 const WILD_US: u64 = 400;
 /// The same where failures are resolved, so that a second one may come in the middle.
 const WILD_WITH_COURT_US: u64 = 1_000;
+/// A run with more steps than this does not end.
+const STEPS_MAX: u64 = 20_000_000;
 
 pub(super) fn plan(seed: u64, random: &mut Random) -> (Plan, u64) {
     let shape = match random.below(8) {
@@ -41,6 +43,7 @@ pub(super) fn plan(seed: u64, random: &mut Random) -> (Plan, u64) {
     };
     let wild_us = if replicas > 0 { WILD_WITH_COURT_US } else { WILD_US };
     let mut plan = Plan::new(shape, per_host, seed, (100 + wild_us) * 1_000);
+    plan.network.steps_max = STEPS_MAX;
     let link = LinkConfig {
         rate_bits_per_s: *random.pick(&[10, 25, 100, 400]) * 1_000_000_000,
         propagation_ns: *random.pick(&[50, 500, 500, 2_000]),

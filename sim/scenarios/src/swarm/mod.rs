@@ -61,6 +61,9 @@ impl Swarm {
         fabric.stop_load();
         fabric.heal();
         fabric.expect_liveness();
+        if fabric.is_lost() {
+            return fabric;
+        }
         scatter_to_everybody(&mut fabric);
         fabric.settle_us(SETTLE_US);
         fabric

@@ -79,6 +79,9 @@ impl Watch {
                 let alarm = Alarm::Write(court.life(place));
                 at.alarm(wait_ns * NANOSECOND, alarm.token(port));
             }
+            if court.is_dying(place) {
+                end_controller(at, machine, port);
+            }
         }
     }
 
@@ -206,6 +209,9 @@ impl Watch {
                 if let Some(wait_ns) = court.write(at_ns, place) {
                     at.alarm(wait_ns * NANOSECOND, Alarm::Answer(life).token(port));
                 }
+                if court.is_dying(place) {
+                    end_controller(at, machine, port);
+                }
             }
             Alarm::Answer(of) if of == life => court.answer(at.now, place, controller),
             _ => {}
@@ -238,5 +244,16 @@ impl Watch {
         {
             self.checker.stamped(from, Service::Reliable, tag, first);
         }
+    }
+}
+
+/// A controller dies without a goodbye.
+fn end_controller(at: &mut At<'_>, machine: &mut Node, port: Port) {
+    match machine {
+        Node::Host(host) => {
+            host.stop(port);
+        }
+        Node::Controller(..) => at.crash(),
+        Node::Switch(_) => {}
     }
 }

@@ -104,15 +104,20 @@ impl Watch {
         };
         let result = self.submit(at.instant, process, service, &scattering);
         self.scattering = scattering;
-        // Only a full buffer is to be expected; what else there is the report shows as silence. A
-        // steady pace has its next turn anyway.
+        // Only a full buffer is to be expected; what else there is the report shows as silence.
+        if result.is_err() {
+            self.pause_loop(at, id);
+        }
+        result.is_ok()
+    }
+
+    /// A closed loop goes on after a while, not at once. A steady pace has its next turn anyway.
+    pub(super) fn pause_loop(&mut self, at: &mut At<'_>, id: usize) {
         let is_closed_loop =
             self.plan.load.is_some_and(|load| matches!(load.pace, Pace::ClosedLoop { .. }));
-        if result.is_err() && is_closed_loop {
-            self.seats[id].is_retrying = true;
+        if is_closed_loop && !std::mem::replace(&mut self.seats[id].is_retrying, true) {
             let port = self.port(id);
             at.alarm(RETRY_PS, u32::from(port.0));
         }
-        result.is_ok()
     }
 }

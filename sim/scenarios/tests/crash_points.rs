@@ -1,0 +1,132 @@
+//! Crashes at every step: a process, a switch or a controller dies before its k-th frame, a
+//! controller before its k-th record or just behind it, for every k that makes a difference.
+
+#[allow(dead_code)]
+mod tale;
+
+use onepipe_sim_network::{Fault, NodeId};
+use onepipe_sim_scenarios::{Fabric, Report};
+use tale::{begin, court_plan, end, switch};
+
+/// One that is cut into packets, one that is not, and one to the other rack.
+const TO: [(u32, u32); 3] = [(1, 3_000), (2, 64), (4, 1_500)];
+
+/// A fabric of eight hosts that is quiet but for what a test submits; the controllers sit on the
+/// last ones.
+fn quiet(replicas: u32, seed: u64) -> Fabric {
+    let mut plan = court_plan("leaf-spine:2x2x4", 1, replicas, seed);
+    plan.load = None;
+    begin(plan)
+}
+
+/// Two scatterings, one cut and one not, while `breaks` is at work; and whatever follows.
+fn story(mut fabric: Fabric, breaks: impl FnOnce(&mut Fabric)) -> Report {
+    breaks(&mut fabric);
+    for to in [&TO[..], &[(1, 64), (2, 64), (4, 64)]] {
+        fabric.scatter_reliably(0, to).expect("runs").expect("it fits");
+    }
+    fabric.run_us(1_500);
+    end(fabric)
+}
+
+/// What became of the messages in many runs.
+#[derive(Debug, Default)]
+struct Tally {
+    runs: u32,
+    failures: u64,
+    /// Runs in which nothing was lost, and the others.
+    all: u32,
+    not_all: u32,
+}
+
+impl Tally {
+    fn add(&mut self, report: &Report) {
+        self.runs += 1;
+        self.failures += u64::from(report.messages.failures > 0);
+        self.all += u32::from(report.messages.lost == 0);
+        self.not_all += u32::from(report.messages.lost > 0);
+        assert_eq!(report.court.inexact, 0);
+    }
+}
+
+#[test]
+fn a_sender_dies_before_each_of_its_frames() {
+    let mut tally = Tally::default();
+    for frames in 0..24 {
+        tally.add(&story(quiet(1, 1), |fabric| fabric.crash_process_after(0, frames)));
+    }
+    assert!(tally.failures > 12, "{tally:?}");
+}
+
+#[test]
+fn a_receiver_dies_before_each_of_its_answers() {
+    let mut tally = Tally::default();
+    for frames in 0..10 {
+        tally.add(&story(quiet(1, 2), |fabric| fabric.crash_process_after(4, frames)));
+    }
+    assert!(tally.failures > 4 && tally.all > 0 && tally.not_all > 0, "{tally:?}");
+}
+
+#[test]
+fn a_spine_dies_before_each_frame_that_it_hands_on() {
+    let mut tally = Tally::default();
+    for frames in 0..20 {
+        tally.add(&story(quiet(1, 3), |fabric| {
+            let spine = switch(fabric, 2);
+            fabric.inflict(Fault::CrashAfter(spine, frames));
+        }));
+    }
+    assert_eq!((tally.failures, tally.all), (0, tally.runs), "nobody is cut off: {tally:?}");
+}
+
+#[test]
+fn a_rack_switch_dies_before_each_frame_that_it_hands_on() {
+    let mut tally = Tally::default();
+    for frames in 0..24 {
+        tally.add(&story(quiet(1, 4), |fabric| {
+            let rack = switch(fabric, 0);
+            fabric.inflict(Fault::CrashAfter(rack, frames));
+        }));
+    }
+    assert_eq!(tally.failures, u64::from(tally.runs), "{tally:?}");
+}
+
+/// Process 2 fails; the replica that resolves it dies, and another one takes over.
+fn succession(seed: u64, breaks: impl FnOnce(&mut Fabric, u32)) -> Report {
+    let fabric = quiet(3, seed);
+    let (active, epoch) = fabric.active().expect("somebody reigns");
+    assert_eq!(epoch, 1);
+    let report = story(fabric, |fabric| {
+        fabric.crash_process(2);
+        breaks(fabric, active);
+    });
+    assert!(report.messages.failures > 0 && report.court.inexact == 0, "{report:#?}");
+    report
+}
+
+#[test]
+fn a_controller_dies_before_each_frame_of_a_recovery() {
+    let mut successions = 0;
+    for frames in 0..16 {
+        let report = succession(5, |fabric, active| {
+            let node = NodeId(active);
+            fabric.inflict(Fault::CrashAfter(node, frames));
+        });
+        successions += u32::from(report.court.epochs > 1);
+    }
+    assert!(successions > 8, "{successions}");
+}
+
+#[test]
+fn a_controller_dies_before_a_record_is_written_or_before_it_hears_of_it() {
+    let mut successions = 0;
+    for records in 0..3 {
+        for is_written in [false, true] {
+            let report = succession(6, |fabric, active| {
+                fabric.crash_controller_at(active, records, is_written);
+            });
+            successions += u32::from(report.court.epochs > 1);
+        }
+    }
+    assert!(successions > 3, "{successions}");
+}
