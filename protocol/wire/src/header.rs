@@ -28,8 +28,9 @@ impl Flags {
     pub const ACK_NOW: u8 = 1 << 2;
     /// Its messages go into the room that was granted for them, not into the window.
     pub const ROOM: u8 = 1 << 3;
-    /// In a beacon: nothing feeds this link. It is up, and the barrier promise is only a mark, above
-    /// all promises before it (design: failure.md, "What does a switch say that nothing feeds?").
+    /// In a beacon: nothing feeds this link. It is up, and the barrier promise is only a mark,
+    /// above all promises before it (design: failure.md, "What does a switch say that nothing
+    /// feeds?").
     pub const UNFED: u8 = 1 << 4;
     /// With [`Flags::UNFED`]: dead links behind it hold commits at the commit promise. Else that is
     /// none.
