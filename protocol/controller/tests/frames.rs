@@ -168,7 +168,7 @@ fn recalls_are_recorded_once_and_told_to_who_comes_back_for_them() {
     let near = at(70_000).sync;
     let (mut recalls, mut failures) = (Vec::new(), 0);
     for (step, part) in [0, 0, 1].into_iter().enumerate() {
-        // Time goes on, and a question is repeated while its answer is on its way; the answer stays.
+        // Time goes on, and a question is repeated while its answer is on its way; that stays.
         let now = at(70_000 + step as u64);
         let mut octets = frame(Opcode::Recover, failed.life, part, |_| 0);
         assert_eq!(controller.handle_frame(now, Port(0), &mut octets), Verdict::Consumed);

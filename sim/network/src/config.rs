@@ -84,8 +84,8 @@ pub struct Config {
     pub takes_turns: bool,
     /// How many of the last events to keep as text.
     pub trace_lines_max: usize,
-    /// A run has a bound, whatever its machines and its application do: after so many steps (events,
-    /// frames that machines wrote, and what machines said) time stands still for good.
+    /// A run has a bound, whatever its machines and its application do: after so many steps
+    /// (events, frames that machines wrote, and what they said) time stands still for good.
     pub steps_max: u64,
 }
 
