@@ -11,6 +11,7 @@ mod bench;
 mod completions;
 mod controller;
 mod demo;
+mod figures;
 mod interrupt;
 mod node;
 mod number;
@@ -53,6 +54,7 @@ enum Command {
     Status(status::Arguments),
     Sim(sim::Arguments),
     Bench(bench::Arguments),
+    Figures(figures::Arguments),
     Completions(completions::Arguments),
     /// One process of a demo
     #[command(hide = true)]
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         Command::Status(arguments) => status::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Figures(arguments) => figures::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
         Command::DemoWorker => demo::run_worker(),
         Command::BenchWorker { arguments } => bench::run_worker(&arguments),

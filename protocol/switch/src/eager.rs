@@ -9,11 +9,11 @@ pub enum Eager {
     /// None: beacons leave at multiples of the interval only. An idle fabric then waits up to an
     /// interval at each hop.
     Never,
-    /// Those by half a beacon interval or more. All hops send beacons at the same instants, so the
-    /// minimum rises by an interval when the last input of an instant is in, and its news goes
-    /// through the whole fabric in one crossing: an idle fabric waits for half an interval in all,
-    /// however deep it is (1Pipe section 7.2). It costs no beacons: one that has left early is not
-    /// sent again at the next instant.
+    /// Those by a quarter of a beacon interval or more. All hops send beacons at the same instants,
+    /// so the minimum rises by an interval when the last input of an instant is in, and its news
+    /// goes through the whole fabric in one crossing: an idle fabric waits for half an interval in
+    /// all, however deep it is (1Pipe section 7.2). It costs no beacons: one that has left early is
+    /// not sent again at the next instant.
     ByRound,
     /// All. For links that are fast to send on and slow to wait for; costs up to a beacon a port
     /// for every drain, so a driver that sets it drains after a batch of frames, not after each.
@@ -30,11 +30,11 @@ pub(crate) struct Rounds {
 
 impl Rounds {
     pub(crate) fn new(beacon_interval_ns: u64) -> Self {
-        Self { step_ns: (beacon_interval_ns / 2).max(1), up: None, down: None }
+        Self { step_ns: (beacon_interval_ns / 4).max(1), up: None, down: None }
     }
 
-    /// Whether either half, whose minima over all inputs these are, has risen by half an interval
-    /// since this last was so.
+    /// Whether either half, whose minima over all inputs these are, has risen by a quarter of an
+    /// interval since this last was so.
     #[inline]
     pub(crate) fn is_over(&mut self, up: Option<Promises>, down: Option<Promises>) -> bool {
         let step_ns = self.step_ns;
@@ -66,15 +66,18 @@ mod tests {
     }
 
     #[test]
-    fn a_round_is_over_when_a_half_has_risen_by_half_an_interval() {
+    fn a_round_is_over_when_a_half_has_risen_by_a_quarter_of_an_interval() {
         let mut rounds = Rounds::new(3_000);
         assert!(!rounds.is_over(None, None));
         assert!(rounds.is_over(at(9_000, 9_000), None), "the first news");
-        assert!(!rounds.is_over(at(10_499, 9_000), None));
-        assert!(rounds.is_over(at(10_500, 9_000), None), "half an interval since the last time");
-        assert!(!rounds.is_over(at(11_999, 9_001), None));
-        assert!(rounds.is_over(at(11_999, 10_500), None), "commits alone");
-        assert!(rounds.is_over(at(11_999, 10_500), at(5_000, 5_000)), "the other half");
+        assert!(!rounds.is_over(at(9_749, 9_000), None));
+        assert!(
+            rounds.is_over(at(9_750, 9_000), None),
+            "a quarter of an interval since the last time"
+        );
+        assert!(!rounds.is_over(at(10_499, 9_001), None));
+        assert!(rounds.is_over(at(10_499, 9_750), None), "commits alone");
+        assert!(rounds.is_over(at(10_499, 9_750), at(5_000, 5_000)), "the other half");
         assert!(!rounds.is_over(at(1_000, 1_000), at(2_000, 2_000)), "a newcomer is behind");
     }
 }

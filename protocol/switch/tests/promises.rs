@@ -175,7 +175,11 @@ fn the_news_of_an_instant_goes_on_when_its_last_beacon_is_in_and_is_not_repeated
     let told = [(0, both(3_000)), (1, both(3_000)), (2, both(3_050))];
     assert_eq!(beacons(&mut switch, at(3_500)), told);
     hear(&mut switch, at(3_600), 2, both(3_550));
-    assert_eq!(beacons(&mut switch, at(3_600)), [], "less than half an interval is no round");
+    assert_eq!(
+        beacons(&mut switch, at(3_600)),
+        [],
+        "less than a quarter of an interval is no round"
+    );
     switch.handle_timeout(at(6_000));
     assert_eq!(beacons(&mut switch, at(6_000)), [], "all have been told since the last instant");
     switch.handle_timeout(at(9_000));

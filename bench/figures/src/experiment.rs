@@ -1,0 +1,199 @@
+//! What an experiment is: a value, not a program.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use onepipe_sim_recovery::{Component, Options, Recovery};
+use serde::{Deserialize, Serialize};
+
+use crate::Setup;
+use crate::reference::Reference;
+
+/// What a run has measured, by name.
+pub type Values = BTreeMap<String, f64>;
+
+/// One figure.
+#[derive(Debug)]
+pub struct Experiment {
+    /// As in the paper: `8a`.
+    pub id: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    /// What the paper says of it.
+    pub headline: &'static str,
+    /// What is varied.
+    pub x: Axis,
+    /// What is measured.
+    pub y: Axis,
+    /// The name of that in [`Values`].
+    pub metric: &'static str,
+    /// The curves.
+    pub curves: Vec<Curve>,
+    /// Where on the x axis, when there is time.
+    pub xs: &'static [f64],
+    /// Where, when there is little.
+    pub xs_quick: &'static [f64],
+    /// The paper's points.
+    pub reference: Reference,
+    /// What is to hold beyond the points.
+    pub claims: Vec<Claim>,
+}
+
+/// An axis.
+#[derive(Clone, Copy, Debug)]
+pub struct Axis {
+    /// With its unit.
+    pub label: &'static str,
+    /// Whether it is logarithmic.
+    pub is_log: bool,
+}
+
+/// A curve.
+#[derive(Debug)]
+pub struct Curve {
+    /// Its name in the legend and in the CSV.
+    pub name: &'static str,
+    /// The paper's curve beside it: a column of the reference.
+    pub column: Option<&'static str>,
+    /// What it is judged by, or why it is not.
+    pub role: Role,
+    /// Why it differs from the paper's, if it does.
+    pub remark: &'static str,
+    /// The run at `x`; `None` where the curve has no point.
+    pub task: fn(f64) -> Option<Task>,
+}
+
+/// Whether a curve says anything about the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It was predicted: it may fail.
+    Predicted,
+    /// Calibrated by it: it holds by construction where it was fitted.
+    Calibration,
+}
+
+/// Something that is to hold of a whole figure.
+#[derive(Debug)]
+pub struct Claim {
+    /// In words.
+    pub text: &'static str,
+    /// Judges it by the curves that were measured; `None` when they do not reach far enough.
+    pub judge: fn(&Measured) -> Option<Verdict>,
+    /// What is to be said when it does not hold.
+    pub remark: &'static str,
+}
+
+/// What became of a claim.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// Whether it holds.
+    pub holds: bool,
+    /// Our number.
+    pub ours: String,
+    /// The paper's.
+    pub paper: String,
+}
+
+/// The points of a figure: by curve, then by x.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// Each curve's points, ascending.
+    pub curves: BTreeMap<&'static str, Vec<(f64, Values)>>,
+    /// Which of the values counts.
+    pub metric: &'static str,
+}
+
+impl Measured {
+    /// The value of `curve` at `x`.
+    pub fn at(&self, curve: &str, x: f64) -> Option<f64> {
+        let points = self.curves.get(curve)?;
+        points.iter().find(|(at, _)| *at == x)?.1.get(self.metric).copied()
+    }
+}
+
+/// One run. Equal tasks have equal values.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Task {
+    /// A system under a load.
+    Order(Setup),
+    /// A failure.
+    Recovery {
+        /// Hosts with a process.
+        hosts: u32,
+        /// What fails: a name of `onepipe_sim_recovery::Component`.
+        component: String,
+        /// Whatever is left to chance.
+        seed: u64,
+    },
+}
+
+impl Task {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When it cannot be laid out, or something that must hold was broken.
+    pub fn run(&self) -> Result<Values> {
+        match self {
+            Self::Order(setup) => setup.run(),
+            Self::Recovery { hosts, component, seed } => {
+                let component = Component::ALL.into_iter().find(|one| one.name() == component);
+                let component = component.unwrap_or(Component::Host);
+                let options = Options::testbed(*hosts, component, Recovery::Flat, *seed);
+                let measured = onepipe_sim_recovery::run(&options, |_| {})?;
+                Ok([("recovery_us".to_owned(), measured.stall_us())].into())
+            }
+        }
+    }
+}
+
+impl crate::Experiment {
+    /// Its runs: curve, x and task.
+    pub fn cases(&self, is_quick: bool) -> Vec<(&'static str, f64, Task)> {
+        let xs = if is_quick { self.xs_quick } else { self.xs };
+        let of = |curve: &Curve| {
+            let (name, task) = (curve.name, curve.task);
+            xs.iter().filter_map(move |x| Some((name, *x, task(*x)?))).collect::<Vec<_>>()
+        };
+        self.curves.iter().flat_map(of).collect()
+    }
+
+    /// Each curve that has one beside it in the paper: its name, the median of our value over the
+    /// paper's, and whether every point lies within 25 % (experiments.md, "a figure counts as
+    /// reproduced").
+    pub fn compared(&self, measured: &Measured) -> Vec<Compared> {
+        let compare = |curve: &Curve| {
+            let column = curve.column?;
+            let points = measured.curves.get(curve.name)?;
+            let ratio = |(x, values): &(f64, Values)| {
+                Some((*x, values.get(measured.metric)? / self.reference.at(column, *x)?))
+            };
+            let mut ratios: Vec<(f64, f64)> = points.iter().filter_map(ratio).collect();
+            ratios.sort_by(|one, other| one.1.total_cmp(&other.1));
+            let (least, most) = (*ratios.first()?, *ratios.last()?);
+            let median = ratios[ratios.len() / 2].1;
+            let holds = least.1 >= 0.75 && most.1 <= 1.25;
+            let (name, role, remark) = (curve.name, curve.role, curve.remark);
+            Some(Compared { name, role, remark, median, least, most, holds })
+        };
+        self.curves.iter().filter_map(compare).collect()
+    }
+}
+
+/// A curve beside the paper's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compared {
+    /// The curve.
+    pub name: &'static str,
+    /// Whether it could have failed.
+    pub role: Role,
+    /// Why it differs, if it does.
+    pub remark: &'static str,
+    /// Half of the points have a lower ratio of our value to the paper's.
+    pub median: f64,
+    /// The lowest, with its x.
+    pub least: (f64, f64),
+    /// The highest.
+    pub most: (f64, f64),
+    /// Whether all lie within 25 %.
+    pub holds: bool,
+}

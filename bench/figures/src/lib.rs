@@ -1,0 +1,51 @@
+//! The evaluation of the papers, run again: our machines on their testbed, simulated, beside their
+//! points.
+//!
+//! An [`Experiment`] is a value: what is varied, which runs that needs, the paper's points, and
+//! what is claimed. A [`Record`] runs what is missing, and keeps every run in a file, so that an
+//! interrupted evaluation goes on where it was. [`write`] leaves a table of points and a picture of
+//! every figure, a page with all of them, and the table of claims.
+//!
+//! ```
+//! use onepipe_bench_figures::{Calibration, Setup, System, Traffic};
+//!
+//! let setup = Setup {
+//!     system: System::BestEffort,
+//!     processes: 8,
+//!     traffic: Traffic::Idle { every_ns: 20_000 },
+//!     calibration: Calibration::PAPER,
+//!     loss_ppm: 0,
+//!     warm_up_us: 200,
+//!     measure_us: 100,
+//!     seed: 1,
+//! };
+//! let measured = setup.run()?;
+//! assert!(measured["latency_mean_us"] < 10.0);
+//! # Ok::<(), anyhow::Error>(())
+//! ```
+//!
+//! # Invariants
+//! - No constant is fitted to a curve that is judged by it: [`Calibration`] says where each comes
+//!   from, [`Role`] which curve was used.
+//! - Equal setups give equal values.
+//! - A run that delivers anything in a wrong order, or loses what nothing has lost, is an error.
+
+#![forbid(unsafe_code)]
+
+mod calibration;
+mod experiment;
+mod experiments;
+mod output;
+mod reference;
+mod runner;
+mod world;
+
+pub use calibration::Calibration;
+pub use experiment::{
+    Axis, Claim, Compared, Curve, Experiment, Measured, Role, Task, Values, Verdict,
+};
+pub use experiments::all;
+pub use output::{Figure, Line, lines, summary, write};
+pub use reference::Reference;
+pub use runner::{Progress, Record};
+pub use world::{Setup, System, Traffic};

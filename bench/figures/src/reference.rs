@@ -1,0 +1,57 @@
+//! The points of the papers' figures: tables with a line of names, separated by tabs.
+
+/// A table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reference {
+    names: Vec<&'static str>,
+    rows: Vec<Vec<&'static str>>,
+}
+
+impl Reference {
+    /// Reads one. Names and values may be quoted.
+    pub fn new(text: &'static str) -> Self {
+        let cells = |line: &'static str| -> Vec<&'static str> {
+            line.split('\t').map(|cell| cell.trim().trim_matches('"')).collect()
+        };
+        let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+        // One of the files separates its names by blanks.
+        let names = lines.next().map_or_else(Vec::new, |line| match line.contains('\t') {
+            true => cells(line),
+            false => line.split('"').map(str::trim).filter(|name| !name.is_empty()).collect(),
+        });
+        Self { names, rows: lines.map(cells).collect() }
+    }
+
+    /// The points of a column, by the first one.
+    pub fn points(&self, column: &str) -> Vec<(f64, f64)> {
+        let Some(at) = self.names.iter().position(|name| *name == column) else {
+            return Vec::new();
+        };
+        let point = |row: &Vec<&str>| {
+            Some((row.first()?.parse::<f64>().ok()?, row.get(at)?.parse::<f64>().ok()?))
+        };
+        self.rows.iter().filter_map(point).filter(|(_, value)| *value > 0.0).collect()
+    }
+
+    /// The value of a column at `x`.
+    pub fn at(&self, column: &str, x: f64) -> Option<f64> {
+        self.points(column).into_iter().find(|(at, _)| *at == x).map(|(_, value)| value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_of_head_lines_are_read() {
+        let loss = Reference::new(include_str!("../data/loss_latency.tsv"));
+        assert_eq!(loss.at("R-chip", 1e-6), Some(18.18));
+        let order = Reference::new(include_str!("../data/total_order.tsv"));
+        assert_eq!(order.points("1Pipe/BE").len(), 9);
+        assert_eq!(order.at("HostSeq", 16.0), Some(3.328_836_936));
+        let recovery = Reference::new(include_str!("../data/failure_recovery.tsv"));
+        assert_eq!(recovery.points("Core Switch").len(), 2, "no core below two racks");
+        assert_eq!(order.points("nobody"), []);
+    }
+}

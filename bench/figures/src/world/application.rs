@@ -1,0 +1,297 @@
+//! Lets the processes talk, and measures.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use hdrhistogram::Histogram;
+use onepipe_base::{HostId, Incarnation, Port, ProcessId, SwitchId};
+use onepipe_bench_rivals::{Rival, To};
+use onepipe_endpoint::{Endpoint, Event, Message};
+use onepipe_node::Host;
+use onepipe_sim_engine::{Instant, NANOSECOND, Random};
+use onepipe_sim_network::{Application, At, LinkId, NodeId};
+use onepipe_switch::Switch;
+use onepipe_topology::{Node as Vertex, Topology};
+
+use super::node::{Node, Said};
+use super::paced::Paced;
+use super::plain::Plain;
+use super::way::Place;
+use super::{Setup, System, Traffic};
+
+/// Octets of every message (1Pipe section 7.2).
+const OCTETS: usize = 64;
+/// A process that has this much waiting says nothing more: 64 messages.
+const BACKLOG_OCTETS: usize = 64 * 128;
+
+/// The processes' application, all of them.
+#[derive(Debug)]
+pub(super) struct Bench {
+    setup: Setup,
+    topology: Topology,
+    place: Option<Place>,
+    random: Random,
+    /// How far round each process has come.
+    turns: Vec<u32>,
+    /// The last place in the order that each process has delivered.
+    last: Vec<(u64, u32)>,
+    /// Whether deliveries count.
+    is_measuring: bool,
+    latency_ns: Histogram<u64>,
+    delivered: u64,
+    disorder: u64,
+    failed: u64,
+}
+
+impl Bench {
+    pub fn new(setup: Setup, topology: Topology) -> Result<Self> {
+        let members = setup.processes;
+        let place = match setup.system {
+            System::SwitchSequencer => Some(Place::new(&topology, members, true)),
+            System::HostSequencer => Some(Place::new(&topology, members, false)),
+            _ => None,
+        };
+        Ok(Self {
+            place,
+            random: Random::named(setup.seed, "figures", 0),
+            turns: (0..members).collect(),
+            last: vec![(0, 0); members as usize],
+            is_measuring: false,
+            latency_ns: Histogram::new_with_bounds(1, 10_000_000_000, 3)?,
+            delivered: 0,
+            disorder: 0,
+            failed: 0,
+            topology,
+            setup,
+        })
+    }
+
+    /// From now on it counts.
+    pub fn begin(&mut self) {
+        self.is_measuring = true;
+    }
+
+    /// What was measured.
+    pub fn finish(&self, virtual_ns: u64, hops: u64) -> Result<BTreeMap<String, f64>> {
+        ensure!(self.disorder == 0, "{} messages came in a wrong order", self.disorder);
+        ensure!(self.delivered > 0, "nothing was delivered");
+        ensure!(
+            self.setup.loss_ppm > 0 || self.failed == 0,
+            "{} messages were lost on a network that loses none",
+            self.failed
+        );
+        let us = |ns: f64| ns / 1_000.0;
+        let quantile = |q| us(self.latency_ns.value_at_quantile(q) as f64);
+        let seconds = self.setup.measure_us as f64 / 1e6;
+        let rate = self.delivered as f64 / seconds / f64::from(self.setup.processes);
+        let values = [
+            ("latency_mean_us", us(self.latency_ns.mean())),
+            ("latency_p5_us", quantile(0.05)),
+            ("latency_p50_us", quantile(0.50)),
+            ("latency_p95_us", quantile(0.95)),
+            ("throughput_mps", rate / 1e6),
+            ("hops", hops as f64),
+            ("virtual_us", us(virtual_ns as f64)),
+        ];
+        Ok(values.map(|(name, value)| (name.to_owned(), value)).into())
+    }
+
+    fn every_ns(&self) -> u64 {
+        match self.setup.traffic {
+            Traffic::Idle { every_ns } | Traffic::AllToAll { every_ns } => every_ns,
+        }
+    }
+
+    /// Whom `process` talks to next.
+    fn next(&mut self, process: u32) -> ProcessId {
+        let members = self.setup.processes;
+        match self.setup.traffic {
+            Traffic::Idle { .. } => ProcessId((process + members / 2) % members),
+            Traffic::AllToAll { .. } => {
+                let turn = &mut self.turns[process as usize];
+                *turn = (*turn + 1) % members;
+                if *turn == process {
+                    *turn = (*turn + 1) % members;
+                }
+                ProcessId(*turn)
+            }
+        }
+    }
+
+    fn payload(now: Instant) -> [u8; OCTETS] {
+        let mut payload = [0; OCTETS];
+        payload[..8].copy_from_slice(&now.as_ps().to_le_bytes());
+        payload
+    }
+
+    fn on_delivery(&mut self, now: Instant, to: u32, order: Option<(u64, u32)>, payload: &[u8]) {
+        if let Some(order) = order {
+            let last = &mut self.last[to as usize];
+            self.disorder += u64::from(order < *last);
+            *last = order;
+        }
+        if !self.is_measuring {
+            return;
+        }
+        // Also what was sent before: else slow ones would be missing.
+        self.delivered += 1;
+        let sent = payload.first_chunk().map_or(0, |sent| u64::from_le_bytes(*sent));
+        self.latency_ns.saturating_record(now.as_ps().saturating_sub(sent) / NANOSECOND);
+    }
+
+    fn is_member(&self, host: u32) -> bool {
+        self.topology.processes_of(HostId(host)).start < self.setup.processes
+    }
+
+    fn switch(&self, vertex: Vertex, id: u32) -> Switch {
+        let ports = self.topology.ports(vertex);
+        let beacon_interval_ns = self.setup.calibration.beacon_ns;
+        let config = onepipe_switch::Config {
+            switch: SwitchId(id),
+            eager_beacons: onepipe_switch::Eager::ByRound,
+            beacon_interval_ns,
+            link_timeout_ns: 10 * beacon_interval_ns,
+            ..onepipe_switch::Config::new(ports.lower, ports.upper, self.topology.route(vertex))
+        };
+        Switch::new(config).expect("a calibration is in range")
+    }
+
+    fn endpoint(&self, process: u32) -> Paced<Endpoint> {
+        let beacon_interval_ns = self.setup.calibration.beacon_ns;
+        let config = onepipe_endpoint::Config {
+            processes_max: self.topology.processes(),
+            beacon_interval_ns,
+            link_timeout_ns: 10 * beacon_interval_ns,
+            ..onepipe_endpoint::Config::new(ProcessId(process), Incarnation(1))
+        };
+        let endpoint = Endpoint::new(config).expect("a calibration is in range");
+        Paced::new(endpoint, self.setup.calibration.message_ns)
+    }
+
+    fn rival(&self, process: u32, message_ns: u64) -> Paced<Rival> {
+        let Setup { system, processes, calibration, .. } = &self.setup;
+        let method = system.method(*processes, calibration).expect("it is a rival");
+        let is_switch = *system == System::SwitchSequencer && process == *processes;
+        let config = onepipe_bench_rivals::Config {
+            entries_per_frame_max: if is_switch { 1 } else { usize::MAX },
+            tick_ns: 20_000,
+            pending_max: 64,
+            ..onepipe_bench_rivals::Config::new(method, ProcessId(process), *processes)
+        };
+        Paced::new(Rival::new(config).expect("a calibration is in range"), message_ns)
+    }
+
+    fn plain(&self, vertex: Vertex, index: u32) -> Plain {
+        let Setup { system, processes, calibration, .. } = &self.setup;
+        let sequencer = self.place.as_ref();
+        let seat = sequencer.filter(|place| place.vertex == vertex).map(|_| {
+            let is_host = *system == System::HostSequencer;
+            let message_ns = if is_host { calibration.host_message_ns } else { 0 };
+            Box::new(self.rival(*processes, message_ns))
+        });
+        Plain {
+            route: self.topology.route(vertex),
+            ports: self.topology.ports(vertex),
+            salt: index,
+            sequencer: sequencer.map(|place| (place.process, place.port(index as usize))),
+            seat,
+        }
+    }
+}
+
+impl Application<Node> for Bench {
+    fn build(&mut self, node: NodeId, _life: u32) -> Node {
+        let hosts = self.topology.hosts();
+        let is_host = node.0 < hosts;
+        let vertex = match is_host {
+            true => Vertex::Host(HostId(node.0)),
+            false => Vertex::Switch(SwitchId(node.0 - hosts)),
+        };
+        if is_host && !self.is_member(node.0) {
+            return Node::Idle;
+        }
+        let processes = || self.topology.processes_of(HostId(node.0));
+        match (self.setup.system, is_host) {
+            (System::BestEffort | System::Reliable, true) => {
+                let switch = self.switch(vertex, node.0);
+                Node::Host(Host::new(switch, processes().map(|id| self.endpoint(id)).collect()))
+            }
+            (System::BestEffort | System::Reliable, false) => {
+                Node::Switch(self.switch(vertex, node.0))
+            }
+            (_, true) => {
+                let message_ns = self.setup.calibration.message_ns;
+                let rivals = processes().map(|id| self.rival(id, message_ns)).collect();
+                Node::RivalHost(Host::new(self.plain(vertex, node.0), rivals))
+            }
+            (_, false) => Node::Plain(self.plain(vertex, node.0)),
+        }
+    }
+
+    fn on_start(&mut self, mut at: At<'_>, machine: &mut Node) {
+        if matches!(machine, Node::Host(_) | Node::RivalHost(_)) {
+            // After everybody has joined.
+            let calm_ps = 50_000 * NANOSECOND;
+            for port in 0..self.topology.processes_per_host() {
+                let phase_ps = self.random.below(self.every_ns() * NANOSECOND);
+                at.alarm(calm_ps + phase_ps, port.into());
+            }
+        }
+    }
+
+    fn on_event(&mut self, at: At<'_>, machine: &mut Node, said: Said) {
+        let first = || self.topology.processes_of(HostId(at.node.0)).start;
+        match (machine, said) {
+            (Node::Host(host), Said::Ours(port, Event::Delivered(delivery))) => {
+                let to = first() + u32::from(port.0);
+                let Some(process) = host.process_mut(port) else { return };
+                let order = (delivery.timestamp.as_ns(), delivery.from.0);
+                self.on_delivery(at.instant, to, Some(order), process.machine.payload(&delivery));
+                process.machine.release(delivery);
+            }
+            (_, Said::Ours(_, Event::SendFailed(_))) => self.failed += 1,
+            (_, Said::Rival(port, delivery)) => {
+                let to = first() + u32::from(port.0);
+                let is_ordered = self.setup.system != System::Unordered;
+                let order = is_ordered.then_some((delivery.number, delivery.from.0));
+                self.on_delivery(at.instant, to, order, &delivery.payload);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_settled(&mut self, _at: At<'_>, _machine: &mut Node) {}
+
+    fn on_alarm(&mut self, mut at: At<'_>, machine: &mut Node, token: u32) {
+        at.alarm(self.every_ns() * NANOSECOND, token);
+        let process = self.topology.processes_of(HostId(at.node.0)).start + token;
+        let (port, payload) = (Port(token as u16), Self::payload(at.instant));
+        match machine {
+            Node::Host(host) => {
+                let Some(paced) = host.process_mut(port) else { return };
+                if paced.machine.send_buffer_octets() >= BACKLOG_OCTETS {
+                    return;
+                }
+                let messages = [Message { to: self.next(process), payload: &payload }];
+                let sent = match self.setup.system {
+                    System::Reliable => paced.machine.scatter_reliably(&messages),
+                    _ => paced.machine.scatter(&messages),
+                };
+                // Every message has a receiver, and there is room.
+                self.failed += u64::from(sent.is_err());
+            }
+            Node::RivalHost(host) => {
+                let Some(paced) = host.process_mut(port) else { return };
+                if paced.machine.has_room() {
+                    let to = To::One(self.next(process));
+                    self.failed += u64::from(paced.machine.send(at.now, to, &payload).is_err());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_crash(&mut self, _instant: Instant, _node: NodeId) {}
+
+    fn on_departure(&mut self, _instant: Instant, _link: LinkId, _frame: &[u8]) {}
+}

@@ -1,0 +1,132 @@
+//! One run: a system on the testbed under a load, in virtual time.
+
+mod application;
+mod node;
+mod paced;
+mod plain;
+mod way;
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use onepipe_bench_rivals::Method;
+use onepipe_sim_engine::{Instant, NANOSECOND};
+use onepipe_sim_network::{Fault, LinkFaults, LinkId, Loss, Network};
+use onepipe_topology::{Shape, ShapeError, Topology};
+use serde::{Deserialize, Serialize};
+
+use self::application::Bench;
+use crate::Calibration;
+
+/// Which system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum System {
+    /// 1Pipe, best effort.
+    BestEffort,
+    /// 1Pipe, reliable.
+    Reliable,
+    /// Messages as they come.
+    Unordered,
+    /// A token goes round.
+    Token,
+    /// Logical clocks, told so often that it takes half of what a process can send.
+    Lamport,
+    /// A sequencer in a switch, on the way of the least detour.
+    SwitchSequencer,
+    /// A sequencer at a host, which takes all its cores.
+    HostSequencer,
+}
+
+impl System {
+    /// The rival's rule, if it is one.
+    pub(crate) fn method(self, members: u32, calibration: &Calibration) -> Option<Method> {
+        match self {
+            Self::BestEffort | Self::Reliable => None,
+            Self::Unordered => Some(Method::Unordered),
+            Self::Token => Some(Method::Token),
+            Self::Lamport => {
+                let all_ns = u64::from(members.max(2) - 1) * calibration.message_ns;
+                Some(Method::Lamport { interval_ns: 2 * all_ns })
+            }
+            Self::SwitchSequencer | Self::HostSequencer => Some(Method::Sequencer),
+        }
+    }
+}
+
+/// What the processes say. Every message has 64 octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Traffic {
+    /// A message every so many ns to the process half-way round.
+    Idle {
+        /// Between two messages of a process.
+        every_ns: u64,
+    },
+    /// A message every so many ns to each process in turn.
+    AllToAll {
+        /// Between two messages of a process.
+        every_ns: u64,
+    },
+}
+
+/// Everything that a run depends on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Setup {
+    /// Which system.
+    pub system: System,
+    /// Up to 8 in one rack, 16 in two, 32 on a host each, then equally many on all 32.
+    pub processes: u32,
+    /// What they say.
+    pub traffic: Traffic,
+    /// What everything costs.
+    pub calibration: Calibration,
+    /// Frames lost on every link, in parts per million.
+    pub loss_ppm: u32,
+    /// Before anything is measured, in us.
+    pub warm_up_us: u64,
+    /// How long it is measured, in us.
+    pub measure_us: u64,
+    /// Whatever is left to chance.
+    pub seed: u64,
+}
+
+impl Setup {
+    /// The part of the testbed that takes part: one rack, two racks of a pod, or all of it.
+    fn shape(&self) -> Result<Shape, ShapeError> {
+        match self.processes {
+            ..=8 => Shape::star(8),
+            9..=16 => Shape::leaf_spine(2, 2, 8),
+            _ => Ok(Shape::testbed()),
+        }
+    }
+
+    /// Runs it. Answers `latency_mean_us`, `latency_p5_us`, `latency_p50_us`, `latency_p95_us` from
+    /// submission to delivery, `throughput_mps` (million messages delivered a second and process),
+    /// `hops` and `virtual_us`.
+    ///
+    /// # Errors
+    /// When so many processes have no place, nothing was delivered, or something in a wrong order.
+    pub fn run(&self) -> Result<BTreeMap<String, f64>> {
+        let shape = self.shape()?;
+        let hosts = shape.host_count();
+        let per_host = self.processes.div_ceil(hosts).max(1);
+        ensure!(
+            self.processes >= 2 && (per_host == 1 || self.processes == per_host * hosts),
+            "{} processes have no place on {hosts} hosts",
+            self.processes
+        );
+        let topology = Topology::new(shape, per_host as u16)?;
+        let network = self.calibration.network();
+        let bench = Bench::new(self.clone(), topology.clone())?;
+        let mut network = Network::new(topology, network, self.seed, bench);
+        if self.loss_ppm > 0 {
+            let faults = LinkFaults { loss: Loss::every(self.loss_ppm), ..LinkFaults::default() };
+            let links: Vec<LinkId> = network.links().map(|(id, ..)| id).collect();
+            links.into_iter().for_each(|link| network.inflict(Fault::Switches(link, faults)));
+        }
+        network.run_for(self.warm_up_us * 1_000 * NANOSECOND);
+        network.application.begin();
+        network.run_for(self.measure_us * 1_000 * NANOSECOND);
+        let (now, hops) = (network.now(), network.stats().hops);
+        network.application.finish(now.since(Instant::START) / NANOSECOND, hops)
+    }
+}

@@ -1,0 +1,93 @@
+//! The kinds of nodes, as one machine.
+
+use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
+use onepipe_bench_rivals::{Delivery, Rival};
+use onepipe_endpoint::{Endpoint, Event};
+use onepipe_node::{Host, HostEvent};
+use onepipe_switch::Switch;
+
+use super::paced::Paced;
+use super::plain::Plain;
+
+/// A host or a switch, of ours or of a rival.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
+pub(super) enum Node {
+    Host(Host<Switch, Paced<Endpoint>>),
+    Switch(Switch),
+    RivalHost(Host<Plain, Paced<Rival>>),
+    Plain(Plain),
+    /// A host that takes no part.
+    Idle,
+}
+
+/// What a process says, and which one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Said {
+    Ours(Port, Event),
+    Rival(Port, Delivery),
+    Nothing,
+}
+
+impl Machine for Node {
+    type Event = Said;
+
+    #[inline]
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        match self {
+            Self::Host(host) => host.handle_frame(now, port, frame),
+            Self::Switch(switch) => switch.handle_frame(now, port, frame),
+            Self::RivalHost(host) => host.handle_frame(now, port, frame),
+            Self::Plain(plain) => plain.handle_frame(now, port, frame),
+            Self::Idle => Verdict::Dropped,
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        match self {
+            Self::Host(host) => host.handle_timeout(now),
+            Self::Switch(switch) => switch.handle_timeout(now),
+            Self::RivalHost(host) => host.handle_timeout(now),
+            Self::Plain(plain) => plain.handle_timeout(now),
+            Self::Idle => {}
+        }
+    }
+
+    #[inline]
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        match self {
+            Self::Host(host) => host.poll_transmit(now, slot),
+            Self::Switch(switch) => switch.poll_transmit(now, slot),
+            Self::RivalHost(host) => host.poll_transmit(now, slot),
+            Self::Plain(plain) => plain.poll_transmit(now, slot),
+            Self::Idle => None,
+        }
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<Said> {
+        match self {
+            Self::Host(host) => host.poll_event().map(|said| match said {
+                HostEvent::Process(port, event) => Said::Ours(port, event),
+                HostEvent::Switch(_) => Said::Nothing,
+            }),
+            Self::Switch(switch) => switch.poll_event().map(|_| Said::Nothing),
+            Self::RivalHost(host) => host.poll_event().map(|said| match said {
+                HostEvent::Process(port, delivery) => Said::Rival(port, delivery),
+                HostEvent::Switch(()) => Said::Nothing,
+            }),
+            Self::Plain(_) | Self::Idle => None,
+        }
+    }
+
+    #[inline]
+    fn poll_timeout(&self) -> Option<Mono> {
+        match self {
+            Self::Host(host) => host.poll_timeout(),
+            Self::Switch(switch) => switch.poll_timeout(),
+            Self::RivalHost(host) => host.poll_timeout(),
+            Self::Plain(plain) => plain.poll_timeout(),
+            Self::Idle => None,
+        }
+    }
+}

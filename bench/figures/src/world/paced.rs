@@ -1,0 +1,74 @@
+//! A process whose processor sends so many messages a second, and no more.
+
+use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
+use onepipe_wire::peek;
+
+/// Octets of a message of 64 in a frame, with what stands before it.
+const MESSAGE_OCTETS: usize = 72;
+
+/// A machine that is not asked for more frames while its processor is busy with the last.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Paced<M> {
+    pub machine: M,
+    message_ns: u64,
+    busy_until: Mono,
+    /// It was asked for a frame too early.
+    is_waiting: bool,
+}
+
+impl<M: Machine> Paced<M> {
+    pub fn new(machine: M, message_ns: u64) -> Self {
+        Self { machine, message_ns, busy_until: Mono::from_ns(0), is_waiting: false }
+    }
+
+    /// What a frame takes: as much as its messages, or as one.
+    fn cost_ns(&self, frame: &[u8]) -> u64 {
+        match peek(frame) {
+            // Network cards do these, or a core of its own (1Pipe section 7.1).
+            Ok((_, opcode)) if opcode.is_hop_only() => 0,
+            Ok((header, _)) => self.message_ns * (header.length() / MESSAGE_OCTETS).max(1) as u64,
+            Err(_) => 0,
+        }
+    }
+}
+
+impl<M: Machine> Machine for Paced<M> {
+    type Event = M::Event;
+
+    #[inline]
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        self.machine.handle_frame(now, port, frame)
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.is_waiting &= now.mono < self.busy_until;
+        if !self.is_waiting && self.machine.poll_timeout().is_some_and(|due| due <= now.mono) {
+            self.machine.handle_timeout(now);
+        }
+    }
+
+    #[inline]
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        self.is_waiting = now.mono < self.busy_until;
+        if self.is_waiting {
+            return None;
+        }
+        let transmit = self.machine.poll_transmit(now, slot)?;
+        self.busy_until = now.mono.after_ns(self.cost_ns(&slot[..transmit.octets]));
+        Some(transmit)
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<M::Event> {
+        self.machine.poll_event()
+    }
+
+    #[inline]
+    fn poll_timeout(&self) -> Option<Mono> {
+        // What is due while the processor is busy could not leave.
+        match self.is_waiting {
+            true => Some(self.busy_until),
+            false => self.machine.poll_timeout(),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! A switch that forwards and nothing else, perhaps with the sequencer in it.
+
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
+use onepipe_bench_rivals::Rival;
+use onepipe_topology::{Next, PortCounts, PortRange, Route, Spread};
+use onepipe_wire::peek;
+
+use super::paced::Paced;
+
+/// It forwards.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Plain {
+    pub route: Route,
+    pub ports: PortCounts,
+    /// Differs from switch to switch.
+    pub salt: u32,
+    /// The sequencer's id, and the way there; `None` where it is here, or there is none.
+    pub sequencer: Option<(ProcessId, Option<Port>)>,
+    /// The sequencer, if it is here.
+    pub seat: Option<Box<Paced<Rival>>>,
+}
+
+impl Plain {
+    fn port(&self, src: ProcessId, dst: ProcessId, psn: Psn) -> Option<Port> {
+        if let Some((sequencer, Some(port))) = self.sequencer
+            && dst == sequencer
+        {
+            return Some(port);
+        }
+        let ports = match self.route.next(dst)? {
+            Next::Down(ports) => ports,
+            Next::Up => PortRange::new(Port(self.ports.lower), self.ports.upper),
+        };
+        Some(Spread::PerFlow.choose(ports, self.salt, (src, dst), psn))
+    }
+}
+
+impl Machine for Plain {
+    type Event = ();
+
+    #[inline]
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        let Ok((header, _)) = peek(frame) else { return Verdict::Dropped };
+        let (src, dst, psn) = (header.src(), header.dst(), header.psn());
+        if let Some(seat) = &mut self.seat
+            && dst == seat.machine.config().process
+        {
+            return seat.handle_frame(now, port, frame);
+        }
+        self.port(src, dst, psn).map_or(Verdict::Dropped, Verdict::Forward)
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        if let Some(seat) = &mut self.seat {
+            seat.handle_timeout(now);
+        }
+    }
+
+    #[inline]
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        let transmit = self.seat.as_mut()?.poll_transmit(now, slot)?;
+        let (header, _) = peek(&slot[..transmit.octets]).ok()?;
+        let port = self.port(header.src(), header.dst(), header.psn())?;
+        Some(Transmit { port, ..transmit })
+    }
+
+    fn poll_event(&mut self) -> Option<()> {
+        None
+    }
+
+    #[inline]
+    fn poll_timeout(&self) -> Option<Mono> {
+        self.seat.as_ref()?.poll_timeout()
+    }
+}

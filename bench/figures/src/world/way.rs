@@ -1,0 +1,82 @@
+//! Where the sequencer sits, and the way there.
+
+use std::collections::VecDeque;
+
+use onepipe_base::{HostId, Port, ProcessId, SwitchId};
+use onepipe_topology::{End, Node as Vertex, Topology};
+
+/// The sequencer's place.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub process: ProcessId,
+    pub vertex: Vertex,
+    /// From each host, then each switch, the port that leads towards it.
+    ports: Vec<Option<Port>>,
+}
+
+impl Place {
+    /// In the lowest switch above all members, or at the first host.
+    pub fn new(topology: &Topology, members: u32, is_switch: bool) -> Self {
+        let vertex = if is_switch { over_all(topology, members) } else { Vertex::Host(HostId(0)) };
+        let vertices: Vec<Vertex> = topology.nodes().collect();
+        let index = |vertex| vertices.iter().position(|one| *one == vertex);
+        let mut ports = vec![None; vertices.len()];
+        let mut queue = VecDeque::from([vertex]);
+        while let Some(near) = queue.pop_front() {
+            for port in 0..topology.ports(near).total() {
+                let Some(far) = topology.peer(End { node: near, port: Port(port) }) else {
+                    continue;
+                };
+                let Some(at) = index(far.node).filter(|_| far.node != vertex) else { continue };
+                if ports[at].is_none() {
+                    ports[at] = Some(far.port);
+                    queue.push_back(far.node);
+                }
+            }
+        }
+        Self { process: ProcessId(members), vertex, ports }
+    }
+
+    /// The port of node `index` that leads there; `None` at the place itself.
+    pub fn port(&self, index: usize) -> Option<Port> {
+        self.ports[index]
+    }
+}
+
+/// The first switch of the lowest tier from which all members are below.
+fn over_all(topology: &Topology, members: u32) -> Vertex {
+    let tier = match topology.switches_between(HostId(0), topology.host_of(ProcessId(members - 1)))
+    {
+        0 | 1 => 2,
+        3 => 3,
+        _ => 4,
+    };
+    let mut switches = (0..topology.switches()).map(|id| Vertex::Switch(SwitchId(id)));
+    switches.find(|one| topology.tier(*one) == tier).expect("every tier has a switch")
+}
+
+#[cfg(test)]
+mod tests {
+    use onepipe_topology::Shape;
+
+    use super::*;
+
+    #[test]
+    fn every_node_finds_the_sequencer_wherever_it_sits() {
+        let topology = Topology::new(Shape::testbed(), 2).expect("it fits");
+        for (members, tier) in [(8, 2), (32, 3), (64, 4)] {
+            let place = Place::new(&topology, members, true);
+            assert_eq!(topology.tier(place.vertex), tier, "{members} members");
+            let vertices: Vec<Vertex> = topology.nodes().collect();
+            for start in 0..vertices.len() {
+                let mut at = start;
+                for _ in 0..5 {
+                    let Some(port) = place.port(at) else { break };
+                    let end = topology.peer(End { node: vertices[at], port }).expect("linked");
+                    at = vertices.iter().position(|one| *one == end.node).expect("a node");
+                }
+                assert_eq!(vertices[at], place.vertex, "from {:?}", vertices[start]);
+            }
+        }
+    }
+}

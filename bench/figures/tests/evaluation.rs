@@ -1,0 +1,132 @@
+//! Small evaluations from the first run to the last page.
+
+use std::sync::atomic::AtomicBool;
+
+use onepipe_bench_figures::{
+    Calibration, Experiment, Figure, Record, Setup, System, Task, Traffic, all, lines, write,
+};
+
+fn setup(system: System, processes: u32) -> Setup {
+    Setup {
+        system,
+        processes,
+        traffic: Traffic::Idle { every_ns: 20_000 },
+        calibration: Calibration::PAPER,
+        loss_ppm: 0,
+        warm_up_us: 300,
+        measure_us: 200,
+        seed: 3,
+    }
+}
+
+fn figure(id: &str) -> Experiment {
+    all().into_iter().find(|figure| figure.id == id).expect("it is one of ours")
+}
+
+#[test]
+fn equal_setups_measure_the_same_and_every_system_delivers() {
+    use System::{BestEffort, HostSequencer, Lamport, Reliable, SwitchSequencer, Token, Unordered};
+    let systems = [BestEffort, Reliable, Unordered, Token, Lamport, SwitchSequencer, HostSequencer];
+    for system in systems {
+        for processes in [2, 8, 16] {
+            let setup = setup(system, processes);
+            let measured = setup.run().unwrap_or_else(|error| panic!("{setup:?}: {error}"));
+            assert_eq!(measured, setup.run().expect("it ran before"), "{setup:?}");
+            // One message of each process every 20 us.
+            let rate = measured["throughput_mps"];
+            assert!((0.04..0.06).contains(&rate), "{setup:?}: {rate} M/s");
+        }
+    }
+}
+
+#[test]
+fn order_costs_an_idle_message_less_than_two_beacon_intervals_however_far_it_goes() {
+    for processes in [8, 16, 32] {
+        let latency =
+            |system| setup(system, processes).run().expect("it delivers")["latency_mean_us"];
+        let over_us = latency(System::BestEffort) - latency(System::Unordered);
+        assert!((0.0..6.0).contains(&over_us), "{processes} processes: {over_us} us");
+    }
+}
+
+#[test]
+fn what_has_no_place_is_refused_with_a_reason() {
+    for processes in [0, 1, 33, 100] {
+        let refused = setup(System::BestEffort, processes).run().expect_err("no place");
+        assert!(refused.to_string().contains(&format!("{processes} processes")), "{refused}");
+    }
+}
+
+#[test]
+fn an_interrupted_evaluation_goes_on_where_it_was() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let tasks: Vec<Task> = [System::Unordered, System::BestEffort, System::Unordered]
+        .map(|system| Task::Order(setup(system, 2)))
+        .into();
+    let run = |tasks: &[Task], is_cancelled: bool| {
+        let mut record = Record::open(directory.path()).expect("it opens");
+        let mut seen = Vec::new();
+        record
+            .complete(tasks, 2, &AtomicBool::new(is_cancelled), |now| seen.push((now.done, now.of)))
+            .expect("it writes");
+        seen
+    };
+    assert_eq!(run(&tasks, true), [(0, 2)], "cancelled before the first; equal tasks are one");
+    assert_eq!(run(&tasks[..1], false), [(0, 1), (1, 1)]);
+    // Cut short in the middle of a line.
+    let path = directory.path().join("runs.jsonl");
+    let mut text = std::fs::read_to_string(&path).expect("it is there");
+    text.push_str("{\"build\":\"12");
+    std::fs::write(&path, text).expect("it is ours");
+    assert_eq!(run(&tasks, false), [(1, 2), (2, 2)], "one of the two is on record");
+    assert_eq!(run(&tasks, false), [(2, 2)], "nothing is left to run");
+}
+
+#[test]
+fn every_figure_leaves_points_a_picture_and_claims() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut experiment = figure("9a");
+    experiment.xs_quick = &[8.0, 16.0];
+    let tasks: Vec<Task> = experiment.cases(true).into_iter().map(|(_, _, task)| task).collect();
+    let mut record = Record::open(directory.path()).expect("it opens");
+    record.complete(&tasks, 2, &AtomicBool::new(false), |_| {}).expect("it runs");
+    let (measured, errors) = record.measured(&experiment, true);
+    assert_eq!(errors, Vec::<String>::new());
+    let empty = figure("10");
+    let (nothing, missing) = record.measured(&empty, true);
+    assert_eq!(missing.len(), empty.cases(true).len(), "what was not run is said");
+    let figures = [
+        Figure { experiment, measured, errors },
+        Figure { experiment: empty, measured: nothing, errors: missing },
+    ];
+    write(directory.path(), &figures, true).expect("it is written");
+    let read =
+        |name: &str| std::fs::read_to_string(directory.path().join(name)).expect("it was written");
+    let csv = read("9a.csv");
+    assert_eq!(csv.lines().count(), 1 + 6, "three curves at two places:\n{csv}");
+    assert!(csv.lines().nth(1).is_some_and(|line| line.starts_with("best effort,8,")), "{csv}");
+    let svg = read("9a.svg");
+    assert_eq!(svg.matches("<circle").count(), 6, "a dot for each point: {svg}");
+    assert!(["best effort", "reliable", "unordered"].iter().all(|curve| svg.contains(curve)));
+    let page = read("report.html");
+    assert_eq!(page.matches("<svg").count(), 2);
+    assert!(page.contains("not run"), "the page says what is missing");
+    assert!(read("evaluation.md").contains("| 9a | best effort: within 25 %"));
+    let judged = lines(&figures);
+    let calibrated = judged.iter().find(|line| line.claim.starts_with("unordered"));
+    assert_eq!(calibrated.map(|line| line.holds), Some(None), "who calibrates is not judged");
+}
+
+#[test]
+fn every_point_of_a_curve_that_the_paper_has_lies_beside_one_of_the_papers() {
+    for experiment in all() {
+        for (curve, x, _) in experiment.cases(false) {
+            let column = experiment.curves.iter().find(|one| one.name == curve);
+            let column = column.and_then(|one| one.column).expect("all have one today");
+            let point = experiment.reference.at(column, x);
+            assert!(point.is_some(), "figure {}: {column} has no point at {x}", experiment.id);
+        }
+        let all = experiment.xs;
+        assert!(experiment.xs_quick.iter().all(|x| all.contains(x)), "{}", experiment.id);
+    }
+}

@@ -1,0 +1,131 @@
+//! `onepipe figures`: the evaluation of the papers, run again.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::Args;
+use onepipe_bench_figures::{Experiment, Figure, Line, Record, Task, all, lines, summary, write};
+use serde::Serialize;
+
+use crate::progress::Progress;
+use crate::{interrupt, refuse};
+
+const EXAMPLES: &str = "\
+Examples:
+  onepipe figures all --quick           every figure, fewer points: minutes
+  onepipe figures 8a 8b --out my-run    two of them; run again, it goes on where it was
+
+Writes ID.csv and ID.svg of each figure, report.html (open it in a browser), evaluation.md (the table
+of claims) and runs.jsonl (every run, so that nothing is run twice by the same program).";
+
+/// Run the papers' experiments in the simulator, and compare with their figures
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Which figures, or `all`
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+    /// Where everything is written
+    #[arg(long, default_value = "figures", value_name = "DIR")]
+    out: PathBuf,
+    /// Fewer points, none that takes long
+    #[arg(long)]
+    quick: bool,
+    /// How many runs at a time [default: as many as there are cores]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Print one JSON object as the last line of standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a program reads.
+#[derive(Serialize)]
+struct Json<'a> {
+    figures: Vec<&'static str>,
+    quick: bool,
+    out: String,
+    wall_seconds: f64,
+    claims: &'a [Line],
+    hold: usize,
+    do_not_hold: usize,
+    errors: Vec<&'a String>,
+}
+
+/// Runs what was asked for.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let chosen = choose(&arguments.ids);
+    let is_cancelled = Arc::new(AtomicBool::new(false));
+    let tell = Arc::clone(&is_cancelled);
+    interrupt::on_interrupt(move || tell.store(true, Ordering::Relaxed))?;
+    let begun = Instant::now();
+    let mut record = Record::open(&arguments.out)?;
+    let tasks: Vec<Task> = chosen
+        .iter()
+        .flat_map(|figure| figure.cases(arguments.quick))
+        .map(|(_, _, task)| task)
+        .collect();
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = arguments.jobs.map_or_else(cores, usize::from);
+    let mut bar = Progress::new();
+    record.complete(&tasks, jobs, &is_cancelled, |now| {
+        let what = format!("{} of {} runs", now.done, now.of);
+        bar.show(now.done as f64 / now.of.max(1) as f64, &what);
+    })?;
+    drop(bar);
+    if is_cancelled.load(Ordering::Relaxed) {
+        eprintln!("onepipe: interrupted; the same command goes on from here");
+        return Ok(ExitCode::from(interrupt::EXIT_STATUS));
+    }
+    let figures: Vec<Figure> = chosen
+        .into_iter()
+        .map(|experiment| {
+            let (measured, errors) = record.measured(&experiment, arguments.quick);
+            Figure { experiment, measured, errors }
+        })
+        .collect();
+    write(&arguments.out, &figures, arguments.quick)?;
+    report(arguments, &figures, begun.elapsed().as_secs_f64())
+}
+
+/// The figures that were asked for; ends the command when there is no such figure.
+fn choose(ids: &[String]) -> Vec<Experiment> {
+    let mut known = all();
+    let names: Vec<&str> = known.iter().map(|figure| figure.id).collect();
+    if let Some(unknown) = ids.iter().find(|id| *id != "all" && !names.contains(&id.as_str())) {
+        refuse(&format!("there is no figure {unknown:?}; there are: {}, all", names.join(", ")));
+    }
+    known.retain(|figure| ids.iter().any(|id| id == "all" || id == figure.id));
+    known
+}
+
+/// Exit status 1 only if a run failed: a claim that does not hold is a result.
+fn report(arguments: &Arguments, figures: &[Figure], wall_seconds: f64) -> Result<ExitCode> {
+    let claims = lines(figures);
+    let errors: Vec<&String> = figures.iter().flat_map(|figure| &figure.errors).collect();
+    let count = |holds| claims.iter().filter(|line| line.holds == Some(holds)).count();
+    if arguments.json {
+        let json = Json {
+            figures: figures.iter().map(|figure| figure.experiment.id).collect(),
+            quick: arguments.quick,
+            out: arguments.out.display().to_string(),
+            wall_seconds,
+            hold: count(true),
+            do_not_hold: count(false),
+            claims: &claims,
+            errors: errors.clone(),
+        };
+        println!("{}", serde_json::to_string(&json)?);
+    } else {
+        print!("{}", summary(figures));
+        errors.iter().for_each(|error| println!("not measured: {error}"));
+        let (yes, no) = (count(true), count(false));
+        let page = arguments.out.join("report.html");
+        println!("{yes} claims hold, {no} do not; {wall_seconds:.0} s; see {}", page.display());
+    }
+    Ok(if errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
