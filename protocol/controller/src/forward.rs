@@ -43,6 +43,14 @@ impl Pings {
         self.asked.remove(&process);
     }
 
+    /// Until now nobody could have been heard: whoever was asked has `timeout_ns` from here.
+    pub(crate) fn excuse(&mut self, now: Mono, timeout_ns: u64) {
+        for asked in self.asked.values_mut() {
+            asked.next = now;
+            asked.give_up = now.after_ns(timeout_ns);
+        }
+    }
+
     pub(crate) fn clear(&mut self) {
         self.asked.clear();
     }

@@ -85,7 +85,7 @@ impl Controller {
     }
 
     /// Neighbours in a mesh that list this controller, but that it does not hear any more, or not
-    /// since others have lost them.
+    /// since others have lost them. What was not heard while nobody was does not count.
     fn deaf(&self, now: Mono) -> BTreeSet<Life> {
         if self.config.links == Links::Uplink {
             return BTreeSet::new();
@@ -105,7 +105,7 @@ impl Controller {
             // What was under way when others lost it shows nothing.
             let settled = |at: &Mono| at.after_ns(self.config.settle_ns);
             heard.is_none_or(|heard| {
-                now.since_ns(heard) > self.config.link_timeout_ns
+                now.since_ns(heard.max(self.attached.listening)) > self.config.link_timeout_ns
                     || doubted.get(life).is_some_and(|at| heard < settled(at))
             })
         };

@@ -26,8 +26,7 @@ impl Controller {
             self.stats.dropped_foreign += 1;
             return Verdict::Dropped;
         }
-        self.attached.heard = Some(now.mono);
-        self.attached.is_isolated = false;
+        self.listen(now.mono);
         let counted = match frame.opcode {
             opcode if opcode.is_hop_only() => self.on_hop(now, port, &frame),
             _ if frame.header.dst() != self.config.process => Err(Drop::Foreign),
@@ -51,6 +50,18 @@ impl Controller {
                 Verdict::Dropped
             }
         }
+    }
+
+    /// Something was heard. After a pause in which nothing was, by whose fault ever (a switch that
+    /// hangs, this replica itself put off its core), nobody else's silence means anything yet: what
+    /// they have said meanwhile is still to be read.
+    pub(super) fn listen(&mut self, now: Mono) {
+        if self.is_deaf(now) {
+            self.attached.listening = now;
+            self.pings.excuse(now, self.config.ping_timeout_ns);
+        }
+        self.attached.heard = Some(now);
+        self.attached.is_isolated = false;
     }
 
     fn on_hop(&mut self, now: Now, port: Port, frame: &Frame<'_>) -> Result<(), Drop> {
@@ -303,6 +314,10 @@ impl Controller {
         }
         while let Some(due) = self.pings.pop(now.mono, self.config.repeat_ns) {
             match due {
+                // Nobody is heard: that it is not says nothing about it.
+                Due::Silent(process) if self.is_deaf(now.mono) => {
+                    self.pings.ask(now.mono, process, self.config.ping_timeout_ns, true);
+                }
                 Due::Ask(process) => self.post(Opcode::Ping, process, Psn::FIRST, Vec::new()),
                 Due::Silent(process) => self.on_silent(now.mono, process),
             }
@@ -324,6 +339,12 @@ impl Controller {
             self.notify(Event::Silent(life));
             self.want_look(now);
         }
+    }
+
+    /// Whether nothing at all was heard for half the time that a process has for an answer.
+    fn is_deaf(&self, now: Mono) -> bool {
+        let pause_ns = self.attached.heard.map_or(0, |heard| now.since_ns(heard));
+        pause_ns > self.config.ping_timeout_ns / 2
     }
 
     /// When to say that nobody is heard.

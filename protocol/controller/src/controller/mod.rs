@@ -80,12 +80,14 @@ pub struct Controller {
 }
 
 /// The controller's own links.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Attached {
     /// Who is there, as far as it has said.
     ends: BTreeMap<Port, Life>,
     /// When anything was heard.
     heard: Option<Mono>,
+    /// Since when something was heard all the time.
+    listening: Mono,
     is_isolated: bool,
     /// When to say hello next; `None` before the first call.
     hello_at: Option<Mono>,
@@ -113,7 +115,14 @@ impl Controller {
             pings: Pings::default(),
             answers: Answers::default(),
             outbox: Outbox::default(),
-            attached: Attached::default(),
+            attached: Attached {
+                ends: BTreeMap::new(),
+                heard: None,
+                listening: Mono::from_ns(0),
+                is_isolated: false,
+                hello_at: None,
+                greet: 0..0,
+            },
             look_at: None,
             changed: None,
             correct: Vec::new(),
@@ -245,6 +254,7 @@ impl Controller {
         if let Links::Mesh(count) = self.config.links
             && port.0 < count
         {
+            self.listen(now.mono);
             self.on_sign_of_life(now.mono, ProcessId(port.0.into()));
         }
     }
