@@ -45,6 +45,8 @@ impl ControllerDaemon {
     where
         S: Store<Error: Error> + Send + 'static,
     {
+        // The store's thread, too, is to run as soon as it is asked.
+        sharpen_timers();
         let answers = match config.status_listen {
             None => None,
             Some(listen) => {
