@@ -48,7 +48,8 @@ pub struct Arguments {
     /// How often an idle link carries a beacon, like 20us
     #[arg(long, value_name = "TIME", value_parser = number::time_ns)]
     beacon_interval: Option<u64>,
-    /// A link that is silent for this long is no longer waited for, like 100ms
+    /// A link that is silent for this long is no longer waited for, like 30ms [default: 100ms, with
+    /// controllers 1s; who is killed is missed at once]
     #[arg(long, value_name = "TIME", value_parser = number::time_ns)]
     link_timeout: Option<u64>,
     /// Never sleep: lowest latency, one core for itself
@@ -63,7 +64,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut config = Config::new(arguments.listen);
     config.up = arguments.parent;
     config.switch = SwitchId(arguments.id);
-    config.controllers = arguments.controllers;
+    if let Some(controllers) = arguments.controllers {
+        config = config.with_controllers(controllers);
+    }
     config.ports_max = arguments.ports;
     config.processes_max = arguments.processes;
     config.beacon_interval_ns = arguments.beacon_interval.unwrap_or(config.beacon_interval_ns);

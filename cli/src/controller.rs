@@ -39,6 +39,9 @@ pub struct Arguments {
     /// End when standard input does: for a starter that may die
     #[arg(long, hide = true)]
     until_input_ends: bool,
+    /// Remove the file of decisions in the end: for a starter that may die
+    #[arg(long, hide = true)]
+    forget: bool,
 }
 
 /// Runs a controller.
@@ -78,6 +81,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             printed = print(event);
         }
     });
+    if let (StoreChoice::File(path), true) = (&settings.store, arguments.forget) {
+        // It may not have come so far as to decide anything.
+        let _ = std::fs::remove_file(path);
+    }
     printed.context("cannot print")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,11 +4,11 @@ use std::io::{BufRead, Write, stdout};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use onepipe::{Event, Link, Message, Outcome, Pipe, ProcessId, SendError};
+use onepipe::{Event, Link, Message, Outcome, Pipe, ProcessId, SendError, Timestamp};
 use onepipe_daemon_switch::Controllers;
 
 const EXAMPLES: &str = "\
@@ -58,6 +58,25 @@ pub struct Arguments {
     stay: bool,
 }
 
+/// Whether the node takes part.
+enum Standing {
+    Member,
+    /// It was declared failed, and is told this long what it had received and may still deliver.
+    Excluded(Timestamp, Instant),
+    /// It was declared failed, and knows everything.
+    Recovered(Timestamp),
+}
+
+impl Standing {
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Member => false,
+            Self::Excluded(_, until) => Instant::now() >= *until,
+            Self::Recovered(_) => true,
+        }
+    }
+}
+
 /// What the node waits for.
 enum Told {
     Line(String),
@@ -69,6 +88,8 @@ enum Told {
 const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often messages are looked for while no line comes: what a person does not notice.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+/// How long a process that was declared failed is told the fate of what it had received, at most.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs a node.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -86,9 +107,17 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         (_, Some(aggregator)) => eprintln!("process {process}, aggregator at {aggregator}"),
         _ => eprintln!("process {process} of fabric {:?}", arguments.fabric),
     }
-    converse(&mut pipe, &told, arguments)?;
+    let mut standing = Standing::Member;
+    converse(&mut pipe, &told, arguments, &mut standing)?;
     let left = pipe.leave();
-    print(&mut pipe)?;
+    print(&mut pipe, &mut standing)?;
+    if let Standing::Excluded(at, _) | Standing::Recovered(at) = standing {
+        bail!(
+            "this process was declared failed at {} ns: it was silent for too long, or another one \
+             has joined as process {process}. Start it anew to join again",
+            at.as_ns()
+        );
+    }
     left.context("left without knowing what became of every message")?;
     Ok(ExitCode::SUCCESS)
 }
@@ -127,8 +156,13 @@ fn read(told: &Sender<Told>) {
     let _ = told.send(Told::InputEnded);
 }
 
-fn converse(pipe: &mut Pipe, told: &Receiver<Told>, arguments: &Arguments) -> Result<()> {
-    loop {
+fn converse(
+    pipe: &mut Pipe,
+    told: &Receiver<Told>,
+    arguments: &Arguments,
+    standing: &mut Standing,
+) -> Result<()> {
+    while !standing.is_over() {
         match told.recv_timeout(LOOK_INTERVAL) {
             // One bad line is no reason to go.
             Ok(Told::Line(line)) => {
@@ -141,8 +175,9 @@ fn converse(pipe: &mut Pipe, told: &Receiver<Told>, arguments: &Arguments) -> Re
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
-        print(pipe)?;
+        print(pipe, standing)?;
     }
+    Ok(())
 }
 
 fn scatter(pipe: &mut Pipe, line: &str, is_reliable: bool) -> Result<()> {
@@ -183,7 +218,7 @@ fn destinations(pipe: &Pipe, to: &str) -> Result<Vec<ProcessId>> {
 }
 
 /// Prints everything that has arrived.
-fn print(pipe: &mut Pipe) -> Result<()> {
+fn print(pipe: &mut Pipe, standing: &mut Standing) -> Result<()> {
     let mut out = stdout().lock();
     let mut result = Ok(());
     pipe.poll(|event| match event {
@@ -206,7 +241,14 @@ fn print(pipe: &mut Pipe) -> Result<()> {
         Event::ProcessFailed(failed) => {
             eprintln!("onepipe: process {} has failed", failed.process.0);
         }
-        Event::Excluded(_) => eprintln!("onepipe: this process was declared failed: start anew"),
+        Event::Excluded(at) => {
+            *standing = Standing::Excluded(at, Instant::now() + RECOVERY_TIMEOUT);
+        }
+        Event::Recovered(_) => {
+            if let Standing::Excluded(at, _) = *standing {
+                *standing = Standing::Recovered(at);
+            }
+        }
         _ => {}
     });
     result.and_then(|()| out.flush()).context("cannot print")

@@ -37,6 +37,13 @@ const CLOCK_FOLLOW_NS: u64 = 100_000_000;
 /// is believed late: on two overloaded cores a process was off its core for 0.1 s (measured).
 const STANDSTILL_NS: u64 = 1_000_000_000;
 
+/// A process that does not answer is asked after 1, 2, 4, and then every 8 of the first pauses, and
+/// then the controllers are asked for help: not before silence is believed at all.
+const _: () = {
+    let questions_ns = PROBE_TIMEOUT_NS * (1 + 2 + 4 + 8 * (PROBES_MAX as u64 - 3));
+    assert!(questions_ns >= STANDSTILL_NS);
+};
+
 /// How long a sender waits for a receiver that does not empty its ring before it drops frames: as
 /// the time-out of a link, but below it, because others wait for the sender meanwhile.
 const HOLD_NS: u64 = 50_000_000;

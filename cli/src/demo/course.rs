@@ -319,7 +319,7 @@ impl<'a> Course<'a> {
         let mut latencies = Histogram::new(2).context("cannot make a histogram")?;
         let mut lines = Vec::new();
         let mut pause_max_ns = 0;
-        let mut reliable_ns = 0;
+        let (mut reliable_ns, mut reliable_pause_max_ns) = (0, 0);
         if let (Some(atomicity), Some(kill)) = (&self.atomicity, &mut self.kill) {
             let first_ns = atomicity.told_ns(kill.process).min();
             kill.detected_in_ns = first_ns.map(|first_ns| first_ns.saturating_sub(kill.at_ns));
@@ -337,9 +337,16 @@ impl<'a> Course<'a> {
                     kill.recovered_in_ns = kill.recovered_in_ns.max(any.echo_ns);
                     kill.senders_recovered_in_ns = kill.senders_recovered_in_ns.max(of_own.echo_ns);
                     pause_max_ns = pause_max_ns.max(any.other_ns);
-                    reliable_ns = known.reliable.longest().echo_ns.max(reliable_ns);
+                    let reliable = known.reliable.longest();
+                    reliable_ns = reliable_ns.max(reliable.echo_ns);
+                    reliable_pause_max_ns = reliable_pause_max_ns.max(reliable.other_ns);
                 }
-                None => pause_max_ns = pause_max_ns.max(any.other_ns.max(any.echo_ns)),
+                None => {
+                    let reliable = known.reliable.longest();
+                    pause_max_ns = pause_max_ns.max(any.other_ns.max(any.echo_ns));
+                    reliable_pause_max_ns =
+                        reliable_pause_max_ns.max(reliable.other_ns.max(reliable.echo_ns));
+                }
             }
             for of_one in [known.last.faults, known.reliable_faults] {
                 faults.order += of_one.order;
@@ -380,6 +387,7 @@ impl<'a> Course<'a> {
             broken: self.broken,
             kill: self.kill,
             pause_max_ns,
+            reliable_pause_max_ns,
         })
     }
 }

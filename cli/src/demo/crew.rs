@@ -56,9 +56,7 @@ impl Crew {
     pub fn start_switch(&mut self, listen: &str, controllers: Option<&str>) -> Result<SocketAddr> {
         let mut words = vec!["switch", "--listen", listen, "--until-input-ends"];
         if let Some(controllers) = controllers {
-            // The kernel says at once who is dead; silence alone is believed late, for it costs a
-            // process its life.
-            words.extend(["--controllers", controllers, "--link-timeout", "1s"]);
+            words.extend(["--controllers", controllers]);
         }
         let mut member = Member::start("the switch".to_string(), &words)?;
         let stdout = member.child.stdout.take().context("the switch has no output")?;
@@ -88,7 +86,8 @@ impl Crew {
         let (controllers, path) = (format!("{process}:1"), store.to_string_lossy().into_owned());
         let words = ["controller", kind, &name, "--controllers", &controllers, "--store", &path];
         let words =
-            [&words[..], &["--status-listen", "127.0.0.1:0", "--until-input-ends"]].concat();
+            [&words[..], &["--status-listen", "127.0.0.1:0", "--until-input-ends", "--forget"]]
+                .concat();
         self.store = Some(store);
         let mut member = Member::start("the controller".to_string(), &words)?;
         let stdout = member.child.stdout.take().context("the controller has no output")?;

@@ -11,6 +11,7 @@ pub mod recovery;
 mod reliable;
 mod show;
 mod summary;
+mod unsent;
 mod words;
 mod worker;
 

@@ -49,7 +49,11 @@ struct Report {
     gaps_us: Vec<f64>,
     calm_minutes: f64,
     false_alarms: u64,
+    /// The longest pause in reliable deliveries while nobody was killed.
+    longest_calm_gap_us: f64,
     violations: u64,
+    /// What is told is what there was by then.
+    was_interrupted: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -95,7 +99,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         let arguments = arguments(options.transport, SECONDS, true);
         let summary = rehearse(&arguments, Show::silent(&arguments), &interrupts)
             .with_context(|| format!("kill {kill}"))?;
-        let Some(summary) = summary else { return Ok(crate::interrupt::EXIT_STATUS.into()) };
+        let Some(summary) = summary else {
+            report.was_interrupted = true;
+            break;
+        };
         gaps.push(summary.reliable_recovered_in_ns as f64 / 1e3);
         let kill = summary.kill.as_ref();
         detected.extend(kill.and_then(|kill| kill.detected_in_ns).map(|ns| ns as f64 / 1e3));
@@ -103,17 +110,20 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         texts.extend(summary.texts());
     }
     drop(load);
-    if options.calm_minutes > 0.0 {
+    if options.calm_minutes > 0.0 && !report.was_interrupted {
         let load = Load::start();
         bar.show(0.0, "calm");
         let arguments = arguments(options.transport, options.calm_minutes * 60.0, false);
         let summary = rehearse(&arguments, Show::silent(&arguments), &interrupts)?;
         drop(load);
-        let Some(summary) = summary else { return Ok(crate::interrupt::EXIT_STATUS.into()) };
-        report.calm_minutes = options.calm_minutes;
-        report.false_alarms = summary.finding.as_ref().map_or(0, |finding| finding.failures);
-        report.violations += summary.violations();
-        texts.extend(summary.texts());
+        report.was_interrupted = summary.is_none();
+        if let Some(summary) = summary {
+            report.calm_minutes = options.calm_minutes;
+            report.false_alarms = summary.finding.as_ref().map_or(0, |finding| finding.failures);
+            report.longest_calm_gap_us = summary.reliable_pause_max_ns as f64 / 1e3;
+            report.violations += summary.violations();
+            texts.extend(summary.texts());
+        }
     }
     drop(bar);
     report.kills = gaps.len();
@@ -122,7 +132,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     report.gaps_us = gaps;
     print(&report, &texts, options.is_json).context("cannot print")?;
     let has_held = report.violations == 0 && report.false_alarms == 0;
-    Ok(if has_held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(match (has_held, report.was_interrupted) {
+        (false, _) => ExitCode::FAILURE,
+        (true, true) => crate::interrupt::EXIT_STATUS.into(),
+        (true, false) => ExitCode::SUCCESS,
+    })
 }
 
 fn arguments(transport: Transport, seconds: f64, kill: bool) -> Arguments {
@@ -165,9 +179,14 @@ fn print(report: &Report, texts: &[String], is_json: bool) -> Result<()> {
     if report.calm_minutes > 0.0 {
         writeln!(
             out,
-            "{} minutes without a death, all cores busy: {} false alarms",
-            report.calm_minutes, report.false_alarms
+            "{} minutes without a death, all cores busy: {} false alarms, longest gap {}",
+            report.calm_minutes,
+            report.false_alarms,
+            readable_ns((report.longest_calm_gap_us * 1e3) as u64)
         )?;
+    }
+    if report.was_interrupted {
+        writeln!(out, "  interrupted: that is what there was")?;
     }
     for text in texts {
         writeln!(out, "  VIOLATION  {text}")?;

@@ -96,6 +96,8 @@ pub struct Summary {
     pub kill: Option<Kill>,
     /// The longest pause in deliveries that had nothing to do with a death.
     pub pause_max_ns: u64,
+    /// The same of reliable ones.
+    pub reliable_pause_max_ns: u64,
 }
 
 #[derive(Serialize)]

@@ -50,17 +50,22 @@ pub struct Config {
 
 impl Config {
     /// The defaults for replica `process` of `controllers`, as a process among others on a machine
-    /// of few cores: there a process may be off its core for milliseconds (design: platform.md).
+    /// of few cores: there a process may be off its core for milliseconds (design: platform.md), or
+    /// for a tenth of a second when it is overloaded. Who is killed is reported at once, as the
+    /// kernel says so; mere silence is believed as late as by switches and processes
+    /// (docs/results/recovery.md).
     pub fn new(attachment: Attachment, process: ProcessId, controllers: Controllers) -> Self {
         let machine = onepipe_controller::Config {
             hello_interval_ns: 2_000_000,
-            link_timeout_ns: 100_000_000,
+            link_timeout_ns: 1_000_000_000,
             settle_ns: 500_000,
             freeze_after_ns: 50_000_000,
             repeat_ns: 1_000_000,
             repeat_slow_ns: 50_000_000,
             restart_ns: 200_000_000,
-            ping_timeout_ns: 100_000_000,
+            ping_timeout_ns: 300_000_000,
+            // The last neighbour may find out by a timeout, the first by the kernel.
+            inexact_after_ns: 3_000_000_000,
             ..onepipe_controller::Config::new(process, controllers)
         };
         Self {

@@ -11,6 +11,14 @@ use onepipe_switch::Eager;
 
 use crate::Faults;
 
+/// After this much silence nobody waits for a link, in ns. Who is killed is missed at once, as the
+/// kernel says so; this is for who is cut off or hangs, and on a machine that is busy beyond its
+/// cores any process may be off them for tens of milliseconds.
+pub const LINK_TIMEOUT_NS: u64 = 100_000_000;
+/// The same where there are controllers, in ns: silence costs a process its life there, and on two
+/// overloaded cores one was off them for 0.1 s (docs/results/recovery.md).
+pub const STANDSTILL_NS: u64 = 1_000_000_000;
+
 /// What a software switch is and how much it may use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -38,9 +46,8 @@ pub struct Config {
     pub beacon_interval_ns: u64,
     /// As [`onepipe_switch::Config::eager_beacons`]. Default [`Eager::Always`].
     pub eager_beacons: Eager,
-    /// As [`onepipe_switch::Config::link_timeout_ns`]. Default 100 ms: who is killed is missed at
-    /// once, as the kernel says so; this is for who is cut off or hangs, and on a machine that is
-    /// busy beyond its cores any process may be off them for tens of milliseconds.
+    /// As [`onepipe_switch::Config::link_timeout_ns`]. Default [`LINK_TIMEOUT_NS`]; with
+    /// [`Config::with_controllers`], [`STANDSTILL_NS`].
     pub link_timeout_ns: u64,
     /// As [`onepipe_switch::Config::start_wait_ns`]. Default 1 ms.
     pub start_wait_ns: u64,
@@ -68,13 +75,21 @@ impl Config {
             port_timeout_ns: 10_000_000_000,
             beacon_interval_ns: 20_000,
             eager_beacons: Eager::Always,
-            link_timeout_ns: 100_000_000,
+            link_timeout_ns: LINK_TIMEOUT_NS,
             start_wait_ns: 1_000_000,
             idle: Idle::CIVIL,
             offload: Offload::Segment,
             socket_buffer_octets: 16 << 20,
             faults: Faults::default(),
         }
+    }
+
+    /// In a fabric with these controllers: a link is believed dead later.
+    #[must_use]
+    pub fn with_controllers(mut self, controllers: Controllers) -> Self {
+        self.controllers = Some(controllers);
+        self.link_timeout_ns = STANDSTILL_NS;
+        self
     }
 }
 

@@ -26,7 +26,7 @@ mod ports;
 mod software_switch;
 mod stats;
 
-pub use config::{Config, StartError};
+pub use config::{Config, LINK_TIMEOUT_NS, STANDSTILL_NS, StartError};
 pub use faults::Faults;
 pub use onepipe_base::{Controllers, SwitchId};
 pub use software_switch::SoftwareSwitch;

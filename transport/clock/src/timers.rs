@@ -6,9 +6,9 @@
 const SLICE_NS: u64 = 100_000;
 
 /// Asks the kernel to wake this thread from timed waits as exactly as it can (by default it gathers
-/// wake-ups over 50 us), and to let it run soon when it has woken though others compute: it asks for
-/// short slices (Linux 6.12, EEVDF). Threads that it starts later inherit that. It gets no more of
-/// a core than before. Without effect where the kernel refuses.
+/// wake-ups over 50 us), and to let it run soon when it has woken though others compute: it asks
+/// for short slices (Linux 6.12, EEVDF). Threads that it starts later inherit that. It gets no more
+/// of a core than before. Without effect where the kernel refuses.
 pub fn sharpen_timers() {
     const SLACK_NS: libc::c_ulong = 1;
     // SAFETY: this option takes one number and touches no memory of ours.

@@ -1,0 +1,94 @@
+//! Best-effort messages that were refused before they left.
+//!
+//! A message to somebody who does not answer fails at once, without a timestamp; the rest of its
+//! scattering leaves without it. Others then see a place in the order that this receiver does not,
+//! and the sender was told: so it is logged, as soon as the scattering's own message comes back
+//! with the timestamp. (Failures are told before deliveries.)
+
+use std::collections::BTreeMap;
+
+use super::log::Log;
+
+/// By the number of their scattering: whom they were for.
+#[derive(Clone, Debug, Default)]
+pub struct Unsent {
+    waiting: BTreeMap<u64, Vec<u32>>,
+}
+
+impl Unsent {
+    /// The message of scattering `sequence` of `from` to `to` will not leave.
+    pub fn on_failed(&mut self, from: u32, to: u32, sequence: u64) {
+        if to == from {
+            // None of it comes back: it is in nobody's log that is compared.
+            self.waiting.remove(&sequence);
+            return;
+        }
+        self.waiting.entry(sequence).or_default().push(to);
+    }
+
+    /// The rest of scattering `sequence` of `from` has left, and bears this timestamp.
+    #[inline]
+    pub fn on_returned(&mut self, log: &mut Log, from: u32, sequence: u64, timestamp_ns: u64) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        for to in self.waiting.remove(&sequence).into_iter().flatten() {
+            log.on_failed(from, to, timestamp_ns, sequence, true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::{Checker, Verdict};
+    use super::super::log::Entry;
+    use super::*;
+
+    const WINDOW_NS: u64 = 100;
+
+    /// Process 0 scatters twice to itself and process 1; the second message to 1 fails before it
+    /// leaves.
+    fn verdict(is_noted: bool) -> Verdict {
+        let (mut log, mut other) = (Log::new(WINDOW_NS, 2), Log::new(WINDOW_NS, 2));
+        let mut unsent = Unsent::default();
+        let entry = |sequence| Entry {
+            timestamp_ns: 10 * (sequence + 1),
+            from: 0,
+            index: 0,
+            sequence,
+            seen_ns: 0,
+        };
+        if is_noted {
+            unsent.on_failed(0, 1, 1);
+        }
+        for sequence in [0, 1] {
+            let entry = entry(sequence);
+            unsent.on_returned(&mut log, 0, sequence, entry.timestamp_ns);
+            log.on_delivered(entry);
+        }
+        other.on_delivered(entry(0));
+        let mut checker = Checker::new(WINDOW_NS, 2);
+        for (process, log) in [&mut log, &mut other].into_iter().enumerate() {
+            log.on_barrier(WINDOW_NS);
+            let (windows, failures) = log.take();
+            checker.hear(process, windows, failures, log.closed_below());
+        }
+        checker.settle();
+        checker.finish()
+    }
+
+    #[test]
+    fn a_message_that_never_left_is_no_silent_loss() {
+        let noted = verdict(true);
+        assert_eq!((noted.violations, noted.lost), (0, 1), "{noted:?}");
+        assert_eq!(verdict(false).violations, 1, "the check can fail");
+    }
+
+    #[test]
+    fn what_comes_back_from_nowhere_is_forgotten() {
+        let mut unsent = Unsent::default();
+        unsent.on_failed(0, 1, 7);
+        unsent.on_failed(0, 0, 7);
+        assert!(unsent.waiting.is_empty());
+    }
+}
