@@ -1,6 +1,8 @@
 //! `onepipe bench`.
 
-use crate::program::output;
+use serde_json::Value;
+
+use crate::program::{Beside, alone, onepipe, output, wait_until};
 
 #[test]
 fn the_list_names_what_can_be_measured() {
@@ -9,5 +11,26 @@ fn the_list_names_what_can_be_measured() {
     let text = String::from_utf8_lossy(&output.stdout);
     for name in ["reorder", "endpoint", "pair", "order", "sim"] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name}: {text}");
+    }
+}
+
+#[test]
+fn recovery_tells_what_it_has_when_it_is_ended() {
+    let _turn = alone();
+    let arguments = ["bench", "recovery", "--kills", "1", "--calm", "600", "--json"];
+    let mut bench = Beside::start(&mut onepipe(&arguments));
+    // One kill is done when its controller has gone, and another one is there.
+    let mut controllers = std::collections::BTreeSet::new();
+    wait_until("the calm has begun", || {
+        controllers.extend(bench.descendants_named("controller"));
+        controllers.len() == 2
+    });
+    bench.signal("-TERM");
+    let said: Value = serde_json::from_str(&bench.line()).expect("one object");
+    assert_eq!(bench.status(), Some(130), "{said}");
+    assert_eq!((&said["kills"], &said["was_interrupted"]), (&1.into(), &true.into()), "{said}");
+    assert_eq!((&said["violations"], &said["calm_minutes"]), (&0.into(), &0.0.into()), "{said}");
+    for key in ["gap_us", "detected_us"] {
+        assert!(said[key]["p50"].as_f64().is_some_and(|us| us > 0.0), "{key}: {said}");
     }
 }

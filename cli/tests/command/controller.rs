@@ -1,35 +1,9 @@
 //! `onepipe controller` and `onepipe status`.
 
-use std::process::Command;
-
 use serde_json::Value;
 
-use crate::program::{Beside, errors, json, onepipe, output, segments, unique, wait_until};
-
-/// A controller of its own fabric and store, which answers somewhere.
-struct Controller {
-    beside: Beside,
-    address: String,
-}
-
-impl Controller {
-    fn start(command: &mut Command) -> Self {
-        let mut beside = Beside::start(command.env("ONEPIPE_STATUS_LISTEN", "127.0.0.1:0"));
-        let first = beside.line();
-        assert!(first.starts_with("controller "), "{first}");
-        let second = beside.line();
-        let address = second.strip_prefix("status at http://").expect("it says where");
-        let address = address.strip_suffix("/status").expect("it says where").to_owned();
-        Self { beside, address }
-    }
-
-    /// What it says of itself.
-    fn status(&self) -> Value {
-        let output = output(&["status", "--from", &self.address, "--json"]);
-        assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
-        json(&output)["controllers"][0].clone()
-    }
-}
+use crate::lab::Controller;
+use crate::program::{errors, onepipe, output, segments, unique, wait_until};
 
 #[test]
 fn a_controller_becomes_active_tells_its_status_and_resigns() {
@@ -37,14 +11,13 @@ fn a_controller_becomes_active_tells_its_status_and_resigns() {
     let store = folder.path().join("decisions");
     let fabric = unique("controlled");
     let mut start = onepipe(&["controller", "--fabric", &fabric, "--controllers", "60:2"]);
-    let mut controller = Controller::start(start.arg("--store").arg(&store));
+    let mut controller = Controller::begin(start.arg("--store").arg(&store));
     assert_eq!(controller.beside.line(), "active in epoch 1");
     let status = controller.status();
     assert_eq!((&status["replica"], &status["epoch"]), (&Value::from(60), &Value::from(1)));
     assert_eq!(status["store"]["is_available"], true);
 
-    let table = output(&["status", "--from", &controller.address]);
-    let table = String::from_utf8(table.stdout).expect("text");
+    let table = controller.table();
     for line in [
         "replica     process 60 life ",
         "active in epoch 1",
@@ -62,7 +35,7 @@ fn a_controller_becomes_active_tells_its_status_and_resigns() {
     );
     std::fs::write(&file, text).expect("write");
     let mut start = onepipe(&["controller"]);
-    let mut other = Controller::start(start.env("ONEPIPE_CONFIG", &file));
+    let mut other = Controller::begin(start.env("ONEPIPE_CONFIG", &file));
     assert_eq!((&other.status()["replica"], &other.status()["epoch"]), (&61.into(), &Value::Null));
     controller.beside.signal("-INT");
     assert_eq!(controller.beside.status(), Some(0));

@@ -34,6 +34,46 @@ fn over_udp_every_invariant_holds_and_a_kill_is_survived() {
     a_demo_holds(&["--transport", "udp"]);
 }
 
+/// Both services at once, a controller beside them, and a real death.
+#[test]
+fn all_or_nothing_holds_over_both_transports_and_the_failure_is_told() {
+    let _turn = alone();
+    for transport in ["shm", "udp"] {
+        let arguments = ["demo", "--reliable", "--json", "--processes", "3", "--seconds", "2"];
+        let output =
+            output(&[&arguments, &["--rate", "2000", "--transport", transport][..]].concat());
+        assert_eq!(output.status.code(), Some(0), "{transport}: {}", errors(&output));
+        let said = json(&output);
+        assert_eq!(
+            (&said["violations"], &said["atomicity"]),
+            (&0.into(), &"held".into()),
+            "{said}"
+        );
+        assert_eq!((&said["killed"], &said["transport"]), (&2.into(), &transport.into()), "{said}");
+        for (key, least) in [
+            ("reliable_messages_compared", 1_000.0),
+            ("reliable_windows_compared", 10.0),
+            ("reliable_scatterings_recalled", 0.0),
+            ("detected_in_us", 1.0),
+            ("recovered_in_us", 1.0),
+            ("best_effort_recovered_in_us", 1.0),
+        ] {
+            assert!(said[key].as_f64().is_some_and(|value| value >= least), "{key}: {said}");
+        }
+    }
+}
+
+#[test]
+fn without_a_death_there_is_no_failure_to_tell_of() {
+    let _turn = alone();
+    let arguments = ["--processes", "2", "--seconds", "1", "--rate", "500", "--no-kill"];
+    let output = output(&[&["demo", "--reliable", "--json"], &arguments[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let said = json(&output);
+    assert_eq!((&said["violations"], &said["atomicity"]), (&0.into(), &"held".into()), "{said}");
+    assert!(said["killed"].is_null() && said["detected_in_us"].is_null(), "{said}");
+}
+
 #[test]
 fn a_table_for_people_ends_with_the_verdict() {
     let _turn = alone();
@@ -63,10 +103,23 @@ fn a_worker_that_does_wrong_is_found_out() {
     }
 }
 
-fn long_demo(transport: &str) -> Beside {
+/// How the demos are started that do not come to their end.
+const KINDS: [&[&str]; 4] = [
+    &["--transport", "shm"],
+    &["--transport", "udp"],
+    &["--transport", "shm", "--reliable"],
+    &["--transport", "udp", "--reliable"],
+];
+
+/// Files of a demo, in memory that has a name: a segment, a store of decisions.
+fn files(demo: &Beside) -> Vec<String> {
+    let name = format!("demo-{}", demo.child.id());
+    [segments(&name), segments(&format!("{name}.redb"))].concat()
+}
+
+fn long_demo(kind: &[&str]) -> Beside {
     let arguments = ["demo", "--processes", "3", "--seconds", "600", "--rate", "1000"];
-    let mut demo =
-        Beside::start(&mut onepipe(&[&arguments, &["--transport", transport][..]].concat()));
+    let mut demo = Beside::start(&mut onepipe(&[&arguments, kind].concat()));
     assert!(demo.line().starts_with("3 processes"));
     assert!(demo.line().contains("1 s"), "it is under way");
     demo
@@ -75,26 +128,27 @@ fn long_demo(transport: &str) -> Beside {
 #[test]
 fn ctrl_c_ends_everything() {
     let _turn = alone();
-    for transport in ["shm", "udp"] {
-        let mut demo = long_demo(transport);
+    for kind in KINDS {
+        let mut demo = long_demo(kind);
         assert!(demo.descendants().len() > 3, "the demo itself and its workers");
         demo.signal("-INT");
         assert_eq!(demo.status(), Some(130));
-        assert_eq!(demo.descendants(), [""; 0], "{transport}");
-        assert_eq!(segments(&format!("demo-{}", demo.child.id())), [""; 0]);
+        assert_eq!(demo.descendants(), [""; 0], "{kind:?}");
+        assert_eq!(files(&demo), [""; 0], "{kind:?}");
     }
 }
 
-/// Nobody is left who could clean up: the workers notice, and the last one removes the memory.
+/// Nobody is left who could clean up: the workers notice, and the last one removes the memory; the
+/// controller its store.
 #[test]
 fn a_demo_that_is_killed_leaves_nothing_either() {
     let _turn = alone();
-    for transport in ["shm", "udp"] {
-        let mut demo = long_demo(transport);
+    for kind in KINDS {
+        let mut demo = long_demo(kind);
         demo.signal("-KILL");
         assert_eq!(demo.status(), None);
         wait_until("the workers end", || demo.descendants().is_empty());
-        assert_eq!(segments(&format!("demo-{}", demo.child.id())), [""; 0]);
+        assert_eq!(files(&demo), [""; 0], "{kind:?}");
     }
 }
 

@@ -4,6 +4,8 @@ mod arguments;
 mod bench;
 mod controller;
 mod demo;
+mod failures;
+mod lab;
 mod node;
 mod program;
 mod sim;

@@ -4,21 +4,8 @@
 use std::io::Write;
 use std::process::Stdio;
 
+use crate::lab::{Node, Switch};
 use crate::program::{Beside, alone, errors, onepipe, output, unique};
-
-struct Node(Beside);
-
-impl Node {
-    fn start(arguments: &[&str]) -> Self {
-        let mut command = onepipe(&[&["node", "--stay"], arguments].concat());
-        Self(Beside::start(command.stdin(Stdio::piped())))
-    }
-
-    fn say(&mut self, line: &str) {
-        let stdin = self.0.child.stdin.as_mut().expect("its input is piped");
-        writeln!(stdin, "{line}").expect("it listens");
-    }
-}
 
 /// Both say ten lines to both, and print the same twenty.
 fn two_nodes_agree(mut nodes: [Node; 2]) {
@@ -27,8 +14,8 @@ fn two_nodes_agree(mut nodes: [Node; 2]) {
         nodes[1].say(&format!("0,1 one {number}"));
     }
     let [mut zero, mut one] = nodes;
-    let lines = [(); 20].map(|()| zero.0.line());
-    assert_eq!(lines, [(); 20].map(|()| one.0.line()));
+    let lines = [(); 20].map(|()| zero.beside.line());
+    assert_eq!(lines, [(); 20].map(|()| one.beside.line()));
     let of = |sender: &str| lines.iter().filter(|line| line.contains(sender)).count();
     assert_eq!((of(" 0 zero "), of(" 1 one ")), (10, 10), "{lines:?}");
     assert!(lines.is_sorted_by_key(|line| {
@@ -36,8 +23,8 @@ fn two_nodes_agree(mut nodes: [Node; 2]) {
         timestamp.expect("a line begins with its timestamp")
     }));
     for node in [&mut zero, &mut one] {
-        node.0.signal("-INT");
-        assert_eq!(node.0.status(), Some(0));
+        node.beside.signal("-INT");
+        assert_eq!(node.beside.status(), Some(0));
     }
 }
 
@@ -52,27 +39,27 @@ fn two_nodes_over_shared_memory_print_the_same_lines() {
 #[test]
 fn two_nodes_of_an_overlay_print_the_same_lines() {
     let _turn = alone();
-    let aggregator = |parent: &[&str]| {
-        let arguments = [&["aggregator", "--listen", "127.0.0.1:0"], parent].concat();
+    let aggregator = |listen: &str, parent: &[&str]| {
+        let arguments = [&["aggregator", "--listen", listen], parent].concat();
         let mut program = Beside::start(&mut onepipe(&arguments));
         let line = program.line();
         let address = line.strip_prefix("listening at ").expect("it says where").to_string();
         (program, address)
     };
-    let (_root, root_address) = aggregator(&[]);
-    let (_leaf, leaf_address) = aggregator(&["--parent", &root_address]);
-    let start = |address: &str, process| {
-        Node::start(&["--overlay", address, "--process", process, "--reliable"])
-    };
-    two_nodes_agree([start(&root_address, "0"), start(&leaf_address, "1")]);
+    for listen in ["127.0.0.1:0", "[::1]:0"] {
+        let (_root, root_address) = aggregator(listen, &[]);
+        let (_leaf, leaf_address) = aggregator(listen, &["--parent", &root_address]);
+        let start = |address: &str, process| {
+            Node::start(&["--overlay", address, "--process", process, "--reliable"])
+        };
+        two_nodes_agree([start(&root_address, "0"), start(&leaf_address, "1")]);
+    }
 }
 
 #[test]
 fn two_nodes_through_a_switch_print_the_same_lines_and_the_switch_sums_up() {
     let _turn = alone();
-    let mut switch = Beside::start(&mut onepipe(&["switch", "--listen", "127.0.0.1:0", "--json"]));
-    let line = switch.line();
-    let address = line.strip_prefix("listening at ").expect("it says where").to_string();
+    let Switch { beside: mut switch, address } = Switch::start(&["--json"]);
     let start = |process| Node::start(&["--udp", &address, "--process", process]);
     two_nodes_agree([start("0"), start("1")]);
     switch.signal("-INT");
@@ -108,10 +95,10 @@ fn a_node_that_cannot_join_says_why() {
     let fabric = unique("taken");
     let mut first = Node::start(&["--fabric", &fabric, "--process", "3"]);
     first.say("3 ready");
-    assert!(first.0.line().ends_with(" 3 ready"));
+    assert!(first.beside.line().ends_with(" 3 ready"));
     let second = output(&["node", "--fabric", &fabric, "--process", "3"]);
     assert_eq!(second.status.code(), Some(1));
-    let pid = first.0.child.id();
+    let pid = first.beside.child.id();
     let expected =
         format!("process 3 of fabric {fabric:?} is taken by the living process with pid {pid}");
     assert!(errors(&second).contains(&expected), "{}", errors(&second));

@@ -10,6 +10,8 @@ use serde_json::Value;
 
 /// Only a hang reaches this.
 const HANG: Duration = Duration::from_secs(120);
+/// Its number.
+const SIGINT: u32 = 2;
 /// The name of the environment variable by which descendants of a program are found.
 const MARK: &str = "ONEPIPE_TEST_MARK";
 
@@ -94,10 +96,31 @@ impl Beside {
         assert!(status.success());
     }
 
+    /// Waits until it would not die of SIGINT.
+    pub fn listens_to_interrupts(&self) {
+        let path = format!("/proc/{}/status", self.child.id());
+        wait_until("it listens to signals", || {
+            let status = std::fs::read_to_string(&path).unwrap_or_default();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+            caught.is_some_and(|mask| mask & 1 << (SIGINT - 1) != 0)
+        });
+    }
+
     /// Its exit status, once it has ended.
     pub fn status(&mut self) -> Option<i32> {
         wait_until("the program ends", || self.child.try_wait().expect("it is ours").is_some());
         self.child.wait().expect("it has ended").code()
+    }
+
+    /// Those of its descendants that run this command of the program.
+    pub fn descendants_named(&self, command: &str) -> Vec<String> {
+        let mut all = self.descendants();
+        all.retain(|path| {
+            let line = std::fs::read(format!("{path}/cmdline")).unwrap_or_default();
+            line.split(|octet| *octet == 0).nth(1) == Some(command.as_bytes())
+        });
+        all
     }
 
     /// Processes that it, or one of its own, has started and that are still there.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::program::{errors, json, output};
+use crate::program::{Beside, errors, json, onepipe, output};
 
 fn simulate(more: &[&str]) -> Value {
     let arguments =
@@ -64,4 +64,55 @@ fn a_trace_is_written_where_asked() {
     let output = output(&["sim", "--duration", "10us", "--trace", nowhere]);
     assert_eq!(output.status.code(), Some(1));
     assert!(errors(&output).contains("cannot write the trace to"), "{}", errors(&output));
+}
+
+/// Seeds with faults of all kinds, run twice: the same figures, and nothing broke.
+#[test]
+fn fuzzing_counts_what_it_checked_and_a_seed_is_a_seed() {
+    let run = || {
+        let output = output(&["sim", "fuzz", "--seeds", "6", "--seed", "100", "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+        json(&output)
+    };
+    let (said, again) = (run(), run());
+    assert_eq!((&said["first_seed"], &said["seeds"]), (&100.into(), &6.into()), "{said}");
+    assert_eq!((&said["failed_seeds"], &said["panics"]), (&0.into(), &0.into()), "{said}");
+    assert!(said["first_failing"].is_null(), "{said}");
+    assert!(said["rules_broken"].as_object().is_some_and(|rules| rules.is_empty()), "{said}");
+    assert_eq!(said["was_interrupted"], false);
+    for key in ["events", "deliveries_checked", "reliable_deliveries_checked"] {
+        assert!(said[key].as_u64().is_some_and(|count| count > 100), "{key}: {said}");
+        assert_eq!(said[key], again[key], "{key}");
+    }
+    assert_eq!(said["faults"], again["faults"]);
+    let faults = said["faults"].as_object().expect("a count for each kind");
+    assert!(faults.values().any(|count| count.as_u64() > Some(0)), "{said}");
+    for key in ["wall_seconds", "seeds_per_hour", "deliveries_per_second"] {
+        assert!(said[key].as_f64().is_some_and(|value| value > 0.0), "{key}: {said}");
+    }
+}
+
+#[test]
+fn a_traced_seed_leaves_its_history_in_a_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = onepipe(&["sim", "fuzz", "--seed", "100", "--trace"]);
+    let output = command.current_dir(&folder).output().expect("the program starts");
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("history    seed-100.txt"), "{text}");
+    assert_eq!(text.lines().last(), Some("  verdict    every invariant held"));
+    let history = std::fs::read_to_string(folder.path().join("seed-100.txt")).expect("written");
+    assert!(history.lines().count() > 100);
+}
+
+#[test]
+fn ctrl_c_ends_fuzzing_with_what_it_has() {
+    let arguments = ["sim", "fuzz", "--seeds", "10000000", "--seed", "100", "--json"];
+    let mut fuzz = Beside::start(&mut onepipe(&arguments));
+    fuzz.listens_to_interrupts();
+    fuzz.signal("-INT");
+    let said: Value = serde_json::from_str(&fuzz.line()).expect("the last line is JSON");
+    assert_eq!(fuzz.status(), Some(130), "{said}");
+    assert_eq!(said["was_interrupted"], true);
+    assert!(said["seeds"].as_u64().is_some_and(|seeds| seeds < 10_000_000), "{said}");
 }

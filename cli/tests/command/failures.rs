@@ -1,0 +1,168 @@
+//! A controller that is not there, and processes that are there twice, or not at all times.
+
+use std::process::{Child, Stdio};
+
+use crate::lab::{Controller, Node, Switch, is};
+use crate::program::{alone, errors, onepipe};
+
+const CONTROLLERS: [&str; 2] = ["--controllers", "1000"];
+
+/// A fabric behind a switch whose controller can be started and killed.
+struct Fabric {
+    switch: Switch,
+    folder: tempfile::TempDir,
+}
+
+impl Fabric {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        Self { switch: Switch::start(&CONTROLLERS), folder }
+    }
+
+    fn controller(&self) -> Controller {
+        let store = self.folder.path().join("decisions").to_string_lossy().into_owned();
+        let place = ["--udp", &self.switch.address, "--store", &store];
+        Controller::start(&[&place[..], &CONTROLLERS].concat())
+    }
+
+    fn arguments<'a>(&'a self, process: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+        [&["--udp", &self.switch.address, "--process", process], &CONTROLLERS[..], more].concat()
+    }
+
+    fn node(&self, process: &str, more: &[&str]) -> Node {
+        Node::start(&self.arguments(process, more))
+    }
+}
+
+/// One says a line to both, and both print the same.
+fn talk(one: &mut Node, other: &mut Node, text: &str) {
+    one.say(&format!("0,1 {text}"));
+    let line = one.beside.line();
+    assert!(line.ends_with(&format!(" {text}")), "{line}");
+    assert_eq!(other.beside.line(), line);
+}
+
+#[test]
+fn messages_go_on_without_a_controller_and_a_failure_waits_for_it() {
+    let _turn = alone();
+    let fabric = Fabric::new();
+    // At the start nobody is there.
+    let (mut zero, mut one) =
+        (fabric.node("0", &["--reliable"]), fabric.node("1", &["--reliable"]));
+    let mut plain = fabric.node("2", &[]);
+    plain.say("2 best effort");
+    assert!(plain.beside.line().ends_with(" 2 best effort"));
+    let mut controller = fabric.controller();
+    zero.joins(&controller, 0);
+    one.joins(&controller, 1);
+    talk(&mut zero, &mut one, "with a controller");
+    // In the middle it dies.
+    controller.beside.signal("-KILL");
+    controller.beside.status();
+    talk(&mut zero, &mut one, "without one");
+    // A process dies that nobody can say anything about.
+    one.beside.signal("-KILL");
+    one.beside.status();
+    plain.say("2 still here");
+    assert!(plain.beside.line().ends_with(" 2 still here"));
+    zero.say("0 it waits");
+    let controller = fabric.controller();
+    let line = zero.beside.line();
+    assert!(line.ends_with(" 0 it waits"), "{line}");
+    let status = controller.until("resolved", |status| {
+        status["failures"].as_array().is_some_and(|all| all.len() == 1)
+            && status["open"].as_array().is_some_and(Vec::is_empty)
+    });
+    assert_eq!(status["failures"][0]["name"], "process 1");
+    assert_eq!(status["failures"][0]["is_exact"], true);
+    zero.joins(&controller, 0);
+}
+
+/// A node whose complaints are kept.
+struct Complaining(Option<Child>);
+
+impl Complaining {
+    fn start(fabric: &Fabric, process: &str) -> Self {
+        let arguments = fabric.arguments(process, &["--stay", "--reliable"]);
+        let mut command = onepipe(&[&["node"], &arguments[..]].concat());
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        Self(Some(command.spawn().expect("the program starts")))
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.0.as_ref().expect("it runs").id().to_string();
+        let mut kill = std::process::Command::new("kill");
+        assert!(kill.args([signal, &pid]).status().expect("kill runs").success());
+    }
+
+    /// What it said when it ended by itself, with a failure.
+    fn last_words(mut self) -> String {
+        let mut child = self.0.take().expect("it runs");
+        let keyboard = child.stdin.take();
+        let output = child.wait_with_output().expect("it is ours");
+        drop(keyboard);
+        assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+        errors(&output)
+    }
+}
+
+impl Drop for Complaining {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // It has ended if all went well.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The two cannot know of each other; the controller does, and the one that was there stops.
+#[test]
+fn of_two_processes_with_one_number_the_former_ends_with_a_clear_error() {
+    let _turn = alone();
+    let fabric = Fabric::new();
+    let controller = fabric.controller();
+    let mut zero = fabric.node("0", &["--reliable"]);
+    let former = Complaining::start(&fabric, "1");
+    zero.joins(&controller, 0);
+    controller.until("process 1 is up", |status| is(status, "process 1", "up"));
+    let mut latter = fabric.node("1", &["--reliable"]);
+    let error = former.last_words();
+    assert!(error.contains("this process was declared failed at "), "{error}");
+    assert!(error.contains("or another one has joined as process 1"), "{error}");
+    // Others send to the new life when they have heard of it.
+    talk(&mut latter, &mut zero, "the latter");
+    talk(&mut zero, &mut latter, "to whoever is there");
+    let status = controller.until("resolved", |status| {
+        status["open"].as_array().is_some_and(Vec::is_empty)
+            && status["failures"].as_array().is_some_and(|all| all.len() == 1)
+    });
+    assert_eq!(status["failures"][0]["name"], "process 1");
+}
+
+/// A process that stands still is told so when it goes on, stops, and comes back as another life.
+#[test]
+fn who_stood_still_stops_when_it_is_told_and_joins_again() {
+    let _turn = alone();
+    let fabric = Fabric::new();
+    let controller = fabric.controller();
+    let mut zero = fabric.node("0", &["--reliable"]);
+    let still = Complaining::start(&fabric, "1");
+    zero.joins(&controller, 0);
+    controller.until("process 1 is up", |status| is(status, "process 1", "up"));
+    still.signal("-STOP");
+    controller.until("it is missed, and nobody waits for it", |status| {
+        status["failures"].as_array().is_some_and(|all| all.len() == 1)
+            && status["open"].as_array().is_some_and(Vec::is_empty)
+    });
+    zero.say("0 without it");
+    assert!(zero.beside.line().ends_with(" 0 without it"));
+    still.signal("-CONT");
+    let error = still.last_words();
+    assert!(error.contains("this process was declared failed at "), "{error}");
+    let mut back = fabric.node("1", &["--reliable"]);
+    back.joins(&controller, 1);
+    // Others send to the new life when they have heard of it.
+    talk(&mut back, &mut zero, "here again");
+    talk(&mut zero, &mut back, "welcome back");
+}

@@ -1,0 +1,100 @@
+//! The programs of a fabric behind a switch, started by a test and killed with it.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::program::{Beside, errors, json, onepipe, output, wait_until};
+
+/// `onepipe switch`.
+pub struct Switch {
+    pub beside: Beside,
+    pub address: String,
+}
+
+impl Switch {
+    pub fn start(arguments: &[&str]) -> Self {
+        let command = ["switch", "--listen", "127.0.0.1:0"];
+        let mut beside = Beside::start(&mut onepipe(&[&command[..], arguments].concat()));
+        let line = beside.line();
+        let address = line.strip_prefix("listening at ").expect("it says where").to_string();
+        Self { beside, address }
+    }
+}
+
+/// `onepipe controller`, which answers somewhere.
+pub struct Controller {
+    pub beside: Beside,
+    pub address: String,
+}
+
+impl Controller {
+    pub fn start(arguments: &[&str]) -> Self {
+        Self::begin(&mut onepipe(&[&["controller"], arguments].concat()))
+    }
+
+    pub fn begin(command: &mut Command) -> Self {
+        let mut beside = Beside::start(command.env("ONEPIPE_STATUS_LISTEN", "127.0.0.1:0"));
+        let first = beside.line();
+        assert!(first.starts_with("controller "), "{first}");
+        let second = beside.line();
+        let address = second.strip_prefix("status at http://").expect("it says where");
+        let address = address.strip_suffix("/status").expect("it says where").to_owned();
+        Self { beside, address }
+    }
+
+    /// What it says of itself.
+    pub fn status(&self) -> Value {
+        let output = output(&["status", "--from", &self.address, "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+        json(&output)["controllers"][0].clone()
+    }
+
+    /// The same for people.
+    pub fn table(&self) -> String {
+        let output = output(&["status", "--from", &self.address]);
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// Asks until `holds`.
+    pub fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let mut status = Value::Null;
+        wait_until(what, || {
+            status = self.status();
+            holds(&status)
+        });
+        status
+    }
+}
+
+/// Whether `name` is a member in `state`.
+pub fn is(status: &Value, name: &str, state: &str) -> bool {
+    let members = status["members"].as_array();
+    members.is_some_and(|members| {
+        members.iter().any(|member| member["name"] == name && member["state"] == state)
+    })
+}
+
+/// `onepipe node`, with a keyboard.
+pub struct Node {
+    pub beside: Beside,
+}
+
+impl Node {
+    pub fn start(arguments: &[&str]) -> Self {
+        let mut command = onepipe(&[&["node", "--stay"], arguments].concat());
+        Self { beside: Beside::start(command.stdin(Stdio::piped())) }
+    }
+
+    pub fn say(&mut self, line: &str) {
+        let stdin = self.beside.child.stdin.as_mut().expect("its input is piped");
+        writeln!(stdin, "{line}").expect("it listens");
+    }
+
+    /// Waits until a controller knows of it as process `id`.
+    pub fn joins(&self, controller: &Controller, id: u32) {
+        let name = format!("process {id}");
+        controller.until(&format!("{name} is up"), |status| is(status, &name, "up"));
+    }
+}

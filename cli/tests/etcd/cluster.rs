@@ -1,0 +1,122 @@
+//! A real etcd of three members on this machine, asked over its JSON gateway.
+
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::program::wait_until;
+
+const MEMBERS: usize = 3;
+
+/// Three members in a folder, killed when this is dropped.
+pub struct Cluster {
+    members: Vec<Member>,
+    folder: TempDir,
+}
+
+struct Member {
+    client_port: u16,
+    peer_port: u16,
+    process: Option<Child>,
+}
+
+impl Cluster {
+    /// Starts one and waits until it answers.
+    pub fn start() -> Self {
+        let ports = free_ports();
+        let member = |at: usize| Member {
+            client_port: ports[2 * at],
+            peer_port: ports[2 * at + 1],
+            process: None,
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut cluster = Self { members: (0..MEMBERS).map(member).collect(), folder };
+        (0..MEMBERS).for_each(|at| cluster.revive(at));
+        wait_until("there is a quorum", || cluster.has_quorum());
+        cluster
+    }
+
+    /// Starts a member, with what it has on disk.
+    pub fn revive(&mut self, at: usize) {
+        let peers = self.members.iter().enumerate();
+        let peers = peers.map(|(at, member)| format!("member{at}={}", url(member.peer_port)));
+        let all = peers.collect::<Vec<_>>().join(",");
+        let member = &mut self.members[at];
+        let (client, peer) = (url(member.client_port), url(member.peer_port));
+        let path = self.folder.path().join(format!("{at}.log"));
+        let log = OpenOptions::new().create(true).append(true).open(path).expect("a log");
+        // A member shall not outlive whoever started it, whatever that one dies of.
+        let mut etcd = Command::new("setpriv");
+        etcd.args(["--pdeathsig", "KILL", "etcd", "--initial-cluster-state", "new"])
+            .args(["--name", &format!("member{at}"), "--initial-cluster", &all])
+            .arg("--data-dir")
+            .arg(self.folder.path().join(at.to_string()))
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a log"))
+            .stderr(log);
+        member.process = Some(etcd.spawn().expect("`cargo xtask test` installs etcd-server"));
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self, at: usize) {
+        let mut process = self.members[at].process.take().expect("it runs");
+        process.kill().expect("it is ours");
+        process.wait().expect("it is ours");
+    }
+
+    /// The addresses of all members, as the controller wants them.
+    pub fn urls(&self) -> String {
+        let urls = self.members.iter().map(|member| url(member.client_port));
+        urls.collect::<Vec<_>>().join(",")
+    }
+
+    /// Whether a read that needs a quorum is answered.
+    pub fn has_quorum(&self) -> bool {
+        self.members.iter().any(|member| reads(member.client_port).unwrap_or(false))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for process in self.members.iter_mut().filter_map(|member| member.process.as_mut()) {
+            // Whatever it has died of, it is gone.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+fn url(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
+}
+
+/// Reads the key `a`.
+fn reads(port: u16) -> std::io::Result<bool> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    let body = r#"{"key":"YQ=="}"#;
+    write!(
+        stream,
+        "POST /v3/kv/range HTTP/1.0\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.contains(" 200 "))
+}
+
+/// Ports that nobody uses at the moment.
+fn free_ports() -> Vec<u16> {
+    let listen = |_| TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listeners: Vec<TcpListener> = (0..2 * MEMBERS).map(listen).collect();
+    let port = |listener: &TcpListener| listener.local_addr().expect("bound").port();
+    listeners.iter().map(port).collect()
+}
