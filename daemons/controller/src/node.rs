@@ -157,6 +157,12 @@ impl Pipe for Node {
         self.machine.hear(now, port);
     }
 
+    /// Its memory has died with it.
+    fn unlink(&mut self, port: Port) {
+        self.is_due = true;
+        self.machine.unlink(port);
+    }
+
     #[inline]
     fn wants_transmit(&self) -> bool {
         self.is_due

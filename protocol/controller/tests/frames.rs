@@ -8,7 +8,7 @@ use onepipe_controller::{
     Config, Controller, Epoch, FailedLife, Member, Record, RecordId, Refused,
 };
 use onepipe_wire::{
-    Announce, Frame, HEADER_OCTETS, Header, Link, LinkState, Opcode, RecoveryView, Side,
+    Announce, Echo, Frame, HEADER_OCTETS, Header, Link, LinkState, Opcode, RecoveryView, Side,
     Undeliverable, WaveView, seal,
 };
 use proptest::prelude::*;
@@ -392,4 +392,100 @@ proptest! {
             controller.status();
         }
     }
+}
+
+/// Lets timers run until `end`, answers all waves. Answers the frozen links that they resolve.
+fn resolved(controller: &mut Controller, tor: Life, end: u64) -> Vec<u32> {
+    let mut numbers = Vec::new();
+    let mut now = at(0);
+    loop {
+        for (opcode, to, _, payload) in drain(controller, now) {
+            let (answer, from) = match opcode {
+                Opcode::Wave => (Opcode::Echo, tor),
+                Opcode::Notice => (Opcode::Completed, life(Address::Process(to), 1)),
+                _ => continue,
+            };
+            let view = WaveView::parse(&payload).expect("well-formed");
+            numbers.extend(view.resolved().map(|resolved| resolved.number));
+            let echo = Echo { id: view.id, kind: view.kind };
+            let mut octets = frame(answer, from, 0, |room| echo.write(room).expect("fits"));
+            controller.handle_frame(now, Port(0), &mut octets);
+        }
+        let Some(due) = controller.poll_timeout().filter(|due| due.as_ns() <= end) else { break };
+        now = at(due.as_ns());
+        controller.handle_timeout(now);
+    }
+    numbers
+}
+
+#[test]
+fn a_life_that_is_resolved_and_dies_once_more_on_a_link_is_resumed_once_more() {
+    let failed =
+        FailedLife { life: life(process(1), 1), at: Timestamp::from_ns(1 << 50), is_exact: true };
+    let records = [
+        Record::Members(vec![Member { life: failed.life, links: vec![] }]),
+        Record::Failed(vec![failed]),
+        Record::Resumed { lives: vec![failed.life], links: vec![] },
+    ];
+    let mut controller = star(&records);
+    let tor = life(switch(0), 1);
+    resolved(&mut controller, tor, 200_000);
+    let own = life(process(CONTROLLER.0), 1);
+    let up = [link(0, Side::Lower, life(process(0), 1)), link(2, Side::Lower, own)];
+    let dead = |number| Link {
+        state: LinkState::Frozen { number, commit: Timestamp::from_ns((1 << 50) - 3) },
+        ..link(1, Side::Lower, failed.life)
+    };
+    for (turn, number) in [7, 8, 12].into_iter().enumerate() {
+        let (turn, ns) = (turn as u32, 1_000_000 * (turn as u64 + 1));
+        let links = [&[dead(number)][..], &up].concat();
+        let mut octets = announce(tor, 10 + 2 * turn, &links);
+        assert_eq!(controller.handle_frame(at(ns), Port(0), &mut octets), Verdict::Consumed);
+        let numbers = resolved(&mut controller, tor, ns + 400_000);
+        assert_eq!(numbers, [number], "turn {turn}");
+        // Its owner has not heard of it, and says so once more.
+        let mut octets = announce(tor, 10 + 2 * turn, &links);
+        controller.handle_frame(at(ns + 400_000), Port(0), &mut octets);
+        let again = resolved(&mut controller, tor, ns + 600_000);
+        assert_eq!(again, [number], "turn {turn}, again");
+        let mut octets = announce(tor, 11 + 2 * turn, &up);
+        controller.handle_frame(at(ns + 700_000), Port(0), &mut octets);
+        assert_eq!(resolved(&mut controller, tor, ns + 900_000), [], "turn {turn}, done");
+    }
+}
+
+#[test]
+fn who_is_unlinked_in_a_mesh_has_failed_without_a_timeout() {
+    let links = onepipe_controller::Links::Mesh(4);
+    let mut controller = Controller::new(Config { links, ..config() }).expect("makes sense");
+    controller.activate(at(0), Epoch(1), &[]);
+    let own = life(process(CONTROLLER.0), 1);
+    for number in 0..3 {
+        let up = [link(90, Side::Direct, own)];
+        let mut octets = announce(life(process(number), 1), 1, &up);
+        controller.handle_frame(at(1_000), Port(number as u16), &mut octets);
+    }
+    let failed = |controller: &mut Controller, end: u64| {
+        let mut all = Vec::new();
+        loop {
+            while let Some((id, record)) = controller.poll_persist() {
+                if let Record::Failed(lives) = &record {
+                    all.extend(lives.iter().map(|failed| failed.life));
+                }
+                controller.handle_persisted(at(end), id, Ok(()));
+            }
+            let Some(due) = controller.poll_timeout().filter(|due| due.as_ns() <= end) else {
+                return all;
+            };
+            controller.handle_timeout(at(due.as_ns().max(100_000)));
+            let mut slot = [0; 1_500];
+            while controller.poll_transmit(at(end), &mut slot).is_some() {}
+        }
+    };
+    assert_eq!(failed(&mut controller, 100_000), []);
+    controller.unlink(Port(77));
+    let mut other = controller.clone();
+    controller.unlink(Port(2));
+    assert_eq!(failed(&mut controller, 1_000_000), [life(process(2), 1)]);
+    assert_eq!(failed(&mut other, 1_000_000), [], "it waits for the timeout");
 }

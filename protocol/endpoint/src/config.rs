@@ -54,10 +54,13 @@ pub struct Config {
     /// A link on which nothing was heard for this long is taken out of the barrier, in ns. 0:
     /// never. Default 30,000: ten beacon intervals (1Pipe section 4.2).
     pub link_timeout_ns: u64,
-    /// Submitted and not yet sent, in octets, with 64 for each message. Default 32 MiB.
+    /// Submitted and not yet sent, in octets, with 64 for each message; the reliable service keeps
+    /// what is not acknowledged, too. Each of the two services has a buffer of this size of its
+    /// own, so a process that uses both may hold twice as much. Default 32 MiB.
     pub send_buffer_octets_max: usize,
     /// Received and not yet consumed by the application, in octets. Half of it is shared out as
-    /// windows of the senders, half is room for messages larger than a window. Default 64 MiB.
+    /// windows of the senders, half is room for messages larger than a window. Each of the two
+    /// services has a buffer of this size of its own. Default 64 MiB.
     pub receive_buffer_octets_max: usize,
     /// The most that one sender may have outstanding, in octets; the share of the receive buffer
     /// may be smaller. Default 1 MiB.

@@ -259,6 +259,18 @@ impl Controller {
         }
     }
 
+    /// Nothing more comes from process `port` of a mesh, as the world knows for certain: its link is
+    /// down at once, and waits for no timeout. Whatever is heard of it later brings it back.
+    pub fn unlink(&mut self, port: Port) {
+        let Links::Mesh(count) = self.config.links else { return };
+        let address = onepipe_base::Address::Process(ProcessId(port.0.into()));
+        self.attached.ends.remove(&port);
+        if let Some(life) = self.graph.newest(address).filter(|_| port.0 < count) {
+            self.graph.unhear(life);
+            self.look_at = Some(Mono::from_ns(0));
+        }
+    }
+
     /// Whether it decides and speaks.
     pub fn is_active(&self) -> bool {
         self.active.is_some()

@@ -264,6 +264,13 @@ impl Graph {
         }
     }
 
+    /// Nothing was heard of `life` that still counts.
+    pub(crate) fn unhear(&mut self, life: Life) {
+        if let Some(node) = self.nodes.get_mut(&life) {
+            node.heard = None;
+        }
+    }
+
     /// `life` counts no more.
     pub(crate) fn remove(&mut self, life: Life) {
         self.nodes.remove(&life);
