@@ -259,8 +259,8 @@ impl Controller {
         }
     }
 
-    /// Nothing more comes from process `port` of a mesh, as the world knows for certain: its link is
-    /// down at once, and waits for no timeout. Whatever is heard of it later brings it back.
+    /// Nothing more comes from process `port` of a mesh, as the world knows for certain: its link
+    /// is down at once, and waits for no timeout. Whatever is heard of it later brings it back.
     pub fn unlink(&mut self, port: Port) {
         let Links::Mesh(count) = self.config.links else { return };
         let address = onepipe_base::Address::Process(ProcessId(port.0.into()));
