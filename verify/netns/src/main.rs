@@ -11,21 +11,36 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
-use onepipe_daemon_switch::{Config, SoftwareSwitch};
+use onepipe_base::{Controllers, ProcessId};
+use onepipe_daemon_controller::{
+    Attachment, Config as ControllerConfig, ControllerDaemon, RedbStore,
+};
+use onepipe_daemon_switch::{Config, SoftwareSwitch, SwitchId};
+
+/// The one controller, where there is one.
+const CONTROLLERS: Controllers = Controllers { first: ProcessId(1000), count: 1 };
 
 const USAGE: &str = "\
 overlay aggregator LISTEN [PARENT]     aggregates until its input ends
+overlay controlled LISTEN ID [PARENT]  the same as aggregator ID, where there is a controller
+overlay controller AGGREGATOR STORE    controls until its input ends
 overlay node AGGREGATOR ID ALL COUNT   scatters COUNT times to processes 0..ALL, logs what arrives
+overlay member AGGREGATOR ID ALL COUNT the same, where there is a controller
 overlay latency [COUNT]                measures commits over trees on the loopback";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
-        ["aggregator", listen] => aggregate(listen.parse()?, None),
-        ["aggregator", listen, parent] => aggregate(listen.parse()?, Some(parent.parse()?)),
-        ["node", aggregator, process, all, count] => {
-            node::run(aggregator.parse()?, process.parse()?, all.parse()?, count.parse()?)
+        ["aggregator", listen] => aggregate(Config::new(listen.parse()?), None),
+        ["aggregator", listen, parent] => aggregate(Config::new(listen.parse()?), Some(parent)),
+        ["controlled", listen, id] => aggregate(controlled(listen, id)?, None),
+        ["controlled", listen, id, parent] => aggregate(controlled(listen, id)?, Some(parent)),
+        ["controller", aggregator, store] => control(aggregator.parse()?, store.into()),
+        [kind @ ("node" | "member"), aggregator, process, all, count] => {
+            let controllers = (kind == "member").then_some(CONTROLLERS);
+            let (process, all) = (process.parse()?, all.parse()?);
+            node::run(aggregator.parse()?, process, all, count.parse()?, controllers)
         }
         ["latency"] => latency::run(2_000),
         ["latency", count] => latency::run(count.parse()?),
@@ -33,12 +48,33 @@ fn main() -> Result<()> {
     }
 }
 
-fn aggregate(listen: SocketAddr, parent: Option<SocketAddr>) -> Result<()> {
-    let config = Config { up: parent, ..Config::new(listen) };
+/// A configuration for fabrics with a controller.
+fn controlled(listen: &str, id: &str) -> Result<Config> {
+    let config = Config::new(listen.parse()?).with_controllers(CONTROLLERS);
+    Ok(Config { switch: SwitchId(id.parse()?), ..config })
+}
+
+fn aggregate(config: Config, parent: Option<&str>) -> Result<()> {
+    let up = parent.map(str::parse).transpose()?;
+    let config = Config { up, ..config };
     let mut aggregator = SoftwareSwitch::new(&config).context("cannot start an aggregator")?;
     let stop = ends_with_input(aggregator.doorbell());
     writeln!(stdout(), "listening at {}", aggregator.local_addr())?;
     aggregator.run(&stop, |_| {});
+    Ok(())
+}
+
+/// A controller that keeps its decisions in the file `store`.
+fn control(aggregator: SocketAddr, store: std::path::PathBuf) -> Result<()> {
+    let attachment = Attachment::Switch(aggregator);
+    let config = ControllerConfig::new(attachment, CONTROLLERS.first, CONTROLLERS);
+    let daemon = ControllerDaemon::new(&config, RedbStore::new(store));
+    let daemon = daemon.context("cannot start a controller")?;
+    let stop = ends_with_input(daemon.doorbell());
+    daemon.run(&stop, |event| {
+        // Whoever does not read any more has ended.
+        let _ = writeln!(stdout(), "{event:?}");
+    });
     Ok(())
 }
 

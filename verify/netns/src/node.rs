@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use onepipe_base::{Incarnation, ProcessId};
+use onepipe_base::{Controllers, Incarnation, ProcessId};
 use onepipe_endpoint::{Config, Endpoint, Event, Links, Message};
 use onepipe_transport_clock::{SystemClock, begin_life};
 use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle};
@@ -19,6 +19,9 @@ const BEACON_INTERVAL_NS: u64 = 50_000;
 const PROBE_TIMEOUT_NS: u64 = 1_000_000;
 const PROBES_MAX: u32 = 128;
 const CLOCK_FOLLOW_NS: u64 = 100_000_000;
+const STANDSTILL_NS: u64 = 1_000_000_000;
+/// After a failure nothing more comes when nothing has come for this long.
+const QUIET: Duration = Duration::from_secs(2);
 /// As the software switch's.
 pub(crate) const PROCESSES_MAX: u32 = 1024;
 
@@ -55,9 +58,23 @@ pub(crate) fn station(
 }
 
 /// Scatters `count` numbers to the processes below `all`, prints `delivered TIMESTAMP FROM NUMBER`
-/// and `failed NUMBER TO`, then `done DIRECT TREE`, and stays until its input ends.
-pub(crate) fn run(aggregator: SocketAddr, process: u32, all: u32, count: u64) -> Result<()> {
-    let mut station = station(aggregator, process, begin_life(), |_| {}, Idle::CIVIL)?;
+/// and `failed NUMBER TO`, then `done DIRECT TREE`, and stays until its input ends. Where there are
+/// controllers a process that fails is told as `gone PROCESS TIMESTAMP`, and sent nothing more.
+pub(crate) fn run(
+    aggregator: SocketAddr,
+    process: u32,
+    all: u32,
+    count: u64,
+    controllers: Option<Controllers>,
+) -> Result<()> {
+    let tune = |config: &mut Config| {
+        if controllers.is_some() {
+            (config.controllers, config.link_timeout_ns) = (controllers, STANDSTILL_NS);
+        }
+    };
+    let mut station = station(aggregator, process, begin_life(), tune, Idle::CIVIL)?;
+    let mut gone: Vec<ProcessId> = Vec::new();
+    let mut last = Instant::now();
     let stop = crate::ends_with_input(station.doorbell());
     let mut out = BufWriter::new(stdout().lock());
     let (mut sent, mut delivered, mut is_done) = (0, 0, false);
@@ -67,7 +84,8 @@ pub(crate) fn run(aggregator: SocketAddr, process: u32, all: u32, count: u64) ->
             next += PACE;
             let payload = sent.to_string();
             let message = |to| Message { to: ProcessId(to), payload: payload.as_bytes() };
-            let messages: Vec<_> = (0..all).map(message).collect();
+            let messages: Vec<_> =
+                (0..all).map(message).filter(|message| !gone.contains(&message.to)).collect();
             station.machine_mut().scatter_reliably(&messages).context("cannot scatter")?;
             sent += 1;
         }
@@ -80,15 +98,28 @@ pub(crate) fn run(aggregator: SocketAddr, process: u32, all: u32, count: u64) ->
                     result = writeln!(out, "delivered {at} {from} {payload}");
                 }
                 delivered += 1;
+                last = Instant::now();
                 endpoint.release(delivery);
             }
             Event::SendFailed(failed) if result.is_ok() => {
                 result = writeln!(out, "failed {} {}", failed.scattering.0, failed.to.0);
             }
+            Event::ProcessFailed(failed) => {
+                gone.push(failed.process);
+                endpoint.on_failure_handled();
+                if result.is_ok() {
+                    result = writeln!(out, "gone {} {}", failed.process.0, failed.at.as_ns());
+                }
+            }
             _ => {}
         });
         result?;
-        let is_through = sent == count && delivered >= u64::from(all) * count;
+        let has_all = match gone.len() {
+            0 => delivered >= u64::from(all) * count,
+            // Nobody can say how many of its messages there are.
+            _ => last.elapsed() >= QUIET,
+        };
+        let is_through = sent == count && has_all;
         if !is_done && is_through && station.machine().is_settled() {
             is_done = true;
             let stats = station.transport().overlay_stats();

@@ -93,6 +93,11 @@ impl Lab {
         }
     }
 
+    /// Pulls the plug of a host's only network card.
+    pub fn cut(&self, host: usize) {
+        must(&format!("ip -n {} link set eth0 down", self.namespaces[host + 1]));
+    }
+
     /// How many datagrams were dropped so.
     pub fn lost(&self) -> u64 {
         let count = |host: &String| {

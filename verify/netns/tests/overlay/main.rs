@@ -58,3 +58,49 @@ fn three_hosts_agree_over_a_lossy_network() {
     }
     assert!(lab.lost() > 100, "the network loses: {}", lab.lost());
 }
+
+/// A host whose cable is pulled: nobody answers for it, so silence alone must tell, and what it had
+/// sent reaches both of the others or neither.
+#[test]
+fn a_host_that_is_cut_off_is_declared_failed_and_the_others_agree_on_what_it_said() {
+    let Some(mut lab) = Lab::new(3) else { return };
+    let store = tempfile::tempdir().expect("a folder");
+    let path = store.path().join("decisions").to_string_lossy().into_owned();
+    let (root, leaf) = ("10.77.0.1:4410", "10.77.0.2:4410");
+    lab.start(0, "root", &["controlled", root, "1"]);
+    lab.wait_for("root", "listening");
+    lab.start(1, "leaf", &["controlled", leaf, "2", root]);
+    lab.wait_for("leaf", "listening");
+    lab.start(0, "controller", &["controller", root, &path]);
+    let count = (2 * COUNT).to_string();
+    let nodes = ["node 0", "node 1", "node 2"];
+    for (host, aggregator) in [root, leaf, root].into_iter().enumerate() {
+        let id = host.to_string();
+        lab.start(host, nodes[host], &["member", aggregator, &id, "3", &count]);
+    }
+    for node in nodes {
+        lab.wait_for(node, "delivered");
+    }
+    lab.cut(2);
+    let logs = [nodes[0], nodes[1]].map(|node| lab.wait_for(node, "done"));
+
+    let gone = logs.each_ref().map(|lines| {
+        let gone: Vec<&String> = lines.iter().filter(|line| line.starts_with("gone ")).collect();
+        assert_eq!(gone.len(), 1, "{gone:?}");
+        gone[0].clone()
+    });
+    assert!(gone[0].starts_with("gone 2 ") && gone[0] == gone[1], "{gone:?}");
+    let failed_at: u64 = gone[0][7..].parse().expect("a timestamp");
+    let all = logs.each_ref().map(|lines| entries(lines));
+    assert!(all[0].windows(2).all(|pair| pair[0] < pair[1]), "in the total order");
+    assert_eq!(all[0], all[1], "what one delivered, the other did");
+    let of = |from: u32| all[0].iter().filter(move |entry| entry.1 == from);
+    assert!(of(2).all(|entry| entry.0 < failed_at), "nothing from its failure on");
+    for (from, lines) in logs.iter().enumerate() {
+        // Taken back from everybody, or delivered to both who live.
+        let own = format!(" {from}");
+        let recalled =
+            lines.iter().filter(|line| line.starts_with("failed ") && line.ends_with(&own)).count();
+        assert_eq!(of(from as u32).count() + recalled, 2 * COUNT, "process {from}");
+    }
+}
