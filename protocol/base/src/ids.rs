@@ -65,6 +65,7 @@ impl Address {
     }
 
     /// Back from the wire; `None` for [`Address::NOBODY_BITS`].
+    #[inline]
     pub const fn from_bits(bits: u32) -> Option<Self> {
         match bits {
             Self::NOBODY_BITS => None,

@@ -106,6 +106,13 @@ impl Neighbours {
         self.ends.get(port.index()).is_some_and(|end| end.life.is_some() && end.way == Way::Up)
     }
 
+    /// Whether `life` is known to be at the other end, and nobody has lost the link.
+    #[inline]
+    pub fn is_heard(&self, port: Port, life: Life) -> bool {
+        let end = self.ends.get(port.index());
+        end.is_some_and(|end| end.life == Some(life) && end.way == Way::Up)
+    }
+
     /// Who is at the other end, as far as it has said.
     pub fn life(&self, port: Port) -> Option<Life> {
         self.ends.get(port.index())?.life
@@ -169,6 +176,7 @@ impl Life {
     }
 
     /// Back from the two words.
+    #[inline]
     pub fn from_words((address, incarnation): (u32, u32)) -> Option<Self> {
         let address = Address::from_bits(address)?;
         Some(Self { address, incarnation: Incarnation(incarnation) })

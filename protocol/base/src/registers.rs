@@ -345,11 +345,14 @@ impl Column {
     #[inline]
     fn set(&mut self, index: usize, value: u64) {
         self.values[index] = value;
-        if index == self.lowest.1 || index == self.second.1 || value < self.second.0 {
+        if index == self.lowest.1 && value < self.second.0 {
+            self.lowest.0 = value;
+        } else if index == self.lowest.1 || index == self.second.1 || value < self.second.0 {
             self.rescan();
         }
     }
 
+    #[inline(never)]
     fn rescan(&mut self) {
         self.lowest = (SILENT, usize::MAX);
         self.second = self.lowest;

@@ -104,6 +104,7 @@ impl Header {
     }
 
     /// Who sent a frame that speaks of its link, or any frame of a process.
+    #[inline]
     pub fn speaker(&self) -> Option<Life> {
         Life::from_words((self.src.get(), self.incarnation.get()))
     }

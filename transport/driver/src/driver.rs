@@ -252,6 +252,10 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
             let Some(transmit) = self.machine.poll_transmit(now, slot) else { break };
             self.transport.send(transmit);
             progress.frames_sent += 1;
+            if progress.frames_sent == 1 && !self.machine.wants_transmit() {
+                // Most likely the only one: nobody need wait until the machine has said so.
+                self.transport.flush();
+            }
         }
         self.has_rest = progress.is_short_of_room;
         // Before anybody can see that the burst is over.

@@ -8,7 +8,7 @@ use crate::Doorbell;
 ///
 /// In one turn the driver calls, in this order: `expect`, `receive`, `met`, `heard`, `gone`, and in
 /// the end `hold_commits`. Before and after all that, if there is something to send: `has_room`,
-/// `begin_burst`, any number of `slot` + `send`, `hold_commits`, `end_burst`. It reads the clock
+/// `begin_burst`, any number of `slot` + `send` and perhaps `flush`, `hold_commits`, `end_burst`. It reads the clock
 /// right after `begin_burst`, and before `receive` unless next to nothing was sent since that other
 /// reading.
 pub trait Transport {
@@ -65,6 +65,9 @@ pub trait Transport {
 
     /// Sends the frame that was written into the slot given last.
     fn send(&mut self, transmit: Transmit);
+
+    /// Next to nothing more is to be sent in this burst: what it has sent may go on its way.
+    fn flush(&mut self) {}
 
     /// Nothing reliable that is stamped at or above `since` may be delivered by anybody yet: the
     /// oldest scattering whose fate is open; `None` if there is none. Where promises are not told

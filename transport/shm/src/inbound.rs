@@ -32,6 +32,11 @@ pub(crate) struct Inbound {
     is_awaited: bool,
     /// When lines are looked at though nobody waits.
     look_at: Mono,
+    /// Somebody may have come, or have promised something, or be gone, and the machine has not been
+    /// told: most turns have nothing of the kind to tell.
+    has_new: bool,
+    has_seen: bool,
+    has_gone: bool,
 }
 
 #[derive(Debug)]
@@ -81,7 +86,15 @@ impl Inbound {
                 senders.push(Sender::new(process, ring));
             }
         }
-        Self { senders, first: 0, is_awaited: true, look_at: Mono::from_ns(0) }
+        Self {
+            senders,
+            first: 0,
+            is_awaited: true,
+            look_at: Mono::from_ns(0),
+            has_new: false,
+            has_seen: false,
+            has_gone: false,
+        }
     }
 
     /// Finds out who has come or gone.
@@ -106,9 +119,11 @@ impl Inbound {
                 sender.is_gone |= sender.is_live && !is_live;
                 (sender.is_live, sender.is_new) = (is_live, is_live);
                 (sender.seen, sender.line, sender.watched) = (None, None, None);
+                (self.has_new, self.has_gone) = (true, true);
                 changed(Change { process, is_live, has_died: false });
             } else if sender.is_live && !segment.is_alive(process) {
                 sender.die();
+                self.has_gone = true;
                 changed(Change { process, is_live: false, has_died: true });
             }
         }
@@ -126,6 +141,7 @@ impl Inbound {
             sender.watched = sender.line;
             if sender.is_live && (is_stuck || has_its_turn) && !segment.is_alive(sender.process) {
                 sender.die();
+                self.has_gone = true;
                 changed(Change { process: sender.process, is_live: false, has_died: true });
             }
         }
@@ -152,7 +168,7 @@ impl Inbound {
             self.look(segment, now);
         }
 
-        let config = *segment.config();
+        let config = segment.config();
         let count = self.senders.len();
         let mut left = BATCH_FRAMES;
         for ahead in 0..count {
@@ -199,6 +215,7 @@ impl Inbound {
     /// Looks at all lines. `now` was read before; the rings are emptied after.
     fn look(&mut self, segment: &Segment, now: Now) {
         after_clock();
+        self.has_seen = true;
         for sender in self.senders.iter_mut().filter(|sender| sender.is_live) {
             // What was seen and could not be heard yet still stands.
             if sender.seen.is_none() {
@@ -218,15 +235,22 @@ impl Inbound {
     /// Tells who has come, once everything that its former life sent has been taken.
     #[inline]
     pub(crate) fn met(&mut self, mut meet: impl FnMut(Port, Incarnation)) {
+        if !self.has_new {
+            return;
+        }
         for sender in self.senders.iter_mut().filter(|sender| sender.is_new && sender.is_drained) {
             sender.is_new = false;
             meet(Port(sender.process as u16), Incarnation(sender.life as u32));
         }
+        self.has_new = self.senders.iter().any(|sender| sender.is_new);
     }
 
     /// Tells what the lines said of those whose rings have been emptied since.
     #[inline]
     pub(crate) fn heard(&mut self, mut hear: impl FnMut(Port, Promises)) {
+        if !self.has_seen {
+            return;
+        }
         for sender in self.senders.iter_mut().filter(|sender| sender.is_drained) {
             if let Some(seen) = sender.seen.take()
                 && seen.is_news
@@ -234,11 +258,15 @@ impl Inbound {
                 hear(Port(sender.process as u16), seen.promises);
             }
         }
+        self.has_seen = self.senders.iter().any(|sender| sender.seen.is_some());
     }
 
     /// Tells who is no longer live, once everything that they sent has been taken.
     #[inline]
     pub(crate) fn gone(&mut self, mut unlink: impl FnMut(Port)) {
+        if !self.has_gone {
+            return;
+        }
         for sender in self.senders.iter_mut().filter(|sender| sender.is_gone && sender.is_drained) {
             sender.is_gone = false;
             // It may be back already: then its link goes on, from where it is heard next.
@@ -246,6 +274,7 @@ impl Inbound {
                 unlink(Port(sender.process as u16));
             }
         }
+        self.has_gone = self.senders.iter().any(|sender| sender.is_gone);
     }
 
     /// Whether no frame is there.

@@ -76,9 +76,11 @@ impl Mapping {
     #[inline]
     pub(crate) fn prefetch(&self, at: usize, octets: usize) {
         let first = self.place(at, octets, 1);
-        for line in (0..octets).step_by(64) {
+        let mut line = 0;
+        while line < octets {
             // SAFETY: the line begins within the octets, which lie in the mapping.
             fetch(unsafe { first.add(line) });
+            line += 64;
         }
     }
 

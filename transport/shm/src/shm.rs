@@ -219,6 +219,11 @@ impl Transport for Shm {
     }
 
     #[inline]
+    fn flush(&mut self) {
+        self.outbound.publish(&self.segment);
+    }
+
+    #[inline]
     fn hold_commits(&mut self, since: Option<Timestamp>) {
         if self.open != since {
             self.open = since;
