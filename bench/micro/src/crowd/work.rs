@@ -132,6 +132,7 @@ struct Tally {
     expected: Vec<u64>,
     last: Option<(u64, u32, u16)>,
     hash: u64,
+    /// When the first message came, and the last end.
     first_at: Option<Instant>,
     last_at: Option<Instant>,
     /// The newest ping or pong, and who sent it.
@@ -366,6 +367,9 @@ fn scatter(
     targets: &[u32],
     payload: &[u8],
 ) -> Result<ScatteringId> {
+    if let [to] = targets {
+        return submit(machine, service, &[Message { to: ProcessId(*to), payload }]);
+    }
     let mut messages = [Message { to: ProcessId(0), payload }; 16];
     let messages = messages.get_mut(..targets.len()).context("at most 16 processes")?;
     for (message, to) in messages.iter_mut().zip(targets) {
@@ -387,7 +391,8 @@ fn submit(
 }
 
 impl Tally {
-    #[inline]
+    // Where events are polled, so that they need not be copied.
+    #[inline(always)]
     fn take(&mut self, machine: &mut Endpoint, event: Event) {
         match event {
             Event::Delivered(delivery) => {
@@ -416,7 +421,10 @@ impl Tally {
         let from = delivery.from.index();
         match word {
             HELLO => self.met[from] = true,
-            END => self.ended += 1,
+            END => {
+                self.ended += 1;
+                self.last_at = Some(Instant::now());
+            }
             number => {
                 if number < self.expected[from] {
                     self.wrong = Some(format!("{number} again, from process {from}"));
@@ -435,9 +443,7 @@ impl Tally {
         self.hash = (self.hash.rotate_left(5) ^ item).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.outcome.delivered += 1;
         if self.outcome.delivered % CHECKPOINT == 1 {
-            let now = Instant::now();
-            self.first_at.get_or_insert(now);
-            self.last_at = Some(now);
+            self.first_at.get_or_insert_with(Instant::now);
             self.outcome.checkpoints.push(self.hash);
         }
     }
