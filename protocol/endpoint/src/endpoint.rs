@@ -81,6 +81,7 @@ impl Endpoint {
     #[inline]
     pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
         self.check_taking_part()?;
+        self.best_effort.note_use();
         let id = self.best_effort.sender.submit(&self.config, messages, |_| None)?;
         self.stats.scatterings_submitted += 1;
         Ok(id)
@@ -98,6 +99,7 @@ impl Endpoint {
         messages: &[Message<'_>],
     ) -> Result<ScatteringId, SendError> {
         self.check_taking_part()?;
+        self.reliable.note_use();
         let (Lane { sender, receiver, .. }, control) = (&mut self.reliable, &self.control);
         let failed_life = |process| {
             // Unless it has been heard in a later life.
@@ -116,7 +118,8 @@ impl Endpoint {
 
     /// The application is through with a message: its room in the receive buffer is free again and
     /// the sender's window opens.
-    #[inline]
+    // Inlined for the same reason as `poll_event`.
+    #[inline(always)]
     pub fn release(&mut self, delivery: Delivery) {
         let lane = match delivery.service {
             Service::BestEffort => &mut self.best_effort,
@@ -293,7 +296,9 @@ impl Endpoint {
         let Some(barrier) = risen else { return };
         self.stamp.lift(self.link.commit().map_or(barrier, |commit| barrier.max(commit)));
         self.best_effort.receiver.on_barrier(barrier);
-        if let Some(commit) = self.commit_barrier() {
+        if self.reliable.is_used()
+            && let Some(commit) = self.commit_barrier()
+        {
             self.reliable.receiver.on_barrier(commit);
         }
     }
@@ -325,6 +330,40 @@ impl Endpoint {
         self.promises().expect("polled with a clock, so there is a promise")
     }
 
+    /// Whether there is anything to tell before the next message.
+    #[inline]
+    fn has_bad_news(&self) -> bool {
+        let unsent = self.best_effort.sender.failures.len() + self.reliable.sender.failures.len();
+        let gone = self.lost_links.len() + self.failed.len();
+        unsent + gone > 0 || self.exclusion != Exclusion::Member
+    }
+
+    #[cold]
+    fn poll_bad_news(&mut self) -> Option<Event> {
+        let failures = &mut self.best_effort.sender.failures;
+        let failed = failures.pop_front();
+        if let Some(failed) = failed.or_else(|| self.reliable.sender.failures.pop_front()) {
+            return Some(self.count_failure(failed));
+        }
+        if let Some(port) = self.lost_links.pop_front() {
+            return Some(Event::LinkLost(port));
+        }
+        self.poll_failure_event()
+    }
+
+    /// What there is to tell but messages that come straight out of a receiver.
+    #[inline(never)]
+    fn poll_rest(&mut self) -> Option<Event> {
+        let delivery = match self.config.receive_mode {
+            ReceiveMode::Separate if self.reliable.is_plain() => None,
+            ReceiveMode::Separate => self.next_reliable(),
+            ReceiveMode::Merged => self.next_merged(),
+        };
+        let Some(delivery) = delivery else { return self.poll_last_event() };
+        self.stats.messages_delivered += 1;
+        Some(Event::Delivered(delivery))
+    }
+
     fn count_failure(&mut self, failed: SendFailed) -> Event {
         match failed.outcome {
             Outcome::Lost => self.stats.messages_lost += 1,
@@ -345,12 +384,11 @@ impl Machine for Endpoint {
             return Verdict::Dropped;
         };
         let (src, dst) = (frame.header.src(), frame.header.dst());
-        let is_from_link = self.may_come_by(port, src, frame.opcode);
-        let is_ours = dst == self.config.process || frame.opcode.is_hop_only();
+        let is_hop_only = frame.opcode.is_hop_only();
         // It never writes to itself over the network.
         let is_other = src.0 < self.config.processes_max && src != self.config.process;
-        let is_known = is_other || frame.opcode.is_hop_only();
-        if !is_from_link || !is_ours || !is_known {
+        let is_ours = (dst == self.config.process && is_other) || is_hop_only;
+        if !is_ours || !self.may_come_by(port, src, frame.opcode) {
             self.stats.frames_misrouted += 1;
             return Verdict::Dropped;
         }
@@ -373,7 +411,7 @@ impl Machine for Endpoint {
             return if is_taken { Verdict::Consumed } else { Verdict::Dropped };
         }
         // Messages before promises: the promise speaks of what follows this frame.
-        let is_failed = !frame.opcode.is_hop_only() && self.is_failed(&frame);
+        let is_failed = !is_hop_only && self.is_failed(&frame);
         if frame.opcode.service() == Some(Service::Reliable) {
             self.control.on_direct(src);
         }
@@ -430,7 +468,9 @@ impl Machine for Endpoint {
             {
                 return Some(transmit);
             }
-            if let Some(transmit) = self.poll_control(now, slot) {
+            if (self.best_effort.wants_control() || self.reliable.wants_control())
+                && let Some(transmit) = self.poll_control(now, slot)
+            {
                 return Some(transmit);
             }
         }
@@ -449,32 +489,39 @@ impl Machine for Endpoint {
             return Some(self.poll_hop(slot, Opcode::Beacon));
         }
         self.link.on_drained(&self.config, now, clock);
-        let risen = self.link.hear_nobody(&self.config, self.promises());
-        self.on_barrier(risen);
+        if self.link.is_alone(&self.config) {
+            let risen = self.link.hear_nobody(self.promises());
+            self.on_barrier(risen);
+        }
         None
     }
 
-    #[inline]
+    // Where it is called, an event need not be copied, which costs more than making it.
+    #[inline(always)]
     fn poll_event(&mut self) -> Option<Event> {
-        let failures = &mut self.best_effort.sender.failures;
-        if let Some(failed) =
-            failures.pop_front().or_else(|| self.reliable.sender.failures.pop_front())
+        if self.has_bad_news()
+            && let Some(event) = self.poll_bad_news()
         {
-            return Some(self.count_failure(failed));
-        }
-        if let Some(port) = self.lost_links.pop_front() {
-            return Some(Event::LinkLost(port));
-        }
-        if let Some(event) = self.poll_failure_event() {
             return Some(event);
         }
-        let delivery = match self.config.receive_mode {
-            ReceiveMode::Separate => self.next_separate(),
-            ReceiveMode::Merged => self.next_merged(),
-        };
-        let Some(delivery) = delivery else { return self.poll_last_event() };
-        self.stats.messages_delivered += 1;
-        Some(Event::Delivered(delivery))
+        // Of best effort nothing is taken back, and apart nothing is staged.
+        if self.config.receive_mode == ReceiveMode::Separate
+            && let Some(barrier) = self.link.barrier()
+            && let Some(delivery) = self.best_effort.receiver.next(barrier)
+        {
+            self.stats.messages_delivered += 1;
+            return Some(Event::Delivered(delivery));
+        }
+        if self.config.receive_mode == ReceiveMode::Separate
+            && self.reliable.is_used()
+            && self.reliable.is_plain()
+            && let Some(commit) = self.deliverable()
+            && let Some(delivery) = self.reliable.receiver.next(commit)
+        {
+            self.stats.messages_delivered += 1;
+            return Some(Event::Delivered(delivery));
+        }
+        self.poll_rest()
     }
 
     #[inline]
@@ -486,10 +533,8 @@ impl Machine for Endpoint {
             // Nothing leaves any more but for the controllers.
             return self.control.deadline();
         }
-        let (one, other) = (&self.best_effort, &self.reliable);
-        let ends = Mono::earlier(one.sender.deadline(), one.receiver.deadline());
-        let others = Mono::earlier(other.sender.deadline(), other.receiver.deadline());
+        let lanes = Mono::earlier(self.best_effort.deadline(), self.reliable.deadline());
         let links = Mono::earlier(self.link.deadline(), self.control.deadline());
-        Mono::earlier(links, Mono::earlier(ends, others))
+        Mono::earlier(links, lanes)
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Incarnation, Mono, ProcessId, Psn, Timestamp};
+use onepipe_base::{Incarnation, Mono, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
     AckView, Connect, Frame, Header, Opcode, Probe, RECALL_OCTETS, Recall, Service,
 };
@@ -16,6 +16,9 @@ use crate::{Config, Delivery, Stats};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lane {
     service: Service,
+    /// Something was submitted to it, or has arrived for it. Before, it is asked for nothing: most
+    /// processes use one service only, and the other shall cost them a look at this.
+    is_used: bool,
     pub sender: Sender,
     pub receiver: Receiver,
     /// A message taken from the receiver and not handed out yet.
@@ -23,29 +26,83 @@ pub(crate) struct Lane {
     recalled: Vec<Timestamp>,
 }
 
-/// A frame to be sealed: its header without promises, its timestamp and PSN, and the octets of its
-/// payload.
+/// A frame to be sealed: what its header shall say but for promises, and the octets of its payload.
 pub(crate) struct Draft {
-    pub header: Header,
+    pub to: ProcessId,
+    pub opcode: Opcode,
+    pub flags: u8,
     /// Its first message's; `None`: it bears none.
     pub timestamp: Option<Timestamp>,
     pub psn: Psn,
     pub octets: usize,
 }
 
+impl Draft {
+    /// Its header, put together at once: it is too large to be moved about in parts.
+    #[inline]
+    pub fn header(&self, config: &Config, promises: Promises) -> Header {
+        let timestamp = self.timestamp.unwrap_or(promises.barrier);
+        Header::new(self.opcode, config.process, self.to, config.incarnation)
+            .flagged(self.flags)
+            .stamped(timestamp, promises, self.psn)
+    }
+}
+
 impl Lane {
     pub fn new(config: &Config, service: Service) -> Self {
         let receiver = Receiver::new(config, service);
         let sender = Sender::new(config, service, receiver.window_octets());
-        Self { service, sender, receiver, staged: None, recalled: Vec::new() }
+        Self { service, is_used: false, sender, receiver, staged: None, recalled: Vec::new() }
+    }
+
+    /// Whether it was ever used.
+    #[inline]
+    pub fn is_used(&self) -> bool {
+        self.is_used
+    }
+
+    /// Something is submitted to it.
+    #[inline]
+    pub fn note_use(&mut self) {
+        self.is_used = true;
     }
 
     /// Whether a transmit poll may yield something.
     #[inline]
     pub fn wants_transmit(&self) -> bool {
-        self.sender.wants_transmit()
-            || self.receiver.wants_transmit()
-            || self.receiver.has_local_room()
+        self.is_used && (self.has_control() || self.has_data())
+    }
+
+    /// Whether [`Lane::poll_control`] may have a frame.
+    #[inline]
+    pub fn wants_control(&self) -> bool {
+        self.is_used && self.has_control()
+    }
+
+    /// Whether [`Lane::poll_data`] may have a frame, or room for messages of the process to itself
+    /// to pass on.
+    #[inline]
+    pub fn wants_data(&self) -> bool {
+        self.is_used && self.has_data()
+    }
+
+    #[inline]
+    fn has_control(&self) -> bool {
+        self.receiver.wants_transmit() || self.sender.has_control()
+    }
+
+    #[inline]
+    fn has_data(&self) -> bool {
+        self.sender.has_data() || self.receiver.has_local_room()
+    }
+
+    /// When it is to be woken.
+    #[inline]
+    pub fn deadline(&self) -> Option<Mono> {
+        if !self.is_used {
+            return None;
+        }
+        Mono::earlier(self.sender.deadline(), self.receiver.deadline())
     }
 
     /// Takes in a frame of the service. Answers whether it was of any use.
@@ -58,6 +115,7 @@ impl Lane {
         barrier: Option<Timestamp>,
         stats: &mut Stats,
     ) -> bool {
+        self.is_used = true;
         let from = (frame.header.src(), frame.header.incarnation());
         let psn = frame.header.psn();
         let is_well_formed = match frame.opcode.in_best_effort() {
@@ -123,12 +181,7 @@ impl Lane {
     }
 
     /// The next answer, connect, probe or recall, its payload written into `payload`.
-    pub fn poll_control(
-        &mut self,
-        config: &Config,
-        payload: &mut [u8],
-        stats: &mut Stats,
-    ) -> Option<Draft> {
+    pub fn poll_control(&mut self, payload: &mut [u8], stats: &mut Stats) -> Option<Draft> {
         let recalls_max = payload.len() / RECALL_OCTETS;
         let recalled = self.receiver.take_recall_acks(&mut self.recalled, recalls_max);
         let (to, opcode, psn, octets) = if let Some(to) = recalled {
@@ -143,8 +196,7 @@ impl Lane {
             (control.to, control.opcode, control.psn, control.octets)
         };
         let opcode = opcode.in_service(self.service);
-        let header = Header::new(opcode, config.process, to, config.incarnation);
-        Some(Draft { header, timestamp: None, psn, octets })
+        Some(Draft { to, opcode, flags: 0, timestamp: None, psn, octets })
     }
 
     /// The next data frame: one to be sent again, of the burst, or of a new one, its payload
@@ -163,7 +215,7 @@ impl Lane {
                 return None;
             }
             if let Some(written) = self.sender.write_again(now, slot, stats) {
-                return Some(self.draft(config, &written));
+                return Some(self.draft(&written));
             }
             let receiver = &mut self.receiver;
             if let Some(given) = self.sender.take_local_room_back() {
@@ -186,15 +238,15 @@ impl Lane {
             }
         }
         let written = self.sender.write_data(config, now, slot)?;
-        Some(self.draft(config, &written))
+        Some(self.draft(&written))
     }
 
     #[inline]
-    fn draft(&self, config: &Config, written: &Written) -> Draft {
-        let opcode = written.opcode.in_service(self.service);
-        let header = Header::new(opcode, config.process, written.to, config.incarnation);
+    fn draft(&self, written: &Written) -> Draft {
         Draft {
-            header: header.flagged(written.flags),
+            to: written.to,
+            opcode: written.opcode.in_service(self.service),
+            flags: written.flags,
             timestamp: Some(written.timestamp),
             psn: written.psn,
             octets: written.octets,
@@ -223,14 +275,20 @@ impl Lane {
         barrier: Timestamp,
         stats: &mut Stats,
     ) -> Option<Delivery> {
-        let is_plain = self.staged.is_none()
-            && self.receiver.doom.is_empty()
-            && self.sender.local_recalls.is_empty();
-        if is_plain {
+        if self.is_plain() {
             self.receiver.next(barrier)
         } else {
             self.next_spared(config, barrier, stats)
         }
+    }
+
+    /// Whether the next message that comes out of the receiver is the next to be delivered: nothing
+    /// was taken out before, and nothing is taken back.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.staged.is_none()
+            && self.receiver.doom.is_empty()
+            && self.sender.local_recalls.is_empty()
     }
 
     /// The next message that is not doomed.

@@ -80,11 +80,15 @@ impl Link {
         self.raise(heard)
     }
 
+    /// Whether the process is alone in a mesh.
+    #[inline]
+    pub fn is_alone(&self, config: &Config) -> bool {
+        config.links == Links::Mesh && self.registers.live() == 0
+    }
+
     /// A process alone in a mesh waits for nobody but itself.
-    pub fn hear_nobody(&mut self, config: &Config, own: Option<Promises>) -> Option<Timestamp> {
-        if config.links != Links::Mesh || self.registers.live() > 0 {
-            return None;
-        }
+    #[cold]
+    pub fn hear_nobody(&mut self, own: Option<Promises>) -> Option<Timestamp> {
         // Who was there before, and is dead, still holds commits.
         let Promises { barrier, commit } = own?;
         let commit = self.registers.commit_floor().map_or(commit, |floor| commit.min(floor));
@@ -155,6 +159,7 @@ impl Link {
     }
 
     /// Whether the process must announce itself now; puts the next announcement off.
+    #[inline]
     pub fn take_join(&mut self, config: &Config, now: Mono) -> bool {
         let is_due = self.join_at.is_some_and(|at| at <= now);
         if is_due {
@@ -214,11 +219,11 @@ mod tests {
         let mut link = Link::new(&config);
         link.hear(&config, Mono::from_ns(0), Port(1), both(50));
         assert_eq!(link.registers().freeze(Port(1)), Some(Timestamp::from_ns(50)));
-        link.hear_nobody(&config, Some(both(90)));
+        link.hear_nobody(Some(both(90)));
         let told = (link.barrier(), link.commit());
         assert_eq!(told, (Some(Timestamp::from_ns(90)), Some(Timestamp::from_ns(50))));
         link.registers().hold(Port(1), None);
-        link.hear_nobody(&config, Some(both(95)));
+        link.hear_nobody(Some(both(95)));
         assert_eq!(link.commit(), Some(Timestamp::from_ns(95)));
     }
 }

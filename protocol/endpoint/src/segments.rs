@@ -12,20 +12,35 @@ const SEGMENT_OCTETS: usize = 64 << 10;
 /// A payload above this gets a segment of its own, given back to the allocator afterwards.
 const SHARED_OCTETS_MAX: usize = SEGMENT_OCTETS / 4;
 
-/// Where a payload lies.
+/// Where a payload lies: the number of its segment, and in the lower half its offset there. One
+/// word, because it is moved on and copied for each message: two halves written one by one would
+/// have to leave the store buffer before they can be copied as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
-    segment: u32,
-    offset: u32,
-}
+pub(crate) struct Place(u64);
 
 impl Place {
     /// Before a place has been set aside.
-    pub const NOWHERE: Self = Self { segment: u32::MAX, offset: 0 };
+    pub const NOWHERE: Self = Self((u32::MAX as u64) << 32);
+
+    #[inline]
+    fn new(segment: u32, offset: u32) -> Self {
+        Self(u64::from(segment) << 32 | u64::from(offset))
+    }
+
+    #[inline]
+    fn segment(self) -> usize {
+        (self.0 >> 32) as usize
+    }
+
+    #[inline]
+    fn offset(self) -> usize {
+        self.0 as u32 as usize
+    }
 
     /// The place `octets` further on in the same payload.
+    #[inline]
     pub fn plus(self, octets: usize) -> Self {
-        Self { segment: self.segment, offset: self.offset + octets as u32 }
+        Self(self.0 + octets as u64)
     }
 }
 
@@ -71,25 +86,25 @@ impl Segments {
         let offset = segment.used as u32;
         segment.used += octets;
         segment.live += shares;
-        Place { segment: self.current, offset }
+        Place::new(self.current, offset)
     }
 
     #[inline]
     pub fn get(&self, place: Place, octets: usize) -> &[u8] {
-        let offset = place.offset as usize;
-        &self.segments[place.segment as usize].octets[offset..offset + octets]
+        let offset = place.offset();
+        &self.segments[place.segment()].octets[offset..offset + octets]
     }
 
     #[inline]
     pub fn get_mut(&mut self, place: Place, octets: usize) -> &mut [u8] {
-        let offset = place.offset as usize;
-        &mut self.segments[place.segment as usize].octets[offset..offset + octets]
+        let offset = place.offset();
+        &mut self.segments[place.segment()].octets[offset..offset + octets]
     }
 
     /// Gives back one share of the payload at `place`.
     #[inline]
     pub fn release(&mut self, place: Place) {
-        let segment = &mut self.segments[place.segment as usize];
+        let segment = &mut self.segments[place.segment()];
         debug_assert!(segment.live > 0, "released twice");
         segment.live = segment.live.saturating_sub(1);
         if segment.live > 0 {
@@ -98,9 +113,9 @@ impl Segments {
         segment.used = 0;
         if segment.octets.len() != SEGMENT_OCTETS {
             segment.octets = Vec::new();
-            self.vacant.push(place.segment);
-        } else if place.segment != self.current {
-            self.free.push(place.segment);
+            self.vacant.push(place.segment() as u32);
+        } else if place.segment() as u32 != self.current {
+            self.free.push(place.segment() as u32);
         }
     }
 
@@ -126,7 +141,7 @@ impl Segments {
         let segment = &mut self.segments[number as usize];
         segment.used = octets;
         segment.live = shares;
-        Place { segment: number, offset: 0 }
+        Place::new(number, 0)
     }
 
     fn add(&mut self, octets: usize) -> u32 {
@@ -148,12 +163,12 @@ mod tests {
         let mut segments = Segments::new();
         let first: Vec<_> = (0..4).map(|_| segments.reserve(16 << 10, 1)).collect();
         let second = segments.reserve(1, 1);
-        assert_ne!(first[0].segment, second.segment);
+        assert_ne!(first[0].segment(), second.segment());
         for place in first.iter() {
             segments.release(*place);
         }
         let filled: Vec<_> = (0..5).map(|_| segments.reserve(16 << 10, 1)).collect();
-        assert_eq!(filled[4].segment, first[0].segment);
+        assert_eq!(filled[4].segment(), first[0].segment());
         assert_eq!(segments.segments.len(), 2);
     }
 
@@ -175,7 +190,7 @@ mod tests {
             let place = segments.reserve(octets, 1);
             assert_eq!(segments.get(place, octets).len(), octets);
             segments.release(place);
-            assert!(segments.segments[place.segment as usize].octets.is_empty());
+            assert!(segments.segments[place.segment()].octets.is_empty());
         }
         assert_eq!(segments.segments.len(), 2);
     }

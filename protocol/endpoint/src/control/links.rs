@@ -101,9 +101,27 @@ impl OwnLinks {
             return self.on_passed(port);
         }
         let Some(life) = header.speaker() else { return self.on_nobody(port, opcode) };
+        let is_plain = !speaks_of_link && !opcode.is_control();
+        if is_plain && self.neighbours.is_heard(port, life) && !self.is_dead(port, life) {
+            // The frequent frame shows nothing new: of the life that is known and heard there.
+            return LinkNews::Good;
+        }
+        self.on_telling_frame(registers, now, (port, header, opcode), life)
+    }
+
+    /// A frame that may show something new of its link, from `life`.
+    #[inline(never)]
+    fn on_telling_frame(
+        &mut self,
+        registers: &mut Registers,
+        now: Mono,
+        (port, header, opcode): (Port, &Header, Opcode),
+        life: Life,
+    ) -> LinkNews {
         if self.is_refused(registers, port, life) {
             return LinkNews::Refused;
         }
+        let speaks_of_link = opcode.is_hop_only();
         let before = self.end(port);
         let heard = if speaks_of_link {
             self.neighbours.hear(port, life, header.echo(), self.own)
@@ -111,10 +129,6 @@ impl OwnLinks {
             // What may cross more than a link does not say whom its sender hears.
             self.neighbours.hear_life(port, life)
         };
-        let is_plain = !speaks_of_link && !opcode.is_control();
-        if is_plain && heard == Heard::Same && before.0 == Some(life) {
-            return LinkNews::Good;
-        }
         match self.on_heard(registers, now, (port, life), (before, heard)) {
             LinkNews::Good if opcode == Opcode::Leave => LinkNews::Left,
             news => news,

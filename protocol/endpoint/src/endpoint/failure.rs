@@ -142,9 +142,13 @@ impl Endpoint {
     /// while a burst is under way: its frames are for receivers as they were when it began.
     #[inline]
     pub(super) fn handle_failures(&mut self, now: Now) {
-        if self.reliable.sender.unfinished().is_some() {
-            return;
+        // Nobody but controllers tells of failures.
+        if self.config.controllers.is_some() && self.reliable.sender.unfinished().is_none() {
+            self.handle_told_failures(now);
         }
+    }
+
+    fn handle_told_failures(&mut self, now: Now) {
         let recorded = self.control.take_recorded();
         if recorded > 0 {
             self.reliable.sender.on_recorded(recorded);
@@ -183,8 +187,9 @@ impl Endpoint {
     /// Whether [`Endpoint::complete`] may have something to do.
     #[inline]
     pub(super) fn has_failure_step(&self) -> bool {
-        self.reliable.sender.has_undeliverable()
-            || (self.control.owes_completion() && self.has_handled_all())
+        self.config.controllers.is_some()
+            && (self.reliable.sender.has_undeliverable()
+                || (self.control.owes_completion() && self.has_handled_all()))
     }
 
     /// Whether the application is back from its callbacks, and all recalls are acknowledged.
@@ -233,6 +238,7 @@ impl Endpoint {
     }
 
     /// What there is to tell when nothing is left to deliver.
+    #[inline]
     pub(super) fn poll_last_event(&mut self) -> Option<Event> {
         let Exclusion::Recovered(complete) = self.exclusion else { return None };
         self.exclusion = Exclusion::Over(complete);
@@ -286,13 +292,10 @@ impl Endpoint {
         slot: &mut [u8],
         draft: &Draft,
     ) -> Option<Transmit> {
-        let to = draft.header.dst();
-        if !self.control.is_relayed(now.mono, to) {
+        if !self.control.is_relayed(now.mono, draft.to) {
             return None;
         }
-        let promises = self.current();
-        let timestamp = draft.timestamp.unwrap_or(promises.barrier);
-        let header = draft.header.stamped(timestamp, promises, draft.psn);
+        let header = draft.header(&self.config, self.current());
         let octets = seal(slot, header, draft.octets);
         if !self.control.wrap(&slot[..octets]) {
             return None;

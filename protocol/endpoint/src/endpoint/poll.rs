@@ -1,6 +1,6 @@
 //! Frames and messages of both services, in turn.
 
-use onepipe_base::{Now, Transmit};
+use onepipe_base::{Now, Timestamp, Transmit};
 use onepipe_wire::{HEADER_OCTETS, Service, seal};
 
 use super::{Endpoint, Exclusion};
@@ -9,16 +9,19 @@ use crate::{Delivery, Links};
 
 impl Endpoint {
     /// The next answer, connect, probe or recall of either service.
-    #[inline]
+    #[inline(never)]
     pub(super) fn poll_control(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         for service in self.turns() {
             let end = self.config.frame_octets_max_of(service);
-            let (config, stats) = (&self.config, &mut self.stats);
             let lane = match service {
                 Service::BestEffort => &mut self.best_effort,
                 Service::Reliable => &mut self.reliable,
             };
-            if let Some(draft) = lane.poll_control(config, &mut slot[HEADER_OCTETS..end], stats) {
+            if !lane.wants_control() {
+                continue;
+            }
+            let payload = &mut slot[HEADER_OCTETS..end];
+            if let Some(draft) = lane.poll_control(payload, &mut self.stats) {
                 return Some(self.finish(now, service, slot, draft));
             }
         }
@@ -28,26 +31,41 @@ impl Endpoint {
     /// The next data frame of either service.
     #[inline]
     pub(super) fn poll_data(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        for service in self.turns() {
-            if service == Service::Reliable && !self.may_commit() {
-                continue;
-            }
-            let (config, stats) = (&self.config, &mut self.stats);
-            let lane = match service {
-                Service::BestEffort => &mut self.best_effort,
-                Service::Reliable => &mut self.reliable,
-            };
-            if let Some(draft) = lane.poll_data(config, now.mono, &mut self.stamp, slot, stats) {
-                self.turn = match (service, lane.sender.unfinished()) {
-                    (Service::BestEffort, Some(_)) | (Service::Reliable, None) => {
-                        Service::BestEffort
-                    }
-                    _ => Service::Reliable,
-                };
-                return Some(self.finish(now, service, slot, draft));
-            }
+        // Nearly always one of them has some and the other none.
+        if !self.reliable.wants_data() {
+            return self.poll_data_of(Service::BestEffort, now, slot);
         }
-        None
+        self.poll_data_in_turn(now, slot)
+    }
+
+    #[inline(never)]
+    fn poll_data_in_turn(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        let [one, other] = self.turns();
+        match self.poll_data_of(one, now, slot) {
+            None => self.poll_data_of(other, now, slot),
+            transmit => transmit,
+        }
+    }
+
+    #[inline]
+    fn poll_data_of(&mut self, service: Service, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        if service == Service::Reliable && !self.may_commit() {
+            return None;
+        }
+        let (config, stats) = (&self.config, &mut self.stats);
+        let lane = match service {
+            Service::BestEffort => &mut self.best_effort,
+            Service::Reliable => &mut self.reliable,
+        };
+        if !lane.wants_data() {
+            return None;
+        }
+        let draft = lane.poll_data(config, now.mono, &mut self.stamp, slot, stats)?;
+        self.turn = match (service, lane.sender.unfinished()) {
+            (Service::BestEffort, Some(_)) | (Service::Reliable, None) => Service::BestEffort,
+            _ => Service::Reliable,
+        };
+        Some(self.finish(now, service, slot, draft))
     }
 
     /// Whether reliable messages may leave: where there are controllers, not before the switch has
@@ -90,34 +108,34 @@ impl Endpoint {
         {
             return relayed;
         }
-        let promises = self.current();
-        let timestamp = draft.timestamp.unwrap_or(promises.barrier);
-        let to = draft.header.dst();
-        let header = draft.header.stamped(timestamp, promises, draft.psn);
+        let header = draft.header(&self.config, self.current());
         let octets = seal(slot, header, draft.octets);
         self.stats.frames_sent += 1;
-        let port = self.port_to(to);
+        let port = self.port_to(draft.to);
         if !self.is_direct(port) {
             self.link.on_sent();
         }
         Transmit { port, octets }
     }
 
-    /// The next message of either service.
+    /// Below what reliable messages may be delivered, in the order of their own.
     #[inline]
-    pub(super) fn next_separate(&mut self) -> Option<Delivery> {
-        let barrier = self.link.barrier()?;
-        // Of best effort nothing is taken back, and apart nothing is staged.
-        if let Some(delivery) = self.best_effort.receiver.next(barrier) {
-            return Some(delivery);
-        }
+    pub(super) fn deliverable(&self) -> Option<Timestamp> {
         let commit = self.commit_barrier()?;
         #[cfg(feature = "bug-deliver-before-commit")]
-        let commit = commit.max(barrier);
+        let commit = self.link.barrier().map_or(commit, |barrier| commit.max(barrier));
+        Some(commit)
+    }
+
+    /// The next message of the reliable service, in the order of its own.
+    #[inline(never)]
+    pub(super) fn next_reliable(&mut self) -> Option<Delivery> {
+        let commit = self.deliverable()?;
         self.reliable.next(&self.config, commit, &mut self.stats)
     }
 
     /// The next message of both services in one order.
+    #[inline(never)]
     pub(super) fn next_merged(&mut self) -> Option<Delivery> {
         let commit = self.commit_barrier()?;
         let barrier = match self.exclusion {

@@ -428,9 +428,11 @@ impl Flight {
 fn settle_kept(keep: &mut Keep, (first, count): (u64, u16), done: &mut impl FnMut(Kept)) {
     for number in first..first + u64::from(count) {
         let kept = keep.messages.get_mut(number);
-        kept.packets = kept.packets.saturating_sub(1);
-        if kept.packets == 0 && kept.is_whole {
-            done(*kept);
+        // Copied before it is written to: a copy of what was just written in part has to wait.
+        let before = *kept;
+        kept.packets = before.packets.saturating_sub(1);
+        if before.packets <= 1 && before.is_whole {
+            done(before);
         }
     }
 }

@@ -141,13 +141,20 @@ impl Sender {
         self.peers.find(process).map_or(0, |at| self.peers.peek(at).fetch())
     }
 
-    /// Whether there is anything to send now.
+    /// Whether there are messages to send now, or something to settle with the receiving half.
     #[inline]
-    pub fn wants_transmit(&self) -> bool {
+    pub fn has_data(&self) -> bool {
         self.burst.first().is_some()
-            || !self.control.is_empty()
-            || !self.resends.is_empty()
             || !self.credit.is_stuck(self.buffer.len())
+            || !self.resends.is_empty()
+            || self.local_room_wanted.is_some()
+            || self.local_room_back.is_some()
+    }
+
+    /// Whether there are connects, probes or recalls to send now.
+    #[inline]
+    pub fn has_control(&self) -> bool {
+        !self.control.is_empty()
     }
 
     /// Octets in the send buffer.

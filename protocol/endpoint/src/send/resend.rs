@@ -68,7 +68,18 @@ impl Sender {
     }
 
     /// Writes the next packet that is to be sent again behind the header's place in `slot`.
+    #[inline]
     pub fn write_again(
+        &mut self,
+        now: Mono,
+        slot: &mut [u8],
+        stats: &mut Stats,
+    ) -> Option<Written> {
+        if self.resends.is_empty() { None } else { self.write_next_again(now, slot, stats) }
+    }
+
+    #[inline(never)]
+    fn write_next_again(
         &mut self,
         now: Mono,
         slot: &mut [u8],
