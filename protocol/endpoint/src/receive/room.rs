@@ -214,3 +214,6 @@ impl Receiver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -238,3 +238,6 @@ impl Sender {
         demand
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -345,3 +345,6 @@ impl Sender {
         self.arm(config, now, to);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! From `scatter` to frames: buffer → credit → burst (stamp, coalesce, cut) → flight.
 
+#[cfg(test)]
+mod alone;
 pub(crate) mod buffer;
 mod burst;
 mod commit;

@@ -1,0 +1,172 @@
+//! A sender without a composer and without receivers, for the tests of its stages.
+
+use alloc::vec::Vec;
+
+use onepipe_base::{Incarnation, Mono, Now, ProcessId, Psn, ScatteringId, Timestamp};
+use onepipe_wire::{Ack, AckView, Connect, Fragment, HEADER_OCTETS, Messages, Opcode, Service};
+
+use super::Sender;
+use crate::stamp::Stamp;
+use crate::stats::Stats;
+use crate::{Config, Message};
+
+/// Process 0, and what it has scattered.
+pub(super) struct Alone {
+    pub config: Config,
+    pub sender: Sender,
+    pub stats: Stats,
+    stamp: Stamp,
+    now: Mono,
+}
+
+/// A data frame as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sent {
+    pub to: u32,
+    pub psn: u32,
+    pub timestamp: Timestamp,
+    pub opcode: Opcode,
+    pub flags: u8,
+    /// Timestamp, index and octets of each whole message; of a fragment, octets of its piece.
+    pub messages: Vec<(Timestamp, u16, usize)>,
+    /// Where a fragment begins.
+    pub offset: Option<u32>,
+    /// What the sender holds its promise at once this frame has been written.
+    pub held_at: Option<Timestamp>,
+}
+
+impl Sent {
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+impl Alone {
+    pub fn new(service: Service, change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::new(ProcessId(0), Incarnation(1));
+        change(&mut config);
+        let mut stamp = Stamp::new();
+        let now = Now { mono: Mono::from_ns(1_000), sync: Timestamp::from_ns(1 << 40) };
+        stamp.read(now);
+        stamp.lift(now.sync);
+        let sender = Sender::new(&config, service, 1 << 20);
+        Self { config, sender, stats: Stats::default(), stamp, now: now.mono }
+    }
+
+    /// Scatters a message of so many octets to each of these processes.
+    pub fn scatter(&mut self, messages: &[(u32, usize)]) -> ScatteringId {
+        let octets = [7; 1 << 16];
+        let messages: Vec<_> = messages
+            .iter()
+            .map(|&(to, length)| Message { to: ProcessId(to), payload: &octets[..length] })
+            .collect();
+        self.sender.submit(&self.config, &messages, |_| None).expect("there is room for it")
+    }
+
+    /// Stamps what may leave. Answers how many messages that were.
+    pub fn burst(&mut self) -> u64 {
+        self.sender.start_burst(&self.config, self.now, &mut self.stamp, |_| {})
+    }
+
+    /// The next data frame of the burst.
+    pub fn frame(&mut self) -> Option<Sent> {
+        let mut slot = [0; 1 << 16];
+        let slot = &mut slot[..self.config.frame_octets_max];
+        let written = self.sender.write_data(&self.config, self.now, slot)?;
+        let payload = &slot[HEADER_OCTETS..HEADER_OCTETS + written.octets];
+        let (mut messages, mut offset) = (Vec::new(), None);
+        if written.opcode == Opcode::Fragment {
+            let fragment = Fragment::parse(payload).expect("just written");
+            offset = Some(fragment.header.offset);
+            messages.push((written.timestamp, fragment.header.index, fragment.piece.len()));
+        } else {
+            for message in Messages::new(payload) {
+                let message = message.expect("just written");
+                let timestamp = written.timestamp.wrapping_add_ns(u64::from(message.delta_ns));
+                messages.push((timestamp, message.index, message.payload.len()));
+            }
+        }
+        Some(Sent {
+            to: written.to.0,
+            psn: written.psn.0,
+            timestamp: written.timestamp,
+            opcode: written.opcode,
+            flags: written.flags,
+            messages,
+            offset,
+            held_at: self.sender.unfinished(),
+        })
+    }
+
+    /// All data frames of the burst.
+    pub fn frames(&mut self) -> Vec<Sent> {
+        let frames: Vec<_> = core::iter::from_fn(|| self.frame()).take(1_000).collect();
+        assert!(frames.len() < 1_000, "a burst ends");
+        frames
+    }
+
+    /// Stamps what may leave. Answers to whom the messages go, and how long they are.
+    pub fn leaving(&mut self) -> Vec<(u32, usize)> {
+        self.burst();
+        let frames = self.frames();
+        let each = |sent: &Sent| -> Vec<_> {
+            sent.messages.iter().map(|message| (sent.to, message.2)).collect()
+        };
+        frames.iter().flat_map(each).collect()
+    }
+
+    /// Process `to` answers, whatever was asked, as `change` says.
+    pub fn hear(&mut self, to: u32, opcode: Opcode, change: impl FnOnce(&mut Ack)) {
+        let mut ack = Ack {
+            cumulative: Psn::FIRST,
+            received: 0,
+            marked: 0,
+            window_octets: 0,
+            consumed_octets: 0,
+            connection: self.config.incarnation.0,
+            room_id: 0,
+            room: Ack::ROOM_WAITING,
+        };
+        change(&mut ack);
+        let mut octets = [0; 64];
+        let length = ack.write(&mut octets, core::iter::empty()).expect("fits");
+        let view = AckView::parse(&octets[..length]).expect("just written");
+        let from = (ProcessId(to), Incarnation(1));
+        assert!(self.sender.on_ack(&self.config, self.now, from, opcode, &view));
+    }
+
+    /// Opens the connections to these processes, each with a window of so many octets.
+    pub fn open(&mut self, windows: &[(u32, u32)]) {
+        for &(to, _) in windows {
+            self.scatter(&[(to, 0)]);
+        }
+        self.burst();
+        for &(to, window) in windows {
+            self.hear(to, Opcode::Grant, |ack| ack.window_octets = window);
+        }
+        self.burst();
+        self.frames();
+        for &(to, window) in windows {
+            self.hear(to, Opcode::Ack, |ack| {
+                (ack.window_octets, ack.consumed_octets) = (window, 64);
+                ack.cumulative = Psn::FIRST.plus(1);
+            });
+        }
+        self.controls();
+    }
+
+    /// Who is sent connects and probes now, and how much room each connect asks for.
+    pub fn controls(&mut self) -> Vec<(u32, Opcode, u64)> {
+        let mut payload = [0; 256];
+        let mut all = Vec::new();
+        while let Some(control) = self.sender.write_control(&mut payload) {
+            let connect = Connect::parse(&payload[..control.octets]);
+            let room = match control.opcode {
+                Opcode::Connect => connect.expect("just written").room_octets,
+                _ => 0,
+            };
+            all.push((control.to.0, control.opcode, room));
+        }
+        all
+    }
+}
