@@ -16,8 +16,8 @@ use crate::lane::Lane;
 use crate::link::Link;
 use crate::stamp::Stamp;
 use crate::{
-    Config, ConfigError, Delivery, Event, Links, Message, Outcome, ProcessFailed, ReceiveMode,
-    SendError, SendFailed, Stats,
+    Config, ConfigError, Delivery, Event, Links, Message, ProcessFailed, ReceiveMode, SendError,
+    Stats,
 };
 use failure::Exclusion;
 
@@ -328,48 +328,6 @@ impl Endpoint {
     #[inline]
     fn current(&self) -> Promises {
         self.promises().expect("polled with a clock, so there is a promise")
-    }
-
-    /// Whether there is anything to tell before the next message.
-    #[inline]
-    fn has_bad_news(&self) -> bool {
-        let unsent = self.best_effort.sender.failures.len() + self.reliable.sender.failures.len();
-        let gone = self.lost_links.len() + self.failed.len();
-        unsent + gone > 0 || self.exclusion != Exclusion::Member
-    }
-
-    #[cold]
-    fn poll_bad_news(&mut self) -> Option<Event> {
-        let failures = &mut self.best_effort.sender.failures;
-        let failed = failures.pop_front();
-        if let Some(failed) = failed.or_else(|| self.reliable.sender.failures.pop_front()) {
-            return Some(self.count_failure(failed));
-        }
-        if let Some(port) = self.lost_links.pop_front() {
-            return Some(Event::LinkLost(port));
-        }
-        self.poll_failure_event()
-    }
-
-    /// What there is to tell but messages that come straight out of a receiver.
-    #[inline(never)]
-    fn poll_rest(&mut self) -> Option<Event> {
-        let delivery = match self.config.receive_mode {
-            ReceiveMode::Separate if self.reliable.is_plain() => None,
-            ReceiveMode::Separate => self.next_reliable(),
-            ReceiveMode::Merged => self.next_merged(),
-        };
-        let Some(delivery) = delivery else { return self.poll_last_event() };
-        self.stats.messages_delivered += 1;
-        Some(Event::Delivered(delivery))
-    }
-
-    fn count_failure(&mut self, failed: SendFailed) -> Event {
-        match failed.outcome {
-            Outcome::Lost => self.stats.messages_lost += 1,
-            Outcome::Unknown => self.stats.messages_unknown += 1,
-        }
-        Event::SendFailed(failed)
     }
 }
 

@@ -8,9 +8,9 @@ use crate::Doorbell;
 ///
 /// In one turn the driver calls, in this order: `expect`, `receive`, `met`, `heard`, `gone`, and in
 /// the end `hold_commits`. Before and after all that, if there is something to send: `has_room`,
-/// `begin_burst`, any number of `slot` + `send` and perhaps `flush`, `hold_commits`, `end_burst`. It reads the clock
-/// right after `begin_burst`, and before `receive` unless next to nothing was sent since that other
-/// reading.
+/// `begin_burst`, any number of `slot` + `send` and perhaps `flush`, `hold_commits`, `end_burst`.
+/// It reads the clock right after `begin_burst`, and before `receive` unless next to nothing was
+/// sent since that other reading.
 pub trait Transport {
     /// Whether frames of one link arrive in the order sent (driver rule D4). If not, the machine's
     /// configuration must say so.

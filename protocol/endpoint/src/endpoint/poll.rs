@@ -1,11 +1,11 @@
-//! Frames and messages of both services, in turn.
+//! Frames and messages of both services, in turn, and what else there is to tell.
 
 use onepipe_base::{Now, Timestamp, Transmit};
 use onepipe_wire::{HEADER_OCTETS, Service, seal};
 
 use super::{Endpoint, Exclusion};
 use crate::lane::Draft;
-use crate::{Delivery, Links};
+use crate::{Delivery, Event, Links, Outcome, ReceiveMode, SendFailed};
 
 impl Endpoint {
     /// The next answer, connect, probe or recall of either service.
@@ -150,5 +150,47 @@ impl Endpoint {
         let is_first = other.is_none() || one.is_some_and(|one| Some(one) < other);
         let lane = if is_first { &mut self.best_effort } else { &mut self.reliable };
         lane.next(config, barrier, stats)
+    }
+
+    /// Whether there is anything to tell before the next message.
+    #[inline]
+    pub(super) fn has_bad_news(&self) -> bool {
+        let unsent = self.best_effort.sender.failures.len() + self.reliable.sender.failures.len();
+        let gone = self.lost_links.len() + self.failed.len();
+        unsent + gone > 0 || self.exclusion != Exclusion::Member
+    }
+
+    #[cold]
+    pub(super) fn poll_bad_news(&mut self) -> Option<Event> {
+        let failures = &mut self.best_effort.sender.failures;
+        let failed = failures.pop_front();
+        if let Some(failed) = failed.or_else(|| self.reliable.sender.failures.pop_front()) {
+            return Some(self.count_failure(failed));
+        }
+        if let Some(port) = self.lost_links.pop_front() {
+            return Some(Event::LinkLost(port));
+        }
+        self.poll_failure_event()
+    }
+
+    /// What there is to tell but messages that come straight out of a receiver.
+    #[inline(never)]
+    pub(super) fn poll_rest(&mut self) -> Option<Event> {
+        let delivery = match self.config.receive_mode {
+            ReceiveMode::Separate if self.reliable.is_plain() => None,
+            ReceiveMode::Separate => self.next_reliable(),
+            ReceiveMode::Merged => self.next_merged(),
+        };
+        let Some(delivery) = delivery else { return self.poll_last_event() };
+        self.stats.messages_delivered += 1;
+        Some(Event::Delivered(delivery))
+    }
+
+    fn count_failure(&mut self, failed: SendFailed) -> Event {
+        match failed.outcome {
+            Outcome::Lost => self.stats.messages_lost += 1,
+            Outcome::Unknown => self.stats.messages_unknown += 1,
+        }
+        Event::SendFailed(failed)
     }
 }
