@@ -75,7 +75,10 @@ pub(crate) struct Round {
     missing: Audience,
     owed: Audience,
     repeat: Pace,
+    /// When it is begun anew unless somebody answers before.
     restart_at: Mono,
+    /// When it is begun anew in any case: the ways have changed.
+    hurried_at: Option<Mono>,
 }
 
 /// What is to be sent.
@@ -161,6 +164,7 @@ impl Broadcast {
             from: 0,
             repeat,
             restart_at: now.after_ns(self.restart_ns),
+            hurried_at: None,
         };
         round.repeat_from(now);
         self.round = Some(round);
@@ -176,7 +180,7 @@ impl Broadcast {
     /// The ways have changed: what is not answered by `at` is begun anew then.
     pub(crate) fn hurry(&mut self, at: Mono) {
         if let Some(round) = self.round.as_mut().filter(|round| !round.missing.links.is_empty()) {
-            round.restart_at = round.restart_at.min(at);
+            round.hurried_at = Mono::earlier(round.hurried_at, Some(at));
         }
     }
 
@@ -187,17 +191,21 @@ impl Broadcast {
     }
 
     /// Everybody behind `port` has done what `echo` says. Answers whether that was waited for.
-    pub(crate) fn on_echo(&mut self, port: Port, echo: Echo) -> bool {
+    pub(crate) fn on_echo(&mut self, now: Mono, port: Port, echo: Echo) -> bool {
+        let restart_at = now.after_ns(self.restart_ns);
         let Some(round) = self.answered(echo) else { return false };
         round.owed.links.remove(&port);
-        round.missing.links.remove(&port)
+        let is_progress = round.missing.links.remove(&port);
+        round.go_on(is_progress, restart_at)
     }
 
     /// `process` has done what `echo` says. Answers whether that was waited for.
-    pub(crate) fn on_completed(&mut self, process: ProcessId, echo: Echo) -> bool {
+    pub(crate) fn on_completed(&mut self, now: Mono, process: ProcessId, echo: Echo) -> bool {
+        let restart_at = now.after_ns(self.restart_ns);
         let Some(round) = self.answered(echo) else { return false };
         round.owed.processes.remove(&process);
-        round.missing.processes.remove(&process)
+        let is_progress = round.missing.processes.remove(&process);
+        round.go_on(is_progress, restart_at)
     }
 
     fn answered(&mut self, echo: Echo) -> Option<&mut Round> {
@@ -232,6 +240,7 @@ impl Broadcast {
         round.missing = round.audience.clone();
         round.owed = round.audience.clone();
         round.restart_at = now.after_ns(self.restart_ns);
+        round.hurried_at = None;
         round.repeat_from(now);
         None
     }
@@ -239,13 +248,13 @@ impl Broadcast {
     /// When something is to be repeated or to be begun anew.
     pub(crate) fn due(&self) -> Option<Mono> {
         let round = self.round.as_ref()?;
-        Mono::earlier(round.repeat.due(), Some(round.restart_at))
+        Mono::earlier(round.repeat.due(), Some(round.ends_at()))
     }
 
     /// Repeats what was not answered. Answers whether it has to be begun anew.
     pub(crate) fn on_timeout(&mut self, now: Mono, repeats: &mut u64) -> bool {
         let Some(round) = &mut self.round else { return false };
-        if now >= round.restart_at {
+        if now >= round.ends_at() {
             return true;
         }
         if round.repeat.take(now) {
@@ -293,6 +302,20 @@ impl Broadcast {
 }
 
 impl Round {
+    /// When it is begun anew.
+    fn ends_at(&self) -> Mono {
+        self.hurried_at.map_or(self.restart_at, |at| at.min(self.restart_at))
+    }
+
+    /// Somebody has answered, if it is so: told one by one, many take long, and all is well as long
+    /// as there is always one more.
+    fn go_on(&mut self, is_progress: bool, restart_at: Mono) -> bool {
+        if is_progress {
+            self.restart_at = restart_at;
+        }
+        is_progress
+    }
+
     /// The first sending is under way already; the next is due after the first pause.
     fn repeat_from(&mut self, now: Mono) {
         self.repeat.on_change(now);
@@ -344,9 +367,10 @@ mod tests {
             assert_eq!(view.id, id);
             assert!(broadcast.advance(now).is_none(), "nobody has answered");
             let echo = Echo { id, kind: WaveKind::Notice };
-            assert!(!broadcast.on_echo(Port(0), Echo { kind: WaveKind::Resume, ..echo }));
-            assert!(broadcast.on_echo(Port(0), echo) && !broadcast.on_echo(Port(0), echo));
-            assert!(broadcast.on_completed(ProcessId(7), echo));
+            assert!(!broadcast.on_echo(now, Port(0), Echo { kind: WaveKind::Resume, ..echo }));
+            assert!(broadcast.on_echo(now, Port(0), echo));
+            assert!(!broadcast.on_echo(now, Port(0), echo));
+            assert!(broadcast.on_completed(now, ProcessId(7), echo));
             assert_eq!(broadcast.advance(now).is_some(), sequence == 2);
         }
         assert_eq!(told, [1, 3, 5]);
@@ -380,5 +404,36 @@ mod tests {
         assert!(broadcast.on_timeout(restart, &mut repeats));
         broadcast.abandon();
         assert_eq!((broadcast.due(), broadcast.wants_transmit()), (None, false));
+    }
+
+    #[test]
+    fn told_one_by_one_it_goes_on_as_long_as_anybody_answers() {
+        let restart_ns = config().restart_ns;
+        let mut broadcast = Broadcast::new(&config());
+        let processes: BTreeSet<ProcessId> = (0..10).map(ProcessId).collect();
+        let audience = Audience { links: BTreeSet::new(), processes: processes.clone() };
+        broadcast.begin(Mono::from_ns(0), News::Notice(vec![failure(20)]), audience, true, 0);
+        let echo = Echo { id: broadcast.round().expect("begun").id, kind: WaveKind::Notice };
+        let mut now = Mono::from_ns(0);
+        for process in processes.into_iter().take(9) {
+            now = now.after_ns(restart_ns - 1);
+            assert!(!broadcast.on_timeout(now, &mut 0), "{process:?} answers in time");
+            assert!(broadcast.on_completed(now, process, echo));
+        }
+        // What was answered already is no progress.
+        now = now.after_ns(restart_ns);
+        assert!(!broadcast.on_completed(now, ProcessId(0), echo));
+        assert!(broadcast.on_timeout(now, &mut 0));
+    }
+
+    #[test]
+    fn when_the_ways_have_changed_no_answer_puts_the_restart_off() {
+        let mut broadcast = Broadcast::new(&config());
+        broadcast.begin(Mono::from_ns(0), News::Freeze(vec![]), everybody(), false, 0);
+        let echo = Echo { id: broadcast.round().expect("begun").id, kind: WaveKind::Freeze };
+        broadcast.hurry(Mono::from_ns(500));
+        assert!(broadcast.on_completed(Mono::from_ns(400), ProcessId(7), echo));
+        assert_eq!(broadcast.due(), Some(Mono::from_ns(500)));
+        assert!(broadcast.on_timeout(Mono::from_ns(500), &mut 0));
     }
 }

@@ -64,7 +64,7 @@ pub struct Config {
     pub repeat_ns: u64,
     /// … up to this.
     pub repeat_slow_ns: u64,
-    /// When news that is still not answered starts on new ways, as a new wave.
+    /// When news that nobody has answered for so long starts on new ways, as a new wave.
     pub restart_ns: u64,
     /// How long a process that was asked for a sign of life has to give one.
     pub ping_timeout_ns: u64,

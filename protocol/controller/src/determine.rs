@@ -4,11 +4,13 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use onepipe_base::{Life, Mono, Now, ProcessId, Timestamp, WIRE_MODULUS};
-use onepipe_wire::Side;
+use onepipe_base::{Address, Incarnation, Life, Mono, Now, ProcessId, WIRE_MODULUS};
 
-use crate::graph::{Arc, Graph, Net, View, process_of};
+#[cfg(test)]
+use crate::graph::whole::Whole;
+use crate::graph::{Graph, process_of};
 use crate::ledger::Ledger;
+use crate::region::{Region, regions};
 use crate::{Config, FailedLife};
 
 /// Lives that have no path to the controller, and since when.
@@ -17,13 +19,33 @@ pub(crate) struct Suspects {
     since: BTreeMap<Life, Mono>,
     /// Lives that are to count as dead though they are heard.
     condemned: BTreeSet<Life>,
+    /// Direct links of the controller itself that were silent at the last look.
+    deaf: BTreeSet<Life>,
+    /// Whose lives may count as dead, or not any more, by what is noted here or decided.
+    doubted: BTreeSet<Address>,
+    /// Who was connected once and is not, and has not failed.
+    lost: BTreeSet<Life>,
+    /// Who is not connected, but correct nodes held a register for it at the last look.
+    held: BTreeSet<Life>,
+    /// Who has failed and is listed as up.
+    listed: BTreeSet<Life>,
+    /// `since` says nothing: it is to be told anew by `lost` and `held`.
+    is_blank: bool,
+    /// Before this, regions are not looked at.
+    rests_until: Option<Mono>,
 }
+
+/// What a look at the regions may visit without having to rest: a pod of a fat tree of 32 K hosts
+/// has half of that.
+const VISITS_A_LOOK: usize = 16_384;
+/// How long to rest for each node and link that was visited, in ns. A visit takes some 10 ns (see
+/// `examples/look.rs`): where half of a large fabric is suspected and changes all the time, a third
+/// of the time at most is spent on finding out what that means.
+const REST_NS_A_VISIT: u64 = 20;
 
 /// What a look at the graph has brought.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// Who is connected, all of them.
-    pub correct: Vec<Life>,
     /// Who is connected for the first time.
     pub joined: Vec<Life>,
     /// Who has failed, by a decision that is to be recorded, and since when they were suspected.
@@ -38,21 +60,15 @@ pub(crate) struct Findings {
     pub again_at: Option<Mono>,
     /// Lives that are listed as up by more than one switch.
     pub doubles: usize,
-}
-
-/// Lives without a path that hang together, and what is known of their border.
-struct Region {
-    members: Vec<usize>,
-    /// Registers that correct nodes hold for a member: which, on which side of it, and its commit.
-    registers: Vec<(usize, Side, Timestamp)>,
-    /// Members that a correct node still hears.
-    heard: BTreeSet<usize>,
+    /// Nothing was decided this time: the last decision has taken too much work.
+    pub is_resting: bool,
 }
 
 impl Suspects {
     /// `life` counts as dead from now on.
     pub(crate) fn condemn(&mut self, life: Life) {
         self.condemned.insert(life);
+        self.doubted.insert(life.address);
     }
 
     pub(crate) fn contains(&self, life: Life) -> bool {
@@ -68,16 +84,19 @@ impl Suspects {
     pub(crate) fn forget(&mut self, life: Life) {
         self.since.remove(&life);
         self.condemned.remove(&life);
+        self.doubted.insert(life.address);
     }
 
     /// Another replica was active until now: its impatience was not this one's.
     pub(crate) fn clear(&mut self) {
         self.since.clear();
-        self.condemned.clear();
+        (self.is_blank, self.rests_until) = (true, None);
+        let condemned = core::mem::take(&mut self.condemned);
+        self.doubted.extend(condemned.into_iter().map(|life| life.address));
     }
 
-    /// Looks at the whole graph. `changed` is when the change that gives reason for it was heard
-    /// of; `is_deaf` says which direct links of the controller itself are silent.
+    /// Looks at what has changed in the graph. `changed` is when the change that gives reason for
+    /// it was heard of; `deaf` are direct links of the controller itself that are silent.
     pub(crate) fn look(
         &mut self,
         now: Now,
@@ -85,99 +104,144 @@ impl Suspects {
         config: &Config,
         graph: &mut Graph,
         ledger: &Ledger,
-        is_deaf: impl Fn(Life) -> bool,
+        deaf: BTreeSet<Life>,
     ) -> Findings {
-        let net = Net::new(graph);
-        let mut findings = Findings { doubles: count_doubles(&net), ..Findings::default() };
-        let is_out = |(life, is_superseded): (&Life, bool)| {
-            is_superseded
-                || ledger.has_failed(*life)
-                || self.condemned.contains(life)
-                || is_deaf(*life)
-        };
-        let out: Vec<bool> = net.lives.iter().zip(graph.superseded()).map(is_out).collect();
-        let reached = net.reach(|at| out[at]);
-        for ((life, node), _) in graph.iter_mut().zip(&reached).filter(|(_, reached)| **reached) {
-            findings.correct.push(life);
-            if !core::mem::replace(&mut node.has_joined, true) {
-                findings.joined.push(life);
+        let mut findings = Findings::default();
+        #[cfg(test)]
+        let joined =
+            graph.iter().filter(|(_, node)| node.has_joined).map(|(life, _)| life).collect();
+        for life in self.deaf.symmetric_difference(&deaf) {
+            self.doubted.insert(life.address);
+        }
+        self.deaf = deaf;
+        core::mem::take(&mut self.doubted).into_iter().for_each(|address| graph.doubt(address));
+        let news = graph.repair(|graph, life| self.is_dead(graph, ledger, life));
+        for life in &news {
+            if ledger.has_failed(*life) {
+                self.listed.insert(*life);
+            }
+            let is_correct = graph.is_correct(*life);
+            let Some(node) = graph.get_mut(*life) else {
+                self.lost.remove(life);
+                continue;
+            };
+            if is_correct && !core::mem::replace(&mut node.has_joined, true) {
+                findings.joined.push(*life);
+            }
+            if node.has_joined && !is_correct && !ledger.has_failed(*life) {
+                self.lost.insert(*life);
+            } else {
+                self.lost.remove(life);
             }
         }
-        self.since.retain(|life, _| net.lives.binary_search(life).is_ok_and(|at| !reached[at]));
-        if findings.correct.is_empty() {
+        self.listed.retain(|life| ledger.has_failed(*life) && graph.net().is_listed(*life));
+        findings.doubles = graph.net().doubles();
+        #[cfg(test)]
+        self.check(graph, ledger, &joined, &findings);
+        if graph.net().correct() == 0 {
             // Not even its own switch is known: this replica knows nothing about anybody.
             self.since.clear();
+            self.is_blank = true;
             return findings;
         }
-        let suspected = self.suspect(changed, &net, &reached, graph, ledger);
-        for region in regions(&net, &reached, graph) {
-            if region.members.iter().any(|at| suspected[*at]) {
-                self.judge(now, config, (&net, &reached), graph, ledger, &region, &mut findings);
-            }
+        self.suspect(changed, graph, ledger, news);
+        if let Some(until) = self.rests_until.filter(|until| now.mono < *until) {
+            (findings.is_resting, findings.again_at) = (true, Some(until));
+            return findings;
         }
+        let regions = regions(graph, self.since.keys().copied());
+        #[cfg(test)]
+        self.check_regions(graph, ledger, &regions);
+        let visits = regions.iter().map(|region| region.visits).sum();
+        graph.note_visits(visits);
+        let rest_ns = visits as u64 * REST_NS_A_VISIT;
+        self.rests_until = (visits > VISITS_A_LOOK).then(|| now.mono.after_ns(rest_ns));
+        for region in &regions {
+            self.judge(now, config, graph, ledger, region, &mut findings);
+        }
+        findings.failed.sort_unstable_by_key(|(failed, _)| failed.life);
         findings
     }
 
-    /// Notes who is newly suspected. A life that never was connected is, too, if a correct node
-    /// holds a register for it.
+    /// Who has failed, but is listed as up by a correct node.
+    pub(crate) fn ghosts(&self, graph: &Graph) -> BTreeSet<Life> {
+        let is_heard = |life: &&Life| graph.net().is_listed_by_correct(**life);
+        let open = self.listed.iter().filter(is_heard).copied();
+        open.chain(graph.ghosts()).collect()
+    }
+
+    /// Notes who has no path and might have failed, among those of whom there is `news`. A life
+    /// that never was connected might, too, if a correct node holds a register for it.
     fn suspect(
         &mut self,
         changed: Mono,
-        net: &Net,
-        reached: &[bool],
-        graph: &Graph,
+        graph: &mut Graph,
         ledger: &Ledger,
-    ) -> Vec<bool> {
-        let mut held = alloc::vec![false; net.lives.len()];
-        for owner in graph.owners() {
-            let is_correct = net.lives.binary_search(&owner).is_ok_and(|at| reached[at]);
-            let Some(node) = graph.get(owner).filter(|_| is_correct) else { continue };
-            for life in node.frozen.iter().filter_map(|entry| entry.life) {
-                if let Ok(at) = net.lives.binary_search(&life) {
-                    held[at] = true;
-                }
+        mut news: BTreeSet<Life>,
+    ) {
+        let mut held = BTreeSet::new();
+        let mut visits = news.len();
+        for owner in graph.owners().filter(|owner| graph.is_correct(*owner)) {
+            let frozen = graph.get(owner).map(|node| node.frozen.as_slice()).unwrap_or_default();
+            visits += frozen.len();
+            held.extend(frozen.iter().filter_map(|entry| entry.life).filter(|life| {
+                let is_over = ledger.has_failed(*life);
+                !is_over && graph.get(*life).is_some() && !graph.is_correct(*life)
+            }));
+        }
+        graph.note_visits(visits);
+        news.extend(&held);
+        news.append(&mut self.held);
+        if core::mem::take(&mut self.is_blank) {
+            news.extend(&self.lost);
+        }
+        for life in news {
+            let is_lost = self.lost.contains(&life) || held.contains(&life);
+            if is_lost && !ledger.is_open(life) {
+                self.since.entry(life).or_insert(changed);
+            } else {
+                self.since.remove(&life);
             }
         }
-        let is_suspect = |(at, life): (usize, &Life)| {
-            let has_been = graph.get(*life).is_some_and(|node| node.has_joined) || held[at];
-            !reached[at] && has_been && !ledger.has_failed(*life) && !ledger.is_open(*life)
-        };
-        let suspected: Vec<bool> = net.lives.iter().enumerate().map(is_suspect).collect();
-        for (life, _) in net.lives.iter().zip(&suspected).filter(|(_, suspected)| **suspected) {
-            self.since.entry(*life).or_insert(changed);
-        }
-        self.since.retain(|life, _| net.lives.binary_search(life).is_ok_and(|at| suspected[at]));
-        suspected
+        self.held = held;
+        #[cfg(test)]
+        self.check_suspects(graph, ledger);
+    }
+
+    /// Whether `life` counts as dead, whatever its links.
+    fn is_dead(&self, graph: &Graph, ledger: &Ledger, life: Life) -> bool {
+        graph.is_superseded(life)
+            || ledger.has_failed(life)
+            || self.condemned.contains(&life)
+            || self.deaf.contains(&life)
     }
 
     /// Decides about one region, or says why not yet.
-    #[expect(clippy::too_many_arguments, reason = "the arrays that a look shares")]
     fn judge(
         &self,
         now: Now,
         config: &Config,
-        (net, reached): (&Net, &[bool]),
         graph: &Graph,
         ledger: &Ledger,
         region: &Region,
         findings: &mut Findings,
     ) {
+        let net = graph.net();
         let suspects = || {
-            region.members.iter().filter_map(|at| Some((*at, *self.since.get(&net.lives[*at])?)))
+            let members = region.members.iter();
+            members.filter_map(|at| Some((*at, *self.since.get(&net.life(*at))?)))
         };
         let mut wake = |at: Mono| findings.again_at = Mono::earlier(findings.again_at, Some(at));
         let Some(since) = suspects().map(|(_, since)| since).max() else { return };
         // Signs of life put it off: its links may be up again, and not all have said so yet.
         let heard = |(at, _): (usize, Mono)| {
-            let life = net.lives[at];
+            let life = net.life(at);
             graph.get(life).and_then(|node| node.heard).filter(|_| !self.condemned.contains(&life))
         };
         let quiet = suspects().filter_map(heard).max().map_or(since, |heard| heard.max(since));
         let mut ready = quiet.after_ns(config.settle_ns).min(since.after_ns(config.grace_ns));
-        let processes = || suspects().filter_map(|(at, _)| process_of(net.lives[at]));
-        if processes().count()
-            > findings.correct.iter().filter_map(|life| process_of(*life)).count()
-        {
+        let processes = || suspects().filter_map(|(at, _)| process_of(net.life(at)));
+        if processes().count() > net.processes() {
             // The greater part can hardly have failed. Is it the controller that is cut off?
             let is_alive = quiet > since;
             findings.is_outvoted |= is_alive;
@@ -193,38 +257,33 @@ impl Suspects {
         }
         let mut is_exact = true;
         // Of who has failed already nothing is needed any more.
-        let is_needed = |at: &&usize| !ledger.has_failed(net.lives[**at]);
+        let is_needed = |at: &&usize| !ledger.has_failed(net.life(**at));
         if region.heard.iter().any(|at| is_needed(&at)) {
-            let is_condemned = |at: &usize| self.condemned.contains(&net.lives[*at]);
+            let is_condemned = |at: &usize| self.condemned.contains(&net.life(*at));
             let freeze_at = since.after_ns(config.freeze_after_ns);
             let all = now.mono >= freeze_at;
             let heard = region.heard.iter().filter(is_needed);
             let freeze = heard.filter(|at| all || is_condemned(at));
-            findings.freeze.extend(freeze.map(|at| net.lives[*at]));
+            findings.freeze.extend(freeze.map(|at| net.life(*at)));
             let give_up = since.after_ns(config.inexact_after_ns);
             if now.mono < give_up {
                 return wake(if all { give_up } else { freeze_at });
             }
             is_exact = false;
         }
-        let values = values(net, reached, graph, region);
+        let values = region.values(graph);
         for (at, since) in suspects() {
-            let life = net.lives[at];
+            let life = net.life(at);
             // Of two lives of one process the former is decided first, or with the latter.
-            let is_former = |other: &(usize, Mono)| {
-                let other = net.lives[other.0];
-                other.address == life.address && other.incarnation < life.incarnation
-            };
-            let waits =
-                self.since.keys().any(|other| {
-                    other.address == life.address && other.incarnation < life.incarnation
-                }) && !suspects().any(|other| is_former(&other));
+            let first = Life { incarnation: Incarnation(0), ..life };
+            let waits = self.since.range(first..life).next().is_some()
+                && !suspects().any(|(other, _)| (first..life).contains(&net.life(other)));
             if waits || ledger.has_failed(life) {
                 continue;
             }
             // No correct node has ever heard of it: nobody has anything of it to deliver.
             let nothing = || now.sync.saturating_sub_ns(WIRE_MODULUS / 4);
-            let at = values[at].unwrap_or_else(nothing);
+            let at = values.get(&at).copied().unwrap_or_else(nothing);
             #[cfg(feature = "bug-failure-too-late")]
             let at = at.wrapping_add_ns(1_000);
             #[cfg(feature = "bug-failure-too-early")]
@@ -234,103 +293,24 @@ impl Suspects {
     }
 }
 
-/// Processes that more than one switch has at a lower port.
-fn count_doubles(net: &Net) -> usize {
-    let is_double = |at: &usize| {
-        let places = net.arcs(*at).iter();
-        let places = places.filter(|arc| arc.side == Side::Upper && arc.other == View::Up);
-        !net.is_switch(*at) && places.count() > 1
-    };
-    (0..net.lives.len()).filter(is_double).count()
-}
-
-/// The parts into which the unreached lives fall, and their borders.
-fn regions(net: &Net, reached: &[bool], graph: &Graph) -> Vec<Region> {
-    let mut region_of = alloc::vec![usize::MAX; net.lives.len()];
-    let mut regions: Vec<Region> = Vec::new();
-    for start in 0..net.lives.len() {
-        if reached[start] || region_of[start] != usize::MAX {
-            continue;
-        }
-        let number = regions.len();
-        let mut region =
-            Region { members: alloc::vec![start], registers: Vec::new(), heard: BTreeSet::new() };
-        region_of[start] = number;
-        let mut done = 0;
-        while let Some(at) = region.members.get(done).copied() {
-            done += 1;
-            for Arc { to, other, own, .. } in net.arcs(at).iter().copied() {
-                if reached[to] {
-                    let claims = other == View::Unknown && own == View::Up;
-                    if other == View::Up || claims {
-                        region.heard.insert(at);
-                    }
-                } else if region_of[to] == usize::MAX {
-                    region_of[to] = number;
-                    region.members.push(to);
-                }
-            }
-        }
-        regions.push(region);
+#[cfg(test)]
+impl Suspects {
+    /// Compares what is kept of paths with a look at everything.
+    fn check(&self, graph: &Graph, ledger: &Ledger, joined: &BTreeSet<Life>, findings: &Findings) {
+        let whole = Whole::new(graph, |life| self.is_dead(graph, ledger, life));
+        whole.check_net();
+        whole.check_joined(joined, &findings.joined);
     }
-    for owner in graph.owners() {
-        let is_correct = net.lives.binary_search(&owner).is_ok_and(|at| reached[at]);
-        let Some(node) = graph.get(owner).filter(|_| is_correct) else { continue };
-        for entry in &node.frozen {
-            let place = entry.life.and_then(|life| net.lives.binary_search(&life).ok());
-            if let Some(at) = place.filter(|at| !reached[*at]) {
-                // Seen from the owner: what comes from below climbs.
-                regions[region_of[at]].registers.push((at, entry.side, entry.commit));
-            }
-        }
-    }
-    regions
-}
 
-/// For each life of the region the greatest value among the registers on its border that its
-/// promises can reach through the region: up, then down.
-fn values(net: &Net, reached: &[bool], graph: &Graph, region: &Region) -> Vec<Option<Timestamp>> {
-    // A switch is two nodes: what it has heard from below, and what from above and below.
-    let mut up: Vec<Option<Timestamp>> = alloc::vec![None; net.lives.len()];
-    let mut down = up.clone();
-    let mut registers = region.registers.clone();
-    registers.sort_unstable_by_key(|(_, _, commit)| core::cmp::Reverse(*commit));
-    let mut work: Vec<(usize, bool)> = Vec::new();
-    for (start, side, commit) in registers {
-        work.push((start, side == Side::Upper));
-        // Against the way of promises. The greatest value comes first, so the first one stays.
-        while let Some((at, descends)) = work.pop() {
-            let value = if descends { &mut down[at] } else { &mut up[at] };
-            if value.is_some() {
-                continue;
-            }
-            *value = Some(commit);
-            if !net.is_switch(at) {
-                continue;
-            }
-            if descends {
-                work.push((at, false));
-            }
-            let from = if descends { Side::Upper } else { Side::Lower };
-            for arc in net.arcs(at).iter().filter(|arc| arc.side == from && !reached[arc.to]) {
-                if hears(net, graph, arc) && (!descends || net.is_switch(arc.to)) {
-                    work.push((arc.to, descends));
-                }
-            }
-        }
+    /// The same for who is suspected.
+    fn check_suspects(&self, graph: &Graph, ledger: &Ledger) {
+        let whole = Whole::new(graph, |life| self.is_dead(graph, ledger, life));
+        assert!(whole.suspected(ledger).iter().eq(self.since.keys()));
     }
-    (0..net.lives.len()).map(|at| up[at].max(down[at])).collect()
-}
 
-/// Whether the promises of `arc.to` still count at `arc.from`.
-fn hears(net: &Net, graph: &Graph, arc: &Arc) -> bool {
-    let peer = net.lives[arc.to];
-    match arc.own {
-        View::Up => true,
-        View::Unknown => arc.other == View::Up,
-        View::Down => graph.get(net.lives[arc.from]).is_some_and(|node| {
-            let mut held = node.frozen.iter();
-            held.any(|entry| entry.life == Some(peer) && !entry.is_resolved)
-        }),
+    /// The same for the borders of the regions.
+    fn check_regions(&self, graph: &Graph, ledger: &Ledger, regions: &[Region]) {
+        let whole = Whole::new(graph, |life| self.is_dead(graph, ledger, life));
+        whole.check_regions(&whole.suspected(ledger), regions);
     }
 }

@@ -1,7 +1,7 @@
 //! Frames that are handed on, and the question whether their receiver lives
 //! (design: failure.md, "What if a receiver cannot be reached, and has not failed?").
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use onepipe_base::{Mono, ProcessId};
 
@@ -9,6 +9,8 @@ use onepipe_base::{Mono, ProcessId};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Pings {
     asked: BTreeMap<ProcessId, Asked>,
+    /// The same by when something is due: there may be as many as there are processes.
+    agenda: BTreeSet<(Mono, ProcessId)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +19,12 @@ struct Asked {
     give_up: Mono,
     /// Whether silence means that it has failed.
     is_fatal: bool,
+}
+
+impl Asked {
+    fn due(&self) -> Mono {
+        self.next.min(self.give_up)
+    }
 }
 
 /// What is to be done about a process.
@@ -31,42 +39,50 @@ pub(crate) enum Due {
 impl Pings {
     /// Asks `process`, unless that is under way.
     pub(crate) fn ask(&mut self, now: Mono, process: ProcessId, timeout_ns: u64, is_fatal: bool) {
-        let give_up = now.after_ns(timeout_ns);
-        let asked = self.asked.entry(process).or_insert(Asked { next: now, give_up, is_fatal });
-        if is_fatal && !asked.is_fatal {
-            *asked = Asked { next: now, give_up, is_fatal };
+        if self.asked.get(&process).is_some_and(|asked| asked.is_fatal || !is_fatal) {
+            return;
         }
+        self.settle(process);
+        let asked = Asked { next: now, give_up: now.after_ns(timeout_ns), is_fatal };
+        self.agenda.insert((asked.due(), process));
+        self.asked.insert(process, asked);
     }
 
     /// `process` has given a sign of life, or is known to have failed.
     pub(crate) fn settle(&mut self, process: ProcessId) {
-        self.asked.remove(&process);
+        if let Some(asked) = self.asked.remove(&process) {
+            self.agenda.remove(&(asked.due(), process));
+        }
     }
 
     /// Until now nobody could have been heard: whoever was asked has `timeout_ns` from here.
     pub(crate) fn excuse(&mut self, now: Mono, timeout_ns: u64) {
-        for asked in self.asked.values_mut() {
+        self.agenda.clear();
+        for (process, asked) in &mut self.asked {
             asked.next = now;
             asked.give_up = now.after_ns(timeout_ns);
+            self.agenda.insert((asked.due(), *process));
         }
     }
 
     pub(crate) fn clear(&mut self) {
         self.asked.clear();
+        self.agenda.clear();
     }
 
     pub(crate) fn due(&self) -> Option<Mono> {
-        self.asked.values().map(|asked| asked.next.min(asked.give_up)).min()
+        self.agenda.first().map(|(due, _)| *due)
     }
 
     /// The next thing to do; call until there is none. A question is repeated after `repeat_ns`.
     pub(crate) fn pop(&mut self, now: Mono, repeat_ns: u64) -> Option<Due> {
-        let is_due = |asked: &Asked| now >= asked.next.min(asked.give_up);
-        loop {
-            let (process, asked) = self.asked.iter_mut().find(|(_, asked)| is_due(asked))?;
-            let process = *process;
+        while let Some((due, process)) = self.agenda.first().copied().filter(|(due, _)| *due <= now)
+        {
+            self.agenda.remove(&(due, process));
+            let Some(asked) = self.asked.get_mut(&process) else { continue };
             if now < asked.give_up {
                 asked.next = now.after_ns(repeat_ns);
+                self.agenda.insert((asked.due(), process));
                 return Some(Due::Ask(process));
             }
             let is_fatal = asked.is_fatal;
@@ -75,6 +91,7 @@ impl Pings {
                 return Some(Due::Silent(process));
             }
         }
+        None
     }
 }
 

@@ -129,6 +129,13 @@ impl Ledger {
         self.failures.iter().map(|decided| decided.failed)
     }
 
+    /// Whether there is anything that everybody should know.
+    pub(crate) fn has_news(&self, now: Mono, memory_ns: u64) -> bool {
+        let is_recent = |last: &Decided| now.since_ns(last.at) < memory_ns;
+        let is_process = |life: &Life| matches!(life.address, Address::Process(_));
+        self.failures.last().is_some_and(is_recent) || self.open.keys().any(is_process)
+    }
+
     /// Failures that everybody should know, those that are open among them, as they are told: lives
     /// of one process in their order, and processes that failed together in one entry.
     pub(crate) fn news(&self, now: Mono, memory_ns: u64) -> Vec<Failure> {

@@ -60,6 +60,7 @@ mod ledger;
 mod outbox;
 mod record;
 mod recovery;
+mod region;
 mod stats;
 mod status;
 mod store;

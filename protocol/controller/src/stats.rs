@@ -21,6 +21,10 @@ pub struct Stats {
     pub dropped_full: u64,
     /// Announcements taken, in all their parts.
     pub announcements: u64,
+    /// How often the graph was looked at, after changes and when waiting was over.
+    pub looks: u64,
+    /// States of nodes and links that these looks have visited: what thinking costs.
+    pub visits: u64,
     /// Misbehaviour: one life at two places.
     pub registered_twice: u64,
     /// Frozen links of which nobody knows who was there.

@@ -7,7 +7,7 @@ use onepipe_base::{Address, Life, Mono, Now};
 use onepipe_wire::{Opcode, Side};
 
 use super::Controller;
-use crate::graph::{FrozenEdge, Net, Node, process_of};
+use crate::graph::{FrozenEdge, Node, process_of};
 use crate::record::Member;
 use crate::{Event, Links, Record, RecordId, Severed};
 
@@ -23,9 +23,10 @@ impl Controller {
         for process in deaf.iter().filter_map(|life| process_of(*life)) {
             self.pings.ask(now.mono, process, self.config.ping_timeout_ns, false);
         }
-        let (graph, is_deaf) = (&mut self.graph, |life| deaf.contains(&life));
-        let mut findings =
-            self.suspects.look(now, changed, &self.config, graph, &self.ledger, is_deaf);
+        let (graph, config) = (&mut self.graph, &self.config);
+        let mut findings = self.suspects.look(now, changed, config, graph, &self.ledger, deaf);
+        self.stats.looks += 1;
+        self.stats.visits = self.graph.net().visits();
         if matches!(self.config.links, Links::Mesh(_)) {
             let soon = now.mono.after_ns(self.config.link_timeout_ns);
             findings.again_at = Mono::earlier(findings.again_at, Some(soon));
@@ -35,8 +36,11 @@ impl Controller {
         }
         self.stats.registered_twice += findings.doubles.saturating_sub(self.doubles) as u64;
         self.doubles = findings.doubles;
-        self.correct = findings.correct;
-        self.freeze = findings.freeze;
+        if findings.is_resting {
+            self.freeze.retain(|life| self.suspects.contains(*life));
+        } else {
+            self.freeze = findings.freeze;
+        }
         self.freeze_ghosts();
         if self.active.is_none() {
             return;
@@ -47,10 +51,9 @@ impl Controller {
         if findings.is_outvoted && !core::mem::replace(&mut self.is_outvoted, true) {
             self.notify(Event::Isolated);
         }
-        self.is_outvoted &= findings.is_outvoted;
+        self.is_outvoted &= findings.is_outvoted || findings.is_resting;
         let has_news = !findings.joined.is_empty()
-            && (!self.deciding.is_empty()
-                || !self.ledger.news(now.mono, self.config.memory_ns).is_empty());
+            && (!self.deciding.is_empty() || self.ledger.has_news(now.mono, self.config.memory_ns));
         for life in findings.joined {
             self.unrecorded.insert(life);
             if let (true, Address::Process(process)) = (has_news, life.address) {
@@ -72,16 +75,11 @@ impl Controller {
     /// Whoever has failed counts nowhere, though a correct node may hear it: one that was out of
     /// reach itself while it was declared dead. What it holds there nobody else would resolve.
     fn freeze_ghosts(&mut self) {
-        let mut ghosts: Vec<Life> = Vec::new();
-        for node in self.correct.iter().filter_map(|life| self.graph.get(*life)) {
-            let up = node.edges.iter().filter(|edge| edge.is_up).map(|edge| edge.life);
-            ghosts.extend(up.filter(|life| self.ledger.has_failed(*life)));
-            ghosts.extend(&node.ghosts);
-        }
-        ghosts.sort_unstable();
-        ghosts.dedup();
+        let mut ghosts = self.suspects.ghosts(&self.graph);
+        #[cfg(test)]
+        assert_eq!(ghosts, crate::graph::whole::ghosts(&self.graph, &self.ledger));
         ghosts.retain(|ghost| !self.freeze.contains(ghost));
-        self.freeze.append(&mut ghosts);
+        self.freeze.extend(ghosts);
     }
 
     /// Neighbours in a mesh that list this controller, but that it does not hear any more, or not
@@ -114,7 +112,7 @@ impl Controller {
 
     /// Whether `life` was connected at the last look.
     pub(super) fn is_correct(&self, life: Life) -> bool {
-        self.correct.binary_search(&life).is_ok()
+        self.graph.is_correct(life)
     }
 
     /// Which frozen links of correct nodes need not hold anything, though nobody behind them has
@@ -122,10 +120,10 @@ impl Controller {
     fn find_severable(&mut self, now: Now) {
         self.severable.clear();
         self.wants_refresh = false;
-        if self.graph.owners().is_empty() {
+        if self.graph.owners().len() == 0 {
             return;
         }
-        let has_news = !self.ledger.news(now.mono, self.config.memory_ns).is_empty();
+        let has_news = self.ledger.has_news(now.mono, self.config.memory_ns);
         let mut settled: Vec<(Life, u32)> = Vec::new();
         for owner in self.graph.owners() {
             let Some(node) = self.graph.get(owner).filter(|_| self.is_correct(owner)) else {
@@ -169,11 +167,13 @@ impl Controller {
     }
 
     pub(super) fn mark_resolved(&mut self, owner: Life, number: u32) {
-        let entries = self.graph.get_mut(owner).map(|node| node.frozen.iter_mut());
-        for entry in entries.into_iter().flatten().filter(|entry| entry.number == number) {
-            self.stats.anonymous += u64::from(entry.life.is_none() && !entry.is_resolved);
-            entry.is_resolved = true;
-        }
+        let stats = &mut self.stats;
+        self.graph.each_frozen(owner, |entry| {
+            if entry.number == number {
+                stats.anonymous += u64::from(entry.life.is_none() && !entry.is_resolved);
+                entry.is_resolved = true;
+            }
+        });
     }
 
     /// The store has written `record`.
@@ -236,13 +236,15 @@ impl Controller {
     /// Everybody has completed the failure of `life`: no link to it holds anything, but those that
     /// were announced since the news began.
     fn on_resolved(&mut self, now: Now, life: Life) {
-        let has_news = !self.ledger.news(now.mono, self.config.memory_ns).is_empty();
-        for owner in self.graph.owners() {
-            let covered = self.covered;
-            let entries = self.graph.get_mut(owner).map(|node| node.frozen.iter_mut());
-            for entry in entries.into_iter().flatten().filter(|entry| entry.life == Some(life)) {
-                entry.is_resolved |= entry.seen <= covered || !has_news;
-            }
+        let has_news = self.ledger.has_news(now.mono, self.config.memory_ns);
+        let covered = self.covered;
+        let owners: Vec<Life> = self.graph.owners().collect();
+        for owner in owners {
+            self.graph.each_frozen(owner, |entry| {
+                if entry.life == Some(life) {
+                    entry.is_resolved |= entry.seen <= covered || !has_news;
+                }
+            });
         }
         // A switch may have come back meanwhile; a process never does.
         if matches!(life.address, Address::Process(_)) || !self.is_correct(life) {
@@ -254,24 +256,20 @@ impl Controller {
 
     /// Counts lower ends of given-up links from which some correct process is not reached any more.
     fn count_partitions(&mut self, links: &[Severed]) {
-        if links.is_empty() {
-            return;
-        }
-        let net = Net::new(&self.graph);
-        let place = |life: &Life| net.lives.binary_search(life).ok();
         let is_lower = |link: &&Severed| {
             self.graph.get(link.owner).is_some_and(|node| {
                 let mut frozen = node.frozen.iter();
                 frozen.any(|entry| entry.number == link.number && entry.side != Side::Upper)
             })
         };
-        let ends: BTreeSet<usize> =
-            links.iter().filter(is_lower).filter_map(|link| place(&link.peer)).collect();
-        let correct: Vec<usize> = self.correct.iter().filter_map(place).collect();
-        for end in ends {
-            let reached = net.reach_from(&[end], |at| !self.is_correct(net.lives[at]));
-            let mut processes = correct.iter().filter(|at| !net.is_switch(**at));
-            self.stats.partitions += u64::from(processes.any(|at| !reached[*at]));
+        let ends: BTreeSet<(Life, Life)> =
+            links.iter().filter(is_lower).map(|link| (link.peer, link.owner)).collect();
+        let mut counted = None;
+        for (lower, upper) in ends {
+            if counted != Some(lower) && self.graph.is_cut_off(upper, lower) {
+                counted = Some(lower);
+                self.stats.partitions += 1;
+            }
         }
     }
 

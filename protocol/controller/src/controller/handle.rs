@@ -78,7 +78,7 @@ impl Controller {
             if self.active.is_none() {
                 return Err(Drop::Standby);
             }
-            if !self.broadcast.on_echo(port, echo) {
+            if !self.broadcast.on_echo(now.mono, port, echo) {
                 return Err(Drop::Stale);
             }
         }
@@ -107,7 +107,10 @@ impl Controller {
             }
             Opcode::Completed => {
                 let echo = Echo::parse(frame.payload).map_err(|_| Drop::Malformed)?;
-                if self.broadcast.on_completed(process, echo) { Ok(()) } else { Err(Drop::Stale) }
+                match self.broadcast.on_completed(now.mono, process, echo) {
+                    true => Ok(()),
+                    false => Err(Drop::Stale),
+                }
             }
             Opcode::Pong => Ok(()),
             Opcode::Relay => self.on_relay(now, frame.payload),
@@ -284,14 +287,14 @@ impl Controller {
     /// link holds anything: the news may have passed while it was dead, and who was cut off by it
     /// has then not yet taken back what it should.
     fn is_recoverable(&self, life: Life) -> bool {
-        let holds = |owner: &Life| {
-            let node = self.graph.get(*owner).filter(|_| self.is_correct(*owner));
+        let holds = |owner: Life| {
+            let node = self.graph.get(owner).filter(|_| self.is_correct(owner));
             node.is_some_and(|node| node.frozen.iter().any(|entry| !entry.is_resolved))
         };
         self.ledger.is_resolved(life)
             && self.ledger.open().len() == 0
             && self.deciding.is_empty()
-            && !self.graph.owners().iter().any(holds)
+            && !self.graph.owners().any(holds)
     }
 
     pub(super) fn on_timeout(&mut self, now: Now) {

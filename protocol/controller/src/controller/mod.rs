@@ -3,6 +3,8 @@
 mod decide;
 mod handle;
 mod plan;
+#[cfg(test)]
+mod random;
 mod send;
 mod view;
 
@@ -44,8 +46,6 @@ pub struct Controller {
     look_at: Option<Mono>,
     /// When it has changed first since the last look, if it has.
     changed: Option<Mono>,
-    /// Who was connected at the last look, ascending.
-    correct: Vec<Life>,
     /// What may be resumed without any failure, as of the last look.
     severable: Vec<Severed>,
     /// Whether links wait for everybody to have been told the news anew.
@@ -125,7 +125,6 @@ impl Controller {
             },
             look_at: None,
             changed: None,
-            correct: Vec::new(),
             severable: Vec::new(),
             wants_refresh: false,
             freeze: Vec::new(),
@@ -160,16 +159,17 @@ impl Controller {
         for member in members.values() {
             self.graph.load(member, |peer| self.ledger.is_severed(member.life, peer));
         }
+        self.graph.doubt_all();
         self.active = Some(epoch);
         self.broadcast.begin_epoch(epoch);
         self.open_since = (self.ledger.open().len() > 0).then_some(now.mono);
         let lives: Vec<Life> = self.graph.iter().map(|(life, _)| life).collect();
         for life in lives {
-            let Some(node) = self.graph.get_mut(life) else { continue };
             // What another replica has decided about links is not known, or in the ledger.
-            for entry in &mut node.frozen {
+            self.graph.each_frozen(life, |entry| {
                 (entry.is_resolved, entry.is_told) = (false, false);
-            }
+            });
+            let Some(node) = self.graph.get_mut(life) else { continue };
             node.is_recorded &= members.contains_key(&life);
             if node.has_joined && !node.is_recorded && node.generation.is_some() {
                 self.unrecorded.insert(life);
@@ -274,6 +274,11 @@ impl Controller {
     /// Whether it decides and speaks.
     pub fn is_active(&self) -> bool {
         self.active.is_some()
+    }
+
+    /// How many lives had a path to it at the last look.
+    pub fn connected(&self) -> usize {
+        self.graph.net().correct()
     }
 
     /// Cheap hint: `poll_transmit` may yield something before the next timeout.

@@ -114,15 +114,8 @@ impl Controller {
 
     /// Frozen links of correct nodes whose owners have yet to be told that they are resolved.
     fn resolved_links(&self) -> Vec<Resolved> {
-        let mut resolved = Vec::new();
-        for owner in self.graph.owners() {
-            let Some(node) = self.graph.get(owner).filter(|_| self.is_correct(owner)) else {
-                continue;
-            };
-            let ready = node.frozen.iter().filter(|entry| entry.is_resolved && !entry.is_told);
-            resolved.extend(ready.map(|entry| Resolved { owner, number: entry.number }));
-        }
-        resolved
+        let ready = self.graph.ready();
+        ready.map(|(owner, entry)| Resolved { owner, number: entry.number }).collect()
     }
 
     /// All have answered.
@@ -144,11 +137,9 @@ impl Controller {
             News::Notice(_) => {}
             News::Resume(resolved) => {
                 for link in &resolved {
-                    let node = self.graph.get_mut(link.owner);
-                    let entries = node.into_iter().flat_map(|node| node.frozen.iter_mut());
-                    for entry in entries.filter(|entry| entry.number == link.number) {
-                        entry.is_told = true;
-                    }
+                    self.graph.each_frozen(link.owner, |entry| {
+                        entry.is_told |= entry.number == link.number;
+                    });
                 }
                 let (links, begun) = (resolved.len(), round.begun);
                 self.notify(Event::Resumed { links, begun, completed: now.mono });

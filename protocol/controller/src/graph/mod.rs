@@ -2,9 +2,12 @@
 
 mod net;
 mod node;
+mod partition;
+mod reach;
+#[cfg(test)]
+pub(crate) mod whole;
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
 use core::ops::Bound;
 
 use onepipe_base::{Address, Controllers, Incarnation, Life, Mono, ProcessId, Timestamp};
@@ -12,6 +15,8 @@ use onepipe_wire::{AnnounceView, Link, LinkState, Side};
 
 pub(crate) use net::{Arc, Net, View};
 pub(crate) use node::{FrozenEdge, Node};
+
+use node::Edge;
 
 use crate::record::{Member, MemberLink};
 
@@ -25,8 +30,12 @@ pub(crate) struct Graph {
     newest: BTreeMap<Address, Incarnation>,
     /// Who lists this controller as a link that is up.
     attachments: BTreeSet<Life>,
-    /// Who has frozen links.
+    /// Who has frozen links, and who has some that are resolved and was not told so.
     owners: BTreeSet<Life>,
+    ready: BTreeSet<Life>,
+    /// Who lists as up whose failure is resolved.
+    haunted: BTreeSet<Life>,
+    net: Net,
     /// How many announcements have been taken.
     announcements: u64,
 }
@@ -56,6 +65,9 @@ impl Graph {
             newest: BTreeMap::new(),
             attachments: BTreeSet::new(),
             owners: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            haunted: BTreeSet::new(),
+            net: Net::default(),
             announcements: 0,
         }
     }
@@ -75,7 +87,7 @@ impl Graph {
         if newest.is_some_and(|newest| newest > life.incarnation) {
             return Announced::Stale;
         }
-        let node = self.nodes.entry(life).or_default();
+        let node = self.known(life);
         if node.is_stale(announce.generation) {
             return Announced::Stale;
         }
@@ -89,7 +101,10 @@ impl Graph {
         };
         let is_first = node.generation.is_none();
         node.generation = Some(announce.generation);
-        self.newest.insert(life.address, life.incarnation);
+        if newest != Some(life.incarnation) {
+            self.newest.insert(life.address, life.incarnation);
+            self.doubt(life.address);
+        }
         self.announcements += 1;
         let (is_changed, mut is_loss) = self.apply(now, life, &links, is_over);
         is_loss |= newest.is_some_and(|newest| newest < life.incarnation);
@@ -109,7 +124,7 @@ impl Graph {
         links: &[Link],
         is_over: impl Fn(Life) -> bool,
     ) -> (bool, bool) {
-        let mut node = self.nodes.remove(&life).unwrap_or_default();
+        let mut node = core::mem::take(self.known(life));
         let (edges, frozen) = (node.edges.clone(), core::mem::take(&mut node.frozen));
         let ghosts = core::mem::take(&mut node.ghosts);
         node.edges.iter_mut().for_each(|edge| edge.is_up = false);
@@ -130,7 +145,7 @@ impl Graph {
             let peer = peer.filter(|peer| !is_over(*peer));
             if let Some(peer) = peer {
                 node.link(peer, link.side, link.state == LinkState::Up);
-                self.nodes.entry(peer).or_default();
+                self.known(peer);
             }
             if let LinkState::Frozen { number, commit } = link.state {
                 let known = frozen.iter().find(|known| known.number == number);
@@ -151,12 +166,11 @@ impl Graph {
         if is_attached {
             self.attachments.insert(life);
         }
-        if node.frozen.is_empty() {
-            self.owners.remove(&life);
-        } else {
-            self.owners.insert(life);
+        if was_attached != is_attached {
+            self.net.attach(life, is_attached);
         }
-        let lost = |edge: &node::Edge| {
+        self.list(life, &edges, &node.edges);
+        let lost = |edge: &Edge| {
             edge.is_up && !node.find(edge.life, edge.side).is_ok_and(|at| node.edges[at].is_up)
         };
         let is_new = |entry: &FrozenEdge| !frozen.iter().any(|known| known.number == entry.number);
@@ -171,7 +185,64 @@ impl Graph {
             // Told, but announced again: it has to be told again.
             || frozen.iter().any(|known| known.is_told);
         self.nodes.insert(life, node);
+        self.sort_out(life);
         (is_changed, is_loss)
+    }
+
+    /// Tells the net what has become of the edges of `life`; both lists ascend.
+    fn list(&mut self, life: Life, before: &[Edge], after: &[Edge]) {
+        let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
+        loop {
+            let key = |edge: &&Edge| (edge.life, edge.side);
+            let next = match (before.peek().map(key), after.peek().map(key)) {
+                (Some(one), Some(other)) => one.min(other),
+                (Some(one), None) | (None, Some(one)) => one,
+                (None, None) => return,
+            };
+            let was = before.next_if(|edge| key(edge) == next).map(|edge| edge.is_up);
+            let is = after.next_if(|edge| key(edge) == next).map(|edge| edge.is_up);
+            if was != is {
+                let view = match is {
+                    None => View::Unknown,
+                    Some(false) => View::Down,
+                    Some(true) => View::Up,
+                };
+                self.net.say(life, next.0, next.1, view);
+            }
+        }
+    }
+
+    /// The node of `life`, which is known from now on.
+    fn known(&mut self, life: Life) -> &mut Node {
+        self.nodes.entry(life).or_insert_with(|| {
+            self.net.appear(life);
+            Node::default()
+        })
+    }
+
+    /// Notes whether `owner` has frozen links, and such as it is to be told of.
+    fn sort_out(&mut self, owner: Life) {
+        let node = self.nodes.get(&owner);
+        let frozen = node.map(|node| node.frozen.as_slice()).unwrap_or_default();
+        let is_ready = frozen.iter().any(|entry| entry.is_resolved && !entry.is_told);
+        for (set, is_in) in [
+            (&mut self.owners, !frozen.is_empty()),
+            (&mut self.ready, is_ready),
+            (&mut self.haunted, node.is_some_and(|node| !node.ghosts.is_empty())),
+        ] {
+            if is_in {
+                set.insert(owner);
+            } else {
+                set.remove(&owner);
+            }
+        }
+    }
+
+    /// Lets `change` go over the frozen links of `owner`.
+    pub(crate) fn each_frozen(&mut self, owner: Life, change: impl FnMut(&mut FrozenEdge)) {
+        let Some(node) = self.nodes.get_mut(&owner) else { return };
+        node.frozen.iter_mut().for_each(change);
+        self.sort_out(owner);
     }
 
     /// A node that the store knows: its links are taken to be up until somebody says otherwise.
@@ -179,21 +250,23 @@ impl Graph {
         let newest = self.newest.entry(member.life.address).or_insert(member.life.incarnation);
         *newest = member.life.incarnation.max(*newest);
         for link in &member.links {
-            self.nodes.entry(link.life).or_default().has_joined = true;
+            self.known(link.life).has_joined = true;
         }
-        let node = self.nodes.entry(member.life).or_default();
+        let node = self.known(member.life);
         node.has_joined = true;
-        let is_silent = node.generation.is_none();
+        let (is_silent, before) = (node.generation.is_none(), node.edges.clone());
         for link in &member.links {
             node.link(link.life, link.side, is_silent && !is_severed(link.life));
         }
         node.is_recorded = true;
+        let after = node.edges.clone();
+        self.list(member.life, &before, &after);
     }
 
     /// What the store should know of `life`.
     pub(crate) fn member(&self, life: Life) -> Option<Member> {
         let node = self.nodes.get(&life)?;
-        let link = |edge: &node::Edge| MemberLink { side: edge.side, life: edge.life };
+        let link = |edge: &Edge| MemberLink { side: edge.side, life: edge.life };
         let links = node.edges.iter().map(link).collect();
         Some(Member { life, links })
     }
@@ -210,23 +283,73 @@ impl Graph {
         self.nodes.iter().map(|(life, node)| (*life, node))
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Life, &mut Node)> {
-        self.nodes.iter_mut().map(|(life, node)| (*life, node))
+    /// The links between them.
+    pub(crate) fn net(&self) -> &Net {
+        &self.net
     }
 
-    /// Of each known life, ascending, whether a later one of the same address has announced itself.
-    pub(crate) fn superseded(&self) -> impl Iterator<Item = bool> {
-        let mut newest = self.newest.iter().peekable();
-        self.nodes.keys().map(move |life| {
-            while newest.next_if(|(address, _)| **address < life.address).is_some() {}
-            let newest = newest.peek().filter(|(address, _)| **address == life.address);
-            newest.is_some_and(|(_, incarnation)| **incarnation > life.incarnation)
+    /// So much of the graph was looked at beside the paths.
+    pub(crate) fn note_visits(&mut self, visits: usize) {
+        self.net.visits += visits as u64;
+    }
+
+    /// Whether `life` had a path to the controller at the last look.
+    pub(crate) fn is_correct(&self, life: Life) -> bool {
+        self.net.place(life).is_some_and(|at| self.net.is_correct(at))
+    }
+
+    /// It is to be found out anew whether the lives of `address` count as dead.
+    pub(crate) fn doubt(&mut self, address: Address) {
+        let life = |incarnation| Life { address, incarnation: Incarnation(incarnation) };
+        for (life, _) in self.nodes.range(life(0)..=life(u32::MAX)) {
+            self.net.doubt(*life);
+        }
+    }
+
+    /// The same of everybody.
+    pub(crate) fn doubt_all(&mut self) {
+        self.net.doubt_all();
+    }
+
+    /// Finds out who is connected now; `is_dead` says who counts as dead, and need be right for
+    /// those only of whom there was doubt. Answers, ascending, of whom anything may have changed.
+    pub(crate) fn repair(&mut self, is_dead: impl Fn(&Self, Life) -> bool) -> BTreeSet<Life> {
+        let doubted = self.net.take_doubted();
+        let mut news = BTreeSet::new();
+        for at in doubted {
+            let life = self.net.life(at);
+            news.insert(life);
+            if self.net.is_present(at) {
+                let is_out = is_dead(self, life);
+                self.net.judge(at, is_out);
+            }
+        }
+        let turned = self.net.repair();
+        news.extend(turned.into_iter().map(|at| self.net.life(at)));
+        self.net.recycle();
+        news
+    }
+
+    /// Who has frozen links, ascending.
+    pub(crate) fn owners(&self) -> impl ExactSizeIterator<Item = Life> {
+        self.owners.iter().copied()
+    }
+
+    /// Who is listed as up by a correct node though the failure is resolved.
+    pub(crate) fn ghosts(&self) -> impl Iterator<Item = Life> {
+        let correct = self.haunted.iter().filter(|life| self.is_correct(**life));
+        correct.filter_map(|life| self.nodes.get(life)).flat_map(|node| node.ghosts.iter().copied())
+    }
+
+    /// Correct nodes with frozen links that are resolved, of which they were not told.
+    pub(crate) fn ready(&self) -> impl Iterator<Item = (Life, &FrozenEdge)> {
+        let correct = self.ready.iter().filter(|owner| self.is_correct(**owner));
+        correct.flat_map(|owner| {
+            let frozen = self.nodes.get(owner).map(|node| node.frozen.iter());
+            let ready = frozen.into_iter().flatten();
+            let ready = ready.filter(|entry| entry.is_resolved && !entry.is_told);
+            ready.map(|entry| (*owner, entry))
         })
-    }
-
-    /// Who has frozen links.
-    pub(crate) fn owners(&self) -> Vec<Life> {
-        self.owners.iter().copied().collect()
     }
 
     /// Where this controller is attached.
@@ -273,9 +396,10 @@ impl Graph {
 
     /// `life` counts no more.
     pub(crate) fn remove(&mut self, life: Life) {
+        self.net.vanish(life);
         self.nodes.remove(&life);
-        self.owners.remove(&life);
         self.attachments.remove(&life);
+        self.sort_out(life);
     }
 
     fn is_controller(&self, life: Life) -> bool {

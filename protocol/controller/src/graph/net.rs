@@ -1,16 +1,15 @@
-//! The graph in flat arrays, for one pass of thought over it.
+//! The links between lives in flat arrays, kept up to date by what changes.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use onepipe_base::{Address, Life};
 use onepipe_wire::Side;
 
-use super::{Graph, opposite};
+use super::opposite;
 
 /// What a node says of its links to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum View {
     /// Nothing yet.
     Unknown,
@@ -21,15 +20,15 @@ pub(crate) enum View {
 }
 
 /// The links from one node to another on one side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Arc {
-    pub from: usize,
+    /// The other node.
     pub to: usize,
-    /// Where they lead, seen from `from`.
+    /// Where they lead, seen from here.
     pub side: Side,
-    /// What `from` says.
+    /// What this node says.
     pub own: View,
-    /// What `to` says.
+    /// What the other says.
     pub other: View,
 }
 
@@ -40,92 +39,290 @@ impl Arc {
     }
 }
 
-/// All lives, numbered in ascending order, and the links between them in both directions.
-#[derive(Debug)]
+/// No path leads there.
+pub(super) const FAR: u32 = u32::MAX;
+
+/// One life, as the arrays have it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Vertex {
+    pub life: Life,
+    /// Whether the graph knows it; else others only speak of it as they did when it did.
+    pub is_present: bool,
+    /// It counts as dead, whatever its links.
+    pub is_out: bool,
+    /// The controller sits there.
+    pub is_start: bool,
+    /// It had a path at the last repair.
+    pub is_correct: bool,
+    /// How far the controller is, climbing all the way from it; in links.
+    pub climbed: u32,
+    /// The same for paths that may go down at their end; at most one more than `climbed`.
+    pub descended: u32,
+    /// Ascending by the other node and side.
+    pub arcs: Vec<Arc>,
+    /// Switches that have it at a lower port.
+    seats: u32,
+}
+
+impl Vertex {
+    /// Whether paths may lead through or to it.
+    pub fn is_open(&self) -> bool {
+        self.is_present && !self.is_out
+    }
+
+    pub fn is_switch(&self) -> bool {
+        matches!(self.life.address, Address::Switch(_))
+    }
+
+    fn is_double(&self) -> bool {
+        self.is_present && !self.is_switch() && self.seats > 1
+    }
+}
+
+/// All lives that anybody has spoken of, densely numbered, and the links between them, each of
+/// them noted at both ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Net {
-    pub lives: Vec<Life>,
-    arcs: Vec<Arc>,
-    first: Vec<usize>,
-    attachments: Vec<usize>,
+    pub(super) vertices: Vec<Vertex>,
+    by_life: BTreeMap<Life, usize>,
+    /// Numbers of nobody.
+    free: Vec<usize>,
+    /// Numbers of those who have gone since the last repair.
+    vacated: Vec<usize>,
+    /// Where paths may have come or gone since the last repair.
+    pub(super) touched: BTreeSet<usize>,
+    /// Of whom it is to be found out anew whether they count as dead.
+    doubted: BTreeSet<usize>,
+    doubles: usize,
+    /// Correct lives, and the processes among them, as of the last repair.
+    correct: usize,
+    processes: usize,
+    /// Links and states of nodes that repairs have looked at.
+    pub(super) visits: u64,
 }
 
 impl Net {
-    pub(crate) fn new(graph: &Graph) -> Self {
-        let lives: Vec<Life> = graph.iter().map(|(life, _)| life).collect();
-        let mut arcs = Vec::new();
-        for (from, (_, node)) in graph.iter().enumerate() {
-            for edge in &node.edges {
-                let Ok(to) = lives.binary_search(&edge.life) else { continue };
-                let view = if edge.is_up { View::Up } else { View::Down };
-                let (side, unknown) = (edge.side, View::Unknown);
-                arcs.push(Arc { from, to, side, own: view, other: unknown });
-                let side = opposite(side);
-                arcs.push(Arc { from: to, to: from, side, own: unknown, other: view });
+    /// The number of a life that the graph knows.
+    pub(crate) fn place(&self, life: Life) -> Option<usize> {
+        self.by_life.get(&life).copied().filter(|at| self.vertices[*at].is_present)
+    }
+
+    pub(crate) fn life(&self, at: usize) -> Life {
+        self.vertices[at].life
+    }
+
+    /// The links of `at` to lives that the graph knows.
+    pub(crate) fn arcs(&self, at: usize) -> impl Iterator<Item = Arc> {
+        self.vertices[at].arcs.iter().copied().filter(|arc| self.vertices[arc.to].is_present)
+    }
+
+    pub(crate) fn is_switch(&self, at: usize) -> bool {
+        self.vertices[at].is_switch()
+    }
+
+    pub(crate) fn is_present(&self, at: usize) -> bool {
+        self.vertices[at].is_present
+    }
+
+    /// Whether it had a path to the controller at the last repair.
+    pub(crate) fn is_correct(&self, at: usize) -> bool {
+        self.vertices[at].is_correct
+    }
+
+    /// Whether anybody lists `life`, which the graph need not know any more, as up.
+    pub(crate) fn is_listed(&self, life: Life) -> bool {
+        self.listing(life).next().is_some()
+    }
+
+    /// Whether a correct node does.
+    pub(crate) fn is_listed_by_correct(&self, life: Life) -> bool {
+        self.listing(life).any(|at| self.vertices[at].is_correct)
+    }
+
+    fn listing(&self, life: Life) -> impl Iterator<Item = usize> {
+        let arcs = self.by_life.get(&life).map(|at| self.vertices[*at].arcs.iter());
+        let up = arcs.into_iter().flatten().filter(|arc| arc.other == View::Up);
+        up.map(|arc| arc.to)
+    }
+
+    /// How many had one.
+    pub(crate) fn correct(&self) -> usize {
+        self.correct
+    }
+
+    /// How many processes among them.
+    pub(crate) fn processes(&self) -> usize {
+        self.processes
+    }
+
+    /// How many processes more than one switch has at a lower port.
+    pub(crate) fn doubles(&self) -> usize {
+        self.doubles
+    }
+
+    /// How many states of nodes, and links, have been looked at in all.
+    pub(crate) fn visits(&self) -> u64 {
+        self.visits
+    }
+
+    /// The graph knows `life` from now on.
+    pub(super) fn appear(&mut self, life: Life) {
+        let at = self.number(life);
+        self.change(at, |vertex| vertex.is_present = true);
+        self.touched.insert(at);
+        self.doubted.insert(at);
+    }
+
+    /// The graph knows `life` no more: it says nothing of anybody. What others say of it stays.
+    pub(super) fn vanish(&mut self, life: Life) {
+        let Some(at) = self.place(life) else { return };
+        for arc in self.vertices[at].arcs.clone() {
+            self.tell(at, arc.to, arc.side, View::Unknown);
+        }
+        self.set_correct(at, false);
+        self.change(at, |vertex| (vertex.is_present, vertex.is_start) = (false, false));
+        self.touched.insert(at);
+        self.doubted.insert(at);
+        self.vacated.push(at);
+    }
+
+    /// What `from`, which is known, says of its links to `to` on `side`.
+    pub(super) fn say(&mut self, from: Life, to: Life, side: Side, view: View) {
+        if let Some(at) = self.place(from) {
+            let other = self.number(to);
+            self.tell(at, other, side, view);
+        }
+    }
+
+    /// The controller sits at `life`, or does not any more.
+    pub(super) fn attach(&mut self, life: Life, is_attached: bool) {
+        if let Some(at) = self.place(life) {
+            self.vertices[at].is_start = is_attached;
+            self.touched.insert(at);
+        }
+    }
+
+    /// It is to be found out anew whether `life` counts as dead.
+    pub(super) fn doubt(&mut self, life: Life) {
+        self.doubted.extend(self.by_life.get(&life));
+    }
+
+    /// The same of everybody.
+    pub(super) fn doubt_all(&mut self) {
+        self.doubted.extend(self.by_life.values());
+    }
+
+    pub(super) fn take_doubted(&mut self) -> BTreeSet<usize> {
+        core::mem::take(&mut self.doubted)
+    }
+
+    /// Whether `at` counts as dead.
+    pub(super) fn judge(&mut self, at: usize, is_out: bool) {
+        if self.vertices[at].is_out != is_out {
+            self.vertices[at].is_out = is_out;
+            self.touched.insert(at);
+        }
+    }
+
+    /// Whether `at` is connected. Answers whether that is news.
+    pub(super) fn set_correct(&mut self, at: usize, is_correct: bool) -> bool {
+        let vertex = &mut self.vertices[at];
+        let is_news = core::mem::replace(&mut vertex.is_correct, is_correct) != is_correct;
+        let process = usize::from(is_news && !vertex.is_switch());
+        if is_correct {
+            (self.correct, self.processes) =
+                (self.correct + usize::from(is_news), self.processes + process);
+        } else {
+            (self.correct, self.processes) =
+                (self.correct - usize::from(is_news), self.processes - process);
+        }
+        is_news
+    }
+
+    /// Gives the numbers of those who have gone to others.
+    pub(super) fn recycle(&mut self) {
+        for at in core::mem::take(&mut self.vacated) {
+            let vertex = &self.vertices[at];
+            let is_free = !vertex.is_present && vertex.arcs.is_empty();
+            if is_free && self.by_life.get(&vertex.life) == Some(&at) {
+                self.by_life.remove(&vertex.life);
+                self.free.push(at);
             }
         }
-        // One comparison of words instead of three of fields: this is most of the work.
-        arcs.sort_unstable_by_key(|arc| {
-            (arc.from as u128) << 64 | (arc.to as u128) << 2 | arc.side as u128
-        });
-        arcs.dedup_by(|arc, kept| {
-            let is_same = (arc.from, arc.to, arc.side) == (kept.from, kept.to, kept.side);
-            if is_same {
-                kept.own = kept.own.max(arc.own);
-                kept.other = kept.other.max(arc.other);
-            }
-            is_same
-        });
-        let mut first = alloc::vec![0; lives.len() + 1];
-        arcs.iter().for_each(|arc| first[arc.from + 1] += 1);
-        (1..first.len()).for_each(|at| first[at] += first[at - 1]);
-        let place = |life: Life| lives.binary_search(&life).ok();
-        let attachments = graph.attachments().filter_map(place).collect();
-        Self { lives, arcs, first, attachments }
     }
 
-    /// The links of `node`.
-    pub(crate) fn arcs(&self, node: usize) -> &[Arc] {
-        let Range { start, end } = self.first[node]..self.first[node + 1];
-        &self.arcs[start..end]
-    }
-
-    pub(crate) fn is_switch(&self, node: usize) -> bool {
-        matches!(self.lives[node].address, Address::Switch(_))
-    }
-
-    /// Who has a valley-free path of links that are up to the controller, not through any node for
-    /// which `is_out`.
-    pub(crate) fn reach(&self, is_out: impl Fn(usize) -> bool) -> Vec<bool> {
-        self.reach_from(&self.attachments, is_out)
-    }
-
-    /// As [`Net::reach`], from `starts` instead of the controller's own place.
-    pub(crate) fn reach_from(&self, starts: &[usize], is_out: impl Fn(usize) -> bool) -> Vec<bool> {
-        // A node is reached climbing, or descending only.
-        let mut climbed = alloc::vec![false; self.lives.len()];
-        let mut reached = climbed.clone();
-        let mut queue: VecDeque<(usize, bool)> = VecDeque::new();
-        let starts = starts.iter().copied().filter(|start| !is_out(*start));
-        queue.extend(starts.map(|start| (start, self.is_switch(start))));
-        while let Some((node, climbs)) = queue.pop_front() {
-            let seen = if climbs { &mut climbed[node] } else { &mut reached[node] };
-            if core::mem::replace(seen, true) {
-                continue;
-            }
-            let was_reached = climbs && core::mem::replace(&mut reached[node], true);
-            if !self.is_switch(node) {
-                continue;
-            }
-            for arc in self.arcs(node).iter().filter(|arc| arc.is_up() && !is_out(arc.to)) {
-                match arc.side {
-                    Side::Upper if climbs && self.is_switch(arc.to) => {
-                        queue.push_back((arc.to, true));
-                    }
-                    Side::Lower if !was_reached => queue.push_back((arc.to, false)),
-                    _ => {}
-                }
-            }
+    /// The number of `life`, which it gets if it has none.
+    fn number(&mut self, life: Life) -> usize {
+        if let Some(at) = self.by_life.get(&life) {
+            return *at;
         }
-        reached
+        let vertex = Vertex {
+            life,
+            is_present: false,
+            is_out: false,
+            is_start: false,
+            is_correct: false,
+            climbed: FAR,
+            descended: FAR,
+            arcs: Vec::new(),
+            seats: 0,
+        };
+        let at = self.free.pop().unwrap_or(self.vertices.len());
+        if at == self.vertices.len() {
+            self.vertices.push(vertex);
+        } else {
+            self.vertices[at] = vertex;
+        }
+        self.by_life.insert(life, at);
+        at
+    }
+
+    fn tell(&mut self, from: usize, to: usize, side: Side, view: View) {
+        let has_turned = self.note(from, to, side, |arc| arc.own = view);
+        self.note(to, from, opposite(side), |arc| arc.other = view);
+        if has_turned {
+            self.touched.extend([from, to]);
+        }
+        if view == View::Up && self.vertices[to].is_out {
+            self.doubted.insert(to);
+        }
+        if !self.vertices[to].is_present && self.vertices[to].arcs.is_empty() {
+            self.vacated.push(to);
+        }
+    }
+
+    /// Changes what `at` knows of a link; one of which nobody says anything is forgotten. Answers
+    /// whether it was up and is not, or the other way round.
+    fn note(&mut self, at: usize, to: usize, side: Side, note: impl FnOnce(&mut Arc)) -> bool {
+        self.change(at, |vertex| {
+            let place = vertex.arcs.binary_search_by_key(&(to, side), |arc| (arc.to, arc.side));
+            let unknown = Arc { to, side, own: View::Unknown, other: View::Unknown };
+            let was = place.map_or(unknown, |place| vertex.arcs[place]);
+            let mut arc = was;
+            note(&mut arc);
+            let is_known = (arc.own, arc.other) != (View::Unknown, View::Unknown);
+            match place {
+                Ok(place) if is_known => vertex.arcs[place] = arc,
+                Ok(place) => drop(vertex.arcs.remove(place)),
+                Err(place) if is_known => vertex.arcs.insert(place, arc),
+                Err(_) => {}
+            }
+            let is_seat = |arc: Arc| u32::from(arc.side == Side::Upper && arc.other == View::Up);
+            vertex.seats = vertex.seats + is_seat(arc) - is_seat(was);
+            (place.is_ok() && was.is_up()) != (is_known && arc.is_up())
+        })
+    }
+
+    /// Changes a vertex, and keeps count of those that are at two places.
+    fn change<R>(&mut self, at: usize, change: impl FnOnce(&mut Vertex) -> R) -> R {
+        let vertex = &mut self.vertices[at];
+        let was_double = vertex.is_double();
+        let result = change(vertex);
+        match (was_double, vertex.is_double()) {
+            (false, true) => self.doubles += 1,
+            (true, false) => self.doubles -= 1,
+            _ => {}
+        }
+        result
     }
 }

@@ -1,0 +1,251 @@
+//! Announcements of anything by anybody: each look is compared with one at everything
+//! (`graph/whole.rs`). No fabric behaves like that; what is kept must be right all the same.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use onepipe_base::{
+    Address, Controllers, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn,
+    SwitchId, Timestamp,
+};
+use onepipe_wire::{
+    Announce, Echo, Frame, HEADER_OCTETS, Header, Link, LinkState, Opcode, Side, WaveView, seal,
+};
+use proptest::prelude::*;
+
+use super::Controller;
+use crate::{Config, Links, MemoryStore, Recovery, Refused, Store};
+
+/// Switches 0 and 1 are racks, 2 and 3 stand above them, 4 above these; processes 0 to 3 are below
+/// the racks.
+const SWITCHES: usize = 5;
+const NODES: usize = SWITCHES + 4;
+const WIRES: [(usize, usize); 10] =
+    [(5, 0), (6, 0), (7, 1), (8, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 4), (3, 4)];
+const CONTROLLER: ProcessId = ProcessId(60);
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Somebody says who is on its wires (a place in `WIRES`): up, frozen, or something else.
+    Announce { node: usize, incarnation: u32, wires: Vec<(usize, u32, u8)>, is_seat: bool },
+    /// So many ns pass.
+    Wait(u64),
+    /// The store takes everything, or does not answer.
+    Persist(bool),
+    /// Everybody answers whatever was asked.
+    Answer,
+    /// Somebody wants to reach a process.
+    Relay(u32),
+    /// Another replica takes over.
+    TakeOver,
+    /// It loses its reign.
+    Depose,
+    /// It gets another one.
+    Campaign,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let wires = prop::collection::vec((0..WIRES.len(), 1u32..4, 0u8..8), 0..12);
+    prop_oneof![
+        12 => (0..NODES, 1u32..4, wires, prop::bool::weighted(0.8)).prop_map(
+            |(node, incarnation, wires, is_seat)| Step::Announce {
+                node,
+                incarnation: if incarnation == 3 { 2 } else { 1 },
+                wires,
+                is_seat
+            }
+        ),
+        6 => prop_oneof![Just(10_000u64), Just(1_000_000), 0u64..200_000, Just(1_000_000_000)]
+            .prop_map(Step::Wait),
+        4 => prop::bool::weighted(0.8).prop_map(Step::Persist),
+        3 => Just(Step::Answer),
+        2 => (0u32..4).prop_map(Step::Relay),
+        1 => Just(Step::TakeOver),
+        1 => Just(Step::Depose),
+        2 => Just(Step::Campaign),
+    ]
+}
+
+fn life(node: usize, incarnation: u32) -> Life {
+    let address = match node.checked_sub(SWITCHES) {
+        Some(process) => Address::Process(ProcessId(process as u32)),
+        None => Address::Switch(SwitchId(node as u32)),
+    };
+    Life { address, incarnation: Incarnation(incarnation) }
+}
+
+struct World {
+    controller: Controller,
+    config: Config,
+    store: MemoryStore,
+    ns: u64,
+    generations: BTreeMap<Life, u32>,
+}
+
+impl World {
+    fn new(config: Config) -> Self {
+        let controller = Controller::new(config.clone()).expect("makes sense");
+        let (store, generations) = (MemoryStore::new(), BTreeMap::new());
+        let mut world = Self { controller, config, store, ns: 1_000_000_000, generations };
+        world.campaign();
+        world
+    }
+
+    fn now(&self) -> Now {
+        Now { mono: Mono::from_ns(self.ns), sync: Timestamp::from_ns(self.ns) }
+    }
+
+    fn campaign(&mut self) {
+        self.store.lapse();
+        let epoch = self.store.campaign(CONTROLLER).expect("it answers").expect("nobody else is");
+        let records = self.store.load().expect("it answers");
+        self.controller.activate(self.now(), epoch, &records);
+    }
+
+    fn take(&mut self, step: &Step) {
+        match step {
+            Step::Announce { node, incarnation, wires, is_seat } => {
+                self.announce(*node, *incarnation, wires, *is_seat);
+            }
+            Step::Wait(ns) => {
+                self.ns += ns;
+                self.controller.handle_timeout(self.now());
+            }
+            Step::Persist(is_taken) => self.persist(*is_taken),
+            Step::Answer => self.answer(),
+            Step::Relay(to) => self.relay(*to),
+            Step::TakeOver => {
+                // What was announced to the one is not what was announced to the other.
+                self.controller = Controller::new(self.config.clone()).expect("makes sense");
+                self.campaign();
+            }
+            Step::Depose => self.controller.depose(self.now()),
+            Step::Campaign => self.campaign(),
+        }
+    }
+
+    fn announce(
+        &mut self,
+        node: usize,
+        incarnation: u32,
+        wires: &[(usize, u32, u8)],
+        is_seat: bool,
+    ) {
+        let own = life(node, incarnation);
+        let ends = |(lower, upper): (usize, usize)| match node {
+            _ if node == lower => Some((upper, Side::Upper)),
+            _ if node == upper => Some((lower, Side::Lower)),
+            _ => None,
+        };
+        let generation = self.generations.entry(own).or_insert(0);
+        *generation += 1;
+        let generation = *generation;
+        let mut links: Vec<Link> = Vec::new();
+        let is_own = |wire: &(usize, u32, u8)| ends(WIRES[wire.0]).is_some();
+        for (wire, incarnation, kind) in wires.iter().copied().filter(is_own) {
+            let (peer, side) = ends(WIRES[wire]).expect("filtered");
+            // Now and then in a place where nobody stands.
+            let side = if kind == 7 { Side::Direct } else { side };
+            let commit = Timestamp::from_ns(self.ns - 1_000 * u64::from(kind + incarnation as u8));
+            let number = wire as u32 + 16 * incarnation;
+            let state = match kind {
+                0..=4 | 7 => LinkState::Up,
+                _ => LinkState::Frozen { number, commit },
+            };
+            let peer = Some(life(peer, incarnation.min(2))).filter(|_| kind != 6 || wire > 2);
+            links.push(Link { port: Port(wire as u16), side, life: peer, state });
+        }
+        if is_seat && node < 2 {
+            let (port, side, state) = (Port(90), Side::Lower, LinkState::Up);
+            links.push(Link { port, side, life: Some(self.config.own()), state });
+        }
+        let total = links.len() as u16;
+        self.frame(own, Opcode::Announce, |room| {
+            let announce = Announce { generation, first: 0, total };
+            announce.write(room, links.into_iter()).expect("fits").1
+        });
+    }
+
+    fn frame(&mut self, from: Life, opcode: Opcode, write: impl FnOnce(&mut [u8]) -> usize) {
+        let mut slot = alloc::vec![0; 1_400];
+        let octets = write(&mut slot[HEADER_OCTETS..]);
+        let src = ProcessId(from.address.to_bits());
+        let header = match opcode.is_hop_only() {
+            true => Header::of_link(opcode, from, None, Promises::both(self.now().sync)),
+            false => Header::new(opcode, src, CONTROLLER, from.incarnation),
+        };
+        let header = match opcode.is_hop_only() {
+            true => header,
+            false => header.stamped(self.now().sync, Promises::both(self.now().sync), Psn::FIRST),
+        };
+        let length = seal(&mut slot, header, octets);
+        self.controller.handle_frame(self.now(), Port(0), &mut slot[..length]);
+    }
+
+    fn persist(&mut self, is_taken: bool) {
+        self.store.set_available(is_taken);
+        while let Some((id, record)) = self.controller.poll_persist() {
+            let epoch = self.controller.status().active.expect("only it asks");
+            let result = self.store.append(epoch, &record).map_err(Refused::from);
+            self.controller.handle_persisted(self.now(), id, result);
+        }
+        self.store.set_available(true);
+    }
+
+    fn answer(&mut self) {
+        let mut slot = alloc::vec![0; 1_500];
+        let mut answers = Vec::new();
+        while let Some(transmit) = self.controller.poll_transmit(self.now(), &mut slot) {
+            let frame = Frame::parse(&slot[..transmit.octets]).expect("just sealed");
+            let Ok(view) = WaveView::parse(frame.payload) else { continue };
+            let echo = Echo { id: view.id, kind: view.kind };
+            match frame.opcode {
+                Opcode::Wave => answers.push((Opcode::Echo, 0, echo)),
+                Opcode::Notice => answers.push((Opcode::Completed, frame.header.dst().0, echo)),
+                _ => {}
+            }
+        }
+        for (opcode, process, echo) in answers {
+            let from = if opcode == Opcode::Echo { 0 } else { SWITCHES + process as usize };
+            self.frame(life(from, 1), opcode, |room| echo.write(room).expect("fits"));
+        }
+    }
+
+    fn relay(&mut self, to: u32) {
+        let from = life(SWITCHES + (to as usize + 1) % 4, 1);
+        let mut inner = [0; 100];
+        let header = Header::new(Opcode::ReliableData, ProcessId(0), ProcessId(to), Incarnation(1));
+        let sync = self.now().sync;
+        let octets = seal(&mut inner, header.stamped(sync, Promises::both(sync), Psn::FIRST), 40);
+        self.frame(from, Opcode::Relay, |room| {
+            room[..octets].copy_from_slice(&inner[..octets]);
+            octets
+        });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_kept_is_what_a_look_at_everything_finds(
+        steps in prop::collection::vec(any_step(), 1..120),
+        is_flat: bool,
+        is_mesh in prop::bool::weighted(0.2),
+    ) {
+        let controllers = Controllers { first: CONTROLLER, count: 1 };
+        let config = Config {
+            incarnation: Incarnation(1),
+            links: if is_mesh { Links::Mesh(4) } else { Links::Uplink },
+            recovery: if is_flat { Recovery::Flat } else { Recovery::Tree },
+            // A failure is soon over, and forgotten.
+            memory_ns: 1_000_000,
+            ..Config::new(CONTROLLER, controllers)
+        };
+        let mut world = World::new(config);
+        for step in &steps {
+            world.take(step);
+            world.controller.look(world.now());
+        }
+    }
+}

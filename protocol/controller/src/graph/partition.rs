@@ -1,0 +1,86 @@
+//! Whether links that are given up cut anybody off from anybody.
+
+use alloc::vec::Vec;
+
+use onepipe_base::Life;
+use onepipe_wire::Side;
+
+use super::{Graph, Net};
+
+impl Graph {
+    /// Whether some correct process is not reached from `lower` any more now that its link to
+    /// `upper` is given up. Takes time in proportion to the fabric, but where everything next to
+    /// `upper` has another way there at once.
+    pub(crate) fn is_cut_off(&mut self, upper: Life, lower: Life) -> bool {
+        let (Some(above), Some(start)) = (self.net.place(upper), self.net.place(lower)) else {
+            return false;
+        };
+        if self.net.is_covered(above, start) {
+            return false;
+        }
+        let reached = self.net.reach_from(start);
+        let mut all = (0..reached.len()).filter(|at| self.net.is_correct(*at));
+        all.any(|at| !self.net.is_switch(at) && !reached[at])
+    }
+}
+
+impl Net {
+    /// Whether `lower` gets from other switches to all to which `upper` would lead it.
+    fn is_covered(&mut self, upper: usize, lower: usize) -> bool {
+        if !(self.is_switch(upper) && self.is_switch(lower) && self.is_correct(lower)) {
+            return false;
+        }
+        let is_up = |net: &Self, from: usize, to: usize, side: Side| {
+            net.arcs(from).any(|arc| (arc.to, arc.side) == (to, side) && arc.is_up())
+        };
+        if is_up(self, lower, upper, Side::Upper) {
+            return true;
+        }
+        let around = |net: &Self, at: usize| {
+            let arcs = net.arcs(at).filter(|arc| arc.is_up() && net.is_correct(arc.to));
+            arcs.map(|arc| (arc.to, arc.side)).collect::<Vec<_>>()
+        };
+        let wanted = around(self, upper);
+        let others: Vec<Vec<(usize, Side)>> = around(self, lower)
+            .into_iter()
+            .filter(|(at, side)| *side == Side::Upper && *at != upper && self.is_switch(*at))
+            .map(|(at, _)| around(self, at))
+            .collect();
+        self.visits += (wanted.len() * (1 + others.len())) as u64;
+        // Arcs ascend by where they lead.
+        let leads_to = |way: &(usize, Side)| {
+            way.0 == lower || others.iter().any(|other| other.binary_search(way).is_ok())
+        };
+        wanted.iter().all(leads_to)
+    }
+
+    /// Who is reached from `start`, over correct lives only.
+    fn reach_from(&mut self, start: usize) -> Vec<bool> {
+        // A node is reached climbing, or descending only.
+        let mut climbed = alloc::vec![false; self.vertices.len()];
+        let mut reached = climbed.clone();
+        let mut work =
+            Vec::from_iter(self.is_correct(start).then(|| (start, self.is_switch(start))));
+        let mut visits = 0;
+        while let Some((at, climbs)) = work.pop() {
+            let seen = if climbs { &mut climbed[at] } else { &mut reached[at] };
+            if core::mem::replace(seen, true) {
+                continue;
+            }
+            let was_reached = climbs && core::mem::replace(&mut reached[at], true);
+            if !self.is_switch(at) {
+                continue;
+            }
+            for arc in self.arcs(at).filter(|arc| arc.is_up() && self.is_correct(arc.to)) {
+                visits += 1;
+                match arc.side {
+                    Side::Upper if climbs && self.is_switch(arc.to) => work.push((arc.to, true)),
+                    Side::Lower if !was_reached => work.push((arc.to, false)),
+                    _ => {}
+                }
+            }
+        }
+        self.visits += visits;
+        reached
+    }
+}

@@ -1,0 +1,118 @@
+//! Lives without a path that hang together, and the cut between them and the rest
+//! (design: failure.md, "Who has failed, and when?").
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use onepipe_base::{Life, Timestamp};
+use onepipe_wire::Side;
+
+use crate::graph::{Arc, Graph, View};
+
+/// Such lives, by their numbers in the net, and what is known of their border.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    /// Ascending by life.
+    pub members: Vec<usize>,
+    /// Registers that correct nodes hold for a member: which, on which side of it, and its commit.
+    pub registers: Vec<(usize, Side, Timestamp)>,
+    /// Members that a correct node still hears.
+    pub heard: BTreeSet<usize>,
+    /// How many links were looked at to find this out.
+    pub visits: usize,
+}
+
+/// The parts into which the lives without a path fall, as far as they hold any of `suspected`.
+pub(crate) fn regions(graph: &Graph, suspected: impl Iterator<Item = Life>) -> Vec<Region> {
+    let net = graph.net();
+    let mut region_of: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut regions: Vec<Region> = Vec::new();
+    for start in suspected.filter_map(|life| net.place(life)) {
+        if region_of.contains_key(&start) {
+            continue;
+        }
+        let number = regions.len();
+        region_of.insert(start, number);
+        let (mut members, mut heard) = (alloc::vec![start], BTreeSet::new());
+        let (mut done, mut visits) = (0, 0);
+        while let Some(at) = members.get(done).copied() {
+            done += 1;
+            for Arc { to, other, own, .. } in net.arcs(at) {
+                visits += 1;
+                if net.is_correct(to) {
+                    let claims = other == View::Unknown && own == View::Up;
+                    if other == View::Up || claims {
+                        heard.insert(at);
+                    }
+                } else if region_of.insert(to, number).is_none() {
+                    members.push(to);
+                }
+            }
+        }
+        members.sort_unstable_by_key(|at| net.life(*at));
+        regions.push(Region { members, registers: Vec::new(), heard, visits });
+    }
+    for owner in graph.owners().filter(|owner| graph.is_correct(*owner)) {
+        let entries = graph.get(owner).map(|node| node.frozen.iter());
+        for entry in entries.into_iter().flatten() {
+            let place = entry.life.and_then(|life| net.place(life));
+            let number = place.and_then(|at| Some((at, *region_of.get(&at)?)));
+            if let Some((at, number)) = number {
+                // Seen from the owner: what comes from below climbs.
+                regions[number].registers.push((at, entry.side, entry.commit));
+                regions[number].visits += 1;
+            }
+        }
+    }
+    regions
+}
+
+impl Region {
+    /// For each member the greatest value among the registers on the border that its promises can
+    /// reach through the region, if they reach any: up, then down.
+    pub(crate) fn values(&self, graph: &Graph) -> BTreeMap<usize, Timestamp> {
+        let net = graph.net();
+        // A switch is two nodes: what it has heard from below, and what from above and below.
+        let mut seen: BTreeSet<(usize, bool)> = BTreeSet::new();
+        let mut values = BTreeMap::new();
+        let mut registers = self.registers.clone();
+        registers.sort_unstable_by_key(|(_, _, commit)| core::cmp::Reverse(*commit));
+        let mut work: Vec<(usize, bool)> = Vec::new();
+        for (start, side, commit) in registers {
+            work.push((start, side == Side::Upper));
+            // Against the way of promises. The greatest value comes first, so the first one stays.
+            while let Some((at, descends)) = work.pop() {
+                if !seen.insert((at, descends)) {
+                    continue;
+                }
+                values.entry(at).or_insert(commit);
+                if !net.is_switch(at) {
+                    continue;
+                }
+                if descends {
+                    work.push((at, false));
+                }
+                let from = if descends { Side::Upper } else { Side::Lower };
+                for arc in net.arcs(at).filter(|arc| arc.side == from && !net.is_correct(arc.to)) {
+                    if hears(graph, at, &arc) && (!descends || net.is_switch(arc.to)) {
+                        work.push((arc.to, descends));
+                    }
+                }
+            }
+        }
+        values
+    }
+}
+
+/// Whether the promises of `arc.to` still count at `at`.
+fn hears(graph: &Graph, at: usize, arc: &Arc) -> bool {
+    let net = graph.net();
+    match arc.own {
+        View::Up => true,
+        View::Unknown => arc.other == View::Up,
+        View::Down => graph.get(net.life(at)).is_some_and(|node| {
+            let peer = Some(net.life(arc.to));
+            node.frozen.iter().any(|entry| entry.life == peer && !entry.is_resolved)
+        }),
+    }
+}

@@ -1,0 +1,216 @@
+//! What a look at a fat tree costs: `cargo run --release -p onepipe-sim-recovery --example look`.
+//!
+//! Real processor time of a controller that has taken over a fabric of switches with so many ports
+//! (hosts: a quarter of their cube): for the announcements that tell of a failure, for the look
+//! that decides it, for its record, and for the look after that.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use onepipe_base::{
+    Address, Controllers, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn,
+    SwitchId, Timestamp,
+};
+use onepipe_controller::{Config, Controller, Epoch, Member, MemberLink, Record};
+use onepipe_wire::{Announce, HEADER_OCTETS, Header, Link, LinkState, Opcode, Side, seal};
+
+/// The links of each node: where they lead, and to whom.
+type Fabric = BTreeMap<Life, Vec<(Side, Life)>>;
+
+const RUNS: u32 = 9;
+const FRAME_OCTETS: usize = 1_472;
+
+fn main() {
+    let ports = std::env::args().skip(1).map(|ports| ports.parse().expect("ports of a switch"));
+    let ports: Vec<u32> = ports.collect();
+    for ports in if ports.is_empty() { vec![16, 32, 52] } else { ports } {
+        measure(ports);
+    }
+}
+
+fn measure(ports: u32) {
+    let half = ports / 2;
+    let hosts = ports * half * half;
+    let fabric = fat_tree(ports);
+    let process = ProcessId(hosts - 1);
+    let controllers = Controllers { first: process, count: 1 };
+    let config = Config { incarnation: Incarnation(1), ..Config::new(process, controllers) };
+    let mut world = World {
+        controller: Controller::new(config).expect("makes sense"),
+        to: process,
+        ns: 1_000_000,
+        generations: BTreeMap::new(),
+    };
+    let member = |(life, links): (&Life, &Vec<(Side, Life)>)| {
+        let link = |(side, life): &(Side, Life)| MemberLink { side: *side, life: *life };
+        Member { life: *life, links: links.iter().map(link).collect() }
+    };
+    let begun = Instant::now();
+    let members = Record::Members(fabric.iter().map(member).collect());
+    world.controller.activate(world.now(), Epoch(1), &[members]);
+    let seat = rack(hosts, half, hosts - 1);
+    let own = Life { address: Address::Process(process), incarnation: Incarnation(1) };
+    let mut links = up(&fabric[&seat]);
+    links.push(Link { port: Port(0), side: Side::Lower, life: Some(own), state: LinkState::Up });
+    world.announce(seat, &links);
+    world.wait();
+    let nodes = fabric.len();
+    println!("{ports} ports, {hosts} hosts, {nodes} nodes: taken over in {:?}", begun.elapsed());
+    let host = |run: u32| switch(run * half * 3);
+    let last = hosts + ports * half * 5 / 2 - 1;
+    let cases: [(&str, &dyn Fn(u32) -> Life); 2] =
+        [("host", &host), ("core switch", &|run| switch(last - run))];
+    for (name, victim) in cases {
+        let (mut times, mut visits) = (Vec::new(), 0);
+        for run in 0..RUNS {
+            let victim = victim(run);
+            let told = world.fail(&fabric, victim);
+            let before = world.controller.stats().visits;
+            let looked = world.wait();
+            visits = world.controller.stats().visits - before;
+            times.push([told, looked, world.persist(), world.wait()]);
+        }
+        let median = |part: usize| {
+            let mut all: Vec<Duration> = times.iter().map(|spent| spent[part]).collect();
+            all.sort_unstable();
+            all[all.len() / 2]
+        };
+        let [told, looked, written, again] = [0, 1, 2, 3].map(median);
+        println!(
+            "  {name}: told in {told:?}, look {looked:?} ({visits} visits), written in \
+             {written:?}, next look {again:?}"
+        );
+    }
+}
+
+struct World {
+    controller: Controller,
+    to: ProcessId,
+    ns: u64,
+    generations: BTreeMap<Life, u32>,
+}
+
+impl World {
+    fn now(&self) -> Now {
+        Now { mono: Mono::from_ns(self.ns), sync: Timestamp::from_ns(self.ns) }
+    }
+
+    /// All neighbours of `victim` freeze their links to it, and say so. Answers the time for that.
+    fn fail(&mut self, fabric: &Fabric, victim: Life) -> Duration {
+        let mut spent = Duration::ZERO;
+        for (_, owner) in &fabric[&victim] {
+            // A process behind a dead virtual switch is dead, too.
+            if matches!(owner.address, Address::Process(_)) {
+                continue;
+            }
+            let mut links = up(&fabric[owner]);
+            for link in links.iter_mut().filter(|link| link.life == Some(victim)) {
+                let commit = Timestamp::from_ns(self.ns);
+                link.state = LinkState::Frozen { number: 1, commit };
+            }
+            if *owner == rack_of(fabric, self.to) {
+                let address = Address::Process(self.to);
+                let own = Life { address, incarnation: Incarnation(1) };
+                let (port, side, state) = (Port(0), Side::Lower, LinkState::Up);
+                links.push(Link { port, side, life: Some(own), state });
+            }
+            spent += self.announce(*owner, &links);
+        }
+        spent
+    }
+
+    fn announce(&mut self, life: Life, links: &[Link]) -> Duration {
+        let generation = self.generations.entry(life).or_insert(0);
+        *generation += 1;
+        let (generation, total) = (*generation, links.len() as u16);
+        let (mut first, mut spent) = (0, Duration::ZERO);
+        while first < total {
+            let mut slot = vec![0; FRAME_OCTETS];
+            let announce = Announce { generation, first, total };
+            let rest = links[usize::from(first)..].iter().copied();
+            let (count, octets) =
+                announce.write(&mut slot[HEADER_OCTETS..], rest).expect("a frame holds a link");
+            let src = ProcessId(life.address.to_bits());
+            let header = Header::new(Opcode::Announce, src, self.to, life.incarnation);
+            let stamp = self.now().sync;
+            let header = header.stamped(stamp, Promises::both(stamp), Psn::FIRST);
+            let length = seal(&mut slot, header, octets);
+            let begun = Instant::now();
+            self.controller.handle_frame(self.now(), Port(0), &mut slot[..length]);
+            spent += begun.elapsed();
+            first += count;
+        }
+        spent
+    }
+
+    /// Reports settle: the controller looks.
+    fn wait(&mut self) -> Duration {
+        self.ns += self.controller.config().settle_ns;
+        let (now, begun) = (self.now(), Instant::now());
+        self.controller.handle_timeout(now);
+        begun.elapsed()
+    }
+
+    /// The store takes what is to be written.
+    fn persist(&mut self) -> Duration {
+        let begun = Instant::now();
+        while let Some((id, _)) = self.controller.poll_persist() {
+            self.controller.handle_persisted(self.now(), id, Ok(()));
+        }
+        begun.elapsed()
+    }
+}
+
+fn up(links: &[(Side, Life)]) -> Vec<Link> {
+    let link = |(port, (side, life)): (usize, &(Side, Life))| Link {
+        port: Port(port as u16 + 1),
+        side: *side,
+        life: Some(*life),
+        state: LinkState::Up,
+    };
+    links.iter().enumerate().map(link).collect()
+}
+
+fn switch(number: u32) -> Life {
+    Life { address: Address::Switch(SwitchId(number)), incarnation: Incarnation(0) }
+}
+
+/// The rack switch above a host.
+fn rack(hosts: u32, half: u32, host: u32) -> Life {
+    switch(hosts + host / half)
+}
+
+fn rack_of(fabric: &Fabric, controller: ProcessId) -> Life {
+    let beside = Life { address: Address::Switch(SwitchId(controller.0 - 1)), ..switch(0) };
+    let upper = fabric[&beside].iter().find(|(side, _)| *side == Side::Upper);
+    upper.expect("a host has a rack").1
+}
+
+/// Processes behind virtual switches, racks, aggregation switches and cores, in this order of
+/// switch numbers. The last host is the controller's alone.
+fn fat_tree(ports: u32) -> Fabric {
+    let half = ports / 2;
+    let hosts = ports * half * half;
+    let (racks, aggregates) = (hosts, hosts + ports * half);
+    let cores = aggregates + ports * half;
+    let mut fabric = Fabric::new();
+    let mut link = |lower: Life, upper: Life| {
+        fabric.entry(lower).or_default().push((Side::Upper, upper));
+        fabric.entry(upper).or_default().push((Side::Lower, lower));
+    };
+    for host in 0..hosts - 1 {
+        let process = Address::Process(ProcessId(host));
+        link(Life { address: process, incarnation: Incarnation(1) }, switch(host));
+        link(switch(host), switch(racks + host / half));
+    }
+    for pod in 0..ports {
+        for (rack, aggregate) in (0..half).flat_map(|rack| (0..half).map(move |at| (rack, at))) {
+            link(switch(racks + pod * half + rack), switch(aggregates + pod * half + aggregate));
+        }
+        for (aggregate, core) in (0..half).flat_map(|at| (0..half).map(move |core| (at, core))) {
+            let upper = switch(cores + aggregate * half + core);
+            link(switch(aggregates + pod * half + aggregate), upper);
+        }
+    }
+    fabric
+}
