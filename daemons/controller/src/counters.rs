@@ -25,6 +25,8 @@ pub(crate) fn counters(stats: &Stats) -> BTreeMap<String, u64> {
         dropped_standby,
         dropped_full,
         announcements,
+        looks,
+        visits,
         registered_twice,
         anonymous,
         failures,
