@@ -147,8 +147,11 @@ impl Switch {
         let output = self.choose(ways, to);
         let telling = if self.speaks { self.tell(reference, output) } else { None };
         debug_assert!(
-            telling.is_some() || !self.speaks || self.control.is_some(),
-            "the frame's own input feeds its output, if it is heard"
+            telling.is_some()
+                || !self.speaks
+                || self.control.is_some()
+                || self.halves.promised(input).is_none(),
+            "the frame's own input feeds its output, if it is fed itself"
         );
         let said = telling.or_else(|| self.halves.told(output));
         if !chip::pass(frame, said.unwrap_or_else(|| no_promise(reference))) {

@@ -11,8 +11,8 @@ use onepipe_wire::{
     seal_with_hops,
 };
 use rig::{
-    CONTROLLER, OWN, Sent, at, beacon, both, events, guarded, hear, life_of, of_link, ports_of,
-    process, put, sent, star,
+    CONTROLLER, OWN, Sent, at, beacon, both, events, frame, guarded, hear, life_of, of_link, pass,
+    ports_of, process, put, sent, star,
 };
 
 /// A leaf with two lower ports and one upper one, port 2.
@@ -125,6 +125,18 @@ fn a_link_that_nothing_feeds_is_up_and_holds_nobody() {
         assert_eq!(switch.stats().links_frozen, 0);
         assert_eq!(has_control, switch.config().controllers.is_some());
     }
+}
+
+#[test]
+fn a_frame_that_was_sent_before_a_link_lost_its_feed_passes_and_promises_nothing() {
+    let mut switch = with_upper(Config { start_wait_ns: 0, ..star(2) });
+    let leaf = life_of(Address::Switch(SwitchId(7)), 1);
+    unfed(&mut switch, 1_000, (0, leaf), both(1_000).barrier, None);
+    // Overtaken by the beacon (seed 2000022).
+    let late = frame(Opcode::Ack, 0, 60, both(500));
+    let (output, said) = pass(&mut switch, at(1_100), 0, late);
+    assert_eq!(output, UP);
+    assert!(said.barrier < both(0).barrier, "nobody feeds the output: {said:?}");
 }
 
 #[test]
