@@ -35,8 +35,8 @@ fn in_turns_or_in_the_order_of_time_everybody_lives_through_the_same() {
         for (turns, time) in kinds.chain([
             (turns.network.events, time.network.events),
             (turns.latency.p50_ns, time.latency.p50_ns),
+            // Not the longest: a single message decides it.
             (turns.latency.p99_ns, time.latency.p99_ns),
-            (turns.latency.max_ns, time.latency.max_ns),
         ]) {
             assert!(is_near(turns, time), "seed {seed}: {turns} and {time}");
         }
