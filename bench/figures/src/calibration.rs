@@ -37,7 +37,10 @@ impl Calibration {
 
     /// The network that it makes: 100 Gbit/s everywhere.
     pub(crate) fn network(&self) -> Config {
-        let link = LinkConfig { propagation_ns: self.link_ns, ..LinkConfig::default() };
+        // RoCE: pause frames instead of overflow (1Pipe section 7.1).
+        let queue_octets_max = 64 << 20;
+        let propagation_ns = self.link_ns;
+        let link = LinkConfig { propagation_ns, queue_octets_max, ..LinkConfig::default() };
         let propagation_ns = self.link_ns + self.host_ns;
         Config {
             host_link: LinkConfig { propagation_ns, ..link },

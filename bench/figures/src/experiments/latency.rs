@@ -78,8 +78,8 @@ pub fn loss() -> Experiment {
             Curve {
                 name: "best effort",
                 column: Some("BE-chip"),
-                remark: "twice as many beacons are on their way as are needed: one lost is soon followed by \
-                         another",
+                remark: "32 processes instead of 512, so fewer links can hold everybody up; why it is \
+                         slower from 1e-2 on is not known",
                 role: Role::Predicted,
                 task: |x| at(System::BestEffort, x),
             },

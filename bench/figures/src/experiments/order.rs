@@ -115,11 +115,10 @@ pub fn latency() -> Experiment {
                 "under load messages bear barriers, so few processes need not wait for beacons; \
                  many wait for links that carry little";
             "switch sequencer", "SwitchSeq", SwitchSequencer,
-                "in one rack it sits on the way, and costs nothing; with 64 it is as full as the \
-                 paper's with 256";
+                "in one rack it sits on the way, and costs nothing; with 64 processes it is full, see 8a";
             "host sequencer", "HostSeq", HostSequencer,
                 "half load: it is full from 32 processes on, the paper's from 16";
-            "token", "Token", Token, "at half load more waits than one round of the token takes";
+            "token", "Token", Token, "it is full at half load, too, and what waits at each member makes most of it";
             "Lamport", "Lamport", Lamport, "as its throughput";
         },
         xs: XS,
