@@ -3,8 +3,8 @@
 //!
 //! An [`Experiment`] is a value: what is varied, which runs that needs, the paper's points, and
 //! what is claimed. A [`Record`] runs what is missing, and keeps every run in a file, so that an
-//! interrupted evaluation goes on where it was. [`write()`] leaves a table of points and a picture of
-//! every figure, a page with all of them, and the table of claims.
+//! interrupted evaluation goes on where it was. [`write()`] leaves a table of points and a picture
+//! of every figure, a page with all of them, and the table of claims.
 //!
 //! ```
 //! use onepipe_bench_figures::{Calibration, Setup, System, Traffic};
