@@ -12,8 +12,9 @@ pub enum Eager {
     /// Those by a quarter of a beacon interval or more. All hops send beacons at the same instants,
     /// so the minimum rises by an interval when the last input of an instant is in, and its news
     /// goes through the whole fabric in one crossing: an idle fabric waits for half an interval in
-    /// all, however deep it is (1Pipe section 7.2). It costs no beacons: one that has left early is
-    /// not sent again at the next instant.
+    /// all, however deep it is (1Pipe section 7.2). A beacon that has left early is not sent again
+    /// at the next instant; clocks that are apart make a round rise in parts, and each part that is
+    /// large enough is told: an idle testbed of 32 processes carries 1.6 times the frames.
     ByRound,
     /// All. For links that are fast to send on and slow to wait for; costs up to a beacon a port
     /// for every drain, so a driver that sets it drains after a batch of frames, not after each.
