@@ -16,7 +16,7 @@ use crate::announcer::{Announcer, Part};
 use crate::clock::no_promise;
 use crate::form::chip;
 use crate::seats::{Greeted, Seats};
-use crate::switch::drop_as;
+use crate::switch::{Passing, drop_as};
 use crate::wave::{Arrived, Owed, Waves};
 use crate::{Config, Switch, SwitchEvent};
 
@@ -100,8 +100,13 @@ impl Switch {
         let Some(ways) = self.ways(next, Some(input)) else {
             return drop_as(&mut self.stats.dropped_back);
         };
-        // What is lost here is said again: each time it may go another way.
-        let output = self.live_of(ways, header.psn().0);
+        let output = if header.opcode() == Ok(Opcode::Foreign) {
+            // It may count on its order, and on being spread as everything else is.
+            self.choose(ways, Passing { src: header.src(), dst: header.dst(), psn: header.psn() })
+        } else {
+            // What is lost here is said again: each time it may go another way.
+            self.live_of(ways, header.psn().0)
+        };
         if !chip::pass_control(frame, reference) {
             return drop_as(&mut self.stats.dropped_hops);
         }

@@ -247,7 +247,7 @@ impl Switch {
     /// behind it, so that the loss of one link of a bundle, or of one root, costs a timeout and not
     /// a share of all flows for good.
     #[inline]
-    fn choose(&self, ways: PortRange, to: Passing) -> Port {
+    pub(crate) fn choose(&self, ways: PortRange, to: Passing) -> Port {
         let salt = self.config.switch.0;
         let chosen = self.config.spread.choose(ways, salt, (to.src, to.dst), to.psn);
         if ways.count() == 1 || self.halves.is_live(chosen) {
@@ -285,10 +285,10 @@ impl Switch {
 
 /// What the choice of the way needs of a header.
 #[derive(Clone, Copy)]
-struct Passing {
-    src: ProcessId,
-    dst: ProcessId,
-    psn: Psn,
+pub(crate) struct Passing {
+    pub src: ProcessId,
+    pub dst: ProcessId,
+    pub psn: Psn,
 }
 
 #[cold]

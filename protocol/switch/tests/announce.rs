@@ -2,13 +2,15 @@
 
 mod rig;
 
-use onepipe_base::{Address, Controllers, Life, Machine, Port, ProcessId, SwitchId, Verdict};
+use onepipe_base::{
+    Address, Controllers, Incarnation, Life, Machine, Port, ProcessId, Psn, SwitchId, Verdict,
+};
 use onepipe_switch::{Config, Switch, SwitchEvent};
 use onepipe_topology::{Route, Table, Tree};
-use onepipe_wire::{AnnounceView, Link, LinkState, Opcode, Side};
+use onepipe_wire::{AnnounceView, Header, Link, LinkState, Opcode, Side};
 use rig::{
-    CONTROLLER, OWN, Sent, at, beacon, both, events, guarded, life_of, of_link, process, put, run,
-    sent, ts,
+    CONTROLLER, OWN, Sent, at, beacon, both, events, guarded, life_of, octets_of, of_link, pass,
+    process, put, run, sent, ts,
 };
 
 fn new(config: Config) -> Switch {
@@ -151,6 +153,28 @@ fn the_way_up_is_a_live_one_and_not_always_the_same() {
         }
     }
     assert!(taken.len() > 1, "{taken:?}");
+}
+
+#[test]
+fn foreign_frames_keep_one_way_for_each_pair_and_use_all_ways() {
+    let tree = Tree { base: 0, span: 2, child_span: 1, lanes: 1, processes: 64 };
+    let config = Config { upper_ports: 4, route: Route::Tree(tree), ..guarded(2) };
+    let mut switch = new(config);
+    for port in 2..6 {
+        let spine = life_of(Address::Switch(SwitchId(10 + u32::from(port))), 1);
+        beacon(&mut switch, at(0), port, (spine, Some(OWN)), both(0));
+    }
+    let way = |switch: &mut Switch, dst: u32, psn: u32| {
+        let header = Header::new(Opcode::Foreign, ProcessId(1), ProcessId(dst), Incarnation(1));
+        pass(switch, at(10), 1, octets_of(header.stamped(ts(0), both(0), Psn(psn)))).0
+    };
+    let ways: std::collections::BTreeSet<u16> =
+        (10..50).map(|dst| way(&mut switch, dst, 1)).collect();
+    assert_eq!(ways.len(), 4, "{ways:?}");
+    for dst in 10..50 {
+        let first = way(&mut switch, dst, 0);
+        assert!((1..8).all(|psn| way(&mut switch, dst, psn) == first), "to {dst}");
+    }
 }
 
 #[test]

@@ -176,6 +176,11 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.trace.lines()
     }
 
+    /// Octets that wait before a link or are being sent, with what each frame costs on the wire.
+    pub fn backlog_octets(&self, link: LinkId) -> u64 {
+        self.links[link.index()].backlog_octets(self.now)
+    }
+
     /// Frames in flight, and waiting anywhere.
     pub fn in_flight(&self) -> usize {
         self.pool.in_flight()

@@ -1,0 +1,91 @@
+//! The numbers of a TCP.
+
+use onepipe_base::{Port, ProcessId};
+use onepipe_wire::HEADER_OCTETS;
+
+use crate::segment::SEGMENT_OCTETS_MAX;
+
+/// What a sender slows down for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum React {
+    /// Loss alone: half of the window (Reno, RFC 5681).
+    Loss,
+    /// Loss, and marks as if they were losses (RFC 3168).
+    Marks,
+    /// Marks by the share of packets that bear one, loss as Reno (DCTCP, RFC 8257).
+    MarkedShare,
+}
+
+/// The numbers of a host's TCP.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TcpConfig {
+    /// Under which id the host is reached.
+    pub host: ProcessId,
+    /// The host's network card.
+    pub card: Port,
+    /// What its senders slow down for. Default [`React::Loss`].
+    pub react: React,
+    /// Octets of the stream that a full segment carries. Default 1,448: Ethernet's 1,500 less IPv4
+    /// and TCP with timestamps.
+    pub segment_octets: u32,
+    /// Segments that a new flow may send before it hears anything. Default 10 (RFC 6928).
+    pub initial_segments: u32,
+    /// The receiver's window, in octets. Default 6 MiB, the default maximum of Linux (`tcp_rmem`).
+    pub window_octets_max: u64,
+    /// The shortest retransmission timeout, in ns. Default 1 ms: Linux's 200 ms belong to wide
+    /// area networks, and starve a flow for longer than most runs take (Vasudevan and others,
+    /// SIGCOMM 2009).
+    pub timeout_ns_min: u64,
+    /// An acknowledgement waits for the second segment, but no longer than this, in ns. Default
+    /// 50 us.
+    pub ack_delay_ns: u64,
+}
+
+impl TcpConfig {
+    /// The defaults.
+    pub const fn new(host: ProcessId, card: Port) -> Self {
+        Self {
+            host,
+            card,
+            react: React::Loss,
+            segment_octets: 1_448,
+            initial_segments: 10,
+            window_octets_max: 6 << 20,
+            timeout_ns_min: 1_000_000,
+            ack_delay_ns: 50_000,
+        }
+    }
+
+    /// Octets of the frame of a full segment.
+    pub const fn frame_octets_max(&self) -> usize {
+        crate::segment::frame_octets(self.segment_octets)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let least = HEADER_OCTETS + SEGMENT_OCTETS_MAX;
+        let octets = self.frame_octets_max();
+        if octets < least || octets > usize::from(u16::MAX) {
+            return Err(ConfigError::Segment(self.segment_octets));
+        }
+        if self.window_octets_max < u64::from(self.segment_octets) {
+            return Err(ConfigError::Window(self.window_octets_max));
+        }
+        let zero = |name, is_zero| if is_zero { Err(ConfigError::Zero(name)) } else { Ok(()) };
+        zero("initial_segments", self.initial_segments == 0)?;
+        zero("timeout_ns_min", self.timeout_ns_min == 0)
+    }
+}
+
+/// Why a configuration does not make sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Its frame would be too short for a header, or too long.
+    #[error("segment_octets = {0}: the frame must hold two headers, and 65,535 octets at most")]
+    Segment(u32),
+    /// Nothing could be sent.
+    #[error("window_octets_max = {0} is less than a segment")]
+    Window(u64),
+    /// It must be more.
+    #[error("{0} must be more than 0")]
+    Zero(&'static str),
+}

@@ -1,0 +1,36 @@
+//! Flows that share a simulated network with whatever is measured there.
+//!
+//! `[traffic]` A [`Stack`] is the TCP of one host, as a machine: as many [flows](FlowId) as it is
+//! told to open, each a stream of octets to another host, as long as it was told or without an
+//! end. It has what decides how long queues become: slow start, additive increase and
+//! multiplicative decrease, fast retransmit, a retransmission timeout, and three ways to
+//! [`React`]: to loss, to loss and marks, or as DCTCP does. Nothing else of TCP is there: no
+//! handshake, no receive window but [`TcpConfig::window_octets_max`], and the stream's octets are
+//! counted, not carried.
+//!
+//! [`Beside`] puts a stack and another machine behind one network card. [`background`] and
+//! [`Incast`] say who sends what to whom.
+//!
+//! # Invariants
+//! - What a receiver counts as delivered is a prefix of the stream, each octet once.
+//! - No more than the congestion window is in flight, but for one segment.
+//! - Segments travel in frames as long as those of TCP over IPv4 with timestamps, and are lost and
+//!   marked by the same links and queues as all other frames; switches spread them by flow.
+//! - As of every machine: no clock, no chance, no float; equal inputs, equal outputs.
+
+#![forbid(unsafe_code)]
+
+mod beside;
+mod config;
+mod demand;
+mod receiver;
+mod round_trip;
+mod segment;
+mod sender;
+mod stack;
+mod window;
+
+pub use beside::{Beside, Either};
+pub use config::{ConfigError, React, TcpConfig};
+pub use demand::{Demand, Incast, background};
+pub use stack::{Event, FlowId, Stack, Stats};

@@ -1,0 +1,103 @@
+//! The receiving end of a flow.
+
+use std::collections::BTreeMap;
+
+use onepipe_base::Mono;
+
+use crate::segment::{Ack, Data};
+
+/// What has come of a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Receiver {
+    /// The highest packet, and which of the 64 up to it have come.
+    highest: Option<u64>,
+    came: u64,
+    marked: u32,
+    /// The first part that has not come, and the octets of those before it.
+    next: u64,
+    pub octets: u64,
+    /// Parts that came before their turn, with their octets.
+    early: BTreeMap<u64, u32>,
+    /// Packets that were not acknowledged yet.
+    untold: u32,
+    /// Whether the last packet was marked.
+    was_marked: bool,
+    /// When they are at the latest.
+    pub due: Option<Mono>,
+}
+
+impl Receiver {
+    /// Takes a packet. Answers whether it should be acknowledged at once: every second one, and
+    /// whatever a sender should know soon.
+    pub fn on_data(&mut self, now: Mono, data: &Data, is_marked: bool, delay_ns: u64) -> bool {
+        let is_next = self.note(data.packet);
+        self.marked = self.marked.wrapping_add(is_marked.into());
+        let changes = is_marked != self.was_marked;
+        self.was_marked = is_marked;
+        if data.part >= self.next {
+            self.early.insert(data.part, data.octets);
+        }
+        while let Some(octets) = self.early.remove(&self.next) {
+            self.next += 1;
+            self.octets += u64::from(octets);
+        }
+        self.untold += 1;
+        self.due.get_or_insert(now.after_ns(delay_ns));
+        self.untold >= 2 || !is_next || changes || data.is_last || !self.early.is_empty()
+    }
+
+    /// Notes that a packet has come. Answers whether it was the next one.
+    fn note(&mut self, packet: u64) -> bool {
+        let Some(highest) = self.highest else {
+            (self.highest, self.came) = (Some(packet), 1);
+            return packet == 0;
+        };
+        if packet > highest {
+            let ahead = packet - highest;
+            self.came = self.came.checked_shl(ahead.min(64) as u32).unwrap_or(0) | 1;
+            self.highest = Some(packet);
+            return ahead == 1;
+        }
+        if let Some(bit) = 1u64.checked_shl((highest - packet).min(64) as u32) {
+            self.came |= bit;
+        }
+        false
+    }
+
+    /// The acknowledgement that is due.
+    pub fn ack(&mut self, flow: u32) -> Option<Ack> {
+        let highest = self.highest?;
+        (self.untold, self.due) = (0, None);
+        Some(Ack { flow, highest, came: self.came, next: self.next, marked: self.marked })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(packet: u64, part: u64) -> Data {
+        Data { flow: 0, packet, part, octets: 100, is_last: false }
+    }
+
+    #[test]
+    fn each_octet_counts_once_and_only_behind_all_before_it() {
+        let mut receiver = Receiver::default();
+        let now = Mono::from_ns(0);
+        assert!(!receiver.on_data(now, &data(0, 0), false, 10), "the first one waits");
+        assert_eq!(receiver.due, Some(Mono::from_ns(10)));
+        assert!(receiver.on_data(now, &data(2, 2), false, 10), "a gap is told at once");
+        assert_eq!(receiver.octets, 100);
+        let ack = receiver.ack(7).expect("something came");
+        assert_eq!(ack, Ack { flow: 7, highest: 2, came: 0b101, next: 1, marked: 0 });
+        receiver.on_data(now, &data(3, 1), true, 10);
+        receiver.on_data(now, &data(4, 2), true, 10);
+        assert_eq!(receiver.octets, 300, "the second copy of part 2 counts nothing");
+        let ack = receiver.ack(7).expect("something came");
+        assert_eq!(ack, Ack { flow: 7, highest: 4, came: 0b10111, next: 3, marked: 2 });
+        assert_eq!(receiver.due, None);
+        assert!(receiver.on_data(now, &data(5, 0), false, 10), "no longer marked");
+        receiver.ack(7);
+        assert!(!receiver.on_data(now, &data(6, 3), false, 10), "nothing is missing, nothing held");
+    }
+}

@@ -1,0 +1,230 @@
+//! The sending end of a flow.
+
+use std::collections::VecDeque;
+
+use onepipe_base::{Mono, ProcessId};
+
+use crate::TcpConfig;
+use crate::round_trip::RoundTrip;
+use crate::segment::{Ack, Data};
+use crate::window::{News, Window};
+
+/// A packet is lost when one that was sent by so many later has come (RFC 5681: three duplicate
+/// acknowledgements; links keep the order).
+const LATER: u64 = 3;
+
+/// What is known of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Fate {
+    Flies,
+    Came,
+    Lost,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Packet {
+    part: u64,
+    octets: u32,
+    sent_at: Mono,
+    fate: Fate,
+}
+
+/// A stream to another host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Sender {
+    pub to: ProcessId,
+    segment_octets: u64,
+    /// Octets of the stream; `None`: it does not end.
+    octets: Option<u64>,
+    opened_at: Mono,
+    /// The next part that was never sent.
+    fresh: u64,
+    /// Parts to be sent again.
+    again: VecDeque<u64>,
+    /// The packets from the first that flies on, and the number of the first.
+    packets: VecDeque<Packet>,
+    first: u64,
+    in_flight: u64,
+    /// What the receiver has, up to this part.
+    delivered: u64,
+    marked: u32,
+    window: Window,
+    round_trip: RoundTrip,
+    pub timeout_at: Option<Mono>,
+}
+
+/// What an acknowledgement or a timeout has shown, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Losses {
+    pub packets: u64,
+    pub timeouts: u64,
+}
+
+impl Sender {
+    pub fn new(config: &TcpConfig, now: Mono, to: ProcessId, octets: Option<u64>) -> Self {
+        Self {
+            to,
+            segment_octets: config.segment_octets.into(),
+            octets,
+            opened_at: now,
+            fresh: 0,
+            again: VecDeque::new(),
+            packets: VecDeque::new(),
+            first: 0,
+            in_flight: 0,
+            delivered: 0,
+            marked: 0,
+            window: Window::new(config),
+            round_trip: RoundTrip::new(config.timeout_ns_min),
+            timeout_at: None,
+        }
+    }
+
+    /// How long it took so far, in ns.
+    pub fn age_ns(&self, now: Mono) -> u64 {
+        now.since_ns(self.opened_at)
+    }
+
+    /// Whether the receiver has all of it.
+    pub fn is_done(&self) -> bool {
+        self.octets.is_some_and(|octets| self.delivered * self.segment_octets >= octets)
+    }
+
+    /// Octets that the receiver has.
+    pub fn delivered_octets(&self) -> u64 {
+        let octets = self.delivered * self.segment_octets;
+        self.octets.map_or(octets, |all| octets.min(all))
+    }
+
+    /// The congestion window, in octets.
+    pub fn window_octets(&self) -> u64 {
+        self.window.octets()
+    }
+
+    /// Octets sent and neither acknowledged nor given up.
+    pub fn in_flight_octets(&self) -> u64 {
+        self.in_flight
+    }
+
+    fn octets_of(&self, part: u64) -> u32 {
+        let before = part * self.segment_octets;
+        let left = self.octets.map_or(u64::MAX, |octets| octets.saturating_sub(before));
+        left.min(self.segment_octets) as u32
+    }
+
+    fn has_room(&self) -> bool {
+        self.in_flight == 0 || self.in_flight + self.segment_octets <= self.window.octets()
+    }
+
+    /// The next packet to send.
+    pub fn next(&mut self, now: Mono, flow: u32) -> Option<Data> {
+        if !self.has_room() {
+            return None;
+        }
+        let part = loop {
+            match self.again.pop_front() {
+                Some(part) if part >= self.delivered => break part,
+                Some(_) => {}
+                None => break self.fresh,
+            }
+        };
+        let octets = self.octets_of(part);
+        if octets == 0 {
+            return None;
+        }
+        self.fresh = self.fresh.max(part + 1);
+        let packet = self.first + self.packets.len() as u64;
+        self.packets.push_back(Packet { part, octets, sent_at: now, fate: Fate::Flies });
+        self.in_flight += u64::from(octets);
+        if self.timeout_at.is_none() {
+            self.wait(now);
+        }
+        let is_last = self.octets_of(part + 1) == 0;
+        Some(Data { flow, packet, part, octets, is_last })
+    }
+
+    /// Takes an acknowledgement. Answers how many packets it has shown to be lost.
+    pub fn on_ack(&mut self, now: Mono, ack: &Ack) -> Losses {
+        let next = self.first + self.packets.len() as u64;
+        if ack.highest >= next || ack.next > self.fresh {
+            return Losses::default();
+        }
+        let was_full = !self.has_room();
+        let mut news = News {
+            packets: 0,
+            octets: 0,
+            marked: ack.marked.wrapping_sub(self.marked).into(),
+            lost: None,
+            highest: ack.highest,
+            next,
+            was_full,
+        };
+        let mut losses = Losses::default();
+        let mut round_trip_ns = None;
+        for (number, packet) in (self.first..=ack.highest).zip(&mut self.packets) {
+            let behind = ack.highest - number;
+            let came = behind < 64 && ack.came >> behind & 1 == 1;
+            if came && packet.fate != Fate::Came {
+                news.packets += 1;
+                news.octets += u64::from(packet.octets);
+                if packet.fate == Fate::Flies {
+                    self.in_flight -= u64::from(packet.octets);
+                }
+                if behind == 0 {
+                    round_trip_ns = Some(now.since_ns(packet.sent_at));
+                }
+                packet.fate = Fate::Came;
+            } else if behind >= LATER && packet.fate == Fate::Flies {
+                packet.fate = Fate::Lost;
+                self.in_flight -= u64::from(packet.octets);
+                self.again.push_back(packet.part);
+                news.lost = Some(number);
+                losses.packets += 1;
+            }
+        }
+        while self.packets.front().is_some_and(|packet| packet.fate != Fate::Flies) {
+            self.packets.pop_front();
+            self.first += 1;
+        }
+        if news.marked > u64::from(u32::MAX / 2) {
+            // An older count than the last.
+            news.marked = 0;
+        } else {
+            self.marked = ack.marked;
+        }
+        self.delivered = self.delivered.max(ack.next);
+        if let Some(ns) = round_trip_ns {
+            self.round_trip.on_sample(ns);
+        }
+        self.window.on_news(&news);
+        if news.packets > 0 || self.in_flight == 0 {
+            self.wait(now);
+        }
+        losses
+    }
+
+    /// Gives up all that flies if nothing was heard for too long.
+    pub fn on_timeout(&mut self, now: Mono) -> Losses {
+        if self.timeout_at.is_none_or(|due| due > now) {
+            return Losses::default();
+        }
+        let flying = self.packets.iter().filter(|one| one.fate == Fate::Flies);
+        let mut lost: Vec<u64> = flying.map(|one| one.part).collect();
+        let losses = Losses { packets: lost.len() as u64, timeouts: 1 };
+        lost.extend(self.again.drain(..));
+        lost.sort_unstable();
+        self.again = lost.into();
+        self.first += self.packets.len() as u64;
+        self.packets.clear();
+        self.in_flight = 0;
+        self.window.on_timeout(self.first);
+        self.round_trip.on_timeout();
+        self.timeout_at = None;
+        losses
+    }
+
+    fn wait(&mut self, now: Mono) {
+        let waits = self.in_flight > 0;
+        self.timeout_at = waits.then(|| now.after_ns(self.round_trip.timeout_ns()));
+    }
+}

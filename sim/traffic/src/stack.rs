@@ -1,0 +1,261 @@
+//! The TCP of one host.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_wire::{Frame, Opcode};
+
+use crate::receiver::Receiver;
+use crate::segment::{self, Segment};
+use crate::sender::{Losses, Sender};
+use crate::{ConfigError, TcpConfig};
+
+/// A flow of a host, as the host counts those that it has opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId(pub u32);
+
+impl FlowId {
+    const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a host's TCP has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// The receiver has all of a flow, and the sender knows.
+    Done {
+        /// Which.
+        flow: FlowId,
+        /// How long it was.
+        octets: u64,
+        /// From its opening to the last acknowledgement, in ns.
+        ns: u64,
+    },
+}
+
+/// What happened, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Stats {
+    /// Segments with a part of a stream that were sent, repetitions included.
+    pub data_sent: u64,
+    /// Those that came.
+    pub data_received: u64,
+    /// Acknowledgements sent.
+    pub acks_sent: u64,
+    /// Acknowledgements that came.
+    pub acks_received: u64,
+    /// Segments that were found to be lost.
+    pub lost: u64,
+    /// Times that nothing was heard for too long.
+    pub timeouts: u64,
+    /// Segments that came marked.
+    pub marked: u64,
+    /// Octets of streams that came, each once and in its turn.
+    pub octets_received: u64,
+    /// Frames that are no segment of this host.
+    pub refused: u64,
+}
+
+/// All flows of one host, both ends.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Stack {
+    config: TcpConfig,
+    senders: Vec<Sender>,
+    /// Those that are not done.
+    open: Vec<FlowId>,
+    /// Those that may have something to send, each once, and in turn.
+    ready: VecDeque<FlowId>,
+    is_ready: Vec<bool>,
+    receivers: BTreeMap<(ProcessId, u32), Receiver>,
+    /// Acknowledgements to be sent.
+    acks: VecDeque<(ProcessId, u32)>,
+    events: VecDeque<Event>,
+    stats: Stats,
+}
+
+impl Stack {
+    /// A host without flows.
+    ///
+    /// # Errors
+    /// When the configuration does not make sense.
+    pub fn new(config: TcpConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        Ok(Self {
+            config,
+            senders: Vec::new(),
+            open: Vec::new(),
+            ready: VecDeque::new(),
+            is_ready: Vec::new(),
+            receivers: BTreeMap::new(),
+            acks: VecDeque::new(),
+            events: VecDeque::new(),
+            stats: Stats::default(),
+        })
+    }
+
+    /// Opens a flow of so many octets, or one without an end, to another host.
+    pub fn open(&mut self, now: Now, to: ProcessId, octets: Option<u64>) -> FlowId {
+        let flow = FlowId(self.senders.len() as u32);
+        self.senders.push(Sender::new(&self.config, now.mono, to, octets));
+        self.is_ready.push(false);
+        self.open.push(flow);
+        self.note_ready(flow);
+        flow
+    }
+
+    /// What it was set up with.
+    pub fn config(&self) -> &TcpConfig {
+        &self.config
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Octets of a flow that its receiver has, as far as the sender knows; `None` if there is no
+    /// such flow.
+    pub fn delivered_octets(&self, flow: FlowId) -> Option<u64> {
+        self.senders.get(flow.index()).map(Sender::delivered_octets)
+    }
+
+    /// The congestion window of a flow, in octets.
+    pub fn window_octets(&self, flow: FlowId) -> Option<u64> {
+        self.senders.get(flow.index()).map(Sender::window_octets)
+    }
+
+    /// Octets of a flow that were sent and neither acknowledged nor given up.
+    pub fn in_flight_octets(&self, flow: FlowId) -> Option<u64> {
+        self.senders.get(flow.index()).map(Sender::in_flight_octets)
+    }
+
+    /// Octets that have come of a flow of another host, each once and in its turn.
+    pub fn received_octets(&self, from: ProcessId, flow: FlowId) -> u64 {
+        self.receivers.get(&(from, flow.0)).map_or(0, |receiver| receiver.octets)
+    }
+
+    /// Whether a frame that this host was sent is a segment, and for no other machine.
+    pub fn is_segment(frame: &[u8]) -> bool {
+        let segment = Frame::parse(frame).ok().filter(|frame| frame.opcode == Opcode::Foreign);
+        segment.is_some_and(|frame| segment::read(&frame).is_some())
+    }
+
+    fn note_ready(&mut self, flow: FlowId) {
+        if !std::mem::replace(&mut self.is_ready[flow.index()], true) {
+            self.ready.push_back(flow);
+        }
+    }
+
+    fn count(&mut self, losses: Losses) {
+        self.stats.lost += losses.packets;
+        self.stats.timeouts += losses.timeouts;
+    }
+
+    fn on_frame(&mut self, now: Mono, frame: &[u8]) -> Option<()> {
+        let frame = Frame::parse(frame).ok()?;
+        let is_ours = frame.opcode == Opcode::Foreign && frame.header.dst() == self.config.host;
+        let from = frame.header.src();
+        let (segment, is_marked) = segment::read(is_ours.then_some(&frame)?)?;
+        match segment {
+            Segment::Data(data) => {
+                let receiver = self.receivers.entry((from, data.flow)).or_default();
+                let before = receiver.octets;
+                let delay_ns = self.config.ack_delay_ns;
+                if receiver.on_data(now, &data, is_marked, delay_ns) {
+                    self.acks.push_back((from, data.flow));
+                }
+                self.stats.octets_received += receiver.octets - before;
+                self.stats.data_received += 1;
+                self.stats.marked += u64::from(is_marked);
+            }
+            Segment::Ack(ack) => {
+                let flow = FlowId(ack.flow);
+                let sender = self.senders.get_mut(flow.index()).filter(|one| one.to == from)?;
+                let was_done = sender.is_done();
+                let losses = sender.on_ack(now, &ack);
+                if !was_done && sender.is_done() {
+                    let (octets, ns) = (sender.delivered_octets(), sender.age_ns(now));
+                    self.events.push_back(Event::Done { flow, octets, ns });
+                    self.open.retain(|one| *one != flow);
+                }
+                self.stats.acks_received += 1;
+                self.count(losses);
+                self.note_ready(flow);
+            }
+        }
+        Some(())
+    }
+
+    /// The next acknowledgement: those that are due, then, as there is a frame to be had, no other.
+    fn write_ack(&mut self, now: Now, slot: &mut [u8]) -> Option<usize> {
+        loop {
+            let (to, flow) = self.acks.pop_front()?;
+            // It may have been sent already: one covers all that have come.
+            let receiver = self.receivers.get_mut(&(to, flow));
+            let due = receiver.filter(|receiver| receiver.due.is_some());
+            if let Some(ack) = due.and_then(|receiver| receiver.ack(flow)) {
+                self.stats.acks_sent += 1;
+                let ends = (self.config.host, to);
+                return Some(segment::write(now.sync, ends, Segment::Ack(ack), slot));
+            }
+        }
+    }
+
+    fn write_data(&mut self, now: Now, slot: &mut [u8]) -> Option<usize> {
+        loop {
+            let flow = self.ready.pop_front()?;
+            self.is_ready[flow.index()] = false;
+            let sender = &mut self.senders[flow.index()];
+            if let Some(data) = sender.next(now.mono, flow.0) {
+                let ends = (self.config.host, sender.to);
+                self.note_ready(flow);
+                self.stats.data_sent += 1;
+                return Some(segment::write(now.sync, ends, Segment::Data(data), slot));
+            }
+        }
+    }
+}
+
+impl Machine for Stack {
+    type Event = Event;
+
+    fn handle_frame(&mut self, now: Now, _port: Port, frame: &mut [u8]) -> Verdict {
+        match self.on_frame(now.mono, frame) {
+            Some(()) => Verdict::Consumed,
+            None => {
+                self.stats.refused += 1;
+                Verdict::Dropped
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        for at in 0..self.open.len() {
+            let flow = self.open[at];
+            let losses = self.senders[flow.index()].on_timeout(now.mono);
+            if losses.timeouts > 0 {
+                self.count(losses);
+                self.note_ready(flow);
+            }
+        }
+        let is_due = |receiver: &Receiver| receiver.due.is_some_and(|due| due <= now.mono);
+        let due = self.receivers.iter().filter(|(_, receiver)| is_due(receiver));
+        self.acks.extend(due.map(|(key, _)| *key));
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        let octets = self.write_ack(now, slot).or_else(|| self.write_data(now, slot))?;
+        Some(Transmit { port: self.config.card, octets })
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        let waits = self.open.iter().filter_map(|flow| self.senders[flow.index()].timeout_at);
+        let acks = self.receivers.values().filter_map(|receiver| receiver.due);
+        waits.chain(acks).min()
+    }
+}

@@ -1,0 +1,202 @@
+//! The congestion window: how much may be in flight.
+
+use crate::{React, TcpConfig};
+
+/// The share of marked packets is kept in parts of this (as Linux does).
+const WHOLE: u64 = 1 << 10;
+/// Each window's share counts a sixteenth (RFC 8257, section 3.3: g = 1/16).
+const GAIN_SHIFT: u32 = 4;
+/// The window is never less than so many segments (RFC 5681: loss window 1, else 2).
+const SEGMENTS_MIN: u64 = 2;
+
+/// Slow start, additive increase, multiplicative decrease.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Window {
+    react: React,
+    segment_octets: u64,
+    octets_max: u64,
+    octets: u64,
+    /// Below this it doubles a round trip.
+    threshold: u64,
+    /// Acknowledged since it last grew by a segment.
+    credit: u64,
+    /// It shrinks once for all that was sent before this packet.
+    shrinks_from: u64,
+    /// The share of marked packets, of [`WHOLE`].
+    share: u64,
+    /// Packets acknowledged of the window being looked at, how many of them were marked, and with
+    /// which packet the next begins.
+    came: u64,
+    marked: u64,
+    ends_at: u64,
+}
+
+/// What an acknowledgement says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct News {
+    /// Packets that are acknowledged for the first time, and their octets.
+    pub packets: u64,
+    pub octets: u64,
+    /// Packets that bore a mark.
+    pub marked: u64,
+    /// The first packet that was found to be lost.
+    pub lost: Option<u64>,
+    /// The highest packet acknowledged, and the one sent next.
+    pub highest: u64,
+    pub next: u64,
+    /// Whether the window has held the sender back.
+    pub was_full: bool,
+}
+
+impl Window {
+    pub fn new(config: &TcpConfig) -> Self {
+        let segment_octets = config.segment_octets.into();
+        Self {
+            react: config.react,
+            segment_octets,
+            octets_max: config.window_octets_max,
+            octets: (u64::from(config.initial_segments) * segment_octets)
+                .min(config.window_octets_max),
+            threshold: u64::MAX,
+            credit: 0,
+            shrinks_from: 0,
+            // As after a window of marks only: who knows nothing is careful (RFC 8257).
+            share: WHOLE,
+            came: 0,
+            marked: 0,
+            ends_at: 0,
+        }
+    }
+
+    /// How much may be in flight.
+    pub fn octets(&self) -> u64 {
+        self.octets
+    }
+
+    /// Takes an acknowledgement into account.
+    pub fn on_news(&mut self, news: &News) {
+        self.count(news);
+        let is_new = |packet: u64| packet >= self.shrinks_from;
+        let (by_loss, by_mark) =
+            (news.lost.is_some_and(is_new), news.marked > 0 && is_new(news.highest));
+        match (by_loss, by_mark, self.react) {
+            (true, ..) => self.shrink(self.octets / 2, news.next),
+            (false, true, React::Marks) => self.shrink(self.octets / 2, news.next),
+            (false, true, React::MarkedShare) => {
+                let less = self.octets * self.share / (2 * WHOLE);
+                self.shrink(self.octets - less, news.next);
+            }
+            _ if news.was_full => self.grow(news.octets),
+            _ => {}
+        }
+    }
+
+    /// Nothing was heard for too long.
+    pub fn on_timeout(&mut self, next: u64) {
+        self.shrink(self.octets / 2, next);
+        self.octets = self.segment_octets;
+    }
+
+    fn count(&mut self, news: &News) {
+        self.came += news.packets;
+        self.marked += news.marked;
+        if news.highest < self.ends_at {
+            return;
+        }
+        let share = (self.marked * WHOLE).checked_div(self.came).unwrap_or(0).min(WHOLE);
+        self.share = self.share - (self.share >> GAIN_SHIFT) + (share >> GAIN_SHIFT);
+        (self.came, self.marked, self.ends_at) = (0, 0, news.next);
+    }
+
+    fn shrink(&mut self, octets: u64, next: u64) {
+        self.octets = octets.max(SEGMENTS_MIN * self.segment_octets);
+        self.threshold = self.octets;
+        self.credit = 0;
+        self.shrinks_from = next;
+    }
+
+    fn grow(&mut self, octets: u64) {
+        if self.octets < self.threshold {
+            self.octets += octets;
+        } else {
+            self.credit += octets;
+            if self.credit >= self.octets {
+                self.credit -= self.octets;
+                self.octets += self.segment_octets;
+            }
+        }
+        self.octets = self.octets.min(self.octets_max);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onepipe_base::{Port, ProcessId};
+
+    use super::*;
+
+    const SEGMENT: u64 = 1_000;
+
+    fn window(react: React) -> Window {
+        let config = TcpConfig::new(ProcessId(0), Port(1));
+        Window::new(&TcpConfig { react, segment_octets: SEGMENT as u32, ..config })
+    }
+
+    /// A window's worth of news, of which so many packets are marked.
+    fn round(window: &mut Window, first: u64, marked: u64, lost: bool) -> u64 {
+        let packets = window.octets() / SEGMENT;
+        let next = first + packets;
+        for packet in first..next {
+            window.on_news(&News {
+                packets: 1,
+                octets: SEGMENT,
+                marked: u64::from(packet - first < marked),
+                lost: (lost && packet == first + 3).then_some(first),
+                highest: packet,
+                next: packet + packets,
+                was_full: true,
+            });
+        }
+        next
+    }
+
+    #[test]
+    fn it_doubles_a_round_until_a_loss_halves_it_and_then_grows_by_a_segment() {
+        let mut window = window(React::Loss);
+        let mut next = round(&mut window, 0, 0, false);
+        assert_eq!(window.octets(), 20 * SEGMENT);
+        next = round(&mut window, next, 20, false);
+        assert_eq!(window.octets(), 40 * SEGMENT, "marks say nothing to it");
+        next = round(&mut window, next, 0, true);
+        let halved = window.octets();
+        assert!((20 * SEGMENT..=24 * SEGMENT).contains(&halved), "{halved}");
+        next = round(&mut window, next, 0, false);
+        assert!((halved..=halved + SEGMENT).contains(&window.octets()), "{}", window.octets());
+        window.on_timeout(next);
+        assert_eq!(window.octets(), SEGMENT);
+    }
+
+    #[test]
+    fn marks_halve_it_or_take_their_share() {
+        let halves = |react, marked: fn(u64) -> u64| {
+            let mut window = window(react);
+            let mut next = 0;
+            for _ in 0..4 {
+                next = round(&mut window, next, 0, false);
+            }
+            // What slow start has learnt is forgotten: shares count over sixteen windows and more.
+            for _ in 0..60 {
+                window.octets = 100 * SEGMENT;
+                next = round(&mut window, next, marked(100), false);
+            }
+            window.octets = 100 * SEGMENT;
+            round(&mut window, next, marked(100), false);
+            window.octets() / SEGMENT
+        };
+        assert!((50..=52).contains(&halves(React::Marks, |_| 1)));
+        assert!((50..=52).contains(&halves(React::MarkedShare, |all| all)));
+        let few = halves(React::MarkedShare, |all| all / 10);
+        assert!((93..=96).contains(&few), "{few}");
+        assert!(halves(React::Loss, |all| all) > 99);
+    }
+}
