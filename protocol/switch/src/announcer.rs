@@ -1,6 +1,6 @@
 //! When the controllers are told of this node's links, and how far that has got.
 
-use onepipe_base::{Controllers, Mono, Pace, ProcessId};
+use onepipe_base::{Address, Controllers, Mono, Pace, ProcessId};
 
 /// Rounds of announcements: in each, every controller is told all links, in as many parts as
 /// needed.
@@ -36,10 +36,10 @@ pub(crate) struct Part {
 }
 
 impl Announcer {
-    /// Steps and slow pace in ns, as in [`Pace`].
-    pub(crate) fn new(step_ns: u64, slow_ns: u64) -> Self {
+    /// Of the switch at `address`. Steps and slow pace in ns, as in [`Pace::spread`].
+    pub(crate) fn new(address: Address, step_ns: u64, slow_ns: u64) -> Self {
         Self {
-            pace: Pace::new(step_ns, slow_ns),
+            pace: Pace::spread(step_ns, slow_ns, address),
             gap_ns: step_ns,
             generation: 0,
             // That this node is here is news, too.
@@ -97,6 +97,7 @@ mod tests {
     use super::*;
     use alloc::vec::Vec;
 
+    const SWITCH: Address = Address::Switch(onepipe_base::SwitchId(3));
     const TWO: Controllers = Controllers { first: ProcessId(60), count: 2 };
 
     /// Sends all that is to be sent, three links a part of five; 61 cannot be reached.
@@ -112,26 +113,25 @@ mod tests {
 
     #[test]
     fn all_are_told_all_again_and_again_and_changes_at_once() {
-        let mut announcer = Announcer::new(10, 1_000);
+        let mut announcer = Announcer::new(SWITCH, 10, 1_000);
         let round = |generation| [(60, generation, 0), (60, generation, 3), (61, generation, 0)];
         assert_eq!(drain(&mut announcer, 100), round(1));
-        assert_eq!(
-            (drain(&mut announcer, 109).len(), announcer.due()),
-            (0, Some(Mono::from_ns(110)))
-        );
-        assert_eq!(drain(&mut announcer, 110), round(1));
+        let again = announcer.due().expect("for ever").as_ns();
+        assert!((105..=110).contains(&again));
+        assert_eq!(drain(&mut announcer, again - 1), []);
+        assert_eq!(drain(&mut announcer, again), round(1));
         announcer.on_change();
         announcer.on_change();
-        assert_eq!(drain(&mut announcer, 115), [], "not so soon after the last");
-        assert_eq!(announcer.due(), Some(Mono::from_ns(120)));
-        assert_eq!(drain(&mut announcer, 120), round(2));
+        assert_eq!(drain(&mut announcer, again + 5), [], "not so soon after the last");
+        assert_eq!(announcer.due(), Some(Mono::from_ns(again + 10)));
+        assert_eq!(drain(&mut announcer, again + 10), round(2));
         announcer.on_change();
         assert_eq!(drain(&mut announcer, 500), round(3), "at once");
     }
 
     #[test]
     fn a_change_in_the_middle_of_a_round_starts_it_anew() {
-        let mut announcer = Announcer::new(10, 1_000);
+        let mut announcer = Announcer::new(SWITCH, 10, 1_000);
         let part = announcer.part(Mono::from_ns(100), TWO).expect("it is here");
         assert_eq!((part.generation, part.first), (1, 0));
         announcer.on_sent(3, 5, TWO);

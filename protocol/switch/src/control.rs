@@ -48,7 +48,7 @@ impl Control {
             controllers,
             frozen: FrozenLinks::new(),
             seats: Seats::new(controllers.count as usize, config.link_timeout_ns),
-            announcer: Announcer::new(step_ns, config.announce_interval_ns),
+            announcer: Announcer::new(config.life().address, step_ns, config.announce_interval_ns),
             waves: Waves::new(ports, octets_max, config.wave_interval_ns),
             instants: 0,
             dead: Vec::new(),

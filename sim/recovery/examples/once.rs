@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         })?;
         println!(
             "{:11} {hosts:3} stall {:7.1} last {:7.1} = detect {:5.1} + determine {:5.1} + \
-             broadcast {:6.1} + resume {:5.1}; contacts {} paper {:?}; {} failed; {} us in {:.2} s, {} hops",
+             broadcast {:6.1} + resume {:5.1}; contacts {} looks {} visits {} think {:.1} us; paper {:?}; {} failed; {} us in {:.2} s, {} hops",
             of.name(),
             measured.stall_us(),
             measured.last_us,
@@ -39,6 +39,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             measured.broadcast_us,
             measured.resume_us,
             measured.contacts,
+            measured.thought.looks,
+            measured.thought.visits,
+            measured.thought.ns as f64 / 1_000.0,
             paper_us(of, hosts),
             measured.failed,
             measured.simulated_us,

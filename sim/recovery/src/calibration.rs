@@ -17,6 +17,10 @@ pub struct Calibration {
     pub contact_ns: u64,
     /// What a frame costs it that tells it nothing: an announcement repeated.
     pub packet_ns: u64,
+    /// What a look at the graph costs it …
+    pub look_ns: u64,
+    /// … and for each node and link that it visits.
+    pub visit_ns: u64,
     /// How long nothing more must be reported before a failure is decided.
     pub settle_ns: u64,
     /// How long the controller's store takes to write a record.
@@ -34,6 +38,10 @@ impl Calibration {
     ///   process a host, one failure to tell. The upper end is a rack's, with eight failures each;
     /// - 47 ns for a packet that needs no more: "a host CPU core can sustain 3 us beacon interval"
     ///   of a switch with 32 ports, each with a beacon in and one out (section 7.2);
+    /// - 6 us for a look at the graph and 6 ns for each node and link that it visits: ours,
+    ///   measured (`cargo run --release -p onepipe-sim-recovery --example look`: 4 to 7 us where 77
+    ///   to 185 are visited, 12 to 53 us where 1,002 to 9,062 are). The paper does not say what it
+    ///   costs there to find out who has failed;
     /// - reports settle within a beacon interval and a crossing of the network, 6 links;
     /// - a store that costs nothing: with the fastest recovery at 36 us, 30 of them detection, the
     ///   paper's figures leave no room for one.
@@ -46,6 +54,8 @@ impl Calibration {
             beacon_interval_ns,
             contact_ns: 3_000,
             packet_ns: beacon_interval_ns / 64 + 1,
+            look_ns: 6_000,
+            visit_ns: 6,
             settle_ns: beacon_interval_ns + 6 * link.propagation_ns,
             store_ns: 0,
         }

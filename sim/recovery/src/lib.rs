@@ -30,5 +30,6 @@ mod run;
 
 pub use calibration::Calibration;
 pub use figure::{FIGURE_HOSTS, paper_us};
+pub use observer::Thought;
 pub use onepipe_controller::Recovery;
 pub use run::{Component, Failure, Measured, Options, run};

@@ -41,6 +41,17 @@ pub(crate) struct Moments {
     pub resuming: Option<Instant>,
 }
 
+/// What the controller has made of its graph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Thought {
+    /// How often it has looked at it.
+    pub looks: u64,
+    /// Nodes and links that these looks have visited.
+    pub visits: u64,
+    /// What they have cost it, in ns of virtual time.
+    pub ns: u64,
+}
+
 /// The application of the simulated fabric.
 #[derive(Debug)]
 pub(crate) struct Observer {
@@ -51,11 +62,11 @@ pub(crate) struct Observer {
     /// Which hosts run a process.
     pub members: Vec<bool>,
     sends: Vec<bool>,
-    controller: NodeId,
+    pub controller: NodeId,
     /// Records on their way into the store.
     writing: VecDeque<RecordId>,
-    /// Nodes that the controller knows.
-    pub joined: usize,
+    /// Nodes that have a path to the controller, as it sees it.
+    pub connected: usize,
     /// Announcements that have reached the controller.
     pub announcements: Cell<u64>,
     /// The latest part of an announcement of each node.
@@ -72,6 +83,11 @@ pub(crate) struct Observer {
     pub failures: usize,
     /// Frames that cost the controller time.
     pub contacts: Cell<u64>,
+    /// How often the controller had looked when it was last asked, and what these looks had
+    /// visited.
+    looked: (u64, u64),
+    /// What it has thought since the failure.
+    pub thought: Thought,
 }
 
 impl Observer {
@@ -96,7 +112,7 @@ impl Observer {
             controller: NodeId(hosts - 1),
             random: Random::named(seed, "recovery", 0),
             writing: VecDeque::new(),
-            joined: 0,
+            connected: 0,
             announcements: Cell::new(0),
             known: RefCell::new(BTreeMap::new()),
             is_known: false,
@@ -106,6 +122,8 @@ impl Observer {
             moments: Moments::default(),
             failures: 0,
             contacts: Cell::new(0),
+            looked: (0, 0),
+            thought: Thought::default(),
             topology,
             calibration,
             recovery,
@@ -119,7 +137,7 @@ impl Observer {
 
     /// How often the links are announced when nothing changes: the refreshing of them all takes a
     /// tenth of the controller's time at most.
-    fn announce_interval_ns(&self) -> u64 {
+    pub(crate) fn announce_interval_ns(&self) -> u64 {
         let nodes = u64::from(self.topology.hosts() * 2 + self.topology.switches());
         10_000_000.max(5 * nodes * self.calibration.contact_ns)
     }
@@ -165,17 +183,34 @@ impl Observer {
         Controller::new(config).expect("a calibration is in range")
     }
 
-    /// Takes what the controller wants written.
+    /// Takes what the controller wants written, and has it pay for what it has thought.
     fn serve(&mut self, at: &mut At<'_>, controller: &mut Controller) {
+        let think_ns = self.think_ns(controller);
+        at.work(think_ns);
         while let Some((id, _)) = controller.poll_persist() {
             self.writing.push_back(id);
-            at.alarm(self.calibration.store_ns * NANOSECOND, ALARM_STORE);
+            at.alarm((self.calibration.store_ns + think_ns) * NANOSECOND, ALARM_STORE);
         }
+    }
+
+    /// What its looks since the last call have cost. Before the failure they are free, as all its
+    /// work is.
+    fn think_ns(&mut self, controller: &Controller) -> u64 {
+        let (stats, calibration) = (controller.stats(), &self.calibration);
+        let looks = stats.looks - std::mem::replace(&mut self.looked.0, stats.looks);
+        let visits = stats.visits - std::mem::replace(&mut self.looked.1, stats.visits);
+        if !self.has_failed {
+            return 0;
+        }
+        let think_ns = looks * calibration.look_ns + visits * calibration.visit_ns;
+        self.thought.looks += looks;
+        self.thought.visits += visits;
+        self.thought.ns += think_ns;
+        think_ns
     }
 
     fn on_decision(&mut self, at: Instant, now: Mono, decision: Decision) {
         match decision {
-            Decision::Joined(_) => self.joined += 1,
             _ if !self.has_failed => {}
             Decision::Failed { failed, .. } => {
                 let is_process = matches!(failed.life.address, Address::Process(_));
@@ -303,7 +338,10 @@ impl Application<Node> for Observer {
 
     fn on_settled(&mut self, mut at: At<'_>, machine: &mut Node) {
         match machine {
-            Node::Controller(controller, _) => self.serve(&mut at, controller),
+            Node::Controller(controller, _) => {
+                self.connected = controller.connected();
+                self.serve(&mut at, controller);
+            }
             _ => {
                 let Some(endpoint) = machine.process() else { return };
                 let gauge = &mut self.gauges[at.node.index()];

@@ -141,7 +141,10 @@ impl Control {
             processes_max: config.processes_max,
             controllers,
             links,
-            announcer: Announcer::new(all, pace.clone()),
+            announcer: Announcer::new(
+                all,
+                Pace::spread(step_ns, announce_interval_ns, own.address),
+            ),
             waves: Waves::new(),
             failures: Failures::new(config.processes_max),
             relay: Relay::new(all, config.frame_octets_max, relay_ns),
