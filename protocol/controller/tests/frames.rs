@@ -124,6 +124,33 @@ fn who_is_noted_in_the_store_is_welcome_and_hears_it_again() {
 }
 
 #[test]
+fn what_is_reported_together_is_looked_at_together_but_not_for_ever_later() {
+    let mut controller = star(&[]);
+    let settle_ns = controller.config().settle_ns;
+    let looks = |controller: &Controller| controller.stats().looks;
+    let tor = life(switch(0), 1);
+    let own = link(2, Side::Lower, life(process(CONTROLLER.0), 1));
+    // One report after the other, each before the last has settled.
+    let (pause_ns, before) = (settle_ns / 2, looks(&controller));
+    let (mut now, mut looked) = (100_000, Vec::new());
+    for generation in 2..22 {
+        now += pause_ns;
+        let below = link(3, Side::Lower, life(switch(generation % 2 + 1), 1));
+        let mut octets = announce(tor, generation, &[own, below]);
+        controller.handle_frame(at(now), Port(0), &mut octets);
+        if looks(&controller) > before + looked.len() as u64 {
+            looked.push(generation);
+        }
+    }
+    assert_eq!(looked, [18], "eight times as late as the first, and no later");
+    let due = now + settle_ns;
+    controller.handle_timeout(at(due - 1));
+    assert_eq!(looks(&controller), before + 1, "not settled");
+    controller.handle_timeout(at(due));
+    assert_eq!(looks(&controller), before + 2);
+}
+
+#[test]
 fn recalls_are_recorded_once_and_told_to_who_comes_back_for_them() {
     let failed =
         FailedLife { life: life(process(1), 1), at: Timestamp::from_ns(1 << 50), is_exact: true };

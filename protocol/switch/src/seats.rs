@@ -13,6 +13,10 @@ pub(crate) struct Seats {
     timeout_ns: u64,
 }
 
+/// A controller that has much to read or to think says nothing meanwhile. Nobody's barrier waits
+/// for its link, but it knows nothing about anybody without one.
+const PATIENCE: u64 = 8;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Seat {
     port: Port,
@@ -32,8 +36,10 @@ pub(crate) enum Greeted {
 }
 
 impl Seats {
-    /// Room for `max` seats; each is free after `timeout_ns` without a greeting, 0: never.
-    pub(crate) fn new(max: usize, timeout_ns: u64) -> Self {
+    /// Room for `max` seats on links with this timeout, in ns; 0: none. Each is free after
+    /// [`PATIENCE`] times as long without a greeting.
+    pub(crate) fn new(max: usize, link_timeout_ns: u64) -> Self {
+        let timeout_ns = link_timeout_ns.saturating_mul(PATIENCE);
         Self { seats: Vec::with_capacity(max), max, timeout_ns }
     }
 
@@ -108,10 +114,10 @@ mod tests {
         assert_eq!(seats.greet(at(6), Port(1), life(1)), Greeted::Refused);
         assert_eq!(seats.greet(at(6), Port(2), life(9)), Greeted::Refused, "no room");
         assert_eq!(seats.greet(at(7), Port(1), life(3)), Greeted::New);
-        assert_eq!((seats.life(Port(1)), seats.due()), (Some(life(3)), Some(at(108))));
-        assert_eq!(seats.pop_silent(at(107)), None);
-        assert_eq!((seats.pop_silent(at(108)), seats.iter().len()), (Some(Port(1)), 0));
-        seats.greet(at(200), Port(2), life(3));
+        assert_eq!((seats.life(Port(1)), seats.due()), (Some(life(3)), Some(at(808))));
+        assert_eq!(seats.pop_silent(at(807)), None);
+        assert_eq!((seats.pop_silent(at(808)), seats.iter().len()), (Some(Port(1)), 0));
+        seats.greet(at(900), Port(2), life(3));
         assert!(seats.remove(Port(2)) && !seats.remove(Port(2)));
     }
 }

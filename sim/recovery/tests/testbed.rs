@@ -46,6 +46,18 @@ fn who_only_lost_a_core_loses_nobody_and_waits_for_nobody() {
 }
 
 #[test]
+fn a_core_that_many_report_costs_the_controller_a_look_at_what_is_around_it() {
+    let shape = "fat-tree:8".parse().expect("a shape");
+    let options = Options::full(shape, Component::CoreSwitch, Recovery::Tree, 1);
+    let measured = run(&options, |_| {}).expect("recovers");
+    let thought = measured.thought;
+    // Once it cost one look a report, and while it thought, its own switch took it for dead.
+    assert!(thought.looks <= 2 && thought.visits < 1_000, "{thought:?}");
+    let testbed = fail(32, Component::CoreSwitch, Recovery::Tree).stall_us();
+    assert!(measured.stall_us() < 1.5 * testbed, "{} us, not {testbed} us", measured.stall_us());
+}
+
+#[test]
 fn those_who_have_something_under_way_recover_too_and_alike_each_time() {
     let options =
         Options { senders: 31, ..Options::testbed(32, Component::Rack, Recovery::Tree, 3) };

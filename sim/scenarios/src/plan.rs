@@ -152,7 +152,8 @@ impl Plan {
         let controller = &court.controller;
         let take_over_ns = court.lease_ns + court.renew_ns + ANNOUNCE_INTERVAL_NS;
         let store_ns = 2 * court.store_ns + controller.store_retry_ns;
-        let decide_ns = controller.settle_ns
+        // While reports come in it looks after eight times `settle_ns` at the latest.
+        let decide_ns = 8 * controller.settle_ns
             + controller.freeze_after_ns
             + controller.grace_ns
             + controller.ping_timeout_ns;

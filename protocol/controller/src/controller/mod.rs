@@ -42,10 +42,12 @@ pub struct Controller {
     outbox: Outbox,
     attached: Attached,
 
-    /// When the graph is to be looked at.
+    /// When the graph is to be looked at even if nothing changes.
     look_at: Option<Mono>,
     /// When it has changed first since the last look, if it has.
     changed: Option<Mono>,
+    /// When that will have settled.
+    settled_at: Option<Mono>,
     /// What may be resumed without any failure, as of the last look.
     severable: Vec<Severed>,
     /// Whether links wait for everybody to have been told the news anew.
@@ -95,6 +97,9 @@ struct Attached {
     greet: core::ops::Range<u16>,
 }
 
+/// While changes go on they are looked at after so many times `settle_ns` at the latest.
+const SETTLING_MAX: u64 = 8;
+
 /// Events that nobody fetches are lost from here on.
 const EVENTS_MAX: usize = 4_096;
 
@@ -125,6 +130,7 @@ impl Controller {
             },
             look_at: None,
             changed: None,
+            settled_at: None,
             severable: Vec::new(),
             wants_refresh: false,
             freeze: Vec::new(),
@@ -305,15 +311,18 @@ impl Controller {
         }
     }
 
-    /// Something has changed that may mean a failure, or the end of one.
+    /// Something has changed that may mean a failure, or the end of one. What comes soon after it
+    /// is looked at together with it.
     fn want_look(&mut self, now: Mono) {
-        self.changed.get_or_insert(now);
-        self.look_at = Mono::earlier(self.look_at, Some(now.after_ns(self.config.settle_ns)));
+        let changed = *self.changed.get_or_insert(now);
+        let latest = changed.after_ns(self.config.settle_ns.saturating_mul(SETTLING_MAX));
+        self.settled_at = Some(now.after_ns(self.config.settle_ns).min(latest));
     }
 
     /// What follows from whatever was just handled.
     fn go_on(&mut self, now: Now) {
-        if self.look_at.is_some_and(|at| at <= now.mono) {
+        let due = Mono::earlier(self.look_at, self.settled_at);
+        if due.is_some_and(|at| at <= now.mono) {
             self.look(now);
         }
         if self.active.is_some() {
@@ -348,6 +357,7 @@ impl Machine for Controller {
     fn poll_timeout(&self) -> Option<Mono> {
         let Some(hello_at) = self.attached.hello_at else { return Some(Mono::from_ns(0)) };
         let mut due = Mono::earlier(Some(hello_at), self.look_at);
+        due = Mono::earlier(due, self.settled_at);
         if self.active.is_some() {
             due = Mono::earlier(due, self.broadcast.due());
             due = Mono::earlier(due, self.pings.due());
