@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use onepipe_sim_network::{ClockConfig, Load, Pace, Workload};
-use onepipe_sim_scenarios::{Options, Report};
+use onepipe_sim_scenarios::{Options, Placement, Report};
 use onepipe_topology::Shape;
 use serde::Serialize;
 
@@ -22,6 +22,7 @@ Examples:
   onepipe sim                                          the testbed of the paper, 32 processes
   onepipe sim --topology leaf-spine:4x2x8 --processes 64 --loss 1%
   onepipe sim --topology fat-tree:4 --seed 7 --duration 20ms --json | tail -n 1
+  onepipe sim --form delegate                          switches that cannot rewrite packets
   onepipe sim --seed 7 --trace history.txt             the last events, as text
   onepipe sim fuzz --seeds 10000                       fabrics, loads and faults at random
 
@@ -39,6 +40,9 @@ pub struct Arguments {
     /// How many processes; rounded up to a multiple of the hosts
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     processes: u32,
+    /// Where switches aggregate
+    #[arg(long, value_enum, default_value_t = Form::Chip)]
+    form: Form,
     /// Whatever is left to chance
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -93,10 +97,32 @@ enum Kind {
     Ping,
 }
 
+/// Where switches aggregate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// In the chip, which rewrites every packet
+    Chip,
+    /// On the switch's processor, which handles beacons only (every 10us)
+    SwitchCpu,
+    /// On a host that stands for the switch: beacons take 2us more a switch
+    Delegate,
+}
+
+impl Form {
+    fn placement(self) -> Placement {
+        match self {
+            Self::Chip => Placement::Chip,
+            Self::SwitchCpu => Placement::SwitchCpu,
+            Self::Delegate => Placement::Delegate,
+        }
+    }
+}
+
 /// What a program reads.
 #[derive(Serialize)]
 struct Json {
     topology: String,
+    form: &'static str,
     processes: u32,
     hosts: u32,
     switches: u32,
@@ -176,6 +202,7 @@ fn options(arguments: &Arguments) -> Options {
     let defaults =
         Options::new(arguments.topology, arguments.processes, arguments.seed, arguments.duration);
     Options {
+        placement: arguments.form.placement(),
         loss_ppm: (arguments.loss * 1e6).round() as u32,
         load: Load { workload, pace },
         clocks: ClockConfig { offset_ns_max: arguments.clock_offset, ..defaults.clocks },
@@ -189,6 +216,7 @@ fn json(arguments: &Arguments, report: &Report, wall_seconds: f64) -> Json {
     let latency = report.latency;
     Json {
         topology: arguments.topology.to_string(),
+        form: arguments.form.placement().name(),
         processes: report.processes,
         hosts: report.hosts,
         switches: report.switches,
@@ -221,8 +249,13 @@ fn print(out: &mut impl Write, arguments: &Arguments, report: &Report, json: &Js
     let (latency, messages) = (report.latency, report.messages);
     writeln!(
         out,
-        "  fabric     {}: {} processes on {} hosts, {} switches; seed {}",
-        arguments.topology, report.processes, report.hosts, report.switches, arguments.seed
+        "  fabric     {}: {} processes on {} hosts, {} switches ({}); seed {}",
+        arguments.topology,
+        report.processes,
+        report.hosts,
+        report.switches,
+        json.form,
+        arguments.seed
     )?;
     writeln!(
         out,

@@ -51,6 +51,19 @@ fn every_workload_runs_and_every_topology_too() {
 }
 
 #[test]
+fn every_form_runs_and_a_detour_takes_its_time() {
+    let p50 = |form| {
+        let said =
+            simulate(&["--form", form, "--workload", "ping", "--interval", "20us", "--seed", "3"]);
+        assert_eq!((&said["violations"], &said["messages_lost"]), (&0.into(), &0.into()), "{said}");
+        assert_eq!(said["form"], form);
+        said["latency_us"]["p50"].as_f64().expect("a number")
+    };
+    let (chip, delegate, cpu) = (p50("chip"), p50("delegate"), p50("switch-cpu"));
+    assert!(chip < delegate && delegate < cpu, "{chip} us, {delegate} us, {cpu} us");
+}
+
+#[test]
 fn a_trace_is_written_where_asked() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("history.txt");

@@ -94,6 +94,11 @@ pub struct Config {
     /// Who resolves failures for the reliable service. Default none: then a reliable scattering
     /// whose receiver dies stays open for ever, and so does the commit barrier.
     pub controllers: Option<Controllers>,
+    /// Whether reliable messages wait until the switch has told a commit, without controllers, too
+    /// (failure.md, "When does a newcomer commit?"): needed where the switches on the way leave
+    /// messages as they are, and so do not say in them what others were told. In an overlay it is
+    /// so anyway. Default false.
+    pub awaits_commits: bool,
     /// How often the links are announced to the controllers when nothing has changed, in ns.
     /// Default 10,000,000.
     pub announce_interval_ns: u64,
@@ -126,6 +131,7 @@ impl Config {
             probes_max: 8,
             reorder_packets: 3,
             controllers: None,
+            awaits_commits: false,
             announce_interval_ns: 10_000_000,
             receive_mode: ReceiveMode::Separate,
         }

@@ -3,7 +3,7 @@
 use onepipe_base::{Address, Controllers, Incarnation, Life, SwitchId};
 use onepipe_topology::{Route, Spread};
 
-use crate::Eager;
+use crate::{Eager, Form};
 
 /// What a switch is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +23,8 @@ pub struct Config {
     /// or from any other frame of a process; its lower ports get no beacon before something was
     /// heard on them.
     pub route: Route,
+    /// Where the aggregation runs. Default [`Form::Chip`].
+    pub form: Form,
     /// How frames spread over equal ways. Default [`Spread::PerFlow`].
     pub spread: Spread,
     /// An output link that has carried nothing since the last multiple of this of the synchronised
@@ -49,7 +51,7 @@ pub struct Config {
     /// Whether a newcomer from below is told no commit before it has promised what others were
     /// told, without controllers, too (failure.md, "When does a newcomer commit?"). Where messages
     /// do not pass this switch nothing else keeps them from coming too late (overlay.md). Default
-    /// false.
+    /// false; so it is anyway in forms other than the chip.
     pub holds_newcomers: bool,
     /// How often at least the links are announced to the controllers, in ns; after a change at
     /// once, then after 2, 4, 8 … beacon intervals. At least 1, default 10,000,000.
@@ -72,6 +74,7 @@ impl Config {
             lower_ports,
             upper_ports,
             route,
+            form: Form::Chip,
             spread: Spread::PerFlow,
             beacon_interval_ns: 3_000,
             eager_beacons: Eager::ByRound,

@@ -14,7 +14,7 @@ use onepipe_wire::{
 
 use crate::announcer::{Announcer, Part};
 use crate::clock::no_promise;
-use crate::form::chip;
+use crate::form::{Form, chip};
 use crate::seats::{Greeted, Seats};
 use crate::switch::{Passing, drop_as};
 use crate::wave::{Arrived, Owed, Waves};
@@ -107,7 +107,8 @@ impl Switch {
             // What is lost here is said again: each time it may go another way.
             self.live_of(ways, header.psn().0)
         };
-        if !chip::pass_control(frame, reference) {
+        let is_untouched = self.config.form == Form::Beside;
+        if !is_untouched && !chip::pass_control(frame, reference) {
             return drop_as(&mut self.stats.dropped_hops);
         }
         self.stats.forwarded += 1;

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use onepipe_base::{Mono, Port, Promises, Registers, Timestamp};
 
+use crate::clock::no_promise;
 use crate::port_set::PortSet;
 
 /// No promise was told on an output yet, or none since it was told that nothing feeds it.
@@ -158,6 +159,14 @@ impl Halves {
         self.told[port.index()] = None;
         self.awaited[port.index()] = NEVER;
         self.unfed.remove(port);
+    }
+
+    /// Forgets what commit `port` was told: whoever comes there next is told one only when it may
+    /// be, and must not take that of somebody before for one.
+    pub(crate) fn forget_told_commit(&mut self, port: Port) {
+        if let Some(told) = &mut self.told[port.index()] {
+            told.commit = told.commit.min(no_promise(told.barrier).commit);
+        }
     }
 
     /// A link has come up: whether its other end counts what it is told is not known.

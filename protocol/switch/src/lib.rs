@@ -53,7 +53,7 @@
 //!   address; every per-frame step takes constant time but the search for a new minimum, which
 //!   takes one pass over the ports.
 //!
-//! Forms other than the chip are in the module `form`.
+//! What the other forms ([`Form`]) do with a frame that passes is in the module `form`.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -83,5 +83,6 @@ mod switch;
 pub use config::{Config, ConfigError};
 pub use eager::Eager;
 pub use event::SwitchEvent;
+pub use form::Form;
 pub use stats::Stats;
 pub use switch::Switch;

@@ -141,6 +141,10 @@ impl Switch {
     pub(crate) fn on_taken_out(&mut self, port: Port, event: SwitchEvent) {
         self.has_news = true;
         self.caught_up.remove(port);
+        let is_process = !self.halves.is_upper(port) && !self.leads_to_switch(port);
+        if is_process && self.places_newcomers() {
+            self.halves.forget_told_commit(port);
+        }
         self.stats.links_lost += u64::from(matches!(event, SwitchEvent::LinkLost(_)));
         self.unlink(port);
         self.notify(event);

@@ -6,7 +6,7 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Frames sent on with rewritten promises.
+    /// Frames sent on: with rewritten promises, or in another form than the chip's as they were.
     pub forwarded: u64,
     /// Of these, frames sent on without any promise, because the switch did not yet speak.
     pub forwarded_silent: u64,

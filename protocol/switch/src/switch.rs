@@ -13,15 +13,15 @@ use crate::clock::{Clock, no_promise};
 use crate::control::Control;
 use crate::eager::Rounds;
 use crate::event::Events;
-use crate::form::chip;
+use crate::form::{Form, chip};
 use crate::halves::Halves;
 use crate::links::Recognised;
 use crate::liveness::Liveness;
 use crate::port_set::PortSet;
 use crate::{Config, ConfigError, Eager, Stats, SwitchEvent};
 
-/// A switch in chip form: every frame that passes is rewritten to say what all inputs together
-/// promise.
+/// A switch. In the form of a chip every frame that passes is rewritten to say what all inputs
+/// together promise; in the others only beacons say it: see [`Form`].
 ///
 /// Before its first `handle_*` it has no idea of the time: `poll_timeout` is due at once, and the
 /// driver's first `handle_timeout` starts it. For [`Config::start_wait_ns`] from there, or until it
@@ -145,6 +145,9 @@ impl Switch {
             return drop_as(&mut self.stats.dropped_back);
         };
         let output = self.choose(ways, to);
+        if !self.config.form.counts_frames(self.halves.is_upper(output)) {
+            return self.pass_untold(reference, output, frame);
+        }
         let telling = if self.speaks { self.tell(reference, output) } else { None };
         debug_assert!(
             telling.is_some()
@@ -161,6 +164,17 @@ impl Switch {
             self.beacons.on_forwarded(output);
         } else {
             self.stats.forwarded_silent += 1;
+        }
+        self.stats.forwarded += 1;
+        Verdict::Forward(output)
+    }
+
+    /// Lets a frame pass to a link on which only beacons promise anything.
+    #[inline]
+    fn pass_untold(&mut self, reference: Timestamp, output: Port, frame: &mut [u8]) -> Verdict {
+        // Who takes its promise for that of a link is not misled by what an edge lets out.
+        if self.config.form == Form::Edge && !chip::pass(frame, no_promise(reference)) {
+            return drop_as(&mut self.stats.dropped_hops);
         }
         self.stats.forwarded += 1;
         Verdict::Forward(output)
@@ -213,7 +227,9 @@ impl Switch {
     /// Whether newcomers are told no commit before they have caught up.
     #[inline]
     pub(crate) fn places_newcomers(&self) -> bool {
-        self.control.is_some() || self.config.holds_newcomers
+        // Where frames are not rewritten they do not say what was told on their way.
+        let is_chip = self.config.form == Form::Chip;
+        self.control.is_some() || self.config.holds_newcomers || !is_chip
     }
 
     /// Whether who hears this switch at `port`, if it is a newcomer from below, has caught up
@@ -225,7 +241,7 @@ impl Switch {
         let is_placed = || self.halves.is_upper(port) || self.caught_up.contains(port);
         match self.control {
             Some(_) => self.neighbours.hears_us(port) && is_placed(),
-            None => !self.config.holds_newcomers || is_placed(),
+            None => !self.places_newcomers() || is_placed(),
         }
     }
 
@@ -311,6 +327,12 @@ impl Machine for Switch {
         };
         if opcode.is_control() {
             return self.on_control(now.mono, reference, port, frame);
+        }
+        let is_counted = self.config.form.counts_frames(self.halves.is_upper(port));
+        if !is_counted && !opcode.is_hop_only() {
+            let to = Passing { src: header.src(), dst: header.dst(), psn: header.psn() };
+            self.learn(port, to.src);
+            return self.on_passing(reference, port, to, frame);
         }
         let Some(promises) = self.clock.promises(header, reference) else {
             return drop_as(&mut self.stats.dropped_ahead);

@@ -1,24 +1,30 @@
 //! Whole fabrics of switches over FIFO links with random delays: no message arrives below a barrier
-//! that its receiver was told, and everybody's barrier keeps moving.
+//! that its receiver was told, and everybody's barrier keeps moving. With chips, and with
+//! processors beside them that hear and speak late.
 
 mod rig;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use onepipe_base::{HostId, Machine, Port, Promises, Timestamp, Verdict};
-use onepipe_switch::{Config, Switch};
+use onepipe_switch::{Config, Form, Switch};
 use onepipe_topology::{End, Node, Shape, Spread, Topology};
 use onepipe_wire::{HEADER_OCTETS, Opcode, peek};
 use proptest::prelude::*;
 use rig::{Octets, at, frame, ts};
 
 const STEP_NS: u64 = 50;
+/// Until then somebody may be a newcomer who has not caught up: a slow clock does so by itself
+/// here. Beside chips each switch hears the next one an interval later, when that one speaks.
 const START_NS: u64 = 30_000;
-const END_NS: u64 = 120_000;
+const START_BESIDE_NS: u64 = 90_000;
+const RUN_NS: u64 = 90_000;
 const DELAY_NS_MAX: u64 = 1_500;
 /// More than a way through the fabric takes: only the minimum keeps a slow clock in time.
 const SKEW_NS_MAX: u64 = 20_000;
 const INTERVAL_NS: u64 = 3_000;
+/// How far away the processor beside a chip is, at most.
+const ASIDE_NS_MAX: u64 = 4_000;
 
 /// One process a host, at the host's network card: stamps with a skewed clock and promises what it
 /// stamped last.
@@ -30,6 +36,11 @@ struct Sender {
 
 struct Fabric {
     topology: Topology,
+    form: Form,
+    /// Each way between a chip and what is beside it.
+    aside_ns: u64,
+    /// What is on its way to the processors, by input, and from them, by output.
+    asides: BTreeMap<(End, bool), VecDeque<(u64, Octets)>>,
     switches: Vec<Switch>,
     senders: Vec<Sender>,
     links: BTreeMap<End, VecDeque<(u64, Octets)>>,
@@ -38,7 +49,7 @@ struct Fabric {
 }
 
 impl Fabric {
-    fn new(shape: Shape, spread: Spread, seed: u64) -> Self {
+    fn new(shape: Shape, (form, aside_ns): (Form, u64), spread: Spread, seed: u64) -> Self {
         let topology = Topology::new(shape, 1).expect("small");
         let nodes = topology.nodes().filter_map(|node| match node {
             Node::Switch(id) => Some((id, topology.ports(node), topology.route(node))),
@@ -46,11 +57,14 @@ impl Fabric {
         });
         let switches = nodes.map(|(switch, ports, route)| {
             let config = Config::new(ports.lower, ports.upper, route);
-            Switch::new(Config { switch, spread, ..config }).expect("valid")
+            Switch::new(Config { switch, spread, form, ..config }).expect("valid")
         });
         let switches = switches.collect();
         let mut fabric = Self {
             senders: Vec::new(),
+            form,
+            aside_ns,
+            asides: BTreeMap::new(),
             switches,
             links: BTreeMap::new(),
             draw: seed,
@@ -62,6 +76,10 @@ impl Fabric {
             fabric.senders.push(Sender { skew_ns, barrier: None, received: 0 });
         }
         fabric
+    }
+
+    fn start_ns(&self) -> u64 {
+        if self.form == Form::Chip { START_NS } else { START_BESIDE_NS }
     }
 
     /// Knuth's linear congruential generator: any fixed stream of numbers will do.
@@ -83,18 +101,24 @@ impl Fabric {
             let stamp = ts(self.now + self.senders[host as usize].skew_ns);
             let dst = self.random(self.topology.hosts().into()) as u32;
             let is_instant = self.now.is_multiple_of(INTERVAL_NS);
-            let opcode = match self.random(4) {
-                0 if dst != host => Opcode::Data,
-                _ if is_instant => Opcode::Beacon,
-                _ => continue,
-            };
+            let sends = self.random(4) == 0 && dst != host;
             let card = End { node: Node::Host(HostId(host)), port: self.topology.network_card() };
-            self.send(card, frame(opcode, host, dst, Promises::both(stamp)));
+            if sends {
+                self.send(card, frame(Opcode::Data, host, dst, Promises::both(stamp)));
+            }
+            // A beacon beside the message only where the message promises nothing.
+            if is_instant && (!sends || self.form == Form::Beside) {
+                self.send(card, frame(Opcode::Beacon, host, dst, Promises::both(stamp)));
+            }
         }
     }
 
     fn arrive(&mut self, at_end: End, mut octets: Octets) {
         match at_end.node {
+            Node::Switch(_) if self.form == Form::Beside && is_beacon(&octets) => {
+                let aside = self.asides.entry((at_end, true)).or_default();
+                aside.push_back((self.now + self.aside_ns, octets));
+            }
             Node::Switch(id) => {
                 let switch = &mut self.switches[id.index()];
                 match switch.handle_frame(at(self.now), at_end.port, &mut octets) {
@@ -112,13 +136,37 @@ impl Fabric {
         let (header, opcode) = peek(octets).expect("well-formed");
         let near = ts(self.now);
         let (message, said) = (header.message_ts(near), header.promises(near).barrier);
+        let start_ns = self.start_ns();
         let receiver = &mut self.senders[host.index()];
         if opcode == Opcode::Data {
             receiver.received += 1;
             let is_late = receiver.barrier.is_some_and(|barrier| message < barrier);
-            assert!(!is_late || self.now < START_NS, "{message:?} below {:?}", receiver.barrier);
+            assert!(!is_late || self.now < start_ns, "{message:?} below {:?}", receiver.barrier);
         }
-        receiver.barrier = receiver.barrier.max(Some(said));
+        if self.form == Form::Chip || opcode == Opcode::Beacon {
+            receiver.barrier = receiver.barrier.max(Some(said));
+        }
+    }
+
+    /// Processors hear and speak.
+    fn run_asides(&mut self) {
+        let keys: Vec<(End, bool)> = self.asides.keys().copied().collect();
+        for key @ (end, is_input) in keys {
+            while let Some((_, mut octets)) = self
+                .asides
+                .get_mut(&key)
+                .and_then(|aside| aside.pop_front_if(|(due, _)| *due <= self.now))
+            {
+                let Node::Switch(id) = end.node else { unreachable!("only switches have one") };
+                if is_input {
+                    let switch = &mut self.switches[id.index()];
+                    let verdict = switch.handle_frame(at(self.now), end.port, &mut octets);
+                    assert_eq!(verdict, Verdict::Consumed);
+                } else {
+                    self.send(end, octets);
+                }
+            }
+        }
     }
 
     fn step(&mut self) {
@@ -134,6 +182,7 @@ impl Fabric {
                 self.arrive(end, octets);
             }
         }
+        self.run_asides();
         for index in 0..self.switches.len() {
             let node = Node::Switch(onepipe_base::SwitchId(index as u32));
             let switch = &mut self.switches[index];
@@ -142,30 +191,43 @@ impl Fabric {
             }
             let mut slot = [0; HEADER_OCTETS];
             while let Some(sent) = self.switches[index].poll_transmit(at(self.now), &mut slot) {
-                self.send(End { node, port: Port(sent.port.0) }, slot);
+                let end = End { node, port: Port(sent.port.0) };
+                if self.form == Form::Beside {
+                    let aside = self.asides.entry((end, false)).or_default();
+                    aside.push_back((self.now + self.aside_ns, slot));
+                } else {
+                    self.send(end, slot);
+                }
             }
         }
     }
 }
 
-/// The shape, whether each packet takes its own way, and a seed.
-fn inputs() -> impl Strategy<Value = (Shape, bool, u64)> {
+fn is_beacon(octets: &Octets) -> bool {
+    peek(octets).expect("well-formed").1 == Opcode::Beacon
+}
+
+/// The shape, the form with how far aside it is, whether each packet takes its own way, and a seed.
+fn inputs() -> impl Strategy<Value = (Shape, (Form, u64), bool, u64)> {
     let shapes = prop::sample::select(vec!["testbed", "star:5", "leaf-spine:3x2x3", "fat-tree:4"])
         .prop_map(|text| text.parse().expect("well-formed"));
-    (shapes, any::<bool>(), any::<u64>())
+    let forms =
+        prop_oneof![Just((Form::Chip, 0)), (0..ASIDE_NS_MAX).prop_map(|ns| (Form::Beside, ns))];
+    (shapes, forms, any::<bool>(), any::<u64>())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
-    fn all_are_told_enough_none_too_much((shape, each, seed) in inputs()) {
+    fn all_are_told_enough_none_too_much((shape, form, each, seed) in inputs()) {
         let spread = if each { Spread::PerPacket } else { Spread::PerFlow };
-        let mut fabric = Fabric::new(shape, spread, seed);
-        while fabric.now < END_NS {
+        let mut fabric = Fabric::new(shape, form, spread, seed);
+        let end_ns = fabric.start_ns() + RUN_NS;
+        while fabric.now < end_ns {
             fabric.step();
         }
-        // Six hops, each a delay and a beacon interval of waiting at most.
-        let lag_ns_max = 6 * (DELAY_NS_MAX + INTERVAL_NS);
+        // Six hops, each a delay, a way aside and back, and a beacon interval of waiting at most.
+        let lag_ns_max = 6 * (DELAY_NS_MAX + 2 * form.1 + INTERVAL_NS);
         for (host, sender) in fabric.senders.iter().enumerate() {
             let lag_ns = sender.barrier.map(|barrier| ts(fabric.now).since_ns(barrier));
             prop_assert!(lag_ns.is_some_and(|ns| ns < lag_ns_max), "host {}: {:?}", host, lag_ns);

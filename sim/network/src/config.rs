@@ -2,7 +2,7 @@
 
 use onepipe_base::Timestamp;
 
-use crate::LinkConfig;
+use crate::{Aside, LinkConfig};
 
 /// A host or a switch: hosts count from 0 as in the topology, switches follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,6 +73,9 @@ pub struct Config {
     /// again when a quarter of it is left. Messages are stamped at most this long before they
     /// leave.
     pub card_backlog_ns: u64,
+    /// What it costs that the switches' machines run beside their chips. `None`: they are the
+    /// chips.
+    pub aside: Option<Aside>,
     /// The priority class of a frame, on links that have several.
     pub class: fn(&[u8]) -> u8,
     /// Whether the nodes take turns: each runs on alone for as long as nothing that happens at its
@@ -99,6 +102,7 @@ impl Default for Config {
             sync_origin: Timestamp::from_ns(1 << 50),
             frame_octets_max: 1_472,
             card_backlog_ns: 1_000,
+            aside: None,
             class: |_| 0,
             takes_turns: false,
             trace_lines_max: 0,

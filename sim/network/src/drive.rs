@@ -28,6 +28,15 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         let digest = digest(octets);
         self.trace.note(self.now, 1 << 56 | u64::from(link) << 16 | octets.len() as u64, digest);
         self.trace.line(self.now, || describe(link, index, port, octets));
+        if self.is_for_aside(index, frame) {
+            return self.go_aside(index, port, frame);
+        }
+        self.admit(index, port, frame);
+    }
+
+    /// Hands a frame to the machine as soon as it can take it.
+    #[inline]
+    pub(crate) fn admit(&mut self, index: usize, port: Port, frame: FrameRef) {
         let ready = self.ready_at(index);
         if ready > self.now || !self.nodes[index].ring.is_empty() {
             return self.wait_in_ring(index, port, frame, ready);
@@ -209,7 +218,11 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             self.work(index, work_ns * NANOSECOND);
         }
         let frame = self.pool.put(&self.slot[..transmit.octets]);
-        self.depart(index, transmit.port, frame);
+        if self.is_aside(index) {
+            self.come_back(index, transmit.port, frame);
+        } else {
+            self.depart(index, transmit.port, frame);
+        }
         true
     }
 
@@ -320,11 +333,12 @@ fn describe(link: u32, node: usize, port: Port, octets: &[u8]) -> String {
     };
     let near = onepipe_base::Timestamp::from_ns(1 << 60);
     format!(
-        "{arrival} {opcode:?} {}->{} psn={} ts={} barrier={}",
+        "{arrival} {opcode:?} {}->{} psn={} ts={} barrier={} commit={}",
         header.src().0,
         header.dst().0,
         header.psn().0,
         header.message_ts(near).to_wire().bits(),
         header.promises(near).barrier.to_wire().bits(),
+        header.promises(near).commit.to_wire().bits(),
     )
 }

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod aside;
 mod clock;
 mod config;
 mod depart;
@@ -36,6 +37,7 @@ mod turns;
 mod workload;
 
 pub use application::{Application, At};
+pub use aside::{Aside, Placement};
 pub use clock::{Clock, ClockError, origin_of};
 pub use config::{ClockConfig, Config, CpuConfig, LinkId, NodeId};
 pub use faults::{LinkFaults, Loss};

@@ -30,6 +30,10 @@ pub(crate) enum Event {
     Alarm { node: u32, life: u32, token: u32 },
     /// A link with priorities has sent a frame.
     Sent { link: u32, epoch: u32 },
+    /// A frame reaches the processor beside a switch's chip.
+    Reach { node: u32, frame: FrameRef, port: u16, life: u16 },
+    /// A frame of that processor is back at the chip.
+    Back { node: u32, frame: FrameRef, port: u16, life: u16 },
     /// An entry of the fault schedule.
     Fault { index: u32 },
 }
@@ -52,6 +56,8 @@ pub(crate) struct Node<M> {
     pub run_at: Instant,
     /// The CPU is busy until then.
     pub free_at: Instant,
+    /// The processor beside its chip, if it has one, is busy until then.
+    pub aside_free_at: Instant,
     /// It crashes instead of sending another frame after so many.
     pub frames_left: Option<u32>,
     /// Frames that wait for the CPU.
@@ -254,6 +260,12 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
                 Event::Run { node } => self.on_run(node as usize),
                 Event::Alarm { node, life, token } => self.on_alarm(node as usize, life, token),
                 Event::Sent { link, epoch } => self.on_sent(link, epoch),
+                Event::Reach { node, frame, port, life } => {
+                    self.on_reach(node as usize, Port(port), frame, life);
+                }
+                Event::Back { node, frame, port, life } => {
+                    self.on_back(node as usize, Port(port), frame, life);
+                }
                 Event::Fault { index } => self.on_fault(index as usize),
             }
         }
@@ -370,6 +382,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
                 wake_at: Instant::END,
                 run_at: Instant::END,
                 free_at: Instant::START,
+                aside_free_at: Instant::START,
                 frames_left: None,
                 ring: VecDeque::new(),
             });

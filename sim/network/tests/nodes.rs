@@ -4,9 +4,12 @@
 mod toy;
 
 use onepipe_base::Mono;
-use onepipe_sim_network::{ClockConfig, Config, CpuConfig, Fault, LinkFaults, Loss, NodeId};
+use onepipe_sim_network::{Aside, ClockConfig, Config, CpuConfig, Fault, LinkFaults, Loss, NodeId};
 use onepipe_topology::Shape;
-use toy::{ns, numbers, send, world};
+use toy::{FOR_NEIGHBOURS, ns, numbers, send, world};
+
+const NO_ASIDE: Aside =
+    Aside { there_ns: 0, back_ns: 0, receive_ns: 0, send_ns: 0, backlog_ns_max: 0 };
 
 fn star() -> Shape {
     Shape::star(3).expect("three hosts fit")
@@ -105,4 +108,58 @@ fn the_tail_of_the_history_can_be_read() {
     let lines: Vec<&str> = world.trace_lines().collect();
     assert_eq!(lines.len(), 3);
     assert!(lines[2].contains("node=1") && lines[2].contains("Data 0->1 psn=4"), "{lines:?}");
+}
+
+/// What host 1 hears of messages and of what speaks of links, from host 0; and host 2 of the
+/// switch.
+fn heard_aside(aside: Option<Aside>) -> [Vec<(u64, u32)>; 3] {
+    let mut world = world(star(), Config { aside, ..Config::default() }, 1);
+    send(&mut world, 0, 1, 0..3, 0);
+    send(&mut world, 0, 1, FOR_NEIGHBOURS..FOR_NEIGHBOURS + 3, 0);
+    send(&mut world, 3, 2, 7..9, 0);
+    world.run_until(ns(100_000));
+    let of = |host, is_for_neighbours| {
+        let heard = world.application.heard.iter();
+        heard
+            .filter(|(_, node, _, number)| {
+                *node == NodeId(host) && (*number >= FOR_NEIGHBOURS) == is_for_neighbours
+            })
+            .map(|(at, _, _, number)| (at.as_ns(), *number))
+            .collect::<Vec<_>>()
+    };
+    [of(1, false), of(1, true), of(2, false)]
+}
+
+#[test]
+fn what_speaks_of_links_takes_its_way_to_the_processor_and_messages_pass() {
+    let [messages, spoken, written] = heard_aside(None);
+    let aside = Aside { there_ns: 5_000, receive_ns: 900, backlog_ns_max: 10_000, ..NO_ASIDE };
+    let [passed, late, same] = heard_aside(Some(aside));
+    assert_eq!((&passed, &same), (&messages, &written));
+    // One after the other: each takes the processor's time.
+    let times = |of: &[(u64, u32)]| of.iter().map(|(at, _)| *at).collect::<Vec<_>>();
+    let (before, after) = (times(&spoken), times(&late));
+    assert_eq!(after.len(), 3);
+    assert_eq!(after[0], before[0] + 5_900);
+    assert_eq!((after[1] - after[0], after[2] - after[1]), (900, 900));
+    let aside = Aside { back_ns: 3_000, send_ns: 400, backlog_ns_max: 10_000, ..NO_ASIDE };
+    let [passed, held_up, late] = heard_aside(Some(aside));
+    assert_eq!(passed, messages);
+    assert!(times(&held_up)[0] > before[0], "it is busy writing");
+    let (before, after) = (times(&written), times(&late));
+    assert_eq!(after, [before[0] + 3_400, before[0] + 3_800]);
+}
+
+#[test]
+fn a_processor_that_is_too_far_behind_loses_frames_and_one_that_crashes_all() {
+    let aside = Aside { receive_ns: 1_000, backlog_ns_max: 4_500, ..NO_ASIDE };
+    let mut world = world(star(), Config { aside: Some(aside), ..Config::default() }, 1);
+    send(&mut world, 0, 1, FOR_NEIGHBOURS..FOR_NEIGHBOURS + 50, 0);
+    world.run_until(ns(2_000));
+    world.inflict(Fault::Crash(NodeId(3)));
+    world.inflict(Fault::Restart(NodeId(3)));
+    world.run_until(ns(100_000));
+    let (drops, heard) = (world.stats().drops, numbers(&world, 1).len());
+    // Four wait when the fifth is taken; the first was through, and on the link.
+    assert_eq!((drops.ring_full, drops.node_down, drops.link_down, heard), (45, 4, 1, 0));
 }

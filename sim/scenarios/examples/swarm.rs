@@ -1,10 +1,11 @@
-//! `cargo run --release -p onepipe-sim-scenarios --example swarm FROM COUNT [first]`: random runs
-//! by seed, every invariant checked; says which seeds break one, and with how few faults. With
-//! `first` it ends at the first of them, and says how many it took.
+//! `cargo run --release -p onepipe-sim-scenarios --example swarm FROM COUNT [first] [PLACEMENT]`:
+//! random runs by seed, every invariant checked; says which seeds break one, and with how few
+//! faults. With `first` it ends at the first of them, and says how many it took. PLACEMENT (`chip`,
+//! `switch-cpu` or `delegate`) is where the switches' machines run, instead of what the seeds draw.
 
 use std::process::ExitCode;
 
-use onepipe_sim_scenarios::{Outcome, Swarm};
+use onepipe_sim_scenarios::{Outcome, Placement, Swarm};
 
 /// Runs that may be spent on making a failing seed smaller.
 const SHRINK_ATTEMPTS: u32 = 60;
@@ -16,13 +17,18 @@ fn main() -> ExitCode {
         eprintln!("usage: swarm FROM COUNT [first]");
         return ExitCode::from(2);
     };
-    let ends_at_first = words.get(2).is_some_and(|word| word == "first");
+    let ends_at_first = words.iter().any(|word| word == "first");
+    let placement = Placement::ALL.into_iter().find(|one| words.iter().any(|w| w == one.name()));
+    let draw = |seed| match placement {
+        Some(placement) => Swarm::draw_with(seed, placement),
+        None => Swarm::draw(seed),
+    };
     if count == 1 {
-        return trace(from);
+        return trace(from, draw(from));
     }
     let (mut broken, mut delivered) = (0, 0);
     for seed in from..from + count {
-        let swarm = Swarm::draw(seed);
+        let swarm = draw(seed);
         let outcome = swarm.attempt();
         if let Outcome::Report(report) = &outcome {
             delivered += report.messages.delivered;
@@ -49,8 +55,7 @@ fn main() -> ExitCode {
 }
 
 /// Runs one seed, made as small as it stays wrong, and writes its history.
-fn trace(seed: u64) -> ExitCode {
-    let mut swarm = Swarm::draw(seed);
+fn trace(seed: u64, mut swarm: Swarm) -> ExitCode {
     let outcome = swarm.attempt();
     if !outcome.is_right() {
         swarm = swarm.shrunk(&outcome, SHRINK_ATTEMPTS);

@@ -47,7 +47,7 @@ pub use fabric::Fabric;
 pub use fuzz::{Failing, FuzzOptions, FuzzReport, fuzz, shrink};
 pub use node::Node;
 pub use occupant::{Occupant, Said};
-pub use onepipe_sim_network::HopKind;
+pub use onepipe_sim_network::{HopKind, Placement};
 pub use plan::{Court, Plan};
 pub use process::Process;
 pub use report::{Latency, Report};

@@ -1,7 +1,8 @@
 //! Everything that a run depends on.
 
 use onepipe_base::{Controllers, Incarnation, ProcessId};
-use onepipe_sim_network::{Load, origin_of};
+use onepipe_sim_network::{Load, Placement, origin_of};
+use onepipe_switch::Form;
 use onepipe_topology::{Route, Shape, Table};
 
 use crate::Bug;
@@ -115,6 +116,33 @@ impl Plan {
         }
     }
 
+    /// Lets the switches' machines run there, at beacon intervals that they sustain. To be called
+    /// when the interval is set.
+    pub fn set_placement(&mut self, placement: Placement) {
+        let Some(aside) = placement.aside() else { return };
+        self.network.aside = Some(aside);
+        self.switch.form = Form::Beside;
+        self.endpoint.awaits_commits = true;
+        let least_ns = placement.beacon_interval_ns_min();
+        if self.switch.beacon_interval_ns < least_ns {
+            self.set_beacon_interval(least_ns);
+        }
+        let detour_ns = aside.there_ns + aside.back_ns;
+        self.switch.start_wait_ns += 2 * detour_ns;
+        // Who is alone at first is told so, and more only when each switch on its way has begun to
+        // speak and was heard: five of them, up and down.
+        self.load_starts_ns += self.switch.start_wait_ns + 10 * detour_ns;
+    }
+
+    /// Beacons so often, in ns, and links that are missed after ten of them (1Pipe section 7.2).
+    pub fn set_beacon_interval(&mut self, interval_ns: u64) {
+        self.switch.beacon_interval_ns = interval_ns;
+        self.switch.link_timeout_ns = 10 * interval_ns;
+        self.switch.start_wait_ns = 3 * interval_ns;
+        self.endpoint.beacon_interval_ns = interval_ns;
+        self.endpoint.link_timeout_ns = 10 * interval_ns;
+    }
+
     /// Gives the fabric controllers.
     pub fn set_court(&mut self, court: Court) {
         (self.switch.announce_interval_ns, self.endpoint.announce_interval_ns) =
@@ -137,6 +165,11 @@ impl Plan {
             link.propagation_ns + octets * 8 * 1_000_000_000 / link.rate_bits_per_s
         };
         let hop_ns = hop_ns(&self.network.host_link).max(hop_ns(&self.network.switch_link));
+        // 64 frames of a round of beacons may be before one.
+        let aside_ns = self.network.aside.map_or(0, |aside| {
+            aside.there_ns + aside.back_ns + 64 * (aside.receive_ns + aside.send_ns)
+        });
+        let hop_ns = hop_ns + aside_ns;
         let cpu = self.network.cpu;
         let cpu_ns = cpu.poll_ns + (cpu.receive_ns + cpu.send_ns) * cpu.ring_frames_max as u64;
         let diameter_ns = u64::from(hops_max) * hop_ns + 2 * cpu_ns;

@@ -1,7 +1,7 @@
 //! One run by a few numbers: what the command line offers.
 
 use onepipe_sim_engine::NANOSECOND;
-use onepipe_sim_network::{ClockConfig, LinkFaults, Load, Loss, Pace, Workload};
+use onepipe_sim_network::{ClockConfig, LinkFaults, Load, Loss, Pace, Placement, Workload};
 use onepipe_topology::{Shape, ShapeError};
 
 use crate::{Fabric, Plan, Report};
@@ -13,6 +13,8 @@ pub struct Options {
     pub shape: Shape,
     /// Processes in all; rounded up to a multiple of the hosts.
     pub processes: u32,
+    /// Where the switches' machines run. Default [`Placement::Chip`].
+    pub placement: Placement,
     /// Whatever is left to chance.
     pub seed: u64,
     /// Frames lost on every link, in parts per million.
@@ -34,6 +36,7 @@ impl Options {
         Self {
             shape,
             processes,
+            placement: Placement::Chip,
             seed,
             loss_ppm: 0,
             duration_ns,
@@ -58,6 +61,7 @@ pub fn start(options: &Options) -> Result<Fabric, ShapeError> {
     let per_host = u16::try_from(per_host).map_err(|_| ShapeError::Zero { field: "processes" })?;
     onepipe_topology::Topology::new(options.shape, per_host)?;
     let mut plan = Plan::new(options.shape, per_host, options.seed, options.duration_ns);
+    plan.set_placement(options.placement);
     plan.load = Some(options.load);
     plan.network.clocks = options.clocks;
     plan.network.trace_lines_max = options.trace_lines_max;

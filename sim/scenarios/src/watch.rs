@@ -9,7 +9,7 @@ use onepipe_node::{Host, HostEvent};
 use onepipe_sim_check::{Checker, Delivered, Failed, Fate, Levels, Links, Look, Tag, digest};
 use onepipe_sim_engine::{Instant, MICROSECOND, NANOSECOND, Random};
 use onepipe_sim_network::{Application, At, Destination, LinkId, NodeId, Pace, Scatterings};
-use onepipe_switch::Switch;
+use onepipe_switch::{Form, Switch};
 use onepipe_topology::{Node as Vertex, Topology};
 
 use crate::court::Courthouse;
@@ -295,7 +295,10 @@ impl Application<Node> for Watch {
             controllers: self.plan.controllers(self.topology.processes()),
             ..self.plan.switch.clone()
         };
-        let switch = Switch::new(config).expect("the plan's switch is in range");
+        let is_edge = matches!(vertex, Vertex::Host(_)) && config.form == Form::Beside;
+        let form = if is_edge { Form::Edge } else { config.form };
+        let switch = Switch::new(onepipe_switch::Config { form, ..config });
+        let switch = switch.expect("the plan's switch is in range");
         if life > 0 {
             let outgoing = (0u32..).zip(self.topology.links());
             for (link, _) in outgoing.filter(|(_, link)| link.from.node == vertex) {

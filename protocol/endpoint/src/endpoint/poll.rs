@@ -74,7 +74,7 @@ impl Endpoint {
     #[inline]
     fn may_commit(&self) -> bool {
         let is_bound = match self.config.links {
-            Links::Uplink => self.config.controllers.is_some(),
+            Links::Uplink => self.config.controllers.is_some() || self.config.awaits_commits,
             Links::Overlay => true,
             Links::Mesh => false,
         };

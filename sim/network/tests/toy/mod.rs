@@ -11,6 +11,9 @@ use onepipe_sim_network::{Application, At, Config, Fault, LinkId, Network, NodeI
 use onepipe_topology::{Next, Node, Route, Shape, Spread, Topology};
 use onepipe_wire::{Header, Opcode, peek, seal};
 
+/// Frames with this number and higher ones are of a kind that speaks of links.
+pub const FOR_NEIGHBOURS: u32 = 1_000;
+
 /// A host or a switch.
 #[derive(Debug)]
 pub struct Toy {
@@ -54,7 +57,8 @@ impl Machine for Toy {
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let (to, number, payload) = self.outbox.pop()?;
-        let header = Header::new(Opcode::Data, ProcessId(self.id), ProcessId(to), Incarnation(0))
+        let opcode = if number < FOR_NEIGHBOURS { Opcode::Data } else { Opcode::Join };
+        let header = Header::new(opcode, ProcessId(self.id), ProcessId(to), Incarnation(0))
             .stamped(now.sync, Promises::both(now.sync), Psn(number));
         Some(Transmit { port: Port(self.ports - 1), octets: seal(slot, header, payload) })
     }

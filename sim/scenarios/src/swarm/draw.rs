@@ -4,7 +4,7 @@ use onepipe_controller::Recovery;
 use onepipe_endpoint::ReceiveMode;
 use onepipe_sim_engine::Random;
 use onepipe_sim_network::{
-    ClockConfig, CpuConfig, LinkConfig, LinkFaults, Load, Loss, Pace, Workload,
+    ClockConfig, CpuConfig, LinkConfig, LinkFaults, Load, Loss, Pace, Placement, Workload,
 };
 use onepipe_topology::{Shape, Spread};
 
@@ -19,7 +19,13 @@ const WILD_WITH_COURT_US: u64 = 1_000;
 /// A run with more steps than this does not end.
 const STEPS_MAX: u64 = 20_000_000;
 
-pub(super) fn plan(seed: u64, random: &mut Random) -> (Plan, u64) {
+/// Where the switches' machines run. Drawn apart: with another one the rest is the same.
+pub(super) fn placement(seed: u64) -> Placement {
+    use Placement::{Chip, Delegate, SwitchCpu};
+    *Random::named(seed, "placement", 0).pick(&[Chip, Chip, SwitchCpu, Delegate])
+}
+
+pub(super) fn plan(seed: u64, random: &mut Random, placement: Placement) -> (Plan, u64) {
     let shape = match random.below(8) {
         0..3 => Shape::star(random.between(2, 6) as u32),
         3..6 => {
@@ -65,12 +71,9 @@ pub(super) fn plan(seed: u64, random: &mut Random) -> (Plan, u64) {
             ring_frames_max: 1_000,
         };
     }
-    let beacon_interval_ns = *random.pick(&[1_000, 3_000, 3_000, 10_000]);
-    plan.switch.beacon_interval_ns = beacon_interval_ns;
-    plan.switch.link_timeout_ns = 10 * beacon_interval_ns;
-    plan.switch.start_wait_ns = 3 * beacon_interval_ns;
-    plan.endpoint.beacon_interval_ns = beacon_interval_ns;
-    plan.endpoint.link_timeout_ns = 10 * beacon_interval_ns;
+    plan.set_beacon_interval(*random.pick(&[1_000, 3_000, 3_000, 10_000]));
+    plan.set_placement(placement);
+    let beacon_interval_ns = plan.switch.beacon_interval_ns;
     if random.below(4) == 0 {
         plan.switch.spread = Spread::PerPacket;
         plan.endpoint.reorder_packets = 0;

@@ -8,6 +8,7 @@ mod shrink;
 
 use onepipe_endpoint::SendError;
 use onepipe_sim_engine::{NANOSECOND, Random};
+use onepipe_sim_network::Placement;
 
 use crate::{Fabric, Plan, Report};
 
@@ -32,8 +33,13 @@ pub struct Swarm {
 impl Swarm {
     /// What `seed` stands for.
     pub fn draw(seed: u64) -> Self {
+        Self::draw_with(seed, draw::placement(seed))
+    }
+
+    /// The same with the switches' machines there.
+    pub fn draw_with(seed: u64, placement: Placement) -> Self {
         let mut random = Random::named(seed, "swarm", 0);
-        let (plan, wild_us) = draw::plan(seed, &mut random);
+        let (plan, wild_us) = draw::plan(seed, &mut random, placement);
         let mut timeline = Vec::new();
         for _ in 0..random.between(2, 5) {
             draw::mishap(&mut random, plan.court.is_some(), wild_us, &mut timeline);
