@@ -6,8 +6,8 @@ use anyhow::Result;
 use onepipe_sim_recovery::{Component, Options, Recovery};
 use serde::{Deserialize, Serialize};
 
-use crate::Setup;
 use crate::reference::Reference;
+use crate::{Background, Setup};
 
 /// What a run has measured, by name.
 pub type Values = BTreeMap<String, f64>;
@@ -116,6 +116,8 @@ impl Measured {
 pub enum Task {
     /// A system under a load.
     Order(Setup),
+    /// The same beside flows that share its links.
+    Shared(Setup, Background),
     /// A failure.
     Recovery {
         /// Hosts with a process.
@@ -135,6 +137,7 @@ impl Task {
     pub fn run(&self) -> Result<Values> {
         match self {
             Self::Order(setup) => setup.run(),
+            Self::Shared(setup, background) => setup.run_beside(*background),
             Self::Recovery { hosts, component, seed } => {
                 let component = Component::ALL.into_iter().find(|one| one.name() == component);
                 let component = component.unwrap_or(Component::Host);

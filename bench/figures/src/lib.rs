@@ -48,4 +48,4 @@ pub use experiments::all;
 pub use output::{Figure, Line, lines, summary, write};
 pub use reference::Reference;
 pub use runner::{Progress, Record};
-pub use world::{Setup, System, Traffic};
+pub use world::{Background, Setup, System, Traffic};

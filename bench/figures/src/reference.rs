@@ -28,7 +28,9 @@ impl Reference {
             return Vec::new();
         };
         let point = |row: &Vec<&str>| {
-            Some((row.first()?.parse::<f64>().ok()?, row.get(at)?.parse::<f64>().ok()?))
+            // A ratio to one counts as itself: `6:1` is 6.
+            let x = row.first()?.trim_end_matches(":1");
+            Some((x.parse::<f64>().ok()?, row.get(at)?.parse::<f64>().ok()?))
         };
         self.rows.iter().filter_map(point).filter(|(_, value)| *value > 0.0).collect()
     }
@@ -53,5 +55,11 @@ mod tests {
         let recovery = Reference::new(include_str!("../data/failure_recovery.tsv"));
         assert_eq!(recovery.points("Core Switch").len(), 2, "no core below two racks");
         assert_eq!(order.points("nobody"), []);
+        let narrow = Reference::new(include_str!("../data/oversubscription_lat.tsv"));
+        assert_eq!(narrow.points("BE-host").len(), 6);
+        assert_eq!(
+            (narrow.at("BE-host", 1.0), narrow.at("R-host", 6.0)),
+            (Some(46.31), Some(112.80))
+        );
     }
 }

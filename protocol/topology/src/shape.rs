@@ -92,6 +92,15 @@ impl Shape {
         }
     }
 
+    /// As [`Shape::testbed`], with bundles of `links` instead of four: oversubscribed where there
+    /// are fewer.
+    ///
+    /// # Errors
+    /// When there is none, or more than a switch has ports.
+    pub fn testbed_in_bundles_of(links: u32) -> Result<Self, ShapeError> {
+        Self { tor_links: links, core_links: links, ..Self::testbed() }.checked()
+    }
+
     /// All hosts.
     pub const fn host_count(&self) -> u32 {
         self.pods * self.tors * self.hosts

@@ -72,6 +72,12 @@ const TOOLS: &[Tool] = &[
         install: debian!("iproute2"),
         purpose: "makes network namespaces (Debian package iproute2)",
     },
+    Tool {
+        name: "chromium",
+        probe: &["chromium", "--version"],
+        install: debian!("chromium"),
+        purpose: "looks at the page of `onepipe figures` (Debian package chromium)",
+    },
 ];
 
 /// Installs what is missing.

@@ -64,7 +64,7 @@ pub fn loss() -> Experiment {
             Task::Order(setup) => {
                 Some(Task::Order(Setup { loss_ppm, warm_up_us: 2_000, measure_us: 4_000, ..setup }))
             }
-            Task::Recovery { .. } => None,
+            _ => None,
         }
     }
     Experiment {

@@ -1,5 +1,6 @@
 //! The figures.
 
+mod background;
 mod latency;
 mod order;
 mod recovery;
@@ -14,6 +15,8 @@ pub fn all() -> Vec<Experiment> {
         latency::idle(),
         latency::loss(),
         recovery::by_component(),
+        background::flows(),
+        background::oversubscription(),
     ]
 }
 

@@ -10,9 +10,11 @@ use onepipe_endpoint::{Endpoint, Event, Message};
 use onepipe_node::Host;
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
 use onepipe_sim_network::{Application, At, LinkId, NodeId};
+use onepipe_sim_traffic::{Beside, Demand};
 use onepipe_switch::Switch;
 use onepipe_topology::{Node as Vertex, Topology};
 
+use super::background::Background;
 use super::node::{Node, Said};
 use super::paced::Paced;
 use super::plain::Plain;
@@ -21,6 +23,8 @@ use super::{Setup, System, Traffic};
 
 /// Octets of every message (1Pipe section 7.2).
 const OCTETS: usize = 64;
+/// Alarms from here on open flows; those below are the processes'.
+const FLOWS: u32 = 1 << 16;
 /// A process that has this much waiting says nothing more: 64 messages.
 const BACKLOG_OCTETS: usize = 64 * 128;
 
@@ -28,6 +32,9 @@ const BACKLOG_OCTETS: usize = 64 * 128;
 #[derive(Debug)]
 pub(super) struct Bench {
     setup: Setup,
+    /// Flows that share the links, and those that are to be opened.
+    background: Option<Background>,
+    demands: Vec<Demand>,
     topology: Topology,
     place: Option<Place>,
     random: Random,
@@ -44,8 +51,10 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    pub fn new(setup: Setup, topology: Topology) -> Result<Self> {
+    pub fn new(setup: Setup, topology: Topology, background: Option<Background>) -> Result<Self> {
         let members = setup.processes;
+        let hosts = topology.hosts();
+        let demands = background.map_or_else(Vec::new, |it| it.demands(hosts, setup.seed));
         let place = match setup.system {
             System::SwitchSequencer => Some(Place::new(&topology, members, true)),
             System::HostSequencer => Some(Place::new(&topology, members, false)),
@@ -61,6 +70,8 @@ impl Bench {
             delivered: 0,
             disorder: 0,
             failed: 0,
+            background,
+            demands,
             topology,
             setup,
         })
@@ -76,7 +87,7 @@ impl Bench {
         ensure!(self.disorder == 0, "{} messages came in a wrong order", self.disorder);
         ensure!(self.delivered > 0, "nothing was delivered");
         ensure!(
-            self.setup.loss_ppm > 0 || self.failed == 0,
+            self.setup.loss_ppm > 0 || self.background.is_some() || self.failed == 0,
             "{} messages were lost on a network that loses none",
             self.failed
         );
@@ -90,6 +101,7 @@ impl Bench {
             ("latency_p50_us", quantile(0.50)),
             ("latency_p95_us", quantile(0.95)),
             ("throughput_mps", rate / 1e6),
+            ("failed_share", self.failed as f64 / (self.failed + self.delivered) as f64),
             ("hops", hops as f64),
             ("virtual_us", us(virtual_ns as f64)),
         ];
@@ -214,7 +226,15 @@ impl Application<Node> for Bench {
         match (self.setup.system, is_host) {
             (System::BestEffort | System::Reliable, true) => {
                 let switch = self.switch(vertex, node.0);
-                Node::Host(Host::new(switch, processes().map(|id| self.endpoint(id)).collect()))
+                let host = Host::new(switch, processes().map(|id| self.endpoint(id)).collect());
+                match self.background {
+                    None => Node::Host(host),
+                    Some(background) => {
+                        let card = Port(self.topology.ports(vertex).total() - 1);
+                        let stack = background.stack(ProcessId(processes().start), card);
+                        Node::Shared(Box::new(Beside::new(host, stack)))
+                    }
+                }
             }
             (System::BestEffort | System::Reliable, false) => {
                 Node::Switch(self.switch(vertex, node.0))
@@ -229,7 +249,12 @@ impl Application<Node> for Bench {
     }
 
     fn on_start(&mut self, mut at: At<'_>, machine: &mut Node) {
-        if matches!(machine, Node::Host(_) | Node::RivalHost(_)) {
+        for (token, demand) in (FLOWS..).zip(&self.demands) {
+            if demand.from == at.node.0 {
+                at.alarm(demand.at_ns * NANOSECOND, token);
+            }
+        }
+        if matches!(machine, Node::Host(_) | Node::Shared(_) | Node::RivalHost(_)) {
             // After everybody has joined.
             let calm_ps = 50_000 * NANOSECOND;
             for port in 0..self.topology.processes_per_host() {
@@ -242,9 +267,10 @@ impl Application<Node> for Bench {
     fn on_event(&mut self, at: At<'_>, machine: &mut Node, said: Said) {
         let first = || self.topology.processes_of(HostId(at.node.0)).start;
         match (machine, said) {
-            (Node::Host(host), Said::Ours(port, Event::Delivered(delivery))) => {
+            (node, Said::Ours(port, Event::Delivered(delivery))) => {
                 let to = first() + u32::from(port.0);
-                let Some(process) = host.process_mut(port) else { return };
+                let process = node.ours_mut().and_then(|host| host.process_mut(port));
+                let Some(process) = process else { return };
                 let order = (delivery.timestamp.as_ns(), delivery.from.0);
                 self.on_delivery(at.instant, to, Some(order), process.machine.payload(&delivery));
                 process.machine.release(delivery);
@@ -263,32 +289,37 @@ impl Application<Node> for Bench {
     fn on_settled(&mut self, _at: At<'_>, _machine: &mut Node) {}
 
     fn on_alarm(&mut self, mut at: At<'_>, machine: &mut Node, token: u32) {
+        if let Some(demand) = token.checked_sub(FLOWS).map(|at| self.demands[at as usize]) {
+            let to = ProcessId(self.topology.processes_of(HostId(demand.to)).start);
+            if let Node::Shared(beside) = machine {
+                beside.stack.open(at.now, to, demand.octets);
+            }
+            return;
+        }
         at.alarm(self.every_ns() * NANOSECOND, token);
         let process = self.topology.processes_of(HostId(at.node.0)).start + token;
         let (port, payload) = (Port(token as u16), Self::payload(at.instant));
-        match machine {
-            Node::Host(host) => {
-                let Some(paced) = host.process_mut(port) else { return };
-                if paced.machine.send_buffer_octets() >= BACKLOG_OCTETS {
-                    return;
-                }
-                let messages = [Message { to: self.next(process), payload: &payload }];
-                let sent = match self.setup.system {
-                    System::Reliable => paced.machine.scatter_reliably(&messages),
-                    _ => paced.machine.scatter(&messages),
-                };
-                // Every message has a receiver, and there is room.
-                self.failed += u64::from(sent.is_err());
+        if let Node::RivalHost(host) = machine {
+            let Some(paced) = host.process_mut(port) else { return };
+            if paced.machine.has_room() {
+                let to = To::One(self.next(process));
+                self.failed += u64::from(paced.machine.send(at.now, to, &payload).is_err());
             }
-            Node::RivalHost(host) => {
-                let Some(paced) = host.process_mut(port) else { return };
-                if paced.machine.has_room() {
-                    let to = To::One(self.next(process));
-                    self.failed += u64::from(paced.machine.send(at.now, to, &payload).is_err());
-                }
-            }
-            _ => {}
+            return;
         }
+        let Some(paced) = machine.ours_mut().and_then(|host| host.process_mut(port)) else {
+            return;
+        };
+        if paced.machine.send_buffer_octets() >= BACKLOG_OCTETS {
+            return;
+        }
+        let messages = [Message { to: self.next(process), payload: &payload }];
+        let sent = match self.setup.system {
+            System::Reliable => paced.machine.scatter_reliably(&messages),
+            _ => paced.machine.scatter(&messages),
+        };
+        // Every message has a receiver, and there is room.
+        self.failed += u64::from(sent.is_err());
     }
 
     fn on_crash(&mut self, _instant: Instant, _node: NodeId) {}

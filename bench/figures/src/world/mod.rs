@@ -1,9 +1,11 @@
 //! One run: a system on the testbed under a load, in virtual time.
 
 mod application;
+mod background;
 mod node;
 mod paced;
 mod plain;
+mod queues;
 mod way;
 
 use std::collections::BTreeMap;
@@ -11,11 +13,14 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use onepipe_bench_rivals::Method;
 use onepipe_sim_engine::{Instant, NANOSECOND};
-use onepipe_sim_network::{Fault, LinkFaults, LinkId, Loss, Network};
+use onepipe_sim_network::{Config, Fault, LinkFaults, LinkId, Loss, Network, NodeId};
 use onepipe_topology::{Shape, ShapeError, Topology};
 use serde::{Deserialize, Serialize};
 
 use self::application::Bench;
+pub use self::background::Background;
+use self::node::Node;
+use self::queues::Queues;
 use crate::Calibration;
 
 /// Which system.
@@ -106,7 +111,29 @@ impl Setup {
     /// # Errors
     /// When so many processes have no place, nothing was delivered, or something in a wrong order.
     pub fn run(&self) -> Result<BTreeMap<String, f64>> {
-        let shape = self.shape()?;
+        self.run_on(self.shape()?, self.calibration.network(), None)
+    }
+
+    /// Runs it with flows beside it, on the whole testbed. Answers, too, `flows_gbps`, what the
+    /// flows carry for each host; `frames_overflowed`; and for each pair of tiers `queue_1_2_us`
+    /// and so on, the longest queue of all such links in the mean, for that is what a barrier waits
+    /// for.
+    ///
+    /// # Errors
+    /// As [`Setup::run`].
+    pub fn run_beside(&self, background: Background) -> Result<BTreeMap<String, f64>> {
+        let (links, bits_per_s) = background.bundle();
+        let shape = Shape::testbed_in_bundles_of(links)?;
+        let network = self.calibration.shared_network(bits_per_s);
+        self.run_on(shape, network, Some(background))
+    }
+
+    fn run_on(
+        &self,
+        shape: Shape,
+        network: Config,
+        background: Option<Background>,
+    ) -> Result<BTreeMap<String, f64>> {
         let hosts = shape.host_count();
         let per_host = self.processes.div_ceil(hosts).max(1);
         ensure!(
@@ -115,8 +142,9 @@ impl Setup {
             self.processes
         );
         let topology = Topology::new(shape, per_host as u16)?;
-        let network = self.calibration.network();
-        let bench = Bench::new(self.clone(), topology.clone())?;
+        let bench = Bench::new(self.clone(), topology.clone(), background)?;
+        let rates = (network.host_link.rate_bits_per_s, network.switch_link.rate_bits_per_s);
+        let (host_bits, switch_bits) = rates;
         let mut network = Network::new(topology, network, self.seed, bench);
         if self.loss_ppm > 0 {
             let faults = LinkFaults { loss: Loss::every(self.loss_ppm), ..LinkFaults::default() };
@@ -125,8 +153,30 @@ impl Setup {
         }
         network.run_for(self.warm_up_us * 1_000 * NANOSECOND);
         network.application.begin();
-        network.run_for(self.measure_us * 1_000 * NANOSECOND);
+        let before = flows_octets(&network);
+        let queues = background.is_some().then(|| Queues::new(&network, (host_bits, switch_bits)));
+        let mut queues = queues.unwrap_or_default();
+        let end = network.now().after(self.measure_us * 1_000 * NANOSECOND);
+        while background.is_some() && network.now().after(Queues::EVERY_PS) < end {
+            network.run_for(Queues::EVERY_PS);
+            queues.look(&network);
+        }
+        network.run_until(end);
         let (now, hops) = (network.now(), network.stats().hops);
-        network.application.finish(now.since(Instant::START) / NANOSECOND, hops)
+        let virtual_ns = now.since(Instant::START) / NANOSECOND;
+        let mut values = network.application.finish(virtual_ns, hops)?;
+        if background.is_some() {
+            let octets = (flows_octets(&network) - before) as f64 / f64::from(hosts);
+            values.insert("flows_gbps".into(), octets * 8.0 / (self.measure_us as f64 * 1e3));
+            values.extend(queues.longest_us());
+            values.insert("frames_overflowed".into(), network.stats().drops.queue_full as f64);
+        }
+        Ok(values)
     }
+}
+
+/// What all hosts' flows have received.
+fn flows_octets(network: &Network<Node, Bench>) -> u64 {
+    let hosts = (0..network.topology().hosts()).filter_map(|host| network.machine(NodeId(host)));
+    hosts.map(Node::flows_octets).sum()
 }

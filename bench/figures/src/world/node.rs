@@ -4,21 +4,46 @@ use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_bench_rivals::{Delivery, Rival};
 use onepipe_endpoint::{Endpoint, Event};
 use onepipe_node::{Host, HostEvent};
+use onepipe_sim_traffic::{Beside, Either};
 use onepipe_switch::Switch;
 
 use super::paced::Paced;
 use super::plain::Plain;
 
+/// A host of ours.
+pub(super) type Ours = Host<Switch, Paced<Endpoint>>;
+
 /// A host or a switch, of ours or of a rival.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
 pub(super) enum Node {
-    Host(Host<Switch, Paced<Endpoint>>),
+    Host(Ours),
+    /// With flows beside it.
+    Shared(Box<Beside<Ours>>),
     Switch(Switch),
     RivalHost(Host<Plain, Paced<Rival>>),
     Plain(Plain),
     /// A host that takes no part.
     Idle,
+}
+
+impl Node {
+    /// The host, if it is one of ours.
+    pub fn ours_mut(&mut self) -> Option<&mut Ours> {
+        match self {
+            Self::Host(host) => Some(host),
+            Self::Shared(beside) => Some(&mut beside.machine),
+            _ => None,
+        }
+    }
+
+    /// What its flows have received, in octets.
+    pub fn flows_octets(&self) -> u64 {
+        match self {
+            Self::Shared(beside) => beside.stack.stats().octets_received,
+            _ => 0,
+        }
+    }
 }
 
 /// What a process says, and which one.
@@ -36,6 +61,7 @@ impl Machine for Node {
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         match self {
             Self::Host(host) => host.handle_frame(now, port, frame),
+            Self::Shared(beside) => beside.handle_frame(now, port, frame),
             Self::Switch(switch) => switch.handle_frame(now, port, frame),
             Self::RivalHost(host) => host.handle_frame(now, port, frame),
             Self::Plain(plain) => plain.handle_frame(now, port, frame),
@@ -46,6 +72,7 @@ impl Machine for Node {
     fn handle_timeout(&mut self, now: Now) {
         match self {
             Self::Host(host) => host.handle_timeout(now),
+            Self::Shared(beside) => beside.handle_timeout(now),
             Self::Switch(switch) => switch.handle_timeout(now),
             Self::RivalHost(host) => host.handle_timeout(now),
             Self::Plain(plain) => plain.handle_timeout(now),
@@ -57,6 +84,7 @@ impl Machine for Node {
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         match self {
             Self::Host(host) => host.poll_transmit(now, slot),
+            Self::Shared(beside) => beside.poll_transmit(now, slot),
             Self::Switch(switch) => switch.poll_transmit(now, slot),
             Self::RivalHost(host) => host.poll_transmit(now, slot),
             Self::Plain(plain) => plain.poll_transmit(now, slot),
@@ -67,9 +95,10 @@ impl Machine for Node {
     #[inline]
     fn poll_event(&mut self) -> Option<Said> {
         match self {
-            Self::Host(host) => host.poll_event().map(|said| match said {
-                HostEvent::Process(port, event) => Said::Ours(port, event),
-                HostEvent::Switch(_) => Said::Nothing,
+            Self::Host(host) => host.poll_event().map(of_ours),
+            Self::Shared(beside) => beside.poll_event().map(|said| match said {
+                Either::Machine(said) => of_ours(said),
+                Either::Stack(_) => Said::Nothing,
             }),
             Self::Switch(switch) => switch.poll_event().map(|_| Said::Nothing),
             Self::RivalHost(host) => host.poll_event().map(|said| match said {
@@ -84,10 +113,18 @@ impl Machine for Node {
     fn poll_timeout(&self) -> Option<Mono> {
         match self {
             Self::Host(host) => host.poll_timeout(),
+            Self::Shared(beside) => beside.poll_timeout(),
             Self::Switch(switch) => switch.poll_timeout(),
             Self::RivalHost(host) => host.poll_timeout(),
             Self::Plain(plain) => plain.poll_timeout(),
             Self::Idle => None,
         }
+    }
+}
+
+fn of_ours<S>(said: HostEvent<Event, S>) -> Said {
+    match said {
+        HostEvent::Process(port, event) => Said::Ours(port, event),
+        HostEvent::Switch(_) => Said::Nothing,
     }
 }

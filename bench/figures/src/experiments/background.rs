@@ -1,0 +1,163 @@
+//! Figure 12: latency beside TCP flows, and on a fabric that is too narrow for them.
+
+use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
+use crate::reference::Reference;
+use crate::{Background, Setup, System};
+
+/// The paper's have 512, with as many hops; idle they take 8 % longer (figure 9a).
+const PROCESSES: f64 = 32.0;
+const TCP: &str = "the paper says neither how long its queues were, nor what its TCP reacts to: here \
+                   Reno fills 512 KiB; and its curve is the host form, which takes 8.6 us more when idle";
+
+fn beside(system: System, flows: f64, is_dctcp: bool, oversubscription: f64) -> Option<Task> {
+    let (flows, oversubscription) = (flows as u32, oversubscription as u32);
+    let Task::Order(setup) = super::idle(system, PROCESSES)? else { return None };
+    // Reno takes 112 round trips of 50 us to fill again what two flows have left of a full queue.
+    let setup = Setup { warm_up_us: 6_000, measure_us: 6_000, ..setup };
+    // Who is not there reacts to nothing.
+    let is_dctcp = is_dctcp && flows > 0;
+    Some(Task::Shared(setup, Background { flows, is_dctcp, oversubscription }))
+}
+
+macro_rules! curves {
+    ($($name:literal, $column:expr, $remark:expr, $task:expr;)*) => {
+        vec![$(Curve {
+            name: $name,
+            column: $column,
+            role: Role::Predicted,
+            remark: $remark,
+            task: $task,
+        }),*]
+    };
+}
+
+/// What a curve has at one x over what it has at another.
+fn more(measured: &Measured, curve: &str, at: f64, than: f64) -> Option<f64> {
+    Some(measured.at(curve, at)? - measured.at(curve, than)?)
+}
+
+/// Whether what the paper's latency grows by lies between that beside DCTCP and beside Reno flows.
+fn between(
+    measured: &Measured,
+    curves: [&str; 2],
+    (at, than): (f64, f64),
+    paper_us: f64,
+) -> Option<Verdict> {
+    let [reno, dctcp] = curves;
+    let (most, least) = (more(measured, reno, at, than)?, more(measured, dctcp, at, than)?);
+    let ours = format!("{least:.1} us (DCTCP) to {most:.1} us (Reno)");
+    let holds = (least..=most).contains(&paper_us);
+    Some(Verdict { holds, ours, paper: format!("{paper_us:.1} us") })
+}
+
+const BEST_EFFORT: [&str; 2] = ["best effort", "best effort, DCTCP flows"];
+const RELIABLE: [&str; 2] = ["reliable", "reliable, DCTCP flows"];
+
+/// 12a.
+pub fn flows() -> Experiment {
+    Experiment {
+        id: "12a",
+        title: "Latency beside background flows",
+        headline: "with 10 TCP flows a host, 30 us more for best effort and 50 us for reliable",
+        x: Axis { label: "background flows a host", is_log: false },
+        y: Axis { label: "us from submission to delivery, mean", is_log: false },
+        metric: "latency_mean_us",
+        curves: curves! {
+            "best effort", Some("BE-host"), TCP, |x| beside(System::BestEffort, x, false, 1.0);
+            "reliable", Some("R-host"), TCP, |x| beside(System::Reliable, x, false, 1.0);
+            "best effort, DCTCP flows", None, "", |x| beside(System::BestEffort, x, true, 1.0);
+            "reliable, DCTCP flows", None, "", |x| beside(System::Reliable, x, true, 1.0);
+        },
+        xs: &[0.0, 2.0, 4.0, 6.0, 8.0, 10.0],
+        xs_quick: &[0.0, 2.0, 10.0],
+        reference: Reference::new(include_str!("../../data/background_flow_lat.tsv")),
+        claims: vec![
+            Claim {
+                text: "what ten flows a host add to best effort lies between what flows add that \
+                       keep queues short (DCTCP) and that fill them (Reno)",
+                judge: |measured| between(measured, BEST_EFFORT, (10.0, 0.0), 46.31 - 15.97),
+                remark: TCP,
+            },
+            Claim {
+                text: "what they add to reliable does, too",
+                judge: |measured| between(measured, RELIABLE, (10.0, 0.0), 75.32 - 26.71),
+                remark: TCP,
+            },
+            Claim {
+                text: "reliable suffers more from ten flows than best effort does",
+                judge: |measured| {
+                    let reliable = more(measured, "reliable", 10.0, 0.0)?;
+                    let best_effort = more(measured, "best effort", 10.0, 0.0)?;
+                    let ours = format!("{:.1} times as much", reliable / best_effort);
+                    let holds = reliable > best_effort;
+                    Some(Verdict { holds, ours, paper: "1.6 times as much".into() })
+                },
+                remark: "",
+            },
+            Claim {
+                text: "ten flows add more to best effort than two",
+                judge: |measured| {
+                    let (ten, two) = (
+                        more(measured, "best effort", 10.0, 0.0)?,
+                        more(measured, "best effort", 2.0, 0.0)?,
+                    );
+                    let ours = format!("{ten:.1} us, two {two:.1}");
+                    Some(Verdict { holds: ten > two, ours, paper: "30.3 us, two 14.7".into() })
+                },
+                remark: "two flows that share an uplink by the chance of their hashes fill its \
+                         queue, ten spread more evenly: see queue_3_2_us in the table of points",
+            },
+        ],
+    }
+}
+
+/// 12b.
+pub fn oversubscription() -> Experiment {
+    Experiment {
+        id: "12b",
+        title: "Latency on an oversubscribed fabric, ten flows a host",
+        headline: "six times too narrow, 30 us more for best effort and 37 us for reliable",
+        x: Axis { label: "oversubscription, to 1", is_log: false },
+        y: Axis { label: "us from submission to delivery, mean", is_log: false },
+        metric: "latency_mean_us",
+        curves: curves! {
+            "best effort", Some("BE-host"), TCP, |x| beside(System::BestEffort, 10.0, false, x);
+            "reliable", Some("R-host"), TCP, |x| beside(System::Reliable, 10.0, false, x);
+            "best effort, DCTCP flows", None, "", |x| beside(System::BestEffort, 10.0, true, x);
+            "reliable, DCTCP flows", None, "", |x| beside(System::Reliable, 10.0, true, x);
+        },
+        xs: &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+        xs_quick: &[1.0, 3.0, 6.0],
+        reference: Reference::new(include_str!("../../data/oversubscription_lat.tsv")),
+        claims: vec![
+            Claim {
+                text: "what 6:1 adds to best effort lies between what it adds beside DCTCP and \
+                       beside Reno flows",
+                judge: |measured| between(measured, BEST_EFFORT, (6.0, 1.0), 76.08 - 46.31),
+                remark: TCP,
+            },
+            Claim {
+                text: "what it adds to reliable does, too",
+                judge: |measured| between(measured, RELIABLE, (6.0, 1.0), 112.80 - 75.32),
+                remark: TCP,
+            },
+            Claim {
+                text: "every fabric that is too narrow is slower than one that is not",
+                judge: |measured| {
+                    let least = [2.0, 3.0, 4.0, 5.0, 6.0].into_iter().filter_map(|ratio| {
+                        let more = more(measured, "best effort", ratio, 1.0)?;
+                        Some((ratio, more))
+                    });
+                    let (ratio, least) = least.reduce(|one, other| match one.1 < other.1 {
+                        true => one,
+                        false => other,
+                    })?;
+                    let ours = format!("{least:.1} us more at least, at {ratio}:1");
+                    let paper = "6.7 us more at least, at 2:1".into();
+                    Some(Verdict { holds: least > 0.0, ours, paper })
+                },
+                remark: "",
+            },
+        ],
+    }
+}

@@ -1,0 +1,55 @@
+//! How long the queues are, tier by tier.
+
+use std::collections::BTreeMap;
+
+use onepipe_sim_engine::NANOSECOND;
+use onepipe_sim_network::{LinkId, Network};
+use onepipe_topology::Node as Vertex;
+
+use super::application::Bench;
+use super::node::Node;
+
+/// The links between each pair of tiers, and the longest queue before any of them.
+#[derive(Debug, Default)]
+pub(super) struct Queues {
+    /// From tier, to tier: 1 for hosts, 2 for the switches above them.
+    groups: BTreeMap<(u8, u8), Vec<LinkId>>,
+    /// The sum of the longest ones, in octets.
+    longest: BTreeMap<(u8, u8), u64>,
+    looks: u64,
+    /// Of a host's link, and of one between switches.
+    bits_per_s: (u64, u64),
+}
+
+impl Queues {
+    /// From one look to the next.
+    pub const EVERY_PS: u64 = 10_000 * NANOSECOND;
+
+    pub fn new(network: &Network<Node, Bench>, bits_per_s: (u64, u64)) -> Self {
+        let vertices: Vec<Vertex> = network.topology().nodes().collect();
+        let mut groups: BTreeMap<(u8, u8), Vec<LinkId>> = BTreeMap::new();
+        for (link, from, to) in network.links() {
+            let tier = |node: usize| network.topology().tier(vertices[node]);
+            groups.entry((tier(from.index()), tier(to.index()))).or_default().push(link);
+        }
+        Self { groups, bits_per_s, ..Self::default() }
+    }
+
+    pub fn look(&mut self, network: &Network<Node, Bench>) {
+        self.looks += 1;
+        for (tiers, links) in &self.groups {
+            let longest = links.iter().map(|link| network.backlog_octets(*link)).max();
+            *self.longest.entry(*tiers).or_default() += longest.unwrap_or(0);
+        }
+    }
+
+    /// The longest in the mean, in us.
+    pub fn longest_us(&self) -> impl Iterator<Item = (String, f64)> + '_ {
+        self.longest.iter().map(|((from, to), octets)| {
+            let (host, switch) = self.bits_per_s;
+            let bits_per_s = if *from.min(to) == 1 { host } else { switch };
+            let us = *octets as f64 * 8e6 / bits_per_s as f64 / self.looks as f64;
+            (format!("queue_{from}_{to}_us"), us)
+        })
+    }
+}
