@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use onepipe_bench_micro::{
     EndpointOptions, OrderOptions, PairOptions, Progress as Run, RecoverySimOptions,
-    ReorderOptions, Report, SimOptions, endpoint, order, pair_reliable, pair_shm, pair_udp,
+    ReorderOptions, Report, Rule, SimOptions, endpoint, order, pair_reliable, pair_shm, pair_udp,
     recovery_sim, reorder, sim,
 };
 
@@ -20,6 +20,7 @@ Examples:
   onepipe bench pair --transport udp
   onepipe bench pair --reliable
   onepipe bench order --processes 3 --transport shm --json | tail -n 1
+  onepipe bench order --rival token --transport udp
   onepipe bench recovery --kills 50 --calm 10
   onepipe bench recovery-sim --hosts 8192
 
@@ -44,6 +45,9 @@ pub struct Arguments {
     /// The reliable service, with best effort as the yardstick (pair)
     #[arg(long)]
     reliable: bool,
+    /// Another way to an order, with ours as the yardstick (order)
+    #[arg(long, value_enum)]
+    rival: Option<Rival>,
     /// How many processes are killed (recovery)
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     kills: u32,
@@ -86,6 +90,33 @@ enum Name {
     Sim,
 }
 
+/// Other ways to an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Rival {
+    /// None: messages as they come
+    Unordered,
+    /// A token goes round; who has it sends
+    Token,
+    /// Logical clocks, told every 20 us
+    Lamport,
+    /// A process of its own numbers everything
+    Sequencer,
+    /// The switch numbers everything (udp)
+    SwitchSequencer,
+}
+
+impl Rival {
+    const fn rule(self) -> Rule {
+        match self {
+            Self::Unordered => Rule::Unordered,
+            Self::Token => Rule::Token,
+            Self::Lamport => Rule::Lamport,
+            Self::Sequencer => Rule::Sequencer,
+            Self::SwitchSequencer => Rule::SwitchSequencer,
+        }
+    }
+}
+
 /// What carries the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Transport {
@@ -106,6 +137,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     };
+    if arguments.rival.is_some() && name != Name::Order {
+        crate::refuse("--rival goes with bench order");
+    }
     if name == Name::Recovery {
         drop(out);
         return crate::demo::recovery::run(&recovery_options(arguments));
@@ -164,9 +198,14 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
             if !(2..=16).contains(&processes) {
                 crate::refuse("bench order takes 2 to 16 processes");
             }
+            let rival = arguments.rival.map(Rival::rule);
+            if rival == Some(Rule::SwitchSequencer) && !is_udp {
+                crate::refuse("a switch sequencer needs a switch: --transport udp");
+            }
             let options = OrderOptions {
                 processes,
                 is_udp,
+                rival,
                 runs: runs(defaults.runs),
                 seconds: arguments.seconds.unwrap_or(defaults.seconds),
             };

@@ -32,7 +32,7 @@ mod reorder;
 mod report;
 mod sim;
 
-pub use crowd::{WORKER, worker};
+pub use crowd::{Rule, WORKER, worker};
 pub use endpoint::{EndpointOptions, endpoint};
 pub use hardware::Hardware;
 pub use harness::{Better, Harness, Progress, RUNS_MIN};

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::crowd::{self, Fabric, Job, Outcome, Role};
+use crate::crowd::{self, Fabric, Job, Outcome, Role, Rule};
 use crate::{Better, Harness, Progress, Report};
 
 /// What to measure.
@@ -12,6 +12,8 @@ pub struct OrderOptions {
     pub processes: u32,
     /// Over UDP through the software switch, or over shared memory.
     pub is_udp: bool,
+    /// Measures a rival instead, with ours as the yardstick.
+    pub rival: Option<Rule>,
     /// How often each side runs. Default 3.
     pub runs: usize,
     /// How long each run takes, in seconds. Default 2.
@@ -20,7 +22,7 @@ pub struct OrderOptions {
 
 impl Default for OrderOptions {
     fn default() -> Self {
-        Self { processes: 3, is_udp: true, runs: 3, seconds: 2.0 }
+        Self { processes: 3, is_udp: true, rival: None, runs: 3, seconds: 2.0 }
     }
 }
 
@@ -28,10 +30,17 @@ impl Default for OrderOptions {
 /// That all receivers have delivered the same order is checked over the whole run. Yardstick: bare
 /// 64-octet datagrams, or entries of a bare ring.
 ///
+/// A rival does the same over the same links, with a switch that forwards and nothing else, and is
+/// measured in the same run as ours.
+///
 /// # Errors
-/// When a process fails, or two receivers disagree on the order.
+/// When a process fails, or two receivers disagree on the order; when a sequencer is to sit in a
+/// switch of shared memory, which has none.
 pub fn order(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
     ensure!((2..=16).contains(&options.processes), "2 to 16 processes, not {}", options.processes);
+    if let Some(rule) = options.rival {
+        return rival(options, rule, progress);
+    }
     let (transport, yardstick) = match options.is_udp {
         true => ("udp", "bare 64-octet datagrams over loopback (GSO and GRO)"),
         false => ("shm", "a bare ring of 64-octet entries between two cores"),
@@ -49,15 +58,9 @@ pub fn order(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Resu
             "msg/s",
             Better::Higher,
             || {
-                let outcomes = run(options, octets)?;
-                let receivers = &outcomes[..options.processes as usize];
-                agree(receivers)?;
-                let messages: u64 = receivers.iter().map(|outcome| outcome.delivered).sum();
-                let seconds: f64 = outcomes.iter().map(|outcome| outcome.cpu_seconds).sum();
-                cpu.push(seconds * 1e9 / messages as f64);
-                let rate = |outcome: &Outcome| outcome.delivered as f64 / outcome.seconds;
-                let slowest = receivers.iter().map(rate).min_by(f64::total_cmp);
-                slowest.context("there are receivers")
+                let measured = rates(options, octets, None)?;
+                cpu.push(measured.cpu_ns);
+                Ok(measured.rate)
             },
             || match options.is_udp {
                 true => crowd::datagram_rate(options.seconds / 2.0),
@@ -76,14 +79,88 @@ pub fn order(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Resu
     Ok(harness.finish())
 }
 
-fn run(options: &OrderOptions, octets: usize) -> Result<Vec<Outcome>> {
+/// A rival, with ours as the yardstick.
+fn rival(options: &OrderOptions, rule: Rule, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
+    ensure!(
+        options.is_udp || rule != Rule::SwitchSequencer,
+        "shared memory has no switch that a sequencer could sit in"
+    );
+    let about = "messages delivered at each receiver of a rival, all processes sending to all; cpu \
+                 is the processor time of all processes a message and receiver; yardstick: our \
+                 best-effort order over the same links";
+    let mut harness = Harness::new("order", about).with_runs(options.runs).with_progress(progress);
+    let transport = if options.is_udp { "udp" } else { "shm" };
+    for octets in [64, 1024] {
+        let processes = options.processes;
+        let name = rule.name();
+        let case =
+            format!("rival={name} transport={transport} processes={processes} octets={octets}");
+        let (mut cpu, mut our_cpu) = (Vec::new(), Vec::new());
+        harness.measure(
+            &case,
+            "msg/s",
+            Better::Higher,
+            || {
+                let measured = rates(options, octets, Some(rule))?;
+                cpu.push(measured.cpu_ns);
+                Ok(measured.rate)
+            },
+            || {
+                let measured = rates(options, octets, None)?;
+                our_cpu.push(measured.cpu_ns);
+                Ok(measured.rate)
+            },
+        )?;
+        let (mut cpu, mut our_cpu) = (cpu.into_iter(), our_cpu.into_iter());
+        harness.measure(
+            &format!("{case} cpu"),
+            "ns",
+            Better::Lower,
+            || cpu.next().context("measured above"),
+            || our_cpu.next().context("measured above"),
+        )?;
+    }
+    Ok(harness.finish())
+}
+
+/// What one run has measured.
+struct Measured {
+    /// Messages a second at the slowest receiver.
+    rate: f64,
+    /// Processor time of all a message and receiver, in ns.
+    cpu_ns: f64,
+}
+
+fn rates(options: &OrderOptions, octets: usize, rule: Option<Rule>) -> Result<Measured> {
+    let outcomes = run(options, octets, rule)?;
+    let receivers = &outcomes[..options.processes as usize];
+    let lost: u64 = receivers.iter().map(|outcome| outcome.failed).sum();
+    // Each receiver has seen to it that what it delivers ascends. Whose messages are lost (ours is
+    // best effort, and a process may be put off its core) may still serve as a yardstick.
+    let may_differ = rule == Some(Rule::Unordered) || (options.rival.is_some() && lost > 0);
+    if !may_differ {
+        agree(receivers)?;
+    }
+    let messages: u64 = receivers.iter().map(|outcome| outcome.delivered).sum();
+    let seconds: f64 = outcomes.iter().map(|outcome| outcome.cpu_seconds).sum();
+    let rate = |outcome: &Outcome| outcome.delivered as f64 / outcome.seconds;
+    let slowest = receivers.iter().map(rate).min_by(f64::total_cmp);
+    let rate = slowest.context("there are receivers")?;
+    Ok(Measured { rate, cpu_ns: seconds * 1e9 / messages as f64 })
+}
+
+fn run(options: &OrderOptions, octets: usize, rule: Option<Rule>) -> Result<Vec<Outcome>> {
     let fabric = match options.is_udp {
         true => Fabric::Udp { switch: crowd::free_address()?, frame_octets: 1472 },
-        false => Fabric::Shm(format!("bench-order-{}-{octets}", std::process::id())),
+        false => {
+            let name = rule.map_or("ours", Rule::name);
+            Fabric::Shm(format!("bench-order-{name}-{}-{octets}", std::process::id()))
+        }
     };
     let job = |process| Job {
         role: Role::Everyone,
         fabric: fabric.clone(),
+        rule,
         is_reliable: false,
         process,
         processes: options.processes,
@@ -93,8 +170,11 @@ fn run(options: &OrderOptions, octets: usize) -> Result<Vec<Outcome>> {
         idle: "backoff".to_string(),
     };
     let mut jobs: Vec<Job> = (0..options.processes).map(job).collect();
+    if rule == Some(Rule::Sequencer) {
+        jobs.push(Job { role: Role::Sequencer, ..job(options.processes) });
+    }
     if options.is_udp {
-        jobs.push(Job { role: Role::Switch, ..jobs[0].clone() });
+        jobs.push(Job { role: Role::Switch, ..job(0) });
     }
     crowd::run(&jobs)
 }

@@ -61,6 +61,7 @@ pub fn pair_shm(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
 /// One process of each role, each on a core of its own.
 fn two(roles: [Role; 2], fabric: &Fabric, seconds: f64, idle: &str) -> Vec<Job> {
     let job = |(process, role): (usize, Role)| Job {
+        rule: None,
         role,
         fabric: fabric.clone(),
         is_reliable: false,

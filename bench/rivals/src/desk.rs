@@ -46,6 +46,11 @@ impl Desk {
         self.channels.iter().any(|channel| channel.len() >= self.pending_max)
     }
 
+    /// Whether nothing waits for any node, nor for its acknowledgement.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.channels.iter().all(|channel| channel.len() == 0)
+    }
+
     pub(crate) fn send(&mut self, to: ProcessId, entry: Entry) {
         self.channels[to.index()].push(entry);
         self.note_ready(to.0);

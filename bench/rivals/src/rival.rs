@@ -138,6 +138,11 @@ impl Rival {
         self.order.waiting() < self.config.pending_max && !self.desk.is_full()
     }
 
+    /// Whether everything that was sent here has come where it was for, as far as is known.
+    pub fn is_settled(&self) -> bool {
+        self.order.waiting() == 0 && self.desk.is_settled()
+    }
+
     /// What it was set up with.
     pub fn config(&self) -> &Config {
         &self.config
@@ -202,6 +207,8 @@ impl Machine for Rival {
         let room = self.config.frame_octets_max.min(slot.len());
         let (to, psn, octets) = self.desk.write(now.mono, &mut slot[HEADER_OCTETS..room])?;
         self.stats.frames_sent += 1;
+        // It may be lost, and the last look have come before it.
+        self.tick_at.get_or_insert(now.mono.after_ns(self.config.tick_ns));
         let Config { process, incarnation, .. } = self.config;
         let header = Header::new(Opcode::Foreign, process, to, incarnation);
         let header = header.stamped(now.sync, Promises::both(now.sync), psn);

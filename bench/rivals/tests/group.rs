@@ -279,3 +279,41 @@ fn bad_messages_and_bad_numbers_are_refused_with_a_reason() {
         assert!(Rival::new(bad.clone()).is_err(), "{bad:?}");
     }
 }
+
+/// What was sent right behind a look at the connections, and lost, was never sent again.
+#[test]
+fn what_leaves_right_after_the_last_look_is_looked_after_too() {
+    let member = |process| {
+        let config = Config::new(Method::Unordered, ProcessId(process), 2);
+        Rival::new(config).expect("the defaults make sense")
+    };
+    let now = |ns| Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns((1 << 50) + ns) };
+    let poll = |rival: &mut Rival, ns| {
+        let mut slot = [0; 1_472];
+        let transmit = rival.poll_transmit(now(ns), &mut slot)?;
+        Some(slot[..transmit.octets].to_vec())
+    };
+    let (mut one, mut other) = (member(0), member(1));
+    one.send(now(1), To::One(ProcessId(1)), b"first").expect("there is room");
+    let mut frame = poll(&mut one, 1).expect("it has something to say");
+    other.handle_frame(now(2_000), Port(0), &mut frame);
+    other.handle_timeout(now(52_000));
+    let mut ack = poll(&mut other, 52_000).expect("it owes an acknowledgement");
+    // The driver was short of room: the second one waits.
+    one.send(now(3_000), To::One(ProcessId(1)), b"second").expect("there is room");
+    one.handle_frame(now(53_000), Port(0), &mut ack);
+    one.handle_timeout(now(53_000));
+    assert!(poll(&mut one, 53_000).is_some_and(|frame| frame.len() > 60), "lost on its way");
+    assert!(!one.is_settled());
+    for _ in 0..200 {
+        let due = one.poll_timeout().expect("something is on its way").as_ns();
+        one.handle_timeout(now(due));
+        if let Some(mut frame) = poll(&mut one, due) {
+            other.handle_frame(now(due), Port(0), &mut frame);
+            let came: Vec<_> = core::iter::from_fn(|| other.poll_event()).collect();
+            assert_eq!(came.last().map(|last| &last.payload[..]), Some(&b"second"[..]));
+            return;
+        }
+    }
+    panic!("it was never sent again");
+}

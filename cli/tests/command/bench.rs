@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::program::{Beside, alone, onepipe, output, wait_until};
+use crate::program::{Beside, alone, errors, json, onepipe, output, wait_until};
 
 #[test]
 fn the_list_names_what_can_be_measured() {
@@ -32,5 +32,43 @@ fn recovery_tells_what_it_has_when_it_is_ended() {
     assert_eq!((&said["violations"], &said["calm_minutes"]), (&0.into(), &0.0.into()), "{said}");
     for key in ["gap_us", "detected_us"] {
         assert!(said[key]["p50"].as_f64().is_some_and(|us| us > 0.0), "{key}: {said}");
+    }
+}
+
+#[test]
+fn a_rival_is_measured_beside_ours() {
+    let _turn = alone();
+    let output = output(&[
+        "bench",
+        "order",
+        "--rival",
+        "unordered",
+        "--transport",
+        "shm",
+        "--seconds",
+        "0.2",
+        "--json",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let report = json(&output);
+    let results = report["results"].as_array().expect("cases");
+    assert_eq!(results.len(), 4, "two lengths, messages and processor time: {report}");
+    for result in results {
+        let case = result["case"].as_str().expect("a name");
+        assert!(case.starts_with("rival=unordered transport=shm processes=3"), "{case}");
+        let is_more = |key: &str| result[key].as_f64().is_some_and(|number| number > 0.0);
+        assert!(is_more("value") && is_more("yardstick"), "{result}");
+    }
+}
+
+#[test]
+fn a_rival_that_has_no_place_is_refused() {
+    for arguments in [
+        &["bench", "order", "--rival", "switch-sequencer", "--transport", "shm"][..],
+        &["bench", "pair", "--rival", "token"],
+        &["bench", "order", "--rival", "paxos"],
+    ] {
+        let output = output(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", errors(&output));
     }
 }

@@ -104,8 +104,8 @@ pub fn flows() -> Experiment {
                     let ours = format!("{ten:.1} us, two {two:.1}");
                     Some(Verdict { holds: ten > two, ours, paper: "30.3 us, two 14.7".into() })
                 },
-                remark: "two flows that share an uplink by the chance of their hashes fill its \
-                         queue, ten spread more evenly: see queue_3_2_us in the table of points",
+                remark: "two Reno flows fill a queue as well as ten: the longest one before a host \
+                         is as long (queue_2_1_us in the table of points)",
             },
         ],
     }

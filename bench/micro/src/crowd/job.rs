@@ -26,6 +26,40 @@ pub(crate) enum Role {
     Pong,
     /// The software switch; ends when nothing has come for a second.
     Switch,
+    /// A rival's sequencer; ends as the switch does.
+    Sequencer,
+}
+
+/// By which rule messages are put in order, if not by ours (`onepipe_bench_rivals`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Rule {
+    /// None: as they come.
+    Unordered,
+    /// A token goes round.
+    Token,
+    /// Logical clocks.
+    Lamport,
+    /// A process of its own numbers everything.
+    Sequencer,
+    /// The switch numbers everything. UDP only.
+    SwitchSequencer,
+}
+
+impl Rule {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Unordered, Self::Token, Self::Lamport, Self::Sequencer, Self::SwitchSequencer];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unordered => "unordered",
+            Self::Token => "token",
+            Self::Lamport => "lamport",
+            Self::Sequencer => "sequencer",
+            Self::SwitchSequencer => "switch-sequencer",
+        }
+    }
 }
 
 /// One process of a benchmark.
@@ -33,6 +67,8 @@ pub(crate) enum Role {
 pub(crate) struct Job {
     pub role: Role,
     pub fabric: Fabric,
+    /// The rival's rule; `None`: ours.
+    pub rule: Option<Rule>,
     /// Whether everything is sent reliably.
     pub is_reliable: bool,
     pub process: u32,

@@ -2,6 +2,9 @@
 //! they are part of again, with a [`Job`] each.
 
 mod job;
+mod member;
+mod relay;
+mod tally;
 mod work;
 mod yardstick;
 
@@ -9,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+pub use job::Rule;
 pub(crate) use job::{Fabric, Job, Outcome, Role};
 pub(crate) use yardstick::{datagram_rate, datagram_round_trip_ns, ring_rate, ring_round_trip_ns};
 

@@ -13,21 +13,22 @@ use onepipe_transport_shm::Shm;
 use onepipe_transport_udp::UdpLink;
 use onepipe_wire::Service;
 
-use super::{Fabric, Job, Outcome, Role};
+use super::tally::{END, HELLO, PATIENCE, Tally, cpu_seconds};
+use super::{Fabric, Job, Outcome, Role, member, relay};
 
-/// First words of messages that are no data.
-const HELLO: u64 = u64::MAX;
-const END: u64 = u64::MAX - 1;
-/// The longest that anything but the measurement itself may take.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Octets kept waiting in the send buffer: enough for full frames, little enough for the cache.
 const BACKLOG_OCTETS: usize = 96 << 10;
-/// Deliveries between two checkpoints of the order.
-const CHECKPOINT: u64 = 10_000;
 
 /// Does the job.
 pub(crate) fn work(job: &Job) -> Result<Outcome> {
     stay_on(job.core);
+    match (job.rule, &job.fabric) {
+        (Some(rule), Fabric::Udp { switch, frame_octets }) if job.role == Role::Switch => {
+            return relay::relay(job, switch, *frame_octets, rule);
+        }
+        (Some(rule), _) => return member::work(job, rule),
+        (None, _) => {}
+    }
     match &job.fabric {
         Fabric::Shm(name) => {
             let shared = onepipe_transport_shm::Config {
@@ -63,7 +64,7 @@ pub(crate) fn work(job: &Job) -> Result<Outcome> {
     }
 }
 
-fn idle(job: &Job) -> Idle {
+pub(super) fn idle(job: &Job) -> Idle {
     match job.idle.as_str() {
         "spin" => Idle::Spin,
         "yield" => Idle::Yield,
@@ -123,45 +124,11 @@ struct Worker<'j, T> {
     payload: Vec<u8>,
 }
 
-/// What was seen of the others.
-struct Tally {
-    outcome: Outcome,
-    met: Vec<bool>,
-    ended: u32,
-    /// The next number expected from each sender.
-    expected: Vec<u64>,
-    last: Option<(u64, u32, u16)>,
-    hash: u64,
-    /// When the first message came, and the last end.
-    first_at: Option<Instant>,
-    last_at: Option<Instant>,
-    /// The newest ping or pong, and who sent it.
-    heard: Option<u64>,
-    wrong: Option<String>,
-    /// The scatterings that said the end, and who of theirs certainly did not hear it.
-    ends: Vec<ScatteringId>,
-    unheard: Vec<u32>,
-}
-
 impl<'j, T: Transport> Worker<'j, T> {
     fn new(job: &'j Job, config: Config, transport: T, clock: SystemClock) -> Result<Self> {
         let driving = DriverConfig { idle: idle(job), ..DriverConfig::default() };
         let driver = Driver::new(Endpoint::new(config)?, transport, clock, driving);
-        let processes = job.processes as usize;
-        let tally = Tally {
-            outcome: Outcome::default(),
-            met: (0..job.processes).map(|process| process == job.process).collect(),
-            ended: 0,
-            expected: vec![0; processes],
-            last: None,
-            hash: 0,
-            first_at: None,
-            last_at: None,
-            heard: None,
-            wrong: None,
-            ends: Vec::new(),
-            unheard: Vec::new(),
-        };
+        let tally = Tally::new(job);
         Ok(Self { job, driver, tally, payload: vec![0; job.octets.max(8)] })
     }
 
@@ -179,16 +146,11 @@ impl<'j, T: Transport> Worker<'j, T> {
             }
             Role::Ping => self.ping()?,
             Role::Pong => self.pong()?,
-            Role::Switch => bail!("the switch has no endpoint"),
+            Role::Switch | Role::Sequencer => bail!("it has no endpoint"),
         }
         self.tally.outcome.cpu_seconds = cpu_seconds() - cpu;
         self.part()?;
-        let tally = self.tally;
-        let mut outcome = tally.outcome;
-        if let (Some(first), Some(last)) = (tally.first_at, tally.last_at) {
-            outcome.seconds = (last - first).as_secs_f64();
-        }
-        Ok(outcome)
+        Ok(self.tally.finish())
     }
 
     fn service(&self) -> Service {
@@ -398,7 +360,8 @@ impl Tally {
             Event::Delivered(delivery) => {
                 let payload = machine.payload(&delivery);
                 let word = payload.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-                self.deliver(&delivery, word);
+                let Delivery { timestamp, from, index, .. } = delivery;
+                self.deliver((timestamp.as_ns(), from.0, index), word);
                 machine.release(delivery);
             }
             Event::SendFailed(failed) => {
@@ -410,47 +373,4 @@ impl Tally {
             _ => {}
         }
     }
-
-    #[inline]
-    fn deliver(&mut self, delivery: &Delivery, word: u64) {
-        let key = (delivery.timestamp.as_ns(), delivery.from.0, delivery.index);
-        if self.last.is_some_and(|last| key <= last) {
-            self.wrong = Some(format!("{key:?} was delivered after {:?}", self.last));
-        }
-        self.last = Some(key);
-        let from = delivery.from.index();
-        match word {
-            HELLO => self.met[from] = true,
-            END => {
-                self.ended += 1;
-                self.last_at = Some(Instant::now());
-            }
-            number => {
-                if number < self.expected[from] {
-                    self.wrong = Some(format!("{number} again, from process {from}"));
-                }
-                self.expected[from] = number + 1;
-                self.heard = Some(number);
-                self.count(key.0, u64::from(key.1), number);
-            }
-        }
-    }
-
-    #[inline]
-    fn count(&mut self, timestamp: u64, from: u64, number: u64) {
-        // Every receiver sees the same stream, so the same hash at the same count.
-        let item = timestamp ^ from.rotate_left(48) ^ number.rotate_left(24);
-        self.hash = (self.hash.rotate_left(5) ^ item).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.outcome.delivered += 1;
-        if self.outcome.delivered % CHECKPOINT == 1 {
-            self.first_at.get_or_insert_with(Instant::now);
-            self.outcome.checkpoints.push(self.hash);
-        }
-    }
-}
-
-/// Processor time of this process so far, in seconds.
-fn cpu_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

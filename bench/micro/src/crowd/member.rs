@@ -1,0 +1,333 @@
+//! One process of a rival at work: everybody floods everybody, in whatever order its rule makes.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict};
+use onepipe_bench_rivals::{Config, Delivery, Links, Method, Rival, To};
+use onepipe_transport_clock::{Clock, SystemClock};
+use onepipe_transport_driver::{Config as DriverConfig, Driver, Pipe, Transport};
+use onepipe_transport_shm::Shm;
+use onepipe_transport_udp::UdpLink;
+use onepipe_wire::{Header, Opcode, seal};
+
+use super::tally::{END, HELLO, PATIENCE, Tally, cpu_seconds};
+use super::{Fabric, Job, Outcome, Role, Rule, work};
+
+/// How often a Lamport member tells its clock that has said nothing, in ns: as often as our own
+/// processes send beacons over UDP.
+const LAMPORT_INTERVAL_NS: u64 = 20_000;
+/// A member goes when nothing has come for so long after the end, and all of its own has: the
+/// others may miss an acknowledgement, or what it sent last. After five times as long it goes
+/// anyway.
+const LINGER: Duration = Duration::from_millis(200);
+
+/// How often a member says where it is, until it hears something, in ns.
+const GREETING_INTERVAL_NS: u64 = 1_000_000;
+
+/// A member over any transport. It knows nothing of promises, so the defaults suit it.
+pub(super) struct Member {
+    pub rival: Rival,
+    /// When it says again where it is: a switch finds it by its frames, and by some rules it has
+    /// nothing to say before it hears something. `None`: it is known, or there is no switch.
+    greets_at: Option<Mono>,
+}
+
+impl Member {
+    fn new(rival: Rival) -> Self {
+        let is_behind_switch = rival.config().links == Links::Uplink;
+        Self { greets_at: is_behind_switch.then_some(Mono::from_ns(0)), rival }
+    }
+
+    fn greet(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        if self.greets_at? > now.mono {
+            return None;
+        }
+        self.greets_at = Some(now.mono.after_ns(GREETING_INTERVAL_NS));
+        let (own, incarnation) = (self.rival.config().process, self.rival.config().incarnation);
+        let header = Header::new(Opcode::Join, own, own, incarnation);
+        let header = header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST);
+        Some(Transmit { port: Port(0), octets: seal(slot, header, 0) })
+    }
+}
+
+impl Machine for Member {
+    type Event = Delivery;
+
+    #[inline]
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        self.greets_at = None;
+        self.rival.handle_frame(now, port, frame)
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        if self.rival.poll_timeout().is_some_and(|due| due <= now.mono) {
+            self.rival.handle_timeout(now);
+        }
+    }
+
+    #[inline]
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        match self.greet(now, slot) {
+            None => self.rival.poll_transmit(now, slot),
+            greeting => greeting,
+        }
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<Delivery> {
+        self.rival.poll_event()
+    }
+
+    #[inline]
+    fn poll_timeout(&self) -> Option<Mono> {
+        Mono::earlier(self.rival.poll_timeout(), self.greets_at)
+    }
+}
+
+impl Pipe for Member {}
+
+/// What a rule is called among the machines.
+fn method(rule: Rule) -> Method {
+    match rule {
+        Rule::Unordered => Method::Unordered,
+        Rule::Token => Method::Token,
+        Rule::Lamport => Method::Lamport { interval_ns: LAMPORT_INTERVAL_NS },
+        Rule::Sequencer | Rule::SwitchSequencer => Method::Sequencer,
+    }
+}
+
+/// The machine of a member, or of the sequencer.
+pub(super) fn rival(job: &Job, rule: Rule, links: Links, frame_octets: usize) -> Result<Rival> {
+    let config = Config::new(method(rule), ProcessId(job.process), job.processes);
+    Ok(Rival::new(Config { links, frame_octets_max: frame_octets, ..config })?)
+}
+
+/// Does the job of a member or of a sequencer at a host.
+pub(super) fn work(job: &Job, rule: Rule) -> Result<Outcome> {
+    match &job.fabric {
+        Fabric::Shm(name) => {
+            let processes_max = job.processes + u32::from(rule == Rule::Sequencer);
+            let shared = onepipe_transport_shm::Config {
+                processes_max,
+                ..onepipe_transport_shm::Config::default()
+            };
+            let shm = Shm::attach(name, Some(ProcessId(job.process)), &shared)?;
+            let frame_octets = shm.config().frame_octets_max;
+            let clock = shm.clock();
+            Worker::new(job, rival(job, rule, Links::Mesh, frame_octets)?, shm, clock).work(rule)
+        }
+        Fabric::Udp { switch, frame_octets } => {
+            let udp = onepipe_transport_udp::Config {
+                frame_octets_max: *frame_octets,
+                ..onepipe_transport_udp::Config::default()
+            };
+            let link = UdpLink::connect(switch.parse()?, &udp)?;
+            let clock = SystemClock::calibrated();
+            Worker::new(job, rival(job, rule, Links::Uplink, *frame_octets)?, link, clock)
+                .work(rule)
+        }
+    }
+}
+
+struct Worker<'j, T> {
+    job: &'j Job,
+    driver: Driver<Member, T, SystemClock>,
+    /// A clock of its own, to command the machine by.
+    clock: SystemClock,
+    tally: Tally,
+    payload: Vec<u8>,
+    /// When a frame came last.
+    heard_at: Instant,
+}
+
+impl<'j, T: Transport> Worker<'j, T> {
+    fn new(job: &'j Job, rival: Rival, transport: T, clock: SystemClock) -> Self {
+        let driving = DriverConfig { idle: work::idle(job), ..DriverConfig::default() };
+        Self {
+            job,
+            clock: clock.clone(),
+            driver: Driver::new(Member::new(rival), transport, clock, driving),
+            tally: Tally::new(job),
+            payload: vec![0; job.octets.max(8)],
+            heard_at: Instant::now(),
+        }
+    }
+
+    fn work(mut self, rule: Rule) -> Result<Outcome> {
+        if self.job.role == Role::Sequencer {
+            return self.number();
+        }
+        self.tally.is_ordered = rule != Rule::Unordered;
+        // One hello is enough: connections lose nothing.
+        self.say(HELLO)?;
+        self.turn_until("everybody's hello", |tally| tally.met.iter().all(|met| *met))?;
+        let cpu = cpu_seconds();
+        self.flood()?;
+        let processes = self.job.processes;
+        self.turn_until("everybody's end", |tally| tally.ended == processes)?;
+        self.tally.outcome.cpu_seconds = cpu_seconds() - cpu;
+        let end = Instant::now();
+        // The others may have gone already, so what is on its way to them may stay unanswered.
+        let is_done = |this: &Self| this.is_settled() && this.heard_at.max(end).elapsed() >= LINGER;
+        // A token goes round for ever, and clocks are told for ever.
+        while !is_done(&self) && end.elapsed() < 5 * LINGER {
+            self.turn()?;
+        }
+        Ok(self.tally.finish())
+    }
+
+    /// Numbers what comes until nothing has come for a second.
+    fn number(mut self) -> Result<Outcome> {
+        let start = Instant::now();
+        let cpu = cpu_seconds();
+        while self.heard_at.max(start).elapsed() < self.quiet() {
+            self.turn()?;
+        }
+        let cpu_seconds = cpu_seconds() - cpu;
+        Ok(Outcome { cpu_seconds, ..Outcome::default() })
+    }
+
+    /// How long nothing may come before a sequencer goes.
+    fn quiet(&self) -> Duration {
+        let has_begun = self.driver.machine().rival.stats().frames_received > 0;
+        if has_begun { Duration::from_secs(1) } else { PATIENCE }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.driver.machine().rival.is_settled()
+    }
+
+    fn say(&mut self, word: u64) -> Result<()> {
+        let give_up = Instant::now() + PATIENCE;
+        while !self.driver.machine().rival.has_room() {
+            ensure!(Instant::now() < give_up, "what waits does not leave: {}", self.state());
+            self.turn()?;
+        }
+        self.submit(&word.to_le_bytes())
+    }
+
+    fn submit(&mut self, payload: &[u8]) -> Result<()> {
+        let now = self.clock.read();
+        self.driver.machine_mut().rival.send(now, To::Everybody, payload).context("sending")
+    }
+
+    fn flood(&mut self) -> Result<()> {
+        let stop = Duration::from_secs_f64(self.job.seconds);
+        let (start, mut number) = (Instant::now(), 0u64);
+        let mut payload = std::mem::take(&mut self.payload);
+        while start.elapsed() < stop {
+            // A turn's worth: what comes must have its turn, too.
+            for _ in 0..64 {
+                if !self.driver.machine().rival.has_room() {
+                    break;
+                }
+                payload[..8].copy_from_slice(&number.to_le_bytes());
+                self.submit(&payload)?;
+                number += 1;
+            }
+            self.turn()?;
+        }
+        self.say(END)
+    }
+
+    fn turn_until(&mut self, what: &str, is_done: impl Fn(&Tally) -> bool) -> Result<()> {
+        let give_up = Instant::now() + PATIENCE + Duration::from_secs_f64(self.job.seconds);
+        while !is_done(&self.tally) {
+            // The clock is read for idle turns only: it costs as much as one.
+            let is_late = self.turn()? && Instant::now() >= give_up;
+            ensure!(!is_late, "{what} did not come: {}", self.state());
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> String {
+        let stats = self.driver.machine().rival.stats();
+        format!("process {}, {stats:?}, {:?}", self.job.process, self.driver.duty())
+    }
+
+    /// Answers whether there was nothing to do.
+    #[inline]
+    fn turn(&mut self) -> Result<bool> {
+        let tally = &mut self.tally;
+        let progress = self.driver.turn(|_, delivery| {
+            let word = delivery.payload.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+            tally.deliver((delivery.number, delivery.from.0, 0), word);
+        });
+        if progress.frames_received > 0 {
+            self.heard_at = Instant::now();
+        }
+        if progress.is_idle() {
+            self.driver.rest(progress);
+        }
+        match self.tally.wrong.take() {
+            Some(wrong) => bail!("process {}: {wrong}", self.job.process),
+            None => Ok(progress.is_idle()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::crowd::free_address;
+
+    /// Three members flood each other for a moment, with whatever their rule needs beside them.
+    fn run(rule: Rule, fabric: &Fabric) -> Vec<Outcome> {
+        let job = |process, role| Job {
+            role,
+            fabric: fabric.clone(),
+            rule: Some(rule),
+            is_reliable: false,
+            process,
+            processes: 3,
+            octets: 64,
+            seconds: 0.1,
+            core: None,
+            idle: "backoff".to_string(),
+        };
+        let mut jobs: Vec<Job> = (0..3).map(|process| job(process, Role::Everyone)).collect();
+        if rule == Rule::Sequencer {
+            jobs.push(job(3, Role::Sequencer));
+        }
+        if matches!(fabric, Fabric::Udp { .. }) {
+            jobs.push(job(0, Role::Switch));
+        }
+        thread::scope(|scope| {
+            let work = |job| scope.spawn(move || work::work(job).expect("it works"));
+            let all: Vec<_> = jobs.iter().map(work).collect();
+            let outcomes = all.into_iter().map(|one| one.join().expect("it does not panic"));
+            outcomes.take(3).collect()
+        })
+    }
+
+    fn check(rule: Rule, outcomes: &[Outcome]) {
+        let first = &outcomes[0];
+        assert!(first.delivered > 100, "{rule:?}: {first:?}");
+        for outcome in outcomes {
+            // Nothing is lost: who has everybody's end has everybody's messages.
+            assert_eq!(outcome.delivered, first.delivered, "{rule:?}");
+            if rule != Rule::Unordered {
+                assert_eq!(outcome.checkpoints, first.checkpoints, "{rule:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_rivals_but_one_agree_over_shared_memory() {
+        for rule in [Rule::Unordered, Rule::Token, Rule::Lamport, Rule::Sequencer] {
+            let fabric = Fabric::Shm(format!("rival-{}-{}", rule.name(), std::process::id()));
+            check(rule, &run(rule, &fabric));
+        }
+    }
+
+    #[test]
+    fn all_rivals_agree_over_udp() {
+        for rule in Rule::ALL {
+            let switch = free_address().expect("a free port");
+            check(rule, &run(rule, &Fabric::Udp { switch, frame_octets: 1472 }));
+        }
+    }
+}

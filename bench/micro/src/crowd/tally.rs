@@ -1,0 +1,110 @@
+//! What a process has seen of the others.
+
+use std::time::{Duration, Instant};
+
+use onepipe_base::ScatteringId;
+
+use super::{Job, Outcome};
+
+/// First words of messages that are no data.
+pub(super) const HELLO: u64 = u64::MAX;
+pub(super) const END: u64 = u64::MAX - 1;
+/// The longest that anything but the measurement itself may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// Deliveries between two checkpoints of the order.
+const CHECKPOINT: u64 = 10_000;
+
+/// What was seen of the others.
+pub(super) struct Tally {
+    pub outcome: Outcome,
+    pub met: Vec<bool>,
+    pub ended: u32,
+    /// Whether deliveries are to come in ascending order.
+    pub is_ordered: bool,
+    /// The next number expected from each sender.
+    expected: Vec<u64>,
+    last: Option<(u64, u32, u16)>,
+    hash: u64,
+    /// When the first message came, and the last end.
+    first_at: Option<Instant>,
+    last_at: Option<Instant>,
+    /// The newest ping or pong.
+    pub heard: Option<u64>,
+    pub wrong: Option<String>,
+    /// The scatterings that said the end, and who of theirs certainly did not hear it.
+    pub ends: Vec<ScatteringId>,
+    pub unheard: Vec<u32>,
+}
+
+impl Tally {
+    /// Nothing yet, but this process itself.
+    pub fn new(job: &Job) -> Self {
+        Self {
+            outcome: Outcome::default(),
+            met: (0..job.processes).map(|process| process == job.process).collect(),
+            ended: 0,
+            is_ordered: true,
+            expected: vec![0; job.processes as usize],
+            last: None,
+            hash: 0,
+            first_at: None,
+            last_at: None,
+            heard: None,
+            wrong: None,
+            ends: Vec::new(),
+            unheard: Vec::new(),
+        }
+    }
+
+    /// What came of it.
+    pub fn finish(self) -> Outcome {
+        let mut outcome = self.outcome;
+        if let (Some(first), Some(last)) = (self.first_at, self.last_at) {
+            outcome.seconds = (last - first).as_secs_f64();
+        }
+        outcome
+    }
+
+    /// A message with this place in the order and this first word.
+    #[inline]
+    pub fn deliver(&mut self, key: (u64, u32, u16), word: u64) {
+        if self.is_ordered && self.last.is_some_and(|last| key <= last) {
+            self.wrong = Some(format!("{key:?} was delivered after {:?}", self.last));
+        }
+        self.last = Some(key);
+        let from = key.1 as usize;
+        match word {
+            HELLO => self.met[from] = true,
+            END => {
+                self.ended += 1;
+                self.last_at = Some(Instant::now());
+            }
+            number => {
+                if number < self.expected[from] {
+                    self.wrong = Some(format!("{number} again, from process {from}"));
+                }
+                self.expected[from] = number + 1;
+                self.heard = Some(number);
+                self.count(key.0, u64::from(key.1), number);
+            }
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, timestamp: u64, from: u64, number: u64) {
+        // Every receiver sees the same stream, so the same hash at the same count.
+        let item = timestamp ^ from.rotate_left(48) ^ number.rotate_left(24);
+        self.hash = (self.hash.rotate_left(5) ^ item).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.outcome.delivered += 1;
+        if self.outcome.delivered % CHECKPOINT == 1 {
+            self.first_at.get_or_insert_with(Instant::now);
+            self.outcome.checkpoints.push(self.hash);
+        }
+    }
+}
+
+/// Processor time of this process so far, in seconds.
+pub(super) fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
