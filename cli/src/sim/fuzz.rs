@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use onepipe_sim_scenarios::{Failing, FuzzOptions, FuzzReport, Outcome, Swarm, fuzz, shrink};
+use onepipe_sim_scenarios::{
+    Failing, FuzzOptions, FuzzReport, Mishap, Outcome, Swarm, fuzz, shrink,
+};
 use serde::Serialize;
 
 use crate::interrupt;
@@ -173,13 +175,15 @@ fn json(
             reproduce: format!("onepipe sim fuzz --seed {} --trace", first.seed),
             complaints: first.complaints.clone(),
             mishaps_drawn: first.mishaps,
-            mishaps_needed: first.timeline.iter().map(|(at, what)| mishap(*at, what)).collect(),
+            mishaps_needed: mishaps(&first.timeline, first.missing),
         }),
     }
 }
 
-fn mishap(at_us: u64, what: &onepipe_sim_scenarios::Mishap) -> String {
-    format!("{at_us} us: {what:?}")
+/// What befalls a fabric, a line each.
+fn mishaps(timeline: &[(u64, Mishap)], missing: Option<u32>) -> Vec<String> {
+    let lines = timeline.iter().map(|(at_us, what)| format!("{at_us} us: {what:?}"));
+    lines.chain(missing.map(|id| format!("after healing: process {id} is gone for good"))).collect()
 }
 
 fn print(out: &mut impl Write, json: &Json) -> Result<()> {
@@ -243,8 +247,8 @@ fn trace(seed: u64) -> Result<ExitCode> {
     swarm.plan.network.trace_lines_max = TRACE_EVENTS;
     let outcome = swarm.attempt();
     let mut out = stdout().lock();
-    for (at_us, what) in &swarm.timeline {
-        writeln!(out, "  mishap     {}", mishap(*at_us, what))?;
+    for line in mishaps(&swarm.timeline, swarm.missing) {
+        writeln!(out, "  mishap     {line}")?;
     }
     for text in outcome.complaints() {
         writeln!(out, "  VIOLATION  {text}")?;

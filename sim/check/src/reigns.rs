@@ -28,6 +28,14 @@ impl Reigns {
         }
     }
 
+    /// `controller` was told that `epoch` is over, and has had the time to step down; whether it
+    /// still takes itself for the active one of it.
+    pub fn told_over(&mut self, epoch: u32, controller: ProcessId, goes_on: bool, at_ns: u64) {
+        if goes_on {
+            self.violations.add(Rule::E, at_ns, Seen::GoesOn { epoch, controller });
+        }
+    }
+
     /// How many epochs there were.
     pub fn epochs(&self) -> u64 {
         self.by_epoch.len() as u64

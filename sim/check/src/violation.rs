@@ -314,6 +314,14 @@ pub enum Seen {
         /// Who acts in it.
         now: ProcessId,
     },
+    /// A controller that stays active though it was told that its epoch is over.
+    #[error("controller {} was told that epoch {epoch} is over, and goes on", controller.0)]
+    GoesOn {
+        /// The epoch.
+        epoch: u32,
+        /// Who was told.
+        controller: ProcessId,
+    },
     /// A barrier that did not advance in time.
     #[error("process {}'s barrier is at {now:?} and should have passed {target:?}", process.0)]
     Stuck {

@@ -251,6 +251,15 @@ fn e_catches_two_controllers_in_one_epoch() {
 }
 
 #[test]
+fn e_catches_a_controller_that_does_not_step_down() {
+    let mut reigns = Reigns::new();
+    reigns.told_over(1, C, false, 5);
+    assert_eq!(reigns.violations().count(), 0);
+    reigns.told_over(1, C, true, 6);
+    assert!(reigns.violations().has(Rule::E));
+}
+
+#[test]
 fn a_verdict_is_final() {
     let rules = broken(|tale| {
         tale.0.crashed(D);

@@ -44,7 +44,7 @@ fn main() -> ExitCode {
             }
             println!("seed {seed} breaks {:?}", outcome.rules());
             let shrunk = swarm.shrunk(&outcome, SHRINK_ATTEMPTS);
-            println!("  with {:?}", shrunk.timeline);
+            println!("  with {:?}, missing {:?}", shrunk.timeline, shrunk.missing);
             for line in outcome.complaints().iter().take(3) {
                 println!("  {line}");
             }
@@ -60,7 +60,7 @@ fn trace(seed: u64, mut swarm: Swarm) -> ExitCode {
     if !outcome.is_right() {
         swarm = swarm.shrunk(&outcome, SHRINK_ATTEMPTS);
     }
-    println!("{:#?}", swarm.timeline);
+    println!("{:#?}, missing {:?}", swarm.timeline, swarm.missing);
     swarm.plan.network.trace_lines_max = 1 << 20;
     let outcome = swarm.attempt();
     outcome.complaints().iter().for_each(|line| println!("{line}"));

@@ -187,10 +187,19 @@ impl Courthouse {
     }
 
     /// A replica hears what has become of its oldest record.
-    pub fn answer(&mut self, now: Now, place: usize, controller: &mut Controller) {
+    pub fn answer(&mut self, at_ns: u64, now: Now, place: usize, controller: &mut Controller) {
         if let Some((id, result)) = self.replicas[place].answers.pop_front() {
             controller.handle_persisted(now, id, result);
+            if let (Err(Refused::Deposed), Some(epoch)) = (result, self.replicas[place].epoch) {
+                self.told_over(at_ns, epoch, controller);
+            }
         }
+    }
+
+    /// A replica was told that `epoch` is over.
+    fn told_over(&mut self, at_ns: u64, epoch: Epoch, controller: &Controller) {
+        let goes_on = controller.status().active == Some(epoch);
+        self.reigns.told_over(epoch.0, controller.config().process, goes_on, at_ns);
     }
 
     /// A replica looks after its lease, or asks for one.
@@ -202,7 +211,10 @@ impl Courthouse {
         if let Some(epoch) = self.replicas[place].epoch.filter(|_| controller.is_active()) {
             match self.store.renew(epoch) {
                 Ok(()) => self.lease_until_ns = at_ns + self.plan.lease_ns,
-                Err(_) => controller.depose(now),
+                Err(_) => {
+                    controller.depose(now);
+                    self.told_over(at_ns, epoch, controller);
+                }
             }
             return;
         }

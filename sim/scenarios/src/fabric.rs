@@ -1,5 +1,7 @@
 //! A simulated fabric to tell stories with.
 
+use std::collections::BTreeSet;
+
 use onepipe_base::{Port, ProcessId, Timestamp};
 use onepipe_endpoint::{SendError, Service};
 use onepipe_sim_check::{Liveness, Tag, Violations};
@@ -20,6 +22,8 @@ pub struct Fabric {
     /// By how much the synchronised clocks may be apart, in ns: what was configured, and what steps
     /// have added to it as far as slewing lets them.
     skew_ns: u64,
+    /// Who has ended for good.
+    buried: BTreeSet<u32>,
     /// While nothing is wrong: how many messages had been lost, and frames dropped, before.
     sound_since: Option<(u64, Drops)>,
 }
@@ -37,6 +41,7 @@ impl Fabric {
             liveness: Liveness::new(),
             commit_liveness: Liveness::new(),
             skew_ns,
+            buried: BTreeSet::new(),
             sound_since: None,
         }
     }
@@ -227,6 +232,17 @@ impl Fabric {
         });
     }
 
+    /// The process ends for good: nobody waits for its barrier, or should.
+    pub fn bury(&mut self, id: u32) {
+        self.crash_process(id);
+        self.buried.insert(id);
+    }
+
+    /// Whether the process has ended for good.
+    pub fn is_buried(&self, id: u32) -> bool {
+        self.buried.contains(&id)
+    }
+
     /// The process ends instead of sending another frame after so many, beacons not counted.
     pub fn crash_process_after(&mut self, id: u32, frames: u32) {
         self.be_lenient();
@@ -327,7 +343,7 @@ impl Fabric {
     pub fn expect_liveness(&mut self) -> u64 {
         let start = self.now();
         let deadline_ns = 3 * self.liveness_bound_ns();
-        for id in 0..self.members() {
+        for id in (0..self.members()).filter(|id| !self.buried.contains(id)) {
             let promise = self.process(id).and_then(|process| process.endpoint.promises());
             // A process that has not seen a clock yet is to get anywhere at all.
             let target = promise.map_or(Timestamp::from_ns(0), |promises| promises.barrier);

@@ -66,6 +66,8 @@ pub struct Failing {
     pub mishaps: usize,
     /// Those that it takes: us after the load has started, and what.
     pub timeline: Vec<(u64, Mishap)>,
+    /// Who must be gone for good after healing, if anybody.
+    pub missing: Option<u32>,
 }
 
 /// How many failing seeds are listed.
@@ -78,6 +80,9 @@ impl FuzzReport {
             if let Some(name) = mishap.name() {
                 *self.faults.entry(name).or_default() += 1;
             }
+        }
+        if swarm.missing.is_some() {
+            *self.faults.entry("process gone for good").or_default() += 1;
         }
         match outcome {
             Outcome::Report(report) => self.add_report(report),
@@ -158,6 +163,6 @@ pub fn shrink(seed: u64) -> Option<Failing> {
     }
     let small = swarm.shrunk(&outcome, SHRINK_ATTEMPTS);
     let complaints = small.attempt().complaints();
-    let mishaps = swarm.timeline.len();
-    Some(Failing { seed, complaints, mishaps, timeline: small.timeline })
+    let mishaps = swarm.timeline.len() + usize::from(swarm.missing.is_some());
+    Some(Failing { seed, complaints, mishaps, timeline: small.timeline, missing: small.missing })
 }

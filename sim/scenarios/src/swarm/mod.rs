@@ -1,6 +1,6 @@
 //! A seed decides everything: shape, clocks, load, controllers, faults and their rates. First a
 //! phase in which anything may happen and nothing may be wrong, then healing, and everybody must
-//! come back.
+//! come back but, in some seeds, one who is gone for good.
 
 mod draw;
 mod mishap;
@@ -28,6 +28,8 @@ pub struct Swarm {
     pub wild_us: u64,
     /// What befalls it: us after the load has started, and what.
     pub timeline: Vec<(u64, Mishap)>,
+    /// A process that ends for good as everything else is healed: the others must get on without.
+    pub missing: Option<u32>,
 }
 
 impl Swarm {
@@ -45,7 +47,9 @@ impl Swarm {
             draw::mishap(&mut random, plan.court.is_some(), wild_us, &mut timeline);
         }
         timeline.sort_by_key(|(at_us, _)| *at_us);
-        Self { plan, wild_us, timeline }
+        // A stream of chance of its own: so the rest of a seed is what it was without.
+        let missing = draw::missing(&plan, &mut Random::named(seed, "missing", 0));
+        Self { plan, wild_us, timeline, missing }
     }
 
     /// Runs it and reports.
@@ -66,6 +70,9 @@ impl Swarm {
         fabric.run_us(self.wild_us.saturating_sub(now_us));
         fabric.stop_load();
         fabric.heal();
+        if let Some(id) = self.missing {
+            fabric.bury(id);
+        }
         fabric.expect_liveness();
         if fabric.is_lost() {
             return fabric;
@@ -84,7 +91,8 @@ pub fn swarm(seed: u64) -> Report {
 /// After healing the fabric must still work: everybody scatters to everybody.
 fn scatter_to_everybody(fabric: &mut Fabric) {
     let processes = fabric.members();
-    let everybody: Vec<(u32, u32)> = (0..processes).map(|to| (to, 64)).collect();
+    let is_there = |to: &u32| !fabric.is_buried(*to);
+    let everybody: Vec<(u32, u32)> = (0..processes).filter(is_there).map(|to| (to, 64)).collect();
     for from in 0..processes {
         for scatter in [Fabric::scatter, Fabric::scatter_reliably] {
             if let Some(Err(error)) = scatter(fabric, from, &everybody) {

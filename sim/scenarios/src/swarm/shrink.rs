@@ -69,6 +69,13 @@ impl Swarm {
     pub fn shrunk(&self, outcome: &Outcome, attempts_max: u32) -> Self {
         let mut best = self.clone();
         let mut attempts = 0;
+        if best.missing.is_some() && attempts_max > 0 {
+            let candidate = Self { missing: None, ..best.clone() };
+            attempts += 1;
+            if candidate.attempt().is_like(outcome) {
+                best = candidate;
+            }
+        }
         let mut pieces = 2;
         while best.timeline.len() > 1 && attempts < attempts_max {
             let size = best.timeline.len().div_ceil(pieces);

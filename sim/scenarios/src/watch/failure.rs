@@ -213,7 +213,7 @@ impl Watch {
                     end_controller(at, machine, port);
                 }
             }
-            Alarm::Answer(of) if of == life => court.answer(at.now, place, controller),
+            Alarm::Answer(of) if of == life => court.answer(at_ns, at.now, place, controller),
             _ => {}
         }
     }
