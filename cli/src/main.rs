@@ -24,6 +24,11 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+const _: () = assert!(
+    !onepipe_base::mistake::ARE_POSSIBLE,
+    "the feature `mistakes` is for `cargo xtask bugs` and its test, never for this program"
+);
+
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

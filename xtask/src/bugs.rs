@@ -1,80 +1,82 @@
-//! `cargo xtask bugs`: every known-wrong variant of the machines, and how many seeds it takes until
-//! one of them shows it (design: testing.md row 40).
+//! `cargo xtask bugs`: every mistake that the machines can be told to make, and how many seeds it
+//! takes until a checker shows it (design: testing.md row 40).
+//!
+//! One build holds all of them (`onepipe_base::mistake`). CI tries each by a seed that is known to
+//! show it (`sim/scenarios/tests/mistakes.rs`); this looks for the first one, from 0 on.
 
+use std::fmt::Write;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// A variant that lives longer than this was missed.
-const SEEDS_MAX: u64 = 1_000;
-/// Where the seeds start: any number, the same every time.
-const FIRST_SEED: u64 = 0;
+/// What is committed of it.
+const PAGE: &str = "docs/results/seeded-bugs.md";
+const PAGE_HEAD: &str = "\
+# Seeded bugs
 
-/// Builds each variant into a target directory of its own kind, runs seeds on it, and prints a
-/// table. `only`: the variant with this name.
+Each line is a mistake that the machines can be told to make, how many seeds of `onepipe sim fuzz` it
+takes until a checker complains (from seed 0 on, at most 1,000), and how many of the first 20 seeds
+show it. A complaint counts only if it is about what the mistake breaks, and nothing is wrong at the
+same seed without the mistake. The rules are those of
+[violation.rs](../../sim/check/src/violation.rs); an assertion is one of the machines themselves.
+Written by `cargo xtask bugs`, which fails if a mistake is missed. CI tries each of them at a seed
+that is known to show it ([mistakes.rs](../../sim/scenarios/tests/mistakes.rs)).
+
+| mistake | what is wrong | caught by | seeds | of 20 |
+|---|---|---|---:|---:|
+";
+
+/// Looks for the mistake called `only`, or for all of them; then the table is written down.
 pub fn run(root: &Path, only: Option<&str>) -> Result<()> {
-    let manifest = root.join("sim/scenarios/Cargo.toml");
-    let text = std::fs::read_to_string(&manifest)
-        .with_context(|| format!("cannot read {}", manifest.display()))?;
-    let all = variants(&text);
-    let chosen: Vec<&str> =
-        all.into_iter().filter(|name| only.is_none_or(|only| only == *name)).collect();
-    ensure!(!chosen.is_empty(), "no such variant in {}", manifest.display());
-    println!("{:<28} {:>8}  rules", "variant", "seeds");
-    let mut missed = Vec::new();
-    for name in chosen {
-        match seeds_to_detection(root, name)? {
-            Some((seeds, rules)) => println!("{name:<28} {seeds:>8}  {rules}"),
-            None => {
-                println!("{name:<28} {:>8}  MISSED", format!("> {SEEDS_MAX}"));
-                missed.push(name);
-            }
-        }
-    }
-    ensure!(missed.is_empty(), "not caught: {}", missed.join(", "));
-    Ok(())
-}
-
-/// The features of a manifest that stand for wrong variants.
-fn variants(manifest: &str) -> Vec<&str> {
-    let names = manifest.lines().filter_map(|line| line.split_once(" = "));
-    names.map(|(name, _)| name).filter(|name| name.starts_with("bug-")).collect()
-}
-
-fn seeds_to_detection(root: &Path, name: &str) -> Result<Option<(u64, String)>> {
-    let output = Command::new(env!("CARGO"))
+    let mut command = Command::new(env!("CARGO"));
+    command
         .current_dir(root)
-        .env("CARGO_TARGET_DIR", root.join("target/bugs"))
-        .args(["run", "--quiet", "--package", "onepipe-sim-scenarios", "--example", "swarm"])
-        .args(["--features", name, "--", &FIRST_SEED.to_string(), &SEEDS_MAX.to_string(), "first"])
-        .output()
-        .with_context(|| format!("cannot run the seeds of {name}"))?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let found = said.lines().find_map(detection);
-    ensure!(
-        found.is_some() || output.status.success(),
-        "{name} does not run:\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(found)
-}
-
-/// Reads `found after 17 seeds: I7`.
-fn detection(line: &str) -> Option<(u64, String)> {
-    let (seeds, rules) = line.strip_prefix("found after ")?.split_once(" seeds: ")?;
-    Some((seeds.parse().ok()?, rules.to_owned()))
+        .args(["run", "--quiet", "--release", "--package", "onepipe-sim-scenarios"])
+        .args(["--features", "mistakes", "--example", "mistakes", "--"])
+        .args(only)
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().context("cannot run the seeds")?;
+    let said = child.stdout.take().context("its output is a pipe")?;
+    let mut page = PAGE_HEAD.to_owned();
+    for line in BufReader::new(said).lines() {
+        let line = line.context("cannot read what the seeds say")?;
+        println!("{line}");
+        writeln!(page, "{line}")?;
+    }
+    let is_sound = child.wait().context("the seeds did not end")?.success();
+    ensure!(is_sound, "a mistake was missed");
+    if only.is_none() {
+        let path = root.join(PAGE);
+        std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
+        println!("written to {PAGE}");
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The names of the mistakes, in the order of their list.
+    fn titles(source: &str) -> Vec<&str> {
+        let names = source.lines().filter_map(|line| line.trim().strip_suffix("\","));
+        names.filter_map(|line| Some(line.split_once(": \"")?.1)).collect()
+    }
+
     #[test]
-    fn variants_and_detections_are_read() {
-        let manifest = "[features]\nbug-a = [\"x/bug-a\"]\nother = []\nbug-b = []\n";
-        assert_eq!(variants(manifest), ["bug-a", "bug-b"]);
-        assert_eq!(detection("found after 17 seeds: I7, I8"), Some((17, "I7, I8".to_owned())));
-        assert_eq!(detection("1000 seeds, 5 deliveries checked, 0 broken"), None);
+    fn every_mistake_stands_on_the_page_and_none_was_missed() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("it lies in a workspace");
+        let read = |path| std::fs::read_to_string(root.join(path)).expect("it is committed");
+        let (source, page) = (read("protocol/base/src/mistake.rs"), read(PAGE));
+        let rows: Vec<&str> = page.strip_prefix(PAGE_HEAD).expect("its head").lines().collect();
+        let titles = titles(&source);
+        assert!(titles.len() > 20 && titles.len() + 1 == rows.len());
+        assert!(rows[0].starts_with("| none | "), "the control: {}", rows[0]);
+        for (title, row) in titles.iter().zip(&rows[1..]) {
+            assert!(row.starts_with(&format!("| `{title}` | ")), "{title}: {row}");
+            assert!(!row.contains("missed"), "{row}");
+        }
     }
 }

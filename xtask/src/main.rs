@@ -7,7 +7,7 @@
 //! cargo xtask tidy             sizes, names, words, crate roots, manifests
 //! cargo xtask no-std           proves that no machine can reach an operating system
 //! cargo xtask licences         licence and origin of everything that we stand on
-//! cargo xtask bugs [VARIANT]   shows that the simulator catches every seeded bug
+//! cargo xtask bugs [MISTAKE]   shows that the simulator catches every seeded bug
 //! cargo xtask fuzz TARGET SEC  fuzzes one target of verify/fuzz on the nightly toolchain
 //! ```
 //!
@@ -40,8 +40,8 @@ usage: cargo xtask COMMAND [--root DIR]
   tidy                  sizes, names, words, crate roots, manifests (CONTRIBUTING.md)
   no-std                compiles the machines against a library without std
   licences              licence and origin of everything that we stand on (deny.toml)
-  bugs [VARIANT]        builds each known-wrong variant of the machines, and counts the seeds that
-                        it takes to catch it
+  bugs [MISTAKE]        counts the seeds that it takes to catch each mistake that the machines can be
+                        told to make; writes docs/results/seeded-bugs.md
   fuzz TARGET SECONDS   fuzzes a target of verify/fuzz (needs a nightly toolchain)
 ";
 
@@ -80,7 +80,7 @@ fn run(mut arguments: Vec<String>) -> Result<()> {
         ["no-std"] => no_std::run(&root),
         ["licences"] => licences::run(&root),
         ["bugs"] => bugs::run(&root, None),
-        ["bugs", variant] => bugs::run(&root, Some(variant)),
+        ["bugs", mistake] => bugs::run(&root, Some(mistake)),
         ["fuzz", target, seconds] => {
             let seconds = seconds.parse().context("SECONDS is a whole number")?;
             fuzz::run(&root, target, seconds)

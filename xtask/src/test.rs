@@ -57,6 +57,13 @@ const STEPS: &[Step] = &[
         run: tests,
         part_of: FULL,
     },
+    Step {
+        // A build of its own, for the machines make no mistakes in any other.
+        name: "mistakes",
+        by_hand: "cargo test --package onepipe-sim-scenarios --features mistakes --test mistakes",
+        run: tests,
+        part_of: FULL,
+    },
     Step { name: "no-std", by_hand: "cargo xtask no-std", run: no_std, part_of: FULL },
     Step {
         name: "documentation",

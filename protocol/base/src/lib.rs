@@ -29,6 +29,7 @@ extern crate alloc;
 mod frozen;
 mod ids;
 mod machine;
+pub mod mistake;
 mod neighbours;
 mod pace;
 mod promise;

@@ -4,6 +4,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Address, Incarnation, Life, Mono, Now, ProcessId, WIRE_MODULUS};
 
 #[cfg(test)]
@@ -284,10 +285,11 @@ impl Suspects {
             // No correct node has ever heard of it: nobody has anything of it to deliver.
             let nothing = || now.sync.saturating_sub_ns(WIRE_MODULUS / 4);
             let at = values.get(&at).copied().unwrap_or_else(nothing);
-            #[cfg(feature = "bug-failure-too-late")]
-            let at = at.wrapping_add_ns(1_000);
-            #[cfg(feature = "bug-failure-too-early")]
-            let at = at.saturating_sub_ns(1_000);
+            let at = match () {
+                () if makes(Mistake::FailureTooLate) => at.wrapping_add_ns(1_000),
+                () if makes(Mistake::FailureTooEarly) => at.saturating_sub_ns(1_000),
+                () => at,
+            };
             findings.failed.push((FailedLife { life, at, is_exact }, since));
         }
     }

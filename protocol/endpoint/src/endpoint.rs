@@ -6,6 +6,7 @@ mod ways;
 
 use alloc::collections::VecDeque;
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{
     Machine, Mono, Now, Port, ProcessId, Promises, ScatteringId, Timestamp, Transmit, Verdict,
 };
@@ -171,7 +172,7 @@ impl Endpoint {
         // Reliable messages never constrain the barrier, and best-effort ones no commit.
         Some(Promises {
             barrier: self.best_effort.sender.unfinished().unwrap_or(next),
-            commit: match cfg!(feature = "bug-commit-while-open") {
+            commit: match makes(Mistake::CommitWhileOpen) {
                 true => next,
                 false => self.reliable.sender.oldest_open().unwrap_or(next),
             },
@@ -201,7 +202,7 @@ impl Endpoint {
         };
         // What it is told leaves its own promise out, but a message to itself waits for siblings.
         let oldest = self.reliable.sender.oldest_open();
-        let oldest = oldest.filter(|_| !cfg!(feature = "bug-own-commit-ignored"));
+        let oldest = oldest.filter(|_| !makes(Mistake::OwnCommitIgnored));
         Some(oldest.map_or(commit, |oldest| commit.min(oldest)))
     }
 

@@ -1,5 +1,6 @@
 //! The timestamps of one process: strictly increasing, above everything it has delivered.
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Now, Slew, Timestamp};
 
 /// What is promised before anything was heard lies this far back, in ns (19.5 h): it raises
@@ -63,7 +64,7 @@ impl Stamp {
     #[inline]
     pub fn lift(&mut self, barrier: Timestamp) {
         match self.floor {
-            Some(_) if cfg!(feature = "bug-no-clock-clamp") => {}
+            Some(_) if makes(Mistake::NoClockClamp) => {}
             Some(floor) => self.floor = Some(floor.max(barrier)),
             None => self.place(barrier),
         }

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Mono, Port, Promises, Registers, Timestamp};
 
 use crate::clock::no_promise;
@@ -212,11 +213,9 @@ impl Halves {
             return self.say_first(port, fresh);
         }
         let told = &mut self.told[index];
-        let telling = told.map_or(fresh, |told| told.max(fresh));
-        #[cfg(feature = "bug-barrier-back")]
-        let telling = fresh;
-        #[cfg(not(feature = "bug-barrier-back"))]
-        debug_assert!(told.is_none_or(|told| {
+        let before = told.filter(|_| !makes(Mistake::BarrierBack));
+        let telling = before.map_or(fresh, |told| told.max(fresh));
+        debug_assert!(before.is_none_or(|told| {
             telling.barrier >= told.barrier && telling.commit >= told.commit
         }));
         *told = Some(telling);
@@ -331,7 +330,11 @@ impl Halves {
     #[inline]
     fn minimum_live(&self, port: Port) -> Option<Promises> {
         if self.is_upper(port) {
-            return self.lower.all();
+            let others = match makes(Mistake::LiveLinkDropped) {
+                true => self.lower.except(Port(0)),
+                false => None,
+            };
+            return others.or(self.lower.all());
         }
         match (self.upper.all(), self.lower.except(port)) {
             (Some(upper), Some(lower)) => Some(upper.min(lower)),

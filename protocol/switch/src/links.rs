@@ -1,5 +1,6 @@
 //! Links that come, go, die and come back: the part of [`Switch`] that keeps them.
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Address, Heard, Life, Mono, Now, Port, ProcessId, Promises, Verdict};
 use onepipe_topology::{Next, Route};
 use onepipe_wire::{HOPS_MAX, Header, Opcode};
@@ -125,10 +126,6 @@ impl Switch {
     /// Takes a link that may be live out of the barriers; where there are controllers, its commit
     /// is frozen.
     pub(crate) fn take_out(&mut self, port: Port, event: SwitchEvent) {
-        #[cfg(feature = "bug-dead-link-kept")]
-        if matches!(event, SwitchEvent::LinkLost(_)) {
-            return;
-        }
         if self.control.is_some() {
             let life = self.neighbours.life(port);
             self.neighbours.lose(port);
@@ -174,8 +171,9 @@ impl Switch {
             return self.on_taken_out(port, event);
         }
         let Some(commit) = self.halves.freeze(port) else { return };
-        #[cfg(feature = "bug-dead-commit-dropped")]
-        self.halves.hold(port, None);
+        if makes(Mistake::DeadCommitDropped) {
+            self.halves.hold(port, None);
+        }
         if let Some(control) = &mut self.control {
             control.frozen.note(port, life, commit);
             control.announcer.on_change();
@@ -221,7 +219,7 @@ impl Switch {
         }
         match heard {
             Heard::Same => Recognised::Heard,
-            Heard::NewLife(_) if cfg!(feature = "bug-rebirth-ignored") => Recognised::Heard,
+            Heard::NewLife(_) if makes(Mistake::RebirthIgnored) => Recognised::Heard,
             Heard::NewLife(former) => {
                 if let Some(control) = &mut self.control {
                     control.waves.on_gone(port);

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{
     Machine, Mono, Neighbours, Now, Port, ProcessId, Promises, Psn, Timestamp, Transmit, Verdict,
 };
@@ -81,7 +82,10 @@ impl Switch {
             neighbours: Neighbours::new(ports),
             linked,
             caught_up: PortSet::new(ports),
-            liveness: Liveness::new(config.link_timeout_ns),
+            liveness: Liveness::new(match makes(Mistake::DeadLinkKept) {
+                true => 0,
+                false => config.link_timeout_ns,
+            }),
             lost: PortSet::new(ports),
             beacons: Beacons::new(config.beacon_interval_ns, ports),
             has_news: false,

@@ -27,6 +27,8 @@
 
 mod bug;
 mod court;
+#[cfg(feature = "mistakes")]
+mod drill;
 mod element;
 mod fabric;
 mod fuzz;
@@ -42,6 +44,8 @@ mod watch;
 
 pub use bug::Bug;
 pub use court::CourtStats;
+#[cfg(feature = "mistakes")]
+pub use drill::{caught, shown};
 pub use element::Element;
 pub use fabric::Fabric;
 pub use fuzz::{Failing, FuzzOptions, FuzzReport, fuzz, shrink};

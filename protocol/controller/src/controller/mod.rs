@@ -11,6 +11,7 @@ mod view;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Life, Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
 
 use crate::broadcast::Broadcast;
@@ -189,6 +190,9 @@ impl Controller {
 
     /// It is not active any more: it listens.
     pub fn depose(&mut self, now: Now) {
+        if makes(Mistake::RefusalIgnored) {
+            return;
+        }
         if let Some(epoch) = self.active.take() {
             self.forget_reign();
             self.notify(Event::Deposed(epoch));
@@ -233,14 +237,12 @@ impl Controller {
                     self.on_written(now, id, &record);
                 }
             }
-            #[cfg(feature = "bug-two-active")]
-            Err(Refused::Deposed) => {
+            Err(Refused::Deposed) if makes(Mistake::RefusalIgnored) => {
                 if let Some(record) = self.journal.written(id) {
                     self.on_written(now, id, &record);
                 }
             }
             // What a former reign has asked for says nothing about this one.
-            #[cfg(not(feature = "bug-two-active"))]
             Err(Refused::Deposed) if self.journal.is_offered(id) => self.depose(now),
             Err(Refused::Deposed) => {}
             Err(Refused::Failed) => {

@@ -3,6 +3,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Life, Now, Port, ProcessId};
 use onepipe_wire::{Resolved, WaveKind};
 
@@ -14,10 +15,7 @@ use crate::{Event, Links, Record, Recovery};
 impl Controller {
     /// Goes on with what is under way, and when it is done begins what comes next.
     pub(super) fn plan(&mut self, now: Now) {
-        #[cfg(feature = "bug-resume-early")]
-        {
-            self.is_noticed = true;
-        }
+        self.is_noticed |= makes(Mistake::ResumeEarly);
         loop {
             if let Some(round) = self.broadcast.advance(now.mono) {
                 self.on_told(now, round);

@@ -1,5 +1,6 @@
 //! Frames and messages of both services, in turn, and what else there is to tell.
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Now, Timestamp, Transmit};
 use onepipe_wire::{HEADER_OCTETS, Service, seal};
 
@@ -122,8 +123,9 @@ impl Endpoint {
     #[inline]
     pub(super) fn deliverable(&self) -> Option<Timestamp> {
         let commit = self.commit_barrier()?;
-        #[cfg(feature = "bug-deliver-before-commit")]
-        let commit = self.link.barrier().map_or(commit, |barrier| commit.max(barrier));
+        if makes(Mistake::DeliverBeforeCommit) {
+            return Some(self.link.barrier().map_or(commit, |barrier| commit.max(barrier)));
+        }
         Some(commit)
     }
 

@@ -6,6 +6,7 @@
 //! it goes back into the reorder stage, by its next message. Streams that do not interleave cost
 //! one entry a packet, streams that do cost one a message.
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{ProcessId, Timestamp};
 use onepipe_wire::{MESSAGE_HEADER_OCTETS, Message, Messages};
 
@@ -109,8 +110,10 @@ impl Receiver {
     // which has to wait for the parts to leave the store buffer: 15 % of a receiver's time.
     #[inline(always)]
     pub fn next(&mut self, barrier: Timestamp) -> Option<Delivery> {
-        #[cfg(feature = "bug-deliver-at-barrier")]
-        let barrier = barrier.wrapping_add_ns(1);
+        let barrier = match makes(Mistake::DeliverAtBarrier) {
+            true => barrier.wrapping_add_ns(1),
+            false => barrier,
+        };
         let is_at_hand = match &self.cursor {
             Some(cursor) => cursor.timestamp < barrier && self.reorder.is_behind(cursor.key()),
             None => false,

@@ -5,6 +5,7 @@
 
 use alloc::vec::Vec;
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{ProcessId, Timestamp};
 
 use crate::Delivery;
@@ -86,18 +87,18 @@ impl Doom {
         let past = self.recalls.partition_point(|(recalled, ..)| *recalled < delivery.timestamp);
         self.recalls.drain(..past);
         let key = (delivery.timestamp, delivery.from, delivery.held.life);
-        if self.recalls.binary_search(&key).is_ok() && !cfg!(feature = "bug-recall-forgotten") {
+        if self.recalls.binary_search(&key).is_ok() && !makes(Mistake::RecallForgotten) {
             return Some(Doomed::Recalled);
         }
         let is_discarded = self.discards.iter().any(|discard| {
             discard.from == delivery.from
                 && delivery.held.life <= discard.life
-                && match cfg!(feature = "bug-discard-off-by-one") {
+                && match makes(Mistake::DiscardOffByOne) {
                     true => delivery.timestamp > discard.at,
                     false => delivery.timestamp >= discard.at,
                 }
         });
-        let is_discarded = is_discarded && !cfg!(feature = "bug-discard-forgotten");
+        let is_discarded = is_discarded && !makes(Mistake::DiscardForgotten);
         is_discarded.then_some(Doomed::Discarded)
     }
 

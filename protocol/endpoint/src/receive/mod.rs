@@ -11,6 +11,7 @@ mod tracker;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn, Timestamp};
 use onepipe_wire::{Flags, Fragment, Frame, Messages, Opcode, Service};
 
@@ -165,14 +166,14 @@ impl Receiver {
             }
         }
         let timestamp = header.message_ts(clock);
-        let barrier = barrier.filter(|_| !cfg!(feature = "bug-late-accepted"));
+        let barrier = barrier.filter(|_| !makes(Mistake::LateAccepted));
         if barrier.is_some_and(|barrier| timestamp < barrier) {
             stats.packets_late += 1;
             self.refuse(at, psn);
             return Taken::No;
         }
-        #[cfg(feature = "bug-ack-before-buffering")]
-        if self.service == Service::Reliable && psn.0.is_multiple_of(64) {
+        let drops = makes(Mistake::AckBeforeBuffering) && psn.0.is_multiple_of(64);
+        if drops && self.service == Service::Reliable {
             self.peers.at(at).tracker.receive(psn);
             self.answer_now(at, Opcode::Ack);
             return Taken::Yes;

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use onepipe_base::Psn;
+use onepipe_base::mistake::{Mistake, makes};
 
 /// How far ahead of the first unsettled packet a packet may lie: enough for a message of 16 MiB in
 /// the smallest frames.
@@ -57,7 +58,7 @@ impl Tracker {
         }
         let is_known = psn.is_before(self.end)
             && self.rings.as_ref().is_some_and(|r| r.received.has(psn) || r.fenced.has(psn));
-        let is_known = is_known && !cfg!(feature = "bug-duplicate-accepted");
+        let is_known = is_known && !makes(Mistake::DuplicateAccepted);
         if is_known { Arrival::Duplicate } else { Arrival::New }
     }
 

@@ -1,6 +1,7 @@
 //! What waits to be put into order.
 
 use onepipe_base::Timestamp;
+use onepipe_base::mistake::{Mistake, makes};
 
 /// How to size a [`Reorder`](super::Reorder).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,9 +31,7 @@ pub struct Entry<T> {
 impl<T> Entry<T> {
     #[inline]
     pub(super) fn key(&self) -> (Timestamp, u64) {
-        #[cfg(feature = "bug-no-tie-break")]
-        return (self.timestamp, 0);
-        #[cfg(not(feature = "bug-no-tie-break"))]
-        (self.timestamp, self.order)
+        let order = if makes(Mistake::NoTieBreak) { 0 } else { self.order };
+        (self.timestamp, order)
     }
 }

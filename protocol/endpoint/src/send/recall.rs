@@ -1,5 +1,6 @@
 //! Taking scatterings back: because a receiver has failed, or one of their messages came too late.
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Incarnation, Mono, ProcessId, Timestamp};
 use onepipe_wire::Undeliverable;
 
@@ -88,7 +89,7 @@ impl Sender {
                 continue;
             }
             let (to, peer) = (connection.to, connection.peer.unwrap_or(Incarnation(0)));
-            if cfg!(feature = "bug-sibling-not-recalled") && connection.state == State::Open {
+            if makes(Mistake::SiblingNotRecalled) && connection.state == State::Open {
                 continue;
             }
             let Some(known) = &mut connection.reliable else { continue };

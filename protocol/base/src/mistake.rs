@@ -1,0 +1,132 @@
+//! Known-wrong variants of the machines, of which a simulation may choose one at run time: the
+//! checkers must catch each (`cargo xtask bugs`).
+//!
+//! One build holds them all, so that trying them takes no build each. Without the feature
+//! `mistakes` nothing is ever chosen, and the compiler removes the wrong lines.
+
+macro_rules! mistakes {
+    ($($name:ident: $title:literal, $what:literal;)*) => {
+        /// A mistake of a line or two.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Mistake {
+            $(#[doc = $what] $name,)*
+        }
+
+        impl Mistake {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// What it is called.
+            pub const fn title(self) -> &'static str {
+                match self {
+                    $(Self::$name => $title,)*
+                }
+            }
+
+            /// What is wrong, in one sentence.
+            pub const fn what(self) -> &'static str {
+                match self {
+                    $(Self::$name => $what,)*
+                }
+            }
+        }
+    };
+}
+
+mistakes! {
+    DeliverAtBarrier: "deliver-at-barrier",
+        "What lies exactly at the barrier is delivered, not only what lies below it.";
+    NoTieBreak: "no-tie-break",
+        "Messages of one timestamp come in any order, not in that of their senders.";
+    DeliverBeforeCommit: "deliver-before-commit",
+        "Reliable messages wait for the barrier of best effort, not for the commit barrier.";
+    RecallForgotten: "recall-forgotten",
+        "A receiver acknowledges recalls and delivers the messages nevertheless.";
+    DiscardOffByOne: "discard-off-by-one",
+        "Of a failed sender what lies exactly at its failure timestamp is delivered, too.";
+    DiscardForgotten: "discard-forgotten",
+        "Of a failed sender everything that is here is delivered.";
+    CommitWhileOpen: "commit-while-open",
+        "A process promises commits past scatterings that are not acknowledged.";
+    OwnCommitIgnored: "own-commit-ignored",
+        "A message to oneself does not wait for its siblings.";
+    NoClockClamp: "no-clock-clamp",
+        "Timestamps follow the own clock alone, whatever was delivered before.";
+    DuplicateAccepted: "duplicate-accepted",
+        "A packet that comes twice is taken twice.";
+    LateAccepted: "late-accepted",
+        "A message below the barrier is taken as if it had come in time.";
+    AckBeforeBuffering: "ack-before-buffering",
+        "Now and then a reliable packet is acknowledged and then dropped.";
+    SiblingNotRecalled: "sibling-not-recalled",
+        "Only the receivers that are out of reach are told of a recall.";
+    DeadLinkKept: "dead-link-kept",
+        "A switch waits for dead links for ever.";
+    LiveLinkDropped: "live-link-dropped",
+        "A switch leaves its first lower port out of what it tells its upper ones.";
+    DeadCommitDropped: "dead-commit-dropped",
+        "A dead link holds no commits.";
+    RebirthIgnored: "rebirth-ignored",
+        "A neighbour that has restarted is taken for its former life.";
+    BarrierBack: "barrier-back",
+        "A switch tells the minimum of the moment, though it told more before.";
+    TwoActive: "two-active",
+        "The store gives whoever becomes active next the epoch of the one before.";
+    RefusalIgnored: "refusal-ignored",
+        "A replica that is told that its epoch is over goes on as if it were not.";
+    ResumeEarly: "resume-early",
+        "Failures are resolved before those who are left have completed them.";
+    FailureTooLate: "failure-too-late",
+        "Failure timestamps are 1 us too late.";
+    FailureTooEarly: "failure-too-early",
+        "Failure timestamps are 1 us too early.";
+}
+
+/// Whether this build can make any mistake on purpose. What is shipped refuses to be built so.
+pub const ARE_POSSIBLE: bool = cfg!(feature = "mistakes");
+
+#[cfg(feature = "mistakes")]
+mod chosen {
+    use core::sync::atomic::{AtomicU8, Ordering};
+
+    use super::Mistake;
+
+    const NONE: u8 = u8::MAX;
+    static CHOSEN: AtomicU8 = AtomicU8::new(NONE);
+
+    /// All machines make this mistake from now on, or none.
+    pub fn choose(mistake: Option<Mistake>) {
+        CHOSEN.store(mistake.map_or(NONE, |mistake| mistake as u8), Ordering::Relaxed);
+    }
+
+    /// Whether the machines make this mistake.
+    #[inline]
+    pub fn makes(mistake: Mistake) -> bool {
+        CHOSEN.load(Ordering::Relaxed) == mistake as u8
+    }
+}
+
+#[cfg(feature = "mistakes")]
+pub use chosen::{choose, makes};
+
+/// Whether the machines make this mistake: not without the feature `mistakes`.
+#[cfg(not(feature = "mistakes"))]
+#[inline(always)]
+pub const fn makes(_: Mistake) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_are_unique_and_nothing_is_wrong_unless_chosen() {
+        for (at, mistake) in Mistake::ALL.iter().enumerate() {
+            assert!(mistake.what().ends_with('.') && !makes(*mistake));
+            let others = &Mistake::ALL[at + 1..];
+            assert!(others.iter().all(|other| other.title() != mistake.title()));
+        }
+    }
+}

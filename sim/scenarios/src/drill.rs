@@ -1,0 +1,51 @@
+//! Whether a mistake of the machines is caught (testing.md row 40).
+
+use onepipe_base::mistake::{Mistake, choose};
+use onepipe_sim_check::Rule;
+
+use crate::Swarm;
+
+/// What a run with a mistake has shown, as text: the rules that it broke, or that an assertion of
+/// the machines failed. `None`: nothing of what the mistake is about. (Other rules may be broken by
+/// chance, where the history is another one.)
+///
+/// Without a mistake, whatever is wrong counts.
+///
+/// The mistake is chosen for the whole program while this runs, and none afterwards.
+pub fn shown(mistake: Option<Mistake>, seed: u64) -> Option<String> {
+    choose(mistake);
+    let outcome = Swarm::draw(seed).attempt();
+    choose(None);
+    let Some(broken) = outcome.rules() else { return Some("an assertion".to_owned()) };
+    let counts = |rule: &&Rule| mistake.is_none_or(|mistake| breaks(mistake).contains(rule));
+    let names: Vec<String> = broken.iter().filter(counts).map(|rule| format!("{rule:?}")).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+/// As [`shown`], if nothing is wrong at this seed without the mistake.
+pub fn caught(mistake: Mistake, seed: u64) -> Option<String> {
+    let shown = shown(Some(mistake), seed)?;
+    self::shown(None, seed).is_none().then_some(shown)
+}
+
+/// Which rules a mistake breaks.
+fn breaks(mistake: Mistake) -> &'static [Rule] {
+    use Mistake as M;
+    use Rule::{B, E, I1, I2, I3, I4, I6, I7, I8, I9, I10, I12};
+    match mistake {
+        M::DeliverAtBarrier | M::LateAccepted => &[B, I1, I2],
+        M::NoTieBreak => &[I1, I2],
+        M::DeliverBeforeCommit => &[B, I1, I7, I12],
+        M::RecallForgotten | M::OwnCommitIgnored | M::SiblingNotRecalled => &[I7, I12],
+        M::DiscardOffByOne | M::DiscardForgotten => &[I8],
+        M::CommitWhileOpen | M::AckBeforeBuffering | M::LiveLinkDropped => &[I6, I7, I12],
+        M::NoClockClamp => &[I3],
+        M::DuplicateAccepted => &[I1, I4],
+        M::DeadLinkKept => &[I10],
+        M::DeadCommitDropped | M::RebirthIgnored => &[I8],
+        M::BarrierBack => &[I9],
+        M::TwoActive | M::RefusalIgnored => &[E],
+        M::ResumeEarly | M::FailureTooEarly => &[I8],
+        M::FailureTooLate => &[I8, I12],
+    }
+}
