@@ -27,7 +27,8 @@ Examples:
 A seed draws a topology, clocks, a load, controllers, and faults: links that lose, change, repeat,
 overtake, flap or die, nodes, processes and controllers that crash, pause or leave, clocks that
 step, partitions, a store that fails. Every invariant is checked at every event; then everything is
-healed, and everybody must come back.";
+healed, and everybody must come back; in some seeds one process is gone for good, and the others
+must get on.";
 
 /// How many events the history of a seed has at most.
 const TRACE_EVENTS: usize = 1 << 20;
