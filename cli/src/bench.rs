@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use onepipe_bench_micro::{
     EndpointOptions, OrderOptions, PairOptions, Progress as Run, RecoverySimOptions,
-    ReorderOptions, Report, Rule, SimOptions, endpoint, order, pair_reliable, pair_shm, pair_udp,
-    recovery_sim, reorder, sim,
+    ReorderOptions, Report, Rule, SimOptions, SwitchOptions, endpoint, order, pair_reliable,
+    pair_shm, pair_udp, recovery_sim, reorder, sim, switch,
 };
 
 use crate::progress::Progress;
@@ -88,6 +88,8 @@ enum Name {
     RecoverySim,
     /// The simulator: events a second on the paper's testbed
     Sim,
+    /// The switch machine: cores for the beacons of 32 ports, frames that pass
+    Switch,
 }
 
 /// Other ways to an order.
@@ -217,6 +219,10 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
             let options =
                 RecoverySimOptions { runs: runs(defaults.runs), hosts_max: arguments.hosts };
             recovery_sim(&options, show)
+        }
+        Name::Switch => {
+            let defaults = SwitchOptions::default();
+            switch(&SwitchOptions { runs: runs(defaults.runs), ..defaults }, show)
         }
         Name::Sim => {
             let defaults = SimOptions::default();

@@ -1,5 +1,8 @@
 //! The numbers of the simulated testbed, and where they come from.
 
+use std::sync::OnceLock;
+
+use anyhow::Result;
 use onepipe_sim_network::{ClockConfig, Config, LinkConfig};
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +21,20 @@ pub struct Calibration {
     pub clock_ns: u64,
     /// Between two beacons.
     pub beacon_ns: u64,
+    /// What a beacon's way to a switch's delegate and back takes, at every switch.
+    pub detour_ns: u64,
+}
+
+/// What a message costs a core of this machine, in ns. Measured once in a run of the program.
+pub(crate) fn message_ns() -> Result<f64> {
+    static MEASURED: OnceLock<f64> = OnceLock::new();
+    match MEASURED.get() {
+        Some(ns) => Ok(*ns),
+        None => {
+            let ns = onepipe_bench_micro::message_ns()?;
+            Ok(*MEASURED.get_or_init(|| ns))
+        }
+    }
 }
 
 impl Calibration {
@@ -25,7 +42,8 @@ impl Calibration {
     /// messages when nothing else is on the network* (figure 9a, "unorder": 2.2 us over one switch,
     /// 5.25 over five), two links against six, which makes 0.76 us a link and 0.34 a host. The rest
     /// is from the text: 5 M messages/s a process, 80 M a host, clocks off by 0.3 us in the mean
-    /// (here: evenly within 0.6), beacons every 3 us (sections 7.1 and 7.2).
+    /// (here: evenly within 0.6), beacons every 3 us, 2 us for a switch's delegate, "10 us for the
+    /// 5-hop topology" (sections 7.1 and 7.2).
     pub const PAPER: Self = Self {
         link_ns: 762,
         host_ns: 338,
@@ -33,6 +51,7 @@ impl Calibration {
         host_message_ns: 12,
         clock_ns: 600,
         beacon_ns: 3_000,
+        detour_ns: 2_000,
     };
 
     /// The network that it makes with background flows on it: one queue for all, which overflows. A

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use onepipe_bench_micro::{beacon_cores, reordered};
 use onepipe_sim_recovery::{Component, Options, Recovery};
 use serde::{Deserialize, Serialize};
 
 use crate::reference::Reference;
+use crate::world::beacon_share;
 use crate::{Background, Setup};
 
 /// What a run has measured, by name.
@@ -70,6 +72,10 @@ pub enum Role {
     Predicted,
     /// Calibrated by it: it holds by construction where it was fitted.
     Calibration,
+    /// Measured on this machine, which is not the paper's.
+    Machine,
+    /// Simulated with costs that were measured on this machine.
+    MachineCosts,
 }
 
 /// Something that is to hold of a whole figure.
@@ -118,6 +124,25 @@ pub enum Task {
     Order(Setup),
     /// The same beside flows that share its links.
     Shared(Setup, Background),
+    /// A system under a load, with what a message costs this machine, measured in the same run.
+    Measured(Setup),
+    /// Beacons on an idle testbed.
+    BeaconShare {
+        /// Between two beacons, in ns.
+        interval_ns: u64,
+        /// Of all links, in Gbit/s.
+        gbps: u32,
+    },
+    /// The cores of this machine that the beacons of a switch with 32 ports take.
+    BeaconCores {
+        /// Between two beacons, in ns.
+        interval_ns: u64,
+    },
+    /// A receiver's reorder stage on this machine.
+    Reorder {
+        /// How long messages wait, in ns.
+        delay_ns: u64,
+    },
     /// A failure.
     Recovery {
         /// Hosts with a process.
@@ -129,7 +154,21 @@ pub enum Task {
     },
 }
 
+/// 1Pipe section 7.2.
+const SWITCH_PORTS: u16 = 32;
+/// Intervals over which a switch's beacons are measured: some ten milliseconds.
+const ROUNDS: usize = 20_000;
+
 impl Task {
+    /// Whether it is to run alone: it measures real time, or takes gigabytes.
+    pub fn is_alone(&self) -> bool {
+        match self {
+            Self::Measured(_) | Self::BeaconCores { .. } | Self::Reorder { .. } => true,
+            Self::Order(setup) => setup.processes > 10_000,
+            _ => false,
+        }
+    }
+
     /// Runs it.
     ///
     /// # Errors
@@ -138,6 +177,26 @@ impl Task {
         match self {
             Self::Order(setup) => setup.run(),
             Self::Shared(setup, background) => setup.run_beside(*background),
+            Self::Measured(setup) => {
+                let message_ns = crate::calibration::message_ns()?;
+                let mut values = setup.on_this_machine(message_ns).run()?;
+                values.insert("message_ns".to_owned(), message_ns);
+                Ok(values)
+            }
+            Self::BeaconShare { interval_ns, gbps } => beacon_share(*interval_ns, *gbps),
+            Self::BeaconCores { interval_ns } => {
+                let cores = beacon_cores(SWITCH_PORTS, *interval_ns, ROUNDS)?;
+                Ok([("cores".to_owned(), cores)].into())
+            }
+            Self::Reorder { delay_ns } => {
+                let measured = reordered(*delay_ns)?;
+                let mega = |value: f64| value / 1e6;
+                let values = [
+                    ("throughput_mps", mega(measured.rate_per_s)),
+                    ("memory_mb", mega(measured.waiting_octets_max as f64)),
+                ];
+                Ok(values.map(|(name, value)| (name.to_owned(), value)).into())
+            }
             Self::Recovery { hosts, component, seed } => {
                 let component = Component::ALL.into_iter().find(|one| one.name() == component);
                 let component = component.unwrap_or(Component::Host);

@@ -7,14 +7,15 @@
 //! of every figure, a page with all of them, and the table of claims.
 //!
 //! ```
-//! use onepipe_bench_figures::{Calibration, Setup, System, Traffic};
+//! use onepipe_bench_figures::{Calibration, Form, Setup, System, Traffic};
 //!
 //! let setup = Setup {
 //!     system: System::BestEffort,
+//!     form: Form::Chip,
 //!     processes: 8,
 //!     traffic: Traffic::Idle { every_ns: 20_000 },
 //!     calibration: Calibration::PAPER,
-//!     loss_ppm: 0,
+//!     loss_ppb: 0,
 //!     warm_up_us: 200,
 //!     measure_us: 100,
 //!     seed: 1,
@@ -48,4 +49,4 @@ pub use experiments::all;
 pub use output::{Figure, Line, lines, summary, write};
 pub use reference::Reference;
 pub use runner::{Progress, Record};
-pub use world::{Background, Setup, System, Traffic};
+pub use world::{Background, Form, Setup, System, Traffic};

@@ -94,30 +94,40 @@ impl Record {
             .with_context(|| format!("opening {}", self.path.display()))?;
         // A line that was cut short must not swallow the next one.
         file.write_all(b"\n")?;
-        let next = AtomicUsize::new(0);
+        // Some run first, and alone.
+        missing.sort_by_key(|task| !task.is_alone());
+        let alone = missing.iter().filter(|task| task.is_alone()).count();
+        let parts = missing.split_at(alone);
         let done = Mutex::new((Vec::new(), file, progress));
         let build = &self.build;
-        std::thread::scope(|scope| {
-            for _ in 0..jobs.clamp(1, missing.len().max(1)) {
-                scope.spawn(|| {
-                    while !is_cancelled.load(Ordering::Relaxed)
-                        && let Some(task) = missing.get(next.fetch_add(1, Ordering::Relaxed))
-                    {
-                        let begun = Instant::now();
-                        let result = task.run().map_err(|error| format!("{error:#}"));
-                        let seconds = begun.elapsed().as_secs_f64();
-                        let run =
-                            Run { build: build.clone(), task: (*task).clone(), result, seconds };
-                        let line = serde_json::to_string(&run).unwrap_or_default();
-                        let mut done = done.lock().unwrap_or_else(|held| held.into_inner());
-                        let (runs, file, progress) = &mut *done;
-                        let written = writeln!(file, "{line}");
-                        runs.push((run, written));
-                        progress(Progress { done: known + runs.len(), of, last: &key(task) });
-                    }
-                });
-            }
-        });
+        for (missing, jobs) in [(parts.0, 1), (parts.1, jobs)] {
+            let next = AtomicUsize::new(0);
+            std::thread::scope(|scope| {
+                for _ in 0..jobs.clamp(1, missing.len().max(1)) {
+                    scope.spawn(|| {
+                        while !is_cancelled.load(Ordering::Relaxed)
+                            && let Some(task) = missing.get(next.fetch_add(1, Ordering::Relaxed))
+                        {
+                            let begun = Instant::now();
+                            let result = task.run().map_err(|error| format!("{error:#}"));
+                            let seconds = begun.elapsed().as_secs_f64();
+                            let run = Run {
+                                build: build.clone(),
+                                task: (*task).clone(),
+                                result,
+                                seconds,
+                            };
+                            let line = serde_json::to_string(&run).unwrap_or_default();
+                            let mut done = done.lock().unwrap_or_else(|held| held.into_inner());
+                            let (runs, file, progress) = &mut *done;
+                            let written = writeln!(file, "{line}");
+                            runs.push((run, written));
+                            progress(Progress { done: known + runs.len(), of, last: &key(task) });
+                        }
+                    });
+                }
+            });
+        }
         let (runs, ..) = done.into_inner().unwrap_or_else(|held| held.into_inner());
         for (run, written) in runs {
             written.with_context(|| format!("writing {}", self.path.display()))?;

@@ -3,17 +3,18 @@
 use std::sync::atomic::AtomicBool;
 
 use onepipe_bench_figures::{
-    Background, Calibration, Experiment, Figure, Record, Setup, System, Task, Traffic, Values, all,
-    lines, write,
+    Background, Calibration, Experiment, Figure, Form, Record, Setup, System, Task, Traffic,
+    Values, all, lines, write,
 };
 
 fn setup(system: System, processes: u32) -> Setup {
     Setup {
         system,
+        form: Form::Chip,
         processes,
         traffic: Traffic::Idle { every_ns: 20_000 },
         calibration: Calibration::PAPER,
-        loss_ppm: 0,
+        loss_ppb: 0,
         warm_up_us: 300,
         measure_us: 200,
         seed: 3,
@@ -76,6 +77,31 @@ fn flows_share_the_links_and_hold_messages_up_the_longer_the_queues_they_leave()
 }
 
 #[test]
+fn a_delegate_costs_its_detour_at_every_switch() {
+    for (processes, switches) in [(8, 1.0), (32, 5.0)] {
+        for system in [System::BestEffort, System::Reliable] {
+            let latency = |form| {
+                let setup = Setup { form, warm_up_us: 400, ..setup(system, processes) };
+                setup.run().expect("it delivers")["latency_mean_us"]
+            };
+            let detour_us = Calibration::PAPER.detour_ns as f64 / 1_000.0;
+            let over = (latency(Form::Host) - latency(Form::Chip)) / (switches * detour_us);
+            assert!((0.4..1.6).contains(&over), "{system:?}, {processes} processes: {over}");
+        }
+    }
+}
+
+#[test]
+fn beacons_take_more_of_a_slower_link() {
+    let percent = |gbps| {
+        let task = Task::BeaconShare { interval_ns: 10_000, gbps };
+        task.run().expect("it runs")["percent_of_link"]
+    };
+    let (slow, fast) = (percent(10), percent(100));
+    assert!((0.5..2.0).contains(&slow) && (9.0..11.0).contains(&(slow / fast)), "{slow} {fast}");
+}
+
+#[test]
 fn what_has_no_place_is_refused_with_a_reason() {
     for processes in [0, 1, 33, 100] {
         let refused = setup(System::BestEffort, processes).run().expect_err("no place");
@@ -129,10 +155,10 @@ fn every_figure_leaves_points_a_picture_and_claims() {
     let read =
         |name: &str| std::fs::read_to_string(directory.path().join(name)).expect("it was written");
     let csv = read("9a.csv");
-    assert_eq!(csv.lines().count(), 1 + 6, "three curves at two places:\n{csv}");
+    assert_eq!(csv.lines().count(), 1 + 10, "five curves at two places:\n{csv}");
     assert!(csv.lines().nth(1).is_some_and(|line| line.starts_with("best effort,8,")), "{csv}");
     let svg = read("9a.svg");
-    assert_eq!(svg.matches("<circle").count(), 6, "a dot for each point: {svg}");
+    assert_eq!(svg.matches("<circle").count(), 10, "a dot for each point: {svg}");
     assert!(["best effort", "reliable", "unordered"].iter().all(|curve| svg.contains(curve)));
     let page = read("report.html");
     assert_eq!(page.matches("<svg").count(), 2);

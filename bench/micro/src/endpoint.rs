@@ -48,6 +48,21 @@ pub fn endpoint(options: &EndpointOptions, progress: impl FnMut(Progress<'_>)) -
     Ok(harness.finish())
 }
 
+/// What a message of 64 octets costs one core of this machine, from submission to delivery, its
+/// part of the acknowledgements included, in ns: the median of five runs.
+///
+/// # Errors
+/// When messages are lost or out of order.
+pub fn message_ns() -> Result<f64> {
+    let options = EndpointOptions { messages: 500_000, ..EndpointOptions::default() };
+    let mut costs = Vec::new();
+    for _ in 0..options.runs {
+        costs.push(1e9 / through_endpoints(&options)?);
+    }
+    costs.sort_by(f64::total_cmp);
+    Ok(costs[costs.len() / 2])
+}
+
 fn through_endpoints(options: &EndpointOptions) -> Result<f64> {
     let end = |process| {
         Endpoint::new(Config {

@@ -31,14 +31,16 @@ mod recovery_sim;
 mod reorder;
 mod report;
 mod sim;
+mod switch;
 
 pub use crowd::{Rule, WORKER, worker};
-pub use endpoint::{EndpointOptions, endpoint};
+pub use endpoint::{EndpointOptions, endpoint, message_ns};
 pub use hardware::Hardware;
 pub use harness::{Better, Harness, Progress, RUNS_MIN};
 pub use order::{OrderOptions, order};
 pub use pair::{PairOptions, pair_reliable, pair_shm, pair_udp};
 pub use recovery_sim::{RecoverySimOptions, recovery_sim};
-pub use reorder::{ReorderOptions, reorder};
+pub use reorder::{ReorderOptions, Reordered, reorder, reordered};
 pub use report::{Case, Detail, Report};
 pub use sim::{SimOptions, sim};
+pub use switch::{SwitchOptions, beacon_cores, switch};

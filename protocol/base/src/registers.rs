@@ -341,27 +341,43 @@ impl Column {
         }
     }
 
-    /// A pass over the links is needed only when one of the two lowest changes, or undercuts them.
+    /// A search is needed only when one of the two lowest rises above the other.
     #[inline]
     fn set(&mut self, index: usize, value: u64) {
         self.values[index] = value;
-        if index == self.lowest.1 && value < self.second.0 {
-            self.lowest.0 = value;
-        } else if index == self.lowest.1 || index == self.second.1 || value < self.second.0 {
-            self.rescan();
+        if index == self.lowest.1 {
+            if value < self.second.0 {
+                self.lowest.0 = value;
+            } else {
+                self.lowest = self.second;
+                self.seek_second();
+            }
+        } else if value < self.lowest.0 {
+            (self.lowest, self.second) = ((value, index), self.lowest);
+        } else if value < self.second.0 {
+            self.second = (value, index);
+        } else if index == self.second.1 {
+            self.seek_second();
         }
     }
 
+    /// Looks for the lowest but for `lowest`, from there on round. In a round of beacons one link
+    /// after the other rises, and the next is as low as the lowest: none is lower, and the search
+    /// ends there.
     #[inline(never)]
-    fn rescan(&mut self) {
-        self.lowest = (SILENT, usize::MAX);
-        self.second = self.lowest;
-        for (index, &value) in self.values.iter().enumerate() {
-            if value < self.lowest.0 {
-                self.second = self.lowest;
-                self.lowest = (value, index);
-            } else if value < self.second.0 {
+    fn seek_second(&mut self) {
+        let (least, first) = self.lowest;
+        self.second = (SILENT, usize::MAX);
+        if first == usize::MAX {
+            return;
+        }
+        for index in (first + 1..self.values.len()).chain(0..first) {
+            let value = self.values[index];
+            if value < self.second.0 {
                 self.second = (value, index);
+                if value == least {
+                    return;
+                }
             }
         }
     }

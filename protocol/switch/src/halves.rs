@@ -163,7 +163,7 @@ impl Halves {
     }
 
     /// Forgets what commit `port` was told: whoever comes there next is told one only when it may
-    /// be, and must not take that of somebody before for one.
+    /// be, and must not take that of somebody before for one. A chip's frames keep it from harm.
     pub(crate) fn forget_told_commit(&mut self, port: Port) {
         if let Some(told) = &mut self.told[port.index()] {
             told.commit = told.commit.min(no_promise(told.barrier).commit);

@@ -6,7 +6,7 @@ use onepipe_topology::{Next, Route};
 use onepipe_wire::{HOPS_MAX, Header, Opcode};
 
 use crate::switch::drop_as;
-use crate::{Switch, SwitchEvent};
+use crate::{Form, Switch, SwitchEvent};
 
 /// Hop-only frames leave their sender with at most this many hops; with [`HOPS_MAX`] they are taken
 /// for as fresh. In between they were passed on by a switch that sits between their sender and
@@ -139,7 +139,7 @@ impl Switch {
         self.has_news = true;
         self.caught_up.remove(port);
         let is_process = !self.halves.is_upper(port) && !self.leads_to_switch(port);
-        if is_process && self.places_newcomers() {
+        if is_process && self.config.form != Form::Chip {
             self.halves.forget_told_commit(port);
         }
         self.stats.links_lost += u64::from(matches!(event, SwitchEvent::LinkLost(_)));

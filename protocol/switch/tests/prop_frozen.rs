@@ -128,10 +128,6 @@ impl Model {
         self.confirmed[port] = false;
         if self.live[port].is_some() {
             self.caught_up[port] = false;
-            // What a process was told of commits is not told to who comes next.
-            if let (true, Some(told)) = (port < LOWER, &mut self.told[port]) {
-                told.commit = told.commit.min(told.barrier.saturating_sub_ns(WIRE_MODULUS / 4));
-            }
         }
         let Some(promises) = self.live[port].take() else { return false };
         let mut commit = promises.commit;

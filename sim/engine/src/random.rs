@@ -6,6 +6,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// One in a million: the unit of every probability.
 const MILLION: u32 = 1_000_000;
+const BILLION: u64 = 1_000_000_000;
 
 /// A stream of random numbers (xoshiro256++).
 ///
@@ -51,6 +52,12 @@ impl Random {
         ppm > 0 && self.below(u64::from(MILLION)) < u64::from(ppm)
     }
 
+    /// True `ppb` times in a billion.
+    #[inline]
+    pub fn happens_rarely(&mut self, ppb: u32) -> bool {
+        ppb > 0 && self.below(BILLION) < u64::from(ppb)
+    }
+
     /// One of `choices`, which is not empty.
     #[inline]
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
@@ -90,6 +97,9 @@ mod tests {
         assert!(
             (0..1_000).all(|_| !random.happens(0)) && (0..1_000).all(|_| random.happens(MILLION))
         );
+        let hits = (0..1_000_000).filter(|_| random.happens_rarely(200_000)).count();
+        assert!((140..260).contains(&hits), "{hits} of 1000000 at 2e-4");
+        assert!(random.happens_rarely(1_000_000_000) && !random.happens_rarely(0));
         let mut seen = [false; 5];
         (0..200).for_each(|_| seen[random.between(5, 9) as usize - 5] = true);
         assert_eq!(seen, [true; 5]);

@@ -36,6 +36,8 @@ impl Loss {
 pub struct LinkFaults {
     /// Frames lost independently of each other.
     pub loss: Loss,
+    /// Frames of any kind lost beside those, in parts per billion: links that are nearly sound.
+    pub loss_ppb: u32,
     /// How often a burst of losses starts, in parts per million of frames.
     pub burst_ppm: u32,
     /// How many frames a burst takes.
@@ -90,7 +92,7 @@ impl FaultState {
             self.burst_left -= 1;
             return Fate { is_lost: true, ..Fate::default() };
         }
-        if random.happens(faults.loss.of(octets)) {
+        if random.happens(faults.loss.of(octets)) || random.happens_rarely(faults.loss_ppb) {
             return Fate { is_lost: true, ..Fate::default() };
         }
         let mut delay = |ppm| random.happens(ppm).then(|| random.between(0, faults.delay_ns_max));

@@ -30,6 +30,22 @@ pub fn idle() -> Experiment {
                 task: |x| super::idle(System::Reliable, x),
             },
             Curve {
+                name: "best effort, by hosts",
+                column: Some("BE-host"),
+                remark: "the text's 2 us a switch do not fit the paper's own points: those lie 1.34 us above the \
+                         chip's over one switch, and with 1.34 us in place of 2 all four come out \
+                         within 5 % (run apart)",
+                role: Role::Predicted,
+                task: |x| super::by_hosts(super::idle(System::BestEffort, x)),
+            },
+            Curve {
+                name: "reliable, by hosts",
+                column: Some("R-host"),
+                remark: "as best effort",
+                role: Role::Predicted,
+                task: |x| super::by_hosts(super::idle(System::Reliable, x)),
+            },
+            Curve {
                 name: "unordered",
                 column: Some("unorder"),
                 remark: "",
@@ -59,10 +75,10 @@ pub fn idle() -> Experiment {
 pub fn loss() -> Experiment {
     /// All 512 processes would need minutes for each point; 32 have the same number of hops.
     fn at(system: System, loss: f64) -> Option<Task> {
-        let loss_ppm = (loss * 1e6).round() as u32;
+        let loss_ppb = (loss * 1e9).round() as u32;
         match super::idle(system, 32.0)? {
             Task::Order(setup) => {
-                Some(Task::Order(Setup { loss_ppm, warm_up_us: 2_000, measure_us: 4_000, ..setup }))
+                Some(Task::Order(Setup { loss_ppb, warm_up_us: 2_000, measure_us: 4_000, ..setup }))
             }
             _ => None,
         }
@@ -78,8 +94,9 @@ pub fn loss() -> Experiment {
             Curve {
                 name: "best effort",
                 column: Some("BE-chip"),
-                remark: "32 processes instead of 512, so fewer links can hold everybody up; why it is \
-                         slower from 1e-2 on is not known",
+                remark: "32 processes instead of 512, so fewer links can hold everybody up; at 1e-1 what \
+                         is lost is asked after only after 200 us, our default, and what follows \
+                         waits for it: after 20 us instead it takes 69 us in place of 316 (run apart)",
                 role: Role::Predicted,
                 task: |x| at(System::BestEffort, x),
             },
@@ -87,9 +104,24 @@ pub fn loss() -> Experiment {
                 name: "reliable",
                 column: Some("R-chip"),
                 remark: "what is lost is sent again after 200 us at least, our default; the paper's \
-                         curve leaves room for about a round trip",
+                         curve leaves room for about a round trip: after 20 us at least it takes 47 us \
+                         at 1e-2, the paper's 44 (run apart)",
                 role: Role::Predicted,
                 task: |x| at(System::Reliable, x),
+            },
+            Curve {
+                name: "best effort, by hosts",
+                column: Some("BE-host"),
+                remark: "at 1e-1, as in chips: what is lost is asked after only after 200 us",
+                role: Role::Predicted,
+                task: |x| super::by_hosts(at(System::BestEffort, x)),
+            },
+            Curve {
+                name: "reliable, by hosts",
+                column: Some("R-host"),
+                remark: "as in chips: what is lost is sent again after 200 us at least, our default",
+                role: Role::Predicted,
+                task: |x| super::by_hosts(at(System::Reliable, x)),
             },
         ],
         xs: &[1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1],

@@ -3,9 +3,11 @@
 mod background;
 mod latency;
 mod order;
+mod overhead;
 mod recovery;
+mod scale;
 
-use crate::{Calibration, Experiment, Setup, System, Task, Traffic};
+use crate::{Calibration, Experiment, Form, Setup, System, Task, Traffic};
 
 /// All of them, in the order of the papers.
 pub fn all() -> Vec<Experiment> {
@@ -17,6 +19,12 @@ pub fn all() -> Vec<Experiment> {
         recovery::by_component(),
         background::flows(),
         background::oversubscription(),
+        overhead::reordering(),
+        overhead::waiting(),
+        overhead::beacon_cores(),
+        overhead::beacon_share(),
+        scale::latency(),
+        scale::measured(),
     ]
 }
 
@@ -27,13 +35,22 @@ fn setup(system: System, processes: f64, traffic: Traffic) -> Setup {
     let round_us = u64::from(processes) * 400 / 1_000;
     Setup {
         system,
+        form: Form::Chip,
         processes,
         traffic,
         calibration: Calibration::PAPER,
-        loss_ppm: 0,
+        loss_ppb: 0,
         warm_up_us: 300 + 3 * round_us,
         measure_us: 200 + round_us / 2,
         seed: 1,
+    }
+}
+
+/// The same with the switches' work done by hosts.
+fn by_hosts(task: Option<Task>) -> Option<Task> {
+    match task? {
+        Task::Order(setup) => Some(Task::Order(Setup { form: Form::Host, ..setup })),
+        _ => None,
     }
 }
 

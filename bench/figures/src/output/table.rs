@@ -51,7 +51,8 @@ pub fn lines(figures: &[Figure]) -> Vec<Line> {
                 ),
                 holds: is_judged.then_some(curve.holds),
                 remark: match (is_judged, curve.holds) {
-                    (false, _) => "calibrated by it",
+                    (false, _) if curve.role == Role::Calibration => "calibrated by it",
+                    (false, _) => "another machine than the paper's",
                     (true, true) => "",
                     (true, false) => curve.remark,
                 },

@@ -19,7 +19,7 @@ use super::node::{Node, Said};
 use super::paced::Paced;
 use super::plain::Plain;
 use super::way::Place;
-use super::{Setup, System, Traffic};
+use super::{Form, Setup, System, Traffic};
 
 /// Octets of every message (1Pipe section 7.2).
 const OCTETS: usize = 64;
@@ -87,7 +87,7 @@ impl Bench {
         ensure!(self.disorder == 0, "{} messages came in a wrong order", self.disorder);
         ensure!(self.delivered > 0, "nothing was delivered");
         ensure!(
-            self.setup.loss_ppm > 0 || self.background.is_some() || self.failed == 0,
+            self.setup.loss_ppb > 0 || self.background.is_some() || self.failed == 0,
             "{} messages were lost on a network that loses none",
             self.failed
         );
@@ -151,6 +151,10 @@ impl Bench {
         self.latency_ns.saturating_record(now.as_ps().saturating_sub(sent) / NANOSECOND);
     }
 
+    fn detour_ns(&self) -> u64 {
+        if self.setup.form == Form::Host { self.setup.calibration.detour_ns } else { 0 }
+    }
+
     fn is_member(&self, host: u32) -> bool {
         self.topology.processes_of(HostId(host)).start < self.setup.processes
     }
@@ -158,11 +162,18 @@ impl Bench {
     fn switch(&self, vertex: Vertex, id: u32) -> Switch {
         let ports = self.topology.ports(vertex);
         let beacon_interval_ns = self.setup.calibration.beacon_ns;
+        let form = match (self.setup.form, vertex) {
+            (Form::Chip, _) => onepipe_switch::Form::Chip,
+            (Form::Host, Vertex::Host(_)) => onepipe_switch::Form::Edge,
+            (Form::Host, _) => onepipe_switch::Form::Beside,
+        };
         let config = onepipe_switch::Config {
+            form,
             switch: SwitchId(id),
             eager_beacons: onepipe_switch::Eager::ByRound,
             beacon_interval_ns,
             link_timeout_ns: 10 * beacon_interval_ns,
+            start_wait_ns: 3 * beacon_interval_ns + 2 * self.detour_ns(),
             ..onepipe_switch::Config::new(ports.lower, ports.upper, self.topology.route(vertex))
         };
         Switch::new(config).expect("a calibration is in range")
@@ -172,6 +183,7 @@ impl Bench {
         let beacon_interval_ns = self.setup.calibration.beacon_ns;
         let config = onepipe_endpoint::Config {
             processes_max: self.topology.processes(),
+            awaits_commits: self.setup.form == Form::Host,
             beacon_interval_ns,
             link_timeout_ns: 10 * beacon_interval_ns,
             ..onepipe_endpoint::Config::new(ProcessId(process), Incarnation(1))
@@ -256,7 +268,7 @@ impl Application<Node> for Bench {
         }
         if matches!(machine, Node::Host(_) | Node::Shared(_) | Node::RivalHost(_)) {
             // After everybody has joined.
-            let calm_ps = 50_000 * NANOSECOND;
+            let calm_ps = (50_000 + 30 * self.detour_ns()) * NANOSECOND;
             for port in 0..self.topology.processes_per_host() {
                 let phase_ps = self.random.below(self.every_ns() * NANOSECOND);
                 at.alarm(calm_ps + phase_ps, port.into());

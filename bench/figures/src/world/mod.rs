@@ -2,6 +2,7 @@
 
 mod application;
 mod background;
+mod beacons;
 mod node;
 mod paced;
 mod plain;
@@ -13,12 +14,13 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use onepipe_bench_rivals::Method;
 use onepipe_sim_engine::{Instant, NANOSECOND};
-use onepipe_sim_network::{Config, Fault, LinkFaults, LinkId, Loss, Network, NodeId};
+use onepipe_sim_network::{Aside, Config, Fault, LinkFaults, LinkId, Network, NodeId};
 use onepipe_topology::{Shape, ShapeError, Topology};
 use serde::{Deserialize, Serialize};
 
 use self::application::Bench;
 pub use self::background::Background;
+pub(crate) use self::beacons::beacon_share;
 use self::node::Node;
 use self::queues::Queues;
 use crate::Calibration;
@@ -58,6 +60,30 @@ impl System {
     }
 }
 
+/// Where switches aggregate, if they do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Form {
+    /// In the chip.
+    Chip,
+    /// On a host that stands for the switch.
+    Host,
+}
+
+impl Form {
+    /// What it costs that the machine is not in the chip.
+    fn aside(self, calibration: &Calibration) -> Option<Aside> {
+        let there_ns = calibration.detour_ns / 2;
+        let back_ns = calibration.detour_ns - there_ns;
+        (self == Self::Host).then(|| Aside {
+            there_ns,
+            back_ns,
+            receive_ns: 0,
+            send_ns: 0,
+            backlog_ns_max: 100 * calibration.beacon_ns,
+        })
+    }
+}
+
 /// What the processes say. Every message has 64 octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Traffic {
@@ -78,14 +104,17 @@ pub enum Traffic {
 pub struct Setup {
     /// Which system.
     pub system: System,
-    /// Up to 8 in one rack, 16 in two, 32 on a host each, then equally many on all 32.
+    /// Where switches aggregate.
+    pub form: Form,
+    /// Up to 8 in one rack, 16 in two, 32 on a host each, then equally many on all 32; above 512
+    /// one on each host of a fat tree that has so many.
     pub processes: u32,
     /// What they say.
     pub traffic: Traffic,
     /// What everything costs.
     pub calibration: Calibration,
-    /// Frames lost on every link, in parts per million.
-    pub loss_ppm: u32,
+    /// Frames lost on every link, in parts per billion.
+    pub loss_ppb: u32,
     /// Before anything is measured, in us.
     pub warm_up_us: u64,
     /// How long it is measured, in us.
@@ -95,12 +124,19 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// The same where a message costs a process so many ns.
+    pub(crate) fn on_this_machine(&self, message_ns: f64) -> Self {
+        let message_ns = message_ns.round().max(1.0) as u64;
+        Self { calibration: Calibration { message_ns, ..self.calibration }, ..self.clone() }
+    }
+
     /// The part of the testbed that takes part: one rack, two racks of a pod, or all of it.
     fn shape(&self) -> Result<Shape, ShapeError> {
         match self.processes {
             ..=8 => Shape::star(8),
             9..=16 => Shape::leaf_spine(2, 2, 8),
-            _ => Ok(Shape::testbed()),
+            17..=512 => Ok(Shape::testbed()),
+            many => Shape::fat_tree((4.0 * f64::from(many)).cbrt().round() as u32),
         }
     }
 
@@ -145,9 +181,13 @@ impl Setup {
         let bench = Bench::new(self.clone(), topology.clone(), background)?;
         let rates = (network.host_link.rate_bits_per_s, network.switch_link.rate_bits_per_s);
         let (host_bits, switch_bits) = rates;
+        let aside = self.form.aside(&self.calibration);
+        // What happens at one node changes nothing at another; a large fabric fits no cache.
+        let takes_turns = self.processes > 512;
+        let network = Config { aside, takes_turns, ..network };
         let mut network = Network::new(topology, network, self.seed, bench);
-        if self.loss_ppm > 0 {
-            let faults = LinkFaults { loss: Loss::every(self.loss_ppm), ..LinkFaults::default() };
+        if self.loss_ppb > 0 {
+            let faults = LinkFaults { loss_ppb: self.loss_ppb, ..LinkFaults::default() };
             let links: Vec<LinkId> = network.links().map(|(id, ..)| id).collect();
             links.into_iter().for_each(|link| network.inflict(Fault::Switches(link, faults)));
         }

@@ -1,0 +1,104 @@
+//! Beyond the testbed: fat trees of 1 K, 8 K and 32 K hosts; and what this machine's costs make of
+//! the testbed.
+
+use crate::experiment::{Axis, Claim, Curve, Experiment, Role, Verdict};
+use crate::reference::Reference;
+use crate::{Setup, System, Task, Traffic};
+
+/// How much longer a message takes at 32 K hosts where so much is lost.
+fn added(measured: &crate::Measured, lossy: &str, least: f64, most: f64) -> Option<Verdict> {
+    let at = |curve| measured.at(curve, 35_152.0);
+    let us = at(lossy)? - at("no loss")?;
+    let ours = format!("{us:+.2} us at 35,152 hosts");
+    let holds = (least..=most).contains(&us);
+    Some(Verdict { holds, ours, paper: format!("{least:+} to {most:+} us at 32 K") })
+}
+
+/// Latency of reliable messages at scale.
+pub fn latency() -> Experiment {
+    fn at(hosts: f64, loss_ppb: u32) -> Option<Task> {
+        let setup = super::setup(System::Reliable, hosts, Traffic::Idle { every_ns: 50_000 });
+        Some(Task::Order(Setup { loss_ppb, warm_up_us: 150, measure_us: 100, ..setup }))
+    }
+    let curve = |name, task| Curve { name, column: None, role: Role::Predicted, remark: "", task };
+    Experiment {
+        id: "scale",
+        title: "Latency of reliable messages in large fat trees, idle but for one message a process \
+                every 50 us",
+        headline: "32 K hosts: losses of 1e-8 add 0 to 3 us, losses of 1e-6 3 to 17 us",
+        x: Axis { label: "hosts", is_log: true },
+        y: Axis { label: "us from submission to delivery, mean", is_log: false },
+        metric: "latency_mean_us",
+        curves: vec![
+            curve("no loss", |x| at(x, 0)),
+            curve("loss 1e-8", |x| at(x, 10)),
+            curve("loss 1e-6", |x| at(x, 1_000)),
+        ],
+        xs: &[1_024.0, 8_192.0, 35_152.0],
+        xs_quick: &[1_024.0],
+        reference: Reference::new("hosts\n"),
+        claims: vec![
+            Claim {
+                text: "healthy links (1e-8) add 0 to 3 us",
+                judge: |measured| added(measured, "loss 1e-8", 0.0, 3.0),
+                remark: "",
+            },
+            Claim {
+                text: "sub-healthy links (1e-6) add 3 to 17 us",
+                judge: |measured| added(measured, "loss 1e-6", 3.0, 17.0),
+                remark: "",
+            },
+            Claim {
+                text: "without loss latency depends on hops, not on hosts: 32 K hosts within 2 us of \
+                       1 K",
+                judge: |measured| {
+                    let at = |x| measured.at("no loss", x);
+                    let us = at(35_152.0)? - at(1_024.0)?;
+                    let (ours, paper) = (format!("{us:+.2} us"), "not measured there".into());
+                    Some(Verdict { holds: us.abs() <= 2.0, ours, paper })
+                },
+                remark: "",
+            },
+        ],
+    }
+}
+
+/// Throughput with the costs of this machine.
+pub fn measured() -> Experiment {
+    fn at(system: System, processes: f64) -> Option<Task> {
+        // More than a process of any machine can send.
+        Some(Task::Measured(super::setup(system, processes, Traffic::AllToAll { every_ns: 25 })))
+    }
+    let curve = |name, column, task| Curve {
+        name,
+        column: Some(column),
+        role: Role::MachineCosts,
+        remark: "",
+        task,
+    };
+    Experiment {
+        id: "8a-measured",
+        title: "Total order with what a message costs this machine (calibration `measured`)",
+        headline: "as 8a: 5 M messages/s a process",
+        x: Axis { label: "processes", is_log: true },
+        y: Axis { label: "M messages/s a process", is_log: false },
+        metric: "throughput_mps",
+        curves: vec![
+            curve("best effort", "1Pipe/BE", |x| at(System::BestEffort, x)),
+            curve("reliable", "1Pipe/R", |x| at(System::Reliable, x)),
+        ],
+        xs: &[2.0, 4.0, 8.0, 16.0, 32.0, 64.0],
+        xs_quick: &[2.0, 8.0, 32.0],
+        reference: Reference::new(include_str!("../../data/total_order.tsv")),
+        claims: vec![Claim {
+            text: "best effort of 32 processes, one core each, does what the paper's do",
+            judge: |measured| {
+                let at = |x| measured.at("best effort", x);
+                let rate = at(32.0)?;
+                let ours = format!("{rate:.1} M/s a process");
+                Some(Verdict { holds: rate >= 5.13, ours, paper: "5.1 M/s".into() })
+            },
+            remark: "",
+        }],
+    }
+}

@@ -1,0 +1,214 @@
+//! `bench switch`: the switch machine alone, on one core: what its beacons take, and how many
+//! frames pass (1Pipe, figure 13a).
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use onepipe_base::{
+    Address, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn, SwitchId,
+    Timestamp, Verdict,
+};
+use onepipe_switch::{Config, Form, Switch};
+use onepipe_topology::{Route, Table};
+use onepipe_wire::{HEADER_OCTETS, Header, Opcode, seal, seal_with_hops};
+
+use crate::{Better, Harness, Progress, Report};
+
+/// What to measure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchOptions {
+    /// How often each side runs. Default 5.
+    pub runs: usize,
+    /// Ports of the switch. Default 32 (1Pipe section 7.2).
+    pub ports: u16,
+    /// Beacon intervals in ns. Default 1, 3, 10 and 100 us.
+    pub intervals_ns: Vec<u64>,
+    /// Beacon intervals of a run. Default 20,000.
+    pub rounds: usize,
+}
+
+impl Default for SwitchOptions {
+    fn default() -> Self {
+        let intervals_ns = vec![1_000, 3_000, 10_000, 100_000];
+        Self { runs: 5, ports: 32, intervals_ns, rounds: 20_000 }
+    }
+}
+
+const ABOUT: &str = "the switch machine on one core, without a transport: cores that beacons of all \
+                     ports in and out take, and frames that pass; yardstick: copying the frames, and \
+                     the minimum of a table";
+
+/// Cores that a switch's beacons need, and frames a second that pass it.
+///
+/// # Errors
+/// When the machine does not do what it should.
+pub fn switch(options: &SwitchOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
+    let mut harness = Harness::new("switch", ABOUT).with_runs(options.runs).with_progress(progress);
+    let (ports, rounds) = (options.ports, options.rounds);
+    for &interval_ns in &options.intervals_ns {
+        let case = format!("beacons ports={ports} interval_us={}", interval_ns as f64 / 1e3);
+        harness.measure(
+            &case,
+            "cores",
+            Better::Lower,
+            || beacon_cores(ports, interval_ns, rounds),
+            || Ok(copied_cores(ports, interval_ns, rounds)),
+        )?;
+    }
+    for (form, name) in [(Form::Chip, "chip"), (Form::Beside, "beside")] {
+        let case = format!("frames ports={ports} form={name}");
+        harness.measure(
+            &case,
+            "frames/s",
+            Better::Higher,
+            || passing_rate(ports, form, rounds),
+            || Ok(copying_rate(rounds)),
+        )?;
+    }
+    Ok(harness.finish())
+}
+
+type Octets = [u8; HEADER_OCTETS];
+/// Frames that are made at a time, beside the clock that counts.
+const ROUNDS_AT_ONCE: usize = 64;
+const START_NS: u64 = 1 << 50;
+
+fn at(ns: u64) -> Now {
+    Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns) }
+}
+
+fn machine(ports: u16, form: Form, beacon_interval_ns: u64) -> Result<Switch> {
+    let route = Route::Table(Table::new(u32::from(ports), false));
+    let link_timeout_ns = 10 * beacon_interval_ns;
+    let start_wait_ns = 0;
+    let config = Config::new(ports, 0, route);
+    Ok(Switch::new(Config { form, beacon_interval_ns, link_timeout_ns, start_wait_ns, ..config })?)
+}
+
+fn beacon(port: u16, promise_ns: u64) -> Octets {
+    let mut octets = [0; HEADER_OCTETS];
+    let address = Address::Switch(SwitchId(1 + u32::from(port)));
+    let life = Life { address, incarnation: Incarnation(1) };
+    let promises = Promises::both(Timestamp::from_ns(promise_ns));
+    seal_with_hops(&mut octets, Header::of_link(Opcode::Beacon, life, None, promises), 0, 0);
+    octets
+}
+
+/// Cores that the beacons of `ports` links in and out take, one each in every interval, measured
+/// over so many intervals. The neighbours' beacons come one after the other, and the machine is
+/// drained after each, as its driver rules ask for.
+///
+/// # Errors
+/// When the machine does not pass each round on to all ports.
+pub fn beacon_cores(ports: u16, interval_ns: u64, rounds: usize) -> Result<f64> {
+    let mut switch = machine(ports, Form::Beside, interval_ns)?;
+    let (mut slot, mut sent, mut spent) = ([0; 256], 0, Duration::ZERO);
+    let mut round = 0;
+    while round < rounds {
+        let count = ROUNDS_AT_ONCE.min(rounds - round);
+        let instant = |index: usize| START_NS + (round + index) as u64 * interval_ns;
+        let mut frames: Vec<Vec<Octets>> = (0..count)
+            .map(|index| (0..ports).map(|port| beacon(port, instant(index))).collect())
+            .collect();
+        let begun = Instant::now();
+        for (index, frames) in frames.iter_mut().enumerate() {
+            // On their way for half an interval.
+            let now = at(instant(index) + interval_ns / 2);
+            while switch.poll_timeout().is_some_and(|due| due <= now.mono) {
+                switch.handle_timeout(now);
+            }
+            for (port, frame) in (0..ports).zip(frames) {
+                switch.handle_frame(now, Port(port), frame);
+                while switch.poll_transmit(now, &mut slot).is_some() {
+                    sent += 1;
+                }
+            }
+        }
+        spent += begun.elapsed();
+        round += count;
+    }
+    black_box(&slot);
+    let all = rounds * usize::from(ports);
+    ensure!((all..all + all / 4).contains(&sent), "{sent} beacons were sent in place of {all}");
+    Ok(spent.as_secs_f64() * 1e9 / (rounds as f64 * interval_ns as f64))
+}
+
+/// The same by copying the octets and looking for the lowest of a table.
+fn copied_cores(ports: u16, interval_ns: u64, rounds: usize) -> f64 {
+    let frames: Vec<Octets> = (0..ports).map(|port| beacon(port, START_NS)).collect();
+    let mut table = vec![0u64; frames.len()];
+    let mut slot = [0; HEADER_OCTETS];
+    let begun = Instant::now();
+    for round in 0..rounds as u64 {
+        for (held, frame) in table.iter_mut().zip(&frames) {
+            slot = *black_box(frame);
+            *held = round + u64::from(slot[7]);
+        }
+        let lowest = table.iter().min().copied().unwrap_or(0);
+        for _ in 0..ports {
+            slot[..8].copy_from_slice(&lowest.to_le_bytes());
+            black_box(&mut slot);
+        }
+    }
+    begun.elapsed().as_secs_f64() * 1e9 / (rounds as f64 * interval_ns as f64)
+}
+
+/// Frames a second that pass the machine, each from one port to the next.
+fn passing_rate(ports: u16, form: Form, rounds: usize) -> Result<f64> {
+    let mut switch = machine(ports, form, 3_000)?;
+    let frame = |opcode, from: u16, ns| {
+        let mut octets = [0; HEADER_OCTETS];
+        let to = ProcessId(u32::from((from + 1) % ports));
+        let header = Header::new(opcode, ProcessId(from.into()), to, Incarnation(1));
+        let promises = Promises::both(Timestamp::from_ns(ns));
+        seal(&mut octets, header.stamped(promises.barrier, promises, Psn::FIRST), 0);
+        octets
+    };
+    for port in 0..ports {
+        switch.handle_frame(at(START_NS), Port(port), &mut frame(Opcode::Join, port, START_NS));
+    }
+    let (mut passed, mut spent) = (0, Duration::ZERO);
+    for round in (0..rounds).step_by(ROUNDS_AT_ONCE) {
+        let ns = START_NS + round as u64;
+        let all = (0..ports).cycle().take(ROUNDS_AT_ONCE * usize::from(ports));
+        let mut frames: Vec<(u16, Octets)> =
+            all.map(|port| (port, frame(Opcode::Data, port, ns))).collect();
+        let begun = Instant::now();
+        for (port, octets) in &mut frames {
+            let verdict = switch.handle_frame(at(ns), Port(*port), octets);
+            passed += u64::from(matches!(verdict, Verdict::Forward(_)));
+        }
+        spent += begun.elapsed();
+    }
+    let all = rounds.div_ceil(ROUNDS_AT_ONCE) * ROUNDS_AT_ONCE * usize::from(ports);
+    ensure!(passed == all as u64, "{passed} of {all} frames passed");
+    Ok(passed as f64 / spent.as_secs_f64())
+}
+
+fn copying_rate(rounds: usize) -> f64 {
+    let from = vec![[7u8; HEADER_OCTETS]; 1_024];
+    let mut to = from.clone();
+    let begun = Instant::now();
+    for _ in 0..rounds {
+        for (to, from) in to.iter_mut().zip(&from) {
+            *to = *black_box(from);
+        }
+        black_box(&mut to);
+    }
+    (rounds * from.len()) as f64 / begun.elapsed().as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_is_measured_and_a_longer_interval_takes_fewer_cores() {
+        let intervals_ns = vec![1_000, 100_000];
+        let options = SwitchOptions { runs: 3, ports: 8, intervals_ns, rounds: 2_000 };
+        let report = switch(&options, |_| {}).expect("the machine does what it should");
+        assert_eq!(report.results.len(), 4);
+        assert!(report.results[0].value > 10.0 * report.results[1].value, "{report}");
+    }
+}
