@@ -139,6 +139,12 @@ impl EmbeddedPipe {
         with!(&self.world, engine => engine.node().endpoint().is_member())
     }
 
+    /// Whether reliable scatterings leave: the controllers have taken note of this process, or
+    /// there are none. Until then what is submitted waits.
+    pub fn is_welcome(&self) -> bool {
+        with!(&self.world, engine => engine.node().endpoint().is_welcome())
+    }
+
     /// Comes back after [`Event::Excluded`] as a new life of the same process, which shares nothing
     /// with the former: what that had received and not handed out is gone. Also for one who merely
     /// wants to start afresh; then the former life's messages are settled first.

@@ -4,6 +4,10 @@ use alloc::vec::Vec;
 
 use crate::{Life, Port, Registers, Timestamp};
 
+/// How many lives of one address are told apart on one port. Each needs the death of a node, and
+/// another of the next before a controller has resolved the first.
+const LIVES_MAX: usize = 8;
+
 /// One dead link of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Frozen {
@@ -40,15 +44,21 @@ impl FrozenLinks {
     /// Notes that `port`, where `life` was, is frozen at `commit`. Answers the number of this
     /// death.
     ///
-    /// A second death at the same place takes in the first: they are resolved together, and what is
-    /// held is the lower of the two in any case. Of one address that is as right: the later life's
-    /// scatterings lie above what the earlier one has promised. So a link that dies again and again
-    /// takes no room.
+    /// A second death of the same life takes in the first, and its commit stays: nothing above it
+    /// was told since, and a link that has come back unconfirmed promises nothing at all. So a link
+    /// that flaps takes no room. Lives of one address are told apart, because the commit of each
+    /// bounds what it may have left behind; beyond `LIVES_MAX` (8) the last two are one, held at
+    /// the lower commit.
     pub fn note(&mut self, port: Port, life: Option<Life>, mut commit: Timestamp) -> u32 {
         let address = |life: Option<Life>| life.map(|life| life.address);
-        let is_former =
-            |frozen: &Frozen| frozen.port == port && address(frozen.life) == address(life);
-        if let Some(at) = self.links.iter().position(is_former) {
+        let is_same = |frozen: &Frozen| frozen.port == port && frozen.life == life;
+        let is_related =
+            |frozen: &&Frozen| frozen.port == port && address(frozen.life) == address(life);
+        if let Some(at) = self.links.iter().position(is_same) {
+            commit = self.links.remove(at).commit;
+        } else if self.links.iter().filter(is_related).count() >= LIVES_MAX
+            && let Some(at) = self.links.iter().rposition(|frozen| is_related(&frozen))
+        {
             commit = commit.min(self.links.remove(at).commit);
         }
         self.last = self.last.wrapping_add(1).max(1);
@@ -117,23 +127,58 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_link_that_dies_again_and_again_takes_no_room() {
+    /// Register 0 promises 900; register 1 is of process 3, whose lives promise what `commits` say,
+    /// and die one after the other.
+    fn deaths(commits: &[(u32, u64)]) -> (Registers, FrozenLinks) {
         let (mut registers, mut frozen) = (Registers::new(2), FrozenLinks::new());
         registers.hear(Mono::from_ns(0), Port(0), Promises::both(Timestamp::from_ns(900)));
-        for incarnation in 1..9 {
-            let promises = Promises::both(Timestamp::from_ns(u64::from(incarnation) * 10));
+        for &(incarnation, ns) in commits {
+            let promises = Promises::both(Timestamp::from_ns(ns));
             registers.hear(Mono::from_ns(0), Port(1), promises);
             let address = Address::Process(ProcessId(3));
             let life = Some(Life { address, incarnation: Incarnation(incarnation) });
             assert!(frozen.freeze(&mut registers, Port(1), life));
-            let only: Vec<_> = frozen.iter().map(|dead| (dead.number, dead.life)).collect();
-            assert_eq!(only, [(incarnation, life)]);
         }
+        (registers, frozen)
+    }
+
+    fn entries(frozen: &FrozenLinks) -> Vec<(u32, u32, u64)> {
+        let entry = |dead: &Frozen| {
+            let life = dead.life.expect("it has said who it is");
+            (dead.number, life.incarnation.0, dead.commit.as_ns())
+        };
+        frozen.iter().map(entry).collect()
+    }
+
+    #[test]
+    fn a_link_that_flaps_takes_no_room_and_keeps_its_first_commit() {
+        for later in [700, 5] {
+            let (mut registers, mut frozen) = deaths(&[(1, 50), (1, later), (1, later)]);
+            assert_eq!(entries(&frozen), [(3, 1, 50)], "{later}");
+            assert!(frozen.resolve(&mut registers, 2).is_none(), "taken in by the next");
+            assert!(frozen.resolve(&mut registers, 3).is_some());
+            assert_eq!(registers.all().map(|all| all.commit.as_ns()), Some(900));
+        }
+    }
+
+    /// One that comes back and promises nothing at all leaves the commit of the one before alone.
+    #[test]
+    fn lives_of_one_address_are_told_apart() {
+        let (mut registers, mut frozen) = deaths(&[(1, 50), (2, 5), (3, 70)]);
+        assert_eq!(entries(&frozen), [(1, 1, 50), (2, 2, 5), (3, 3, 70)]);
         let commit = |registers: &Registers| registers.all().map(|all| all.commit.as_ns());
-        assert_eq!(commit(&registers), Some(10));
-        assert_eq!(frozen.resolve(&mut registers, 7), None, "taken in by the next");
-        assert_eq!(frozen.resolve(&mut registers, 8).map(|dead| dead.commit.as_ns()), Some(10));
-        assert_eq!(commit(&registers), Some(900));
+        for (number, then) in [(2, 50), (1, 70), (3, 900)] {
+            frozen.resolve(&mut registers, number);
+            assert_eq!(commit(&registers), Some(then));
+        }
+    }
+
+    #[test]
+    fn lives_beyond_the_limit_share_the_last_entry() {
+        let commits: Vec<(u32, u64)> = (1..=12).map(|life| (life, u64::from(life) * 10)).collect();
+        let (registers, frozen) = deaths(&commits);
+        assert_eq!(frozen.iter().len(), LIVES_MAX);
+        assert_eq!(entries(&frozen).last(), Some(&(12, 12, 80)), "the lowest of the last five");
+        assert_eq!(registers.all().map(|all| all.commit.as_ns()), Some(10));
     }
 }

@@ -129,6 +129,11 @@ impl Ledger {
         self.failures.iter().map(|decided| decided.failed)
     }
 
+    /// Whether any process has failed of whom everybody has completed that.
+    pub(crate) fn has_resolved(&self) -> bool {
+        self.failures.iter().any(|decided| decided.is_resolved)
+    }
+
     /// Whether there is anything that everybody should know.
     pub(crate) fn has_news(&self, now: Mono, memory_ns: u64) -> bool {
         let is_recent = |last: &Decided| now.since_ns(last.at) < memory_ns;

@@ -41,6 +41,11 @@ impl Answers {
 }
 
 impl Answer {
+    /// Whether `later` tells of nothing that this one does not tell of.
+    pub(crate) fn says_the_same(&self, later: &Self) -> bool {
+        (&self.failures, &self.recalls) == (&later.failures, &later.recalls)
+    }
+
     /// Writes one part into the payload of a frame. Answers its octets, or `None` when there is no
     /// such part.
     pub(crate) fn write(&self, part: u32, room: &mut [u8]) -> Option<usize> {

@@ -114,7 +114,8 @@ fn who_is_noted_in_the_store_is_welcome_and_hears_it_again() {
     assert_eq!(opcodes, [Opcode::Hello], "nothing is written down yet");
     let welcome = |sent: Vec<(Opcode, ProcessId, Psn, Vec<u8>)>| {
         let welcome = sent.into_iter().filter(|(opcode, ..)| *opcode == Opcode::Welcome);
-        welcome.map(|(_, to, ..)| to.0).collect::<Vec<_>>()
+        let named = welcome.inspect(|(_, _, psn, _)| assert_eq!(*psn, Psn(1), "its life"));
+        named.map(|(_, to, ..)| to.0).collect::<Vec<_>>()
     };
     assert_eq!(welcome(drain(&mut controller, at(50_000))), [0, 1]);
     let up = [link(0, Side::Upper, life(switch(0), 1))];
@@ -194,9 +195,9 @@ fn recalls_are_recorded_once_and_told_to_who_comes_back_for_them() {
 
     let near = at(70_000).sync;
     let (mut recalls, mut failures) = (Vec::new(), 0);
-    for (step, part) in [0, 0, 1].into_iter().enumerate() {
-        // Time goes on, and a question is repeated while its answer is on its way; that stays.
-        let now = at(70_000 + step as u64);
+    // Time goes on; the answer stays, also for who asks for its front again.
+    for (turn, part) in [0, 0, 1, 0].into_iter().enumerate() {
+        let now = at(70_000 + turn as u64);
         let mut octets = frame(Opcode::Recover, failed.life, part, |_| 0);
         assert_eq!(controller.handle_frame(now, Port(0), &mut octets), Verdict::Consumed);
         let sent = drain(&mut controller, now);
@@ -205,7 +206,7 @@ fn recalls_are_recorded_once_and_told_to_who_comes_back_for_them() {
         let view = RecoveryView::parse(payload).expect("well-formed");
         let recovery = view.recovery(near);
         assert_eq!((recovery.complete, u32::from(recovery.part), recovery.parts), (near, part, 2));
-        if step > 0 {
+        if (1..3).contains(&turn) {
             recalls.extend(view.recalls(near));
             failures += view.failures(near).len();
         }

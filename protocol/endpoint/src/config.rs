@@ -91,8 +91,10 @@ pub struct Config {
     /// A packet is taken for lost when this many later ones are acknowledged. 0: links may reorder,
     /// never infer loss from order (driver rule D4). Default 3.
     pub reorder_packets: u32,
-    /// Who resolves failures for the reliable service. Default none: then a reliable scattering
-    /// whose receiver dies stays open for ever, and so does the commit barrier.
+    /// Who resolves failures for the reliable service. With them, nothing reliable leaves before
+    /// one of them has welcomed this process: see [`crate::Endpoint::is_welcome`]. Default none:
+    /// then a reliable scattering whose receiver dies stays open for ever, and so does the commit
+    /// barrier.
     pub controllers: Option<Controllers>,
     /// Whether reliable messages wait until the switch has told a commit, without controllers, too
     /// (failure.md, "When does a newcomer commit?"): needed where the switches on the way leave

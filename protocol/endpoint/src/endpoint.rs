@@ -8,11 +8,11 @@ use alloc::collections::VecDeque;
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{
-    Machine, Mono, Now, Port, ProcessId, Promises, ScatteringId, Timestamp, Transmit, Verdict,
+    Machine, Mono, Now, Port, Promises, ScatteringId, Timestamp, Transmit, Verdict,
 };
 use onepipe_wire::{Frame, Opcode, Service, glance};
 
-use crate::control::{Control, ControlStats, LinkNews};
+use crate::control::{Control, LinkNews};
 use crate::lane::Lane;
 use crate::link::Link;
 use crate::stamp::Stamp;
@@ -151,8 +151,8 @@ impl Endpoint {
     /// when there is nothing, never no when there is something.
     #[inline]
     pub fn wants_transmit(&self) -> bool {
-        self.best_effort.wants_transmit()
-            || self.reliable.wants_transmit()
+        self.best_effort.wants_transmit(true)
+            || self.reliable.wants_transmit(self.may_commit())
             || self.control.wants_transmit(self.link.seen())
             || self.has_failure_step()
             || (self.leave == Leave::Asked && self.has_last_words())
@@ -259,18 +259,6 @@ impl Endpoint {
         &self.stats
     }
 
-    /// The controller that was last heard as the active one, when, and its epoch; `None` while none
-    /// was: then nobody resolves failures.
-    pub fn controller(&self) -> Option<(ProcessId, Mono, u32)> {
-        let heard = self.control.controller_heard()?;
-        Some((self.control.active()?, heard, self.control.epoch()))
-    }
-
-    /// Counters of what the controllers and the links have told, since the start.
-    pub fn control_stats(&self) -> &ControlStats {
-        self.control.stats()
-    }
-
     /// What it was made with.
     pub fn config(&self) -> &Config {
         &self.config
@@ -313,6 +301,9 @@ impl Endpoint {
         }
         let (lane, barrier) = match frame.opcode.service() {
             Some(Service::BestEffort) => (&mut self.best_effort, self.link.barrier()),
+            // Were it to die before the controllers know of this life, nobody would tell those who
+            // wait for its answers.
+            Some(Service::Reliable) if !self.control.is_welcome() => return false,
             Some(Service::Reliable) => {
                 // Its commit promise counts for the frame itself: what it carries has not
                 // committed, so below that nobody may deliver it. Else a newcomer that is behind

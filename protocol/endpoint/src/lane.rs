@@ -67,10 +67,10 @@ impl Lane {
         self.is_used = true;
     }
 
-    /// Whether a transmit poll may yield something.
+    /// Whether a transmit poll may yield something. What was submitted counts only if it may leave.
     #[inline]
-    pub fn wants_transmit(&self) -> bool {
-        self.is_used && (self.has_control() || self.has_data())
+    pub fn wants_transmit(&self, may_leave: bool) -> bool {
+        self.is_used && (self.has_control() || self.has_data(may_leave))
     }
 
     /// Whether [`Lane::poll_control`] may have a frame.
@@ -82,8 +82,8 @@ impl Lane {
     /// Whether [`Lane::poll_data`] may have a frame, or room for messages of the process to itself
     /// to pass on.
     #[inline]
-    pub fn wants_data(&self) -> bool {
-        self.is_used && self.has_data()
+    pub fn wants_data(&self, may_leave: bool) -> bool {
+        self.is_used && self.has_data(may_leave)
     }
 
     #[inline]
@@ -92,8 +92,8 @@ impl Lane {
     }
 
     #[inline]
-    fn has_data(&self) -> bool {
-        self.sender.has_data() || self.receiver.has_local_room()
+    fn has_data(&self, may_leave: bool) -> bool {
+        self.sender.has_data(may_leave) || self.receiver.has_local_room()
     }
 
     /// When it is to be woken.
@@ -199,13 +199,13 @@ impl Lane {
         Some(Draft { to, opcode, flags: 0, timestamp: None, psn, octets })
     }
 
-    /// The next data frame: one to be sent again, of the burst, or of a new one, its payload
-    /// written behind the header's place in `slot`.
+    /// The next data frame: one to be sent again, of the burst, or, if it `may_begin`, of a new
+    /// one, its payload written behind the header's place in `slot`.
     #[inline]
     pub fn poll_data(
         &mut self,
         config: &Config,
-        now: Mono,
+        (now, may_begin): (Mono, bool),
         stamp: &mut Stamp,
         slot: &mut [u8],
         stats: &mut Stats,
@@ -216,6 +216,9 @@ impl Lane {
             }
             if let Some(written) = self.sender.write_again(now, slot, stats) {
                 return Some(self.draft(&written));
+            }
+            if !may_begin {
+                return None;
             }
             let receiver = &mut self.receiver;
             if let Some(given) = self.sender.take_local_room_back() {

@@ -14,6 +14,8 @@ pub(crate) struct Link {
     registers: Registers,
     barrier: Option<Timestamp>,
     commit: Option<Timestamp>,
+    /// Whether the last promise heard was one of commits, too.
+    tells_commits: bool,
     /// When the next beacon is due, and the next announcement.
     beacon_at: Option<Mono>,
     join_at: Option<Mono>,
@@ -35,6 +37,7 @@ impl Link {
             registers: Registers::new(links),
             barrier: None,
             commit: None,
+            tells_commits: false,
             beacon_at: None,
             join_at,
             silence_at: None,
@@ -54,11 +57,11 @@ impl Link {
         self.commit
     }
 
-    /// Whether commits are told at all: a switch that tells none yet says so by one of long ago.
+    /// Whether commits are told on the uplink: a switch that tells none yet, or none any more, says
+    /// so by one of long ago.
     #[inline]
     pub fn is_told_commits(&self) -> bool {
-        let told = self.commit.map(|commit| commit.wrapping_add_ns(SILENCE_NS / 2));
-        told.is_some() && told >= self.barrier
+        self.tells_commits
     }
 
     /// Notes a promise. Answers the barrier if it, or the commit barrier, has risen.
@@ -76,6 +79,7 @@ impl Link {
                 self.silence_at.get_or_insert(now.after_ns(config.link_timeout_ns + 1));
             }
         }
+        self.tells_commits = promises.commit.wrapping_add_ns(SILENCE_NS / 2) >= promises.barrier;
         let heard = self.registers.all()?;
         self.raise(heard)
     }

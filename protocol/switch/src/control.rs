@@ -8,7 +8,7 @@ use onepipe_base::{
 };
 use onepipe_topology::{Next, PortRange, Route};
 use onepipe_wire::{
-    Announce, Echo, Frame, HEADER_OCTETS, HOPS_MAX, Header, Link, LinkState, Opcode, Side,
+    Announce, Echo, Frame, HEADER_OCTETS, HOPS_MAX, Header, Link, LinkState, Opcode, Side, WaveId,
     WaveView, seal, seal_with_hops,
 };
 
@@ -34,7 +34,9 @@ pub(crate) struct Control {
     pub(crate) waves: Waves,
     instants: u32,
     /// Lives that controllers have declared dead, one an address.
-    dead: Vec<Life>,
+    pub(crate) dead: Vec<Life>,
+    /// A switch among them that was heard, where, and is to be told.
+    pub(crate) condemned: Option<(Port, Life)>,
 }
 
 impl Control {
@@ -52,6 +54,7 @@ impl Control {
             waves: Waves::new(ports, octets_max, config.wave_interval_ns),
             instants: 0,
             dead: Vec::new(),
+            condemned: None,
         })
     }
 
@@ -128,6 +131,11 @@ impl Switch {
         let Some(control) = &mut self.control else {
             return drop_as(&mut self.stats.dropped_unwanted);
         };
+        if let Ok(view) = WaveView::parse(payload)
+            && view.id == WaveId::ASIDE
+        {
+            return self.on_aside(header, view);
+        }
         // Only a switch that is heard here, or a controller that sits here, passes waves on.
         let is_switch = |life: &Life| matches!(life.address, Address::Switch(_));
         let neighbour = match self.halves.is_live(from) {
@@ -287,6 +295,9 @@ impl Switch {
         slot: &mut [u8],
     ) -> Option<Transmit> {
         loop {
+            if let Some((port, life)) = self.control.as_mut()?.condemned.take() {
+                return self.write_condemned(reference, port, life, slot);
+            }
             let owed = self.control.as_mut()?.waves.pop();
             let Some(owed) = owed else { return self.poll_announce(now, reference, slot) };
             if let Some(transmit) = self.write_owed(reference, owed, slot) {

@@ -28,6 +28,9 @@ pub enum SwitchEvent {
     ControllerJoined(Port),
     /// No controller is heard at this port any more.
     ControllerLost(Port),
+    /// This life was declared dead while it lived: all links are forgotten, and the next life has
+    /// begun.
+    Reborn,
 }
 
 /// Events that wait to be polled.

@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Mono, Port, Promises, Registers, Timestamp};
 
-use crate::clock::no_promise;
 use crate::port_set::PortSet;
 
 /// No promise was told on an output yet, or none since it was told that nothing feeds it.
@@ -39,6 +38,8 @@ pub(crate) struct Halves {
     unfed: PortSet,
     /// The highest commit told on any output.
     commit_told: Option<Timestamp>,
+    /// The highest commit told on a lower output.
+    told_below: Option<Timestamp>,
 }
 
 impl Halves {
@@ -51,6 +52,7 @@ impl Halves {
             awaited: alloc::vec![NEVER; usize::from(lower_ports) + usize::from(upper_ports)],
             unfed: PortSet::new(lower_ports + upper_ports),
             commit_told: None,
+            told_below: None,
         }
     }
 
@@ -162,14 +164,6 @@ impl Halves {
         self.unfed.remove(port);
     }
 
-    /// Forgets what commit `port` was told: whoever comes there next is told one only when it may
-    /// be, and must not take that of somebody before for one. A chip's frames keep it from harm.
-    pub(crate) fn forget_told_commit(&mut self, port: Port) {
-        if let Some(told) = &mut self.told[port.index()] {
-            told.commit = told.commit.min(no_promise(told.barrier).commit);
-        }
-    }
-
     /// A link has come up: whether its other end counts what it is told is not known.
     pub(crate) fn await_count(&mut self, port: Port) {
         let said = self.told[port.index()].filter(|_| !self.unfed.contains(port));
@@ -184,11 +178,10 @@ impl Halves {
         }
     }
 
-    /// Whether every live upper link is known to count what this switch tells it, so that nothing
-    /// that is told further up lies above what a newcomer below has promised.
-    pub(crate) fn is_counted_above(&self) -> bool {
-        let mut upper = (usize::from(self.lower_ports)..self.told.len()).map(|at| Port(at as u16));
-        upper.all(|port| self.awaited[port.index()].is_none() || !self.is_live(port))
+    /// Whether the other end of `port`, if anybody is there, is known to count what this switch
+    /// tells it.
+    pub(crate) fn is_counted(&self, port: Port) -> bool {
+        self.awaited[port.index()].is_none() || !self.is_live(port)
     }
 
     /// What `port` has been told.
@@ -201,8 +194,21 @@ impl Halves {
     pub(crate) fn tell(&mut self, port: Port) -> Option<Promises> {
         let fresh = self.minimum(port)?;
         let telling = self.say(port, fresh);
-        self.commit_told = self.commit_told.max(Some(telling.commit));
+        self.note_told(port, telling.commit);
         Some(telling)
+    }
+
+    #[inline]
+    fn note_told(&mut self, port: Port, commit: Timestamp) {
+        self.commit_told = self.commit_told.max(Some(commit));
+        if !self.is_upper(port) {
+            self.told_below = self.told_below.max(Some(commit));
+        }
+    }
+
+    /// A former life of this switch may have told commits up to here.
+    pub(crate) fn presume_told(&mut self, commit: Timestamp) {
+        self.commit_told = self.commit_told.max(Some(commit));
     }
 
     /// Notes that `port` is told as much as `fresh`, and what it was told before.
@@ -255,15 +261,21 @@ impl Halves {
         self.told[port.index()] = Some(telling);
         self.awaited[port.index()] = NEVER;
         if floor.is_some() && with_commit {
-            self.commit_told = self.commit_told.max(Some(telling.commit));
+            self.note_told(port, telling.commit);
         }
         (telling, floor.is_some())
     }
 
-    /// Whether nothing above `commit` was told on any output: who promises it from now on holds
-    /// every output at or below what it has promised.
-    pub(crate) fn has_reached(&self, commit: Timestamp) -> bool {
-        self.commit_told.is_none_or(|told| told <= commit)
+    /// Whether no commit above what `port` promises was told on any output that it feeds: who
+    /// promises that from now on holds each of them at or below what it has promised.
+    ///
+    /// A switch above tells no commit while it waits to be counted. Newcomers above it are bound by
+    /// its barrier just so: nothing of theirs is open.
+    pub(crate) fn has_reached(&self, port: Port, promises: Promises) -> bool {
+        match self.is_upper(port) {
+            true => self.told_below.is_none_or(|told| told <= promises.barrier),
+            false => self.commit_told.is_none_or(|told| told <= promises.commit),
+        }
     }
 
     /// As [`Halves::tell`] for an output whose other end may not know yet whose promises it hears:

@@ -72,6 +72,7 @@ mod liveness;
 
 mod announcer;
 mod control;
+mod rebirth;
 mod seats;
 mod wave;
 

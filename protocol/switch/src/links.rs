@@ -6,7 +6,7 @@ use onepipe_topology::{Next, Route};
 use onepipe_wire::{HOPS_MAX, Header, Opcode};
 
 use crate::switch::drop_as;
-use crate::{Form, Switch, SwitchEvent};
+use crate::{Switch, SwitchEvent};
 
 /// Hop-only frames leave their sender with at most this many hops; with [`HOPS_MAX`] they are taken
 /// for as fresh. In between they were passed on by a switch that sits between their sender and
@@ -65,6 +65,10 @@ impl Switch {
     pub(crate) fn on_heard(&mut self, now: Mono, port: Port, promises: Promises) {
         self.has_news = true;
         let is_new = self.halves.hear(now, port, promises);
+        if !self.has_spoken() && !self.halves.is_upper(port) {
+            // Who was told a commit promises no less.
+            self.halves.presume_told(promises.commit);
+        }
         if !self.caught_up.contains(port) {
             self.place(port, promises);
         }
@@ -91,11 +95,11 @@ impl Switch {
     /// Whether who has promised this on `port` has caught up: with all that was told here, and,
     /// from below, with all that was told further up, as far as this switch's promises reach.
     fn place(&mut self, port: Port, promises: Promises) {
-        if !self.halves.has_reached(promises.commit) || self.halves.promised(port).is_none() {
+        if !self.halves.has_reached(port, promises) || self.halves.promised(port).is_none() {
             return;
         }
         if self.places_newcomers() && !self.halves.is_upper(port) {
-            if !self.halves.is_counted_above() {
+            if !self.is_counted_elsewhere(port) {
                 return;
             }
             if self.leads_to_switch(port) {
@@ -106,10 +110,32 @@ impl Switch {
         self.caught_up.insert(port);
     }
 
+    /// Whether all other switches count what this one tells them: then nothing that is told above
+    /// them or below them lies above what a newcomer at `port` has promised.
+    fn is_counted_elsewhere(&self, port: Port) -> bool {
+        let mut others = (0..self.port_count() as u16).map(Port).filter(|other| *other != port);
+        others.all(|other| {
+            let is_switch = self.halves.is_upper(other) || self.leads_to_switch(other);
+            !is_switch || self.halves.is_counted(other)
+        })
+    }
+
+    /// Another switch has come at `port`: commits were told there that nobody below another port
+    /// has promised.
+    #[cold]
+    fn place_anew(&mut self, port: Port) {
+        for other in (0..self.config.lower_ports).map(Port).filter(|other| *other != port) {
+            self.caught_up.remove(other);
+        }
+    }
+
     fn on_come(&mut self, now: Mono, port: Port) {
         self.linked.insert(port);
         self.liveness.on_joined(now);
         self.halves.await_count(port);
+        if self.places_newcomers() && (self.halves.is_upper(port) || self.leads_to_switch(port)) {
+            self.place_anew(port);
+        }
         self.notify(SwitchEvent::LinkJoined(port));
         if let Some(control) = &mut self.control {
             control.announcer.on_change();
@@ -138,10 +164,6 @@ impl Switch {
     pub(crate) fn on_taken_out(&mut self, port: Port, event: SwitchEvent) {
         self.has_news = true;
         self.caught_up.remove(port);
-        let is_process = !self.halves.is_upper(port) && !self.leads_to_switch(port);
-        if is_process && self.config.form != Form::Chip {
-            self.halves.forget_told_commit(port);
-        }
         self.stats.links_lost += u64::from(matches!(event, SwitchEvent::LinkLost(_)));
         self.unlink(port);
         self.notify(event);

@@ -36,6 +36,8 @@ pub struct Stats {
     pub links_frozen: u64,
     /// Frozen links that a controller has resolved.
     pub links_resolved: u64,
+    /// New lives that were begun because the one before was declared dead.
+    pub rebirths: u64,
     /// Frames that were taken or passed on, but not heard: their link is down until its other end
     /// knows that it was lost, or it is not known yet who is there.
     pub unheard: u64,

@@ -39,7 +39,7 @@ use crate::{Config, ConfigError, Eager, Stats, SwitchEvent};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Switch {
     pub(crate) config: Config,
-    clock: Clock,
+    pub(crate) clock: Clock,
     /// When it starts to tell barriers; `None` before the first call.
     speaks_at: Option<Mono>,
     speaks: bool,
@@ -59,7 +59,7 @@ pub struct Switch {
     rounds: Rounds,
     /// `None` where there are no controllers: dead links are dropped, not frozen.
     pub(crate) control: Option<Box<Control>>,
-    events: Events,
+    pub(crate) events: Events,
     pub(crate) stats: Stats,
 }
 
@@ -115,6 +115,11 @@ impl Switch {
 
     pub(crate) fn port_count(&self) -> usize {
         usize::from(self.config.lower_ports) + usize::from(self.config.upper_ports)
+    }
+
+    /// Whether it tells barriers: it has waited for its inputs, or heard them all.
+    pub(crate) fn has_spoken(&self) -> bool {
+        self.speaks
     }
 
     /// Notes the time; at the first call starts the timers.
@@ -188,10 +193,17 @@ impl Switch {
     #[inline]
     fn tell(&mut self, reference: Timestamp, port: Port) -> Option<Promises> {
         if self.tells_commit(port) {
-            self.halves.tell(port)
-        } else {
-            self.halves.tell_barrier(port, no_promise(reference).commit)
+            return self.halves.tell(port);
         }
+        let nothing = no_promise(reference).commit;
+        let mut telling = self.halves.tell_barrier(port, nothing);
+        if !self.halves.is_upper(port)
+            && let Some(telling) = &mut telling
+        {
+            // What was told here may have been told to somebody else.
+            telling.commit = nothing;
+        }
+        telling
     }
 
     /// What shows at `port` that it is up though nothing feeds it, and the flags that go with it.
@@ -218,7 +230,9 @@ impl Switch {
             Some(promises) => (promises, 0),
             None => self.tell_unfed(reference, port)?,
         };
-        let counted = self.halves.promised(port).filter(|_| self.tells_commit(port));
+        let counts =
+            self.tells_commit(port) && (!self.places_newcomers() || self.caught_up.contains(port));
+        let counted = self.halves.promised(port).filter(|_| counts);
         let counted = counted.unwrap_or(no_promise(reference)).barrier;
         self.stats.beacons_sent += 1;
         debug_assert!(slot.len() >= HEADER_OCTETS);
@@ -348,7 +362,8 @@ impl Machine for Switch {
         let mut is_heard = true;
         if self.control.is_some() {
             if self.is_declared_dead(header, opcode) {
-                return drop_as(&mut self.stats.dropped_stale);
+                let speaker = header.speaker().filter(|_| opcode == Opcode::Beacon);
+                return self.on_dead_heard(port, speaker);
             }
             match self.recognise(port, header, opcode) {
                 Recognised::Heard => {}

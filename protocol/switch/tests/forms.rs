@@ -25,6 +25,9 @@ fn heard(form: Form, ns: u64) -> Switch {
     (0..2).for_each(|port| join(&mut switch, at(ns), port, port.into(), both(ns)));
     (2..4).for_each(|port| hear(&mut switch, at(ns), port, both(ns)));
     while !beacons(&mut switch, at(ns)).is_empty() {}
+    // Those above have come since, and count it: now the processes are placed.
+    (2..4).chain(0..2).for_each(|port| hear(&mut switch, at(ns), port, both(ns)));
+    while !beacons(&mut switch, at(ns)).is_empty() {}
     switch
 }
 

@@ -17,6 +17,8 @@ use rig::{OWN, at, beacon, both, frame_with_hops, guarded, life_of, of_link, pro
 
 const LOWER: usize = 4;
 const PORTS: usize = 6;
+/// How many dead lives of one address a port tells apart.
+const LIVES_MAX: usize = 8;
 /// Where the controller sits: the lower port behind those of the processes.
 const SEAT: u16 = LOWER as u16;
 
@@ -96,6 +98,8 @@ struct Model {
     /// told yet, or this one, or it does.
     awaited: [Await; PORTS],
     commit_told: Option<Timestamp>,
+    /// The same for lower ports alone.
+    told_below: Option<Timestamp>,
     dead: Vec<Dead>,
     last: u32,
 }
@@ -113,8 +117,14 @@ impl Model {
         let is_counted = |upper: usize| {
             self.live[upper].is_none() || matches!(self.awaited[upper], Await::Counted)
         };
-        let is_counted_above = port >= LOWER || (LOWER..PORTS).all(is_counted);
-        self.caught_up[port] |= is_counted_above && self.commit_told <= Some(promises.commit);
+        self.caught_up[port] |= match port < LOWER {
+            true => (LOWER..PORTS).all(is_counted) && self.commit_told <= Some(promises.commit),
+            false => self.told_below <= Some(promises.barrier),
+        };
+        if held.is_none() && port >= LOWER {
+            // Whoever sits below waits until it is counted there, too.
+            self.caught_up[..LOWER].fill(false);
+        }
     }
 
     /// The other end of `port` says in a beacon that it counts what it was told up to there.
@@ -131,13 +141,14 @@ impl Model {
         }
         let Some(promises) = self.live[port].take() else { return false };
         let mut commit = promises.commit;
-        self.dead.retain(|dead| {
-            let is_former = dead.port == port && dead.life.address == life.address;
-            if is_former {
-                commit = commit.min(dead.commit);
-            }
-            !is_former
-        });
+        let is_same = |dead: &Dead| dead.port == port && dead.life == life;
+        let is_related = |dead: &Dead| dead.port == port && dead.life.address == life.address;
+        if let Some(at) = self.dead.iter().position(is_same) {
+            commit = self.dead.remove(at).commit;
+        } else if self.dead.iter().copied().filter(|dead| is_related(dead)).count() == LIVES_MAX {
+            let at = self.dead.iter().rposition(is_related).expect("there are some");
+            commit = commit.min(self.dead.remove(at).commit);
+        }
         self.last += 1;
         self.dead.push(Dead { number: self.last, port, life, commit });
         true
@@ -174,8 +185,13 @@ impl Model {
         }
         if is_told {
             self.commit_told = self.commit_told.max(Some(told.commit));
+            if output < LOWER {
+                self.told_below = self.told_below.max(Some(told.commit));
+            }
         }
-        Some(told)
+        // A process may be another than the one that was told commits here.
+        let commit = if is_told || output >= LOWER { told.commit } else { nothing };
+        Some(Promises { commit, ..told })
     }
 }
 
@@ -381,7 +397,11 @@ impl Bench {
                 }
                 assert_eq!(Some(said), expected, "output {index}");
                 let before = self.model.told[index];
-                let is_back = before.is_some_and(|before| before.max(said) != said);
+                let is_placed = self.model.confirmed[index] && self.model.caught_up[index];
+                let is_told = index >= LOWER || is_placed;
+                let is_back = before.is_some_and(|before| {
+                    said.barrier < before.barrier || (is_told && said.commit < before.commit)
+                });
                 assert!(!is_back, "{said:?} after {before:?}");
             }
         }

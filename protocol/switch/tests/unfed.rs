@@ -120,6 +120,11 @@ fn a_link_that_nothing_feeds_is_up_and_holds_nobody() {
         events(&mut switch);
         switch.handle_timeout(at(10_001));
         assert_eq!(events(&mut switch), [SwitchEvent::LinkLost(Port(2))]);
+        // It has not said that it counts this switch, so processes wait for its end to be placed.
+        for port in [0, 1] {
+            let life = process(port.into(), 1);
+            beacon(&mut switch, at(11_000), port, (life, Some(OWN)), both(9_000));
+        }
         let (told, ..) = said(&mut switch, 12_000, 0).expect("a beacon");
         assert_eq!(told.commit, both(9_000).commit);
         assert_eq!(switch.stats().links_frozen, 0);
@@ -151,27 +156,31 @@ fn what_dead_links_hold_behind_it_counts_until_it_is_resolved() {
     };
     say(&mut switch, 1_000);
     beacon(&mut switch, at(1_000), 2, (leaf, Some(OWN)), both(900));
+    // It counts what it is told.
+    said(&mut switch, 3_000, 2).expect("a beacon");
+    let counts = Header::of_link(Opcode::Beacon, leaf, Some(OWN), both(900));
+    put(&mut switch, at(3_500), 2, rig::octets_of(counts.counting(both(1_000).barrier)));
     // What fed it is dead.
-    say(&mut switch, 2_000);
-    unfed(&mut switch, 2_000, (2, leaf), both(901).barrier, Some(both(900).commit));
-    let (told, ..) = said(&mut switch, 3_000, 0).expect("a beacon");
-    assert_eq!((told.barrier, told.commit), (both(2_000).barrier, both(900).commit));
+    say(&mut switch, 4_000);
+    unfed(&mut switch, 4_000, (2, leaf), both(901).barrier, Some(both(900).commit));
+    let (told, ..) = said(&mut switch, 6_000, 0).expect("a beacon");
+    assert_eq!((told.barrier, told.commit), (both(4_000).barrier, both(900).commit));
     // So it is when the leaf itself dies.
     let mut orphan = switch.clone();
     orphan.lose(Port(2));
-    say(&mut orphan, 5_000);
-    let (told, ..) = said(&mut orphan, 6_000, 0).expect("a beacon");
+    say(&mut orphan, 8_000);
+    let (told, ..) = said(&mut orphan, 9_000, 0).expect("a beacon");
     assert_eq!((told.commit, orphan.stats().links_frozen), (both(900).commit, 1));
     // That is resolved.
-    unfed(&mut switch, 4_000, (2, leaf), both(901).barrier, None);
-    let (told, ..) = said(&mut switch, 6_000, 0).expect("a beacon");
-    assert_eq!(told.commit, both(2_000).commit);
+    unfed(&mut switch, 7_000, (2, leaf), both(901).barrier, None);
+    let (told, ..) = said(&mut switch, 9_000, 0).expect("a beacon");
+    assert_eq!(told.commit, both(4_000).commit);
     // A frame of before comes late.
     let late = of_link(Opcode::Beacon, leaf, Some(OWN), both(900));
-    put(&mut switch, at(7_000), 2, late);
-    say(&mut switch, 8_000);
-    let (told, ..) = said(&mut switch, 9_000, 0).expect("a beacon");
-    assert_eq!(told, both(8_000));
+    put(&mut switch, at(10_000), 2, late);
+    say(&mut switch, 11_000);
+    let (told, ..) = said(&mut switch, 12_000, 0).expect("a beacon");
+    assert_eq!(told, both(11_000));
 }
 
 /// The only process of a leaf dies: nobody waits for a second timeout, and its commit is held.
@@ -253,16 +262,17 @@ fn a_switch_counts_whom_it_has_heard_promise_all_that_it_has_told() {
         let beacon = all.into_iter().find(|sent| sent.port == 2).expect("a beacon");
         beacon.header.message_ts(at(now).sync)
     };
-    unfed(&mut switch, 2_000, (2, leaf), both(0).barrier, None);
-    assert!(counted(&mut switch, 3_000) < rig::ts(0));
-    beacon(&mut switch, at(4_000), 2, (leaf, Some(OWN)), both(900));
-    assert!(counted(&mut switch, 6_000) < rig::ts(0), "others were told more");
-    beacon(&mut switch, at(7_000), 2, (leaf, Some(OWN)), both(1_100));
-    let at_once = sent(&mut switch, at(7_000));
+    beacons(&mut switch, 3_000);
+    unfed(&mut switch, 4_000, (2, leaf), both(0).barrier, None);
+    assert!(counted(&mut switch, 6_000) < rig::ts(0));
+    beacon(&mut switch, at(7_000), 2, (leaf, Some(OWN)), both(900));
+    assert!(counted(&mut switch, 9_000) < rig::ts(0), "others were told more");
+    beacon(&mut switch, at(10_000), 2, (leaf, Some(OWN)), both(1_100));
+    let at_once = sent(&mut switch, at(10_000));
     assert_eq!(ports_of(&at_once, Opcode::Beacon), [2], "whoever is behind it waits");
-    assert_eq!(counted(&mut switch, 9_000), both(1_100).barrier);
-    unfed(&mut switch, 10_000, (2, leaf), both(1_101).barrier, None);
-    assert!(counted(&mut switch, 12_000) < rig::ts(0));
+    assert_eq!(counted(&mut switch, 12_000), both(1_100).barrier);
+    unfed(&mut switch, 13_000, (2, leaf), both(1_101).barrier, None);
+    assert!(counted(&mut switch, 15_000) < rig::ts(0));
 }
 
 /// Two switches that nothing feeds keep each other's link up.

@@ -2,8 +2,10 @@
 
 mod rig;
 
-use onepipe_base::{Address, Incarnation, Life, Machine, Port, Promises, SwitchId, Timestamp};
-use onepipe_base::{ProcessId, Verdict};
+use onepipe_base::{
+    Address, Incarnation, Life, Machine, Mono, Port, ProcessId, Promises, SwitchId,
+};
+use onepipe_base::{Timestamp, Verdict};
 use onepipe_switch::{Config, Switch, SwitchEvent};
 use onepipe_wire::{
     Echo, Failure, HEADER_OCTETS, Header, Opcode, Resolved, Wave, WaveId, WaveKind, seal_with_hops,
@@ -276,4 +278,48 @@ fn a_life_that_is_declared_dead_is_frozen_though_it_speaks_and_heard_no_more() {
         beacon(&mut switch, at(10), 1, (process(1, 2), echo), both(10));
     }
     assert!(switch.is_live(Port(1)));
+}
+
+/// A freeze of `life`, said to nobody but the receiver.
+fn aside(life: Life) -> Vec<u8> {
+    let mut room = vec![0; 40];
+    let written = Wave { id: WaveId::ASIDE }.write_freeze(&mut room, [life].into_iter());
+    room.truncate(written.expect("fits").1);
+    room
+}
+
+#[test]
+fn a_switch_that_was_declared_dead_is_told_when_it_is_heard() {
+    let mut switch = set_up();
+    let mut room = vec![0; 200];
+    let written = Wave { id: id(1) }.write_freeze(&mut room, [below()].into_iter());
+    room.truncate(written.expect("fits").1);
+    wave(&mut switch, 2, SEAT, controller(), &room);
+    sent(&mut switch, at(2));
+    let heard = of_link(Opcode::Beacon, below(), Some(OWN), both(9));
+    assert_eq!(put(&mut switch, at(9), 2, heard), Verdict::Dropped);
+    let told = sent(&mut switch, at(9));
+    let told: Vec<_> = told.iter().filter(|sent| sent.opcode == Opcode::Wave).collect();
+    assert_eq!(told.len(), 1);
+    assert_eq!((told[0].port, &told[0].payload), (2, &aside(below())));
+    assert!(ports_of(&sent(&mut switch, at(10)), Opcode::Wave).is_empty(), "once a beacon");
+}
+
+#[test]
+fn who_is_told_that_it_is_dead_begins_a_new_life() {
+    let mut switch = set_up();
+    let former = Life { incarnation: Incarnation(4), ..OWN };
+    for (from, named) in [(process(1, 1), OWN), (below(), former), (below(), process(1, 1))] {
+        wave(&mut switch, 1, 2, from, &aside(named));
+        assert_eq!(switch.config().incarnation, OWN.incarnation, "{from:?} names {named:?}");
+    }
+    assert!(switch.is_live(Port(1)), "nobody else is taken for dead by a neighbour's word");
+    assert_eq!(wave(&mut switch, 2, 2, below(), &aside(OWN)), Verdict::Consumed);
+    assert_eq!(switch.config().incarnation, Incarnation(6));
+    assert!(!switch.is_live(Port(0)) && !switch.is_live(Port(2)));
+    assert_eq!((events(&mut switch), switch.stats().rebirths), (vec![SwitchEvent::Reborn], 1));
+    assert_eq!(switch.poll_timeout(), Some(Mono::from_ns(0)), "it starts anew");
+    // It is another one now: said again, that changes nothing.
+    wave(&mut switch, 3, 2, below(), &aside(OWN));
+    assert_eq!(switch.stats().rebirths, 1);
 }

@@ -27,6 +27,12 @@ pub struct WaveId {
     pub sequence: u32,
 }
 
+impl WaveId {
+    /// Of no wave: said to one neighbour, who neither passes it on nor answers. A freeze that tells
+    /// a switch that it was declared dead itself.
+    pub const ASIDE: Self = Self { epoch: 0, sequence: 0 };
+}
+
 /// What a wave asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]

@@ -263,8 +263,12 @@ impl Checker {
             Fate::Lost => self.counts.lost += 1,
             _ => self.counts.unknown += 1,
         }
-        let is_needless = failed.fate == Fate::Unknown
-            && self.processes.get(failed.to.index()).is_none_or(|to| !to.may_be_unknown);
+        // Whoever was cut off itself, or was declared failed, cannot ask any more.
+        let may_be_unknown = |process: ProcessId| {
+            self.processes.get(process.index()).is_some_and(|process| process.may_be_unknown)
+        };
+        let is_needless =
+            failed.fate == Fate::Unknown && !may_be_unknown(failed.to) && !may_be_unknown(process);
         if is_needless {
             let Failed { tag, to, .. } = failed;
             let seen = Seen::NeedlesslyUnknown { process, tag, to };

@@ -23,6 +23,8 @@ struct Link {
     /// The highest promise for best effort, and for commits.
     promise: Option<Timestamp>,
     commit: Option<Timestamp>,
+    /// What feeds it knows less from some frame on.
+    may_go_back: bool,
     is_strict: bool,
 }
 
@@ -75,6 +77,12 @@ impl Links {
         (link.promise, link.commit) = (None, None);
     }
 
+    /// What feeds this link has started anew, and what it had to send before is still on its way
+    /// out: from some frame on it knows less.
+    pub fn reborn(&mut self, link: u32) {
+        self.links[link as usize].may_go_back = true;
+    }
+
     /// A frame enters `link`.
     #[inline]
     pub fn departed(&mut self, link: u32, frame: &[u8], at_ns: u64) {
@@ -98,6 +106,10 @@ impl Links {
             on_promise(&mut state.promise, near, now.barrier, stamps.0),
             on_promise(&mut state.commit, near, now.commit, stamps.1),
         ];
+        let is_back = |(_, broken): &(Timestamp, Broken)| matches!(broken, Broken::Back(_));
+        if broken.iter().flatten().any(is_back) && std::mem::take(&mut state.may_go_back) {
+            return self.restarted(link);
+        }
         for (promise, broken) in broken.into_iter().flatten() {
             self.add(link, promise, broken, at_ns);
         }

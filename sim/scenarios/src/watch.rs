@@ -9,7 +9,7 @@ use onepipe_node::{Host, HostEvent};
 use onepipe_sim_check::{Checker, Delivered, Failed, Fate, Levels, Links, Look, Tag, digest};
 use onepipe_sim_engine::{Instant, MICROSECOND, NANOSECOND, Random};
 use onepipe_sim_network::{Application, At, Destination, LinkId, NodeId, Pace, Scatterings};
-use onepipe_switch::{Form, Switch};
+use onepipe_switch::{Form, Switch, SwitchEvent};
 use onepipe_topology::{Node as Vertex, Topology};
 
 use crate::court::Courthouse;
@@ -280,6 +280,19 @@ impl Watch {
             self.checker.crashed(self.id(at.node, port));
         }
     }
+
+    /// The switch of a node knows nothing any more of what it has promised. In place, what it had
+    /// to send before leaves all the same.
+    fn on_reborn(&mut self, node: NodeId, is_in_place: bool) {
+        let vertex = self.topology.nodes().nth(node.index()).expect("a node of the topology");
+        let outgoing = (0u32..).zip(self.topology.links());
+        for (link, _) in outgoing.filter(|(_, link)| link.from.node == vertex) {
+            match is_in_place {
+                true => self.links.reborn(link),
+                false => self.links.restarted(link),
+            }
+        }
+    }
 }
 
 impl Application<Node> for Watch {
@@ -291,7 +304,8 @@ impl Application<Node> for Watch {
             lower_ports: ports.lower,
             upper_ports: ports.upper,
             route: self.topology.route(vertex),
-            incarnation: Incarnation(life),
+            // Between two crashes a switch that is declared dead begins lives by itself.
+            incarnation: Incarnation(life << 8),
             controllers: self.plan.controllers(self.topology.processes()),
             ..self.plan.switch.clone()
         };
@@ -300,10 +314,7 @@ impl Application<Node> for Watch {
         let switch = Switch::new(onepipe_switch::Config { form, ..config });
         let switch = switch.expect("the plan's switch is in range");
         if life > 0 {
-            let outgoing = (0u32..).zip(self.topology.links());
-            for (link, _) in outgoing.filter(|(_, link)| link.from.node == vertex) {
-                self.links.restarted(link);
-            }
+            self.on_reborn(node, false);
         }
         let Vertex::Host(host) = vertex else {
             return Node::Switch(Element::new(switch, self.plan.bug));
@@ -344,7 +355,11 @@ impl Application<Node> for Watch {
         machine: &mut Node,
         event: <Node as onepipe_base::Machine>::Event,
     ) {
-        let HostEvent::Process(port, event) = event else { return };
+        let (port, event) = match event {
+            HostEvent::Process(port, event) => (port, event),
+            HostEvent::Switch(SwitchEvent::Reborn) => return self.on_reborn(at.node, true),
+            HostEvent::Switch(_) => return,
+        };
         let event = match event {
             Said::Process(event) => event,
             Said::Controller(event) => return self.on_court(&at, machine, port, event),

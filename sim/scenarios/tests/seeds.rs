@@ -53,3 +53,50 @@ fn what_has_been_found_earlier_stays_right() {
 fn who_comes_back_is_told_no_commit_before_it_has_caught_up() {
     are_right(Placement::SwitchCpu, &[1035]);
 }
+
+/// A switch came back and died before it was confirmed; it had promised nothing, and that stood for
+/// its former life, too. So the processes behind it had failed before what they had committed.
+#[test]
+fn lives_of_one_neighbour_are_told_apart() {
+    are_right(Placement::Chip, &[1_001_262, 1_001_288]);
+}
+
+/// A host's switch was declared dead and never knew; one below which only the dead were had the
+/// same fate. It waited for an echo, and its processes with it.
+#[test]
+fn a_switch_that_was_declared_dead_comes_back() {
+    are_right(Placement::Chip, &[20_000_339, 20_000_427]);
+}
+
+/// A process died before the controllers knew of that life, and those who had its acknowledgements
+/// waited for ever; one sent reliably before it was welcome.
+#[test]
+fn nothing_reliable_happens_before_a_welcome() {
+    are_right(Placement::Chip, &[136, 20_000_133, 20_000_182, 20_000_540]);
+}
+
+/// Flat recovery told only those who took part, not those who had been declared dead, lived, and
+/// came back with what they had been sent.
+#[test]
+fn who_was_declared_dead_knows_it_before_a_link_is_resolved() {
+    are_right(Placement::Chip, &[20_000_081]);
+}
+
+/// Processes with a slow clock came back below a switch that nobody counted yet, or that was new
+/// itself, and sent behind what others had committed.
+#[test]
+fn a_newcomer_waits_for_who_sits_below_other_switches() {
+    are_right(Placement::Chip, &[20_000_076, 30_000_209, 30_001_029, 40_000_352]);
+}
+
+/// A process that waits to be placed anew sends again what others wait for.
+#[test]
+fn who_is_placed_anew_goes_on_with_what_has_left() {
+    are_right(Placement::Chip, &[40_000_479]);
+}
+
+/// A process was excluded, and of what it had sent the fate was not known.
+#[test]
+fn an_excluded_process_may_be_in_doubt() {
+    are_right(Placement::Chip, &[30_001_596]);
+}

@@ -194,7 +194,7 @@ impl Controller {
             && !self.recording.contains(&life)
             && !self.broadcast.waits_for(process)
         {
-            self.post(Opcode::Welcome, process, Psn::FIRST, Vec::new());
+            self.post(Opcode::Welcome, process, Psn(life.incarnation.0), Vec::new());
         }
     }
 
@@ -272,7 +272,11 @@ impl Controller {
                 failures: self.ledger.news(now.mono, u64::MAX),
                 recalls: self.ledger.recalls(process, life.incarnation).collect(),
             };
-            self.answers.begin(life, answer, self.config.waiting_max);
+            // Only what has happened since makes a new one. That time goes on does not: whoever
+            // asks twice for the first part would have to ask for all others again, and again.
+            if !self.answers.get(life).is_some_and(|known| known.says_the_same(&answer)) {
+                self.answers.begin(life, answer, self.config.waiting_max);
+            }
         }
         let mut room = alloc::vec![0; self.config.payload_octets_max()];
         let answer = self.answers.get(life).ok_or(Drop::Full)?;

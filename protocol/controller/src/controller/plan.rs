@@ -81,7 +81,12 @@ impl Controller {
 
     /// Tells everybody.
     fn tell(&mut self, now: Now, news: News) {
-        let by_wave = news.kind() != WaveKind::Notice || self.config.recovery == Recovery::Tree;
+        // Who has failed earlier may live behind a link that has come back, and must know it before
+        // that link is resolved. One by one only those are told who take part.
+        let by_wave = news.kind() != WaveKind::Notice
+            || self.config.recovery == Recovery::Tree
+            || self.wants_refresh
+            || self.ledger.has_resolved();
         let mut audience = Audience::default();
         match self.config.links {
             Links::Uplink if by_wave => {

@@ -56,7 +56,15 @@ impl Control {
                 self.pong = Some(from);
                 Handled::Yes
             }
-            Opcode::Welcome => Handled::Yes,
+            // That of a former life says nothing to this one.
+            Opcode::Welcome if header.psn().0 == self.own.incarnation.0 => {
+                self.is_welcome = true;
+                Handled::Yes
+            }
+            Opcode::Welcome => {
+                self.stats.welcomes_stale += 1;
+                Handled::No
+            }
             Opcode::Recorded => {
                 self.undeliverable.on_recorded(header.psn());
                 self.answer_if_clear();

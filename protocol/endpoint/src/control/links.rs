@@ -326,6 +326,13 @@ impl OwnLinks {
         found
     }
 
+    /// Whether the switch at the other end of an uplink is known to hear this life. True of every
+    /// other link, and where nothing freezes.
+    #[inline]
+    pub fn is_echoed(&self, port: Port) -> bool {
+        self.kind != Links::Uplink || self.controllers.is_none() || self.neighbours.hears_us(port)
+    }
+
     /// Who is heard on `port` now.
     pub fn echo(&self, registers: &Registers, port: Port) -> Option<Life> {
         let is_controller = self.replica(port).and_then(|at| self.heard.get(at).copied().flatten());

@@ -102,6 +102,8 @@ pub(crate) struct Control {
     /// Who speaks as the active controller, and when it last did.
     active: Option<(ProcessId, Mono)>,
     excluded: Option<Timestamp>,
+    /// The store of the controllers knows of this life, and it was told who had failed before.
+    is_welcome: bool,
     stats: ControlStats,
 }
 
@@ -153,6 +155,7 @@ impl Control {
             pong: None,
             active: None,
             excluded: None,
+            is_welcome: controllers.is_none(),
             stats: ControlStats::default(),
         }
     }
@@ -308,6 +311,19 @@ impl Control {
     /// The whole answer to [`Control::start_recover`], once.
     pub fn poll_recovered(&mut self) -> Option<Recovered> {
         self.recover.poll()
+    }
+
+    /// See [`OwnLinks::is_echoed`].
+    #[inline]
+    pub fn is_echoed(&self, port: Port) -> bool {
+        self.links.is_echoed(port)
+    }
+
+    /// Whether this life may scatter reliably: the controllers have taken note of it (failure.md,
+    /// "How do controllers survive?"), or there are none. Its announcements ask them.
+    #[inline]
+    pub fn is_welcome(&self) -> bool {
+        self.is_welcome
     }
 
     /// When the active controller was last heard.

@@ -11,6 +11,8 @@ pub struct ControlStats {
     pub frames_foreign: u64,
     /// Frames of dead lives, and from before their link was lost.
     pub frames_refused: u64,
+    /// Welcomes of former lives of this process.
+    pub welcomes_stale: u64,
     /// Failures told to this process, as ranges of processes.
     pub failures_told: u64,
     /// Dead links of this process that were resolved.

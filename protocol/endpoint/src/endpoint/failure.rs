@@ -7,7 +7,8 @@ use onepipe_wire::{Flags, Frame, HEADER_OCTETS, Header, Opcode, Service, seal, s
 use super::Endpoint;
 use crate::control::{Handled, LinkNews};
 use crate::lane::Draft;
-use crate::{Event, Links, ProcessFailed};
+use crate::stamp::SILENCE_NS;
+use crate::{ControlStats, Event, Links, ProcessFailed};
 
 /// How far a process has got with having failed itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,6 +26,24 @@ pub(super) enum Exclusion {
 }
 
 impl Endpoint {
+    /// The controller that was last heard as the active one, when, and its epoch; `None` while none
+    /// was: then nobody resolves failures.
+    pub fn controller(&self) -> Option<(ProcessId, Mono, u32)> {
+        let heard = self.control.controller_heard()?;
+        Some((self.control.active()?, heard, self.control.epoch()))
+    }
+
+    /// Whether reliable scatterings leave: the controllers have taken note of this life, or there
+    /// are none. Before that [`Endpoint::scatter_reliably`] accepts, and what it accepts waits.
+    pub fn is_welcome(&self) -> bool {
+        self.control.is_welcome()
+    }
+
+    /// Counters of what the controllers and the links have told, since the start.
+    pub fn control_stats(&self) -> &ControlStats {
+        self.control.stats()
+    }
+
     /// The application is through with an [`Event::ProcessFailed`]. Reliable deliveries resume when
     /// every correct process has said so of every failure.
     pub fn on_failure_handled(&mut self) {
@@ -96,7 +115,11 @@ impl Endpoint {
         if news == LinkNews::Unheard || is_mark {
             return;
         }
-        let promises = frame.header.promises(clock);
+        let mut promises = frame.header.promises(clock);
+        if !self.control.is_echoed(port) {
+            // What the switch tells is meant for whoever was here before.
+            promises.commit = clock.saturating_sub_ns(SILENCE_NS);
+        }
         let risen = self.link.hear(&self.config, now.mono, port, promises);
         self.on_barrier(risen);
         if news == LinkNews::Left {
@@ -161,10 +184,14 @@ impl Endpoint {
                 }
             }
         }
+        // A burst of best effort ends first, too: then all of it can be accounted for.
         if let Some(at) = self.control.excluded()
             && self.exclusion == Exclusion::Member
+            && self.best_effort.sender.unfinished().is_none()
         {
             self.exclusion = Exclusion::Excluded(at, self.commit_barrier());
+            self.best_effort.sender.abandon(at);
+            self.reliable.sender.abandon(at);
         }
         if self.has_failure_step() {
             self.complete();

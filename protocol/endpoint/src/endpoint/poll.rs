@@ -33,7 +33,7 @@ impl Endpoint {
     #[inline]
     pub(super) fn poll_data(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         // Nearly always one of them has some and the other none.
-        if !self.reliable.wants_data() {
+        if !self.reliable.wants_data(self.may_commit()) {
             return self.poll_data_of(Service::BestEffort, now, slot);
         }
         self.poll_data_in_turn(now, slot)
@@ -50,18 +50,17 @@ impl Endpoint {
 
     #[inline]
     fn poll_data_of(&mut self, service: Service, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        if service == Service::Reliable && !self.may_commit() {
-            return None;
-        }
+        // What has left before is sent again all the same: commits wait for it.
+        let may_begin = service == Service::BestEffort || self.may_commit();
         let (config, stats) = (&self.config, &mut self.stats);
         let lane = match service {
             Service::BestEffort => &mut self.best_effort,
             Service::Reliable => &mut self.reliable,
         };
-        if !lane.wants_data() {
+        if !lane.wants_data(may_begin) {
             return None;
         }
-        let draft = lane.poll_data(config, now.mono, &mut self.stamp, slot, stats)?;
+        let draft = lane.poll_data(config, (now.mono, may_begin), &mut self.stamp, slot, stats)?;
         self.turn = match (service, lane.sender.unfinished()) {
             (Service::BestEffort, Some(_)) | (Service::Reliable, None) => Service::BestEffort,
             _ => Service::Reliable,
@@ -69,17 +68,18 @@ impl Endpoint {
         Some(self.finish(now, service, slot, draft))
     }
 
-    /// Whether reliable messages may leave: where there are controllers, not before the switch has
-    /// told a commit (design: failure.md, "When does a newcomer commit?"). In an overlay never
-    /// before: no aggregator sees them pass (overlay.md, "Why is it exact?").
+    /// Whether reliable messages may leave: where there are controllers, not before they have
+    /// welcomed this process, and the switch has told a commit (design: failure.md, "When does a
+    /// newcomer commit?"). In an overlay never before: no aggregator sees them pass (overlay.md,
+    /// "Why is it exact?").
     #[inline]
-    fn may_commit(&self) -> bool {
+    pub(super) fn may_commit(&self) -> bool {
         let is_bound = match self.config.links {
             Links::Uplink => self.config.controllers.is_some() || self.config.awaits_commits,
             Links::Overlay => true,
             Links::Mesh => false,
         };
-        !is_bound || self.link.is_told_commits()
+        self.control.is_welcome() && (!is_bound || self.link.is_told_commits())
     }
 
     /// Both services, in the order in which they are asked. A best-effort burst under way goes
@@ -164,6 +164,10 @@ impl Endpoint {
 
     #[cold]
     pub(super) fn poll_bad_news(&mut self) -> Option<Event> {
+        if matches!(self.exclusion, Exclusion::Excluded(..)) {
+            // It says why so much fails.
+            return self.poll_failure_event();
+        }
         let failures = &mut self.best_effort.sender.failures;
         let failed = failures.pop_front();
         if let Some(failed) = failed.or_else(|| self.reliable.sender.failures.pop_front()) {

@@ -38,6 +38,13 @@ pub(crate) struct Commit {
     targets: Numbered<Target>,
 }
 
+impl Open {
+    /// Whether nothing is waited for any more.
+    pub fn is_settled(&self) -> bool {
+        self.missing == 0
+    }
+}
+
 impl Commit {
     pub fn new() -> Self {
         Self { open: Numbered::new(), targets: Numbered::new() }
@@ -74,6 +81,11 @@ impl Commit {
     /// The scattering with this number, if it is still open.
     pub fn get(&self, number: u64) -> Option<&Open> {
         (number >= self.open.first() && number < self.open.next()).then(|| self.open.get(number))
+    }
+
+    /// The numbers of those that are kept, settled ones behind an open one included.
+    pub fn numbers(&self) -> core::ops::Range<u64> {
+        self.open.first()..self.open.next()
     }
 
     /// Its targets.

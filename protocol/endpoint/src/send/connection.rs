@@ -171,7 +171,6 @@ impl Outgoing {
     pub fn failed_in(mut self, life: Incarnation) -> Self {
         if let Some(known) = &mut self.reliable {
             known.failed_life = Some(life);
-            self.state = State::Unreachable(Mono::from_ns(0));
         }
         self
     }
@@ -247,6 +246,13 @@ impl Outgoing {
     pub fn has_failed(&self, life: Incarnation) -> bool {
         let failed = self.reliable.as_ref().and_then(|known| known.failed_life);
         failed.is_some_and(|failed| life <= failed)
+    }
+
+    /// Whether its last life that is known has failed: nobody may be there.
+    pub fn is_doubted(&self) -> bool {
+        self.reliable.as_ref().is_some_and(|known| {
+            known.failed_life.is_some() && known.heard_life <= known.failed_life
+        })
     }
 
     /// Whether recalls wait for its acknowledgement.

@@ -191,7 +191,12 @@ impl Sender {
             match connection.state {
                 State::Closed => self.start_opening(config, now, to as usize),
                 State::Unreachable(until) if until <= now => {
-                    self.ask_whether_back(config, now, to as usize);
+                    // Who scatters to it again and again shall not wait again and again.
+                    let is_rare = now.since_ns(until) > connection.pause_ns(config);
+                    match is_rare && connection.is_doubted() {
+                        true => self.start_opening(config, now, to as usize),
+                        false => self.ask_whether_back(config, now, to as usize),
+                    }
                 }
                 _ => {}
             }

@@ -1,5 +1,6 @@
 //! From `scatter` to frames: buffer → credit → burst (stamp, coalesce, cut) → flight.
 
+mod abandon;
 #[cfg(test)]
 mod alone;
 pub(crate) mod buffer;
@@ -143,11 +144,12 @@ impl Sender {
         self.peers.find(process).map_or(0, |at| self.peers.peek(at).fetch())
     }
 
-    /// Whether there are messages to send now, or something to settle with the receiving half.
+    /// Whether there are messages to send now, or something to settle with the receiving half. What
+    /// waits in the buffer counts only if it may leave.
     #[inline]
-    pub fn has_data(&self) -> bool {
+    pub fn has_data(&self, may_leave: bool) -> bool {
         self.burst.first().is_some()
-            || !self.credit.is_stuck(self.buffer.len())
+            || (may_leave && !self.credit.is_stuck(self.buffer.len()))
             || !self.resends.is_empty()
             || self.local_room_wanted.is_some()
             || self.local_room_back.is_some()

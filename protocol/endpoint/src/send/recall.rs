@@ -36,12 +36,8 @@ impl Sender {
         if connection.is_local || connection.peer.is_some_and(|peer| peer > incarnation) {
             return;
         }
-        // A later life of it is asked after by whoever scatters to it, unless it has been heard.
-        let heard = connection.reliable.as_ref().and_then(|known| known.heard_life);
-        connection.state = match heard > Some(incarnation) {
-            true => State::Closed,
-            false => State::Unreachable(now),
-        };
+        // Whoever scatters to it next asks whether it is back, and waits a little for the answer.
+        connection.state = State::Closed;
         connection.room = Room::None;
         (connection.wants_connect, connection.wants_probe) = (false, None);
         (connection.attempts, connection.deadline) = (0, None);

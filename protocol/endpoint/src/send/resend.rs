@@ -17,6 +17,10 @@ use crate::stats::Stats;
 /// carries while the answer to the first of them comes back.
 pub(crate) const RESENT_AT_ONCE: u32 = 64;
 
+/// Who has failed is asked so often again whether it is back, before what is scattered to it fails:
+/// one answer may be lost, and nobody else shall wait long for the dead.
+const DOUBTED_MAX: u32 = 1;
+
 impl Sender {
     /// Asks a silent receiver again: with the connect, the recalls and the packets that it has not
     /// answered. It is never given up here: controllers decide who has failed.
@@ -28,6 +32,15 @@ impl Sender {
         stats: &mut Stats,
     ) {
         let connection = self.peers.at(at);
+        let is_asked_in_vain = connection.attempts >= DOUBTED_MAX && connection.is_doubted();
+        if connection.state == State::Opening && is_asked_in_vain {
+            // It has failed and is not back: what waits for it will not leave.
+            connection.state = State::Unreachable(now.after_ns(connection.pause_ns(config)));
+            (connection.attempts, connection.wants_connect) = (0, false);
+            (connection.claimed, connection.is_waited_for) = (0, false);
+            self.credit.reconsider();
+            return;
+        }
         connection.attempts += 1;
         connection.asked = Some(now);
         let is_asking = connection.is_asking_for_room();

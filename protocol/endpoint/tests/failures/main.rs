@@ -4,6 +4,8 @@ mod mesh;
 mod script;
 
 use mesh::{Fate, Mesh};
+use onepipe_base::{ProcessId, Psn};
+use onepipe_endpoint::{Message, SendFailed, Service};
 use onepipe_wire::Opcode;
 
 const PROCESSES: u32 = 4;
@@ -203,6 +205,9 @@ fn what_is_refused_at_once_takes_no_timestamp() {
     let mut mesh = Mesh::new(PROCESSES, |_| {});
     mesh.kill(3);
     mesh.settle(20_000_000);
+    // The first one finds out that it is not back.
+    mesh.scatter(0, &[1, 3], 30);
+    mesh.settle(20_000_000);
     let promised = |mesh: &Mesh| mesh.nodes[0].end.promises().expect("driven").barrier;
     // As fast as an application can: without a pause it would run away from the clock.
     for _ in 0..1_000 {
@@ -214,7 +219,116 @@ fn what_is_refused_at_once_takes_no_timestamp() {
     assert_eq!(promised(&mesh).as_ns() - before.as_ns(), 500);
     assert_eq!(mesh.nodes[0].end.send_buffer_octets(), 0);
     mesh.settle(20_000_000);
+}
+
+#[test]
+fn the_first_scattering_to_who_is_back_arrives() {
+    for was_written_to in [false, true] {
+        let mut mesh = Mesh::new(PROCESSES, |_| {});
+        if was_written_to {
+            chatter(&mut mesh);
+            mesh.settle(20_000_000);
+        }
+        mesh.kill(3);
+        mesh.settle(20_000_000);
+        mesh.restart(3);
+        mesh.run(200_000);
+        mesh.scatter(0, &[1, 3], 30);
+        mesh.settle(20_000_000);
+        mesh.check_all();
+        assert_eq!((mesh.nodes[0].failed.len(), mesh.nodes[3].log.len()), (0, 1));
+        // Of who is not back it is found out once in a while, and the rest fails at once.
+        mesh.kill(3);
+        mesh.settle(20_000_000);
+        mesh.scatter(0, &[1, 3], 30);
+        mesh.settle(20_000_000);
+        assert_eq!(mesh.nodes[0].failed.len(), 2);
+        mesh.scatter(0, &[1, 3], 30);
+        mesh.run(500);
+        assert_eq!(mesh.nodes[0].failed.len(), 4, "at once");
+        // Much later it is back, and was not written to meanwhile.
+        mesh.run(20_000_000);
+        mesh.restart(3);
+        mesh.run(200_000);
+        mesh.scatter(0, &[1, 3], 30);
+        mesh.settle(20_000_000);
+        assert_eq!((mesh.nodes[0].failed.len(), mesh.nodes[3].log.len()), (4, 1));
+        mesh.check_all();
+    }
+}
+
+#[test]
+fn who_is_not_welcome_waits_with_what_is_reliable() {
+    let mut mesh = Mesh::new(PROCESSES, |_| {});
+    assert!(mesh.nodes.iter().all(|node| node.end.is_welcome()));
+    mesh.script.is_unwelcoming = true;
+    mesh.restart(2);
+    mesh.settle(20_000_000);
+    let stale = mesh.script.frame(Opcode::Welcome, 2, Psn(1), &[]);
+    mesh.script.extra.push((2, stale));
+    mesh.scatter(2, &[0, 1, 2], 30);
+    mesh.run(20_000_000);
+    let end = &mesh.nodes[2].end;
+    assert_eq!(end.control_stats().welcomes_stale, 1, "that of its former life");
+    assert!(!end.is_welcome() && !end.wants_transmit() && !end.is_settled());
+    assert!(mesh.nodes.iter().all(|node| node.log.is_empty()));
+    let promises = end.promises().expect("driven");
+    assert_eq!(promises.commit, promises.barrier, "it holds nobody up");
+    // Its announcements ask for it, until it comes.
+    let mut lost = 0;
+    mesh.fate = Box::new(move |_, to, opcode| {
+        lost += u32::from((to, opcode) == (2, Opcode::Welcome));
+        let is_lost = (to, opcode) == (2, Opcode::Welcome) && lost < 4;
+        if is_lost { Fate::Lose } else { Fate::Pass }
+    });
+    mesh.script.is_unwelcoming = false;
+    mesh.run(50_000_000);
+    assert!(mesh.nodes[2].end.is_welcome());
+    assert!([0, 1, 2].iter().all(|at| mesh.nodes[*at].log.len() == 1));
     mesh.check_all();
+}
+
+#[test]
+fn an_excluded_process_accounts_for_all_that_it_has_submitted() {
+    let mut all = 0;
+    for k in 0..30 {
+        let mut mesh = Mesh::new(PROCESSES, |_| {});
+        mesh.fate = Box::new(|from, to, opcode| {
+            // What it sends to 2 does not arrive, so its scatterings stay open.
+            let is_lost = (from, to) == (1, 2) && opcode == Opcode::ReliableData;
+            if is_lost { Fate::Lose } else { Fate::Pass }
+        });
+        chatter(&mut mesh);
+        mesh.run(k * 300);
+        let ns = mesh.ns;
+        mesh.script.freeze(1, 1, ns);
+        mesh.run(k * 100);
+        chatter(&mut mesh);
+        for tag in 0..3u8 {
+            let payload = [tag];
+            let messages = [0, 2].map(|to| Message { to: ProcessId(to), payload: &payload });
+            let _ = mesh.nodes[1].end.scatter(&messages);
+        }
+        mesh.run(20_000_000);
+        assert!(mesh.nodes[1].excluded.is_some(), "{k}");
+        mesh.check_all();
+        let node = &mesh.nodes[1];
+        assert_eq!(node.end.send_buffer_octets(), 0, "{k}");
+        let mut reported = node.failed.clone();
+        reported.sort_by_key(|failed| (failed.service, failed.scattering, failed.index));
+        let before = reported.len();
+        reported.dedup_by_key(|failed| (failed.service, failed.scattering, failed.index));
+        assert_eq!(reported.len(), before, "{k}: reported twice");
+        for sent in mesh.sent.iter().filter(|sent| sent.from == 1 && sent.to.contains(&2)) {
+            let of_it = |failed: &&SendFailed| {
+                failed.scattering == sent.id && failed.service == Service::Reliable
+            };
+            let count = node.failed.iter().filter(of_it).count();
+            assert_eq!(count, sent.to.len(), "{k}: {:?}", sent.tag);
+            all += count;
+        }
+    }
+    assert!(all > 0);
 }
 
 #[test]

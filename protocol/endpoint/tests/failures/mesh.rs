@@ -8,7 +8,7 @@ use onepipe_base::{
     ScatteringId, Timestamp,
 };
 use onepipe_endpoint::{
-    Config, Endpoint, Event, Links, Message, Outcome, ProcessFailed, SendFailed,
+    Config, Endpoint, Event, Links, Message, Outcome, ProcessFailed, SendFailed, Service,
 };
 use onepipe_wire::{Header, Opcode, peek, seal_with_hops};
 
@@ -365,14 +365,19 @@ impl Mesh {
             let what = || format!("scattering {} of {} to {:?}", sent.tag, sent.from, sent.to);
             assert!(count == 0 || count == correct.len(), "{}: {count} have it", what());
             let sender = &self.nodes[sent.from];
-            if sender.life == sent.life && !sender.is_dead && sender.excluded.is_none() {
-                let of_it = |failed: &&SendFailed| failed.scattering == sent.id;
+            if sender.life == sent.life && !sender.is_dead {
+                let of_it = |failed: &&SendFailed| {
+                    (failed.service, failed.scattering) == (Service::Reliable, sent.id)
+                };
                 let reports = sender.failed.iter().filter(of_it).count();
                 assert!(reports == 0 || reports == sent.to.len(), "{}: {reports} reports", what());
                 let is_lost =
                     sender.failed.iter().filter(of_it).any(|f| f.outcome == Outcome::Lost);
-                assert_eq!(is_lost, count == 0 && !correct.is_empty() || reports > 0, "{}", what());
                 assert!(!is_lost || count == 0, "{} is lost and delivered", what());
+                if sender.excluded.is_none() {
+                    let is_nowhere = count == 0 && !correct.is_empty();
+                    assert_eq!(is_lost, is_nowhere || reports > 0, "{}", what());
+                }
             }
             let seen = logs.iter().flat_map(|(_, _, log)| log.iter()).find(|s| s.tag == sent.tag);
             if let Some(at) = self.script.failed_at(sent.from, sent.life)

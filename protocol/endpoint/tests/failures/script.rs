@@ -47,6 +47,8 @@ pub struct Script {
     pub is_flat: bool,
     /// No wave is given.
     pub is_silent: bool,
+    /// Nobody is welcome.
+    pub is_unwelcoming: bool,
     pub undeliverable: Vec<(ProcessId, Timestamp)>,
     pub relayed: u32,
     /// Frames that answer what came.
@@ -69,6 +71,7 @@ impl Script {
             open: None,
             is_flat: false,
             is_silent: false,
+            is_unwelcoming: false,
             undeliverable: Vec::new(),
             relayed: 0,
             answers: Vec::new(),
@@ -107,6 +110,10 @@ impl Script {
                     LinkState::Up => None,
                 });
                 self.frozen.insert(owner, frozen.collect());
+                if !self.is_unwelcoming {
+                    let welcome = self.frame(Opcode::Welcome, from, Psn(owner.1), &[]);
+                    self.answers.push((from, welcome));
+                }
             }
             Opcode::Echo | Opcode::Completed => {
                 let echo = Echo::parse(frame.payload).expect("well formed");

@@ -117,6 +117,9 @@ pub fn endpoint(octets: &[u8]) {
         slot,
         psn: [0; PROCESSES as usize],
     };
+    if kinds & 16 == 0 {
+        play.be_welcome();
+    }
     while !play.script.rest.is_empty() {
         play.step();
         play.drain();
@@ -126,6 +129,20 @@ pub fn endpoint(octets: &[u8]) {
 }
 
 impl Play<'_> {
+    /// The controller has taken note, if there is one.
+    fn be_welcome(&mut self) {
+        let (from, at) = (ProcessId(PROCESSES - 1), Timestamp::from_ns(self.sync_ns));
+        let header = Header::new(Opcode::Welcome, from, ProcessId(0), Incarnation(1));
+        let header = header.stamped(at, Promises::both(at), Psn(1));
+        let mut octets = [0; HEADER_OCTETS];
+        let length = seal(&mut octets, header, 0);
+        let port = match self.end.config().links {
+            Links::Mesh => Port(from.0 as u16),
+            _ => Port(0),
+        };
+        self.end.handle_frame(self.now(), port, &mut octets[..length]);
+    }
+
     fn now(&self) -> Now {
         Now { mono: Mono::from_ns(self.ns), sync: Timestamp::from_ns(self.sync_ns) }
     }

@@ -93,6 +93,6 @@ fn reliable_scatterings_keep_order_and_are_whole_whatever_the_network_does() {
 /// scatterings apart.
 #[test]
 fn a_process_that_promises_too_much_is_found_out() {
-    let (verdicts, _) = play(0, true);
-    assert!(verdicts.torn > 0, "{verdicts:?}");
+    let torn: Vec<_> = (0..4).map(|seed| play(seed, true).0.torn).collect();
+    assert!(torn.iter().any(|torn| *torn > 0), "{torn:?}");
 }

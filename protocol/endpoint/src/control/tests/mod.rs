@@ -220,7 +220,11 @@ fn a_freeze_that_names_the_switch_makes_its_link_dead_though_it_is_heard() {
 fn a_controller_is_heard_and_answered() {
     let mut rig = Rig::on_switch(ALL);
     assert_eq!((rig.control.controller_heard(), rig.control.active()), (None, None));
-    assert_eq!(rig.tell(1, Opcode::Welcome, 0, &[]), Verdict::Yes);
+    assert!(!rig.control.is_welcome());
+    assert_eq!(rig.tell(1, Opcode::Welcome, 3, &[]), Verdict::No, "to a former life");
+    assert!(!rig.control.is_welcome() && rig.control.stats().welcomes_stale == 1);
+    assert_eq!(rig.tell(1, Opcode::Welcome, 4, &[]), Verdict::Yes);
+    assert!(rig.control.is_welcome());
     assert_eq!(
         (rig.control.controller_heard(), rig.control.active()),
         (Some(rig.now()), Some(ProcessId(31)))

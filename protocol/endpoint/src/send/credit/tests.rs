@@ -107,6 +107,9 @@ fn a_reliable_scattering_leaves_whole_or_not_at_all_and_keeps_others_claims() {
     assert_eq!(alone.leaving(), [(2, 100)]);
     let now = Mono::from_ns(1_000);
     alone.sender.on_failed(&alone.config, now, ProcessId(3), Incarnation(1));
+    // It was asked whether it is back, and is not.
+    let gone = alone.sender.peers.find(ProcessId(3)).expect("it was written to");
+    alone.sender.peers.at(gone).state = State::Unreachable(now.after_ns(1_000_000));
     // The oldest waits for 2, and claims 164 octets at 1.
     alone.scatter(&[(1, 100), (2, 100)]);
     let lost = alone.scatter(&[(1, 10), (3, 10)]);
