@@ -182,10 +182,9 @@ impl Suspects {
     ) {
         let mut held = BTreeSet::new();
         let mut visits = news.len();
-        for owner in graph.owners().filter(|owner| graph.is_correct(*owner)) {
-            let frozen = graph.get(owner).map(|node| node.frozen.as_slice()).unwrap_or_default();
-            visits += frozen.len();
-            held.extend(frozen.iter().filter_map(|entry| entry.life).filter(|life| {
+        for (_, node) in graph.correct_owners() {
+            visits += 1 + node.frozen.len();
+            held.extend(node.frozen.iter().filter_map(|entry| entry.life).filter(|life| {
                 let is_over = ledger.has_failed(*life);
                 !is_over && graph.get(*life).is_some() && !graph.is_correct(*life)
             }));

@@ -52,9 +52,8 @@ pub(crate) fn regions(graph: &Graph, suspected: impl Iterator<Item = Life>) -> V
         members.sort_unstable_by_key(|at| net.life(*at));
         regions.push(Region { members, registers: Vec::new(), heard, visits });
     }
-    for owner in graph.owners().filter(|owner| graph.is_correct(*owner)) {
-        let entries = graph.get(owner).map(|node| node.frozen.iter());
-        for entry in entries.into_iter().flatten() {
+    for (_, node) in graph.correct_owners() {
+        for entry in &node.frozen {
             let place = entry.life.and_then(|life| net.place(life));
             let number = place.and_then(|at| Some((at, *region_of.get(&at)?)));
             if let Some((at, number)) = number {

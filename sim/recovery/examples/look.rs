@@ -4,7 +4,7 @@
 //! (hosts: a quarter of their cube): for the announcements that tell of a failure, for the look
 //! that decides it, for its record, and for the look after that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use onepipe_base::{
@@ -17,7 +17,7 @@ use onepipe_wire::{Announce, HEADER_OCTETS, Header, Link, LinkState, Opcode, Sid
 /// The links of each node: where they lead, and to whom.
 type Fabric = BTreeMap<Life, Vec<(Side, Life)>>;
 
-const RUNS: u32 = 9;
+const RUNS: u32 = 7;
 const FRAME_OCTETS: usize = 1_472;
 
 fn main() {
@@ -40,6 +40,7 @@ fn measure(ports: u32) {
         to: process,
         ns: 1_000_000,
         generations: BTreeMap::new(),
+        dead: BTreeSet::new(),
     };
     let member = |(life, links): (&Life, &Vec<(Side, Life)>)| {
         let link = |(side, life): &(Side, Life)| MemberLink { side: *side, life: *life };
@@ -54,12 +55,19 @@ fn measure(ports: u32) {
     links.push(Link { port: Port(0), side: Side::Lower, life: Some(own), state: LinkState::Up });
     world.announce(seat, &links);
     world.wait();
+    world.persist();
+    // Everybody has announced itself before anything fails.
+    for (life, links) in fabric.iter().filter(|(life, _)| **life != seat) {
+        world.announce(*life, &up(links));
+    }
+    world.wait();
+    world.persist();
     let nodes = fabric.len();
     println!("{ports} ports, {hosts} hosts, {nodes} nodes: taken over in {:?}", begun.elapsed());
     let host = |run: u32| switch(run * half * 3);
     let last = hosts + ports * half * 5 / 2 - 1;
     let cases: [(&str, &dyn Fn(u32) -> Life); 2] =
-        [("host", &host), ("core switch", &|run| switch(last - run))];
+        [("host", &host), ("core switch", &|run| switch(last - run * half))];
     for (name, victim) in cases {
         let (mut times, mut visits) = (Vec::new(), 0);
         for run in 0..RUNS {
@@ -69,6 +77,7 @@ fn measure(ports: u32) {
             let looked = world.wait();
             visits = world.controller.stats().visits - before;
             times.push([told, looked, world.persist(), world.wait()]);
+            world.resume(&fabric, victim);
         }
         let median = |part: usize| {
             let mut all: Vec<Duration> = times.iter().map(|spent| spent[part]).collect();
@@ -88,6 +97,8 @@ struct World {
     to: ProcessId,
     ns: u64,
     generations: BTreeMap<Life, u32>,
+    /// Who has failed and is forgotten.
+    dead: BTreeSet<Life>,
 }
 
 impl World {
@@ -103,20 +114,39 @@ impl World {
             if matches!(owner.address, Address::Process(_)) {
                 continue;
             }
-            let mut links = up(&fabric[owner]);
+            let mut links = self.links(fabric, *owner);
             for link in links.iter_mut().filter(|link| link.life == Some(victim)) {
                 let commit = Timestamp::from_ns(self.ns);
                 link.state = LinkState::Frozen { number: 1, commit };
             }
-            if *owner == rack_of(fabric, self.to) {
-                let address = Address::Process(self.to);
-                let own = Life { address, incarnation: Incarnation(1) };
-                let (port, side, state) = (Port(0), Side::Lower, LinkState::Up);
-                links.push(Link { port, side, life: Some(own), state });
-            }
             spent += self.announce(*owner, &links);
         }
+        self.dead.insert(victim);
         spent
+    }
+
+    /// They were told that nobody needs what these links hold.
+    fn resume(&mut self, fabric: &Fabric, victim: Life) {
+        for (_, owner) in &fabric[&victim] {
+            let links = self.links(fabric, *owner);
+            self.announce(*owner, &links);
+        }
+        self.wait();
+        self.persist();
+        self.wait();
+    }
+
+    /// The links of `life` that are up, as far as they lead to nobody who is forgotten.
+    fn links(&self, fabric: &Fabric, life: Life) -> Vec<Link> {
+        let mut links = up(&fabric[&life]);
+        links.retain(|link| link.life.is_none_or(|life| !self.dead.contains(&life)));
+        if life == rack_of(fabric, self.to) {
+            let address = Address::Process(self.to);
+            let own = Life { address, incarnation: Incarnation(1) };
+            let (port, side, state) = (Port(0), Side::Lower, LinkState::Up);
+            links.push(Link { port, side, life: Some(own), state });
+        }
+        links
     }
 
     fn announce(&mut self, life: Life, links: &[Link]) -> Duration {

@@ -38,10 +38,11 @@ impl Calibration {
     ///   process a host, one failure to tell. The upper end is a rack's, with eight failures each;
     /// - 47 ns for a packet that needs no more: "a host CPU core can sustain 3 us beacon interval"
     ///   of a switch with 32 ports, each with a beacon in and one out (section 7.2);
-    /// - 6 us for a look at the graph and 6 ns for each node and link that it visits: ours,
-    ///   measured (`cargo run --release -p onepipe-sim-recovery --example look`: 4 to 7 us where 77
-    ///   to 185 are visited, 12 to 53 us where 1,002 to 9,062 are). The paper does not say what it
-    ///   costs there to find out who has failed;
+    /// - 5 us for a look at the graph and 50 ns for each node and link that it visits: ours,
+    ///   measured (`cargo run --release -p onepipe-sim-recovery --example look`: 3 to 6 us where 21
+    ///   are visited; 6, 14 and 30 us where 159, 311 and 501 are, in graphs of 2,366, 17,662 and
+    ///   73,682 nodes: what is visited is in no cache). The paper does not say what it costs there
+    ///   to find out who has failed;
     /// - reports settle within a beacon interval and a crossing of the network, 6 links;
     /// - a store that costs nothing: with the fastest recovery at 36 us, 30 of them detection, the
     ///   paper's figures leave no room for one.
@@ -54,8 +55,8 @@ impl Calibration {
             beacon_interval_ns,
             contact_ns: 3_000,
             packet_ns: beacon_interval_ns / 64 + 1,
-            look_ns: 6_000,
-            visit_ns: 6,
+            look_ns: 5_000,
+            visit_ns: 50,
             settle_ns: beacon_interval_ns + 6 * link.propagation_ns,
             store_ns: 0,
         }

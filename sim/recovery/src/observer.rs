@@ -136,8 +136,13 @@ impl Observer {
     }
 
     /// How often the links are announced when nothing changes: the refreshing of them all takes a
-    /// tenth of the controller's time at most.
-    pub(crate) fn announce_interval_ns(&self) -> u64 {
+    /// tenth of the controller's time at most. But a fabric whose controller has taken over began
+    /// long ago: what everybody who has just begun repeats, after half a thousandth of the interval
+    /// and more, is to come after the failure.
+    fn announce_interval_ns(&self) -> u64 {
+        if self.is_known {
+            return 100_000_000_000;
+        }
         let nodes = u64::from(self.topology.hosts() * 2 + self.topology.switches());
         10_000_000.max(5 * nodes * self.calibration.contact_ns)
     }

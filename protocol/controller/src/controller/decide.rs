@@ -89,9 +89,8 @@ impl Controller {
             return BTreeSet::new();
         }
         let mut doubted: BTreeMap<Life, Mono> = BTreeMap::new();
-        for owner in self.graph.owners() {
-            let entries = self.graph.get(owner).map(|node| node.frozen.iter());
-            for entry in entries.into_iter().flatten().filter(|entry| !entry.is_resolved) {
+        for (_, node) in self.graph.owners() {
+            for entry in node.frozen.iter().filter(|entry| !entry.is_resolved) {
                 if let Some(life) = entry.life {
                     let at = doubted.entry(life).or_insert(entry.seen_at);
                     *at = entry.seen_at.max(*at);
@@ -125,10 +124,7 @@ impl Controller {
         }
         let has_news = self.ledger.has_news(now.mono, self.config.memory_ns);
         let mut settled: Vec<(Life, u32)> = Vec::new();
-        for owner in self.graph.owners() {
-            let Some(node) = self.graph.get(owner).filter(|_| self.is_correct(owner)) else {
-                continue;
-            };
+        for (owner, node) in self.graph.correct_owners() {
             for entry in node.frozen.iter().filter(|entry| !entry.is_resolved) {
                 let Some(peer) = self.is_free(owner, node, entry) else { continue };
                 // Who is behind this link may have missed news while it was dead.
@@ -194,6 +190,7 @@ impl Controller {
             }
             Record::Failed(lives) => {
                 for failed in lives {
+                    self.graph.on_decision(failed.life.address);
                     let times = self.deciding.remove(&failed.life);
                     let (suspected, decided) = times.unwrap_or((now.mono, now.mono));
                     self.open_since.get_or_insert(decided);
@@ -238,7 +235,12 @@ impl Controller {
     fn on_resolved(&mut self, now: Now, life: Life) {
         let has_news = self.ledger.has_news(now.mono, self.config.memory_ns);
         let covered = self.covered;
-        let owners: Vec<Life> = self.graph.owners().collect();
+        self.graph.on_decision(life.address);
+        let holds = |(owner, node): (Life, &Node)| {
+            let mut lives = node.frozen.iter().map(|entry| entry.life);
+            lives.any(|held| held == Some(life)).then_some(owner)
+        };
+        let owners: Vec<Life> = self.graph.owners().filter_map(holds).collect();
         for owner in owners {
             self.graph.each_frozen(owner, |entry| {
                 if entry.life == Some(life) {

@@ -7,7 +7,7 @@ use onepipe_wire::{AnnounceView, Echo, Frame, HEADER_OCTETS, Header, Opcode, Und
 
 use super::Controller;
 use crate::forward::Due;
-use crate::graph::Announced;
+use crate::graph::{Announced, Node};
 use crate::outbox::Letter;
 use crate::recovery::Answer;
 use crate::{Event, Links, Record};
@@ -291,14 +291,11 @@ impl Controller {
     /// link holds anything: the news may have passed while it was dead, and who was cut off by it
     /// has then not yet taken back what it should.
     fn is_recoverable(&self, life: Life) -> bool {
-        let holds = |owner: Life| {
-            let node = self.graph.get(owner).filter(|_| self.is_correct(owner));
-            node.is_some_and(|node| node.frozen.iter().any(|entry| !entry.is_resolved))
-        };
+        let holds = |(_, node): (Life, &Node)| node.frozen.iter().any(|entry| !entry.is_resolved);
         self.ledger.is_resolved(life)
             && self.ledger.open().len() == 0
             && self.deciding.is_empty()
-            && !self.graph.owners().any(holds)
+            && !self.graph.correct_owners().any(holds)
     }
 
     pub(super) fn on_timeout(&mut self, now: Now) {

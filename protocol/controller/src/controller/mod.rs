@@ -167,6 +167,7 @@ impl Controller {
             self.graph.load(member, |peer| self.ledger.is_severed(member.life, peer));
         }
         self.graph.doubt_all();
+        self.graph.on_takeover();
         self.active = Some(epoch);
         self.broadcast.begin_epoch(epoch);
         self.open_since = (self.ledger.open().len() > 0).then_some(now.mono);

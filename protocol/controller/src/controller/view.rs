@@ -24,9 +24,8 @@ impl Controller {
             let links_up = node.edges.iter().filter(|edge| edge.is_up).count();
             MemberStatus { life, state, links_up }
         };
-        let frozen = self.graph.owners().flat_map(|owner| {
-            let entries = self.graph.get(owner).map(|node| node.frozen.iter());
-            entries.into_iter().flatten().map(move |entry| FrozenStatus {
+        let frozen = self.graph.owners().flat_map(|(owner, node)| {
+            node.frozen.iter().map(move |entry| FrozenStatus {
                 link: Resolved { owner, number: entry.number },
                 peer: entry.life,
                 commit: entry.commit,

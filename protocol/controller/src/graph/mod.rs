@@ -1,5 +1,6 @@
 //! The lives of a fabric and their links, put together from announcements.
 
+mod announce;
 mod net;
 mod node;
 mod partition;
@@ -8,11 +9,12 @@ mod reach;
 pub(crate) mod whole;
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use core::ops::Bound;
+use alloc::vec::Vec;
 
-use onepipe_base::{Address, Controllers, Incarnation, Life, Mono, ProcessId, Timestamp};
-use onepipe_wire::{AnnounceView, Link, LinkState, Side};
+use onepipe_base::{Address, Controllers, Incarnation, Life, Mono, ProcessId};
+use onepipe_wire::Side;
 
+pub(crate) use announce::Announced;
 pub(crate) use net::{Arc, Net, View};
 pub(crate) use node::{FrozenEdge, Node};
 
@@ -26,34 +28,19 @@ use crate::record::{Member, MemberLink};
 pub(crate) struct Graph {
     own: Life,
     controllers: Controllers,
-    nodes: BTreeMap<Life, Node>,
+    /// By their numbers in the net; of those whom it does not know, nothing.
+    nodes: Vec<Node>,
     newest: BTreeMap<Address, Incarnation>,
     /// Who lists this controller as a link that is up.
     attachments: BTreeSet<Life>,
-    /// Who has frozen links, and who has some that are resolved and was not told so.
-    owners: BTreeSet<Life>,
-    ready: BTreeSet<Life>,
+    /// Who has frozen links, and who has some that are resolved and was not told so; by number.
+    owners: BTreeMap<Life, usize>,
+    ready: BTreeMap<Life, usize>,
     /// Who lists as up whose failure is resolved.
-    haunted: BTreeSet<Life>,
+    haunted: BTreeMap<Life, usize>,
     net: Net,
     /// How many announcements have been taken.
     announcements: u64,
-}
-
-/// What became of an announcement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Announced {
-    /// Of a former life or a former generation.
-    Stale,
-    /// More parts are to come.
-    Partly,
-    /// Nothing new.
-    Same,
-    /// Something has changed.
-    Changed {
-        /// Some link has died, or a former life has ended.
-        is_loss: bool,
-    },
 }
 
 impl Graph {
@@ -61,177 +48,38 @@ impl Graph {
         Self {
             own,
             controllers,
-            nodes: BTreeMap::new(),
+            nodes: Vec::new(),
             newest: BTreeMap::new(),
             attachments: BTreeSet::new(),
-            owners: BTreeSet::new(),
-            ready: BTreeSet::new(),
-            haunted: BTreeSet::new(),
+            owners: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            haunted: BTreeMap::new(),
             net: Net::default(),
             announcements: 0,
         }
     }
 
-    /// Takes one part of an announcement of `life`; `is_over` says which lives have failed and are
-    /// resolved.
-    pub(crate) fn announce(
-        &mut self,
-        now: Mono,
-        life: Life,
-        view: &AnnounceView<'_>,
-        near: Timestamp,
-        is_over: impl Fn(Life) -> bool,
-    ) -> Announced {
-        let announce = view.announce;
-        let newest = self.newest.get(&life.address).copied();
-        if newest.is_some_and(|newest| newest > life.incarnation) {
-            return Announced::Stale;
+    /// The number of `life`, which is known from now on.
+    fn known(&mut self, life: Life) -> usize {
+        let at = self.net.place(life).unwrap_or_else(|| self.net.appear(life));
+        if self.nodes.len() <= at {
+            self.nodes.resize(at + 1, Node::default());
         }
-        let node = self.known(life);
-        if node.is_stale(announce.generation) {
-            return Announced::Stale;
-        }
-        node.heard = Some(now);
-        // What was resolved may be listed again because its owner has not heard of it.
-        if node.generation == Some(announce.generation) && node.frozen.is_empty() {
-            return Announced::Same;
-        }
-        let Some(links) = node.assemble(announce, view.links(near)) else {
-            return Announced::Partly;
-        };
-        let is_first = node.generation.is_none();
-        node.generation = Some(announce.generation);
-        if newest != Some(life.incarnation) {
-            self.newest.insert(life.address, life.incarnation);
-            self.doubt(life.address);
-        }
-        self.announcements += 1;
-        let (is_changed, mut is_loss) = self.apply(now, life, &links, is_over);
-        is_loss |= newest.is_some_and(|newest| newest < life.incarnation);
-        if is_changed || is_first || is_loss {
-            Announced::Changed { is_loss }
-        } else {
-            Announced::Same
-        }
+        at
     }
 
-    /// Replaces what is known of the links of `life`. Answers whether anything has changed, and
-    /// whether for the worse.
-    fn apply(
-        &mut self,
-        now: Mono,
-        life: Life,
-        links: &[Link],
-        is_over: impl Fn(Life) -> bool,
-    ) -> (bool, bool) {
-        let mut node = core::mem::take(self.known(life));
-        let (edges, frozen) = (node.edges.clone(), core::mem::take(&mut node.frozen));
-        let ghosts = core::mem::take(&mut node.ghosts);
-        node.edges.iter_mut().for_each(|edge| edge.is_up = false);
-        let was_attached = self.attachments.remove(&life);
-        let mut is_attached = false;
-        for link in links {
-            let is_controller = link.life.is_some_and(|life| self.is_controller(life));
-            if is_controller && link.state == LinkState::Up {
-                is_attached |= link.life == Some(self.own);
-                continue;
-            }
-            let peer = link.life.filter(|peer| *peer != life && !is_controller);
-            if let Some(ghost) = peer.filter(|peer| is_over(*peer))
-                && link.state == LinkState::Up
-            {
-                node.ghosts.push(ghost);
-            }
-            let peer = peer.filter(|peer| !is_over(*peer));
-            if let Some(peer) = peer {
-                node.link(peer, link.side, link.state == LinkState::Up);
-                self.known(peer);
-            }
-            if let LinkState::Frozen { number, commit } = link.state {
-                let known = frozen.iter().find(|known| known.number == number);
-                let entry = FrozenEdge {
-                    number,
-                    side: link.side,
-                    life: link.life.filter(|_| !is_controller),
-                    commit,
-                    seen: known.map_or(self.announcements, |known| known.seen),
-                    seen_at: known.map_or(now, |known| known.seen_at),
-                    is_resolved: known.is_some_and(|known| known.is_resolved),
-                    is_told: false,
-                };
-                node.frozen.push(entry);
-            }
-        }
-        node.edges.retain(|edge| edge.is_up || self.nodes.contains_key(&edge.life));
-        if is_attached {
-            self.attachments.insert(life);
-        }
-        if was_attached != is_attached {
-            self.net.attach(life, is_attached);
-        }
-        self.list(life, &edges, &node.edges);
-        let lost = |edge: &Edge| {
-            edge.is_up && !node.find(edge.life, edge.side).is_ok_and(|at| node.edges[at].is_up)
-        };
-        let is_new = |entry: &FrozenEdge| !frozen.iter().any(|known| known.number == entry.number);
-        let is_loss = edges.iter().any(lost)
-            || node.frozen.iter().any(is_new)
-            || (was_attached && !is_attached);
-        let is_changed = is_loss
-            || edges != node.edges
-            || frozen.len() != node.frozen.len()
-            || was_attached != is_attached
-            || ghosts != node.ghosts
-            // Told, but announced again: it has to be told again.
-            || frozen.iter().any(|known| known.is_told);
-        self.nodes.insert(life, node);
-        self.sort_out(life);
-        (is_changed, is_loss)
-    }
-
-    /// Tells the net what has become of the edges of `life`; both lists ascend.
-    fn list(&mut self, life: Life, before: &[Edge], after: &[Edge]) {
-        let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
-        loop {
-            let key = |edge: &&Edge| (edge.life, edge.side);
-            let next = match (before.peek().map(key), after.peek().map(key)) {
-                (Some(one), Some(other)) => one.min(other),
-                (Some(one), None) | (None, Some(one)) => one,
-                (None, None) => return,
-            };
-            let was = before.next_if(|edge| key(edge) == next).map(|edge| edge.is_up);
-            let is = after.next_if(|edge| key(edge) == next).map(|edge| edge.is_up);
-            if was != is {
-                let view = match is {
-                    None => View::Unknown,
-                    Some(false) => View::Down,
-                    Some(true) => View::Up,
-                };
-                self.net.say(life, next.0, next.1, view);
-            }
-        }
-    }
-
-    /// The node of `life`, which is known from now on.
-    fn known(&mut self, life: Life) -> &mut Node {
-        self.nodes.entry(life).or_insert_with(|| {
-            self.net.appear(life);
-            Node::default()
-        })
-    }
-
-    /// Notes whether `owner` has frozen links, and such as it is to be told of.
-    fn sort_out(&mut self, owner: Life) {
-        let node = self.nodes.get(&owner);
-        let frozen = node.map(|node| node.frozen.as_slice()).unwrap_or_default();
-        let is_ready = frozen.iter().any(|entry| entry.is_resolved && !entry.is_told);
+    /// Notes whether `owner`, whose number is `at`, has frozen links, and such as it is to be told
+    /// of.
+    fn sort_out(&mut self, owner: Life, at: usize) {
+        let node = &self.nodes[at];
+        let is_ready = node.frozen.iter().any(|entry| entry.is_resolved && !entry.is_told);
         for (set, is_in) in [
-            (&mut self.owners, !frozen.is_empty()),
+            (&mut self.owners, !node.frozen.is_empty()),
             (&mut self.ready, is_ready),
-            (&mut self.haunted, node.is_some_and(|node| !node.ghosts.is_empty())),
+            (&mut self.haunted, !node.ghosts.is_empty()),
         ] {
             if is_in {
-                set.insert(owner);
+                set.insert(owner, at);
             } else {
                 set.remove(&owner);
             }
@@ -240,9 +88,9 @@ impl Graph {
 
     /// Lets `change` go over the frozen links of `owner`.
     pub(crate) fn each_frozen(&mut self, owner: Life, change: impl FnMut(&mut FrozenEdge)) {
-        let Some(node) = self.nodes.get_mut(&owner) else { return };
-        node.frozen.iter_mut().for_each(change);
-        self.sort_out(owner);
+        let Some(at) = self.net.place(owner) else { return };
+        self.nodes[at].frozen.iter_mut().for_each(change);
+        self.sort_out(owner, at);
     }
 
     /// A node that the store knows: its links are taken to be up until somebody says otherwise.
@@ -250,9 +98,11 @@ impl Graph {
         let newest = self.newest.entry(member.life.address).or_insert(member.life.incarnation);
         *newest = member.life.incarnation.max(*newest);
         for link in &member.links {
-            self.known(link.life).has_joined = true;
+            let at = self.known(link.life);
+            self.nodes[at].has_joined = true;
         }
-        let node = self.known(member.life);
+        let at = self.known(member.life);
+        let node = &mut self.nodes[at];
         node.has_joined = true;
         let (is_silent, before) = (node.generation.is_none(), node.edges.clone());
         for link in &member.links {
@@ -260,27 +110,28 @@ impl Graph {
         }
         node.is_recorded = true;
         let after = node.edges.clone();
-        self.list(member.life, &before, &after);
+        self.list(at, &before, &after);
     }
 
     /// What the store should know of `life`.
     pub(crate) fn member(&self, life: Life) -> Option<Member> {
-        let node = self.nodes.get(&life)?;
+        let node = self.get(life)?;
         let link = |edge: &Edge| MemberLink { side: edge.side, life: edge.life };
         let links = node.edges.iter().map(link).collect();
         Some(Member { life, links })
     }
 
     pub(crate) fn get(&self, life: Life) -> Option<&Node> {
-        self.nodes.get(&life)
+        self.net.place(life).map(|at| &self.nodes[at])
     }
 
     pub(crate) fn get_mut(&mut self, life: Life) -> Option<&mut Node> {
-        self.nodes.get_mut(&life)
+        self.net.place(life).map(|at| &mut self.nodes[at])
     }
 
+    /// Everybody who is known, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Life, &Node)> {
-        self.nodes.iter().map(|(life, node)| (*life, node))
+        self.net.places().map(|(life, at)| (life, &self.nodes[at]))
     }
 
     /// The links between them.
@@ -300,10 +151,24 @@ impl Graph {
 
     /// It is to be found out anew whether the lives of `address` count as dead.
     pub(crate) fn doubt(&mut self, address: Address) {
-        let life = |incarnation| Life { address, incarnation: Incarnation(incarnation) };
-        for (life, _) in self.nodes.range(life(0)..=life(u32::MAX)) {
-            self.net.doubt(*life);
+        self.net.doubt(address);
+    }
+
+    /// Lives of `address` may be forgotten, or count as resolved, who did not before: what others
+    /// say of them means something else from now on.
+    pub(crate) fn on_decision(&mut self, address: Address) {
+        for (at, neighbour) in self.net.around(address) {
+            for at in [at, neighbour] {
+                if let Some(node) = self.nodes.get_mut(at) {
+                    node.links.clear();
+                }
+            }
         }
+    }
+
+    /// The same of everybody.
+    pub(crate) fn on_takeover(&mut self) {
+        self.nodes.iter_mut().for_each(|node| node.links.clear());
     }
 
     /// The same of everybody.
@@ -331,25 +196,34 @@ impl Graph {
     }
 
     /// Who has frozen links, ascending.
-    pub(crate) fn owners(&self) -> impl ExactSizeIterator<Item = Life> {
-        self.owners.iter().copied()
+    pub(crate) fn owners(&self) -> impl ExactSizeIterator<Item = (Life, &Node)> {
+        self.owners.iter().map(|(owner, at)| (*owner, &self.nodes[*at]))
+    }
+
+    /// Those of them who are correct.
+    pub(crate) fn correct_owners(&self) -> impl Iterator<Item = (Life, &Node)> {
+        self.correct(&self.owners)
     }
 
     /// Who is listed as up by a correct node though the failure is resolved.
     pub(crate) fn ghosts(&self) -> impl Iterator<Item = Life> {
-        let correct = self.haunted.iter().filter(|life| self.is_correct(**life));
-        correct.filter_map(|life| self.nodes.get(life)).flat_map(|node| node.ghosts.iter().copied())
+        self.correct(&self.haunted).flat_map(|(_, node)| node.ghosts.iter().copied())
     }
 
     /// Correct nodes with frozen links that are resolved, of which they were not told.
     pub(crate) fn ready(&self) -> impl Iterator<Item = (Life, &FrozenEdge)> {
-        let correct = self.ready.iter().filter(|owner| self.is_correct(**owner));
-        correct.flat_map(|owner| {
-            let frozen = self.nodes.get(owner).map(|node| node.frozen.iter());
-            let ready = frozen.into_iter().flatten();
-            let ready = ready.filter(|entry| entry.is_resolved && !entry.is_told);
-            ready.map(|entry| (*owner, entry))
+        self.correct(&self.ready).flat_map(|(owner, node)| {
+            let ready = node.frozen.iter().filter(|entry| entry.is_resolved && !entry.is_told);
+            ready.map(move |entry| (owner, entry))
         })
+    }
+
+    fn correct<'a>(
+        &'a self,
+        of: &'a BTreeMap<Life, usize>,
+    ) -> impl Iterator<Item = (Life, &'a Node)> {
+        let correct = of.iter().filter(|(_, at)| self.net.is_correct(**at));
+        correct.map(|(life, at)| (*life, &self.nodes[*at]))
     }
 
     /// Where this controller is attached.
@@ -370,9 +244,7 @@ impl Graph {
 
     /// Whether anybody has spoken of a later life of the same address.
     pub(crate) fn has_later(&self, life: Life) -> bool {
-        let last = Life { incarnation: Incarnation(u32::MAX), ..life };
-        let mut later = self.nodes.range((Bound::Excluded(life), Bound::Included(last)));
-        later.next().is_some() || self.is_superseded(life)
+        self.net.has_later(life) || self.is_superseded(life)
     }
 
     /// Whether a later life of the same address has announced itself.
@@ -382,24 +254,27 @@ impl Graph {
 
     /// A frame of `life` has come in.
     pub(crate) fn hear(&mut self, now: Mono, life: Life) {
-        if let Some(node) = self.nodes.get_mut(&life) {
+        if let Some(node) = self.get_mut(life) {
             node.heard = Some(now);
         }
     }
 
     /// Nothing was heard of `life` that still counts.
     pub(crate) fn unhear(&mut self, life: Life) {
-        if let Some(node) = self.nodes.get_mut(&life) {
+        if let Some(node) = self.get_mut(life) {
             node.heard = None;
         }
     }
 
     /// `life` counts no more.
     pub(crate) fn remove(&mut self, life: Life) {
-        self.net.vanish(life);
-        self.nodes.remove(&life);
+        self.on_decision(life.address);
         self.attachments.remove(&life);
-        self.sort_out(life);
+        if let Some(at) = self.net.place(life) {
+            self.nodes[at] = Node::default();
+            self.sort_out(life, at);
+        }
+        self.net.vanish(life);
     }
 
     fn is_controller(&self, life: Life) -> bool {

@@ -2,8 +2,9 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::ops::Bound;
 
-use onepipe_base::{Address, Life};
+use onepipe_base::{Address, Incarnation, Life};
 use onepipe_wire::Side;
 
 use super::opposite;
@@ -58,7 +59,7 @@ pub(super) struct Vertex {
     pub climbed: u32,
     /// The same for paths that may go down at their end; at most one more than `climbed`.
     pub descended: u32,
-    /// Ascending by the other node and side.
+    /// Ascending by side and the other node.
     pub arcs: Vec<Arc>,
     /// Switches that have it at a lower port.
     seats: u32,
@@ -72,6 +73,13 @@ impl Vertex {
 
     pub fn is_switch(&self) -> bool {
         matches!(self.life.address, Address::Switch(_))
+    }
+
+    /// Its links on one side.
+    pub fn arcs_on(&self, side: Side) -> &[Arc] {
+        let first = self.arcs.partition_point(|arc| arc.side < side);
+        let rest = &self.arcs[first..];
+        &rest[..rest.partition_point(|arc| arc.side == side)]
     }
 
     fn is_double(&self) -> bool {
@@ -91,6 +99,8 @@ pub(crate) struct Net {
     vacated: Vec<usize>,
     /// Where paths may have come or gone since the last repair.
     pub(super) touched: BTreeSet<usize>,
+    /// Where any may have come, among these.
+    pub(super) gained: BTreeSet<usize>,
     /// Of whom it is to be found out anew whether they count as dead.
     doubted: BTreeSet<usize>,
     doubles: usize,
@@ -165,12 +175,26 @@ impl Net {
         self.visits
     }
 
-    /// The graph knows `life` from now on.
-    pub(super) fn appear(&mut self, life: Life) {
+    /// Who has later lives of the same address than this one, and is known.
+    pub(crate) fn has_later(&self, life: Life) -> bool {
+        let last = Life { incarnation: Incarnation(u32::MAX), ..life };
+        let mut later = self.by_life.range((Bound::Excluded(life), Bound::Included(last)));
+        later.any(|(_, at)| self.vertices[*at].is_present)
+    }
+
+    /// All lives that the graph knows and their numbers, ascending.
+    pub(super) fn places(&self) -> impl Iterator<Item = (Life, usize)> {
+        let present = self.by_life.iter().filter(|(_, at)| self.vertices[**at].is_present);
+        present.map(|(life, at)| (*life, *at))
+    }
+
+    /// The graph knows `life` from now on. Answers its number.
+    pub(super) fn appear(&mut self, life: Life) -> usize {
         let at = self.number(life);
         self.change(at, |vertex| vertex.is_present = true);
-        self.touched.insert(at);
+        self.touch(at, true);
         self.doubted.insert(at);
+        at
     }
 
     /// The graph knows `life` no more: it says nothing of anybody. What others say of it stays.
@@ -181,30 +205,37 @@ impl Net {
         }
         self.set_correct(at, false);
         self.change(at, |vertex| (vertex.is_present, vertex.is_start) = (false, false));
-        self.touched.insert(at);
+        self.touch(at, false);
         self.doubted.insert(at);
         self.vacated.push(at);
     }
 
     /// What `from`, which is known, says of its links to `to` on `side`.
-    pub(super) fn say(&mut self, from: Life, to: Life, side: Side, view: View) {
-        if let Some(at) = self.place(from) {
-            let other = self.number(to);
-            self.tell(at, other, side, view);
-        }
+    pub(super) fn say(&mut self, from: usize, to: Life, side: Side, view: View) {
+        let to = self.number(to);
+        self.tell(from, to, side, view);
     }
 
     /// The controller sits at `life`, or does not any more.
     pub(super) fn attach(&mut self, life: Life, is_attached: bool) {
         if let Some(at) = self.place(life) {
             self.vertices[at].is_start = is_attached;
-            self.touched.insert(at);
+            self.touch(at, is_attached);
         }
     }
 
-    /// It is to be found out anew whether `life` counts as dead.
-    pub(super) fn doubt(&mut self, life: Life) {
-        self.doubted.extend(self.by_life.get(&life));
+    /// The numbers of all lives of `address`, each with those of all to whom it is or was linked.
+    pub(super) fn around(&self, address: Address) -> impl Iterator<Item = (usize, usize)> {
+        let life = |incarnation| Life { address, incarnation: Incarnation(incarnation) };
+        let lives = self.by_life.range(life(0)..=life(u32::MAX)).map(|(_, at)| *at);
+        lives.flat_map(|at| self.vertices[at].arcs.iter().map(move |arc| (at, arc.to)))
+    }
+
+    /// It is to be found out anew whether the lives of `address` count as dead.
+    pub(super) fn doubt(&mut self, address: Address) {
+        let life = |incarnation| Life { address, incarnation: Incarnation(incarnation) };
+        let lives = self.by_life.range(life(0)..=life(u32::MAX));
+        self.doubted.extend(lives.map(|(_, at)| at));
     }
 
     /// The same of everybody.
@@ -220,7 +251,15 @@ impl Net {
     pub(super) fn judge(&mut self, at: usize, is_out: bool) {
         if self.vertices[at].is_out != is_out {
             self.vertices[at].is_out = is_out;
-            self.touched.insert(at);
+            self.touch(at, !is_out);
+        }
+    }
+
+    /// Paths of `at` may have gone, or come.
+    fn touch(&mut self, at: usize, is_gain: bool) {
+        self.touched.insert(at);
+        if is_gain {
+            self.gained.insert(at);
         }
     }
 
@@ -278,10 +317,11 @@ impl Net {
     }
 
     fn tell(&mut self, from: usize, to: usize, side: Side, view: View) {
-        let has_turned = self.note(from, to, side, |arc| arc.own = view);
+        let (was_up, is_up) = self.note(from, to, side, |arc| arc.own = view);
         self.note(to, from, opposite(side), |arc| arc.other = view);
-        if has_turned {
-            self.touched.extend([from, to]);
+        if was_up != is_up {
+            self.touch(from, is_up);
+            self.touch(to, is_up);
         }
         if view == View::Up && self.vertices[to].is_out {
             self.doubted.insert(to);
@@ -292,10 +332,16 @@ impl Net {
     }
 
     /// Changes what `at` knows of a link; one of which nobody says anything is forgotten. Answers
-    /// whether it was up and is not, or the other way round.
-    fn note(&mut self, at: usize, to: usize, side: Side, note: impl FnOnce(&mut Arc)) -> bool {
+    /// whether it was up and whether it is.
+    fn note(
+        &mut self,
+        at: usize,
+        to: usize,
+        side: Side,
+        note: impl FnOnce(&mut Arc),
+    ) -> (bool, bool) {
         self.change(at, |vertex| {
-            let place = vertex.arcs.binary_search_by_key(&(to, side), |arc| (arc.to, arc.side));
+            let place = vertex.arcs.binary_search_by_key(&(side, to), |arc| (arc.side, arc.to));
             let unknown = Arc { to, side, own: View::Unknown, other: View::Unknown };
             let was = place.map_or(unknown, |place| vertex.arcs[place]);
             let mut arc = was;
@@ -309,7 +355,7 @@ impl Net {
             }
             let is_seat = |arc: Arc| u32::from(arc.side == Side::Upper && arc.other == View::Up);
             vertex.seats = vertex.seats + is_seat(arc) - is_seat(was);
-            (place.is_ok() && was.is_up()) != (is_known && arc.is_up())
+            (place.is_ok() && was.is_up(), is_known && arc.is_up())
         })
     }
 

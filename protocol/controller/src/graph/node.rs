@@ -17,6 +17,8 @@ pub(crate) struct Node {
     pub has_joined: bool,
     /// Whether the store knows it and all of its edges.
     pub is_recorded: bool,
+    /// Its links as announced; none when they may mean something else by now.
+    pub links: Vec<Link>,
     /// Everybody it was ever linked to and who may still count; ascending by life and side.
     pub edges: Vec<Edge>,
     /// Its links that hold commits, as announced.
@@ -71,9 +73,13 @@ impl Node {
     pub fn assemble(
         &mut self,
         announce: Announce,
-        links: impl Iterator<Item = Link>,
+        links: impl ExactSizeIterator<Item = Link>,
     ) -> Option<Vec<Link>> {
         let Announce { generation, first, total } = announce;
+        if first == 0 && links.len() == usize::from(total) {
+            self.parts = None;
+            return Some(links.collect());
+        }
         let is_same = |parts: &Parts| (parts.generation, parts.total) == (generation, total);
         if !self.parts.as_ref().is_some_and(is_same) {
             self.parts = Some(Parts { generation, total, links: BTreeMap::new() });

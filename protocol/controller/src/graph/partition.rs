@@ -31,25 +31,25 @@ impl Net {
             return false;
         }
         let is_up = |net: &Self, from: usize, to: usize, side: Side| {
-            net.arcs(from).any(|arc| (arc.to, arc.side) == (to, side) && arc.is_up())
+            net.arcs(from).any(|arc| (arc.side, arc.to) == (side, to) && arc.is_up())
         };
         if is_up(self, lower, upper, Side::Upper) {
             return true;
         }
         let around = |net: &Self, at: usize| {
             let arcs = net.arcs(at).filter(|arc| arc.is_up() && net.is_correct(arc.to));
-            arcs.map(|arc| (arc.to, arc.side)).collect::<Vec<_>>()
+            arcs.map(|arc| (arc.side, arc.to)).collect::<Vec<_>>()
         };
         let wanted = around(self, upper);
-        let others: Vec<Vec<(usize, Side)>> = around(self, lower)
+        let others: Vec<Vec<(Side, usize)>> = around(self, lower)
             .into_iter()
-            .filter(|(at, side)| *side == Side::Upper && *at != upper && self.is_switch(*at))
-            .map(|(at, _)| around(self, at))
+            .filter(|(side, at)| *side == Side::Upper && *at != upper && self.is_switch(*at))
+            .map(|(_, at)| around(self, at))
             .collect();
         self.visits += (wanted.len() * (1 + others.len())) as u64;
         // Arcs ascend by where they lead.
-        let leads_to = |way: &(usize, Side)| {
-            way.0 == lower || others.iter().any(|other| other.binary_search(way).is_ok())
+        let leads_to = |way: &(Side, usize)| {
+            way.1 == lower || others.iter().any(|other| other.binary_search(way).is_ok())
         };
         wanted.iter().all(leads_to)
     }

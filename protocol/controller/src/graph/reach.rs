@@ -26,6 +26,7 @@ impl Net {
     /// Brings all paths up to date. Answers who has got one or lost it, ascending by number.
     pub(super) fn repair(&mut self) -> Vec<usize> {
         let touched = core::mem::take(&mut self.touched);
+        let gained = core::mem::take(&mut self.gained);
         let mut turned = touched.clone();
         let both = |at: usize| [true, false].map(|climbs| State { at, climbs });
         // Who has lost all support, the nearest first: what they stood on is settled then.
@@ -33,9 +34,10 @@ impl Net {
         for state in touched.iter().copied().flat_map(both) {
             doubtful.push(self.distance(state), state);
         }
-        let mut searched: Vec<State> = touched.iter().copied().flat_map(both).collect();
+        // Only who has gained something can be nearer than it was.
+        let mut searched: Vec<State> = gained.iter().copied().flat_map(both).collect();
         while let Some((distance, state)) = doubtful.pop() {
-            if self.distance(state) != distance || self.support(state) <= distance {
+            if self.distance(state) != distance || self.support(state, distance) <= distance {
                 continue;
             }
             self.set(state, FAR);
@@ -49,7 +51,7 @@ impl Net {
         }
         let mut agenda = Agenda::default();
         for state in searched {
-            agenda.push(self.support(state), state);
+            agenda.push(self.support(state, 0), state);
         }
         while let Some((distance, state)) = agenda.pop() {
             if distance >= self.distance(state) {
@@ -93,8 +95,9 @@ impl Net {
         }
     }
 
-    /// How far it is over its best neighbour, as things stand.
-    fn support(&mut self, State { at, climbs }: State) -> u32 {
+    /// How far it is over its best neighbour, as things stand; or over any by which it is `enough`
+    /// or less.
+    fn support(&mut self, State { at, climbs }: State, enough: u32) -> u32 {
         self.visits += 1;
         let vertex = &self.vertices[at];
         if !vertex.is_open() || (climbs && !vertex.is_switch()) {
@@ -105,13 +108,18 @@ impl Net {
         }
         let from = if climbs { Side::Lower } else { Side::Upper };
         let mut best = if climbs { FAR } else { vertex.climbed };
-        self.visits += vertex.arcs.len() as u64;
-        for arc in vertex.arcs.iter().filter(|arc| arc.side == from && arc.is_up()) {
+        let mut arcs = vertex.arcs_on(from).iter();
+        let mut visits = 0;
+        while best >= enough
+            && let Some(arc) = arcs.next()
+        {
+            visits += 1;
             let other = &self.vertices[arc.to];
-            if other.is_switch() && other.is_open() {
+            if arc.is_up() && other.is_switch() && other.is_open() {
                 best = best.min(if climbs { other.climbed } else { other.descended });
             }
         }
+        self.visits += visits;
         best.saturating_add(1)
     }
 
@@ -125,14 +133,15 @@ impl Net {
         if !self.vertices[at].is_switch() {
             return;
         }
-        self.visits += self.vertices[at].arcs.len() as u64;
-        let to = if climbs { Side::Upper } else { Side::Lower };
-        for arc in self.vertices[at].arcs.iter().filter(|arc| arc.side == to && arc.is_up()) {
+        let arcs = self.vertices[at].arcs_on(if climbs { Side::Upper } else { Side::Lower });
+        let count = arcs.len() as u64;
+        for arc in arcs.iter().filter(|arc| arc.is_up()) {
             let other = &self.vertices[arc.to];
             if other.is_open() && (!climbs || other.is_switch()) {
                 visit(self, State { at: arc.to, climbs });
             }
         }
+        self.visits += count;
     }
 }
 

@@ -90,7 +90,7 @@ impl<'a> Whole<'a> {
         assert_eq!(net.doubles(), self.arcs.keys().filter(|life| is_double(life)).count());
         let frozen = self.graph.iter().filter(|(_, node)| !node.frozen.is_empty());
         let owners: Vec<Life> = frozen.map(|(life, _)| life).collect();
-        assert_eq!(self.graph.owners().collect::<Vec<_>>(), owners);
+        assert_eq!(self.graph.owners().map(|(life, _)| life).collect::<Vec<_>>(), owners);
         let ready = owners.iter().filter(|owner| self.reached.contains(owner)).flat_map(|owner| {
             let frozen = self.graph.get(*owner).expect("it owns links").frozen.iter();
             let ready = frozen.filter(|entry| entry.is_resolved && !entry.is_told);
@@ -111,8 +111,8 @@ impl<'a> Whole<'a> {
             return BTreeSet::new();
         }
         let mut held = BTreeSet::new();
-        for owner in self.graph.owners().filter(|owner| self.reached.contains(owner)) {
-            let frozen = self.graph.get(owner).expect("it owns links").frozen.iter();
+        for (_, node) in self.graph.owners().filter(|(owner, _)| self.reached.contains(owner)) {
+            let frozen = node.frozen.iter();
             held.extend(frozen.filter_map(|entry| entry.life));
         }
         let is_suspect = |(life, node): &(Life, &super::Node)| {
