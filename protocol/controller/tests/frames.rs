@@ -149,6 +149,12 @@ fn what_is_reported_together_is_looked_at_together_but_not_for_ever_later() {
     assert_eq!(looks(&controller), before + 1, "not settled");
     controller.handle_timeout(at(due));
     assert_eq!(looks(&controller), before + 2);
+    // One comes in at the moment of the look, which takes longer than anything takes to settle.
+    controller.handle_frame(at(due), Port(0), &mut announce(tor, 22, &[own]));
+    controller.handle_timeout(at(due + 2 * settle_ns));
+    assert_eq!(looks(&controller), before + 2, "others may wait to be read");
+    controller.handle_timeout(at(due + 3 * settle_ns));
+    assert_eq!(looks(&controller), before + 3);
 }
 
 #[test]

@@ -18,6 +18,7 @@ impl Controller {
     /// Looks at the graph: who is connected, who has failed, what may be resumed.
     pub(super) fn look(&mut self, now: Now) {
         (self.look_at, self.settled_at) = (None, None);
+        self.looked = Some(now.mono);
         let changed = self.changed.take().unwrap_or(now.mono);
         let deaf = self.deaf(now.mono);
         for process in deaf.iter().filter_map(|life| process_of(*life)) {

@@ -49,6 +49,8 @@ pub struct Controller {
     changed: Option<Mono>,
     /// When that will have settled.
     settled_at: Option<Mono>,
+    /// When it has looked, as long as it was not called since.
+    looked: Option<Mono>,
     /// What may be resumed without any failure, as of the last look.
     severable: Vec<Severed>,
     /// Whether links wait for everybody to have been told the news anew.
@@ -132,6 +134,7 @@ impl Controller {
             look_at: None,
             changed: None,
             settled_at: None,
+            looked: None,
             severable: Vec::new(),
             wants_refresh: false,
             freeze: Vec::new(),
@@ -324,6 +327,10 @@ impl Controller {
 
     /// What follows from whatever was just handled.
     fn go_on(&mut self, now: Now) {
+        // What came in while it looked is yet to be read, and is to be looked at with the rest.
+        if self.looked.take_if(|looked| *looked < now.mono).is_some() && self.settled_at.is_some() {
+            self.want_look(now.mono);
+        }
         let due = Mono::earlier(self.look_at, self.settled_at);
         if due.is_some_and(|at| at <= now.mono) {
             self.look(now);
