@@ -33,7 +33,7 @@ const FIRST_SEEDS: &[(Mistake, u64)] = &[
     (Mistake::BarrierBack, 0),
     (Mistake::TwoActive, 77),
     (Mistake::RefusalIgnored, 121),
-    (Mistake::ResumeEarly, 18),
+    (Mistake::ResumeEarly, 2),
     (Mistake::FailureTooLate, 5),
     (Mistake::FailureTooEarly, 5),
 ];

@@ -15,7 +15,10 @@ use crate::{Event, Links, Record, Recovery};
 impl Controller {
     /// Goes on with what is under way, and when it is done begins what comes next.
     pub(super) fn plan(&mut self, now: Now) {
-        self.is_noticed |= makes(Mistake::ResumeEarly);
+        if makes(Mistake::ResumeEarly) {
+            self.is_noticed = true;
+            self.covered = self.graph.announcements();
+        }
         loop {
             if let Some(round) = self.broadcast.advance(now.mono) {
                 self.on_told(now, round);
