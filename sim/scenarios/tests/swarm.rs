@@ -20,9 +20,9 @@ fn check_swarm(seed: u64, swarm: &Swarm) {
     );
 }
 
-/// Other seeds each time, or the one in ONEPIPE_SEED. Only those without controllers: one or two of
-/// a hundred with controllers still break an invariant (CHANGELOG, "Known"), and `onepipe sim fuzz`
-/// is the place to look for them.
+/// Other seeds each time, or the one in ONEPIPE_SEED. Only those without controllers: a few of
+/// a thousand with controllers still break an invariant (CHANGELOG, "Known"), and `onepipe sim
+/// fuzz` is the place to look for them.
 fn fresh_seeds(count: usize) -> Vec<u64> {
     if let Some(seed) = std::env::var("ONEPIPE_SEED").ok().and_then(|seed| seed.parse().ok()) {
         return vec![seed];
