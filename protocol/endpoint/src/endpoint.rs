@@ -152,7 +152,7 @@ impl Endpoint {
     #[inline]
     pub fn wants_transmit(&self) -> bool {
         self.best_effort.wants_transmit(true)
-            || self.reliable.wants_transmit(self.may_commit())
+            || (self.reliable.is_used() && self.reliable.wants_transmit(self.may_commit()))
             || self.control.wants_transmit(self.link.seen())
             || self.has_failure_step()
             || (self.leave == Leave::Asked && self.has_last_words())

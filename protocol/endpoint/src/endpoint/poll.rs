@@ -33,7 +33,7 @@ impl Endpoint {
     #[inline]
     pub(super) fn poll_data(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         // Nearly always one of them has some and the other none.
-        if !self.reliable.wants_data(self.may_commit()) {
+        if !self.reliable.is_used() || !self.reliable.wants_data(self.may_commit()) {
             return self.poll_data_of(Service::BestEffort, now, slot);
         }
         self.poll_data_in_turn(now, slot)
