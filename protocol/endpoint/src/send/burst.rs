@@ -158,8 +158,7 @@ impl Sender {
                     scattering: stamped.number,
                     place: stamped.place,
                     octets: stamped.octets,
-                    packets: 1,
-                    is_whole: true,
+                    missing: 1,
                 });
             } else {
                 self.buffer.release(stamped.place, stamped.octets);
@@ -208,8 +207,7 @@ impl Sender {
                 scattering: stamped.number,
                 place: stamped.place,
                 octets: stamped.octets,
-                packets: 0,
-                is_whole: false,
+                missing: 1,
             });
         }
         let cut = (offset, piece, is_last);

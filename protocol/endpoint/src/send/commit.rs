@@ -18,9 +18,16 @@ pub(crate) struct Open {
     /// Acknowledgements that are missing: of messages, and of recalls.
     missing: u32,
     pub is_recalled: bool,
+    to: To,
+}
+
+/// Where the messages of a scattering go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum To {
+    /// Its only one.
+    One(Target),
     /// Its messages among `targets`.
-    first: u64,
-    messages: u32,
+    Several { first: u64, messages: u32 },
 }
 
 /// Where one message of a scattering goes.
@@ -62,8 +69,7 @@ impl Commit {
         self.open.next()
     }
 
-    /// The scattering under way has a message to `target`; `is_remote` if its acknowledgement is to
-    /// be waited for.
+    /// The scattering under way has a message to `target`.
     #[inline]
     pub fn push_target(&mut self, target: Target) {
         self.targets.push(target);
@@ -73,9 +79,27 @@ impl Commit {
     /// be waited for.
     #[inline]
     pub fn push(&mut self, id: ScatteringId, timestamp: Timestamp, messages: u32, missing: u32) {
-        let first = self.targets.next() - u64::from(messages);
-        self.open.push(Open { id, timestamp, missing, is_recalled: false, first, messages });
-        self.forget_settled();
+        let to = To::Several { first: self.targets.next() - u64::from(messages), messages };
+        self.open.push(Open { id, timestamp, missing, is_recalled: false, to });
+        if missing == 0 {
+            self.forget_settled();
+        }
+    }
+
+    /// A scattering of one message leaves; `missing` as in [`Commit::push`].
+    #[inline]
+    pub fn push_single(
+        &mut self,
+        id: ScatteringId,
+        timestamp: Timestamp,
+        target: Target,
+        missing: u32,
+    ) {
+        let to = To::One(target);
+        self.open.push(Open { id, timestamp, missing, is_recalled: false, to });
+        if missing == 0 {
+            self.forget_settled();
+        }
     }
 
     /// The scattering with this number, if it is still open.
@@ -91,9 +115,13 @@ impl Commit {
     /// Its targets.
     pub fn targets(&self, number: u64, into: &mut Vec<Target>) {
         into.clear();
-        if let Some(open) = self.get(number) {
-            let numbers = open.first..open.first + u64::from(open.messages);
-            into.extend(numbers.map(|number| *self.targets.get(number)));
+        match self.get(number).map(|open| open.to) {
+            Some(To::One(target)) => into.push(target),
+            Some(To::Several { first, messages }) => {
+                let numbers = first..first + u64::from(messages);
+                into.extend(numbers.map(|number| *self.targets.get(number)));
+            }
+            None => {}
         }
     }
 
@@ -128,7 +156,9 @@ impl Commit {
     #[inline]
     fn forget_settled(&mut self) {
         while let Some(open) = self.open.front().filter(|open| open.missing == 0) {
-            self.targets.forget(u64::from(open.messages));
+            if let To::Several { messages, .. } = open.to {
+                self.targets.forget(u64::from(messages));
+            }
             self.open.forget(1);
         }
     }
@@ -175,6 +205,32 @@ mod tests {
         commit.settle(0);
         assert_eq!(commit.oldest(), Some(Timestamp::from_ns(10)));
         assert!(!commit.recall(0), "it is settled");
+    }
+
+    #[test]
+    fn the_only_target_of_a_scattering_is_as_good_as_one_of_several() {
+        let mut commit = Commit::new();
+        let target = |to| Target { to, index: 0 };
+        let (mut targets, stamp) = (Vec::new(), Timestamp::from_ns);
+        commit.push_target(target(5));
+        commit.push_target(target(6));
+        commit.push(ScatteringId(0), stamp(0), 2, 2);
+        commit.push_single(ScatteringId(1), stamp(10), target(7), 1);
+        commit.push_target(target(8));
+        commit.push(ScatteringId(2), stamp(20), 1, 1);
+        for (number, expected) in [(0, &[5, 6][..]), (1, &[7]), (2, &[8])] {
+            commit.targets(number, &mut targets);
+            assert!(targets.iter().map(|target| target.to).eq(expected.iter().copied()));
+        }
+        for number in [1, 0, 0] {
+            commit.settle(number);
+        }
+        assert_eq!(commit.numbers(), 2..3);
+        commit.targets(2, &mut targets);
+        assert_eq!(targets, [target(8)]);
+        commit.push_single(ScatteringId(3), stamp(30), target(9), 0);
+        commit.settle(2);
+        assert!(commit.is_settled());
     }
 
     #[test]

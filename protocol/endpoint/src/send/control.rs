@@ -93,12 +93,19 @@ impl Sender {
             State::Open if connection.peer == Some(from.1) => {}
             _ => return false,
         }
-        let (broken, done) = (&mut self.broken, &mut self.done);
+        let (broken, lost) = (&mut self.broken, &mut self.done);
         let fail = |message: SentMessage, kept: Option<Kept>| match kept {
             Some(kept) => broken.push(kept.scattering),
             None => failures.push_back(failed(to, message, Outcome::Lost)),
         };
-        let settled = connection.flight.on_ack(view, fail, |kept| done.push(kept));
+        // A scattering that is broken is taken back before it is settled by that.
+        let lost = |kept| lost.push(kept);
+        let (buffer, commit) = (&mut self.buffer, &mut self.commit);
+        let done = |kept: Kept| {
+            buffer.release(kept.place, kept.octets);
+            commit.settle(kept.scattering);
+        };
+        let settled = connection.flight.on_ack(view, fail, lost, done);
         let Some(settled) = settled else { return false };
         connection.on_direct_answer();
         connection.failed += settled.fenced_in_window;

@@ -180,8 +180,7 @@ impl Flight {
         if let Some(keep) = &mut self.keep {
             keep.packets.push(KeptPacket { offset: Some(offset), piece, was_resent: false });
             let kept = keep.messages.get_mut(first);
-            kept.packets += 1;
-            kept.is_whole = is_last;
+            kept.missing += u32::from(!is_last);
         }
     }
 
@@ -193,11 +192,14 @@ impl Flight {
     }
 
     /// Takes in what the receiver has and has not; `fail` is called once for each message that it
-    /// will never have. Answers `None` for an acknowledgement of packets that never left.
+    /// will never have, and then `lost` if nothing of it is on the way any more; `done` for each
+    /// other of which that is true, while nothing is lost. Answers `None` for an acknowledgement
+    /// of packets that never left.
     pub fn on_ack(
         &mut self,
         view: &AckView<'_>,
         mut fail: impl FnMut(SentMessage, Option<Kept>),
+        mut lost: impl FnMut(Kept),
         mut done: impl FnMut(Kept),
     ) -> Option<Settled> {
         let from = view.ack.cumulative;
@@ -218,6 +220,11 @@ impl Flight {
                 let at = start + bit as i32;
                 if at >= 0 && (at as usize) < self.packets.len() {
                     settled.highest_received = Some(self.base.plus(at as u32));
+                    // It may be the rest of a message that is lost.
+                    let mut done = |kept| match lowest_fence {
+                        None => done(kept),
+                        Some(_) => lost(kept),
+                    };
                     self.settle_received(at as usize, &mut settled, &mut done);
                 }
             }
@@ -226,7 +233,7 @@ impl Flight {
                 lowest_fence = lowest_fence.or(Some(from.plus(word as u32 * 64 + bit)));
                 if at >= 0 && (at as usize) < self.packets.len() {
                     let in_room = self.packet(at as usize).in_room;
-                    let charge = self.fail_at(at as usize, &mut fail, &mut done);
+                    let charge = self.fail_at(at as usize, &mut fail, &mut lost);
                     settled.fenced_charge += charge;
                     settled.fenced_in_window += if in_room { 0 } else { charge };
                 }
@@ -260,6 +267,7 @@ impl Flight {
         self.given_up = self.base;
     }
 
+    #[inline]
     fn settle_received(&mut self, at: usize, settled: &mut Settled, done: &mut impl FnMut(Kept)) {
         let packet = self.packet_mut(at);
         if !packet.is_settled {
@@ -353,7 +361,7 @@ impl Flight {
         let first = self.messages.first();
         for number in first..self.messages.next() {
             let kept = *keep.messages.get(number);
-            if kept.packets > 0 || !kept.is_whole {
+            if kept.missing > 0 {
                 drop(*self.messages.get(number), kept);
             }
         }
@@ -425,14 +433,14 @@ impl Flight {
 }
 
 /// A packet with these messages is acknowledged.
+#[inline]
 fn settle_kept(keep: &mut Keep, (first, count): (u64, u16), done: &mut impl FnMut(Kept)) {
     for number in first..first + u64::from(count) {
         let kept = keep.messages.get_mut(number);
-        // Copied before it is written to: a copy of what was just written in part has to wait.
-        let before = *kept;
-        kept.packets = before.packets.saturating_sub(1);
-        if before.packets <= 1 && before.is_whole {
-            done(before);
+        debug_assert!(kept.missing > 0, "settled twice");
+        kept.missing -= 1;
+        if kept.missing == 0 {
+            done(*kept);
         }
     }
 }

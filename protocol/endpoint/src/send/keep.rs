@@ -12,10 +12,10 @@ pub(crate) struct Kept {
     pub scattering: u64,
     pub place: Place,
     pub octets: u32,
-    /// Packets with parts of it that are not acknowledged.
-    pub packets: u32,
-    /// All its packets have left.
-    pub is_whole: bool,
+    /// Packets with parts of it that are not acknowledged, and one more until all have left. No
+    /// flag beside it: these are copied for each message, and a copy of what was written field by
+    /// field, or of octets that are in none, waits for the store buffer.
+    pub missing: u32,
 }
 
 /// What a packet was, as far as its messages do not say.

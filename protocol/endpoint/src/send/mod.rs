@@ -274,8 +274,9 @@ impl Sender {
             self.chain(single.message.to, timestamp, single.id, 0, piece);
         }
         if self.service == Service::Reliable {
-            self.commit.push_target(Target { to: single.message.to, index: 0 });
-            self.commit.push(single.id, timestamp, 1, u32::from(!single.is_local));
+            let target = Target { to: single.message.to, index: 0 };
+            let missing = u32::from(!single.is_local);
+            self.commit.push_single(single.id, timestamp, target, missing);
         }
         self.buffer.leave_single();
     }

@@ -1,6 +1,7 @@
 //! What is on its way, in every state.
 
 use super::*;
+use crate::segments::Place;
 use alloc::vec::Vec;
 use onepipe_wire::Ack;
 
@@ -19,6 +20,20 @@ fn message(number: u64) -> SentMessage {
 }
 
 fn ack(flight: &mut Flight, cumulative: u32, words: &[(u64, u64)]) -> (Vec<u64>, Option<Settled>) {
+    let mut failed = Vec::new();
+    let fail = |message: SentMessage, _| failed.push(message.scattering.0);
+    let nothing = |_| unreachable!("nothing is kept");
+    let settled = hear(flight, (cumulative, words), fail, nothing, nothing);
+    (failed, settled)
+}
+
+fn hear(
+    flight: &mut Flight,
+    (cumulative, words): (u32, &[(u64, u64)]),
+    fail: impl FnMut(SentMessage, Option<Kept>),
+    lost: impl FnMut(Kept),
+    done: impl FnMut(Kept),
+) -> Option<Settled> {
     let ack = Ack {
         cumulative: Psn(cumulative),
         received: 0,
@@ -32,10 +47,7 @@ fn ack(flight: &mut Flight, cumulative: u32, words: &[(u64, u64)]) -> (Vec<u64>,
     let mut octets = [0; 400];
     let length = ack.write(&mut octets, words.iter().copied()).expect("fits");
     let view = AckView::parse(&octets[..length]).expect("just written");
-    let mut failed = Vec::new();
-    let fail = |message: SentMessage, _| failed.push(message.scattering.0);
-    let settled = flight.on_ack(&view, fail, |_| unreachable!("nothing is kept"));
-    (failed, settled)
+    flight.on_ack(&view, fail, lost, done)
 }
 
 #[test]
@@ -109,4 +121,29 @@ fn a_fragmented_message_fails_once_and_is_remembered_while_it_is_cut() {
     flight.push_fragment(Mono::from_ns(0), 10, false, (20, 10, true));
     assert_eq!(ack(&mut flight, 1, &[(0, 0b11)]).0, [9]);
     assert!(flight.messages.is_empty());
+}
+
+#[test]
+fn what_is_lost_in_part_is_not_done_when_the_rest_has_arrived() {
+    let kept = |scattering| Kept { scattering, place: Place::NOWHERE, octets: 10, missing: 1 };
+    let mut flight = Flight::keeping();
+    flight.push_message(message(0));
+    flight.push_kept(kept(0));
+    flight.push_packet(Mono::from_ns(0), 1, 10, false);
+    flight.push_message(message(1));
+    flight.push_kept(kept(1));
+    for piece in 0..70 {
+        flight.push_fragment(Mono::from_ns(0), 10, false, (piece * 10, 10, piece == 69));
+    }
+    let (mut broken, mut lost, mut done) = (Vec::new(), Vec::new(), Vec::new());
+    let mut hear = |cumulative, words: &[(u64, u64)]| {
+        let fail = |_, kept: Option<Kept>| broken.extend(kept.map(|kept| kept.scattering));
+        let lose = |kept: Kept| lost.push(kept.scattering);
+        let finish = |kept: Kept| done.push(kept.scattering);
+        hear(&mut flight, (cumulative, words), fail, lose, finish);
+    };
+    // The first piece is lost; the second word names the last to arrive.
+    hear(1, &[(u64::MAX - 1, 1), (u64::MAX, 0)]);
+    assert_eq!((broken, lost, done), (Vec::from([1]), Vec::from([1]), Vec::from([0])));
+    assert!(flight.is_empty());
 }
