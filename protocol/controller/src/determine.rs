@@ -30,6 +30,8 @@ pub(crate) struct Suspects {
     held: BTreeSet<Life>,
     /// Who has failed and is listed as up.
     listed: BTreeSet<Life>,
+    /// Decided, but not done, and in one region with somebody suspected at the last look.
+    entangled: BTreeSet<Life>,
     /// `since` says nothing: it is to be told anew by `lost` and `held`.
     is_blank: bool,
     /// Before this, regions are not looked at.
@@ -79,6 +81,18 @@ impl Suspects {
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.since.is_empty()
+    }
+
+    /// Whether nothing has been found out in this reign.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.is_blank
+    }
+
+    /// Whether what is held for `life`, which has failed, may be needed to decide about others who
+    /// are behind it. They are decided together; but another replica may have seen them from the
+    /// other side, when it was not they who had no path.
+    pub(crate) fn entangles(&self, life: Life) -> bool {
+        self.entangled.contains(&life)
     }
 
     /// `life` is decided, or counts no more.
@@ -153,6 +167,9 @@ impl Suspects {
         let regions = regions(graph, self.since.keys().copied());
         #[cfg(test)]
         self.check_regions(graph, ledger, &regions);
+        let members = regions.iter().flat_map(|region| &region.members);
+        let lives = members.map(|at| graph.net().life(*at));
+        self.entangled = lives.filter(|life| ledger.is_open(*life)).collect();
         let visits = regions.iter().map(|region| region.visits).sum();
         graph.note_visits(visits);
         let rest_ns = visits as u64 * REST_NS_A_VISIT;

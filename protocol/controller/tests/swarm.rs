@@ -214,3 +214,39 @@ fn a_controller_may_crash_after_any_step() {
         }
     }
 }
+
+/// A spine whose link to the controller's leaf was cut is to be frozen by all. The other spine dies
+/// while that is told, so only that leaf hears it, when the link is mended already: nobody has a
+/// path to the controller but what sits below its leaf, unless the spine comes back as a new life.
+#[test]
+fn a_switch_that_was_declared_dead_at_one_end_only_comes_back() {
+    for flat in [false, true] {
+        let cut = Fault::Cut { node: 28, port: 3, for_ns: 1_000 };
+        let faults = vec![(157_221, cut), (317_779, Fault::Kill { node: 29 })];
+        let weather = Weather { lost: 19, doubled: 8, jitter_ns: 7_757 };
+        let seed = 2_087_116_351_397_513_907;
+        let plan = Plan { seed, shape: 1, flat, weather, crash_after: None, faults };
+        let fabric = play(&plan);
+        assert!(!is_inexact(&fabric));
+        assert_eq!((fabric.check_safety(), fabric.check_liveness()), (Ok(()), Ok(())));
+    }
+}
+
+/// One half was declared failed, its spine last. Then the controller of that half took over, and
+/// completed that failure: but what is held for the spine bounds the other half, which has failed
+/// from here.
+#[test]
+fn what_is_held_for_a_failed_life_stays_while_who_is_behind_it_is_suspected() {
+    let faults = vec![
+        (409_757, Fault::Kill { node: 25 }),
+        (195_867, Fault::Takeover { replica: 0 }),
+        (10_000, Fault::CrashController),
+        (0, Fault::Restart { node: 13 }),
+    ];
+    let weather = Weather { lost: 75, doubled: 41, jitter_ns: 5_338 };
+    let seed = 4_856_739_001_876_196_783;
+    let plan = Plan { seed, shape: 0, flat: true, weather, crash_after: None, faults };
+    let fabric = play(&plan);
+    assert!(!is_inexact(&fabric));
+    assert_eq!((fabric.check_safety(), fabric.check_liveness()), (Ok(()), Ok(())));
+}

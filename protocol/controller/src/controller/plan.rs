@@ -163,10 +163,11 @@ impl Controller {
         if is_deciding {
             return;
         }
-        let lives: Vec<Life> = self.ledger.open().map(|failed| failed.life).collect();
-        if !lives.is_empty() && !self.is_noticed {
+        if self.suspects.is_blank() || (self.ledger.open().len() > 0 && !self.is_noticed) {
             return;
         }
+        let open = self.ledger.open().map(|failed| failed.life);
+        let lives: Vec<Life> = open.filter(|life| !self.suspects.entangles(*life)).collect();
         // If a look is due, what it finds may forbid it. While somebody is suspected, who seems to
         // be linked to others may yet turn out not to be.
         let links = if self.changed.is_none() && self.suspects.is_empty() {

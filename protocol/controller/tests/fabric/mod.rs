@@ -38,6 +38,8 @@ pub enum Item {
     Beacon { node: usize, port: usize, from: Life, echo: Option<Life>, commit: Option<u64> },
     /// A wave over one link.
     Wave { node: usize, port: usize, payload: Vec<u8> },
+    /// To a switch over a link: it was declared dead, and begins its next life.
+    Aside { node: usize, port: usize, life: Life },
     /// Its answer.
     Echo { node: usize, port: usize, echo: Echo },
     /// A frame of a node to a controller.

@@ -29,7 +29,6 @@ pub struct Line {
     pub told: Option<u64>,
     pub has_caught_up: bool,
     pub frozen: Vec<Frozen>,
-    pub banned: Option<Life>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +50,8 @@ pub struct Node {
     pub started_at: u64,
     pub speaks_at: u64,
     pub wave: Option<Passing>,
+    /// Whom a controller has told to take for dead, heard or not.
+    pub dead: BTreeSet<Life>,
     /// Of a process.
     pub promise: u64,
     pub barrier: Option<u64>,
@@ -72,6 +73,7 @@ impl Node {
             started_at: 0,
             speaks_at: 0,
             wave: None,
+            dead: BTreeSet::new(),
             promise: 0,
             barrier: None,
             met: BTreeSet::new(),
@@ -91,7 +93,6 @@ impl Node {
             told: None,
             has_caught_up: false,
             frozen: Vec::new(),
-            banned: None,
         });
         self.ports.len() - 1
     }
@@ -140,6 +141,12 @@ impl Node {
         self.on_change(now);
     }
 
+    /// Whether a controller has said that `life` is dead.
+    pub fn takes_for_dead(&self, life: Life) -> bool {
+        let mut dead = self.dead.iter().filter(|dead| dead.address == life.address);
+        dead.any(|dead| life.incarnation <= dead.incarnation)
+    }
+
     /// A beacon has come in.
     pub fn hear(
         &mut self,
@@ -154,7 +161,7 @@ impl Node {
         let is_stale = line.latest.is_some_and(|latest| {
             latest.address == from.address && from.incarnation < latest.incarnation
         });
-        if is_stale || line.banned == Some(from) {
+        if is_stale || self.takes_for_dead(from) {
             return;
         }
         if line.life.is_some() && line.life != Some(from) {

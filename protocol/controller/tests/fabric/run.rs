@@ -123,6 +123,13 @@ impl Fabric {
                 if self.is_intact(node, port) {
                     self.nodes[node].hear(self.now, port, from, echo, commit);
                     self.check_barrier(node);
+                    self.tell_aside(node, port, from);
+                }
+            }
+            Item::Aside { node, port, life } => {
+                if self.is_intact(node, port) && self.nodes[node].life() == life {
+                    self.kill(node);
+                    self.start(node);
                 }
             }
             Item::Wave { node, port, payload } => {
@@ -151,6 +158,16 @@ impl Fabric {
                 self.on_from_controller(replica, link, &octets);
             }
             Item::OverLink { replica, link, octets } => self.deliver(replica, link, octets),
+        }
+    }
+
+    /// A switch that was declared dead and is heard nevertheless is told so.
+    fn tell_aside(&mut self, node: usize, port: usize, life: Life) {
+        if let Peer::Node(other, there) = self.nodes[node].ports[port].peer
+            && matches!(life.address, Address::Switch(_))
+            && self.nodes[node].takes_for_dead(life)
+        {
+            self.send(Item::Aside { node: other, port: there, life });
         }
     }
 
@@ -246,7 +263,9 @@ impl Fabric {
             }
             let Peer::Node(other, there) = self.nodes[node].ports[port].peer else { continue };
             let line = &self.nodes[node].ports[port];
-            if line.banned.is_some() && line.life.is_none() {
+            if line.life.is_none()
+                && line.latest.is_some_and(|life| self.nodes[node].takes_for_dead(life))
+            {
                 continue;
             }
             let commit = self.nodes[node].tell(now, port);
@@ -387,12 +406,12 @@ impl Fabric {
             }
             WaveKind::Freeze => {
                 let dead: Vec<Life> = view.dead().collect();
+                self.nodes[node].dead.extend(&dead);
                 for port in 0..self.nodes[node].ports.len() {
                     let line = &self.nodes[node].ports[port];
-                    if let Some(life) = line.life.filter(|life| dead.contains(life)) {
+                    if line.life.is_some_and(|life| dead.contains(&life)) {
                         self.nodes[node].freeze(now, port);
-                        let line = &mut self.nodes[node].ports[port];
-                        (line.life, line.banned) = (None, Some(life));
+                        self.nodes[node].ports[port].life = None;
                     }
                 }
             }
