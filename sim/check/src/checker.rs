@@ -308,15 +308,16 @@ impl Checker {
         self.end(process, End::Exclusion);
     }
 
-    /// The failure timestamp of a life could not be known for sure: what correct processes have of
-    /// it may differ.
-    pub fn inexact(&mut self, victim: ProcessId, life: u32) {
-        let lives = self.processes.get_mut(victim.index()).map(|process| &mut process.lives);
-        let life = lives.and_then(|lives| lives.get_mut(life as usize));
-        if let Some(failed) = life.and_then(|life| life.failed.as_mut())
-            && failed.is_exact
+    /// A controller has decided that `victim` has failed, in its life `life`, before anybody is
+    /// told: others may rightly be in doubt about what it has received. Where it could not know for
+    /// sure when, what correct processes have of that life may differ.
+    pub fn decided(&mut self, victim: ProcessId, life: u32, is_exact: bool) {
+        self.excuse(victim);
+        let lives = &mut self.processes[victim.index()].lives;
+        if let Some(life) = lives.get_mut(life as usize)
+            && !is_exact
+            && !std::mem::replace(&mut life.is_inexact, true)
         {
-            failed.is_exact = false;
             self.counts.inexact += 1;
         }
     }
@@ -347,7 +348,7 @@ impl Checker {
             }
             Some(known) => known.last_told_ns = at_ns,
             None => {
-                let failure = Failure { at: now, is_exact: true, last_told_ns: at_ns };
+                let failure = Failure { at: now, last_told_ns: at_ns };
                 victim_life.failed = Some(failure);
                 self.counts.failures += 1;
             }

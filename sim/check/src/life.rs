@@ -23,6 +23,8 @@ pub(crate) struct Life {
     pub end: Option<End>,
     /// When it failed, by what anybody was told.
     pub failed: Option<Failure>,
+    /// A controller could not know for sure when it failed.
+    pub is_inexact: bool,
     /// The lives that it was told had failed, and when it was told, in ns of the run.
     pub told: BTreeMap<(u32, u32), u64>,
     /// The later lives of others that it has heard from, and since when, in ns of the run.
@@ -33,8 +35,6 @@ pub(crate) struct Life {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failure {
     pub at: Timestamp,
-    /// Whether that could be known.
-    pub is_exact: bool,
     /// When anybody was told last, in ns of the run.
     pub last_told_ns: u64,
 }
@@ -59,6 +59,7 @@ impl Life {
             started_ns,
             end: None,
             failed: None,
+            is_inexact: false,
             told: BTreeMap::new(),
             met: BTreeMap::new(),
         }
@@ -72,7 +73,7 @@ impl Life {
     /// What became of it as a sender.
     pub fn fortune(&self) -> Fortune {
         match (self.failed, self.end) {
-            (Some(Failure { at, is_exact, .. }), _) => Fortune::Failed { at, is_exact },
+            (Some(Failure { at, .. }), _) => Fortune::Failed { at, is_exact: !self.is_inexact },
             (None, None | Some(End::Leave)) => Fortune::Correct,
             (None, Some(End::Crash | End::Exclusion)) => Fortune::Gone,
         }

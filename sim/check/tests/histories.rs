@@ -259,6 +259,13 @@ fn i12_allows_unknown_only_of_receivers_that_were_out_of_reach() {
     let unknown = failure(tag(0), 1, C, Fate::Unknown);
     assert_eq!(broken(|checker| checker.failed(A, unknown)), [Rule::I12]);
     let rules = broken(|checker| {
+        // Its sender is told of its messages first, then of the failure.
+        checker.decided(C, 0, true);
+        checker.failed(A, unknown);
+        checker.delivered(B, delivery(A, tag(0), 0, 10));
+    });
+    assert_eq!(rules, [], "it was declared failed");
+    let rules = broken(|checker| {
         checker.excuse(C);
         checker.failed(A, unknown);
         checker.delivered(C, delivery(A, tag(0), 1, 10));

@@ -357,8 +357,13 @@ impl Application<Node> for Watch {
     ) {
         let (port, event) = match event {
             HostEvent::Process(port, event) => (port, event),
-            HostEvent::Switch(SwitchEvent::Reborn) => return self.on_reborn(at.node, true),
-            HostEvent::Switch(_) => return,
+            HostEvent::Switch(event) => {
+                self.note(at.instant, || format!("switch {} says {event:?}", at.node.0));
+                if event == SwitchEvent::Reborn {
+                    self.on_reborn(at.node, true);
+                }
+                return;
+            }
         };
         let event = match event {
             Said::Process(event) => event,

@@ -100,3 +100,10 @@ fn who_is_placed_anew_goes_on_with_what_has_left() {
 fn an_excluded_process_may_be_in_doubt() {
     are_right(Placement::Chip, &[30_001_596]);
 }
+
+/// The checker did not know who was declared failed before anybody was told, nor that it could not
+/// be known when. (A host had no time to hear its own processes: the alarm was false, and lawful.)
+#[test]
+fn who_was_declared_failed_may_be_in_doubt_before_anybody_is_told() {
+    are_right(Placement::Chip, &[70_000_162]);
+}

@@ -107,10 +107,10 @@ impl Watch {
                     court.resign(at_ns, at.now, place, controller);
                 }
             }
-            Event::Failed { failed, .. } if !failed.is_exact => {
+            Event::Failed { failed, .. } => {
                 if let onepipe_base::Address::Process(process) = failed.life.address {
                     let life = failed.life.incarnation.0.saturating_sub(1);
-                    self.checker.inexact(process, life);
+                    self.checker.decided(process, life, failed.is_exact);
                 }
             }
             _ => {}
