@@ -5,6 +5,7 @@ use onepipe_controller::Controller;
 use onepipe_endpoint::{Endpoint, Event};
 use onepipe_node::{Host, HostEvent};
 use onepipe_switch::{Switch, SwitchEvent};
+use onepipe_wire::{Opcode, peek};
 
 /// A host, a switch, or the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -12,8 +13,8 @@ use onepipe_switch::{Switch, SwitchEvent};
 pub(crate) enum Node {
     /// A process behind its virtual switch.
     Host(Host<Switch, Endpoint>),
-    /// A switch.
-    Switch(Switch),
+    /// A switch, and whether it loses what is announced.
+    Switch(Switch, bool),
     /// The controller alone, with its network card.
     Controller(Box<Controller>, Port),
     /// A host that takes no part.
@@ -53,7 +54,8 @@ impl Machine for Node {
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         match self {
             Self::Host(host) => host.handle_frame(now, port, frame),
-            Self::Switch(switch) => switch.handle_frame(now, port, frame),
+            Self::Switch(_, true) if is_announced(frame) => Verdict::Dropped,
+            Self::Switch(switch, _) => switch.handle_frame(now, port, frame),
             Self::Controller(controller, _) => controller.handle_frame(now, Port(0), frame),
             Self::Idle => Verdict::Dropped,
         }
@@ -62,7 +64,7 @@ impl Machine for Node {
     fn handle_timeout(&mut self, now: Now) {
         match self {
             Self::Host(host) => host.handle_timeout(now),
-            Self::Switch(switch) => switch.handle_timeout(now),
+            Self::Switch(switch, _) => switch.handle_timeout(now),
             Self::Controller(controller, _) => controller.handle_timeout(now),
             Self::Idle => {}
         }
@@ -72,7 +74,7 @@ impl Machine for Node {
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         match self {
             Self::Host(host) => host.poll_transmit(now, slot),
-            Self::Switch(switch) => switch.poll_transmit(now, slot),
+            Self::Switch(switch, _) => switch.poll_transmit(now, slot),
             Self::Controller(controller, card) => {
                 let transmit = controller.poll_transmit(now, slot)?;
                 Some(Transmit { port: *card, ..transmit })
@@ -88,7 +90,7 @@ impl Machine for Node {
                 HostEvent::Process(_, event) => Said::Process(event),
                 HostEvent::Switch(event) => Said::Switch(event),
             }),
-            Self::Switch(switch) => switch.poll_event().map(Said::Switch),
+            Self::Switch(switch, _) => switch.poll_event().map(Said::Switch),
             Self::Controller(controller, _) => controller.poll_event().map(Said::Controller),
             Self::Idle => None,
         }
@@ -98,9 +100,13 @@ impl Machine for Node {
     fn poll_timeout(&self) -> Option<Mono> {
         match self {
             Self::Host(host) => host.poll_timeout(),
-            Self::Switch(switch) => switch.poll_timeout(),
+            Self::Switch(switch, _) => switch.poll_timeout(),
             Self::Controller(controller, _) => controller.poll_timeout(),
             Self::Idle => None,
         }
     }
+}
+
+fn is_announced(frame: &[u8]) -> bool {
+    peek(frame).is_ok_and(|(_, opcode)| opcode == Opcode::Announce)
 }

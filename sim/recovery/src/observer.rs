@@ -300,7 +300,7 @@ impl Application<Node> for Observer {
         }
         if node.0 >= hosts {
             let vertex = Vertex::Switch(SwitchId(node.0 - hosts));
-            return Node::Switch(self.switch(vertex, node.0));
+            return Node::Switch(self.switch(vertex, node.0), self.is_known);
         }
         if !self.members[node.index()] {
             return Node::Idle;
