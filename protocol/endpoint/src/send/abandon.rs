@@ -33,10 +33,10 @@ impl Sender {
             }
             for index in 0..scattering.messages {
                 let message = self.buffer.message_mut(scattering.first + u64::from(index));
-                if core::mem::replace(&mut message.has_failed, true) {
+                if message.has_failed() {
                     continue;
                 }
-                let (to, place, octets) = (message.to, message.place, message.octets);
+                let (to, place, octets) = (message.to, message.fail(), message.octets);
                 self.buffer.release(place, octets);
                 self.report(scattering.id, (index as u16, to), None, Outcome::Lost);
             }

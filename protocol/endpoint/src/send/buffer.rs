@@ -17,18 +17,45 @@ pub(crate) struct Queued {
     pub has_left: bool,
 }
 
-/// A message of a scattering that waits.
+/// The same as it lies in the queue, its id being its number there. Words without a gap, as for
+/// [`super::keep::Kept`]: one is written for each scattering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Waiting {
+    first: u64,
+    messages: u32,
+    /// 1: it has left.
+    left: u32,
+}
+
+impl Waiting {
+    #[inline]
+    fn has_left(&self) -> bool {
+        self.left > 0
+    }
+}
+
+/// A message of a scattering that waits. Words without a gap, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct QueuedMessage {
     /// Index of the destination among the connections.
     pub to: u32,
     pub octets: u32,
+    /// Nowhere once it is reported as failed.
     pub place: Place,
-    /// Reported as failed: its destination is out of reach.
-    pub has_failed: bool,
 }
 
 impl QueuedMessage {
+    /// Reported as failed: its destination is out of reach.
+    #[inline]
+    pub fn has_failed(&self) -> bool {
+        self.place == Place::NOWHERE
+    }
+
+    /// It is reported as failed. Answers where its payload lies, which is to be released.
+    pub fn fail(&mut self) -> Place {
+        core::mem::replace(&mut self.place, Place::NOWHERE)
+    }
+
     pub fn charge(&self) -> u64 {
         u64::from(self.octets) + u64::from(MESSAGE_CHARGE_OCTETS)
     }
@@ -37,7 +64,7 @@ impl QueuedMessage {
 /// The bounded send buffer, first in, first out but for overtaking.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SendBuffer {
-    queue: Numbered<Queued>,
+    queue: Numbered<Waiting>,
     messages: Numbered<QueuedMessage>,
     segments: Segments,
     octets: usize,
@@ -79,7 +106,7 @@ impl SendBuffer {
         let place = self.segments.reserve(payload.len(), 1);
         self.segments.get_mut(place, payload.len()).copy_from_slice(payload);
         let octets = payload.len() as u32;
-        let message = QueuedMessage { to, octets, place, has_failed: false };
+        let message = QueuedMessage { to, octets, place };
         self.octets += message.charge() as usize;
         self.messages.push(message);
     }
@@ -89,21 +116,28 @@ impl SendBuffer {
     pub fn push(&mut self, messages: u32) -> ScatteringId {
         let id = ScatteringId(self.queue.next());
         let first = self.messages.next() - u64::from(messages);
-        self.queue.push(Queued { id, first, messages, has_left: false });
+        self.queue.push(Waiting { first, messages, left: 0 });
         id
     }
 
     /// The scattering at `position` from the front.
     #[inline]
     pub fn queued(&self, position: usize) -> Queued {
-        *self.queue.get(self.queue.first() + position as u64)
+        let number = self.queue.first() + position as u64;
+        let waiting = self.queue.get(number);
+        Queued {
+            id: ScatteringId(number),
+            first: waiting.first,
+            messages: waiting.messages,
+            has_left: waiting.has_left(),
+        }
     }
 
     /// The oldest scattering, if it has a single message.
     #[inline]
     pub fn oldest_single(&self) -> Option<(ScatteringId, &QueuedMessage)> {
         let oldest = self.queue.front().filter(|oldest| oldest.messages == 1)?;
-        Some((oldest.id, self.messages.get(oldest.first)))
+        Some((ScatteringId(self.queue.first()), self.messages.get(oldest.first)))
     }
 
     /// The oldest scattering, which has a single message, leaves.
@@ -111,7 +145,7 @@ impl SendBuffer {
     pub fn leave_single(&mut self) {
         self.messages.forget(1);
         self.queue.forget(1);
-        if self.queue.front().is_some_and(|front| front.has_left) {
+        if self.queue.front().is_some_and(Waiting::has_left) {
             self.forget_left();
         }
     }
@@ -129,12 +163,12 @@ impl SendBuffer {
     /// The scattering at `position` leaves the queue; its payloads stay until released one by one.
     #[inline]
     pub fn leave(&mut self, position: usize) {
-        self.queue.get_mut(self.queue.first() + position as u64).has_left = true;
+        self.queue.get_mut(self.queue.first() + position as u64).left = 1;
         self.forget_left();
     }
 
     fn forget_left(&mut self) {
-        while let Some(front) = self.queue.front().filter(|front| front.has_left) {
+        while let Some(front) = self.queue.front().filter(|front| front.has_left()) {
             self.messages.forget(u64::from(front.messages));
             self.queue.forget(1);
         }

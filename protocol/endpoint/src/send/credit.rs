@@ -115,7 +115,7 @@ impl Sender {
         connection.need = charge;
         let fits = charge <= connection.window && connection.fit(true) == Fit::Now;
         connection.need = 0;
-        if !fits || message.has_failed {
+        if !fits || message.has_failed() {
             return None;
         }
         connection.is_waited_for = false;
@@ -179,7 +179,7 @@ impl Sender {
         black_box(needs.fold(0, |all, to| all ^ self.peers.peek(to).fetch()));
         for number in numbers {
             let message = self.buffer.message(number);
-            if message.has_failed {
+            if message.has_failed() {
                 continue;
             }
             let (to, charge) = (message.to, message.charge());
@@ -297,15 +297,14 @@ impl Sender {
             let connection = self.peers.at(message.to as usize);
             let is_lost =
                 self.service == Service::Reliable || connection.fit(is_oldest) == Fit::Never;
-            if message.has_failed || !is_lost {
+            if message.has_failed() || !is_lost {
                 continue;
             }
-            message.has_failed = true;
+            let (place, octets) = (message.fail(), message.octets);
             // Of a later scattering: what the oldest has claimed stays claimed.
             if is_oldest {
                 (connection.claimed, connection.is_waited_for) = (0, false);
             }
-            let (place, octets) = (message.place, message.octets);
             self.buffer.release(place, octets);
             self.failures.push_back(SendFailed {
                 service: self.service,

@@ -220,7 +220,7 @@ impl Sender {
             let mut targets = (0, 0);
             for at in 0..scattering.messages {
                 let message = *self.buffer.message(scattering.first + u64::from(at));
-                if message.has_failed {
+                if message.has_failed() {
                     continue;
                 }
                 let (index, piece) = (at as u16, (message.place, message.octets));
@@ -257,7 +257,7 @@ impl Sender {
     /// Whether all its messages were reported as lost before they could leave.
     fn has_failed(&self, scattering: Queued) -> bool {
         let numbers = scattering.first..scattering.first + u64::from(scattering.messages);
-        numbers.into_iter().all(|number| self.buffer.message(number).has_failed)
+        numbers.into_iter().all(|number| self.buffer.message(number).has_failed())
     }
 
     #[inline]
