@@ -173,9 +173,9 @@ const QUIET_US: u64 = 50;
 /// No fabric takes longer to come up, in us.
 const START_US_MAX: u64 = 20_000;
 /// A controller that knows from the store who takes part starts so long after everybody else, in
-/// us, and what they have announced until then is lost: the fabric began long ago. On the way to one
-/// host it would stand in queues for 0.3 ms (8,192 hosts) to 1 ms (35,152), and where these overflow
-/// the last that is said of a link would be lost, or where the controller sits.
+/// us, and what they have announced until then is lost: the fabric began long ago. On the way to
+/// one host it would stand in queues for 0.3 ms (8,192 hosts) to 1 ms (35,152), and where these
+/// overflow the last that is said of a link would be lost, or where the controller sits.
 const TAKES_OVER_US: u64 = 60;
 /// A step of the simulation, in us.
 const STEP_US: u64 = 5;
