@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use onepipe_bench_micro::{
-    EndpointOptions, OrderOptions, PairOptions, Progress as Run, RecoverySimOptions,
-    ReorderOptions, Report, Rule, SimOptions, SwitchOptions, endpoint, order, pair_reliable,
-    pair_shm, pair_udp, recovery_sim, reorder, sim, switch,
+    ArbiterOptions, EndpointOptions, OrderOptions, PairOptions, Progress as Run,
+    RecoverySimOptions, ReorderOptions, Report, Rule, SimOptions, SwitchOptions, arbiter_alloc,
+    arbiter_path, endpoint, order, pair_reliable, pair_shm, pair_udp, recovery_sim, reorder, sim,
+    switch,
 };
 
 use crate::progress::Progress;
@@ -23,6 +24,8 @@ Examples:
   onepipe bench order --rival token --transport udp
   onepipe bench recovery --kills 50 --calm 10
   onepipe bench recovery-sim --hosts 8192
+  onepipe bench arbiter alloc
+  onepipe bench arbiter path --json | tail -n 1
 
 A ratio above 1 is better than the yardstick, whatever is measured.";
 
@@ -33,6 +36,9 @@ pub struct Arguments {
     /// What to measure
     #[arg(required_unless_present = "list")]
     name: Option<Name>,
+    /// Which part of it (arbiter)
+    #[arg(value_enum)]
+    part: Option<Part>,
     /// Say what can be measured
     #[arg(long)]
     list: bool,
@@ -90,6 +96,17 @@ enum Name {
     Sim,
     /// The switch machine: cores for the beacons of 32 ports, frames that pass
     Switch,
+    /// The arbiter, on one core: timeslots (alloc) or paths (path), against plain ways to them
+    Arbiter,
+}
+
+/// Parts of the arbiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Who sends to whom in each timeslot
+    Alloc,
+    /// Which way each packet takes
+    Path,
 }
 
 /// Other ways to an order.
@@ -141,6 +158,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     if arguments.rival.is_some() && name != Name::Order {
         crate::refuse("--rival goes with bench order");
+    }
+    if arguments.part.is_some() != (name == Name::Arbiter) {
+        crate::refuse("alloc and path are parts of bench arbiter, which takes one of them");
     }
     if name == Name::Recovery {
         drop(out);
@@ -224,6 +244,16 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
             let defaults = SwitchOptions::default();
             switch(&SwitchOptions { runs: runs(defaults.runs), ..defaults }, show)
         }
+        Name::Arbiter => match arguments.part {
+            Some(Part::Path) => {
+                let defaults = ArbiterOptions::of_paths();
+                arbiter_path(&ArbiterOptions { runs: runs(defaults.runs), ..defaults }, show)
+            }
+            _ => {
+                let defaults = ArbiterOptions::default();
+                arbiter_alloc(&ArbiterOptions { runs: runs(defaults.runs), ..defaults }, show)
+            }
+        },
         Name::Sim => {
             let defaults = SimOptions::default();
             let processes = arguments.processes.unwrap_or(defaults.processes);

@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arbiter;
 mod crowd;
 mod endpoint;
 mod hardware;
@@ -33,6 +34,7 @@ mod report;
 mod sim;
 mod switch;
 
+pub use arbiter::{ArbiterOptions, arbiter_alloc, arbiter_path};
 pub use crowd::{Rule, WORKER, worker};
 pub use endpoint::{EndpointOptions, endpoint, message_ns};
 pub use hardware::Hardware;

@@ -9,7 +9,7 @@ fn the_list_names_what_can_be_measured() {
     let output = output(&["bench", "--list"]);
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8_lossy(&output.stdout);
-    for name in ["reorder", "endpoint", "pair", "order", "sim", "switch"] {
+    for name in ["reorder", "endpoint", "pair", "order", "sim", "switch", "arbiter"] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name}: {text}");
     }
 }
@@ -70,5 +70,14 @@ fn a_rival_that_has_no_place_is_refused() {
     ] {
         let output = output(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", errors(&output));
+    }
+}
+
+#[test]
+fn a_part_belongs_to_the_arbiter() {
+    for arguments in [&["bench", "arbiter"][..], &["bench", "reorder", "alloc"]] {
+        let output = output(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(errors(&output).contains("bench arbiter"), "{}", errors(&output));
     }
 }

@@ -1,0 +1,361 @@
+//! `bench arbiter`: timeslots and paths on one core (Fastpass, SIGCOMM 2014, sections 3 and 4;
+//! design: arbiter.md section 5).
+
+mod load;
+mod plain;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use onepipe_arbiter::{
+    Allocator, BATCH_SLOTS_MAX, Config, Fabric, NOBODY, Paths, Policy, Schedule,
+};
+
+use crate::{Better, Detail, Harness, Progress, Report};
+use load::Load;
+use plain::{PlainAllocator, PlainPaths};
+
+/// What to measure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ArbiterOptions {
+    /// How often each side runs. Default 3.
+    pub runs: usize,
+    /// Endpoints. Default 32, 256, 1024, 4096 for timeslots, 512 and 1024 for paths.
+    pub nodes: Vec<u32>,
+    /// Parts of what the endpoints could send at most. Default 0.1, 0.5, 0.9, 0.99.
+    pub loads: Vec<f64>,
+    /// Timeslots of a batch. Default 64.
+    pub batch_slots: u32,
+    /// Whose packets go first. Default max–min fair.
+    pub policy: Policy,
+    /// Packets that one run gives timeslots to, about. Default 8 million.
+    pub packets: u64,
+}
+
+impl Default for ArbiterOptions {
+    fn default() -> Self {
+        Self {
+            runs: 3,
+            nodes: vec![32, 256, 1_024, 4_096],
+            loads: vec![0.1, 0.5, 0.9, 0.99],
+            batch_slots: BATCH_SLOTS_MAX,
+            policy: Policy::MaxMinFair,
+            packets: 8_000_000,
+        }
+    }
+}
+
+impl ArbiterOptions {
+    /// The defaults for paths: racks of 32, four paths, as the original was measured.
+    pub fn of_paths() -> Self {
+        Self { nodes: vec![512, 1_024], ..Self::default() }
+    }
+
+    fn slots(&self, nodes: u32, load: f64) -> u64 {
+        let slots = (self.packets as f64 / (f64::from(nodes) * load)) as u64;
+        slots.clamp(2_048, 400_000).next_multiple_of(u64::from(self.batch_slots))
+    }
+}
+
+const ALLOCATION: &str = "one core gives timeslots: requests in, allocation, schedules out; \
+                          transfers of 10 packets in the mean between uniformly random pairs; \
+                          yardstick: a plain allocator, one packet a visit, least recently served \
+                          first; utilisation: given of what was asked for while measured";
+
+/// Time that a timeslot takes to be given out.
+///
+/// # Errors
+/// When a timeslot is no matching, or what was given is not what was asked for.
+pub fn arbiter_alloc(
+    options: &ArbiterOptions,
+    progress: impl FnMut(Progress<'_>),
+) -> Result<Report> {
+    let harness = Harness::new("arbiter alloc", ALLOCATION).with_runs(options.runs);
+    let mut harness = harness.with_progress(progress);
+    let policy = match options.policy {
+        Policy::MaxMinFair => "fair",
+        Policy::ShortestFirst => "shortest",
+    };
+    for &nodes in &options.nodes {
+        for &load in &options.loads {
+            let slots = options.slots(nodes, load);
+            let batch = options.batch_slots;
+            let case = format!("nodes={nodes} load={load} batch={batch} policy={policy}");
+            let mut said = Vec::new();
+            harness.measure(
+                &case,
+                "us/slot",
+                Better::Lower,
+                || {
+                    let outcome = ours(options, nodes, load, slots)?;
+                    said = outcome.details();
+                    Ok(outcome.slot_us())
+                },
+                || Ok(plain(options, nodes, load, slots)?.slot_us()),
+            )?;
+            harness.detail(said);
+        }
+    }
+    Ok(harness.finish())
+}
+
+/// What came of a run.
+struct Outcome {
+    slots: u64,
+    spent: Duration,
+    asked: u64,
+    given: u64,
+}
+
+impl Outcome {
+    fn slot_us(&self) -> f64 {
+        self.spent.as_secs_f64() * 1e6 / self.slots as f64
+    }
+
+    fn details(&self) -> Vec<Detail> {
+        let seconds = self.spent.as_secs_f64();
+        let detail = |name: &str, value: f64, unit: &str| Detail {
+            name: name.to_string(),
+            value,
+            unit: unit.to_string(),
+        };
+        vec![
+            detail("utilisation", self.given as f64 / self.asked as f64, ""),
+            // Packets of 1500 octets, as the original counted (design: arbiter.md section 5).
+            detail("admitted", self.given as f64 * 12_000.0 / 1e9 / seconds, "Gbit/s"),
+            detail("timeslots", self.slots as f64 / seconds, "slots/s"),
+        ]
+    }
+}
+
+/// Something that gives out timeslots.
+trait Allocates {
+    fn request(&mut self, src: u32, dst: u32, slots: u32) -> Result<()>;
+    /// Writes the next batch into `schedule`, and answers how many packets it has.
+    fn give(&mut self, schedule: &mut Schedule) -> u64;
+}
+
+impl Allocates for Allocator {
+    fn request(&mut self, src: u32, dst: u32, slots: u32) -> Result<()> {
+        Ok(Allocator::request(self, src, dst, slots)?)
+    }
+
+    fn give(&mut self, schedule: &mut Schedule) -> u64 {
+        let batch = self.next_batch();
+        schedule.fill(batch.grants());
+        u64::from(batch.given())
+    }
+}
+
+fn ours(options: &ArbiterOptions, nodes: u32, load: f64, slots: u64) -> Result<Outcome> {
+    let ArbiterOptions { batch_slots, policy, .. } = *options;
+    let allocator = Allocator::new(Config { batch_slots, policy, ..Config::new(nodes) })?;
+    run(allocator, options, nodes, load, slots)
+}
+
+fn plain(options: &ArbiterOptions, nodes: u32, load: f64, slots: u64) -> Result<Outcome> {
+    run(PlainAllocator::new(nodes, options.batch_slots), options, nodes, load, slots)
+}
+
+/// Half of the time warms up; the other is measured.
+fn run(
+    mut allocator: impl Allocates,
+    options: &ArbiterOptions,
+    nodes: u32,
+    load: f64,
+    slots: u64,
+) -> Result<Outcome> {
+    let mut schedule = Schedule::new(nodes);
+    let mut load = Load::new(nodes, load);
+    let mut outcome = Outcome { slots: 0, spent: Duration::ZERO, asked: 0, given: 0 };
+    let mut waiting = 0i64;
+    let batch = u64::from(options.batch_slots);
+    for start in (0..slots).step_by(batch as usize) {
+        let arrivals = load.until(start);
+        let clock = Instant::now();
+        for &(src, dst, slots) in arrivals {
+            allocator.request(src, dst, slots)?;
+        }
+        let given = allocator.give(&mut schedule);
+        let spent = clock.elapsed();
+        let asked: u64 = arrivals.iter().map(|(.., slots)| u64::from(*slots)).sum();
+        waiting += asked as i64 - given as i64;
+        ensure!(waiting >= 0, "{} packets more were given than asked for", -waiting);
+        if start / batch % 16 == 0 {
+            check(&schedule, options.batch_slots, given)?;
+        }
+        if start >= slots / 2 {
+            outcome.slots += batch;
+            outcome.spent += spent;
+            outcome.asked += asked;
+            outcome.given += given;
+        }
+    }
+    Ok(outcome)
+}
+
+/// Every timeslot is a matching, and the schedule has as many packets as were said to be given.
+fn check(schedule: &Schedule, slots: u32, given: u64) -> Result<()> {
+    let mut packets = 0;
+    let mut receives = vec![u64::MAX; schedule.nodes() as usize];
+    for slot in 0..u64::from(slots) {
+        for (src, dst) in schedule.pairs(slot as u32) {
+            let before = std::mem::replace(&mut receives[usize::from(dst)], slot);
+            ensure!(before != slot, "endpoint {dst} receives twice in a timeslot, from {src}, too");
+            packets += 1;
+        }
+    }
+    ensure!(packets == given, "{given} packets were given, {packets} are in the schedule");
+    Ok(())
+}
+
+const PATHS: &str = "one core chooses paths: racks of 32 endpoints, four paths, batches of 64 \
+                     timeslots as the allocator gives them; yardstick: colouring the same by a \
+                     table of colours, without bit sets";
+
+/// Time that the paths of a timeslot take to be chosen.
+///
+/// # Errors
+/// When a link bears more than its share.
+pub fn arbiter_path(
+    options: &ArbiterOptions,
+    progress: impl FnMut(Progress<'_>),
+) -> Result<Report> {
+    let harness = Harness::new("arbiter path", PATHS).with_runs(options.runs);
+    let mut harness = harness.with_progress(progress);
+    for &nodes in &options.nodes {
+        for &load in &options.loads {
+            let schedules = schedules(nodes, load)?;
+            let fabric = Fabric { nodes, rack_nodes: 32, paths: 4, is_strict: false };
+            let mut flips = 0.0;
+            harness.measure(
+                &format!("racks={} paths=4 load={load}", nodes.div_ceil(32)),
+                "us/slot",
+                Better::Lower,
+                || {
+                    let mut paths = Paths::new(fabric)?;
+                    let spent = colour(&schedules, fabric, |schedule, routes| {
+                        let unplaced = paths.assign(schedule, BATCH_SLOTS_MAX);
+                        (0..nodes).for_each(|src| routes[src as usize] = *paths.of(src));
+                        unplaced
+                    })?;
+                    let stats = paths.stats();
+                    flips = stats.flips as f64 / stats.packets.max(1) as f64;
+                    Ok(spent)
+                },
+                || {
+                    let mut paths = PlainPaths::new(fabric);
+                    colour(&schedules, fabric, |schedule, routes| paths.assign(schedule, routes))
+                },
+            )?;
+            let unit = String::new();
+            harness.detail(vec![Detail { name: "flips a packet".to_string(), value: flips, unit }]);
+        }
+    }
+    Ok(harness.finish())
+}
+
+/// Paths by source and timeslot.
+type Routes = [[u8; BATCH_SLOTS_MAX as usize]];
+
+/// Batches in the steady state.
+fn schedules(nodes: u32, load: f64) -> Result<Vec<Schedule>> {
+    const WARM_UP: u64 = 128;
+    const KEPT: u64 = 16;
+    let mut allocator = Allocator::new(Config::new(nodes))?;
+    let mut load = Load::new(nodes, load);
+    let mut schedules = Vec::new();
+    for number in 0..WARM_UP + KEPT {
+        for &(src, dst, slots) in load.until(number * u64::from(BATCH_SLOTS_MAX)) {
+            allocator.request(src, dst, slots)?;
+        }
+        let mut schedule = Schedule::new(nodes);
+        schedule.fill(allocator.next_batch().grants());
+        if number >= WARM_UP {
+            schedules.push(schedule);
+        }
+    }
+    Ok(schedules)
+}
+
+/// us a timeslot, over all schedules; what came of each is checked beside the clock.
+fn colour(
+    schedules: &[Schedule],
+    fabric: Fabric,
+    mut assign: impl FnMut(&Schedule, &mut Routes) -> u32,
+) -> Result<f64> {
+    let row = [Paths::NONE; BATCH_SLOTS_MAX as usize];
+    let mut routes = vec![row; fabric.nodes as usize];
+    let mut spent = Duration::ZERO;
+    for schedule in schedules {
+        let clock = Instant::now();
+        let unplaced = assign(schedule, &mut routes);
+        spent += clock.elapsed();
+        ensure!(unplaced == 0, "{unplaced} packets have no path");
+        check_paths(schedule, fabric, &routes)?;
+    }
+    let slots = schedules.len() as f64 * f64::from(BATCH_SLOTS_MAX);
+    Ok(spent.as_secs_f64() * 1e6 / slots)
+}
+
+fn check_paths(schedule: &Schedule, fabric: Fabric, routes: &Routes) -> Result<()> {
+    let (racks, paths) = (fabric.nodes.div_ceil(fabric.rack_nodes), fabric.paths);
+    let share = fabric.rack_nodes.div_ceil(paths);
+    for slot in 0..BATCH_SLOTS_MAX {
+        let mut packets = vec![0; (2 * racks * paths) as usize];
+        for src in 0..fabric.nodes {
+            let dst = schedule.of(src)[slot as usize];
+            let [from, to] = [src, u32::from(dst)].map(|node| node / fabric.rack_nodes);
+            if dst == NOBODY || from == to {
+                continue;
+            }
+            let path = u32::from(routes[src as usize][slot as usize]);
+            ensure!(path < paths, "no path from {src} to {dst}");
+            for link in [from * paths + path, (racks + to) * paths + path] {
+                packets[link as usize] += 1;
+                ensure!(packets[link as usize] <= share, "link {link} bears too much");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_allocators_give_what_is_asked_for() {
+        let options = ArbiterOptions { batch_slots: 16, ..ArbiterOptions::default() };
+        for outcome in [ours(&options, 24, 0.8, 4_096), plain(&options, 24, 0.8, 4_096)] {
+            let outcome = outcome.expect("every timeslot is a matching");
+            let utilisation = outcome.given as f64 / outcome.asked as f64;
+            assert!((0.9..1.1).contains(&utilisation), "{utilisation}");
+        }
+    }
+
+    #[test]
+    fn both_ways_to_paths_are_valid_and_a_bad_one_is_seen() {
+        let fabric = Fabric { nodes: 128, rack_nodes: 32, paths: 4, is_strict: false };
+        let schedules = schedules(128, 0.9).expect("the settings are right");
+        let mut plain = PlainPaths::new(fabric);
+        colour(&schedules, fabric, |schedule, routes| plain.assign(schedule, routes))
+            .expect("no link bears too much");
+        let bad = colour(&schedules, fabric, |_, routes| {
+            routes.fill([0; BATCH_SLOTS_MAX as usize]);
+            0
+        });
+        assert!(bad.is_err());
+    }
+
+    #[test]
+    fn a_schedule_that_is_no_matching_is_seen() {
+        let mut schedule = Schedule::new(3);
+        let grant = |src| onepipe_arbiter::Grant { src, dst: 0, slots: 1 };
+        schedule.fill(&[grant(1), grant(2)]);
+        assert!(check(&schedule, 64, 2).is_err());
+        schedule.fill(&[grant(1)]);
+        assert!(check(&schedule, 64, 2).is_err(), "one is missing");
+        assert!(check(&schedule, 64, 1).is_ok());
+    }
+}

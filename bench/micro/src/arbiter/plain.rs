@@ -1,0 +1,187 @@
+//! Yardsticks: the same work done plainly.
+
+use onepipe_arbiter::{BATCH_SLOTS_MAX, Fabric, NOBODY, Paths, Schedule};
+
+use super::{Allocates, Routes};
+
+/// One packet a visit; who was served least recently goes first, by one list for each timeslot of
+/// last service.
+pub(super) struct PlainAllocator {
+    nodes: usize,
+    /// Packets that each pair waits for.
+    backlogs: Vec<u32>,
+    waiting: Vec<(u16, u16)>,
+    /// Served in this batch, by timeslot.
+    served: Vec<Vec<(u16, u16)>>,
+    sends: Vec<u64>,
+    receives: Vec<u64>,
+    all: u64,
+}
+
+impl PlainAllocator {
+    pub fn new(nodes: u32, batch_slots: u32) -> Self {
+        let nodes = nodes as usize;
+        Self {
+            nodes,
+            backlogs: vec![0; nodes * nodes],
+            waiting: Vec::new(),
+            served: vec![Vec::new(); batch_slots as usize],
+            sends: vec![0; nodes],
+            receives: vec![0; nodes],
+            all: u64::MAX >> (64 - batch_slots),
+        }
+    }
+
+    /// Answers the timeslot, if there is one.
+    fn serve(&mut self, src: u16, dst: u16) -> Option<usize> {
+        let (sends, receives) =
+            (&mut self.sends[usize::from(src)], &mut self.receives[usize::from(dst)]);
+        let free = self.all & !*sends & !*receives;
+        let slot = free.trailing_zeros() as usize;
+        (free != 0).then(|| {
+            *sends |= 1 << slot;
+            *receives |= 1 << slot;
+            slot
+        })
+    }
+}
+
+impl Allocates for PlainAllocator {
+    fn request(&mut self, src: u32, dst: u32, slots: u32) -> anyhow::Result<()> {
+        let backlog = &mut self.backlogs[src as usize * self.nodes + dst as usize];
+        if *backlog == 0 {
+            self.waiting.push((src as u16, dst as u16));
+        }
+        *backlog += slots;
+        Ok(())
+    }
+
+    fn give(&mut self, schedule: &mut Schedule) -> u64 {
+        self.sends.fill(0);
+        self.receives.fill(0);
+        let (mut grants, mut onward) = (Vec::new(), Vec::new());
+        let mut list = std::mem::take(&mut self.waiting);
+        for turn in 0..=self.served.len() {
+            for &(src, dst) in &list {
+                let Some(slot) = self.serve(src, dst) else {
+                    onward.push((src, dst));
+                    continue;
+                };
+                grants.push(onepipe_arbiter::Grant { src, dst, slots: 1 << slot });
+                let backlog = &mut self.backlogs[usize::from(src) * self.nodes + usize::from(dst)];
+                *backlog -= 1;
+                if *backlog > 0 {
+                    // Its next turn comes after this one, whenever it was served.
+                    let next = slot.max(turn).min(self.served.len() - 1);
+                    match turn < self.served.len() {
+                        true => self.served[next].push((src, dst)),
+                        false => onward.push((src, dst)),
+                    }
+                }
+            }
+            if let Some(next) = self.served.get_mut(turn) {
+                list = std::mem::take(next);
+            }
+        }
+        self.waiting = onward;
+        schedule.fill(&grants);
+        grants.len() as u64
+    }
+}
+
+/// Edge colouring as a textbook has it: a table says which edge has which colour at which rack, and
+/// free ones are looked for one by one.
+pub(super) struct PlainPaths {
+    fabric: Fabric,
+    colours: usize,
+    /// By side, rack and colour: the edge.
+    table: Vec<Option<usize>>,
+    edges: Vec<PlainEdge>,
+}
+
+#[derive(Clone, Copy)]
+struct PlainEdge {
+    src: usize,
+    racks: [usize; 2],
+    colour: usize,
+}
+
+impl PlainPaths {
+    pub fn new(fabric: Fabric) -> Self {
+        let colours = fabric.rack_nodes.next_multiple_of(fabric.paths) as usize;
+        let racks = fabric.nodes.div_ceil(fabric.rack_nodes) as usize;
+        Self { fabric, colours, table: vec![None; 2 * racks * colours], edges: Vec::new() }
+    }
+
+    fn at(&self, side: usize, rack: usize, colour: usize) -> usize {
+        (2 * rack + side) * self.colours + colour
+    }
+
+    fn free(&self, side: usize, rack: usize) -> Option<usize> {
+        (0..self.colours).find(|colour| self.table[self.at(side, rack, *colour)].is_none())
+    }
+
+    pub fn assign(&mut self, schedule: &Schedule, routes: &mut Routes) -> u32 {
+        let mut unplaced = 0;
+        for slot in 0..BATCH_SLOTS_MAX as usize {
+            self.table.fill(None);
+            self.edges.clear();
+            for (src, row) in routes.iter_mut().enumerate() {
+                row[slot] = Paths::NONE;
+                let dst = schedule.of(src as u32)[slot];
+                let racks =
+                    [src, usize::from(dst)].map(|node| node / self.fabric.rack_nodes as usize);
+                if dst != NOBODY && racks[0] != racks[1] {
+                    self.edges.push(PlainEdge { src, racks, colour: 0 });
+                }
+            }
+            for edge in 0..self.edges.len() {
+                unplaced += u32::from(self.place(edge).is_none());
+            }
+            for edge in &self.edges {
+                routes[edge.src][slot] = (edge.colour % self.fabric.paths as usize) as u8;
+            }
+        }
+        unplaced
+    }
+
+    fn place(&mut self, edge: usize) -> Option<()> {
+        let racks = self.edges[edge].racks;
+        let one = self.free(0, racks[0])?;
+        if self.table[self.at(1, racks[1], one)].is_some() {
+            let other = self.free(1, racks[1])?;
+            self.flip(racks[1], one, other);
+        }
+        self.give(edge, one);
+        Some(())
+    }
+
+    fn give(&mut self, edge: usize, colour: usize) {
+        self.edges[edge].colour = colour;
+        for side in [0, 1] {
+            let at = self.at(side, self.edges[edge].racks[side], colour);
+            self.table[at] = Some(edge);
+        }
+    }
+
+    fn flip(&mut self, start: usize, one: usize, other: usize) {
+        let mut chain = Vec::new();
+        let (mut side, mut rack, mut colour) = (1, start, one);
+        while let Some(edge) = self.table[self.at(side, rack, colour)] {
+            chain.push(edge);
+            side = 1 - side;
+            rack = self.edges[edge].racks[side];
+            colour = one + other - colour;
+        }
+        for &edge in &chain {
+            for side in [0, 1] {
+                let PlainEdge { racks, colour, .. } = self.edges[edge];
+                let at = self.at(side, racks[side], colour);
+                self.table[at] = None;
+            }
+        }
+        for edge in chain {
+            self.give(edge, one + other - self.edges[edge].colour);
+        }
+    }
+}

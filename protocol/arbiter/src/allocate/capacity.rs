@@ -1,0 +1,99 @@
+//! What several endpoints share: the uplinks of a rack that is oversubscribed, the way out of the
+//! fabric.
+
+use alloc::vec::Vec;
+
+/// Slots of a batch.
+const SLOTS: usize = 64;
+
+/// How many packets may leave each rack, and enter it, in one timeslot. Endpoints of one rack reach
+/// each other without.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Capacity {
+    /// The rack of each endpoint.
+    racks: Vec<u16>,
+    /// Leaving and entering, by rack.
+    ways: [Vec<Way>; 2],
+}
+
+/// One way in or out of a rack.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Way {
+    packets_max: u8,
+    /// In which timeslots there is room for one more.
+    free: u64,
+    packets: [u8; SLOTS],
+}
+
+impl Way {
+    fn new(packets_max: u8) -> Self {
+        Self { packets_max, free: 0, packets: [0; SLOTS] }
+    }
+
+    fn take(&mut self, mut slots: u64) {
+        while slots != 0 {
+            let slot = slots.trailing_zeros() as usize;
+            self.packets[slot] += 1;
+            if self.packets[slot] >= self.packets_max {
+                self.free &= !(1 << slot);
+            }
+            slots &= slots - 1;
+        }
+    }
+}
+
+impl Capacity {
+    /// Racks of `rack_nodes` consecutive endpoints each (at least one), of which `packets_max`
+    /// packets may leave and as many enter in each timeslot (1 to 255).
+    pub fn of_racks(nodes: u32, rack_nodes: u32, packets_max: u8) -> Self {
+        let rack_nodes = rack_nodes.max(1);
+        let racks: Vec<u16> = (0..nodes).map(|node| (node / rack_nodes) as u16).collect();
+        let count = racks.last().map_or(0, |rack| usize::from(*rack) + 1);
+        let way = Way::new(packets_max.max(1));
+        Self { racks, ways: [alloc::vec![way.clone(); count], alloc::vec![way; count]] }
+    }
+
+    pub(super) fn nodes(&self) -> u32 {
+        self.racks.len() as u32
+    }
+
+    /// No packet is on any way yet in these timeslots.
+    pub(super) fn begin(&mut self, all: u64) {
+        for way in self.ways.iter_mut().flatten() {
+            way.free = all;
+            way.packets = [0; SLOTS];
+        }
+    }
+
+    /// In which timeslots one more packet may go from `src` to `dst`.
+    pub(super) fn free(&self, src: u16, dst: u16) -> u64 {
+        let (from, to) = (self.racks[usize::from(src)], self.racks[usize::from(dst)]);
+        match from == to {
+            true => u64::MAX,
+            false => {
+                let [leaving, entering] = &self.ways;
+                leaving[usize::from(from)].free & entering[usize::from(to)].free
+            }
+        }
+    }
+
+    /// A packet goes from `src` to `dst` in each of these timeslots.
+    pub(super) fn take(&mut self, src: u16, dst: u16, slots: u64) {
+        let (from, to) = (self.racks[usize::from(src)], self.racks[usize::from(dst)]);
+        if from != to {
+            let [leaving, entering] = &mut self.ways;
+            leaving[usize::from(from)].take(slots);
+            entering[usize::from(to)].take(slots);
+        }
+    }
+}
+
+/// Capacities of other endpoints than those of the allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("capacities of {given} endpoints do not fit an arbiter of {own}")]
+pub struct CapacityError {
+    /// Endpoints of the allocator.
+    pub own: u32,
+    /// Endpoints that the capacities are of.
+    pub given: u32,
+}

@@ -1,0 +1,95 @@
+//! What an operator chooses, and what is refused.
+
+use crate::timeslot::BATCH_SLOTS_MAX;
+
+/// Endpoints that one arbiter serves at most: what the measurements of the design page go up to.
+const NODES_MAX: u32 = 4096;
+/// Whose packets go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// Whoever was served least recently, so that competing pairs get equal shares.
+    MaxMinFair,
+    /// Whoever has the least left, so that transfers are complete soon; but nobody waits for ever.
+    ShortestFirst,
+}
+
+/// How an [`crate::Allocator`] is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// Endpoints, numbered from 0; 2 to 4096.
+    pub nodes: u32,
+    /// Timeslots of a batch, 1 to 64. Longer batches cost less for each timeslot and answer later.
+    /// Default 64.
+    pub batch_slots: u32,
+    /// Whose packets go first. Default max–min fair.
+    pub policy: Policy,
+    /// Timeslots that a pair gets at a time while others wait, 1 to 64. With 1 competing pairs take
+    /// turns timeslot by timeslot; more cost less. Default 8.
+    pub share_slots: u32,
+    /// Pairs that may want timeslots at one time. Default 256 for each endpoint, or all pairs there
+    /// are if these are fewer.
+    pub pairs_max: u32,
+}
+
+impl Config {
+    /// The defaults for so many endpoints.
+    pub const fn new(nodes: u32) -> Self {
+        let all = nodes.saturating_mul(nodes);
+        let some = nodes.saturating_mul(256);
+        Self {
+            nodes,
+            batch_slots: BATCH_SLOTS_MAX,
+            policy: Policy::MaxMinFair,
+            share_slots: 8,
+            pairs_max: if some < all { some } else { all },
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let check = |is_right, name, value| match is_right {
+            true => Ok(()),
+            false => Err(ConfigError { name, value }),
+        };
+        let slots = 1..=BATCH_SLOTS_MAX;
+        check((2..=NODES_MAX).contains(&self.nodes), "nodes", self.nodes)?;
+        check(slots.contains(&self.batch_slots), "batch_slots", self.batch_slots)?;
+        check(slots.contains(&self.share_slots), "share_slots", self.share_slots)?;
+        check((1..=1 << 24).contains(&self.pairs_max), "pairs_max", self.pairs_max)
+    }
+}
+
+/// A setting that makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("{name} cannot be {value}")]
+pub struct ConfigError {
+    /// Which one.
+    pub name: &'static str,
+    /// What it was.
+    pub value: u32,
+}
+
+/// Why a request was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// No such endpoint.
+    #[error("there is no endpoint {node}: they are numbered below {nodes}")]
+    UnknownNode {
+        /// The number given.
+        node: u32,
+        /// [`Config::nodes`].
+        nodes: u32,
+    },
+    /// An endpoint needs no network to reach itself.
+    #[error("endpoint {0} asks for timeslots to itself")]
+    ToItself(u32),
+    /// More than any pair may wait for; what fits was taken.
+    #[error("{refused} timeslots are more than a pair may wait for")]
+    TooMuch {
+        /// Timeslots that were not taken.
+        refused: u32,
+    },
+    /// As many pairs wait as may. Nothing was taken; ask again when some are done.
+    #[error("{0} pairs wait for timeslots already")]
+    Full(u32),
+}

@@ -1,0 +1,49 @@
+//! Scheduled transfer: timeslots and paths for every packet, so that queues stay empty (Fastpass,
+//! SIGCOMM 2014; design: arbiter.md).
+//!
+//! demand → `[allocate]` → timeslots → `[path]` → grants
+//!
+//! Time is cut into timeslots, each as long as one full packet takes on an endpoint's link. An
+//! [`Allocator`] is told how many timeslots each pair of endpoints wants and gives them out in
+//! batches of up to 64: in each timeslot every endpoint sends to one other at most, and receives
+//! from one other at most. [`Paths`] then spreads each timeslot's packets over the links between
+//! racks, so that these never queue either.
+//!
+//! ```
+//! use onepipe_arbiter::{Allocator, Config, Policy, Timeslot};
+//!
+//! let config = Config { policy: Policy::MaxMinFair, ..Config::new(4) };
+//! let mut allocator = Allocator::new(config).expect("four endpoints are possible");
+//! allocator.request(0, 3, 2).expect("0 and 3 are endpoints");
+//! allocator.request(1, 3, 1).expect("1 and 3 are endpoints");
+//! let batch = allocator.next_batch();
+//! assert_eq!(batch.start(), Timeslot(0));
+//! let given: u32 = batch.grants().iter().map(|grant| grant.slots.count_ones()).sum();
+//! assert_eq!(given, 3, "all of it fits into one batch");
+//! assert_eq!(batch.grants()[0].slots & batch.grants()[1].slots, 0, "one at a time");
+//! ```
+//!
+//! # Invariants
+//! - Every timeslot is a matching: each endpoint at most once as source, once as destination.
+//! - A batch is maximal: no pair that still wants timeslots has one left that is free at both ends.
+//! - What was given is what was asked for, once the allocator is quiet: nothing is given twice,
+//!   nothing is forgotten.
+//! - Nobody starves: whoever waits longest is served first, at least every so often.
+//! - In each timeslot no link between a rack and the core bears more packets than its share.
+//! - Equal input gives equal output. No allocation after `new`, no float, no clock.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod allocate;
+mod config;
+mod demand;
+mod path;
+mod timeslot;
+
+pub use allocate::{Allocator, Batch, Capacity, CapacityError, Grant};
+pub use config::{Config, ConfigError, Policy, RequestError};
+pub use path::{Fabric, FabricError, PathStats, Paths};
+pub use timeslot::{BATCH_SLOTS_MAX, NOBODY, Schedule, Timeslot};

@@ -1,0 +1,275 @@
+//! Timeslots: every one a matching, every batch full, nothing lost, nobody forgotten.
+
+use std::collections::BTreeMap;
+
+use onepipe_arbiter::{Allocator, Batch, Capacity, Config, Policy, RequestError, Timeslot};
+use proptest::prelude::*;
+
+type Wants = BTreeMap<(u32, u32), u64>;
+
+/// An allocator, and what a careful clerk knows of it.
+struct Desk {
+    allocator: Allocator,
+    wants: Wants,
+}
+
+impl Desk {
+    fn new(config: Config) -> Self {
+        let allocator = Allocator::new(config).expect("the settings are right");
+        Self { allocator, wants: Wants::new() }
+    }
+
+    fn request(&mut self, src: u32, dst: u32, slots: u32) {
+        let refused = match self.allocator.request(src, dst, slots) {
+            Ok(()) => 0,
+            Err(RequestError::TooMuch { refused }) => refused,
+            Err(_) => return,
+        };
+        if slots > refused {
+            *self.wants.entry((src, dst)).or_default() += u64::from(slots - refused);
+        }
+    }
+
+    /// A batch, with everything checked that holds of each. Answers what was given to whom.
+    fn batch(&mut self) -> Wants {
+        let known: Vec<_> = self.wants.keys().copied().collect();
+        let start = self.allocator.next();
+        let batch = self.allocator.next_batch();
+        assert_eq!(batch.start(), start);
+        let [sources, destinations] = check_matching(batch);
+        let mut given = Wants::new();
+        for grant in batch.grants() {
+            let pair = (u32::from(grant.src), u32::from(grant.dst));
+            let slots = u64::from(grant.slots.count_ones());
+            assert!(slots > 0, "a grant of nothing");
+            *given.entry(pair).or_default() += slots;
+            let want = self.wants.get_mut(&pair).expect("nobody is given what it did not want");
+            *want = want.checked_sub(slots).expect("nobody is given more than it wants");
+        }
+        let all = u64::MAX >> (64 - batch.slots());
+        self.wants.retain(|_, want| *want > 0);
+        for (src, dst) in known {
+            let taken = sources.get(&src).unwrap_or(&0) | destinations.get(&dst).unwrap_or(&0);
+            let is_done = !self.wants.contains_key(&(src, dst));
+            assert!(is_done || taken == all, "{src} and {dst} are both idle in {:b}", all & !taken);
+        }
+        assert_eq!(self.allocator.wanted(), self.wants.values().sum::<u64>());
+        assert_eq!(self.allocator.pairs() as usize, self.wants.len());
+        given
+    }
+}
+
+/// Each endpoint sends once in a timeslot, and receives once. Answers when each does.
+fn check_matching(batch: &Batch) -> [BTreeMap<u32, u64>; 2] {
+    let mut taken = [BTreeMap::new(), BTreeMap::new()];
+    for grant in batch.grants() {
+        for (side, node) in [grant.src, grant.dst].into_iter().enumerate() {
+            let slots = taken[side].entry(u32::from(node)).or_insert(0);
+            assert_eq!(*slots & grant.slots, 0, "endpoint {node} twice in a timeslot");
+            *slots |= grant.slots;
+        }
+    }
+    taken
+}
+
+fn config() -> impl Strategy<Value = Config> {
+    (2u32..24, 1u32..=64, any::<bool>(), 1u32..=64).prop_map(
+        |(nodes, batch_slots, is_fair, share_slots)| {
+            let policy = if is_fair { Policy::MaxMinFair } else { Policy::ShortestFirst };
+            Config { batch_slots, policy, share_slots, ..Config::new(nodes) }
+        },
+    )
+}
+
+/// Rounds of requests: source, destination, timeslots.
+fn rounds() -> impl Strategy<Value = Vec<Vec<(u32, u32, u32)>>> {
+    let length = prop_oneof![8 => 1u32..20, 1 => 20u32..400, 1 => 60_000u32..140_000];
+    let request = (0u32..24, 0u32..24, length);
+    prop::collection::vec(prop::collection::vec(request, 0..40), 1..12)
+}
+
+proptest! {
+    #[test]
+    fn every_timeslot_is_a_matching_and_what_is_given_is_what_was_wanted(
+        config in config(),
+        rounds in rounds(),
+    ) {
+        let mut desk = Desk::new(config);
+        for requests in rounds {
+            for (src, dst, slots) in requests {
+                desk.request(src, dst, slots);
+            }
+            desk.batch();
+        }
+        // Quiet now: twice what the busiest endpoint needs is enough (arbiter.md section 2).
+        let mut busiest = BTreeMap::<(bool, u32), u64>::new();
+        for (&(src, dst), want) in &desk.wants {
+            *busiest.entry((true, src)).or_default() += want;
+            *busiest.entry((false, dst)).or_default() += want;
+        }
+        let most = busiest.values().max().copied().unwrap_or(0);
+        for _ in 0..(2 * most).div_ceil(u64::from(config.batch_slots)) {
+            desk.batch();
+        }
+        prop_assert!(desk.wants.is_empty(), "left: {:?}", desk.wants);
+        prop_assert_eq!(desk.allocator.next_batch().given(), 0);
+    }
+
+    #[test]
+    fn equal_requests_get_equal_grants(config in config(), rounds in rounds()) {
+        let mut desks = [Desk::new(config), Desk::new(config)];
+        for requests in rounds {
+            let given = desks.each_mut().map(|desk| {
+                for &(src, dst, slots) in &requests {
+                    desk.request(src, dst, slots);
+                }
+                desk.batch()
+            });
+            prop_assert_eq!(&given[0], &given[1]);
+        }
+        prop_assert_eq!(&desks[0].allocator, &desks[1].allocator);
+    }
+
+    #[test]
+    fn what_racks_share_is_never_exceeded(
+        requests in prop::collection::vec((0u32..24, 0u32..24, 1u32..200), 1..200),
+        rack_nodes in 1u32..9,
+        packets_max in 1u8..5,
+    ) {
+        let mut allocator = Allocator::new(Config::new(24)).expect("the settings are right");
+        let capacity = Capacity::of_racks(24, rack_nodes, packets_max);
+        allocator.limit(capacity).expect("of as many endpoints");
+        let mut wanted = 0;
+        for (src, dst, slots) in requests {
+            wanted += if allocator.request(src, dst, slots).is_ok() { u64::from(slots) } else { 0 };
+        }
+        let mut given = 0;
+        while allocator.wanted() > 0 {
+            let batch = allocator.next_batch();
+            check_matching(batch);
+            prop_assert!(batch.given() > 0, "it stands still");
+            given += u64::from(batch.given());
+            let mut packets = BTreeMap::<(bool, u32, u32), u8>::new();
+            for grant in batch.grants() {
+                let racks = [grant.src, grant.dst].map(|node| u32::from(node) / rack_nodes);
+                for slot in (0..64).filter(|slot| grant.slots >> slot & 1 == 1) {
+                    if racks[0] != racks[1] {
+                        *packets.entry((true, racks[0], slot)).or_default() += 1;
+                        *packets.entry((false, racks[1], slot)).or_default() += 1;
+                    }
+                }
+            }
+            prop_assert!(packets.values().all(|packets| *packets <= packets_max));
+        }
+        prop_assert_eq!(given, wanted);
+    }
+
+    #[test]
+    fn an_endpoint_that_begins_anew_wants_nothing(config in config(), rounds in rounds()) {
+        let mut desk = Desk::new(config);
+        for (round, requests) in rounds.into_iter().enumerate() {
+            for (src, dst, slots) in requests {
+                desk.request(src, dst, slots);
+            }
+            let gone = round as u32 % config.nodes;
+            desk.allocator.forget(gone);
+            desk.wants.retain(|(src, _), _| *src != gone);
+            desk.batch();
+        }
+    }
+}
+
+/// How often each sender was given a timeslot, of those that all want one receiver for ever.
+fn saturate(config: Config, senders: u32, batches: u32) -> Vec<Vec<u32>> {
+    let mut allocator = Allocator::new(config).expect("the settings are right");
+    let mut turns = Vec::new();
+    for _ in 0..batches {
+        for src in 1..=senders {
+            // Always more than a batch could give.
+            let _ = allocator.request(src, 0, 100);
+        }
+        let batch = allocator.next_batch();
+        for slot in 0..batch.slots() {
+            let mut slots = batch.grants().iter().filter(|grant| grant.slots >> slot & 1 == 1);
+            turns
+                .push(slots.next().map(|grant| u32::from(grant.src)).expect("all slots are given"));
+        }
+    }
+    turns.chunks(senders as usize).map(<[u32]>::to_vec).collect()
+}
+
+#[test]
+fn saturated_senders_take_turns_timeslot_by_timeslot() {
+    for senders in [2, 3, 7, 13] {
+        let config = Config { share_slots: 1, ..Config::new(16) };
+        for mut turns in saturate(config, senders, 20) {
+            let wanted: Vec<u32> = (1..=senders).take(turns.len()).collect();
+            turns.sort_unstable();
+            turns.dedup();
+            assert_eq!(turns.len(), wanted.len(), "of {senders}, each once in as many timeslots");
+        }
+    }
+}
+
+#[test]
+fn nobody_starves_beside_an_endless_stream_of_short_transfers() {
+    let config = Config { policy: Policy::ShortestFirst, ..Config::new(80) };
+    let mut allocator = Allocator::new(config).expect("the settings are right");
+    allocator.request(79, 0, 1_000).expect("it is an endpoint");
+    let mut given = 0;
+    for _ in 0..200 {
+        for src in 1..79 {
+            let _ = allocator.request(src, 0, 1);
+        }
+        let batch = allocator.next_batch();
+        let grants = batch.grants().iter().filter(|grant| grant.src == 79);
+        given += grants.map(|grant| grant.slots.count_ones()).sum::<u32>();
+    }
+    // It is given a whole batch each time that it has waited for 32.
+    assert!(given >= 5 * 64, "only {given} of 1000");
+    assert!(given < 1_000, "there was no stream to hold it back");
+}
+
+#[test]
+fn the_shortest_is_done_first() {
+    let config = Config { policy: Policy::ShortestFirst, ..Config::new(4) };
+    let mut allocator = Allocator::new(config).expect("the settings are right");
+    for (src, slots) in [(1, 40), (2, 3), (3, 9)] {
+        allocator.request(src, 0, slots).expect("they are endpoints");
+    }
+    let batch = allocator.next_batch();
+    let first: Vec<_> = batch.grants().iter().map(|grant| (grant.src, grant.slots)).collect();
+    assert_eq!(first, [(2, 0b111), (3, 0x1ff << 3), (1, ((1 << 40) - 1) << 12)]);
+}
+
+#[test]
+fn nonsense_is_refused_and_changes_nothing() {
+    let config = Config { pairs_max: 2, ..Config::new(3) };
+    let mut allocator = Allocator::new(config).expect("the settings are right");
+    let before = allocator.clone();
+    let unknown = RequestError::UnknownNode { node: 3, nodes: 3 };
+    assert_eq!(allocator.request(0, 3, 1), Err(unknown));
+    assert_eq!(allocator.request(3, 0, 1), Err(unknown));
+    assert_eq!(allocator.request(1, 1, 1), Err(RequestError::ToItself(1)));
+    assert_eq!(allocator.request(0, 1, 0), Ok(()), "nothing is wanted");
+    assert_eq!(allocator, before);
+    assert_eq!(allocator.request(0, 1, 100_000), Err(RequestError::TooMuch { refused: 34_466 }));
+    assert_eq!(allocator.wanted(), 65_534, "what fits was taken");
+    allocator.request(0, 2, 1).expect("the second pair");
+    assert_eq!(allocator.request(1, 2, 1), Err(RequestError::Full(2)));
+    allocator.request(0, 2, 1).expect("a pair that waits already");
+    let other = Capacity::of_racks(4, 2, 1);
+    assert!(allocator.limit(other).is_err(), "of more endpoints");
+    for (nodes, batch_slots) in [(1, 64), (4097, 64), (4, 0), (4, 65)] {
+        assert!(Allocator::new(Config { batch_slots, ..Config::new(nodes) }).is_err());
+    }
+}
+
+#[test]
+fn timeslots_that_another_arbiter_may_have_given_are_left_out() {
+    let mut allocator = Allocator::new(Config::new(2)).expect("the settings are right");
+    allocator.skip_to(Timeslot(1_000));
+    assert_eq!(allocator.next_batch().start(), Timeslot(1_000));
+    allocator.skip_to(Timeslot(7));
+    assert_eq!(allocator.next_batch().start(), Timeslot(1_064), "never back");
+}

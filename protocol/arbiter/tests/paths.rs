@@ -1,0 +1,148 @@
+//! Paths: no link between a rack and the core bears more than its share in any timeslot.
+
+use std::collections::BTreeMap;
+
+use onepipe_arbiter::{Allocator, Config, Fabric, Paths, Schedule};
+use proptest::prelude::*;
+
+/// A batch in which these pairs were given what they asked for, as far as it went.
+fn schedule(nodes: u32, requests: &[(u32, u32, u32)]) -> Schedule {
+    let mut allocator = Allocator::new(Config::new(nodes)).expect("the settings are right");
+    for &(src, dst, slots) in requests {
+        let _ = allocator.request(src % nodes, dst % nodes, slots);
+    }
+    let mut schedule = Schedule::new(nodes);
+    schedule.fill(allocator.next_batch().grants());
+    schedule
+}
+
+/// Packets of a timeslot on each link, by (leaves the rack, rack, path).
+fn links(paths: &Paths, schedule: &Schedule, slot: u32) -> BTreeMap<(bool, u32, u8), u32> {
+    let rack_nodes = paths.fabric().rack_nodes;
+    let mut links = BTreeMap::new();
+    for (src, dst) in schedule.pairs(slot) {
+        let path = paths.of(u32::from(src))[slot as usize];
+        let racks = [src, dst].map(|node| u32::from(node) / rack_nodes);
+        if racks[0] == racks[1] {
+            assert_eq!(path, Paths::NONE, "it does not leave its rack");
+        } else if path != Paths::NONE {
+            *links.entry((true, racks[0], path)).or_insert(0) += 1;
+            *links.entry((false, racks[1], path)).or_insert(0) += 1;
+        }
+    }
+    links
+}
+
+/// Packets that the busiest rack sends to others, or receives from them.
+fn busiest(schedule: &Schedule, rack_nodes: u32, slot: u32) -> u32 {
+    let mut packets = BTreeMap::<(bool, u32), u32>::new();
+    for (src, dst) in schedule.pairs(slot) {
+        let racks = [src, dst].map(|node| u32::from(node) / rack_nodes);
+        if racks[0] != racks[1] {
+            *packets.entry((true, racks[0])).or_default() += 1;
+            *packets.entry((false, racks[1])).or_default() += 1;
+        }
+    }
+    packets.values().max().copied().unwrap_or(0)
+}
+
+fn fabric() -> impl Strategy<Value = Fabric> {
+    let numbers = (2u32..80, 1u32..17, 1u32..9, any::<bool>());
+    numbers.prop_map(|(nodes, rack_nodes, paths, is_strict)| Fabric {
+        nodes,
+        rack_nodes,
+        paths,
+        is_strict,
+    })
+}
+
+fn requests() -> impl Strategy<Value = Vec<(u32, u32, u32)>> {
+    prop::collection::vec((0u32..80, 0u32..80, 1u32..64), 0..300)
+}
+
+proptest! {
+    #[test]
+    fn every_link_bears_its_share_and_no_more(fabric in fabric(), requests in requests()) {
+        let schedule = schedule(fabric.nodes, &requests);
+        let mut paths = Paths::new(fabric).expect("there can be such a fabric");
+        prop_assert_eq!(paths.assign(&schedule, 64), 0, "every packet has a path");
+        for slot in 0..64 {
+            let whole = match fabric.is_strict {
+                true => busiest(&schedule, fabric.rack_nodes, slot),
+                false => fabric.rack_nodes,
+            };
+            let share = whole.div_ceil(fabric.paths);
+            for (link, packets) in links(&paths, &schedule, slot) {
+                prop_assert!(u32::from(link.2) < fabric.paths);
+                prop_assert!(packets <= share, "{packets} on {link:?}, not {share}, in {slot}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_failed_is_used_by_nobody_and_serves_again_after_repair(
+        fabric in fabric(),
+        requests in requests(),
+        failed in 0u32..8,
+        cut in (0u32..80, 0u32..8),
+    ) {
+        let schedule = schedule(fabric.nodes, &requests);
+        let mut paths = Paths::new(fabric).expect("there can be such a fabric");
+        let failed = failed % fabric.paths;
+        let cut = (cut.0 % paths.racks(), cut.1 % fabric.paths);
+        paths.set_failed(failed, true).expect("there is such a path");
+        paths.set_cut(cut.0, cut.1, true).expect("there is such a link");
+        let unplaced = paths.assign(&schedule, 64);
+        let share = fabric.rack_nodes.div_ceil(fabric.paths);
+        let mut placed = 0;
+        for slot in 0..64 {
+            for ((leaves, rack, path), packets) in links(&paths, &schedule, slot) {
+                prop_assert!(u32::from(path) != failed);
+                prop_assert!((rack, u32::from(path)) != cut);
+                prop_assert!(packets <= share);
+                placed += if leaves { packets } else { 0 };
+            }
+        }
+        let crossing = |slot| {
+            let pairs = schedule.pairs(slot);
+            pairs.filter(|(src, dst)| {
+                u32::from(*src) / fabric.rack_nodes != u32::from(*dst) / fabric.rack_nodes
+            }).count() as u32
+        };
+        prop_assert_eq!(placed + unplaced, (0..64).map(crossing).sum::<u32>());
+
+        paths.set_failed(failed, false).expect("there is such a path");
+        paths.set_cut(cut.0, cut.1, false).expect("there is such a link");
+        prop_assert_eq!(paths.assign(&schedule, 64), 0, "all is well again");
+    }
+}
+
+#[test]
+fn others_change_their_paths_where_they_must() {
+    // Three racks of two. The last packet could leave by path 1 only and enter by path 0 only: so
+    // the one that enters the same rack, and what hangs together with it, exchange theirs.
+    let fabric = Fabric { nodes: 6, rack_nodes: 2, paths: 2, is_strict: true };
+    let mut paths = Paths::new(fabric).expect("there can be such a fabric");
+    let requests = [(0, 4, 1), (1, 2, 1), (4, 0, 1)];
+    assert_eq!(paths.assign(&schedule(6, &requests), 1), 0);
+    assert_eq!([0, 1, 4].map(|src| paths.of(src)[0]), [0, 1, 0]);
+    let requests = [(0, 4, 1), (1, 2, 1), (4, 0, 1), (5, 3, 1)];
+    assert_eq!(paths.assign(&schedule(6, &requests), 1), 0);
+    assert_eq!([0, 1, 4, 5].map(|src| paths.of(src)[0]), [1, 0, 0, 1]);
+    assert_eq!((paths.stats().flips, paths.stats().packets), (1, 7));
+}
+
+#[test]
+fn without_any_path_nothing_leaves_a_rack() {
+    let fabric = Fabric { nodes: 4, rack_nodes: 2, paths: 1, is_strict: false };
+    let mut paths = Paths::new(fabric).expect("there can be such a fabric");
+    paths.set_failed(0, true).expect("there is such a path");
+    assert_eq!(paths.assign(&schedule(4, &[(0, 2, 3), (0, 1, 2)]), 64), 3);
+    assert_eq!(paths.stats().unplaced, 3);
+    assert!(paths.set_failed(1, true).is_err() && paths.set_cut(2, 0, true).is_err());
+    assert!(paths.set_cut(0, 1, true).is_err());
+    for (rack_nodes, count) in [(0, 1), (65, 1), (1, 0), (1, 65)] {
+        let fabric = Fabric { nodes: 4, rack_nodes, paths: count, is_strict: false };
+        assert!(Paths::new(fabric).is_err());
+    }
+}
