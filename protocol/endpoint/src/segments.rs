@@ -65,11 +65,12 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
+    /// Nothing is allocated before the first payload: an endpoint has two of these for each of its
+    /// services, and many use one service only.
     pub fn new() -> Self {
-        let mut segments =
-            Self { segments: Vec::new(), free: Vec::new(), vacant: Vec::new(), current: 0 };
-        segments.current = segments.add(SEGMENT_OCTETS);
-        segments
+        // Too full for any payload, even an empty one.
+        let none = Segment { octets: Vec::new(), used: SEGMENT_OCTETS + 1, live: 0 };
+        Self { segments: alloc::vec![none], free: Vec::new(), vacant: Vec::new(), current: 0 }
     }
 
     /// Makes room for `octets` that will be released in `shares` parts (at least one).
@@ -169,7 +170,17 @@ mod tests {
         }
         let filled: Vec<_> = (0..5).map(|_| segments.reserve(16 << 10, 1)).collect();
         assert_eq!(filled[4].segment(), first[0].segment());
-        assert_eq!(segments.segments.len(), 2);
+        assert_eq!(segments.segments.len(), 1 + 2);
+    }
+
+    #[test]
+    fn nothing_is_allocated_before_the_first_payload_even_an_empty_one() {
+        let mut segments = Segments::new();
+        assert!(segments.segments.iter().all(|segment| segment.octets.capacity() == 0));
+        let place = segments.reserve(0, 1);
+        assert_eq!(segments.get(place, 0), []);
+        segments.release(place);
+        assert_eq!(segments.reserve(1, 1), place);
     }
 
     #[test]
