@@ -38,6 +38,10 @@ pub struct Arguments {
     /// How many runs at a time [default: as many as there are cores]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
+    /// Take what other builds of this program have measured, too: for a build in which only claims
+    /// or remarks are new
+    #[arg(long)]
+    any_build: bool,
     /// Print one JSON object as the last line of standard output
     #[arg(long)]
     json: bool,
@@ -63,7 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let tell = Arc::clone(&is_cancelled);
     interrupt::on_interrupt(move || tell.store(true, Ordering::Relaxed))?;
     let begun = Instant::now();
-    let mut record = Record::open(&arguments.out)?;
+    let mut record = Record::open(&arguments.out, arguments.any_build)?;
     let tasks: Vec<Task> = chosen
         .iter()
         .flat_map(|figure| figure.cases(arguments.quick))

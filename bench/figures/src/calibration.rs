@@ -54,13 +54,12 @@ impl Calibration {
         detour_ns: 2_000,
     };
 
-    /// The network that it makes with background flows on it: one queue for all, which overflows. A
-    /// port's queue is its share of the buffer of the paper's switch (Arista 7060CX-32S: 16 MB for
-    /// 32 ports), and is marked from 65 packets on (DCTCP, SIGCOMM 2010, for 10 Gbit/s; more than
-    /// the seventh of a round trip that it asks for here).
-    pub(crate) fn shared_network(&self, switch_link_bits_per_s: u64) -> Config {
+    /// The network that it makes with background flows on it: one queue for all, which overflows.
+    /// It is marked from 65 packets on (DCTCP, SIGCOMM 2010, for 10 Gbit/s; more than the seventh
+    /// of a round trip that it asks for here).
+    pub(crate) fn shared_network(&self, switch_link_bits_per_s: u64, queue_octets: u32) -> Config {
         let Config { host_link, switch_link, .. } = self.network();
-        let queue_octets_max = (16 << 20) / 32;
+        let queue_octets_max = u64::from(queue_octets);
         let rate_bits_per_s = switch_link_bits_per_s;
         Config {
             host_link: LinkConfig { queue_octets_max, ..host_link },

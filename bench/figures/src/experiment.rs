@@ -8,7 +8,7 @@ use onepipe_sim_recovery::{Component, Options, Recovery};
 use serde::{Deserialize, Serialize};
 
 use crate::reference::Reference;
-use crate::world::beacon_share;
+use crate::world::{beacon_share, fat_tree};
 use crate::{Background, Setup};
 
 /// What a run has measured, by name.
@@ -152,6 +152,15 @@ pub enum Task {
         /// Whatever is left to chance.
         seed: u64,
     },
+    /// The failure of a host of a fat tree.
+    RecoveryAtScale {
+        /// As many as a fat tree has.
+        hosts: u32,
+        /// The news goes round in waves; else one is told after the other.
+        is_tree: bool,
+        /// Whatever is left to chance.
+        seed: u64,
+    },
 }
 
 /// 1Pipe section 7.2.
@@ -164,7 +173,8 @@ impl Task {
     pub fn is_alone(&self) -> bool {
         match self {
             Self::Measured(_) | Self::BeaconCores { .. } | Self::Reorder { .. } => true,
-            Self::Order(setup) => setup.processes > 10_000,
+            Self::Order(setup) => setup.processes > 5_000,
+            Self::RecoveryAtScale { hosts, .. } => *hosts > 5_000,
             _ => false,
         }
     }
@@ -201,11 +211,20 @@ impl Task {
                 let component = Component::ALL.into_iter().find(|one| one.name() == component);
                 let component = component.unwrap_or(Component::Host);
                 let options = Options::testbed(*hosts, component, Recovery::Flat, *seed);
-                let measured = onepipe_sim_recovery::run(&options, |_| {})?;
-                Ok([("recovery_us".to_owned(), measured.stall_us())].into())
+                recovered(&options)
+            }
+            Self::RecoveryAtScale { hosts, is_tree, seed } => {
+                let shape = fat_tree(*hosts)?;
+                let how = if *is_tree { Recovery::Tree } else { Recovery::Flat };
+                recovered(&Options::full(shape, Component::Host, how, *seed))
             }
         }
     }
+}
+
+fn recovered(options: &Options) -> Result<Values> {
+    let measured = onepipe_sim_recovery::run(options, |_| {})?;
+    Ok([("recovery_us".to_owned(), measured.stall_us())].into())
 }
 
 impl crate::Experiment {

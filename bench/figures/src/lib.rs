@@ -7,19 +7,10 @@
 //! of every figure, a page with all of them, and the table of claims.
 //!
 //! ```
-//! use onepipe_bench_figures::{Calibration, Form, Setup, System, Traffic};
+//! use onepipe_bench_figures::{Setup, System, Traffic};
 //!
-//! let setup = Setup {
-//!     system: System::BestEffort,
-//!     form: Form::Chip,
-//!     processes: 8,
-//!     traffic: Traffic::Idle { every_ns: 20_000 },
-//!     calibration: Calibration::PAPER,
-//!     loss_ppb: 0,
-//!     warm_up_us: 200,
-//!     measure_us: 100,
-//!     seed: 1,
-//! };
+//! let traffic = Traffic::Idle { every_ns: 20_000 };
+//! let setup = Setup { measure_us: 100, ..Setup::new(System::BestEffort, 8, traffic) };
 //! let measured = setup.run()?;
 //! assert!(measured["latency_mean_us"] < 10.0);
 //! # Ok::<(), anyhow::Error>(())

@@ -45,12 +45,12 @@ pub struct Progress<'a> {
 }
 
 impl Record {
-    /// Opens the record in `directory`; what another build of this program has left there is not
-    /// looked at, nor is a line cut short by an interruption.
+    /// Opens the record in `directory`. What another build of this program has left there is only
+    /// looked at with `takes_any_build`, and a line cut short by an interruption never.
     ///
     /// # Errors
     /// When the directory cannot be made, or the record not read.
-    pub fn open(directory: &Path) -> Result<Self> {
+    pub fn open(directory: &Path, takes_any_build: bool) -> Result<Self> {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("making {}", directory.display()))?;
         let path = directory.join("runs.jsonl");
@@ -61,7 +61,7 @@ impl Record {
             for line in BufReader::new(file).lines() {
                 let line = line.with_context(|| format!("reading {}", path.display()))?;
                 let Ok(run) = serde_json::from_str::<Run>(&line) else { continue };
-                if run.build == build {
+                if takes_any_build || run.build == build {
                     results.insert(key(&run.task), run.result);
                 }
             }

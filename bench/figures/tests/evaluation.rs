@@ -8,17 +8,8 @@ use onepipe_bench_figures::{
 };
 
 fn setup(system: System, processes: u32) -> Setup {
-    Setup {
-        system,
-        form: Form::Chip,
-        processes,
-        traffic: Traffic::Idle { every_ns: 20_000 },
-        calibration: Calibration::PAPER,
-        loss_ppb: 0,
-        warm_up_us: 300,
-        measure_us: 200,
-        seed: 3,
-    }
+    let traffic = Traffic::Idle { every_ns: 20_000 };
+    Setup { seed: 3, ..Setup::new(system, processes, traffic) }
 }
 
 fn figure(id: &str) -> Experiment {
@@ -55,7 +46,7 @@ fn order_costs_an_idle_message_less_than_two_beacon_intervals_however_far_it_goe
 fn flows_share_the_links_and_hold_messages_up_the_longer_the_queues_they_leave() {
     let run = |flows, is_dctcp, oversubscription| {
         let setup = Setup { warm_up_us: 600, measure_us: 400, ..setup(System::BestEffort, 32) };
-        let background = Background { flows, is_dctcp, oversubscription };
+        let background = Background { oversubscription, ..Background::new(flows, is_dctcp) };
         let task = Task::Shared(setup, background);
         let measured = task.run().unwrap_or_else(|error| panic!("{background:?}: {error}"));
         assert_eq!(measured["flows_gbps"] > 0.0, flows > 0, "{measured:?}");
@@ -116,7 +107,7 @@ fn an_interrupted_evaluation_goes_on_where_it_was() {
         .map(|system| Task::Order(setup(system, 2)))
         .into();
     let run = |tasks: &[Task], is_cancelled: bool| {
-        let mut record = Record::open(directory.path()).expect("it opens");
+        let mut record = Record::open(directory.path(), false).expect("it opens");
         let mut seen = Vec::new();
         record
             .complete(tasks, 2, &AtomicBool::new(is_cancelled), |now| seen.push((now.done, now.of)))
@@ -135,12 +126,31 @@ fn an_interrupted_evaluation_goes_on_where_it_was() {
 }
 
 #[test]
+fn what_another_build_has_measured_counts_if_that_is_asked_for() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut experiment = figure("9a");
+    experiment.xs_quick = &[8.0];
+    let tasks: Vec<Task> = experiment.cases(true).into_iter().map(|(_, _, task)| task).collect();
+    let mut record = Record::open(directory.path(), false).expect("it opens");
+    record.complete(&tasks, 2, &AtomicBool::new(false), |_| {}).expect("it runs");
+    let path = directory.path().join("runs.jsonl");
+    let text = std::fs::read_to_string(&path).expect("it is there");
+    let other = text.replace("{\"build\":\"", "{\"build\":\"not ");
+    std::fs::write(&path, other).expect("it is ours");
+    for (takes_any_build, missing) in [(false, tasks.len()), (true, 0)] {
+        let record = Record::open(directory.path(), takes_any_build).expect("it opens");
+        let (_, errors) = record.measured(&experiment, true);
+        assert_eq!(errors.len(), missing, "{takes_any_build}: {errors:?}");
+    }
+}
+
+#[test]
 fn every_figure_leaves_points_a_picture_and_claims() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut experiment = figure("9a");
     experiment.xs_quick = &[8.0, 16.0];
     let tasks: Vec<Task> = experiment.cases(true).into_iter().map(|(_, _, task)| task).collect();
-    let mut record = Record::open(directory.path()).expect("it opens");
+    let mut record = Record::open(directory.path(), false).expect("it opens");
     record.complete(&tasks, 2, &AtomicBool::new(false), |_| {}).expect("it runs");
     let (measured, errors) = record.measured(&experiment, true);
     assert_eq!(errors, Vec::<String>::new());

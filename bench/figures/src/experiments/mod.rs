@@ -7,7 +7,7 @@ mod overhead;
 mod recovery;
 mod scale;
 
-use crate::{Calibration, Experiment, Form, Setup, System, Task, Traffic};
+use crate::{Experiment, Form, Setup, System, Task, Traffic};
 
 /// All of them, in the order of the papers.
 pub fn all() -> Vec<Experiment> {
@@ -24,6 +24,7 @@ pub fn all() -> Vec<Experiment> {
         overhead::beacon_cores(),
         overhead::beacon_share(),
         scale::latency(),
+        scale::recovery(),
         scale::measured(),
     ]
 }
@@ -33,23 +34,17 @@ fn setup(system: System, processes: f64, traffic: Traffic) -> Setup {
     let processes = processes as u32;
     // Everybody has talked to everybody, and connections have found their windows.
     let round_us = u64::from(processes) * 400 / 1_000;
-    Setup {
-        system,
-        form: Form::Chip,
-        processes,
-        traffic,
-        calibration: Calibration::PAPER,
-        loss_ppb: 0,
-        warm_up_us: 300 + 3 * round_us,
-        measure_us: 200 + round_us / 2,
-        seed: 1,
-    }
+    let (warm_up_us, measure_us) = (300 + 3 * round_us, 200 + round_us / 2);
+    Setup { warm_up_us, measure_us, ..Setup::new(system, processes, traffic) }
 }
 
 /// The same with the switches' work done by hosts.
 fn by_hosts(task: Option<Task>) -> Option<Task> {
     match task? {
         Task::Order(setup) => Some(Task::Order(Setup { form: Form::Host, ..setup })),
+        Task::Shared(setup, background) => {
+            Some(Task::Shared(Setup { form: Form::Host, ..setup }, background))
+        }
         _ => None,
     }
 }

@@ -186,6 +186,7 @@ impl Bench {
             awaits_commits: self.setup.form == Form::Host,
             beacon_interval_ns,
             link_timeout_ns: 10 * beacon_interval_ns,
+            probe_timeout_min_ns: self.setup.probe_ns,
             ..onepipe_endpoint::Config::new(ProcessId(process), Incarnation(1))
         };
         let endpoint = Endpoint::new(config).expect("a calibration is in range");

@@ -4,6 +4,15 @@ use onepipe_base::{Port, ProcessId};
 use onepipe_sim_traffic::{Demand, React, Stack, TcpConfig, background};
 use serde::{Deserialize, Serialize};
 
+/// A port's share of the buffer of the paper's switch: 16 MB for 32 ports. The paper does not say
+/// how long its queues were; 16 MB is an assumption, from another switch of that generation with 32
+/// ports of 100 Gbit/s (Delta AG9032, user manual, section 2.3: "16MB buffer memory").
+pub(crate) const QUEUE_OCTETS: u32 = (16 << 20) / 32;
+
+const fn queue_octets() -> u32 {
+    QUEUE_OCTETS
+}
+
 /// Flows without an end, equally many from each host and to each host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Background {
@@ -14,9 +23,17 @@ pub struct Background {
     /// The links between switches carry so many times less than all hosts can send. There are fewer
     /// of them then, not slower ones, as far as they can be divided.
     pub oversubscription: u32,
+    /// The longest queue before a link, in octets.
+    #[serde(default = "queue_octets")]
+    pub queue_octets: u32,
 }
 
 impl Background {
+    /// So many flows from each host, on links of which no pair of tiers is narrower than another.
+    pub const fn new(flows: u32, is_dctcp: bool) -> Self {
+        Self { flows, is_dctcp, oversubscription: 1, queue_octets: QUEUE_OCTETS }
+    }
+
     /// How many parallel links there are instead of the testbed's four, and the rate of each in
     /// bits/s.
     pub(super) fn bundle(self) -> (u32, u64) {
@@ -44,8 +61,9 @@ mod tests {
 
     #[test]
     fn a_narrower_fabric_has_fewer_links_and_as_little_capacity_as_was_asked_for() {
-        let bundle =
-            |oversubscription| Background { flows: 1, is_dctcp: false, oversubscription }.bundle();
+        let bundle = |oversubscription| {
+            Background { oversubscription, ..Background::new(1, false) }.bundle()
+        };
         assert_eq!(bundle(1), (4, 100_000_000_000));
         assert_eq!(bundle(2), (2, 100_000_000_000));
         assert_eq!(bundle(4), (1, 100_000_000_000));

@@ -7,7 +7,7 @@ use onepipe_topology::{Shape, Topology};
 use onepipe_wire::HEADER_OCTETS;
 
 use super::application::Bench;
-use super::{Form, Setup, System, Traffic};
+use super::{Setup, System, Traffic};
 use crate::Calibration;
 use crate::experiment::Values;
 
@@ -19,17 +19,8 @@ const INTERVALS: u64 = 100;
 /// and `beacons_per_interval`, how many a link carries.
 pub(crate) fn beacon_share(interval_ns: u64, gbps: u32) -> Result<Values> {
     let calibration = Calibration { beacon_ns: interval_ns, ..Calibration::PAPER };
-    let setup = Setup {
-        system: System::BestEffort,
-        form: Form::Chip,
-        processes: 32,
-        traffic: Traffic::Idle { every_ns: 1 << 40 },
-        calibration,
-        loss_ppb: 0,
-        warm_up_us: 0,
-        measure_us: 0,
-        seed: 1,
-    };
+    let traffic = Traffic::Idle { every_ns: 1 << 40 };
+    let setup = Setup { calibration, ..Setup::new(System::BestEffort, 32, traffic) };
     let topology = Topology::new(Shape::testbed(), 1)?;
     let Config { host_link, switch_link, .. } = calibration.network();
     let rate_bits_per_s = u64::from(gbps) * 1_000_000_000;

@@ -113,8 +113,14 @@ pub struct Setup {
     pub traffic: Traffic,
     /// What everything costs.
     pub calibration: Calibration,
-    /// Frames lost on every link, in parts per billion.
+    /// Frames lost on every link, in parts per billion …
     pub loss_ppb: u32,
+    /// … or only on those that lead to a host.
+    #[serde(default)]
+    pub loses_at_hosts: bool,
+    /// The least time before one of our endpoints asks after what was not acknowledged, in ns.
+    #[serde(default = "probe_ns")]
+    pub probe_ns: u64,
     /// Before anything is measured, in us.
     pub warm_up_us: u64,
     /// How long it is measured, in us.
@@ -123,7 +129,30 @@ pub struct Setup {
     pub seed: u64,
 }
 
+/// The endpoint's default, which is for hosts whose processes may have to wait for a processor.
+const fn probe_ns() -> u64 {
+    200_000
+}
+
 impl Setup {
+    /// A run of `system` with `processes` on the paper's testbed, by chips: 300 us, then 200 us
+    /// that are measured.
+    pub fn new(system: System, processes: u32, traffic: Traffic) -> Self {
+        Self {
+            system,
+            form: Form::Chip,
+            processes,
+            traffic,
+            calibration: Calibration::PAPER,
+            loss_ppb: 0,
+            loses_at_hosts: false,
+            probe_ns: probe_ns(),
+            warm_up_us: 300,
+            measure_us: 200,
+            seed: 1,
+        }
+    }
+
     /// The same where a message costs a process so many ns.
     pub(crate) fn on_this_machine(&self, message_ns: f64) -> Self {
         let message_ns = message_ns.round().max(1.0) as u64;
@@ -136,7 +165,7 @@ impl Setup {
             ..=8 => Shape::star(8),
             9..=16 => Shape::leaf_spine(2, 2, 8),
             17..=512 => Ok(Shape::testbed()),
-            many => Shape::fat_tree((4.0 * f64::from(many)).cbrt().round() as u32),
+            many => fat_tree(many),
         }
     }
 
@@ -160,7 +189,7 @@ impl Setup {
     pub fn run_beside(&self, background: Background) -> Result<BTreeMap<String, f64>> {
         let (links, bits_per_s) = background.bundle();
         let shape = Shape::testbed_in_bundles_of(links)?;
-        let network = self.calibration.shared_network(bits_per_s);
+        let network = self.calibration.shared_network(bits_per_s, background.queue_octets);
         self.run_on(shape, network, Some(background))
     }
 
@@ -188,7 +217,9 @@ impl Setup {
         let mut network = Network::new(topology, network, self.seed, bench);
         if self.loss_ppb > 0 {
             let faults = LinkFaults { loss_ppb: self.loss_ppb, ..LinkFaults::default() };
-            let links: Vec<LinkId> = network.links().map(|(id, ..)| id).collect();
+            let loses = |to: NodeId| to.0 < hosts || !self.loses_at_hosts;
+            let links = network.links().filter(|(.., to)| loses(*to)).map(|(id, ..)| id);
+            let links: Vec<LinkId> = links.collect();
             links.into_iter().for_each(|link| network.inflict(Fault::Switches(link, faults)));
         }
         network.run_for(self.warm_up_us * 1_000 * NANOSECOND);
@@ -213,6 +244,11 @@ impl Setup {
         }
         Ok(values)
     }
+}
+
+/// The fat tree with so many hosts, or the nearest.
+pub(crate) fn fat_tree(hosts: u32) -> Result<Shape, ShapeError> {
+    Shape::fat_tree((4.0 * f64::from(hosts)).cbrt().round() as u32)
 }
 
 /// What all hosts' flows have received.
