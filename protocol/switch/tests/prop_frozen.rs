@@ -258,6 +258,18 @@ impl Bench {
         assert_eq!(verdict, Verdict::Consumed);
     }
 
+    /// The same as often as it takes: a link that was lost often needs more.
+    fn beacon_until_up(&mut self, from: usize, echo: Option<Life>, promises: Promises) {
+        let port = Port(machine_port(from));
+        for _ in 0..1_024 {
+            self.beacon(from, echo, promises);
+            if self.switch.is_live(port) {
+                return;
+            }
+        }
+        panic!("{from} stays down");
+    }
+
     fn hear(&mut self, from: usize, promises: Promises) {
         self.model.hear(from, promises);
     }
@@ -265,7 +277,7 @@ impl Bench {
     /// Brings the link up, as two ends that both know of its loss do.
     fn bring_up(&mut self, from: usize, promises: Promises) {
         if self.model.live[from].is_none() {
-            self.beacon(from, None, promises);
+            self.beacon_until_up(from, None, promises);
             self.hear(from, promises);
             self.model.count(from, promises.barrier);
             self.beacon(from, Some(OWN), promises);
@@ -325,7 +337,7 @@ impl Bench {
                     self.beacon(from, None, promises);
                     self.die(from);
                     // It must be heard again by the other end, which says so.
-                    self.beacon(from, Some(OWN), promises);
+                    self.beacon_until_up(from, Some(OWN), promises);
                     self.hear(from, promises);
                     self.model.count(from, promises.barrier);
                     self.model.confirmed[from] = true;

@@ -51,6 +51,18 @@ pub enum Workload {
     },
 }
 
+impl Workload {
+    /// The most octets that one scattering has.
+    pub fn scattering_octets_max(self) -> u64 {
+        let (messages, octets) = match self {
+            Self::AllToAll { fan_out, octets } => (fan_out, octets),
+            Self::Random { fan_out_max, octets_max } => (fan_out_max, octets_max),
+            Self::Ping { octets } => (1, octets),
+        };
+        u64::from(messages) * u64::from(octets)
+    }
+}
+
 /// The shape of the traffic, and its pace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {

@@ -158,7 +158,9 @@ impl Plan {
 
     /// How long a healthy fabric takes to deliver, and a healed one to be healthy, in ns
     /// (testing.md, bounds for L): base delay + skew + beacon / 2, and detection (10 beacon
-    /// intervals) + 6 diameters + 15 us a host.
+    /// intervals) + 6 diameters + 15 us a host. A process promises no more than the timestamp of
+    /// the scattering that is leaving it: so there is also the time in which one of everybody gets
+    /// over one link.
     pub fn liveness_bound_ns(&self, hosts: u32, hops_max: u32, skew_ns: u64) -> u64 {
         let hop_ns = |link: &onepipe_sim_network::LinkConfig| {
             let octets = link.queue_octets_max + self.network.frame_octets_max as u64;
@@ -176,6 +178,12 @@ impl Plan {
         let beacon_ns = self.switch.beacon_interval_ns.max(self.endpoint.beacon_interval_ns);
         let healthy_ns = diameter_ns + skew_ns + beacon_ns / 2;
         let bound_ns = healthy_ns + 10 * beacon_ns + 6 * diameter_ns + 15_000 * u64::from(hosts);
+        let octets = self.load.map_or(0, |load| load.workload.scattering_octets_max())
+            * u64::from(hosts)
+            * u64::from(self.processes_per_host);
+        let rates =
+            [&self.network.host_link, &self.network.switch_link].map(|link| link.rate_bits_per_s);
+        let bound_ns = bound_ns + octets * 8 * 1_000_000_000 / rates[0].min(rates[1]);
         bound_ns + self.court.as_ref().map_or(0, |court| self.court_bound_ns(court))
     }
 

@@ -107,3 +107,16 @@ fn an_excluded_process_may_be_in_doubt() {
 fn who_was_declared_failed_may_be_in_doubt_before_anybody_is_told() {
     are_right(Placement::Chip, &[70_000_162]);
 }
+
+/// A link on which more beacons were under way than were waited for went down and up for ever.
+#[test]
+fn a_link_with_a_long_way_comes_back_for_good() {
+    are_right(Placement::SwitchCpu, &[70_000_620]);
+}
+
+/// A process that sends a scattering of some megabytes promises no more meanwhile; the bound of the
+/// checker had no time for it.
+#[test]
+fn a_long_scattering_takes_its_time() {
+    are_right(Placement::Chip, &[70_000_020]);
+}
