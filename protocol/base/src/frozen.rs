@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::{Life, Port, Registers, Timestamp};
+use crate::{Address, Life, Port, Registers, Timestamp};
 
 /// How many lives of one address are told apart on one port. Each needs the death of a node, and
 /// another of the next before a controller has resolved the first.
@@ -26,16 +26,21 @@ pub struct Frozen {
 pub struct FrozenLinks {
     links: Vec<Frozen>,
     last: u32,
+    /// Ports at which a switch has died whose death is resolved, and up to where it had promised.
+    passed: Vec<(Port, Address, Timestamp)>,
 }
 
 impl FrozenLinks {
     /// None yet.
     pub const fn new() -> Self {
-        Self { links: Vec::new(), last: 0 }
+        Self { links: Vec::new(), last: 0, passed: Vec::new() }
     }
 
     /// Freezes `port` in `registers`, where `life` was. Answers whether it was live.
     pub fn freeze(&mut self, registers: &mut Registers, port: Port, life: Option<Life>) -> bool {
+        if let Some(commit) = self.passed(port, life) {
+            registers.presume(port, commit);
+        }
         let Some(commit) = registers.freeze(port) else { return false };
         self.note(port, life, commit);
         true
@@ -66,6 +71,17 @@ impl FrozenLinks {
         self.last
     }
 
+    /// Up to where lives of the switch that `life` is one of, all of them dead, had promised on
+    /// `port`. Whoever sits behind it and was there then has committed all below; a life that has
+    /// promised less had just not caught up. Of a process each life speaks for itself.
+    pub fn passed(&self, port: Port, life: Option<Life>) -> Option<Timestamp> {
+        let switch = life.map(|life| life.address).filter(is_switch)?;
+        let held = self.links.iter().filter(|frozen| frozen.port == port);
+        let held = held.filter(|frozen| frozen.life.is_some_and(|life| life.address == switch));
+        let passed = self.passed.iter().find(|(at, known, _)| (*at, *known) == (port, switch));
+        held.map(|frozen| frozen.commit).chain(passed.map(|(.., commit)| *commit)).max()
+    }
+
     /// The death `number` is resolved: what it held is held no longer. Answers its link, if there
     /// is such a one.
     pub fn resolve(&mut self, registers: &mut Registers, number: u32) -> Option<Frozen> {
@@ -78,8 +94,19 @@ impl FrozenLinks {
     pub fn take(&mut self, number: u32) -> Option<(Frozen, Option<Timestamp>)> {
         let at = self.links.iter().position(|frozen| frozen.number == number)?;
         let resolved = self.links.remove(at);
+        self.note_passed(resolved);
         let same = self.links.iter().filter(|frozen| frozen.port == resolved.port);
         Some((resolved, same.map(|frozen| frozen.commit).min()))
+    }
+
+    fn note_passed(&mut self, resolved: Frozen) {
+        let Some(switch) = resolved.life.map(|life| life.address).filter(is_switch) else { return };
+        match self.passed.iter_mut().find(|(port, ..)| *port == resolved.port) {
+            Some((_, known, commit)) if *known == switch => *commit = resolved.commit.max(*commit),
+            // Another one sits there now.
+            Some(entry) => *entry = (resolved.port, switch, resolved.commit),
+            None => self.passed.push((resolved.port, switch, resolved.commit)),
+        }
     }
 
     /// All of them, oldest first.
@@ -93,10 +120,14 @@ impl FrozenLinks {
     }
 }
 
+fn is_switch(address: &Address) -> bool {
+    matches!(address, Address::Switch(_))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Address, Incarnation, Mono, ProcessId, Promises};
+    use crate::{Incarnation, Mono, ProcessId, Promises, SwitchId};
 
     #[test]
     fn two_deaths_on_one_port_are_resolved_in_either_order() {
@@ -171,6 +202,56 @@ mod tests {
             frozen.resolve(&mut registers, number);
             assert_eq!(commit(&registers), Some(then));
         }
+    }
+
+    /// What sits behind a switch has promised what its former life has; what its new one has not
+    /// yet heard of that is no bound.
+    #[test]
+    fn a_later_life_of_a_switch_freezes_no_lower_than_one_before() {
+        let life = |incarnation| {
+            let address = Address::Switch(SwitchId(7));
+            Some(Life { address, incarnation: Incarnation(incarnation) })
+        };
+        let hear = |registers: &mut Registers, ns| {
+            let promises = Promises::both(Timestamp::from_ns(ns));
+            registers.hear(Mono::from_ns(0), Port(0), promises);
+        };
+        for is_resolved in [false, true] {
+            let (mut registers, mut frozen) = (Registers::new(1), FrozenLinks::new());
+            hear(&mut registers, 50);
+            assert!(frozen.freeze(&mut registers, Port(0), life(1)));
+            if is_resolved {
+                frozen.resolve(&mut registers, 1);
+            }
+            hear(&mut registers, 5);
+            assert!(frozen.freeze(&mut registers, Port(0), life(2)));
+            hear(&mut registers, 70);
+            assert!(frozen.freeze(&mut registers, Port(0), life(3)));
+            let commits: Vec<u64> = frozen.iter().map(|dead| dead.commit.as_ns()).collect();
+            assert_eq!(commits[commits.len() - 2..], [50, 70], "resolved: {is_resolved}");
+            let other = Some(Life { address: Address::Switch(SwitchId(8)), ..life(4).unwrap() });
+            assert_eq!(frozen.passed(Port(0), other), None, "another switch");
+        }
+    }
+
+    /// Such a life had promised nothing at all.
+    #[test]
+    fn a_link_that_holds_nothing_is_frozen_where_a_switch_had_promised() {
+        let life = |incarnation| {
+            let address = Address::Switch(SwitchId(7));
+            Some(Life { address, incarnation: Incarnation(incarnation) })
+        };
+        let (mut registers, mut frozen) = (Registers::new(1), FrozenLinks::new());
+        let mark = Timestamp::from_ns(60);
+        registers.hear_unfed(Mono::from_ns(0), Port(0), mark, None);
+        assert!(!frozen.freeze(&mut registers, Port(0), life(1)));
+        registers.remove(Port(0));
+        registers.hear(Mono::from_ns(0), Port(0), Promises::both(Timestamp::from_ns(50)));
+        assert!(frozen.freeze(&mut registers, Port(0), life(1)));
+        frozen.resolve(&mut registers, 1);
+        registers.hear_unfed(Mono::from_ns(0), Port(0), mark, None);
+        assert!(frozen.freeze(&mut registers, Port(0), life(2)));
+        assert_eq!(frozen.iter().map(|dead| dead.commit.as_ns()).collect::<Vec<_>>(), [50]);
     }
 
     #[test]

@@ -158,6 +158,13 @@ impl Registers {
         self.commit.set(index, value);
     }
 
+    /// Whoever feeds `port`, which is live, is known to have promised this commit earlier.
+    pub fn presume(&mut self, port: Port, commit: Timestamp) {
+        if self.is_live(port) {
+            self.raise_commit(port.index(), commit.as_ns());
+        }
+    }
+
     /// Takes a live link out of the barrier, but holds its commit where it is until
     /// [`Registers::hold`] says otherwise (design: failure.md, "What happens on a dead link?").
     /// Answers the last commit that was promised on it, or `None` when it was not live, or holds

@@ -95,6 +95,14 @@ impl Suspects {
         self.entangled.contains(&life)
     }
 
+    /// It is recorded that these have failed. If others have come under suspicion since that was
+    /// decided, the next look says whether they are behind these.
+    pub(crate) fn on_decided(&mut self, lives: impl Iterator<Item = Life>) {
+        if !self.is_empty() {
+            self.entangled.extend(lives);
+        }
+    }
+
     /// `life` is decided, or counts no more.
     pub(crate) fn forget(&mut self, life: Life) {
         self.since.remove(&life);

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use onepipe_base::{Address, Incarnation, Life, Mono, ProcessId, Timestamp};
 use onepipe_wire::{Failure, Undeliverable};
 
-use crate::{FailedLife, Member, Record, Severed};
+use crate::{FailedLife, Member, Record};
 
 /// Everything that the store holds, and what of it is still to be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -18,8 +18,6 @@ pub(crate) struct Ledger {
     latest: BTreeMap<ProcessId, Incarnation>,
     /// Decided lives, switches among them, whose failure not all have completed.
     open: BTreeMap<Life, FailedLife>,
-    /// Links that died alone: owner and peer.
-    severed: BTreeSet<(Life, Life)>,
     recalls: BTreeMap<ProcessId, BTreeSet<(Undeliverable, ProcessId)>>,
 }
 
@@ -52,10 +50,9 @@ impl Ledger {
         match record {
             Record::Epoch { .. } | Record::Members(_) => {}
             Record::Failed(lives) => lives.iter().for_each(|failed| self.decide(now, *failed)),
-            Record::Resumed { lives, links } => {
+            // A link that died alone may have come back since: nothing follows from that.
+            Record::Resumed { lives, .. } => {
                 lives.iter().for_each(|life| self.resolve(*life));
-                let pair = |link: &Severed| (link.owner, link.peer);
-                self.severed.extend(links.iter().map(pair));
                 return lives;
             }
             Record::Undeliverable { sender, entries } => {
@@ -86,7 +83,6 @@ impl Ledger {
         if let Some(at) = self.by_life.get(&life) {
             self.failures[*at].is_resolved = true;
         }
-        self.severed.retain(|(owner, peer)| *owner != life && *peer != life);
     }
 
     /// The process has failed in this life, or in a later one.
@@ -117,11 +113,6 @@ impl Ledger {
 
     pub(crate) fn is_open(&self, life: Life) -> bool {
         self.open.contains_key(&life)
-    }
-
-    /// Whether `owner` does not wait for `peer` any more, although both are correct.
-    pub(crate) fn is_severed(&self, owner: Life, peer: Life) -> bool {
-        self.severed.contains(&(owner, peer))
     }
 
     /// All failures of processes, oldest first.
@@ -190,14 +181,11 @@ impl Ledger {
         failed.extend(self.open().filter(|open| !self.by_life.contains_key(&open.life)));
         let resolved = self.failures.iter().filter(|decided| decided.is_resolved);
         let lives: Vec<Life> = resolved.map(|decided| decided.failed.life).collect();
-        let links: Vec<Severed> = (self.severed.iter())
-            .map(|(owner, peer)| Severed { owner: *owner, number: 0, peer: *peer })
-            .collect();
         if !failed.is_empty() {
             records.push(Record::Failed(failed));
         }
-        if !(lives.is_empty() && links.is_empty()) {
-            records.push(Record::Resumed { lives, links });
+        if !lives.is_empty() {
+            records.push(Record::Resumed { lives, links: Vec::new() });
         }
         for (entry, sender) in self.recalls.values().flatten() {
             let entries = alloc::vec![*entry];

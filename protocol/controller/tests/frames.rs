@@ -1,107 +1,19 @@
 //! One controller and the frames it gets, good and bad.
 
+mod rig;
+
 use onepipe_base::{
-    Address, Controllers, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn,
-    SwitchId, Timestamp, Verdict,
+    Address, Incarnation, Life, Machine, Port, ProcessId, Promises, Psn, Timestamp, Verdict,
 };
 use onepipe_controller::{
     Config, Controller, Epoch, FailedLife, Member, Record, RecordId, Refused,
 };
 use onepipe_wire::{
-    Announce, Echo, Frame, HEADER_OCTETS, Header, Link, LinkState, Opcode, RecoveryView, Side,
-    Undeliverable, WaveView, seal,
+    Echo, Frame, HEADER_OCTETS, Header, Link, LinkState, Opcode, RecoveryView, Side, Undeliverable,
+    WaveView, seal,
 };
 use proptest::prelude::*;
-
-const CONTROLLER: ProcessId = ProcessId(90);
-const CONTROLLERS: Controllers = Controllers { first: CONTROLLER, count: 2 };
-
-fn at(ns: u64) -> Now {
-    Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns + (1 << 50)) }
-}
-
-fn life(address: Address, incarnation: u32) -> Life {
-    Life { address, incarnation: Incarnation(incarnation) }
-}
-
-fn process(number: u32) -> Address {
-    Address::Process(ProcessId(number))
-}
-
-fn switch(number: u32) -> Address {
-    Address::Switch(SwitchId(number))
-}
-
-fn config() -> Config {
-    Config {
-        processes_max: 100,
-        switches_max: 10,
-        incarnation: Incarnation(1),
-        ..Config::new(CONTROLLER, CONTROLLERS)
-    }
-}
-
-fn frame(opcode: Opcode, from: Life, psn: u32, write: impl FnOnce(&mut [u8]) -> usize) -> Vec<u8> {
-    let mut slot = vec![0; 1_500];
-    let octets = write(&mut slot[HEADER_OCTETS..]);
-    let src = ProcessId(from.address.to_bits());
-    let now = at(0).sync;
-    let header = Header::new(opcode, src, CONTROLLER, from.incarnation);
-    let header = header.stamped(now, Promises::both(now), Psn(psn));
-    let length = seal(&mut slot, header, octets);
-    slot.truncate(length);
-    slot
-}
-
-fn link(port: u16, side: Side, life: Life) -> Link {
-    Link { port: Port(port), side, life: Some(life), state: LinkState::Up }
-}
-
-fn announce(from: Life, generation: u32, links: &[Link]) -> Vec<u8> {
-    let whole = Announce { generation, first: 0, total: links.len() as u16 };
-    frame(Opcode::Announce, from, 0, |room| {
-        whole.write(room, links.iter().copied()).expect("fits").1
-    })
-}
-
-/// Takes everything out; writes down all that is asked for. Answers the frames.
-fn drain(controller: &mut Controller, now: Now) -> Vec<(Opcode, ProcessId, Psn, Vec<u8>)> {
-    let mut sent = Vec::new();
-    loop {
-        if let Some((id, _)) = controller.poll_persist() {
-            controller.handle_persisted(now, id, Ok(()));
-            continue;
-        }
-        let mut slot = [0; 1_500];
-        let Some(transmit) = controller.poll_transmit(now, &mut slot) else { break };
-        let frame = Frame::parse(&slot[..transmit.octets]).expect("sealed");
-        let payload = frame.payload.to_vec();
-        sent.push((frame.opcode, frame.header.dst(), frame.header.psn(), payload));
-    }
-    while controller.poll_event().is_some() {}
-    sent
-}
-
-/// A switch with the controller and processes 0 and 1 below it.
-fn star(records: &[Record]) -> Controller {
-    let mut controller = Controller::new(config()).expect("makes sense");
-    controller.activate(at(0), Epoch(1), records);
-    let own = life(process(CONTROLLER.0), 1);
-    let tor = life(switch(0), 1);
-    let links = [
-        link(0, Side::Lower, life(process(0), 1)),
-        link(1, Side::Lower, life(process(1), 1)),
-        link(2, Side::Lower, own),
-    ];
-    controller.handle_frame(at(1_000), Port(0), &mut announce(tor, 1, &links));
-    for number in [0, 1] {
-        let up = [link(0, Side::Upper, tor)];
-        let mut octets = announce(life(process(number), 1), 1, &up);
-        controller.handle_frame(at(1_000), Port(0), &mut octets);
-    }
-    controller.handle_timeout(at(50_000));
-    controller
-}
+use rig::{CONTROLLER, announce, at, config, drain, frame, life, link, process, star, switch};
 
 #[test]
 fn who_is_noted_in_the_store_is_welcome_and_hears_it_again() {

@@ -140,6 +140,15 @@ impl Halves {
         half.freeze(port)
     }
 
+    /// Whoever feeds `port`, which is live, had promised `commit` before. Of that counts what was
+    /// told of it: who has come since then promises no less.
+    pub(crate) fn presume_promised(&mut self, port: Port, commit: Timestamp) {
+        let told = if self.is_upper(port) { self.told_below } else { self.commit_told };
+        let Some(told) = told else { return };
+        let (half, port) = self.half_mut(port);
+        half.presume(port, commit.min(told));
+    }
+
     /// Holds the commit of `port` at `held` from now on, or nowhere.
     pub(crate) fn hold(&mut self, port: Port, held: Option<Timestamp>) {
         let (half, port) = self.half_mut(port);

@@ -184,6 +184,10 @@ impl Switch {
 
     /// Freezes `port`, where `life` was, if it is live.
     fn freeze(&mut self, port: Port, life: Option<Life>, event: SwitchEvent) {
+        let control = self.control.as_ref();
+        if let Some(commit) = control.and_then(|control| control.frozen.passed(port, life)) {
+            self.halves.presume_promised(port, commit);
+        }
         if self.halves.holds_nothing(port) {
             // It was never fed, or what fed it is resolved.
             self.halves.remove(port);

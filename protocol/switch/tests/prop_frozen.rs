@@ -102,6 +102,8 @@ struct Model {
     told_below: Option<Timestamp>,
     dead: Vec<Dead>,
     last: u32,
+    /// Which switch has died at an upper port, and is resolved, and up to where it had promised.
+    passed: [Option<(Address, Timestamp)>; PORTS],
 }
 
 impl Model {
@@ -140,7 +142,7 @@ impl Model {
             self.caught_up[port] = false;
         }
         let Some(promises) = self.live[port].take() else { return false };
-        let mut commit = promises.commit;
+        let mut commit = promises.commit.max(self.presumed(port, life));
         let is_same = |dead: &Dead| dead.port == port && dead.life == life;
         let is_related = |dead: &Dead| dead.port == port && dead.life.address == life.address;
         if let Some(at) = self.dead.iter().position(is_same) {
@@ -152,6 +154,24 @@ impl Model {
         self.last += 1;
         self.dead.push(Dead { number: self.last, port, life, commit });
         true
+    }
+
+    /// What is known of what sits behind `port`, whatever the switch there that dies now has
+    /// promised: up to where lives of it had promised before, of that what was told.
+    fn presumed(&self, port: usize, life: Life) -> Timestamp {
+        let is_former = |dead: &&Dead| dead.port == port && dead.life.address == life.address;
+        let held = self.dead.iter().filter(is_former).map(|dead| dead.commit);
+        let passed = self.passed[port].filter(|(address, _)| *address == life.address);
+        let promised = held.chain(passed.map(|(_, commit)| commit)).max();
+        let both = promised.zip(self.told_below).filter(|_| port >= LOWER);
+        both.map_or(Timestamp::from_ns(0), |(promised, told)| promised.min(told))
+    }
+
+    fn resolve(&mut self, at: usize) {
+        let Dead { port, life, commit, .. } = self.dead.remove(at);
+        let known = self.passed[port].filter(|(address, _)| *address == life.address);
+        let commit = known.map_or(commit, |(_, known)| known.max(commit));
+        self.passed[port] = Some((life.address, commit));
     }
 
     fn tell(&mut self, now: u64, output: usize) -> Option<Promises> {
@@ -377,7 +397,9 @@ impl Bench {
 
     fn resume(&mut self, which: usize) {
         let number = self.model.dead.get(which).map_or(0, |dead| dead.number);
-        self.model.dead.retain(|dead| dead.number != number);
+        if which < self.model.dead.len() {
+            self.model.resolve(which);
+        }
         self.wave += 1;
         let mut octets = [0; HEADER_OCTETS + 64];
         let wave = Wave { id: WaveId { epoch: 1, sequence: self.wave } };

@@ -56,7 +56,8 @@ pub struct Failure {
     pub count: u32,
     /// Every life up to this one has failed.
     pub incarnation: Incarnation,
-    /// When: what they have scattered at or above this is never delivered, all below it is.
+    /// When: what they have scattered at or above this is never delivered, all below it is. Of a
+    /// former life of which was told earlier, what was told then stands.
     pub at: Timestamp,
 }
 

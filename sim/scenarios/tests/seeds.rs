@@ -95,6 +95,26 @@ fn who_is_placed_anew_goes_on_with_what_has_left() {
     are_right(Placement::Chip, &[40_000_479]);
 }
 
+/// Two lives of a process failed one after the other, the later one below what the former had
+/// committed, and that was thrown away, too.
+#[test]
+fn each_life_has_a_failure_of_its_own() {
+    are_right(Placement::Chip, &[40_000_478, 60_000_150]);
+}
+
+/// A switch died, came back, and was lost again before its new life had promised anything: nothing
+/// was known any more of what those behind it had committed.
+#[test]
+fn a_new_life_of_a_switch_is_no_excuse_for_a_low_bound() {
+    are_right(Placement::Chip, &[30_000_732]);
+}
+
+/// A link was given up, came back, and was taken for down by the next controller.
+#[test]
+fn a_link_that_was_given_up_may_be_back() {
+    are_right(Placement::Chip, &[70_000_992]);
+}
+
 /// A process was excluded, and of what it had sent the fate was not known.
 #[test]
 fn an_excluded_process_may_be_in_doubt() {

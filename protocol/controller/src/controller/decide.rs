@@ -206,6 +206,7 @@ impl Controller {
                     }
                     self.notify(Event::Failed { failed: *failed, suspected, decided });
                 }
+                self.suspects.on_decided(lives.iter().map(|failed| failed.life));
                 self.is_noticed = false;
                 self.broadcast.abandon();
                 self.want_look(now.mono);

@@ -167,7 +167,7 @@ impl Controller {
             .collect();
         gone.into_iter().for_each(|life| self.graph.remove(life));
         for member in members.values() {
-            self.graph.load(member, |peer| self.ledger.is_severed(member.life, peer));
+            self.graph.load(member);
         }
         self.graph.doubt_all();
         self.graph.on_takeover();

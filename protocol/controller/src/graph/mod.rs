@@ -94,7 +94,10 @@ impl Graph {
     }
 
     /// A node that the store knows: its links are taken to be up until somebody says otherwise.
-    pub(crate) fn load(&mut self, member: &Member, is_severed: impl Fn(Life) -> bool) {
+    ///
+    /// Even of one that was given up when it died: it may have come back since, and it is not for
+    /// want of reports that anybody fails.
+    pub(crate) fn load(&mut self, member: &Member) {
         let newest = self.newest.entry(member.life.address).or_insert(member.life.incarnation);
         *newest = member.life.incarnation.max(*newest);
         for link in &member.links {
@@ -106,7 +109,7 @@ impl Graph {
         node.has_joined = true;
         let (is_silent, before) = (node.generation.is_none(), node.edges.clone());
         for link in &member.links {
-            node.link(link.life, link.side, is_silent && !is_severed(link.life));
+            node.link(link.life, link.side, is_silent);
         }
         node.is_recorded = true;
         let after = node.edges.clone();

@@ -13,7 +13,8 @@ use crate::Delivery;
 /// How many recalls are noted at most; a recall beyond is not acknowledged, and comes again.
 const RECALLS_MAX: usize = 1 << 16;
 
-/// A failed sender: what it has scattered at or above `at` in lives up to `life` is discarded.
+/// A failed sender: what it has scattered at or above `at` in its lives up to `life` is discarded,
+/// but for lives of which an earlier note speaks: each has failed at a timestamp of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Discard {
     from: ProcessId,
@@ -62,11 +63,13 @@ impl Doom {
         }
     }
 
-    /// Notes that `from` has failed at `at`, in its lives up to `life`.
+    /// Notes that `from` has failed at `at`, in those of its lives up to `life` of which it was not
+    /// said before. A later life may have failed at a lower timestamp than one before it, which had
+    /// committed more.
     pub fn discard(&mut self, from: ProcessId, life: u16, at: Timestamp) {
-        let discard = Discard { from, life, at };
-        if !self.discards.contains(&discard) {
-            self.discards.push(discard);
+        let mut known = self.discards.iter().filter(|known| known.from == from);
+        if known.all(|known| known.life < life) {
+            self.discards.push(Discard { from, life, at });
         }
     }
 
@@ -90,13 +93,13 @@ impl Doom {
         if self.recalls.binary_search(&key).is_ok() && !makes(Mistake::RecallForgotten) {
             return Some(Doomed::Recalled);
         }
-        let is_discarded = self.discards.iter().any(|discard| {
-            discard.from == delivery.from
-                && delivery.held.life <= discard.life
-                && match makes(Mistake::DiscardOffByOne) {
-                    true => delivery.timestamp > discard.at,
-                    false => delivery.timestamp >= discard.at,
-                }
+        // Notes of one sender ascend by its lives.
+        let mut discards = self.discards.iter();
+        let discard = discards
+            .find(|discard| discard.from == delivery.from && delivery.held.life <= discard.life);
+        let is_discarded = discard.is_some_and(|discard| match makes(Mistake::DiscardOffByOne) {
+            true => delivery.timestamp > discard.at,
+            false => delivery.timestamp >= discard.at,
         });
         let is_discarded = is_discarded && !makes(Mistake::DiscardForgotten);
         is_discarded.then_some(Doomed::Discarded)
@@ -154,6 +157,19 @@ mod tests {
         assert_eq!(doom.of(&delivery(100, 3, 2)), None, "it has come back");
         doom.forget_discards(|process| process == ProcessId(3));
         assert!(doom.is_empty());
+    }
+
+    #[test]
+    fn each_life_is_discarded_from_its_own_failure_on() {
+        let mut doom = Doom::new();
+        doom.discard(ProcessId(3), 1, Timestamp::from_ns(100));
+        doom.discard(ProcessId(3), 2, Timestamp::from_ns(60));
+        doom.discard(ProcessId(3), 2, Timestamp::from_ns(30));
+        for (life, last) in [(0, 99), (1, 99), (2, 59)] {
+            assert_eq!(doom.of(&delivery(last, 3, life)), None, "life {life}");
+            assert_eq!(doom.of(&delivery(last + 1, 3, life)), Some(Doomed::Discarded));
+        }
+        assert_eq!(doom.of(&delivery(200, 3, 3)), None, "it lives");
     }
 
     #[test]

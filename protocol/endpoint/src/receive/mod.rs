@@ -352,8 +352,8 @@ impl Receiver {
         self.peers.find(process).map(|at| self.peers.peek(at).incarnation)
     }
 
-    /// Every life of `process` up to `incarnation` has failed at `at`: what is here of it from then
-    /// on is discarded.
+    /// Every life of `process` up to `incarnation` has failed at `at`, but those of which that was
+    /// said before: what is here of it from then on is discarded.
     pub fn on_failed(&mut self, process: ProcessId, incarnation: Incarnation, at: Timestamp) {
         let peers = &self.peers;
         self.doom.forget_discards(|process| {

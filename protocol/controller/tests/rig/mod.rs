@@ -1,0 +1,105 @@
+//! One controller and the frames that it is given.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use onepipe_base::{
+    Address, Controllers, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn,
+    SwitchId, Timestamp,
+};
+use onepipe_controller::{Config, Controller, Epoch, Record};
+use onepipe_wire::{Announce, Frame, HEADER_OCTETS, Header, Link, LinkState, Opcode, Side, seal};
+
+/// The only replica that there is.
+pub const CONTROLLER: ProcessId = ProcessId(90);
+pub const CONTROLLERS: Controllers = Controllers { first: CONTROLLER, count: 2 };
+
+pub fn at(ns: u64) -> Now {
+    Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns + (1 << 50)) }
+}
+
+pub fn life(address: Address, incarnation: u32) -> Life {
+    Life { address, incarnation: Incarnation(incarnation) }
+}
+
+pub fn process(number: u32) -> Address {
+    Address::Process(ProcessId(number))
+}
+
+pub fn switch(number: u32) -> Address {
+    Address::Switch(SwitchId(number))
+}
+
+pub fn config() -> Config {
+    Config {
+        processes_max: 100,
+        switches_max: 10,
+        incarnation: Incarnation(1),
+        ..Config::new(CONTROLLER, CONTROLLERS)
+    }
+}
+
+pub fn frame(
+    opcode: Opcode,
+    from: Life,
+    psn: u32,
+    write: impl FnOnce(&mut [u8]) -> usize,
+) -> Vec<u8> {
+    let mut slot = vec![0; 1_500];
+    let octets = write(&mut slot[HEADER_OCTETS..]);
+    let src = ProcessId(from.address.to_bits());
+    let now = at(0).sync;
+    let header = Header::new(opcode, src, CONTROLLER, from.incarnation);
+    let header = header.stamped(now, Promises::both(now), Psn(psn));
+    let length = seal(&mut slot, header, octets);
+    slot.truncate(length);
+    slot
+}
+
+pub fn link(port: u16, side: Side, life: Life) -> Link {
+    Link { port: Port(port), side, life: Some(life), state: LinkState::Up }
+}
+
+pub fn announce(from: Life, generation: u32, links: &[Link]) -> Vec<u8> {
+    let whole = Announce { generation, first: 0, total: links.len() as u16 };
+    frame(Opcode::Announce, from, 0, |room| {
+        whole.write(room, links.iter().copied()).expect("fits").1
+    })
+}
+
+/// Takes everything out; writes down all that is asked for. Answers the frames.
+pub fn drain(controller: &mut Controller, now: Now) -> Vec<(Opcode, ProcessId, Psn, Vec<u8>)> {
+    let mut sent = Vec::new();
+    loop {
+        if let Some((id, _)) = controller.poll_persist() {
+            controller.handle_persisted(now, id, Ok(()));
+            continue;
+        }
+        let mut slot = [0; 1_500];
+        let Some(transmit) = controller.poll_transmit(now, &mut slot) else { break };
+        let frame = Frame::parse(&slot[..transmit.octets]).expect("sealed");
+        let payload = frame.payload.to_vec();
+        sent.push((frame.opcode, frame.header.dst(), frame.header.psn(), payload));
+    }
+    while controller.poll_event().is_some() {}
+    sent
+}
+
+/// A switch with the controller and processes 0 and 1 below it.
+pub fn star(records: &[Record]) -> Controller {
+    let mut controller = Controller::new(config()).expect("makes sense");
+    controller.activate(at(0), Epoch(1), records);
+    let own = life(process(CONTROLLER.0), 1);
+    let tor = life(switch(0), 1);
+    let links = [
+        link(0, Side::Lower, life(process(0), 1)),
+        link(1, Side::Lower, life(process(1), 1)),
+        link(2, Side::Lower, own),
+    ];
+    controller.handle_frame(at(1_000), Port(0), &mut announce(tor, 1, &links));
+    for number in [0, 1] {
+        let up = [link(0, Side::Upper, tor)];
+        let mut octets = announce(life(process(number), 1), 1, &up);
+        controller.handle_frame(at(1_000), Port(0), &mut octets);
+    }
+    controller.handle_timeout(at(50_000));
+    controller
+}

@@ -1,0 +1,116 @@
+//! What is not decided while somebody is suspected.
+
+mod rig;
+
+use onepipe_base::{Life, Machine, Port, Timestamp};
+use onepipe_controller::{Controller, Epoch, Member, MemberLink, Record, RecordId, Severed};
+use onepipe_wire::{Link, LinkState, Side};
+use rig::{CONTROLLER, announce, at, config, drain, life, link, process, switch};
+
+/// Lets timers run until `end`. Answers the first decision that is to be written, which is not.
+fn offered(controller: &mut Controller, end: u64) -> Option<(RecordId, Record)> {
+    loop {
+        match controller.poll_persist() {
+            Some((id, Record::Members(_))) => {
+                controller.handle_persisted(at(100_000), id, Ok(()));
+                continue;
+            }
+            None => {}
+            decision => return decision,
+        }
+        let due = controller.poll_timeout().filter(|due| due.as_ns() <= end)?;
+        controller.handle_timeout(at(due.as_ns()));
+        let mut slot = [0; 1_500];
+        while controller.poll_transmit(at(due.as_ns()), &mut slot).is_some() {}
+    }
+}
+
+/// Leaf 0 with the controller and process 0, a spine, leaf 2 with process 1. The spine dies and
+/// comes back, and when that is to be recorded, it is lost to the controller's leaf again, before
+/// it has promised anything there. What its former life has promised is all that is known of what
+/// process 1 has committed.
+#[test]
+fn a_dead_switch_is_not_resolved_while_anybody_behind_it_is_suspected() {
+    let (leaf, far) = (life(switch(0), 1), life(switch(2), 1));
+    let (near, other) = (life(process(0), 1), life(process(1), 1));
+    let spine = |incarnation| life(switch(1), incarnation);
+    let frozen = |number, life: Life, commit: u64| Link {
+        state: LinkState::Frozen { number, commit: Timestamp::from_ns((1 << 50) + commit) },
+        ..link(3, Side::Upper, life)
+    };
+    let own = life(process(CONTROLLER.0), 1);
+    let below = [link(0, Side::Lower, near), link(1, Side::Lower, own)];
+    let mut controller = Controller::new(config()).expect("makes sense");
+    controller.activate(at(0), Epoch(1), &[]);
+    let hear = |controller: &mut Controller, ns, from, generation, links: &[Link]| {
+        controller.handle_frame(at(ns), Port(0), &mut announce(from, generation, links));
+    };
+    let up = |leaf| [link(0, Side::Upper, leaf)];
+    for (ns, incarnation) in [(1_000, 1), (100_000, 2)] {
+        let dead = (incarnation > 1).then(|| frozen(1, spine(1), 9_000));
+        let to_spine = [link(3, Side::Upper, spine(incarnation))];
+        let links = [&below[..], &to_spine, dead.as_slice()].concat();
+        hear(&mut controller, ns, leaf, incarnation, &links);
+        let both = [link(0, Side::Lower, leaf), link(1, Side::Lower, far)];
+        hear(&mut controller, ns, spine(incarnation), 1, &both);
+        let links = [&to_spine[..], &[link(0, Side::Lower, other)], dead.as_slice()].concat();
+        hear(&mut controller, ns, far, incarnation, &links);
+        hear(&mut controller, ns, near, 1, &up(leaf));
+        hear(&mut controller, ns, other, 1, &up(far));
+        if incarnation == 1 {
+            controller.handle_timeout(at(50_000));
+            drain(&mut controller, at(50_000));
+        }
+    }
+    let settle_ns = controller.config().settle_ns;
+    let (id, record) = offered(&mut controller, 1_000_000).expect("the spine has failed");
+    let Record::Failed(failed) = record else { panic!("{record:?}") };
+    assert_eq!(failed.iter().map(|failed| failed.life).collect::<Vec<_>>(), [spine(1)]);
+
+    let lost = 100_000 + 4 * settle_ns;
+    let links = [&below[..], &[frozen(1, spine(1), 9_000), frozen(2, spine(2), 0)]].concat();
+    hear(&mut controller, lost, leaf, 3, &links);
+    // A sign of life puts the decision off.
+    hear(&mut controller, lost + settle_ns / 2, other, 1, &up(far));
+    assert_eq!(offered(&mut controller, lost + settle_ns), None);
+    let now = lost + settle_ns + 1;
+    controller.handle_persisted(at(now), id, Ok(()));
+    assert_eq!(offered(&mut controller, now), None, "not resolved");
+    let (_, record) = offered(&mut controller, now + 3 * settle_ns).expect("they have failed");
+    let Record::Failed(failed) = record else { panic!("{record:?}") };
+    let at_ns = |victim| {
+        let failed = failed.iter().find(|failed| failed.life == victim).expect("it has failed");
+        failed.at.as_ns() - (1 << 50)
+    };
+    assert_eq!([other, far].map(at_ns), [9_000; 2]);
+}
+
+/// A link that had died alone was given up, and has come back. Who takes over knows from the store
+/// that it was given up; that it is down now nobody has said.
+#[test]
+fn what_was_given_up_once_is_not_taken_for_down_by_who_takes_over() {
+    let (near, far) = (life(switch(0), 1), life(switch(2), 1));
+    let spine = life(switch(1), 1);
+    let (one, other) = (life(process(0), 1), life(process(1), 1));
+    let member = |life, links: &[(Side, Life)]| {
+        let links = links.iter().map(|(side, life)| MemberLink { side: *side, life: *life });
+        Member { life, links: links.collect() }
+    };
+    let members = vec![
+        member(near, &[(Side::Lower, one), (Side::Upper, spine)]),
+        member(spine, &[(Side::Lower, near), (Side::Lower, far)]),
+        member(far, &[(Side::Lower, other), (Side::Upper, spine)]),
+        member(one, &[(Side::Upper, near)]),
+        member(other, &[(Side::Upper, far)]),
+    ];
+    let severed = |owner, peer| Severed { owner, number: 1, peer };
+    let links = vec![severed(spine, far), severed(far, spine)];
+    let records = [Record::Members(members), Record::Resumed { lives: vec![], links }];
+    let mut controller = Controller::new(config()).expect("makes sense");
+    controller.activate(at(0), Epoch(2), &records);
+    let own = life(process(CONTROLLER.0), 1);
+    let links = [link(0, Side::Lower, one), link(1, Side::Lower, own), link(3, Side::Upper, spine)];
+    controller.handle_frame(at(1_000), Port(0), &mut announce(near, 1, &links));
+    assert_eq!(offered(&mut controller, 1_000_000), None);
+    assert_eq!(controller.connected(), 5);
+}
