@@ -55,11 +55,17 @@ impl Schedule {
     }
 
     /// Whom `src` sends to in each timeslot of the batch, [`NOBODY`] where to none.
+    ///
+    /// # Panics
+    /// When there is no endpoint `src`.
     pub fn of(&self, src: u32) -> &[u16; BATCH_SLOTS_MAX as usize] {
         &self.targets[src as usize]
     }
 
     /// In which timeslots `src` sends something: bit 0 is the first of the batch.
+    ///
+    /// # Panics
+    /// When there is no endpoint `src`.
     pub fn busy(&self, src: u32) -> u64 {
         self.busy[src as usize]
     }
@@ -70,6 +76,9 @@ impl Schedule {
     }
 
     /// The pairs of one timeslot, counted from the begin of the batch, by ascending source.
+    ///
+    /// # Panics
+    /// When asked for the next, if `slot` is not below [`BATCH_SLOTS_MAX`].
     pub fn pairs(&self, slot: u32) -> impl Iterator<Item = (u16, u16)> {
         let rows = self.targets.iter().enumerate();
         rows.map(move |(src, row)| (src as u16, row[slot as usize]))

@@ -211,6 +211,9 @@ impl Paths {
     }
 
     /// The path of each packet of `src` in the batch assigned last.
+    ///
+    /// # Panics
+    /// When there is no endpoint `src`.
     pub fn of(&self, src: u32) -> &[u8; BATCH_SLOTS_MAX as usize] {
         &self.routes[src as usize]
     }

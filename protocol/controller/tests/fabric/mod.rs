@@ -5,6 +5,7 @@
 mod check;
 mod node;
 mod run;
+mod waves;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -6,15 +6,13 @@ use onepipe_base::{
     Address, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp,
 };
 use onepipe_controller::{Config, Controller, Epoch, Event, Links, Recovery, Refused, Store};
-use onepipe_wire::{
-    Announce, Echo, Frame, HEADER_OCTETS, Header, Opcode, Side, WaveKind, WaveView, seal,
-};
+use onepipe_wire::{Announce, Echo, Frame, HEADER_OCTETS, Header, Opcode, Side, WaveView, seal};
 
 use super::node::Peer;
-use super::{BEACON_NS, Fabric, Item, Passing};
+use super::{BEACON_NS, Fabric, Item};
 
 impl Fabric {
-    fn clock(&self) -> Now {
+    pub(super) fn clock(&self) -> Now {
         Now { mono: Mono::from_ns(self.now), sync: Timestamp::from_ns(self.now) }
     }
 
@@ -162,7 +160,7 @@ impl Fabric {
     }
 
     /// A switch that was declared dead and is heard nevertheless is told so.
-    fn tell_aside(&mut self, node: usize, port: usize, life: Life) {
+    pub(super) fn tell_aside(&mut self, node: usize, port: usize, life: Life) {
         if let Peer::Node(other, there) = self.nodes[node].ports[port].peer
             && matches!(life.address, Address::Switch(_))
             && self.nodes[node].takes_for_dead(life)
@@ -172,7 +170,7 @@ impl Fabric {
     }
 
     /// Whether a frame gets over the link to `port` of `node`.
-    fn is_intact(&self, node: usize, port: usize) -> bool {
+    pub(super) fn is_intact(&self, node: usize, port: usize) -> bool {
         self.nodes[node].is_alive && !self.cut.contains(&(node, port))
     }
 
@@ -190,7 +188,7 @@ impl Fabric {
     }
 
     /// On which of its links the controller hears a node.
-    fn link_of(&self, replica: usize, node: usize) -> usize {
+    pub(super) fn link_of(&self, replica: usize, node: usize) -> usize {
         match (self.replicas[replica].seat, self.nodes[node].address) {
             (None, Address::Process(process)) => process.index(),
             _ => 0,
@@ -309,7 +307,7 @@ impl Fabric {
         }
     }
 
-    fn stamp(&self, header: Header) -> Header {
+    pub(super) fn stamp(&self, header: Header) -> Header {
         let now = Timestamp::from_ns(self.now);
         header.stamped(now, Promises::both(now), Psn::FIRST)
     }
@@ -339,143 +337,6 @@ impl Fabric {
             _ => {
                 let process = frame.header.dst();
                 self.send(Item::ToProcess { replica, process, octets: octets.to_vec() });
-            }
-        }
-    }
-
-    fn on_wave(&mut self, node: usize, port: usize, payload: Vec<u8>) {
-        let view = WaveView::parse(&payload).expect("a controller has written it");
-        let (id, kind) = (view.id, view.kind);
-        let echo = Echo { id, kind };
-        match &mut self.nodes[node].wave {
-            Some(wave) if id < wave.id => return,
-            Some(wave) if id == wave.id => {
-                let is_done = wave.pending.is_empty() && !wave.is_broken;
-                if port != wave.parent {
-                    wave.pending.remove(&port);
-                    self.answer(node, port, echo);
-                    self.finish_wave(node);
-                } else if is_done {
-                    self.answer(node, port, echo);
-                }
-                return;
-            }
-            _ => {}
-        }
-        self.obey(node, &payload);
-        let pending: BTreeSet<usize> = (0..self.nodes[node].ports.len())
-            .filter(|other| *other != port && self.nodes[node].is_up(*other))
-            .filter(|other| matches!(self.nodes[node].ports[*other].peer, Peer::Node(..)))
-            .collect();
-        let pending = if self.nodes[node].is_process() { BTreeSet::new() } else { pending };
-        self.nodes[node].wave = Some(Passing {
-            id,
-            kind,
-            parent: port,
-            payload,
-            pending,
-            is_broken: false,
-            repeat_at: self.now,
-        });
-        self.repeat_wave(node);
-        self.finish_wave(node);
-    }
-
-    /// Does what a wave or a notice asks.
-    fn obey(&mut self, node: usize, payload: &[u8]) {
-        let now = self.now;
-        let view = WaveView::parse(payload).expect("a controller has written it");
-        let own = self.nodes[node].life();
-        match view.kind {
-            WaveKind::Notice => {
-                let failures: Vec<_> = view.failures(Timestamp::from_ns(now)).collect();
-                let node = &mut self.nodes[node];
-                if let Address::Process(process) = own.address {
-                    let own = failures.iter().any(|known| known.covers(process, own.incarnation));
-                    node.known.is_excluded |= own;
-                }
-                node.known.failures.extend(failures);
-            }
-            WaveKind::Resume => {
-                for resolved in view.resolved().filter(|resolved| resolved.owner == own) {
-                    for line in &mut self.nodes[node].ports {
-                        line.frozen.retain(|frozen| frozen.number != resolved.number);
-                    }
-                    self.nodes[node].on_change(now);
-                }
-            }
-            WaveKind::Freeze => {
-                let dead: Vec<Life> = view.dead().collect();
-                self.nodes[node].dead.extend(&dead);
-                for port in 0..self.nodes[node].ports.len() {
-                    let line = &self.nodes[node].ports[port];
-                    if line.life.is_some_and(|life| dead.contains(&life)) {
-                        self.nodes[node].freeze(now, port);
-                        self.nodes[node].ports[port].life = None;
-                    }
-                }
-            }
-        }
-    }
-
-    fn repeat_wave(&mut self, node: usize) {
-        let now = self.now;
-        let Some(wave) = &mut self.nodes[node].wave else { return };
-        if wave.pending.is_empty() || now < wave.repeat_at {
-            return;
-        }
-        wave.repeat_at = now + 20_000;
-        let (pending, payload) = (wave.pending.clone(), wave.payload.clone());
-        for port in pending {
-            let Peer::Node(other, there) = self.nodes[node].ports[port].peer else { continue };
-            if !self.nodes[node].is_up(port) || self.cut.contains(&(node, port)) {
-                continue;
-            }
-            let payload = payload.clone();
-            self.send(Item::Wave { node: other, port: there, payload });
-        }
-    }
-
-    fn on_echo(&mut self, node: usize, port: usize, echo: Echo) {
-        if let Some(wave) = &mut self.nodes[node].wave
-            && (wave.id, wave.kind) == (echo.id, echo.kind)
-        {
-            wave.pending.remove(&port);
-            self.finish_wave(node);
-        }
-    }
-
-    fn finish_wave(&mut self, node: usize) {
-        let Some(wave) = &self.nodes[node].wave else { return };
-        if wave.pending.is_empty() && !wave.is_broken {
-            let echo = Echo { id: wave.id, kind: wave.kind };
-            self.answer(node, wave.parent, echo);
-        }
-    }
-
-    fn answer(&mut self, node: usize, port: usize, echo: Echo) {
-        let own = self.nodes[node].life();
-        if self.nodes[node].known.is_excluded {
-            // It has stopped; its link dies of silence.
-            return;
-        }
-        match self.nodes[node].ports[port].peer {
-            Peer::Node(other, there) => {
-                if !self.cut.contains(&(node, port)) {
-                    self.send(Item::Echo { node: other, port: there, echo });
-                }
-            }
-            Peer::Controller(_) if self.cut.contains(&(node, port)) => {}
-            Peer::Controller(replica) => {
-                let mut slot = vec![0; 200];
-                let octets = echo.write(&mut slot[HEADER_OCTETS..]).expect("fits");
-                let now = Timestamp::from_ns(self.now);
-                let echoed = self.nodes[node].ports[port].life;
-                let header = Header::of_link(Opcode::Echo, own, echoed, Promises::both(now));
-                let length = seal(&mut slot, header, octets);
-                slot.truncate(length);
-                let link = self.link_of(replica, node);
-                self.send(Item::OverLink { replica, link, octets: slot });
             }
         }
     }

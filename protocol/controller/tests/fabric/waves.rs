@@ -1,0 +1,148 @@
+//! Waves: down the tree, their echoes up again.
+
+use std::collections::BTreeSet;
+
+use onepipe_base::{Address, Life, Promises, Timestamp};
+use onepipe_wire::{Echo, HEADER_OCTETS, Header, Opcode, WaveKind, WaveView, seal};
+
+use super::node::Peer;
+use super::{Fabric, Item, Passing};
+
+impl Fabric {
+    pub(super) fn on_wave(&mut self, node: usize, port: usize, payload: Vec<u8>) {
+        let view = WaveView::parse(&payload).expect("a controller has written it");
+        let (id, kind) = (view.id, view.kind);
+        let echo = Echo { id, kind };
+        match &mut self.nodes[node].wave {
+            Some(wave) if id < wave.id => return,
+            Some(wave) if id == wave.id => {
+                let is_done = wave.pending.is_empty() && !wave.is_broken;
+                if port != wave.parent {
+                    wave.pending.remove(&port);
+                    self.answer(node, port, echo);
+                    self.finish_wave(node);
+                } else if is_done {
+                    self.answer(node, port, echo);
+                }
+                return;
+            }
+            _ => {}
+        }
+        self.obey(node, &payload);
+        let pending: BTreeSet<usize> = (0..self.nodes[node].ports.len())
+            .filter(|other| *other != port && self.nodes[node].is_up(*other))
+            .filter(|other| matches!(self.nodes[node].ports[*other].peer, Peer::Node(..)))
+            .collect();
+        let pending = if self.nodes[node].is_process() { BTreeSet::new() } else { pending };
+        self.nodes[node].wave = Some(Passing {
+            id,
+            kind,
+            parent: port,
+            payload,
+            pending,
+            is_broken: false,
+            repeat_at: self.now,
+        });
+        self.repeat_wave(node);
+        self.finish_wave(node);
+    }
+
+    /// Does what a wave or a notice asks.
+    pub(super) fn obey(&mut self, node: usize, payload: &[u8]) {
+        let now = self.now;
+        let view = WaveView::parse(payload).expect("a controller has written it");
+        let own = self.nodes[node].life();
+        match view.kind {
+            WaveKind::Notice => {
+                let failures: Vec<_> = view.failures(Timestamp::from_ns(now)).collect();
+                let node = &mut self.nodes[node];
+                if let Address::Process(process) = own.address {
+                    let own = failures.iter().any(|known| known.covers(process, own.incarnation));
+                    node.known.is_excluded |= own;
+                }
+                node.known.failures.extend(failures);
+            }
+            WaveKind::Resume => {
+                for resolved in view.resolved().filter(|resolved| resolved.owner == own) {
+                    for line in &mut self.nodes[node].ports {
+                        line.frozen.retain(|frozen| frozen.number != resolved.number);
+                    }
+                    self.nodes[node].on_change(now);
+                }
+            }
+            WaveKind::Freeze => {
+                let dead: Vec<Life> = view.dead().collect();
+                self.nodes[node].dead.extend(&dead);
+                for port in 0..self.nodes[node].ports.len() {
+                    let line = &self.nodes[node].ports[port];
+                    if line.life.is_some_and(|life| dead.contains(&life)) {
+                        self.nodes[node].freeze(now, port);
+                        self.nodes[node].ports[port].life = None;
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn repeat_wave(&mut self, node: usize) {
+        let now = self.now;
+        let Some(wave) = &mut self.nodes[node].wave else { return };
+        if wave.pending.is_empty() || now < wave.repeat_at {
+            return;
+        }
+        wave.repeat_at = now + 20_000;
+        let (pending, payload) = (wave.pending.clone(), wave.payload.clone());
+        for port in pending {
+            let Peer::Node(other, there) = self.nodes[node].ports[port].peer else { continue };
+            if !self.nodes[node].is_up(port) || self.cut.contains(&(node, port)) {
+                continue;
+            }
+            let payload = payload.clone();
+            self.send(Item::Wave { node: other, port: there, payload });
+        }
+    }
+
+    pub(super) fn on_echo(&mut self, node: usize, port: usize, echo: Echo) {
+        if let Some(wave) = &mut self.nodes[node].wave
+            && (wave.id, wave.kind) == (echo.id, echo.kind)
+        {
+            wave.pending.remove(&port);
+            self.finish_wave(node);
+        }
+    }
+
+    pub(super) fn finish_wave(&mut self, node: usize) {
+        let Some(wave) = &self.nodes[node].wave else { return };
+        if wave.pending.is_empty() && !wave.is_broken {
+            let echo = Echo { id: wave.id, kind: wave.kind };
+            self.answer(node, wave.parent, echo);
+        }
+    }
+
+    fn answer(&mut self, node: usize, port: usize, echo: Echo) {
+        let own = self.nodes[node].life();
+        if self.nodes[node].known.is_excluded {
+            // It has stopped; its link dies of silence.
+            return;
+        }
+        match self.nodes[node].ports[port].peer {
+            Peer::Node(other, there) => {
+                if !self.cut.contains(&(node, port)) {
+                    self.send(Item::Echo { node: other, port: there, echo });
+                }
+            }
+            Peer::Controller(_) if self.cut.contains(&(node, port)) => {}
+            Peer::Controller(replica) => {
+                let mut slot = vec![0; 200];
+                let octets = echo.write(&mut slot[HEADER_OCTETS..]).expect("fits");
+                let now = Timestamp::from_ns(self.now);
+                let echoed = self.nodes[node].ports[port].life;
+                let header = Header::of_link(Opcode::Echo, own, echoed, Promises::both(now));
+                let length = seal(&mut slot, header, octets);
+                slot.truncate(length);
+                let link = self.link_of(replica, node);
+                self.send(Item::OverLink { replica, link, octets: slot });
+            }
+        }
+    }
+}
