@@ -250,3 +250,19 @@ fn what_is_held_for_a_failed_life_stays_while_who_is_behind_it_is_suspected() {
     assert!(!is_inexact(&fabric));
     assert_eq!((fabric.check_safety(), fabric.check_liveness()), (Ok(()), Ok(())));
 }
+
+/// The active replica crashes, the other takes over, and the lease lapses at once: who is down does
+/// not win it, so the other goes on.
+#[test]
+fn a_replica_that_is_down_wins_no_lease() {
+    let faults = vec![
+        (43_502, Fault::Kill { node: 55 }),
+        (366_498, Fault::Takeover { replica: 1 }),
+        (0, Fault::Takeover { replica: 0 }),
+    ];
+    let weather = Weather { lost: 0, doubled: 0, jitter_ns: 0 };
+    let plan = Plan { seed: 0, shape: 0, flat: false, weather, crash_after: Some(46), faults };
+    let fabric = play(&plan);
+    assert!(!is_inexact(&fabric));
+    assert_eq!((fabric.check_safety(), fabric.check_liveness()), (Ok(()), Ok(())));
+}

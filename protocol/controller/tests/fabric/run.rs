@@ -82,8 +82,11 @@ impl Fabric {
         }
     }
 
-    /// It becomes active, if nobody else is.
+    /// It becomes active, if it lives and nobody else is.
     pub fn campaign(&mut self, replica: usize) {
+        if self.replicas[replica].machine.is_none() {
+            return;
+        }
         let process = self.replicas[replica].process;
         let Ok(Some(epoch)) = self.store.campaign(process) else { return };
         self.activate(replica, epoch);
