@@ -9,7 +9,8 @@
 //! counted, not carried.
 //!
 //! [`Beside`] puts a stack and another machine behind one network card. [`background`] and
-//! [`Incast`] say who sends what to whom.
+//! [`Incast`] say who sends what to whom. A [`Forwarder`] is a switch that forwards and nothing
+//! else; a [`Pinger`] asks and answers.
 //!
 //! # Invariants
 //! - What a receiver counts as delivered is a prefix of the stream, each octet once.
@@ -23,6 +24,8 @@
 mod beside;
 mod config;
 mod demand;
+mod forwarder;
+mod ping;
 mod receiver;
 mod round_trip;
 mod segment;
@@ -33,4 +36,6 @@ mod window;
 pub use beside::{Beside, Either};
 pub use config::{ConfigError, React, TcpConfig};
 pub use demand::{Demand, Incast, background};
+pub use forwarder::Forwarder;
+pub use ping::{Pinger, Pong};
 pub use stack::{Event, FlowId, Stack, Stats};

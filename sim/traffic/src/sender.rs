@@ -90,6 +90,12 @@ impl Sender {
         self.octets.is_some_and(|octets| self.delivered * self.segment_octets >= octets)
     }
 
+    /// It ends with what was sent so far.
+    pub fn close(&mut self) {
+        let sent = self.fresh * self.segment_octets;
+        self.octets = Some(self.octets.map_or(sent, |octets| octets.min(sent)));
+    }
+
     /// Octets that the receiver has.
     pub fn delivered_octets(&self) -> u64 {
         let octets = self.delivered * self.segment_octets;

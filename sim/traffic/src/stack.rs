@@ -104,6 +104,15 @@ impl Stack {
         flow
     }
 
+    /// Ends a flow with what was sent of it so far, which still arrives. Nothing happens if there
+    /// is no such flow, or if it is done.
+    pub fn close(&mut self, now: Now, flow: FlowId) {
+        if let Some(sender) = self.senders.get_mut(flow.index()).filter(|one| !one.is_done()) {
+            sender.close();
+            self.note_done(now.mono, flow);
+        }
+    }
+
     /// What it was set up with.
     pub fn config(&self) -> &TcpConfig {
         &self.config
@@ -147,6 +156,16 @@ impl Stack {
         }
     }
 
+    /// Says so if the flow is done, which it was not before.
+    fn note_done(&mut self, now: Mono, flow: FlowId) {
+        let sender = &self.senders[flow.index()];
+        if sender.is_done() {
+            let (octets, ns) = (sender.delivered_octets(), sender.age_ns(now));
+            self.events.push_back(Event::Done { flow, octets, ns });
+            self.open.retain(|one| *one != flow);
+        }
+    }
+
     fn count(&mut self, losses: Losses) {
         self.stats.lost += losses.packets;
         self.stats.timeouts += losses.timeouts;
@@ -174,10 +193,8 @@ impl Stack {
                 let sender = self.senders.get_mut(flow.index()).filter(|one| one.to == from)?;
                 let was_done = sender.is_done();
                 let losses = sender.on_ack(now, &ack);
-                if !was_done && sender.is_done() {
-                    let (octets, ns) = (sender.delivered_octets(), sender.age_ns(now));
-                    self.events.push_back(Event::Done { flow, octets, ns });
-                    self.open.retain(|one| *one != flow);
+                if !was_done {
+                    self.note_done(now, flow);
                 }
                 self.stats.acks_received += 1;
                 self.count(losses);

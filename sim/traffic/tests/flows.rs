@@ -3,9 +3,9 @@
 mod world;
 
 use onepipe_sim_engine::NANOSECOND;
-use onepipe_sim_network::LinkConfig;
+use onepipe_sim_network::{LinkConfig, NodeId};
 use onepipe_sim_traffic::{Demand, Incast, React, background};
-use world::{LINK, World, down_link, queue_lengths, received, stack, star};
+use world::{LINK, Node, World, down_link, queue_lengths, received, stack, star};
 
 const MS: u64 = 1_000_000 * NANOSECOND;
 /// The share of the line that the streams themselves can have: 1,448 of 1,538 octets.
@@ -127,6 +127,32 @@ fn no_octet_and_no_segment_is_lost_without_a_trace() {
         for (host, flow, ..) in done {
             assert_eq!(stack(&world, *host).in_flight_octets(*flow), Some(0), "{react:?}");
         }
+    }
+}
+
+#[test]
+fn a_flow_that_is_closed_arrives_as_far_as_it_was_sent_and_is_done() {
+    for react in [React::Loss, React::MarkedShare] {
+        let mut world = star(3, LINK, react, vec![endless(1, 0), endless(2, 0)], 1);
+        world.run_for(5 * MS);
+        let flow = world.application.opened[0].expect("it is open");
+        world.command(NodeId(1), |at, machine, _| {
+            if let Node::Host(stack) = machine {
+                stack.close(at.now, flow);
+                stack.close(at.now, flow);
+            }
+        });
+        world.run_for(20 * MS);
+        let done = world.application.done.clone();
+        assert_eq!(done.len(), 1, "{react:?}: once");
+        assert_eq!((done[0].0, done[0].1), (1, flow));
+        assert_eq!(received(&world)[0], done[0].2, "{react:?}: all that was sent");
+        let before = received(&world);
+        world.run_for(5 * MS);
+        let after = received(&world);
+        assert_eq!(before[0], after[0], "{react:?}: no more of it");
+        let alone = (after[1] - before[1]) as f64 * 8e3 / 5.0;
+        assert!(alone > 0.9 * STREAM_BITS_PER_S, "{react:?}: the other has all: {alone:e}");
     }
 }
 

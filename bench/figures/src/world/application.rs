@@ -10,7 +10,7 @@ use onepipe_endpoint::{Endpoint, Event, Message};
 use onepipe_node::Host;
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
 use onepipe_sim_network::{Application, At, LinkId, NodeId};
-use onepipe_sim_traffic::{Beside, Demand};
+use onepipe_sim_traffic::{Beside, Demand, Forwarder};
 use onepipe_switch::Switch;
 use onepipe_topology::{Node as Vertex, Topology};
 
@@ -215,9 +215,11 @@ impl Bench {
             Box::new(self.rival(*processes, message_ns))
         });
         Plain {
-            route: self.topology.route(vertex),
-            ports: self.topology.ports(vertex),
-            salt: index,
+            forwarder: Forwarder::new(
+                self.topology.route(vertex),
+                self.topology.ports(vertex),
+                index,
+            ),
             sequencer: sequencer.map(|place| (place.process, place.port(index as usize))),
             seat,
         }

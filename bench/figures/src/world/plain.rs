@@ -2,7 +2,7 @@
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
 use onepipe_bench_rivals::Rival;
-use onepipe_topology::{Next, PortCounts, PortRange, Route, Spread};
+use onepipe_sim_traffic::Forwarder;
 use onepipe_wire::peek;
 
 use super::paced::Paced;
@@ -10,10 +10,7 @@ use super::paced::Paced;
 /// It forwards.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Plain {
-    pub route: Route,
-    pub ports: PortCounts,
-    /// Differs from switch to switch.
-    pub salt: u32,
+    pub forwarder: Forwarder,
     /// The sequencer's id, and the way there; `None` where it is here, or there is none.
     pub sequencer: Option<(ProcessId, Option<Port>)>,
     /// The sequencer, if it is here.
@@ -27,11 +24,7 @@ impl Plain {
         {
             return Some(port);
         }
-        let ports = match self.route.next(dst)? {
-            Next::Down(ports) => ports,
-            Next::Up => PortRange::new(Port(self.ports.lower), self.ports.upper),
-        };
-        Some(Spread::PerFlow.choose(ports, self.salt, (src, dst), psn))
+        self.forwarder.port(src, dst, psn)
     }
 }
 

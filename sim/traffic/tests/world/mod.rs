@@ -3,16 +3,15 @@
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{Application, At, Config, LinkConfig, LinkId, Network, NodeId};
-use onepipe_sim_traffic::{Demand, Event, FlowId, React, Stack, TcpConfig};
-use onepipe_topology::{Next, Node as Vertex, PortRange, Route, Shape, Spread, Topology};
-use onepipe_wire::peek;
+use onepipe_sim_traffic::{Demand, Event, FlowId, Forwarder, React, Stack, TcpConfig};
+use onepipe_topology::{Node as Vertex, Shape, Topology};
 
 /// A host or a switch.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
 pub enum Node {
     Host(Stack),
-    Switch(Route, u16, u16),
+    Switch(Forwarder),
 }
 
 impl Machine for Node {
@@ -21,16 +20,7 @@ impl Machine for Node {
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         match self {
             Self::Host(stack) => stack.handle_frame(now, port, frame),
-            Self::Switch(route, lower, upper) => {
-                let Ok((header, _)) = peek(frame) else { return Verdict::Dropped };
-                let ways = match route.next(header.dst()) {
-                    None => return Verdict::Dropped,
-                    Some(Next::Down(ways)) => ways,
-                    Some(Next::Up) => PortRange::new(Port(*lower), *upper),
-                };
-                let flow = (header.src(), header.dst());
-                Verdict::Forward(Spread::PerFlow.choose(ways, 0, flow, header.psn()))
-            }
+            Self::Switch(switch) => switch.handle_frame(now, port, frame),
         }
     }
 
@@ -43,21 +33,21 @@ impl Machine for Node {
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         match self {
             Self::Host(stack) => stack.poll_transmit(now, slot),
-            Self::Switch(..) => None,
+            Self::Switch(_) => None,
         }
     }
 
     fn poll_event(&mut self) -> Option<Event> {
         match self {
             Self::Host(stack) => stack.poll_event(),
-            Self::Switch(..) => None,
+            Self::Switch(_) => None,
         }
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
         match self {
             Self::Host(stack) => stack.poll_timeout(),
-            Self::Switch(..) => None,
+            Self::Switch(_) => None,
         }
     }
 }
@@ -80,7 +70,7 @@ impl Application<Node> for Flows {
         let ports = self.topology.ports(vertex);
         match vertex {
             Vertex::Switch(_) => {
-                Node::Switch(self.topology.route(vertex), ports.lower, ports.upper)
+                Node::Switch(Forwarder::new(self.topology.route(vertex), ports, 0))
             }
             _ => {
                 let config = TcpConfig {

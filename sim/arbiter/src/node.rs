@@ -1,0 +1,74 @@
+//! The kinds of nodes, as one machine.
+
+use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
+use onepipe_sim_traffic::Forwarder;
+
+use crate::tenants::{Said, Tenants};
+
+/// A host or a switch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
+pub(crate) enum Node {
+    Host(Tenants),
+    Switch(Forwarder),
+}
+
+impl Node {
+    /// What uses the host's network, if it is a host.
+    pub fn tenants(&self) -> Option<&Tenants> {
+        match self {
+            Self::Host(tenants) => Some(tenants),
+            Self::Switch(_) => None,
+        }
+    }
+
+    pub fn tenants_mut(&mut self) -> Option<&mut Tenants> {
+        match self {
+            Self::Host(tenants) => Some(tenants),
+            Self::Switch(_) => None,
+        }
+    }
+}
+
+impl Machine for Node {
+    type Event = Said;
+
+    #[inline]
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        match self {
+            Self::Host(host) => host.handle_frame(now, port, frame),
+            Self::Switch(switch) => switch.handle_frame(now, port, frame),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        match self {
+            Self::Host(host) => host.handle_timeout(now),
+            Self::Switch(switch) => switch.handle_timeout(now),
+        }
+    }
+
+    #[inline]
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        match self {
+            Self::Host(host) => host.poll_transmit(now, slot),
+            Self::Switch(switch) => switch.poll_transmit(now, slot),
+        }
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<Said> {
+        match self {
+            Self::Host(host) => host.poll_event(),
+            Self::Switch(_) => None,
+        }
+    }
+
+    #[inline]
+    fn poll_timeout(&self) -> Option<Mono> {
+        match self {
+            Self::Host(host) => host.poll_timeout(),
+            Self::Switch(switch) => switch.poll_timeout(),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What TCP does to the rack without an arbiter.
+
+use onepipe_sim_arbiter::{Flow, Ping, Plan, Setup, World, measure};
+use onepipe_sim_traffic::{Incast, React};
+
+/// Four senders with 20 flows each to host 0, and a fifth that asks it (Fastpass section 7.1).
+fn bulk(react: React) -> Setup {
+    let flows = (1..=4).flat_map(|from| [Flow::endless(from, 0); 20]).collect();
+    let pings = vec![Ping { from: 5, to: 0, every_ns: 250_000 }];
+    Setup { react, flows, pings, ..Setup::rack() }
+}
+
+const PLAN: Plan = Plan { measure_ns: 100_000_000, ..Plan::of(0) };
+
+#[test]
+fn tcp_fills_the_queue_and_questions_wait_behind_it() {
+    let measured = measure(&bulk(React::Loss), &PLAN);
+    assert!(measured.goodput_bits_per_s() > 9.3e9, "{:e}", measured.goodput_bits_per_s());
+    let queue = measured.queue_octets(0.5);
+    assert!((3_000_000..5_240_000).contains(&queue), "{queue}");
+    // The queue at 10 Gbit/s, and the way there and back.
+    let wait_ns = queue * 8 / 10;
+    let ping_ns = measured.ping_ns(0.5);
+    assert!(ping_ns.abs_diff(wait_ns) < wait_ns / 20, "{ping_ns} of {wait_ns}");
+    assert!(measured.pings() > 350, "{}", measured.pings());
+    assert!(measured.overflowed > 0 && measured.segments_lost > 0);
+}
+
+#[test]
+fn dctcp_keeps_it_shorter_at_the_same_throughput() {
+    let measured = measure(&bulk(React::MarkedShare), &PLAN);
+    assert!(measured.goodput_bits_per_s() > 9.3e9, "{:e}", measured.goodput_bits_per_s());
+    let queue = measured.queue_octets(0.5);
+    // 80 flows with two segments each at the least are above the mark.
+    assert!((97_500..400_000).contains(&queue), "{queue}");
+    assert_eq!(measured.segments_lost, 0);
+}
+
+#[test]
+fn an_incast_of_short_flows_loses_segments_which_are_sent_again() {
+    let incast = Incast { to: 0, senders: 20, octets: 1 << 20, every_ns: 25_000_000, rounds: 8 };
+    let flows = incast.demands(32).into_iter().map(|demand| Flow { demand, closes_ns: None });
+    let setup = Setup { flows: flows.collect(), ..Setup::rack() };
+    let plan = Plan { warm_up_ns: 0, measure_ns: 250_000_000, ..Plan::of(0) };
+    let measured = measure(&setup, &plan);
+    assert_eq!(measured.flows_done(), 160);
+    assert!(measured.segments_lost > 100, "{}", measured.segments_lost);
+    assert_eq!(measured.overflowed, measured.segments_lost, "what is lost is sent again");
+}
+
+#[test]
+fn equal_setups_live_through_equal_histories() {
+    let hash = |seed| {
+        let mut world = World::new(&Setup { seed, ..bulk(React::Loss) });
+        world.run_for_ns(3_000_000);
+        world.trace_hash()
+    };
+    assert_eq!(hash(1), hash(1));
+}

@@ -1,0 +1,55 @@
+//! A switch that forwards and nothing else.
+
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
+use onepipe_topology::{Next, PortCounts, PortRange, Route, Spread};
+use onepipe_wire::peek;
+
+/// It sends every frame on its way, and among equal ways spreads them by flow.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Forwarder {
+    route: Route,
+    ports: PortCounts,
+    salt: u32,
+}
+
+impl Forwarder {
+    /// With the ways that a node of the topology knows. `salt` differs from switch to switch.
+    pub const fn new(route: Route, ports: PortCounts, salt: u32) -> Self {
+        Self { route, ports, salt }
+    }
+
+    /// Where a frame with these fields leaves; `None` if nobody there is known.
+    #[inline]
+    pub fn port(&self, src: ProcessId, dst: ProcessId, psn: Psn) -> Option<Port> {
+        let ports = match self.route.next(dst)? {
+            Next::Down(ports) => ports,
+            Next::Up => PortRange::new(Port(self.ports.lower), self.ports.upper),
+        };
+        Some(Spread::PerFlow.choose(ports, self.salt, (src, dst), psn))
+    }
+}
+
+impl Machine for Forwarder {
+    type Event = ();
+
+    #[inline]
+    fn handle_frame(&mut self, _now: Now, _port: Port, frame: &mut [u8]) -> Verdict {
+        let Ok((header, _)) = peek(frame) else { return Verdict::Dropped };
+        let port = self.port(header.src(), header.dst(), header.psn());
+        port.map_or(Verdict::Dropped, Verdict::Forward)
+    }
+
+    fn handle_timeout(&mut self, _now: Now) {}
+
+    fn poll_transmit(&mut self, _now: Now, _slot: &mut [u8]) -> Option<Transmit> {
+        None
+    }
+
+    fn poll_event(&mut self) -> Option<()> {
+        None
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        None
+    }
+}

@@ -1,0 +1,155 @@
+//! Small questions at a steady pace, and their answers.
+
+use std::collections::VecDeque;
+
+use onepipe_base::{
+    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict,
+};
+use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, seal};
+
+/// The first octets of the payload.
+const MAGIC: [u8; 4] = *b"png\x01";
+/// Behind them: whether it is an answer, and when the question was asked.
+const PAYLOAD_OCTETS: usize = MAGIC.len() + 1 + 8;
+
+/// An answer has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pong {
+    /// Whose.
+    pub from: ProcessId,
+    /// After the question, in ns.
+    pub ns: u64,
+}
+
+/// Asks others at a steady pace, and answers whoever asks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pinger {
+    host: ProcessId,
+    card: Port,
+    /// Whom it asks, how often in ns, and when next.
+    asks: Vec<(ProcessId, u64, Mono)>,
+    /// Answers to be given: to whom, and when the question was asked.
+    answers: VecDeque<(ProcessId, u64)>,
+    pongs: VecDeque<Pong>,
+    asked: u64,
+}
+
+impl Pinger {
+    /// A host that asks nobody.
+    pub fn new(host: ProcessId, card: Port) -> Self {
+        let (answers, pongs) = (VecDeque::new(), VecDeque::new());
+        Self { host, card, asks: Vec::new(), answers, pongs, asked: 0 }
+    }
+
+    /// Asks `whom` now, and then every `every_ns`.
+    pub fn ask(&mut self, now: Now, whom: ProcessId, every_ns: u64) {
+        self.asks.push((whom, every_ns.max(1), now.mono));
+    }
+
+    /// Questions asked.
+    pub const fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// Whether a frame is a question or an answer.
+    pub fn is_ping(frame: &[u8]) -> bool {
+        Frame::parse(frame)
+            .is_ok_and(|frame| frame.opcode == Opcode::Foreign && frame.payload.starts_with(&MAGIC))
+    }
+
+    fn take(&mut self, now: Now, frame: &[u8]) -> Option<()> {
+        let frame = Frame::parse(frame).ok()?;
+        let is_ours = frame.opcode == Opcode::Foreign && frame.header.dst() == self.host;
+        let rest = frame.payload.strip_prefix(&MAGIC).filter(|_| is_ours)?;
+        let (is_answer, rest) = rest.split_first()?;
+        let asked_ns = u64::from_be_bytes(*rest.first_chunk()?);
+        let from = frame.header.src();
+        match *is_answer {
+            0 => self.answers.push_back((from, asked_ns)),
+            _ => {
+                let ns = now.mono.as_ns().checked_sub(asked_ns)?;
+                self.pongs.push_back(Pong { from, ns });
+            }
+        }
+        Some(())
+    }
+
+    /// The next one that it has to send: to whom, whether it is an answer, when the question was
+    /// asked.
+    fn next(&mut self, now: Now) -> Option<(ProcessId, bool, u64)> {
+        if let Some((to, asked_ns)) = self.answers.pop_front() {
+            return Some((to, true, asked_ns));
+        }
+        let due = self.asks.iter_mut().find(|(.., due)| *due <= now.mono)?;
+        let (to, every_ns, asked_at) = *due;
+        due.2 = asked_at.after_ns(every_ns);
+        self.asked += 1;
+        Some((to, false, asked_at.as_ns()))
+    }
+}
+
+impl Machine for Pinger {
+    type Event = Pong;
+
+    fn handle_frame(&mut self, now: Now, _port: Port, frame: &mut [u8]) -> Verdict {
+        self.take(now, frame).map_or(Verdict::Dropped, |()| Verdict::Consumed)
+    }
+
+    fn handle_timeout(&mut self, _now: Now) {}
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        let (to, is_answer, asked_ns) = self.next(now)?;
+        let room = &mut slot[HEADER_OCTETS..];
+        room[..4].copy_from_slice(&MAGIC);
+        room[4] = is_answer.into();
+        room[5..PAYLOAD_OCTETS].copy_from_slice(&asked_ns.to_be_bytes());
+        let header = Header::new(Opcode::Foreign, self.host, to, Incarnation(1));
+        let header = header.stamped(now.sync, Promises::both(now.sync), Psn(0));
+        let octets = seal(slot, header, PAYLOAD_OCTETS);
+        Some(Transmit { port: self.card, octets })
+    }
+
+    fn poll_event(&mut self) -> Option<Pong> {
+        self.pongs.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        self.asks.iter().map(|(.., due)| *due).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onepipe_base::Timestamp;
+
+    use super::*;
+
+    fn at(ns: u64) -> Now {
+        Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns((1 << 50) + ns) }
+    }
+
+    #[test]
+    fn questions_are_asked_on_time_and_answered_once() {
+        let (one, other) = (ProcessId(0), ProcessId(1));
+        let (mut asker, mut answerer) = (Pinger::new(one, Port(1)), Pinger::new(other, Port(1)));
+        asker.ask(at(1_000), other, 500);
+        let mut slot = [0; 128];
+        for round in 0..3 {
+            let due = 1_000 + round * 500;
+            assert_eq!(asker.poll_timeout(), Some(Mono::from_ns(due)));
+            assert_eq!(asker.poll_transmit(at(due - 1), &mut slot), None, "not yet");
+            let sent = asker.poll_transmit(at(due), &mut slot).expect("it is due");
+            assert!(Pinger::is_ping(&slot[..sent.octets]));
+            let verdict = answerer.handle_frame(at(due + 50), Port(1), &mut slot[..sent.octets]);
+            assert_eq!(verdict, Verdict::Consumed);
+            let sent = answerer.poll_transmit(at(due + 60), &mut slot).expect("it answers");
+            assert_eq!(answerer.poll_transmit(at(due + 60), &mut [0; 128]), None, "once");
+            let verdict = asker.handle_frame(at(due + 100), Port(1), &mut slot[..sent.octets]);
+            assert_eq!(verdict, Verdict::Consumed);
+            assert_eq!(asker.poll_event(), Some(Pong { from: other, ns: 100 }));
+            assert_eq!(asker.poll_event(), None);
+        }
+        assert_eq!(asker.asked(), 3);
+        assert_eq!(answerer.handle_frame(at(0), Port(1), &mut [0; 30]), Verdict::Dropped);
+    }
+}
