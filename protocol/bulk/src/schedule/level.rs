@@ -1,0 +1,81 @@
+//! One schedule among members that are all alike.
+
+use super::plain::{Chain, Sequential, Tree};
+use super::twins::Twins;
+use super::{First, Plain, Transfer};
+
+/// A schedule without racks. One member, or none to send to, has no steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Level {
+    Alone,
+    Sequential(Sequential),
+    Chain(Chain),
+    Tree(Tree),
+    Pipeline(Twins, Tree),
+}
+
+impl Level {
+    pub const fn new(plain: Plain, members: u32) -> Self {
+        match plain {
+            _ if members < 2 => Self::Alone,
+            Plain::Sequential => Self::Sequential(Sequential { members }),
+            Plain::Chain => Self::Chain(Chain { members }),
+            Plain::Tree => Self::Tree(Tree { members }),
+            Plain::Pipeline => Self::Pipeline(Twins::new(members), Tree { members }),
+        }
+    }
+
+    /// How many steps there are; `blocks` is at least 1.
+    pub const fn steps(self, blocks: u32) -> u64 {
+        match self {
+            Self::Alone => 0,
+            Self::Sequential(sequential) => sequential.steps(blocks),
+            Self::Chain(chain) => chain.steps(blocks),
+            Self::Tree(tree) => tree.steps(blocks),
+            // One block is no pipeline, and the tree takes as many steps.
+            Self::Pipeline(_, tree) if blocks == 1 => tree.steps(blocks),
+            Self::Pipeline(twins, _) => twins.steps(blocks),
+        }
+    }
+
+    /// What `rank` sends in `step`, one of the first [`Self::steps`].
+    pub fn outgoing(self, rank: u32, blocks: u32, step: u64) -> Option<Transfer> {
+        match self {
+            Self::Alone => None,
+            Self::Sequential(sequential) => sequential.outgoing(rank, blocks, step),
+            Self::Chain(chain) => chain.outgoing(rank, blocks, step),
+            Self::Tree(tree) => tree.outgoing(rank, blocks, step),
+            Self::Pipeline(_, tree) if blocks == 1 => tree.outgoing(rank, blocks, step),
+            Self::Pipeline(twins, _) => twins.outgoing(rank, blocks, step),
+        }
+    }
+
+    /// What `rank` receives in `step`, one of the first [`Self::steps`].
+    pub fn incoming(self, rank: u32, blocks: u32, step: u64) -> Option<Transfer> {
+        match self {
+            Self::Alone => None,
+            Self::Sequential(sequential) => sequential.incoming(rank, blocks, step),
+            Self::Chain(chain) => chain.incoming(rank, blocks, step),
+            Self::Tree(tree) => tree.incoming(rank, blocks, step),
+            Self::Pipeline(_, tree) if blocks == 1 => tree.incoming(rank, blocks, step),
+            Self::Pipeline(twins, _) => twins.incoming(rank, blocks, step),
+        }
+    }
+
+    /// When the first block comes to `rank`, and from whom; `None` for the root.
+    pub fn first_block(self, rank: u32, blocks: u32) -> Option<First> {
+        let found = |step| {
+            let from = self.incoming(rank, blocks, step)?;
+            Some(First { step, from: from.peer, block: from.block })
+        };
+        let (stage, blocks) = (rank.checked_ilog2()?, u64::from(blocks));
+        match self {
+            Self::Alone => None,
+            Self::Sequential(_) => found(blocks * u64::from(rank - 1)),
+            Self::Chain(_) => found(u64::from(rank - 1)),
+            Self::Tree(_) => found(blocks * u64::from(stage)),
+            // Within twice the dimensions every vertex has had each role.
+            Self::Pipeline(..) => (0..self.steps(blocks as u32)).find_map(found),
+        }
+    }
+}
