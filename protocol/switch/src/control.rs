@@ -8,8 +8,8 @@ use onepipe_base::{
 };
 use onepipe_topology::{Next, PortRange, Route};
 use onepipe_wire::{
-    Announce, Echo, Frame, HEADER_OCTETS, HOPS_MAX, Header, Link, LinkState, Opcode, Side, WaveId,
-    WaveView, seal, seal_with_hops,
+    Announce, Echo, Frame, HEADER_OCTETS, HOPS_MAX, Header, Link, LinkState, Opcode, Side, Slot,
+    WaveId, WaveView, seal, seal_with_hops,
 };
 
 use crate::announcer::{Announcer, Part};
@@ -103,7 +103,10 @@ impl Switch {
         let Some(ways) = self.ways(next, Some(input)) else {
             return drop_as(&mut self.stats.dropped_back);
         };
-        let output = if header.opcode() == Ok(Opcode::Foreign) {
+        let output = if let Some(output) = labelled(next, ways, header, frame) {
+            // Alive or not: that it is lost there is what the arbiter must hear of.
+            output
+        } else if header.opcode().is_ok_and(Opcode::keeps_way) {
             // It may count on its order, and on being spread as everything else is.
             self.choose(ways, Passing { src: header.src(), dst: header.dst(), psn: header.psn() })
         } else {
@@ -401,4 +404,15 @@ impl Switch {
         let side = if self.halves.is_upper(port) { Side::Upper } else { Side::Lower };
         Link { port, side, life, state }
     }
+}
+
+/// The one of several ways up that the label of a frame in a granted timeslot asks this switch to
+/// take (design: arbiter.md section 3).
+fn labelled(next: Next, ways: PortRange, header: &Header, frame: &[u8]) -> Option<Port> {
+    let is_asked = header.opcode() == Ok(Opcode::Slot) && next == Next::Up && ways.count() > 1;
+    if !is_asked {
+        return None;
+    }
+    let nth = HOPS_MAX.checked_sub(header.hops())?;
+    Slot::way(frame.get(HEADER_OCTETS..)?, nth).map(|way| ways.nth(u32::from(way)))
 }

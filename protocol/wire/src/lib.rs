@@ -31,6 +31,7 @@ mod announce;
 mod connect;
 mod data;
 mod error;
+mod fcp;
 mod header;
 mod here;
 mod integrity;
@@ -38,6 +39,8 @@ mod opcode;
 mod probe;
 mod recall;
 mod recovery;
+mod slot;
+mod watchdog;
 mod wave;
 
 pub use ack::{ACK_WORDS_MAX, Ack, AckView};
@@ -50,6 +53,7 @@ pub use data::{
     write_fragment_header, write_message,
 };
 pub use error::DecodeError;
+pub use fcp::{FCP_HEADER_OCTETS, Fcp, FcpEntries, FcpGrant, FcpPart, FcpRequest, FcpWriter};
 pub use header::{
     Flags, Frame, HEADER_OCTETS, HOPS_MAX, Header, ORDERING_HEADER_OCTETS, VERSION, glance, peek,
 };
@@ -61,6 +65,10 @@ pub use opcode::{Opcode, Service};
 pub use probe::{PROBE_OCTETS, Probe};
 pub use recall::{RECALL_OCTETS, Recall, UNDELIVERABLE_OCTETS, Undeliverable};
 pub use recovery::{RECOVERY_HEADER_OCTETS, Recovery, RecoveryView};
+pub use slot::{
+    Drops, Loss, NO_PATH, OWN_WAY, SLOT_HEADER_OCTETS, Slot, SlotPackets, write_packet,
+};
+pub use watchdog::{WATCHDOG_OCTETS, Watchdog};
 pub use wave::{
     ECHO_OCTETS, Echo, FAILURE_OCTETS, Failure, LIFE_OCTETS, RESOLVED_OCTETS, Resolved,
     WAVE_HEADER_OCTETS, Wave, WaveId, WaveKind, WaveView,

@@ -115,6 +115,14 @@ opcodes! {
     Hello = 0x2e,
     /// A process tells another one where it can be reached directly: see [`crate::Here`].
     Here = 0x2f,
+    /// A control packet between an endpoint and an arbiter, either way: see [`crate::Fcp`].
+    Fcp = 0x80,
+    /// A packet in the timeslot and on the path that an arbiter has granted: see [`crate::Slot`].
+    Slot = 0x81,
+    /// An arbiter that is alive, and which: see [`crate::Watchdog`].
+    Watchdog = 0x82,
+    /// Packets that were sent in their timeslots and lost, by path: see [`crate::Drops`].
+    Drops = 0x83,
     /// Whatever else shares the fabric; its payload is its own affair.
     Foreign = 0xf0,
 }
@@ -128,10 +136,17 @@ impl Opcode {
         )
     }
 
-    /// Whether the frame speaks of links, or is foreign, and not of messages: its promises count
-    /// nowhere, and no link is made live by it (design: failure.md, "Where is the controller?").
+    /// Whether the frame speaks of links, belongs to scheduled transfer, or is foreign, and not of
+    /// messages: its promises count nowhere, and no link is made live by it (design: failure.md,
+    /// "Where is the controller?").
     pub const fn is_control(self) -> bool {
-        matches!(self as u8 & 0xf0, 0x20 | 0xf0)
+        matches!(self as u8 & 0xf0, 0x20 | 0x80 | 0xf0)
+    }
+
+    /// Whether what is lost is not said again, or counts on its order: it goes one way as other
+    /// packets do, though it [is control][Self::is_control].
+    pub const fn keeps_way(self) -> bool {
+        matches!(self, Self::Slot | Self::Foreign)
     }
 
     /// Which of the two services the frame belongs to, if to one.
@@ -215,5 +230,7 @@ mod tests {
         }
         assert_eq!((Opcode::Beacon.service(), Opcode::Wave.service()), (None, None));
         assert!(Opcode::Announce.is_control() && !Opcode::Recall.is_control());
+        assert!(Opcode::Fcp.is_control() && Opcode::Slot.is_control());
+        assert!(Opcode::Slot.keeps_way() && !Opcode::Fcp.keeps_way());
     }
 }

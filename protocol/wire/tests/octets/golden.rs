@@ -12,7 +12,7 @@ use onepipe_wire::{
     AckView, Connect, DecodeError, Flags, Fragment, Frame, HEADER_OCTETS, Messages, Opcode, Probe,
 };
 
-use crate::{golden_control, properties};
+use crate::{golden_control, golden_slots, properties};
 
 /// A file of `testdata`.
 pub struct Golden {
@@ -165,6 +165,10 @@ fn bodies_say_what_the_labels_say_and_are_written_so() {
             Opcode::Undeliverable => golden_control::undeliverable(&golden, &frame),
             Opcode::Recovery => golden_control::recovery(&golden, &frame),
             Opcode::Here => golden_control::here(&golden, &frame),
+            Opcode::Fcp => golden_slots::fcp(&golden, &frame),
+            Opcode::Slot => golden_slots::slot(&golden, &frame),
+            Opcode::Watchdog => golden_slots::watchdog(&golden, &frame),
+            Opcode::Drops => golden_slots::drops(&golden, &frame),
             Opcode::Foreign => assert_eq!(golden.octets_of("anything"), [frame.payload]),
             _ => assert_eq!(frame.payload, [0u8; 0], "{}", golden.name),
         }

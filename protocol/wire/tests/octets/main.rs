@@ -2,8 +2,10 @@
 
 mod golden;
 mod golden_control;
+mod golden_slots;
 mod prop_control;
 mod prop_frames;
+mod prop_slots;
 mod prop_times;
 mod properties;
 mod replay;

@@ -3,10 +3,11 @@
 
 use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
-    Ack, AckView, AnnounceView, Connect, DecodeError, Echo, FRAGMENT_HEADER_OCTETS, Failure,
-    Fragment, Frame, HEADER_OCTETS, Header, MESSAGE_HEADER_OCTETS, Messages, Opcode, Probe, Recall,
-    RecoveryView, Undeliverable, Wave, WaveKind, WaveView, is_hop_intact, mark_congestion, peek,
-    rewrite_promises, seal_with_hops, take_hop, write_fragment_header, write_message,
+    Ack, AckView, AnnounceView, Connect, DecodeError, Drops, Echo, FRAGMENT_HEADER_OCTETS, Failure,
+    Fcp, FcpPart, FcpWriter, Fragment, Frame, HEADER_OCTETS, Header, MESSAGE_HEADER_OCTETS,
+    Messages, Opcode, Probe, Recall, RecoveryView, Slot, Undeliverable, Watchdog, Wave, WaveKind,
+    WaveView, is_hop_intact, mark_congestion, peek, rewrite_promises, seal_with_hops, take_hop,
+    write_fragment_header, write_message, write_packet,
 };
 
 /// A time against which 48-bit times are expanded; any would do.
@@ -185,6 +186,13 @@ pub fn body(opcode: Opcode, payload: &[u8]) {
                 frame(&inner);
             }
         }
+        Opcode::Fcp => {
+            let Ok(read) = Fcp::parse(payload) else { return };
+            let written = refcp(&read, 0);
+            // All but the check, whose seed is not known.
+            assert_eq!(written[4..], payload[4..]);
+            assert!(Fcp::parse(&written).is_ok_and(|read| read.is_in_step(0)));
+        }
         _ => {
             let Some(written) = rewritten(opcode, payload) else { return };
             assert_eq!(rewritten(opcode, &written).as_ref(), Some(&written));
@@ -194,6 +202,25 @@ pub fn body(opcode: Opcode, payload: &[u8]) {
             }
         }
     }
+}
+
+/// A control packet of scheduled transfer, written anew from what was read.
+pub fn refcp(read: &Fcp<'_>, seed: u64) -> Vec<u8> {
+    let mut room = vec![0xff; usize::from(u16::MAX)];
+    let fits = "as long as before";
+    let heard = (read.heard, read.heard_bits);
+    let mut writer = FcpWriter::new(&mut room, read.sequence, heard).expect(fits);
+    for part in read.parts() {
+        writer.close();
+        match part {
+            FcpPart::Reset(time) => assert!(writer.reset(time)),
+            FcpPart::Requests(all) => assert!(all.requests().all(|one| writer.request(one))),
+            FcpPart::Grants(base, all) => assert!(all.grants().all(|one| writer.grant(base, one))),
+        }
+    }
+    let octets = writer.finish(seed);
+    room.truncate(octets);
+    room
 }
 
 /// The body of a frame that takes messages back, or speaks of links and failures, written anew from
@@ -242,6 +269,16 @@ pub fn rewritten(opcode: Opcode, payload: &[u8]) -> Option<Vec<u8>> {
             let recovery = read.recovery(NEAR);
             assert!(recovery.part < recovery.parts);
             recovery.write(&mut room, read.failures(NEAR), read.recalls(NEAR)).expect(fits)
+        }
+        Opcode::Watchdog => Watchdog::parse(payload).ok()?.write(&mut room).expect(fits),
+        Opcode::Drops => Drops::write(&mut room, Drops::parse(payload).ok()?.losses()),
+        Opcode::Slot => {
+            let (slot, packets) = Slot::parse(payload).ok()?;
+            let mut octets = slot.write(&mut room).expect(fits);
+            for packet in packets {
+                octets += write_packet(&mut room[octets..], packet).expect(fits);
+            }
+            octets
         }
         _ => return None,
     };

@@ -1,0 +1,215 @@
+//! Packets in granted timeslots, and those of them that were lost.
+
+use zerocopy::byteorder::big_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::DecodeError;
+
+/// Octets before the packets in the payload of a slot frame.
+pub const SLOT_HEADER_OCTETS: usize = 12;
+/// In a label: this switch chooses by itself.
+pub const OWN_WAY: u8 = 0xff;
+/// Instead of a path: none was granted, because there is only one way or no frame.
+pub const NO_PATH: u8 = 0xff;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Layout {
+    label: [u8; 4],
+    timeslot: U32,
+    path: u8,
+    earlier: [u8; 3],
+}
+
+const _: () = assert!(size_of::<Layout>() == SLOT_HEADER_OCTETS);
+
+/// The front of the payload of a frame that is sent in a granted timeslot. The frame's PSN counts
+/// the slot frames of its sender to its receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slot {
+    /// The path label: octet `i` is for the switch that is the frame's `i`-th, counted from 0. If
+    /// the way leads up from there, it takes its upper link of this number, counted round and
+    /// round, or chooses by itself when the octet is [`OWN_WAY`]. Other switches choose.
+    pub label: [u8; 4],
+    /// The timeslot, modulo 2^32.
+    pub timeslot: u32,
+    /// The path, as the arbiter numbers them, or [`NO_PATH`].
+    pub path: u8,
+    /// The paths of the frames before this one, the nearest first: so the receiver knows by which
+    /// path a frame was lost.
+    pub earlier: [u8; 3],
+}
+
+impl Slot {
+    /// Writes the front of the payload. Answers the octets used, or `None` when `room` is too
+    /// small.
+    #[inline]
+    pub fn write(&self, room: &mut [u8]) -> Option<usize> {
+        let layout = Layout {
+            label: self.label,
+            timeslot: U32::new(self.timeslot),
+            path: self.path,
+            earlier: self.earlier,
+        };
+        room.get_mut(..SLOT_HEADER_OCTETS)?.copy_from_slice(layout.as_bytes());
+        Some(SLOT_HEADER_OCTETS)
+    }
+
+    /// Reads the payload of a frame with opcode [`crate::Opcode::Slot`]: its front, and the packets
+    /// behind it.
+    ///
+    /// # Errors
+    /// When it does not consist of a front and whole packets.
+    #[inline]
+    pub fn parse(payload: &[u8]) -> Result<(Self, SlotPackets<'_>), DecodeError> {
+        let Ok((layout, rest)) = Layout::ref_from_prefix(payload) else {
+            let (need, got) = (SLOT_HEADER_OCTETS, payload.len());
+            return Err(DecodeError::Truncated { part: "slot header", need, got });
+        };
+        let mut packets = SlotPackets { rest };
+        while packets.next().is_some() {}
+        if !packets.rest.is_empty() {
+            let value = payload.len() as u64;
+            return Err(DecodeError::Field { field: "octets of slot", value });
+        }
+        let slot = Self {
+            label: layout.label,
+            timeslot: layout.timeslot.get(),
+            path: layout.path,
+            earlier: layout.earlier,
+        };
+        Ok((slot, SlotPackets { rest }))
+    }
+
+    /// The upper link that the label asks the switch to take that is the frame's `nth`, counted
+    /// from 0; `None` where it may choose.
+    #[inline]
+    pub fn way(payload: &[u8], nth: u8) -> Option<u8> {
+        let (layout, _) = Layout::ref_from_prefix(payload).ok()?;
+        layout.label.get(usize::from(nth)).copied().filter(|way| *way != OWN_WAY)
+    }
+}
+
+/// Appends a packet to the packets of a slot frame. Answers the octets used, or `None` when it does
+/// not fit.
+#[inline]
+pub fn write_packet(room: &mut [u8], packet: &[u8]) -> Option<usize> {
+    let length = u16::try_from(packet.len()).ok()?;
+    let place = room.get_mut(..2 + packet.len())?;
+    place[..2].copy_from_slice(&length.to_be_bytes());
+    place[2..].copy_from_slice(packet);
+    Some(place.len())
+}
+
+/// The packets of a slot frame, each whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotPackets<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for SlotPackets<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (length, rest) = U16::ref_from_prefix(self.rest).ok()?;
+        let packet = rest.get(..usize::from(length.get()))?;
+        self.rest = &rest[packet.len()..];
+        Some(packet)
+    }
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct LossLayout {
+    src: U16,
+    lost: U16,
+    path: u8,
+    reserved: u8,
+}
+
+/// Slot frames that the sender of this report has not received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Loss {
+    /// Who had sent them.
+    pub src: u16,
+    /// How many, since the last report.
+    pub lost: u16,
+    /// By which path, or [`NO_PATH`].
+    pub path: u8,
+}
+
+/// The payload of a report of losses.
+#[derive(Clone, Copy, Debug)]
+pub struct Drops<'a> {
+    layouts: &'a [LossLayout],
+}
+
+impl<'a> Drops<'a> {
+    /// Writes as many of `losses` as fit. Answers the octets used.
+    pub fn write(room: &mut [u8], losses: impl Iterator<Item = Loss>) -> usize {
+        let mut octets = 0;
+        for (place, loss) in room.chunks_exact_mut(size_of::<LossLayout>()).zip(losses) {
+            let layout = LossLayout {
+                src: U16::new(loss.src),
+                lost: U16::new(loss.lost),
+                path: loss.path,
+                reserved: 0,
+            };
+            place.copy_from_slice(layout.as_bytes());
+            octets += place.len();
+        }
+        octets
+    }
+
+    /// Reads the payload of a frame with opcode [`crate::Opcode::Drops`].
+    ///
+    /// # Errors
+    /// When it does not consist of whole entries, or of none.
+    pub fn parse(payload: &'a [u8]) -> Result<Self, DecodeError> {
+        match <[LossLayout]>::ref_from_bytes(payload) {
+            Ok(layouts) if !layouts.is_empty() => Ok(Self { layouts }),
+            _ => Err(DecodeError::Field { field: "octets of drops", value: payload.len() as u64 }),
+        }
+    }
+
+    /// What was lost.
+    pub fn losses(&self) -> impl ExactSizeIterator<Item = Loss> + 'a {
+        self.layouts.iter().map(|layout| Loss {
+            src: layout.src.get(),
+            lost: layout.lost.get(),
+            path: layout.path,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_speaks_to_each_switch_by_its_place() {
+        let slot = Slot { label: [OWN_WAY, 3, 0, OWN_WAY], timeslot: 7, path: 3, earlier: [0; 3] };
+        let mut room = [0; SLOT_HEADER_OCTETS];
+        slot.write(&mut room).expect("it fits");
+        let way = |nth| Slot::way(&room, nth);
+        assert_eq!([0, 1, 2, 3, 4, 255].map(way), [None, Some(3), Some(0), None, None, None]);
+        assert_eq!(Slot::way(&room[1..], 1), None, "no front, no label");
+    }
+
+    #[test]
+    fn packets_are_whole_or_the_frame_is_refused() {
+        let mut room = [0; SLOT_HEADER_OCTETS + 7];
+        let mut end = SLOT_HEADER_OCTETS;
+        for packet in [&b"abc"[..], b""] {
+            end += write_packet(&mut room[end..], packet).expect("it fits");
+        }
+        assert_eq!(write_packet(&mut room[end..], b""), None);
+        let (_, mut packets) = Slot::parse(&room).expect("whole");
+        assert_eq!(
+            [packets.next(), packets.next(), packets.next()],
+            [Some(&b"abc"[..]), Some(&b""[..]), None]
+        );
+        assert!((0..room.len()).filter(|end| Slot::parse(&room[..*end]).is_ok()).eq([12, 17]));
+    }
+}

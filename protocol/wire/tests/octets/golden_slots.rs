@@ -1,0 +1,86 @@
+//! The bodies of golden frames of scheduled transfer.
+
+use onepipe_base::{ProcessId, Timestamp};
+use onepipe_wire::{
+    Drops, Fcp, FcpGrant, FcpPart, FcpRequest, Frame, Loss, Slot, Watchdog, write_packet,
+};
+
+use crate::golden::Golden;
+use crate::properties;
+
+/// What the golden control packets are seeded with.
+const SEED: u64 = 0x1122_3344_5566_7788;
+
+pub fn fcp(golden: &Golden, frame: &Frame<'_>) {
+    let read = Fcp::parse(frame.payload).expect("a golden control packet");
+    assert!(read.is_in_step(SEED) && !read.is_in_step(SEED + 1));
+    assert_eq!(u64::from(read.sequence), golden.number("sequence"));
+    assert_eq!(u64::from(read.heard), golden.number("heard"));
+    assert_eq!(read.heard_bits, golden.number("heard_bits"));
+    // The first of these is the envelope's.
+    let destinations = golden.numbers("dst").into_iter().skip(1);
+    let totals = golden.numbers("total").into_iter().map(|total| total as u16);
+    let wants = destinations.map(|dst| dst as u16).zip(totals);
+    let wants: Vec<(u16, u16)> = wants.collect();
+    let (mut requests, mut grants) = (Vec::new(), Vec::new());
+    for part in read.parts() {
+        match part {
+            FcpPart::Reset(time) => assert_eq!(time, Timestamp::from_ns(golden.number("time"))),
+            FcpPart::Requests(entries) => requests.extend(entries.requests()),
+            FcpPart::Grants(base, entries) => {
+                assert_eq!(base, golden.number("base"));
+                grants.extend(entries.grants());
+            }
+        }
+    }
+    let request = |(dst, total)| FcpRequest { dst, total };
+    let path = |at: usize| golden.numbers("path")[at] as u8;
+    if grants.is_empty() {
+        assert_eq!(requests, wants.into_iter().map(request).collect::<Vec<_>>());
+    } else {
+        let slots = [1 | 1 << 63, golden.number("mask"), 0];
+        let grant = |(at, (dst, total))| FcpGrant { dst, total, path: path(at), slots: slots[at] };
+        assert_eq!(grants, wants.into_iter().enumerate().map(grant).collect::<Vec<_>>());
+    }
+    assert_eq!(properties::refcp(&read, SEED), frame.payload, "{}", golden.name);
+}
+
+pub fn slot(golden: &Golden, frame: &Frame<'_>) {
+    let (slot, packets) = Slot::parse(frame.payload).expect("a golden slot");
+    assert_eq!([&slot.label[..]], golden.octets_of("label")[..]);
+    assert_eq!(u64::from(slot.timeslot), golden.number("timeslot"));
+    assert_eq!(u64::from(slot.path), golden.number("path"));
+    assert_eq!([&slot.earlier[..]], golden.octets_of("earlier")[..]);
+    assert_eq!(packets.collect::<Vec<_>>(), golden.octets_of("packet"));
+    let lengths = golden.numbers("packet_octets");
+    assert!(packets.map(|packet| packet.len() as u64).eq(lengths));
+    let mut written = vec![0xff; frame.payload.len()];
+    let mut end = slot.write(&mut written).expect("it fits");
+    for packet in packets {
+        end += write_packet(&mut written[end..], packet).expect("it fits");
+    }
+    assert_eq!((end, written), (frame.payload.len(), frame.payload.to_vec()));
+}
+
+pub fn watchdog(golden: &Golden, frame: &Frame<'_>) {
+    let read = Watchdog::parse(frame.payload).expect("a golden watchdog");
+    assert_eq!(u64::from(read.epoch), golden.number("epoch"));
+    assert_eq!(read.primary, ProcessId(golden.number("primary") as u32));
+    let mut written = vec![0xff; frame.payload.len()];
+    assert_eq!(read.write(&mut written), Some(written.len()));
+    assert_eq!(written, frame.payload);
+}
+
+pub fn drops(golden: &Golden, frame: &Frame<'_>) {
+    let read: Vec<Loss> = Drops::parse(frame.payload).expect("golden drops").losses().collect();
+    let column = |label| golden.numbers(label);
+    let loss = |at| Loss {
+        src: column("sender")[at] as u16,
+        lost: column("lost")[at] as u16,
+        path: column("path")[at] as u8,
+    };
+    assert_eq!(read, (0..column("sender").len()).map(loss).collect::<Vec<_>>());
+    let mut written = vec![0xff; frame.payload.len()];
+    assert_eq!(Drops::write(&mut written, read.into_iter()), frame.payload.len());
+    assert_eq!(written, frame.payload);
+}
