@@ -99,7 +99,7 @@ impl Switch {
             return;
         }
         if self.places_newcomers() && !self.halves.is_upper(port) {
-            if !self.is_counted_elsewhere(port) {
+            if !self.is_led || !self.is_counted_elsewhere(port) {
                 return;
             }
             if self.leads_to_switch(port) {
@@ -131,6 +131,7 @@ impl Switch {
 
     fn on_come(&mut self, now: Mono, port: Port) {
         self.linked.insert(port);
+        self.is_led |= self.halves.is_upper(port);
         self.liveness.on_joined(now);
         self.halves.await_count(port);
         if self.places_newcomers() && (self.halves.is_upper(port) || self.leads_to_switch(port)) {

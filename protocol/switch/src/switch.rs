@@ -48,6 +48,8 @@ pub struct Switch {
     /// Outputs that get beacons: all of a tree; of a table's lower ports the live ones, and those
     /// that do not know yet that they were lost.
     pub(crate) linked: PortSet,
+    /// Another switch above was heard, or there is none, or none was in time.
+    pub(crate) is_led: bool,
     /// Inputs that have promised as much as was told on any output, since they came.
     pub(crate) caught_up: PortSet,
     pub(crate) liveness: Liveness,
@@ -81,6 +83,7 @@ impl Switch {
             halves: Halves::new(config.lower_ports, config.upper_ports),
             neighbours: Neighbours::new(ports),
             linked,
+            is_led: config.upper_ports == 0,
             caught_up: PortSet::new(ports),
             liveness: Liveness::new(match makes(Mistake::DeadLinkKept) {
                 true => 0,
@@ -402,6 +405,8 @@ impl Machine for Switch {
 
     fn handle_timeout(&mut self, now: Now) {
         self.on_now(now);
+        let wait_ns = self.config.link_timeout_ns;
+        self.is_led |= self.speaks_at.is_some_and(|at| now.mono >= at.after_ns(wait_ns));
         if let Some(deadline) = self.liveness.search(now.mono) {
             if self.control.is_none() {
                 self.halves.expire(deadline, |port| self.lost.insert(port));

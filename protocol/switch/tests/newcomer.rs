@@ -3,11 +3,11 @@
 
 mod rig;
 
-use onepipe_base::{Life, Machine, Timestamp};
+use onepipe_base::{Address, Life, Machine, SwitchId, Timestamp};
 use onepipe_switch::{Config, Switch};
 use onepipe_topology::{Route, Table};
-use onepipe_wire::Opcode;
-use rig::{OWN, at, beacon, both, guarded, process, star};
+use onepipe_wire::{Header, Opcode};
+use rig::{OWN, at, beacon, both, guarded, life_of, octets_of, process, put, star};
 
 /// What the beacons of the next instant tell each port of commits.
 fn commits_told(switch: &mut Switch, now: u64) -> [Option<Timestamp>; 3] {
@@ -63,4 +63,31 @@ fn holds(mut config: Config) {
     }
     let told = commits_told(&mut switch, 33_000);
     assert_eq!([told[0], told[1]], [both(20_000).commit; 2].map(Some));
+}
+
+/// Those below a switch that has begun are told no commits of each other alone: the rest of the
+/// fabric may be behind. A table has no others to hear, nor has one whose links above are silent.
+#[test]
+fn nobody_below_is_told_a_commit_before_another_switch_above_was_heard() {
+    for (upper_ports, hears_above, told_at) in
+        [(0, false, 11_000), (1, true, 23_000), (1, false, 41_000)]
+    {
+        let route = Route::Table(Table::new(64, upper_ports > 0));
+        let link_timeout_ns = 30_000;
+        let mut switch = Switch::new(Config { upper_ports, link_timeout_ns, route, ..guarded(2) })
+            .expect("valid");
+        [0, 1].into_iter().for_each(|port| come(&mut switch, 8_000, port, 8_000));
+        let mut is_told = |now: u64| {
+            [0, 1].into_iter().for_each(|port| say(&mut switch, now, port, now));
+            if hears_above && now >= 20_000 {
+                let spine = life_of(Address::Switch(SwitchId(9)), 3);
+                let header = Header::of_link(Opcode::Beacon, spine, Some(OWN), both(now));
+                put(&mut switch, at(now), 2, octets_of(header.counting(both(now).barrier)));
+            }
+            let told = commits_told(&mut switch, now + 1_000);
+            told[..2].iter().flatten().any(|commit| *commit > both(0).commit)
+        };
+        let first = (11_000..60_000).step_by(3_000).find(|now| is_told(*now));
+        assert_eq!(first, Some(told_at), "{upper_ports} above, heard: {hears_above}");
+    }
 }

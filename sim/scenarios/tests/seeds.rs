@@ -140,3 +140,15 @@ fn a_link_with_a_long_way_comes_back_for_good() {
 fn a_long_scattering_takes_its_time() {
     are_right(Placement::Chip, &[70_000_020]);
 }
+
+/// Hosts told their processes commits of each other before they had heard any switch above.
+#[test]
+fn nobody_is_told_a_commit_before_the_fabric_above_has_come_up() {
+    are_right(Placement::Delegate, &[60_000_869, 80_001_421, 92_000_408]);
+}
+
+/// The checker missed what was sent to a life that had ended in what the next one delivered.
+#[test]
+fn what_was_for_a_former_life_is_not_missed_in_the_next() {
+    are_right(Placement::Delegate, &[80_002_532]);
+}

@@ -49,7 +49,8 @@ impl Checker {
                 Fortune::Gone => false,
             };
             if is_settled {
-                find_gap((id, number), &case, |to| self.failed_spans(to), at_ns, log);
+                let spans = |to| self.failed_spans(to, case.submitted_ns);
+                find_gap((id, number), &case, spans, at_ns, log);
             }
         }
         let Fortune::Failed { at, .. } = fortune else { return };
@@ -80,11 +81,17 @@ impl Checker {
         number == 0 || met.is_some_and(|met_ns| *met_ns < submitted_ns)
     }
 
-    /// The spans of reliable deliveries of all lives of `process` that are no longer.
-    fn failed_spans(&self, process: ProcessId) -> Vec<(Timestamp, Timestamp)> {
+    /// The spans of reliable deliveries of all lives of `process` that are no longer and had begun
+    /// when something was submitted for it: what is for one life is not for those after it, however
+    /// high its timestamp.
+    fn failed_spans(&self, process: ProcessId, submitted_ns: u64) -> Vec<(Timestamp, Timestamp)> {
         let lives = self.processes.get(process.index()).map_or(&[][..], |process| &process.lives);
-        let failed = lives.iter().filter(|life| !life.is_correct());
-        failed.filter_map(|life| life.receiver.reliable_span()).collect()
+        let had_begun = |number: usize, life: &Life| number == 0 || life.started_ns < submitted_ns;
+        let failed = lives
+            .iter()
+            .enumerate()
+            .filter(|(number, life)| had_begun(*number, life) && !life.is_correct());
+        failed.filter_map(|(_, life)| life.receiver.reliable_span()).collect()
     }
 
     /// What one process is told, every correct process that was there is told (E).
