@@ -45,5 +45,5 @@ mod timeslot;
 
 pub use allocate::{Allocator, Batch, Capacity, CapacityError, Grant};
 pub use config::{Config, ConfigError, Policy, RequestError};
-pub use path::{Fabric, FabricError, PathStats, Paths};
+pub use path::{Fabric, FabricError, PathStats, Paths, Tree, TreePaths};
 pub use timeslot::{BATCH_SLOTS_MAX, NOBODY, Schedule, Timeslot};

@@ -7,11 +7,14 @@
 //! arbiter.md section 3).
 
 mod colouring;
+mod tree;
 
 use alloc::vec::Vec;
 
 use crate::timeslot::{BATCH_SLOTS_MAX, Schedule};
 use colouring::{Colouring, Edge};
+
+pub use tree::{Tree, TreePaths};
 
 /// The colours of a word.
 const COLOURS_MAX: u32 = 64;

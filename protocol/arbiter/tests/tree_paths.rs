@@ -1,0 +1,110 @@
+//! Three tiers: no link bears two packets in a timeslot, whoever sends to whom.
+
+use std::collections::BTreeSet;
+
+use onepipe_arbiter::{Allocator, Config, FabricError, Paths, Schedule, Tree, TreePaths};
+use proptest::prelude::*;
+
+/// The fat tree of switches with 8 ports: 8 pods of 4 racks of 4.
+const FAT: Tree =
+    Tree { nodes: 128, rack_nodes: 4, pod_racks: 4, rack_links: 4, spines: 4, spine_links: 4 };
+/// The testbed of 1Pipe: links in bundles of four.
+const TESTBED: Tree =
+    Tree { nodes: 32, rack_nodes: 8, pod_racks: 2, rack_links: 8, spines: 2, spine_links: 8 };
+
+/// A batch of a matching in each timeslot, nearly full.
+fn schedule(tree: Tree, requests: &[(u32, u32, u32)]) -> Schedule {
+    let mut allocator = Allocator::new(Config::new(tree.nodes)).expect("the settings are right");
+    for &(src, dst, slots) in requests {
+        let _ = allocator.request(src % tree.nodes, dst % tree.nodes, slots);
+    }
+    let mut schedule = Schedule::new(tree.nodes);
+    schedule.fill(allocator.next_batch().grants());
+    schedule
+}
+
+/// The links between switches that a packet takes by its path, each named by its lower switch (a
+/// rack or a spine), its number there and whether it leads up.
+fn links(tree: Tree, src: u32, dst: u32, path: u8) -> Vec<(&'static str, u32, u32, bool)> {
+    let [from, to] = [src, dst].map(|node| node / tree.rack_nodes);
+    let (link, above) = (u32::from(path) % tree.rack_links, u32::from(path) / tree.rack_links);
+    let mut links = vec![("rack", from, link, true), ("rack", to, link, false)];
+    let pods = [from, to].map(|rack| rack / tree.pod_racks);
+    if pods[0] != pods[1] {
+        let lanes = tree.rack_links / tree.spines;
+        let [up, down] = pods.map(|pod| pod * tree.spines + link / lanes);
+        links.extend([("spine", up, above, true), ("spine", down, above, false)]);
+    }
+    links
+}
+
+fn check(tree: Tree, paths: &TreePaths, schedule: &Schedule, unplaced: u32) {
+    let mut without = 0;
+    for slot in 0..64 {
+        let mut seen = BTreeSet::new();
+        for (src, dst) in schedule.pairs(slot) {
+            let (src, dst) = (u32::from(src), u32::from(dst));
+            let path = paths.of(src)[slot as usize];
+            if src / tree.rack_nodes == dst / tree.rack_nodes {
+                assert_eq!(path, Paths::NONE, "it does not leave its rack");
+            } else if path == Paths::NONE {
+                without += 1;
+            } else {
+                for link in links(tree, src, dst, path) {
+                    assert!(seen.insert(link), "two packets on {link:?} in timeslot {slot}");
+                }
+            }
+        }
+    }
+    assert_eq!(without, unplaced);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn no_link_bears_two_packets_in_a_timeslot(
+        is_fat in any::<bool>(),
+        requests in prop::collection::vec((0u32..128, 0u32..128, 1u32..64), 0..600),
+    ) {
+        let tree = if is_fat { FAT } else { TESTBED };
+        let schedule = schedule(tree, &requests);
+        let mut paths = TreePaths::new(tree).expect("there is such a tree");
+        let unplaced = paths.assign(&schedule, 64);
+        prop_assert_eq!(unplaced, 0, "every packet has a path");
+        check(tree, &paths, &schedule, 0);
+    }
+}
+
+#[test]
+fn a_link_that_is_cut_is_used_by_nobody_and_then_again() {
+    let all: Vec<_> = (0..32).map(|src| (src, src + 16, 64)).collect();
+    let schedule = schedule(TESTBED, &all);
+    let mut paths = TreePaths::new(TESTBED).expect("there is such a tree");
+    paths.set_cut(0, 3, true).expect("there is such a link");
+    let unplaced = paths.assign(&schedule, 64);
+    // Eight endpoints of a rack send with seven links, and as many are received by it.
+    assert_eq!(unplaced, 2 * 64);
+    check(TESTBED, &paths, &schedule, unplaced);
+    let uses = |paths: &TreePaths| (0..8).any(|src| paths.of(src).iter().any(|one| one % 8 == 3));
+    assert!(!uses(&paths), "nobody of rack 0 takes link 3");
+    paths.set_cut(0, 3, false).expect("there is such a link");
+    assert_eq!(paths.assign(&schedule, 64), 0);
+    assert!(uses(&paths), "it is used again");
+    paths.set_spine_cut(1, 7, true).expect("there is such a link");
+    let unplaced = paths.assign(&schedule, 64);
+    assert!(unplaced > 0, "a spine with seven links bears seven packets");
+    check(TESTBED, &paths, &schedule, unplaced);
+}
+
+#[test]
+fn what_is_no_tree_is_refused() {
+    let refused = |tree| TreePaths::new(tree).expect_err("there is no such tree").name;
+    assert_eq!(refused(Tree { rack_links: 3, ..FAT }), "rack_links", "oversubscribed");
+    assert_eq!(refused(Tree { spine_links: 3, ..FAT }), "spine_links", "oversubscribed");
+    assert_eq!(refused(Tree { spines: 3, ..FAT }), "spines", "not evenly");
+    assert_eq!(refused(Tree { nodes: 127, ..FAT }), "nodes", "half a pod");
+    let many = Tree { rack_links: 64, spines: 64, ..FAT };
+    assert_eq!(refused(many), "spine_links", "256 paths");
+    let FabricError { name, value } = TreePaths::new(Tree { rack_nodes: 0, ..FAT }).unwrap_err();
+    assert_eq!((name, value), ("rack_nodes", 0));
+}
