@@ -38,12 +38,26 @@
 extern crate alloc;
 
 mod allocate;
+mod arbiter;
+mod between;
+mod client;
+mod clock;
+mod comm;
 mod config;
 mod demand;
+mod failover;
+mod fcp;
 mod path;
+mod ring;
 mod timeslot;
 
 pub use allocate::{Allocator, Batch, Capacity, CapacityError, Grant};
+pub use arbiter::{Arbiter, ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats};
+pub use between::{Core, CorePaths, Routes};
+pub use client::{Client, ClientConfig, ClientEvent, ClientStats, EnqueueError, Labels};
+pub use clock::SlotClock;
+pub use comm::{Comm, CommConfig, CommStats, Demand};
 pub use config::{Config, ConfigError, Policy, RequestError};
+pub use failover::{FailoverConfig, Role};
 pub use path::{Fabric, FabricError, PathStats, Paths, Tree, TreePaths};
 pub use timeslot::{BATCH_SLOTS_MAX, NOBODY, Schedule, Timeslot};

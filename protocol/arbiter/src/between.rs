@@ -1,0 +1,103 @@
+//! What lies between the racks, whichever it is.
+
+use alloc::boxed::Box;
+
+use crate::path::{Fabric, FabricError, Paths, Tree, TreePaths};
+use crate::timeslot::{BATCH_SLOTS_MAX, Schedule};
+
+/// The paths of a batch, from whatever has chosen them.
+pub trait Routes {
+    /// Endpoints of a rack: among them no path is needed.
+    fn rack_nodes(&self) -> u32;
+
+    /// The path of each packet of `src`, [`Paths::NONE`] where it has none.
+    fn of(&self, src: u32) -> &[u8; BATCH_SLOTS_MAX as usize];
+}
+
+impl Routes for Paths {
+    fn rack_nodes(&self) -> u32 {
+        self.fabric().rack_nodes
+    }
+
+    #[inline]
+    fn of(&self, src: u32) -> &[u8; BATCH_SLOTS_MAX as usize] {
+        self.of(src)
+    }
+}
+
+impl Routes for TreePaths {
+    fn rack_nodes(&self) -> u32 {
+        self.tree().rack_nodes
+    }
+
+    #[inline]
+    fn of(&self, src: u32) -> &[u8; BATCH_SLOTS_MAX as usize] {
+        self.of(src)
+    }
+}
+
+/// A fabric of racks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Core {
+    /// One tier of switches between the racks, or none.
+    Racks(Fabric),
+    /// Two tiers.
+    Tree(Tree),
+}
+
+impl Core {
+    /// Endpoints.
+    pub const fn nodes(&self) -> u32 {
+        match self {
+            Self::Racks(fabric) => fabric.nodes,
+            Self::Tree(tree) => tree.nodes,
+        }
+    }
+}
+
+/// Gives every packet its path, through whichever it is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum CorePaths {
+    /// See [`Paths`].
+    Racks(Paths),
+    /// See [`TreePaths`].
+    Tree(Box<TreePaths>),
+}
+
+impl CorePaths {
+    /// Of a fabric in which everything works.
+    ///
+    /// # Errors
+    /// When there can be no such fabric.
+    pub fn new(core: Core) -> Result<Self, FabricError> {
+        match core {
+            Core::Racks(fabric) => Paths::new(fabric).map(Self::Racks),
+            Core::Tree(tree) => TreePaths::new(tree).map(|paths| Self::Tree(Box::new(paths))),
+        }
+    }
+
+    /// As [`Paths::assign`].
+    pub fn assign(&mut self, schedule: &Schedule, slots: u32) -> u32 {
+        match self {
+            Self::Racks(paths) => paths.assign(schedule, slots),
+            Self::Tree(paths) => paths.assign(schedule, slots),
+        }
+    }
+}
+
+impl Routes for CorePaths {
+    fn rack_nodes(&self) -> u32 {
+        match self {
+            Self::Racks(paths) => paths.rack_nodes(),
+            Self::Tree(paths) => paths.rack_nodes(),
+        }
+    }
+
+    #[inline]
+    fn of(&self, src: u32) -> &[u8; BATCH_SLOTS_MAX as usize] {
+        match self {
+            Self::Racks(paths) => paths.of(src),
+            Self::Tree(paths) => Routes::of(&**paths, src),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! What an endpoint asks its arbiter for: totals, and when they are said again.
+
+use alloc::vec::Vec;
+
+use onepipe_base::{Mono, Now, ProcessId};
+use onepipe_wire::{Fcp, FcpRequest};
+
+use super::config::{BURST, ClientConfig};
+use crate::fcp::{Judgement, RETRY_NS, Session, TOLD_MAX, Told};
+use crate::ring::Ring;
+
+/// Timeslots that may be wanted from one destination at a time: half of what a count can tell apart
+/// from one that goes back.
+const WANTED_MAX: u32 = 1 << 14;
+/// What was heard is said again after so much, as long as it is not given, in ns: the arbiter may
+/// have had no room for it, or its answer was lost.
+const REMIND_NS: u64 = 5_000_000;
+/// An acknowledgement waits for so much for something to go with, in ns.
+const ACK_NS: u64 = 50_000;
+/// Losses in a row without a sign of life after which another arbiter is asked: with one each
+/// 200 us, a watchdog's time.
+const SILENT_MAX: u32 = 5;
+
+/// Of one destination.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Totals {
+    /// Ever asked for since the reset, modulo 2^16; and ever given, as the arbiter has told.
+    asked: u16,
+    given: u16,
+    /// It is in the queue of those to be told.
+    is_due: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Asking {
+    totals: Vec<Totals>,
+    due: Ring<u16>,
+    /// Destinations that are asked for more than was given.
+    open: u32,
+    arbiters: Vec<ProcessId>,
+    asked: usize,
+    session: Session,
+    silent: u32,
+    /// Since when something waits to be acknowledged.
+    owes_since: Option<Mono>,
+    remind_at: Option<Mono>,
+    /// When the next packet would leave if all left evenly.
+    even_at: Mono,
+    pace_ns: u64,
+}
+
+impl Asking {
+    pub fn new(config: &ClientConfig) -> Self {
+        Self {
+            totals: alloc::vec![Totals::default(); config.nodes as usize],
+            due: Ring::new(config.nodes as usize),
+            open: 0,
+            arbiters: config.arbiters.clone(),
+            asked: 0,
+            session: Session::new(),
+            silent: 0,
+            owes_since: None,
+            remind_at: None,
+            even_at: Mono::from_ns(0),
+            pace_ns: config.pace_ns,
+        }
+    }
+
+    pub fn arbiter(&self) -> ProcessId {
+        self.arbiters[self.asked]
+    }
+
+    /// Which of the arbiters it is.
+    pub fn place(&self, process: ProcessId) -> Option<usize> {
+        self.arbiters.iter().position(|arbiter| *arbiter == process)
+    }
+
+    pub fn totals(&self, dst: u16) -> (u16, u16) {
+        self.totals.get(usize::from(dst)).map_or((0, 0), |to| (to.asked, to.given))
+    }
+
+    /// Begins anew with the arbiter that is asked.
+    pub fn restart(&mut self, now: Now) {
+        self.session.restart(now);
+        self.silent = 0;
+    }
+
+    /// All counts are nothing.
+    pub fn forget(&mut self) {
+        self.totals.fill(Totals::default());
+        self.due.clear();
+        self.open = 0;
+        self.remind_at = None;
+    }
+
+    /// Judges a packet of the arbiter at `place`. Whoever resets is asked from then on.
+    pub fn judge(&mut self, now: Now, place: usize, fcp: &Fcp<'_>) -> Judgement {
+        if place != self.asked && fcp.reset().is_none() {
+            return Judgement::Stale;
+        }
+        let judgement = self.session.judge(now, fcp);
+        match judgement {
+            Judgement::Good { begins: false } | Judgement::Again if place != self.asked => {
+                // By chance it has reset at the same nanosecond as the one that is asked.
+                return Judgement::Stale;
+            }
+            Judgement::Good { .. } | Judgement::Again => {
+                (self.asked, self.silent) = (place, 0);
+                if self.session.owes && self.owes_since.is_none() {
+                    self.owes_since = Some(now.mono);
+                }
+            }
+            _ => {}
+        }
+        judgement
+    }
+
+    /// So many timeslots more than are granted are wanted now.
+    pub fn want(&mut self, dst: u16, slots: u32) {
+        let to = &mut self.totals[usize::from(dst)];
+        let asked = to.given.wrapping_add(slots.min(WANTED_MAX) as u16);
+        if asked.wrapping_sub(to.asked) as i16 > 0 {
+            self.open += u32::from(to.asked == to.given);
+            to.asked = asked;
+            self.say(dst);
+        }
+    }
+
+    /// The arbiter has given so many in all.
+    pub fn on_given(&mut self, dst: u16, total: u16) {
+        let to = &mut self.totals[usize::from(dst)];
+        if total.wrapping_sub(to.given) as i16 <= 0 {
+            return;
+        }
+        let was_open = to.asked != to.given;
+        to.given = total;
+        if total.wrapping_sub(to.asked) as i16 > 0 {
+            // More than was asked for: it was asked before a reset.
+            to.asked = total;
+        }
+        self.open -= u32::from(was_open && to.asked == to.given);
+    }
+
+    fn say(&mut self, dst: u16) {
+        let to = &mut self.totals[usize::from(dst)];
+        if !to.is_due {
+            to.is_due = self.due.push(dst);
+        }
+    }
+
+    fn say_again(&mut self, told: Told) {
+        told.all().iter().for_each(|dst| self.say(*dst));
+    }
+
+    /// What was told and not heard is due again. Answers whether another arbiter is asked now, and
+    /// all begins anew.
+    pub fn on_timeout(&mut self, now: Now) -> bool {
+        let before = Mono::from_ns(now.mono.as_ns().saturating_sub(RETRY_NS));
+        let mut is_lost = false;
+        while let Some(told) = self.session.unheard.lose(before) {
+            is_lost = true;
+            self.say_again(told);
+        }
+        self.silent += u32::from(is_lost);
+        if self.silent >= SILENT_MAX {
+            self.asked = (self.asked + 1) % self.arbiters.len();
+            self.restart(now);
+            return true;
+        }
+        if self.remind_at.is_some_and(|at| at <= now.mono) {
+            self.remind_at = None;
+            for dst in 0..self.totals.len() as u16 {
+                let to = self.totals[usize::from(dst)];
+                if to.asked != to.given {
+                    self.say(dst);
+                }
+            }
+        }
+        false
+    }
+
+    /// The next packet, if one is due and its time has come. Answers its number and its octets.
+    pub fn poll(&mut self, now: Mono, room: &mut [u8]) -> Option<(u32, usize)> {
+        if now < self.allowed_at() {
+            return None;
+        }
+        let is_reset = self.session.takes_reset(now);
+        let owes = self.owes_since.is_some_and(|since| now >= since.after_ns(ACK_NS));
+        // Before the arbiter has answered a reset, what else there is to say goes with the reset.
+        let has_news = self.session.is_confirmed() && !self.due.is_empty();
+        if !(is_reset || owes || has_news) {
+            return None;
+        }
+        let mut writer = self.session.write(room)?;
+        let mut told = Told::NONE;
+        for _ in 0..TOLD_MAX {
+            let Some(dst) = self.due.pop() else { break };
+            let to = &mut self.totals[usize::from(dst)];
+            to.is_due = false;
+            if !writer.request(FcpRequest { dst, total: to.asked }) {
+                to.is_due = self.due.push(dst);
+                break;
+            }
+            told.push(dst);
+        }
+        self.owes_since = None;
+        self.even_at = self.even_at.max(now).after_ns(self.pace_ns);
+        if self.open > 0 && self.remind_at.is_none() {
+            self.remind_at = Some(now.after_ns(REMIND_NS));
+        }
+        let number = self.session.unheard.next();
+        let (octets, lost) = self.session.finish(now, writer, told);
+        self.say_again(lost);
+        Some((number, octets))
+    }
+
+    /// From when on the pace lets a packet leave.
+    fn allowed_at(&self) -> Mono {
+        let ahead_ns = (BURST - 1) * self.pace_ns;
+        Mono::from_ns(self.even_at.as_ns().saturating_sub(ahead_ns))
+    }
+
+    /// When something is to be done.
+    pub fn due(&self) -> Option<Mono> {
+        let has_news = self.session.is_confirmed() && !self.due.is_empty();
+        let news = has_news.then_some(Mono::from_ns(0));
+        let owes = self.owes_since.map(|since| since.after_ns(ACK_NS));
+        let packet = Mono::earlier(Mono::earlier(news, owes), self.session.reset_due());
+        let packet = packet.map(|at| at.max(self.allowed_at()));
+        let lost = self.session.unheard.since().map(|since| since.after_ns(RETRY_NS));
+        Mono::earlier(packet, Mono::earlier(lost, self.remind_at))
+    }
+}

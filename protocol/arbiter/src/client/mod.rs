@@ -1,0 +1,421 @@
+//! An endpoint of scheduled transfer: packets wait until their timeslot begins.
+//!
+//! It keeps, for each destination, how many timeslots it has ever asked for, and how many the
+//! arbiter has ever given. What is wanted is what was given and what waits without a timeslot: so a
+//! grant that is lost, or comes too late, is asked for again by itself (design: arbiter.md
+//! section 4).
+
+mod asking;
+mod config;
+mod losses;
+mod parking;
+mod queue;
+
+use alloc::vec::Vec;
+
+use onepipe_base::{
+    Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp, Transmit, Verdict,
+};
+use onepipe_wire::{
+    Drops, Fcp, FcpPart, Frame, HEADER_OCTETS, NO_PATH, Opcode, SLOT_HEADER_OCTETS, Slot,
+    SlotPackets,
+};
+
+use crate::clock::expand;
+use crate::fcp::{Ends, Judgement, seal_frame};
+use crate::ring::Ring;
+use crate::{ConfigError, SlotClock, Timeslot};
+use asking::Asking;
+use losses::Losses;
+use parking::{Parked, Parking, Refused};
+use queue::{Cells, Queue};
+
+pub use config::{ClientConfig, EnqueueError, Labels};
+
+/// Reports of losses leave at intervals of so much at least, in ns.
+const REPORT_NS: u64 = 200_000;
+
+/// What a client tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ClientEvent {
+    /// It asks this arbiter from now on.
+    Asks(ProcessId),
+}
+
+/// What a client has done since its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ClientStats {
+    /// Packets taken.
+    pub packets: u64,
+    /// Packets refused, because as many waited as may.
+    pub packets_refused: u64,
+    /// Slot frames sent.
+    pub slots_sent: u64,
+    /// Slot frames received.
+    pub slots_received: u64,
+    /// Slot frames of others that never came, as far as their numbers tell.
+    pub slots_lost: u64,
+    /// Those of them of which no path is known.
+    pub slots_lost_unplaced: u64,
+    /// Timeslots granted in time.
+    pub granted: u64,
+    /// Granted, but nothing waited when they began.
+    pub idle: u64,
+    /// Granted, but they had begun too long ago, when the grant came or when they could be used.
+    pub late: u64,
+    /// Granted, but too far ahead.
+    pub ahead: u64,
+    /// Granted twice: never, if the arbiters do what they should.
+    pub twice: u64,
+    /// Control packets sent.
+    pub control_sent: u64,
+    /// Octets of their frames, and of reports.
+    pub control_octets: u64,
+    /// Control packets received, in step and for the first time.
+    pub control_received: u64,
+    /// Control packets that were out of step.
+    pub control_bad: u64,
+    /// Resets begun here or taken over.
+    pub resets: u64,
+    /// Frames that are none, or not for this endpoint.
+    pub dropped: u64,
+}
+
+/// One destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Destination {
+    queue: Queue,
+    /// Timeslots that are granted and have not begun.
+    parked: u32,
+    /// Slot frames sent to it, and the paths of the last three, the latest first.
+    sent: u32,
+    earlier: [u8; 3],
+}
+
+/// An endpoint of scheduled transfer; see the [module](self).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Client {
+    config: ClientConfig,
+    clock: SlotClock,
+    last: Option<Now>,
+    destinations: Vec<Destination>,
+    cells: Cells,
+    parking: Parking,
+    asking: Asking,
+    losses: Losses,
+    reported: Option<Mono>,
+    events: Ring<ClientEvent>,
+    stats: ClientStats,
+}
+
+impl Client {
+    /// With nothing to send. All memory that it will ever need is taken here.
+    ///
+    /// # Errors
+    /// When a setting makes no sense.
+    pub fn new(config: ClientConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let destination =
+            Destination { queue: Queue::EMPTY, parked: 0, sent: 0, earlier: [NO_PATH; 3] };
+        Ok(Self {
+            clock: SlotClock::new(config.slot_ns),
+            last: None,
+            destinations: alloc::vec![destination; config.nodes as usize],
+            cells: Cells::new(config.slots_max, config.room_octets()),
+            parking: Parking::new(config.late_slots_max, config.ahead_slots_max),
+            asking: Asking::new(&config),
+            losses: Losses::new(config.nodes),
+            reported: None,
+            events: Ring::new(16),
+            stats: ClientStats::default(),
+            config,
+        })
+    }
+
+    /// Takes a packet, any octets, to be sent to `dst` when the arbiter says so. It may share its
+    /// timeslot with others.
+    ///
+    /// # Errors
+    /// See [`EnqueueError`]; nothing was taken then.
+    pub fn enqueue(&mut self, dst: ProcessId, packet: &[u8]) -> Result<(), EnqueueError> {
+        let most = self.config.room_octets() - config::LENGTH_OCTETS;
+        if packet.len() > most {
+            return Err(EnqueueError::TooLong { octets: packet.len(), most });
+        }
+        if dst == self.config.process || dst.0 >= self.config.nodes {
+            return Err(EnqueueError::Unknown(dst));
+        }
+        let queue = &mut self.destinations[dst.index()].queue;
+        if !self.cells.append(queue, packet, self.config.queue_slots_max) {
+            self.stats.packets_refused += 1;
+            return Err(EnqueueError::Full);
+        }
+        self.stats.packets += 1;
+        self.want(dst.0 as u16);
+        Ok(())
+    }
+
+    /// The packets that a slot frame bears: to be asked after it was handed in and consumed. None
+    /// if it is no slot frame.
+    pub fn packets(frame: &[u8]) -> Option<SlotPackets<'_>> {
+        let frame = Frame::parse(frame).ok().filter(|frame| frame.opcode == Opcode::Slot)?;
+        Some(Slot::parse(frame.payload).ok()?.1)
+    }
+
+    /// Slots' worth of packets that wait for `dst`.
+    pub fn queued(&self, dst: ProcessId) -> u32 {
+        self.destinations.get(dst.index()).map_or(0, |to| to.queue.cells())
+    }
+
+    /// Slots' worth of packets that wait in all.
+    pub fn backlog(&self) -> u32 {
+        self.cells.waiting()
+    }
+
+    /// Timeslots to `dst`, modulo 2^16: how many were ever asked for since the last reset, and how
+    /// many the arbiter has told to have given. Equal when it is quiet.
+    pub fn totals(&self, dst: ProcessId) -> (u16, u16) {
+        self.asking.totals(dst.0 as u16)
+    }
+
+    /// Timeslots that are granted and have not begun.
+    pub fn parked(&self) -> u32 {
+        self.parking.count()
+    }
+
+    /// The arbiter that is asked.
+    pub fn arbiter(&self) -> ProcessId {
+        self.asking.arbiter()
+    }
+
+    /// As it was set up.
+    pub fn config(&self) -> &ClientConfig {
+        &self.config
+    }
+
+    /// What it has done.
+    pub fn stats(&self) -> &ClientStats {
+        &self.stats
+    }
+
+    /// What waits for `dst`, or its timeslots, have changed.
+    fn want(&mut self, dst: u16) {
+        let to = &self.destinations[usize::from(dst)];
+        self.asking.want(dst, to.queue.cells().saturating_sub(to.parked));
+    }
+
+    /// All counts are nothing again: what waits is asked for anew. What is parked stays granted.
+    fn on_reset(&mut self) {
+        self.stats.resets += 1;
+        self.asking.forget();
+        for dst in 0..self.config.nodes as u16 {
+            self.want(dst);
+        }
+    }
+
+    fn on_now(&mut self, now: Now) {
+        if self.last.is_none() {
+            self.asking.restart(now);
+            self.on_reset();
+        }
+        self.last = Some(now);
+    }
+
+    fn on_fcp(&mut self, now: Now, src: ProcessId, payload: &[u8]) -> Verdict {
+        let (Some(place), Ok(fcp)) = (self.asking.place(src), Fcp::parse(payload)) else {
+            return self.drop_frame();
+        };
+        match self.asking.judge(now, place, &fcp) {
+            Judgement::Good { begins } => {
+                self.stats.control_received += 1;
+                if begins {
+                    self.events.push(ClientEvent::Asks(src));
+                    self.on_reset();
+                }
+                self.on_parts(now, &fcp);
+                Verdict::Consumed
+            }
+            Judgement::Again | Judgement::Stale => Verdict::Dropped,
+            Judgement::Stranger | Judgement::Bad { is_burst: false } => {
+                self.stats.control_bad += 1;
+                Verdict::Dropped
+            }
+            Judgement::Bad { is_burst: true } => {
+                self.stats.control_bad += 1;
+                self.asking.restart(now);
+                self.on_reset();
+                Verdict::Dropped
+            }
+        }
+    }
+
+    fn on_parts(&mut self, now: Now, fcp: &Fcp<'_>) {
+        let present = self.clock.at(now.sync);
+        for part in fcp.parts() {
+            let FcpPart::Grants(base, entries) = part else { continue };
+            let base = expand(base, present);
+            for grant in entries.grants() {
+                let is_other = u32::from(grant.dst) != self.config.process.0;
+                if !is_other || u32::from(grant.dst) >= self.config.nodes {
+                    continue;
+                }
+                let mut slots = grant.slots;
+                while slots != 0 {
+                    let slot = base.plus(slots.trailing_zeros());
+                    slots &= slots - 1;
+                    self.park(present, slot, Parked { dst: grant.dst, path: grant.path });
+                }
+                self.asking.on_given(grant.dst, grant.total);
+                self.want(grant.dst);
+            }
+        }
+    }
+
+    fn park(&mut self, present: Timeslot, slot: Timeslot, what: Parked) {
+        let counter = match self.parking.park(present, slot, what) {
+            Ok(()) => {
+                self.destinations[usize::from(what.dst)].parked += 1;
+                &mut self.stats.granted
+            }
+            Err(Refused::Late) => &mut self.stats.late,
+            Err(Refused::Ahead) => &mut self.stats.ahead,
+            Err(Refused::Twice) => &mut self.stats.twice,
+        };
+        *counter += 1;
+    }
+
+    fn on_slot(&mut self, now: Now, frame: &Frame<'_>) -> Verdict {
+        let src = frame.header.src();
+        let Ok((slot, _)) = Slot::parse(frame.payload) else { return self.drop_frame() };
+        if src.0 >= self.config.nodes {
+            return self.drop_frame();
+        }
+        self.stats.slots_received += 1;
+        let life: Incarnation = frame.header.incarnation();
+        self.losses.on_slot(now.mono, (src.0 as u16, life), frame.header.psn().0, &slot);
+        Verdict::Consumed
+    }
+
+    fn drop_frame(&mut self) -> Verdict {
+        self.stats.dropped += 1;
+        Verdict::Dropped
+    }
+
+    fn ends(&self, dst: ProcessId) -> Ends {
+        Ends { src: self.config.process, incarnation: self.config.incarnation, dst }
+    }
+
+    /// A frame for a timeslot that has begun.
+    fn poll_slot(&mut self, now: Now, room: &mut [u8]) -> Option<usize> {
+        let present = self.clock.at(now.sync);
+        while let Some((slot, what, is_late)) = self.parking.take(present) {
+            let to = &mut self.destinations[usize::from(what.dst)];
+            to.parked -= 1;
+            if is_late {
+                self.stats.late += 1;
+                self.want(what.dst);
+                continue;
+            }
+            let front = HEADER_OCTETS + SLOT_HEADER_OCTETS;
+            let Some(octets) = self.cells.take(&mut to.queue, &mut room[front..]) else {
+                self.stats.idle += 1;
+                self.want(what.dst);
+                continue;
+            };
+            let (number, earlier) = (to.sent, to.earlier);
+            to.sent = number.wrapping_add(1);
+            to.earlier = [what.path, earlier[0], earlier[1]];
+            let label = self.config.labels.label(what.path);
+            let slot = Slot { label, timeslot: slot.0 as u32, path: what.path, earlier };
+            slot.write(&mut room[HEADER_OCTETS..]).expect("checked when it was set up");
+            self.stats.slots_sent += 1;
+            let ends = self.ends(ProcessId(u32::from(what.dst)));
+            let what = (Opcode::Slot, ends, number);
+            return Some(seal_frame(room, what, now, SLOT_HEADER_OCTETS + octets));
+        }
+        None
+    }
+
+    /// A control packet, or a report of losses.
+    fn poll_control(&mut self, now: Now, room: &mut [u8]) -> Option<usize> {
+        let ends = self.ends(self.asking.arbiter());
+        let octets = if let Some((number, payload)) =
+            self.asking.poll(now.mono, &mut room[HEADER_OCTETS..])
+        {
+            self.stats.control_sent += 1;
+            seal_frame(room, (Opcode::Fcp, ends, number), now, payload)
+        } else if self.report_due().is_some_and(|due| due <= now.mono) {
+            self.reported = Some(now.mono);
+            let payload = Drops::write(&mut room[HEADER_OCTETS..], self.losses.drain());
+            seal_frame(room, (Opcode::Drops, ends, 0), now, payload)
+        } else {
+            return None;
+        };
+        self.stats.control_octets += octets as u64;
+        Some(octets)
+    }
+
+    fn report_due(&self) -> Option<Mono> {
+        let next = self.reported.map_or(Mono::from_ns(0), |last| last.after_ns(REPORT_NS));
+        self.losses.has_lines().then_some(next)
+    }
+
+    /// When the next granted timeslot begins.
+    fn slot_due(&self) -> Option<Mono> {
+        let (slot, now): (Timeslot, Now) = (self.parking.next()?, self.last?);
+        let sync: Timestamp = now.sync;
+        Some(self.clock.mono(now, sync, slot))
+    }
+}
+
+impl Machine for Client {
+    type Event = ClientEvent;
+
+    fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
+        self.on_now(now);
+        let Ok(frame) = Frame::parse(frame) else { return self.drop_frame() };
+        let is_ours = frame.header.dst() == self.config.process;
+        match frame.opcode {
+            Opcode::Fcp if is_ours => self.on_fcp(now, frame.header.src(), frame.payload),
+            Opcode::Slot if is_ours => self.on_slot(now, &frame),
+            _ => self.drop_frame(),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.on_now(now);
+        self.losses.on_timeout(now.mono);
+        self.stats.slots_lost = self.losses.lost;
+        self.stats.slots_lost_unplaced = self.losses.lost_unplaced;
+        if self.asking.on_timeout(now) {
+            self.events.push(ClientEvent::Asks(self.asking.arbiter()));
+            self.on_reset();
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        self.on_now(now);
+        if slot.len() < self.config.frame_octets_max {
+            return None;
+        }
+        let room = &mut slot[..self.config.frame_octets_max];
+        let octets = match self.poll_slot(now, room) {
+            Some(octets) => octets,
+            None => self.poll_control(now, room)?,
+        };
+        Some(Transmit { port: Port(0), octets })
+    }
+
+    fn poll_event(&mut self) -> Option<ClientEvent> {
+        self.events.pop()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        if self.last.is_none() {
+            return Some(Mono::from_ns(0));
+        }
+        let next = Mono::earlier(self.slot_due(), self.asking.due());
+        Mono::earlier(next, Mono::earlier(self.losses.due(), self.report_due()))
+    }
+}

@@ -1,0 +1,145 @@
+//! Granted timeslots that have not begun.
+
+use alloc::vec::Vec;
+
+use crate::timeslot::{NOBODY, Timeslot};
+
+/// Why a granted timeslot was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Refused {
+    /// It began too long ago.
+    Late,
+    /// It begins too far ahead.
+    Ahead,
+    /// It is taken: an endpoint sends to one other in a timeslot.
+    Twice,
+}
+
+/// What a timeslot was granted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Parked {
+    pub dst: u16,
+    pub path: u8,
+}
+
+/// The granted timeslots around now, each in the place of its number modulo their count.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Parking {
+    places: Vec<Parked>,
+    /// A bit for each place that is taken.
+    taken: Vec<u64>,
+    /// No timeslot before this one is parked.
+    first: Timeslot,
+    count: u32,
+    late: u64,
+    ahead: u64,
+}
+
+impl Parking {
+    /// For timeslots that began up to `late` before now, or begin up to `ahead` after it.
+    pub fn new(late: u32, ahead: u32) -> Self {
+        let places = (late + ahead + 2).next_power_of_two().max(64) as usize;
+        Self {
+            places: alloc::vec![Parked { dst: NOBODY, path: 0 }; places],
+            taken: alloc::vec![0; places / 64],
+            first: Timeslot(0),
+            count: 0,
+            late: u64::from(late),
+            ahead: u64::from(ahead),
+        }
+    }
+
+    /// How many are parked.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    fn place(&self, slot: Timeslot) -> usize {
+        slot.0 as usize & (self.places.len() - 1)
+    }
+
+    /// Parks what was granted for `slot`, as it is `now`.
+    pub fn park(&mut self, now: Timeslot, slot: Timeslot, what: Parked) -> Result<(), Refused> {
+        if slot.0 + self.late < now.0 {
+            return Err(Refused::Late);
+        }
+        if slot.0 > now.0 + self.ahead {
+            return Err(Refused::Ahead);
+        }
+        let place = self.place(slot);
+        if self.count > 0 && slot.0.abs_diff(self.first.0) >= self.places.len() as u64 {
+            // The clock has stepped: what is parked comes out first.
+            return Err(if slot > self.first { Refused::Ahead } else { Refused::Late });
+        }
+        if self.taken[place / 64] >> (place % 64) & 1 == 1 {
+            return Err(Refused::Twice);
+        }
+        self.taken[place / 64] |= 1 << (place % 64);
+        self.places[place] = what;
+        self.first = if self.count == 0 { slot } else { self.first.min(slot) };
+        self.count += 1;
+        Ok(())
+    }
+
+    /// The first that is parked.
+    pub fn next(&self) -> Option<Timeslot> {
+        if self.count == 0 {
+            return None;
+        }
+        let begin = self.place(self.first);
+        let (mut word, bit) = (begin / 64, begin % 64);
+        let mut rest = self.taken[word] >> bit << bit;
+        let mut steps = 0;
+        while rest == 0 {
+            steps += 1;
+            debug_assert!(steps <= self.taken.len(), "one is parked");
+            word = (word + 1) % self.taken.len();
+            rest = self.taken[word];
+        }
+        let place = word * 64 + rest.trailing_zeros() as usize;
+        let ahead = place.wrapping_sub(begin) & (self.places.len() - 1);
+        Some(Timeslot(self.first.0 + ahead as u64))
+    }
+
+    /// Takes the first that is parked if it begins at `now` or began before. Says whether that was
+    /// too long ago.
+    pub fn take(&mut self, now: Timeslot) -> Option<(Timeslot, Parked, bool)> {
+        let slot = self.next()?;
+        // Found once, it is not looked for again.
+        self.first = slot;
+        if slot > now {
+            return None;
+        }
+        let place = self.place(slot);
+        self.taken[place / 64] &= !(1 << (place % 64));
+        self.count -= 1;
+        Some((slot, self.places[place], slot.0 + self.late < now.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHAT: Parked = Parked { dst: 3, path: 1 };
+
+    #[test]
+    fn timeslots_come_out_in_order_when_they_begin() {
+        let mut parking = Parking::new(16, 64);
+        let now = Timeslot(1_000);
+        let mut park = |slot| parking.park(now, Timeslot(slot), WHAT);
+        assert_eq!([park(1_064), park(984), park(1_001)], [Ok(()); 3]);
+        assert_eq!((park(1_065), park(983)), (Err(Refused::Ahead), Err(Refused::Late)));
+        assert_eq!(park(1_001), Err(Refused::Twice));
+        assert_eq!(parking.next(), Some(Timeslot(984)));
+        assert_eq!(parking.take(now), Some((Timeslot(984), WHAT, false)));
+        assert_eq!(parking.take(now), None);
+        assert_eq!(parking.next(), Some(Timeslot(1_001)));
+        assert_eq!(parking.take(Timeslot(1_018)), Some((Timeslot(1_001), WHAT, true)));
+        assert_eq!((parking.take(Timeslot(1_063)), parking.count()), (None, 1));
+        assert_eq!(parking.take(Timeslot(1_064)), Some((Timeslot(1_064), WHAT, false)));
+        assert_eq!((parking.next(), parking.count()), (None, 0));
+        assert_eq!(parking.park(Timeslot(9), Timeslot(9), WHAT), Ok(()), "the clock went back");
+        assert_eq!(parking.next(), Some(Timeslot(9)));
+    }
+}

@@ -1,0 +1,137 @@
+//! Packets that wait for timeslots, one cell of memory for each timeslot's worth.
+
+use alloc::vec::Vec;
+
+use onepipe_wire::write_packet;
+
+/// No cell.
+const NIL: u32 = u32::MAX;
+
+/// The queue of one destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Queue {
+    head: u32,
+    tail: u32,
+    cells: u32,
+}
+
+impl Queue {
+    pub const EMPTY: Self = Self { head: NIL, tail: NIL, cells: 0 };
+
+    /// Timeslots' worth of what waits.
+    #[inline]
+    pub fn cells(&self) -> u32 {
+        self.cells
+    }
+}
+
+/// The memory of all queues.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Cells {
+    octets: Vec<u8>,
+    /// Of one cell.
+    size: usize,
+    used: Vec<u16>,
+    next: Vec<u32>,
+    free: u32,
+    waiting: u32,
+}
+
+impl Cells {
+    /// So many cells of so many octets, all free.
+    pub fn new(count: u32, size: usize) -> Self {
+        let next = (1..count).chain([NIL]).collect();
+        Self {
+            octets: alloc::vec![0; count as usize * size],
+            size,
+            used: alloc::vec![0; count as usize],
+            next,
+            free: if count == 0 { NIL } else { 0 },
+            waiting: 0,
+        }
+    }
+
+    /// Cells in use.
+    pub fn waiting(&self) -> u32 {
+        self.waiting
+    }
+
+    /// Appends a packet: to the last cell of the queue if it has room, so that small packets share
+    /// a timeslot, else in a new one. Answers false if there is none, or the queue has `most`.
+    pub fn append(&mut self, queue: &mut Queue, packet: &[u8], most: u32) -> bool {
+        if queue.tail != NIL && self.put(queue.tail, packet) {
+            return true;
+        }
+        if queue.cells >= most || self.free == NIL {
+            return false;
+        }
+        let cell = self.free;
+        self.used[cell as usize] = 0;
+        if !self.put(cell, packet) {
+            return false;
+        }
+        self.free = core::mem::replace(&mut self.next[cell as usize], NIL);
+        match queue.tail {
+            NIL => queue.head = cell,
+            tail => self.next[tail as usize] = cell,
+        }
+        queue.tail = cell;
+        queue.cells += 1;
+        self.waiting += 1;
+        true
+    }
+
+    fn put(&mut self, cell: u32, packet: &[u8]) -> bool {
+        let (begin, used) = (cell as usize * self.size, &mut self.used[cell as usize]);
+        let room = &mut self.octets[begin + usize::from(*used)..begin + self.size];
+        let octets = write_packet(room, packet);
+        *used += octets.unwrap_or_default() as u16;
+        octets.is_some()
+    }
+
+    /// Takes the first cell off the queue and copies its packets into `room`. Answers how many
+    /// octets they have.
+    pub fn take(&mut self, queue: &mut Queue, room: &mut [u8]) -> Option<usize> {
+        let cell = queue.head;
+        if cell == NIL {
+            return None;
+        }
+        let (begin, octets) = (cell as usize * self.size, usize::from(self.used[cell as usize]));
+        room[..octets].copy_from_slice(&self.octets[begin..begin + octets]);
+        queue.head = core::mem::replace(&mut self.next[cell as usize], self.free);
+        self.free = cell;
+        if queue.head == NIL {
+            queue.tail = NIL;
+        }
+        queue.cells -= 1;
+        self.waiting -= 1;
+        Some(octets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_packets_share_a_cell_and_order_is_kept() {
+        let mut cells = Cells::new(3, 10);
+        let (mut one, mut other) = (Queue::EMPTY, Queue::EMPTY);
+        let mut put = |queue: &mut Queue, packet: &[u8]| cells.append(queue, packet, 2);
+        assert!(put(&mut one, b"abc") && put(&mut one, b"de") && put(&mut one, b"fgh"));
+        assert!(!put(&mut one, b"12345678"), "its two are in use");
+        assert!(put(&mut one, b""), "it fits into the last");
+        assert!(put(&mut other, b"12345678") && !put(&mut other, b"x"), "no cell is left");
+        assert_eq!((one.cells(), other.cells(), cells.waiting()), (2, 1, 3));
+        let mut room = [0; 10];
+        assert_eq!(cells.take(&mut one, &mut room), Some(9));
+        assert_eq!(&room[..9], b"\0\x03abc\0\x02de");
+        assert!(cells.append(&mut other, b"x", 2), "there is one again");
+        assert_eq!(cells.take(&mut one, &mut room), Some(7));
+        assert_eq!(&room[..7], b"\0\x03fgh\0\0");
+        assert_eq!((cells.take(&mut one, &mut room), cells.waiting()), (None, 2));
+        assert!(!cells.append(&mut one, b"123456789", 2), "longer than a cell");
+        assert_eq!(cells.take(&mut other, &mut room), Some(10));
+        assert_eq!(cells.take(&mut other, &mut room), Some(3));
+    }
+}

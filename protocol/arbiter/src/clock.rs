@@ -1,0 +1,76 @@
+//! Which timeslot it is, and when others begin.
+
+use onepipe_base::{Mono, Now, Timestamp};
+
+use crate::Timeslot;
+
+/// Reads timeslots off the synchronised clock: timeslot `n` begins `n` times its length after the
+/// origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlotClock {
+    slot_ns: u64,
+}
+
+impl SlotClock {
+    /// Timeslots of `slot_ns` nanoseconds each; at least 1 is taken.
+    pub const fn new(slot_ns: u64) -> Self {
+        Self { slot_ns: if slot_ns == 0 { 1 } else { slot_ns } }
+    }
+
+    /// The timeslot in which `time` lies.
+    #[inline]
+    pub const fn at(self, time: Timestamp) -> Timeslot {
+        Timeslot(time.as_ns() / self.slot_ns)
+    }
+
+    /// When `slot` begins.
+    #[inline]
+    pub const fn begin(self, slot: Timeslot) -> Timestamp {
+        Timestamp::from_ns(slot.0.saturating_mul(self.slot_ns))
+    }
+
+    /// When the local clock will read as `slot` begins, if `sync` is what the time is `now`.
+    pub const fn mono(self, now: Now, sync: Timestamp, slot: Timeslot) -> Mono {
+        now.mono.after_ns(self.begin(slot).since_ns(sync))
+    }
+
+    /// So many whole timeslots as `ns` need.
+    pub const fn slots(self, ns: u64) -> u64 {
+        ns.div_ceil(self.slot_ns)
+    }
+}
+
+/// Bits of a timeslot's number that travel.
+const WIRE_BITS: u32 = 48;
+
+/// The timeslot nearest to `near` whose low 48 bits are `wire`.
+pub(crate) const fn expand(wire: u64, near: Timeslot) -> Timeslot {
+    let unused = u64::BITS - WIRE_BITS;
+    let delta = (wire.wrapping_sub(near.0) << unused) as i64 >> unused;
+    Timeslot(near.0.wrapping_add_signed(delta))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeslot_is_the_time_that_it_lasts() {
+        let clock = SlotClock::new(1_250);
+        let begin = clock.begin(Timeslot(7));
+        assert_eq!(clock.at(begin), Timeslot(7));
+        assert_eq!(clock.at(begin.saturating_sub_ns(1)), Timeslot(6));
+        assert_eq!((clock.slots(1_250), clock.slots(1_251)), (1, 2));
+        let now = Now { mono: Mono::from_ns(50), sync: Timestamp::from_ns(8_000) };
+        assert_eq!(clock.mono(now, now.sync, Timeslot(7)), Mono::from_ns(50 + 750));
+        assert_eq!(clock.mono(now, now.sync, Timeslot(1)), now.mono, "it has begun");
+    }
+
+    #[test]
+    fn numbers_survive_the_wire() {
+        let wrap = 1 << WIRE_BITS;
+        for (slot, near) in [(5, 4), (3 * wrap + 1, 3 * wrap - 1), (3 * wrap - 1, 3 * wrap + 1)] {
+            assert_eq!(expand(slot % wrap, Timeslot(near)), Timeslot(slot));
+        }
+    }
+}

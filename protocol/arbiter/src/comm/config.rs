@@ -1,0 +1,90 @@
+//! How the arbiter's ends of the control protocol are set up, and what they count.
+
+use onepipe_base::{Incarnation, ProcessId};
+
+use crate::ConfigError;
+
+/// How the arbiter's ends are set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CommConfig {
+    /// The arbiter: its process id is none of its endpoints'.
+    pub process: ProcessId,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// Endpoints: the processes below this number, 2 to 4096.
+    pub nodes: u32,
+    /// Octets of a frame, its header with it. Default 1472.
+    pub frame_octets_max: usize,
+    /// Timeslots that a pair may be owed at a time; more is capped. Default 16,384, which is also
+    /// the most.
+    pub demand_slots_max: u32,
+    /// An endpoint that is owed timeslots and has said nothing for so long is given none any more,
+    /// until it says something, ns. Default 20 ms.
+    pub silence_ns: u64,
+}
+
+impl CommConfig {
+    /// The defaults.
+    pub const fn new(process: ProcessId, nodes: u32) -> Self {
+        Self {
+            process,
+            incarnation: Incarnation(1),
+            nodes,
+            frame_octets_max: 1_472,
+            demand_slots_max: 1 << 14,
+            silence_ns: 20_000_000,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let check = |is_right, name, value| match is_right {
+            true => Ok(()),
+            false => Err(ConfigError { name, value }),
+        };
+        let (frame, demand) = (self.frame_octets_max as u32, self.demand_slots_max);
+        check((2..=4096).contains(&self.nodes), "nodes", self.nodes)?;
+        check(self.process.0 >= self.nodes, "process", self.process.0)?;
+        check((256..=1 << 16).contains(&frame), "frame_octets_max", frame)?;
+        check((1..=1 << 14).contains(&demand), "demand_slots_max", demand)
+    }
+}
+
+/// What it has done since its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CommStats {
+    /// Control packets taken.
+    pub received: u64,
+    /// Control packets sent, and octets of their frames.
+    pub sent: u64,
+    /// See above.
+    pub sent_octets: u64,
+    /// Timeslots demanded.
+    pub demanded: u64,
+    /// Timeslots told as granted, each once.
+    pub told: u64,
+    /// Timeslots granted that could not be told in time, or had no path: endpoints are told of
+    /// them as totals only, and ask again.
+    pub void: u64,
+    /// Packets out of step.
+    pub bad: u64,
+    /// Packets that came again.
+    pub again: u64,
+    /// Packets with a reset that is too old, or not of this time.
+    pub stale: u64,
+    /// Resets begun here.
+    pub resets: u64,
+    /// Resets of endpoints taken over.
+    pub resets_taken: u64,
+    /// Totals that had gone back: said before others that came earlier.
+    pub backwards: u64,
+    /// Timeslots wanted above what a pair may be owed.
+    pub capped: u64,
+    /// Requests for, or of, an endpoint that there is not.
+    pub unknown: u64,
+    /// Frames that are no control packets.
+    pub malformed: u64,
+    /// Endpoints that fell silent while they were owed timeslots.
+    pub silent: u64,
+    /// Timeslots that the allocator had no room for: asked for again.
+    pub refused: u64,
+}

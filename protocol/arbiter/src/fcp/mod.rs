@@ -1,0 +1,41 @@
+//! One end of the control protocol between an endpoint and an arbiter: both ends are alike.
+//!
+//! What is said are totals, so whatever is lost, comes twice or late costs time and nothing else.
+//! The windows here find out what was lost, so that it is said again soon (design: arbiter.md
+//! section 4).
+
+mod session;
+mod window;
+
+use onepipe_base::{Incarnation, Now, ProcessId, Promises, Psn, Timestamp};
+use onepipe_wire::{HEADER_OCTETS, Header, Opcode, seal};
+
+pub(crate) use session::{Judgement, RETRY_NS, Session};
+pub(crate) use window::{TOLD_MAX, Told};
+
+/// Who sends a frame, and to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ends {
+    pub src: ProcessId,
+    pub incarnation: Incarnation,
+    pub dst: ProcessId,
+}
+
+/// How far back the promises lie of frames that promise nothing: a quarter of the wire's range, as
+/// those of a switch that has nothing to say.
+const NO_PROMISE_NS: u64 = 1 << 46;
+
+/// Completes a frame whose payload stands behind the place of its header already. Answers its
+/// length.
+pub(crate) fn seal_frame(
+    slot: &mut [u8],
+    (opcode, ends, psn): (Opcode, Ends, u32),
+    now: Now,
+    payload_octets: usize,
+) -> usize {
+    let nothing = Promises::both(Timestamp::from_ns(now.sync.as_ns().wrapping_sub(NO_PROMISE_NS)));
+    let header = Header::new(opcode, ends.src, ends.dst, ends.incarnation);
+    let octets = seal(slot, header.stamped(now.sync, nothing, Psn(psn)), payload_octets);
+    debug_assert_eq!(octets, HEADER_OCTETS + payload_octets);
+    octets
+}

@@ -1,0 +1,173 @@
+//! What one end knows of the other since their last reset.
+
+use onepipe_base::{Mono, Now, Pace, Timestamp};
+use onepipe_wire::{Fcp, FcpWriter};
+
+use super::window::{Heard, Told, Unheard};
+
+/// Packets in a row whose check fails, after which both ends are taken to be out of step (the
+/// original's burst; design: arbiter.md section 4).
+const BAD_MAX: u32 = 10;
+/// A reset that lies further from the own clock is not taken: a stray of long ago, or a clock that
+/// is wrong. In ns.
+const RECENT_NS: u64 = 1_000_000_000;
+/// What is not heard for so long is said again, in ns; and a reset at least so often.
+pub(crate) const RETRY_NS: u64 = 200_000;
+const RESET_SLOW_NS: u64 = 2_000_000;
+
+/// What has come of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Judgement {
+    /// It is in step. `begins`: with a reset that is new here, so that all counts begin anew.
+    Good { begins: bool },
+    /// It is in step, and has come before or is too old to tell.
+    Again,
+    /// It begins with a reset that is older than the last one, or far from the own clock.
+    Stale,
+    /// There was no reset yet.
+    Stranger,
+    /// It is out of step. `is_burst`: so many are that a reset is due.
+    Bad { is_burst: bool },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Session {
+    /// Of the last reset, and what follows from it.
+    time: Option<Timestamp>,
+    seed: u64,
+    is_open: bool,
+    /// The other end is known to have had the same reset.
+    is_confirmed: bool,
+    resets: Pace,
+    heard: Heard,
+    pub unheard: Unheard,
+    bad: u32,
+    /// Something came that waits to be acknowledged.
+    pub owes: bool,
+}
+
+impl Session {
+    /// Before the first reset.
+    pub fn new() -> Self {
+        Self {
+            time: None,
+            seed: 0,
+            is_open: false,
+            is_confirmed: false,
+            resets: Pace::new(RETRY_NS, RESET_SLOW_NS),
+            heard: Heard::default(),
+            unheard: Unheard::new(),
+            bad: 0,
+            owes: false,
+        }
+    }
+
+    /// Whether there has been a reset, and it was not closed since.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Whether the other end is known to be in step.
+    pub fn is_confirmed(&self) -> bool {
+        self.is_confirmed
+    }
+
+    /// Forgets all, but not the time of the last reset: those before it stay old.
+    pub fn close(&mut self) {
+        self.unheard.reset();
+        (self.is_open, self.owes) = (false, false);
+    }
+
+    /// Begins anew, with a reset of its own that is said until it is heard.
+    pub fn restart(&mut self, now: Now) {
+        let after = self.time.map_or(now.sync, |last| now.sync.max(last.wrapping_add_ns(1)));
+        self.begin(after);
+        self.resets.on_change(now.mono);
+    }
+
+    fn begin(&mut self, time: Timestamp) {
+        (self.time, self.seed) = (Some(time), mix(time.as_ns()));
+        (self.is_open, self.is_confirmed) = (true, false);
+        self.heard = Heard::default();
+        self.unheard.reset();
+        (self.bad, self.owes) = (0, false);
+    }
+
+    /// What to make of a packet. It is taken note of if it is good.
+    pub fn judge(&mut self, now: Now, fcp: &Fcp<'_>) -> Judgement {
+        let mut begins = false;
+        match (fcp.reset(), self.time) {
+            (Some(time), own) => {
+                if !fcp.is_in_step(mix(time.as_ns())) {
+                    return self.on_bad();
+                }
+                let is_recent = now.sync.as_ns().abs_diff(time.as_ns()) <= RECENT_NS;
+                let is_new = own.is_none_or(|own| own < time);
+                begins = is_recent && is_new;
+                if begins {
+                    self.begin(time);
+                } else if own != Some(time) || !self.is_open {
+                    // Who says so for ever, because its clock was put back, is told a newer one.
+                    return match self.on_bad() {
+                        Judgement::Bad { is_burst: true } => Judgement::Bad { is_burst: true },
+                        _ => Judgement::Stale,
+                    };
+                }
+            }
+            (None, _) if !self.is_open => return Judgement::Stranger,
+            (None, _) if !fcp.is_in_step(self.seed) => return self.on_bad(),
+            (None, _) => {}
+        }
+        (self.is_confirmed, self.bad) = (true, 0);
+        self.unheard.settle(fcp.heard, fcp.heard_bits);
+        self.owes |= fcp.parts().next().is_some();
+        match self.heard.note(fcp.sequence) {
+            true => Judgement::Good { begins },
+            false => Judgement::Again,
+        }
+    }
+
+    fn on_bad(&mut self) -> Judgement {
+        self.bad += 1;
+        let is_burst = self.bad >= BAD_MAX;
+        if is_burst {
+            self.bad = 0;
+        }
+        Judgement::Bad { is_burst }
+    }
+
+    /// Whether a reset is to be said now.
+    pub fn takes_reset(&mut self, now: Mono) -> bool {
+        self.is_open() && !self.is_confirmed && self.resets.take(now)
+    }
+
+    /// When a reset is to be said, if it is not known to be heard.
+    pub fn reset_due(&self) -> Option<Mono> {
+        self.resets.due().filter(|_| self.is_open() && !self.is_confirmed)
+    }
+
+    /// Begins the next packet.
+    pub fn write<'a>(&self, room: &'a mut [u8]) -> Option<FcpWriter<'a>> {
+        let heard = (self.heard.highest, self.heard.bits);
+        let mut writer = FcpWriter::new(room, self.unheard.next(), heard)?;
+        match self.time.filter(|_| !self.is_confirmed) {
+            Some(time) if !writer.reset(time) => None,
+            _ => Some(writer),
+        }
+    }
+
+    /// The packet leaves. Answers its octets, and what is lost because it is too long ago.
+    pub fn finish(&mut self, now: Mono, writer: FcpWriter<'_>, told: Told) -> (usize, Told) {
+        self.owes = false;
+        (writer.finish(self.seed), self.unheard.send(now, told))
+    }
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea, Flood: OOPSLA 2014): the seed that follows from the
+/// time of a reset.
+const fn mix(time: u64) -> u64 {
+    let bits = time.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}

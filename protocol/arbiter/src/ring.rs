@@ -1,0 +1,56 @@
+//! A queue that never grows.
+
+use alloc::collections::VecDeque;
+
+/// First in, first out, up to a number that is fixed at its beginning.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ring<T> {
+    items: VecDeque<T>,
+    most: usize,
+}
+
+impl<T> Ring<T> {
+    pub fn new(most: usize) -> Self {
+        Self { items: VecDeque::with_capacity(most), most }
+    }
+
+    /// Answers false, and takes nothing, when it is full.
+    pub fn push(&mut self, item: T) -> bool {
+        let has_room = self.items.len() < self.most;
+        if has_room {
+            self.items.push_back(item);
+        }
+        has_room
+    }
+
+    pub fn pop(&mut self) -> Option<T> {
+        self.items.pop_front()
+    }
+
+    pub fn front(&self) -> Option<&T> {
+        self.items.front()
+    }
+
+    pub fn contains(&self, item: &T) -> bool
+    where
+        T: PartialEq,
+    {
+        self.items.contains(item)
+    }
+
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.items.clear();
+    }
+
+    pub fn retain(&mut self, keeps: impl FnMut(&mut T) -> bool) {
+        self.items.retain_mut(keeps);
+    }
+}

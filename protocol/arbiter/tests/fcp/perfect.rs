@@ -1,0 +1,84 @@
+//! Over a channel that loses nothing.
+
+use crate::world::{SLOT_NS, World};
+
+const MS: u64 = 1_000_000;
+
+#[test]
+fn what_is_enqueued_comes_once_in_order_in_granted_timeslots() {
+    let mut world = World::new(6, 1, 1);
+    for round in 0..200u32 {
+        for src in 0..6 {
+            let dst = (src + 1 + round % 5) % 6;
+            world.enqueue(src, dst, 150);
+        }
+        world.run_for(2 * SLOT_NS);
+    }
+    world.run_for(5 * MS);
+    world.assert_quiet();
+    world.assert_all_came();
+    let stats = world.clients[0].stats();
+    assert_eq!((stats.packets, stats.packets_refused), (200, 0));
+    assert_eq!((stats.late, stats.ahead, stats.twice, stats.resets), (0, 0, 0, 1));
+}
+
+#[test]
+fn a_packet_leaves_within_a_lead_and_a_batch_of_its_arrival() {
+    let mut world = World::new(4, 1, 1);
+    world.run_for(MS);
+    assert!(world.enqueue(0, 3, 12));
+    // To the arbiter, until its next batch, back, and until the timeslot.
+    let most = 5_000 + 16 * SLOT_NS + 65_000 + 16 * SLOT_NS;
+    world.run_for(most + 5_000);
+    world.assert_all_came();
+    assert_eq!(world.clients[0].stats().slots_sent, 1);
+}
+
+#[test]
+fn small_packets_share_a_timeslot() {
+    let mut world = World::new(4, 1, 1);
+    world.run_for(MS);
+    (0..30).for_each(|_| assert!(world.enqueue(0, 3, 12)));
+    world.run_for(MS);
+    world.assert_all_came();
+    // 236 octets are left of a frame of 300, 14 are needed for each: 16 at a time.
+    assert_eq!(world.clients[0].stats().slots_sent, 2);
+}
+
+#[test]
+fn senders_to_one_receiver_take_turns_and_its_link_is_full() {
+    let mut world = World::new(5, 1, 1);
+    world.run_for(MS);
+    for src in 0..4 {
+        (0..200).for_each(|_| assert!(world.enqueue(src, 4, 200)));
+    }
+    let from = world.now;
+    world.run_for(400 * SLOT_NS);
+    let came: Vec<usize> = (0..4).map(|src| world.came[&(src, 4)].len()).collect();
+    let total: usize = came.iter().sum();
+    let slots = ((world.now - from) / SLOT_NS) as usize;
+    assert!(total > slots - 150 && total <= slots, "{total} of {slots}");
+    assert!(came.iter().all(|count| count.abs_diff(total / 4) <= 8), "{came:?}");
+    world.run_for(2 * MS);
+    world.assert_quiet();
+    world.assert_all_came();
+}
+
+#[test]
+fn control_packets_are_a_small_part_of_what_they_schedule() {
+    let mut world = World::new(8, 1, 1);
+    for _ in 0..8 {
+        for src in 0..8u32 {
+            (0..4).for_each(|at| {
+                (0..32).for_each(|_| assert!(world.enqueue(src, (src + 1 + at) % 8, 200)));
+            });
+        }
+        world.run_for(128 * SLOT_NS);
+    }
+    world.run_for(MS);
+    world.assert_quiet();
+    let sent: u64 = world.clients.iter().map(|client| client.stats().slots_sent).sum();
+    let control: u64 = world.clients.iter().map(|client| client.stats().control_octets).sum();
+    let slots_octets = sent * 1_500;
+    assert!(control * 1_000 < slots_octets * 8, "{control} for {slots_octets}");
+}
