@@ -1,7 +1,5 @@
 //! What lies between the racks, whichever it is.
 
-use alloc::boxed::Box;
-
 use crate::path::{Fabric, FabricError, Paths, Tree, TreePaths};
 use crate::timeslot::{BATCH_SLOTS_MAX, Schedule};
 
@@ -56,12 +54,13 @@ impl Core {
 }
 
 /// Gives every packet its path, through whichever it is.
+#[expect(clippy::large_enum_variant, reason = "an arbiter has one")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CorePaths {
     /// See [`Paths`].
     Racks(Paths),
     /// See [`TreePaths`].
-    Tree(Box<TreePaths>),
+    Tree(TreePaths),
 }
 
 impl CorePaths {
@@ -72,7 +71,7 @@ impl CorePaths {
     pub fn new(core: Core) -> Result<Self, FabricError> {
         match core {
             Core::Racks(fabric) => Paths::new(fabric).map(Self::Racks),
-            Core::Tree(tree) => TreePaths::new(tree).map(|paths| Self::Tree(Box::new(paths))),
+            Core::Tree(tree) => TreePaths::new(tree).map(Self::Tree),
         }
     }
 
@@ -97,7 +96,7 @@ impl Routes for CorePaths {
     fn of(&self, src: u32) -> &[u8; BATCH_SLOTS_MAX as usize] {
         match self {
             Self::Racks(paths) => paths.of(src),
-            Self::Tree(paths) => Routes::of(&**paths, src),
+            Self::Tree(paths) => paths.of(src),
         }
     }
 }
