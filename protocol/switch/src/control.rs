@@ -207,6 +207,8 @@ impl Switch {
         let taken = self.control.as_mut().and_then(|control| control.frozen.take(number));
         let Some((frozen, held)) = taken else { return };
         self.halves.hold(frozen.port, held);
+        // Who is there now tells commits once it knows.
+        self.beacons.owe(frozen.port);
         if let Some(control) = &mut self.control {
             control.announcer.on_change();
         }

@@ -155,6 +155,15 @@ impl Halves {
         half.hold(port, held);
     }
 
+    /// Whether dead lives hold the commit of `port`.
+    pub(crate) fn is_held(&self, port: Port) -> bool {
+        if self.is_upper(port) {
+            self.upper.is_held(self.upper_index(port))
+        } else {
+            self.lower.is_held(port)
+        }
+    }
+
     /// A live link last heard before `deadline`, if there is one.
     pub(crate) fn silent_since(&self, deadline: Mono) -> Option<Port> {
         let upper = || self.upper.silent_since(deadline);

@@ -3,7 +3,7 @@
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Address, Heard, Life, Mono, Now, Port, ProcessId, Promises, Verdict};
 use onepipe_topology::{Next, Route};
-use onepipe_wire::{HOPS_MAX, Header, Opcode};
+use onepipe_wire::{Flags, HOPS_MAX, Header, Opcode};
 
 use crate::switch::drop_as;
 use crate::{Switch, SwitchEvent};
@@ -239,6 +239,10 @@ impl Switch {
             true => self.neighbours.hear(port, life, header.echo(), self.config.life()),
             false => self.neighbours.hear_life(port, life),
         };
+        if is_of_link && opcode != Opcode::Leave && heard != Heard::Stale {
+            let is_held = header.has(Flags::FORMER);
+            if is_held { self.holders.insert(port) } else { self.holders.remove(port) }
+        }
         if heard_us != self.neighbours.hears_us(port)
             && let Some(control) = &mut self.control
         {

@@ -48,6 +48,8 @@ pub struct Switch {
     /// Outputs that get beacons: all of a tree; of a table's lower ports the live ones, and those
     /// that do not know yet that they were lost.
     pub(crate) linked: PortSet,
+    /// Where a former life of this switch holds commits at the other end.
+    pub(crate) holders: PortSet,
     /// Another switch above was heard, or there is none, or none was in time.
     pub(crate) is_led: bool,
     /// Inputs that have promised as much as was told on any output, since they came.
@@ -85,6 +87,7 @@ impl Switch {
             linked,
             is_led: config.upper_ports == 0,
             caught_up: PortSet::new(ports),
+            holders: PortSet::new(ports),
             liveness: Liveness::new(match makes(Mistake::DeadLinkKept) {
                 true => 0,
                 false => config.link_timeout_ns,
@@ -241,7 +244,9 @@ impl Switch {
         debug_assert!(slot.len() >= HEADER_OCTETS);
         let (own, echo) = (self.config.life(), self.echo(port));
         let header = Header::of_link(Opcode::Beacon, own, echo, promises);
-        let octets = seal_with_hops(slot, header.counting(counted).flagged(flags), 0, 0);
+        let former = if self.halves.is_held(port) { Flags::FORMER } else { 0 };
+        let header = header.counting(counted).flagged(flags | former);
+        let octets = seal_with_hops(slot, header, 0, 0);
         Some(Transmit { port, octets })
     }
 
@@ -256,12 +261,15 @@ impl Switch {
     /// Whether who hears this switch at `port`, if it is a newcomer from below, has caught up
     /// (design: failure.md, "When does a newcomer commit?"). And, where dead links are frozen,
     /// whether it knows which life of this switch it hears: else a commit could raise the register
-    /// that a former life has left there, before a beacon explains it.
+    /// that a former life has left there, before a beacon explains it; and whether the register is
+    /// free to be raised by it.
     #[inline]
     fn tells_commit(&self, port: Port) -> bool {
         let is_placed = || self.halves.is_upper(port) || self.caught_up.contains(port);
         match self.control {
-            Some(_) => self.neighbours.hears_us(port) && is_placed(),
+            Some(_) => {
+                self.neighbours.hears_us(port) && !self.holders.contains(port) && is_placed()
+            }
             None => !self.places_newcomers() || is_placed(),
         }
     }

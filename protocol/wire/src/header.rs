@@ -35,6 +35,10 @@ impl Flags {
     /// With [`Flags::UNFED`]: dead links behind it hold commits at the commit promise. Else that is
     /// none.
     pub const HOLDS: u8 = 1 << 5;
+    /// In a beacon or a join: a former life of who hears this holds commits at the end of the link
+    /// from which it comes. No commit that is told there counts yet (design: failure.md, "What is
+    /// told where a former life holds commits?").
+    pub const FORMER: u8 = 1 << 6;
 }
 
 /// The 52 octets at the front of every frame, as they travel.

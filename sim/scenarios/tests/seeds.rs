@@ -147,6 +147,13 @@ fn nobody_is_told_a_commit_before_the_fabric_above_has_come_up() {
     are_right(Placement::Delegate, &[60_000_869, 80_001_421, 92_000_408]);
 }
 
+/// A switch had come back, and told commits without some who had been below its former life.
+#[test]
+fn a_switch_tells_no_commit_where_its_former_life_holds_some() {
+    are_right(Placement::Delegate, &[80_000_812]);
+    are_right(Placement::Chip, &[94_001_096]);
+}
+
 /// The checker missed what was sent to a life that had ended in what the next one delivered.
 #[test]
 fn what_was_for_a_former_life_is_not_missed_in_the_next() {

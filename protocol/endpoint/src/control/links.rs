@@ -323,6 +323,10 @@ impl OwnLinks {
         }
         let found = self.frozen.resolve(registers, resolved.number).is_some();
         self.has_changed |= found;
+        if found && self.beacon_interval_ns > 0 {
+            // The switch tells commits again once it knows.
+            (self.beacon_at, self.owes_beacon) = (Some(Mono::from_ns(0)), true);
+        }
         found
     }
 

@@ -303,7 +303,9 @@ impl Endpoint {
     pub(super) fn poll_hop(&mut self, slot: &mut [u8], opcode: Opcode) -> Transmit {
         let port = Port(0);
         let echo = self.control.echo(self.link.registers(), port);
+        let former = if self.link.seen().is_held(port) { Flags::FORMER } else { 0 };
         let header = Header::of_link(opcode, self.config.life(), echo, self.current());
+        let header = header.flagged(former);
         let octets = seal_with_hops(slot, header, 0, 1);
         self.stats.frames_sent += 1;
         self.link.on_sent();

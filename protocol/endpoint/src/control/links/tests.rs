@@ -275,3 +275,15 @@ fn waves_come_from_switches_or_on_a_mesh_from_controllers() {
     assert!(bear(&direct, Some(process(7, 1))) && !bear(&direct, Some(process(3, 1))));
     assert!(!bear(&up, None) && !bear(&uplink(None).0, Some(process(7, 1))));
 }
+
+/// What the switch tells of commits counts from then on, so it waits to hear of that.
+#[test]
+fn the_uplink_is_told_at_once_that_a_former_life_holds_nothing_any_more() {
+    let mut pair = uplink(CONTROLLERS);
+    beacon(&mut pair, 100, switch(1), Some(own()));
+    beacon(&mut pair, 110, switch(2), Some(own()));
+    assert!(pair.1.is_held(Port(0)) && pair.0.take_beacon(Mono::from_ns(110)));
+    assert!(!pair.0.owes_beacon());
+    assert!(resolve(&mut pair, own(), 1) && !pair.1.is_held(Port(0)));
+    assert!(pair.0.owes_beacon() && pair.0.take_beacon(Mono::from_ns(111)));
+}
