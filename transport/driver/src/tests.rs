@@ -288,6 +288,25 @@ fn d2_commands_from_an_event_are_drained_in_the_same_turn() {
 }
 
 #[test]
+fn what_comes_of_many_events_leaves_before_all_are_handed_out() {
+    let log = Log::default();
+    let echo = Echo { log: log.clone(), ..Echo::default() };
+    let script = Script { log: log.clone(), room: 8, ..Script::default() };
+    let clock = Told { log: log.clone(), times: [10, 20, 30, 40].into(), last: 0 };
+    let config = Config { idle: Idle::Spin, burst_events_max: 2, ..Config::default() };
+    let mut driver = Driver::new(echo, script, clock, config);
+    driver.transport_mut().arriving.extend([1, 2, 3, 4, 5]);
+    let (progress, steps) = turn(&mut driver, &log);
+    let is_told = |step: &&Step| matches!(step, Step::Event(_) | Step::Sent(_));
+    let told: Vec<&Step> = steps.iter().filter(is_told).collect();
+    use Step::*;
+    let first: [&Step; 7] =
+        [&Event(1), &Event(2), &Sent(1), &Sent(2), &Sent(3), &Sent(4), &Sent(5)];
+    assert_eq!(told, [&first[..], &[&Event(3), &Event(4), &Event(5)]].concat());
+    assert_eq!((progress.events, progress.frames_sent), (5, 5));
+}
+
+#[test]
 fn d2_short_of_room_it_comes_back_and_waits_for_nothing_else() {
     let (mut driver, log) = driver(&[], Idle::Backoff { spins: 0, yields: 0 });
     driver.machine_mut().out.extend([1, 2, 3]);
