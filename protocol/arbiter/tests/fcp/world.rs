@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use onepipe_arbiter::{
-    Arbiter, ArbiterConfig, Client, ClientConfig, FailoverConfig, Role, Timeslot,
+    Arbiter, ArbiterConfig, ArbiterEvent, Client, ClientConfig, FailoverConfig, Role, Timeslot,
 };
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
 use onepipe_wire::{Fcp, FcpPart, Frame, Opcode};
@@ -63,6 +63,9 @@ pub struct World {
     sequence: u64,
     /// Every timeslot that was ever told as granted: who sends to whom.
     pub granted: BTreeMap<u64, Vec<(u32, u32)>>,
+    /// The last timeslot that each arbiter has granted, and where they began when they took over.
+    pub last: Vec<u64>,
+    pub starts: Vec<(usize, u64)>,
     /// Slot frames that were sent: when they began, and whom they came from.
     pub sent: BTreeSet<(u64, u32)>,
     /// Packets that came, by pair, in the order in which they did.
@@ -111,6 +114,8 @@ impl World {
             in_flight: BTreeMap::new(),
             sequence: 0,
             granted: BTreeMap::new(),
+            last: vec![0; arbiters as usize],
+            starts: Vec::new(),
             sent: BTreeSet::new(),
             came: BTreeMap::new(),
             numbers: BTreeMap::new(),
@@ -210,14 +215,18 @@ impl World {
     fn settle_arbiter(&mut self, place: usize) {
         let (now, mut slot) = (self.at(), vec![0; 2_000]);
         while let Some(transmit) = self.arbiters[place].poll_transmit(now, &mut slot) {
-            self.note_grants(&slot[..transmit.octets]);
+            self.note_grants(place, &slot[..transmit.octets]);
             self.send(ProcessId((self.clients.len() + place) as u32), &slot[..transmit.octets]);
         }
-        while self.arbiters[place].poll_event().is_some() {}
+        while let Some(event) = self.arbiters[place].poll_event() {
+            if let ArbiterEvent::Primary(start) = event {
+                self.starts.push((place, start.0));
+            }
+        }
     }
 
     /// Every timeslot is a matching over all that any arbiter has ever granted.
-    fn note_grants(&mut self, octets: &[u8]) {
+    fn note_grants(&mut self, place: usize, octets: &[u8]) {
         let frame = Frame::parse(octets).expect("sealed");
         if frame.opcode != Opcode::Fcp {
             return;
@@ -231,6 +240,7 @@ impl World {
                     let is_free = |pair: &(u32, u32)| pair.0 != src && pair.1 != u32::from(dst);
                     assert!(pairs.iter().all(is_free), "{src} to {dst} beside {pairs:?}");
                     pairs.push((src, u32::from(dst)));
+                    self.last[place] = self.last[place].max(base + slot);
                 }
             }
         }
