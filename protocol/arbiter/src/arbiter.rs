@@ -1,10 +1,11 @@
 //! The arbiter in one machine: what the simulator runs, and a daemon with one core.
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Slew, Transmit, Verdict};
-use onepipe_wire::{Frame, HEADER_OCTETS, Opcode, WATCHDOG_OCTETS, Watchdog};
+use onepipe_wire::{Drops, Frame, HEADER_OCTETS, Opcode, WATCHDOG_OCTETS, Watchdog};
 
 use crate::failover::{Change, Failover, FailoverConfig};
 use crate::fcp::{Ends, seal_frame};
+use crate::isolate::{Fault, Isolation};
 use crate::ring::Ring;
 use crate::{
     Allocator, Capacity, CapacityError, Comm, CommConfig, CommStats, Config, ConfigError, Core,
@@ -71,6 +72,10 @@ pub enum ArbiterEvent {
     Primary(Timeslot),
     /// Another one does.
     Secondary,
+    /// This loses packets, and is avoided.
+    Avoids(Fault),
+    /// This is used again, to see whether it still loses packets.
+    Tries(Fault),
 }
 
 /// What an arbiter has done since its beginning, beside [`CommStats`].
@@ -88,6 +93,8 @@ pub struct ArbiterStats {
     pub refused: u64,
     /// Frames that are none, or not for an arbiter, or not for one that is not the primary.
     pub dropped: u64,
+    /// Packets that endpoints have reported as lost, by path.
+    pub lost: u64,
     /// Times that it has become the primary.
     pub takeovers: u64,
 }
@@ -103,6 +110,7 @@ pub struct Arbiter {
     schedule: Schedule,
     paths: CorePaths,
     failover: Failover,
+    isolation: Option<Isolation>,
     /// When the next batch is given out.
     batch_due: Option<Mono>,
     events: Ring<ArbiterEvent>,
@@ -123,13 +131,15 @@ impl Arbiter {
         check((1..=1 << 30).contains(&config.slot_ns), "slot_ns", config.slot_ns as u32)?;
         check(config.allocator.nodes == nodes, "allocator's nodes", config.allocator.nodes)?;
         check(config.core.nodes() == nodes, "fabric's nodes", config.core.nodes())?;
+        let paths = CorePaths::new(config.core)?;
         Ok(Self {
+            isolation: paths.isolation(),
             clock: SlotClock::new(config.slot_ns),
             stamp: Slew::new(),
             comm: Comm::new(config.comm)?,
             allocator: Allocator::new(config.allocator)?,
             schedule: Schedule::new(nodes),
-            paths: CorePaths::new(config.core)?,
+            paths,
             failover: Failover::new(config.comm.process, config.failover.clone()),
             batch_due: None,
             events: Ring::new(64),
@@ -254,6 +264,9 @@ impl Arbiter {
             self.schedule.fill(batch.grants());
             self.stats.unplaced += u64::from(self.paths.assign(&self.schedule, slots));
             self.comm.grant(&self.schedule, &self.paths, start, slots);
+            if let Some(isolation) = &mut self.isolation {
+                isolation.on_granted(&self.schedule, &self.paths, slots);
+            }
         }
         self.plan(now);
     }
@@ -263,6 +276,31 @@ impl Arbiter {
         let lead = self.clock.slots(self.config.lead_ns);
         let begin = Timeslot(self.allocator.next().0.saturating_sub(lead));
         self.batch_due = Some(self.clock.mono(now, self.stamp.read(now), begin));
+    }
+
+    /// An endpoint misses packets.
+    fn on_drops(&mut self, now: Now, dst: ProcessId, payload: &[u8]) -> Verdict {
+        let nodes = self.config.comm.nodes;
+        let Ok(drops) = Drops::parse(payload) else { return self.drop_frame() };
+        let Some(isolation) = self.isolation.as_mut().filter(|_| dst.0 < nodes) else {
+            return self.drop_frame();
+        };
+        for loss in drops.losses().filter(|loss| u32::from(loss.src) < nodes) {
+            self.stats.lost += u64::from(loss.lost);
+            isolation.on_lost(now.mono, (loss.src, dst.0 as u16), loss.path, loss.lost);
+        }
+        while let Some(fault) = isolation.find(now.mono) {
+            self.paths.avoid(fault, true).expect("it was found among those there are");
+            self.events.push(ArbiterEvent::Avoids(fault));
+        }
+        Verdict::Consumed
+    }
+
+    /// It is known to be repaired: if it is avoided it is used again at once.
+    pub fn repair(&mut self, fault: Fault) {
+        if self.isolation.as_mut().is_some_and(|isolation| isolation.repair(fault)) {
+            self.paths.avoid(fault, false).expect("it was found among those there are");
+        }
     }
 
     fn drop_frame(&mut self) -> Verdict {
@@ -293,6 +331,9 @@ impl Machine for Arbiter {
                 }
                 Verdict::Consumed
             }
+            Opcode::Drops if self.is_primary() => {
+                self.on_drops(now, frame.header.src(), frame.payload)
+            }
             _ => self.drop_frame(),
         }
     }
@@ -307,6 +348,12 @@ impl Machine for Arbiter {
         }
         self.comm.handle_timeout(now);
         self.drain();
+        while let Some(fault) =
+            self.isolation.as_mut().and_then(|isolation| isolation.on_timeout(now.mono))
+        {
+            self.paths.avoid(fault, false).expect("it was found among those there are");
+            self.events.push(ArbiterEvent::Tries(fault));
+        }
         if self.batch_due.is_some_and(|due| due <= now.mono) {
             self.give_out(now);
         }
@@ -333,6 +380,9 @@ impl Machine for Arbiter {
 
     fn poll_timeout(&self) -> Option<Mono> {
         let comm = if self.is_primary() { self.comm.poll_timeout() } else { None };
-        Mono::earlier(self.failover.due(), Mono::earlier(comm, self.batch_due))
+        let faults = self.isolation.as_ref().and_then(Isolation::due);
+        let faults = faults.filter(|_| self.is_primary());
+        let next = Mono::earlier(Mono::earlier(comm, faults), self.batch_due);
+        Mono::earlier(self.failover.due(), next)
     }
 }

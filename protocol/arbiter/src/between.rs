@@ -1,5 +1,6 @@
 //! What lies between the racks, whichever it is.
 
+use crate::isolate::{Fault, Isolation};
 use crate::path::{Fabric, FabricError, Paths, Tree, TreePaths};
 use crate::timeslot::{BATCH_SLOTS_MAX, Schedule};
 
@@ -72,6 +73,30 @@ impl CorePaths {
         match core {
             Core::Racks(fabric) => Paths::new(fabric).map(Self::Racks),
             Core::Tree(tree) => TreePaths::new(tree).map(Self::Tree),
+        }
+    }
+
+    /// What finds faults in it, if that can be: through two tiers a path names too many links.
+    pub(crate) fn isolation(&self) -> Option<Isolation> {
+        match self {
+            Self::Racks(paths) => {
+                let fabric = paths.fabric();
+                Some(Isolation::new(fabric.nodes, fabric.rack_nodes, fabric.paths))
+            }
+            Self::Tree(_) => None,
+        }
+    }
+
+    /// Avoids what is faulty from now on, or uses it again.
+    ///
+    /// # Errors
+    /// When there is no such rack or path.
+    pub fn avoid(&mut self, fault: Fault, avoids: bool) -> Result<(), FabricError> {
+        match (self, fault.rack) {
+            (Self::Racks(paths), Some(rack)) => paths.set_cut(rack, fault.path, avoids),
+            (Self::Racks(paths), None) => paths.set_failed(fault.path, avoids),
+            (Self::Tree(paths), Some(rack)) => paths.set_cut(rack, fault.path, avoids),
+            (Self::Tree(_), None) => Err(FabricError { name: "path", value: fault.path }),
         }
     }
 

@@ -31,6 +31,14 @@ impl<T> Ring<T> {
         self.items.front()
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.items.iter()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.items.iter_mut()
+    }
+
     pub fn contains(&self, item: &T) -> bool
     where
         T: PartialEq,

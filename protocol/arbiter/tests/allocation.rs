@@ -3,7 +3,12 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use onepipe_arbiter::{Allocator, Config, Fabric, Paths, Policy, Schedule};
+use onepipe_arbiter::{
+    Allocator, Arbiter, ArbiterConfig, Client, ClientConfig, Config, Fabric, Paths, Policy,
+    Schedule,
+};
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};
+use onepipe_wire::peek;
 
 /// Counts what the calling thread allocates.
 struct Counting;
@@ -57,4 +62,70 @@ fn neither_allocator_nor_paths_take_from_the_heap_however_much_is_wanted() {
         assert!(given > 100_000 && paths.stats().flips > 0);
         assert_eq!(ALLOCATIONS.get() - before, 0);
     }
+}
+
+/// Hands over what `from` has to say, each frame to the machine that it is for.
+fn settle(from: usize, now: Now, clients: &mut [Client], arbiters: &mut [Arbiter; 2]) {
+    let nodes = clients.len();
+    let mut slot = [0; 1_472];
+    let mut drops = 0u32;
+    loop {
+        let sent = match from.checked_sub(nodes) {
+            None => clients[from].poll_transmit(now, &mut slot),
+            Some(place) => arbiters[place].poll_transmit(now, &mut slot),
+        };
+        let Some(transmit) = sent else { return };
+        let frame = &mut slot[..transmit.octets];
+        let to = peek(frame).expect("sealed").0.dst().index();
+        drops += 1;
+        if (now.mono.as_ns() / 1_250 + u64::from(drops)).is_multiple_of(7) {
+            continue;
+        }
+        match to.checked_sub(nodes) {
+            None => clients[to].handle_frame(now, Port(0), frame),
+            Some(place) => arbiters[place].handle_frame(now, Port(0), frame),
+        };
+    }
+}
+
+#[test]
+fn neither_clients_nor_arbiters_take_from_the_heap_whatever_is_lost() {
+    const NODES: u32 = 8;
+    let [first, second] = [NODES, NODES + 1].map(ProcessId);
+    let config = |process| ClientConfig {
+        arbiters: vec![first, second],
+        slots_max: 64,
+        ..ClientConfig::new(ProcessId(process), NODES, first, 1_250)
+    };
+    let mut clients: Vec<Client> =
+        (0..NODES).map(|process| Client::new(config(process)).expect("right")).collect();
+    let mut arbiters = [(first, second), (second, first)].map(|(own, other)| {
+        let mut config = ArbiterConfig::new(own, NODES, (4, 2), 1_250);
+        config.failover.peers = vec![other];
+        Arbiter::new(config).expect("right")
+    });
+    let before = ALLOCATIONS.get();
+    for step in 0..20_000u64 {
+        let ns = step * 1_250;
+        let sync = Timestamp::from_ns(1_125_900_000_000_000 + ns);
+        let now = Now { mono: Mono::from_ns(ns), sync };
+        for place in 0..clients.len() {
+            let dst = ProcessId((place as u32 + 1 + (step % 7) as u32) % NODES);
+            let _ = clients[place].enqueue(dst, &[0; 700]);
+            clients[place].handle_timeout(now);
+            settle(place, now, &mut clients, &mut arbiters);
+            while clients[place].poll_event().is_some() {}
+        }
+        // One of them is dead from time to time.
+        for place in (0..2).filter(|place| step / 3_000 % 4 != 1 + 2 * *place as u64) {
+            arbiters[place].handle_timeout(now);
+            settle(clients.len() + place, now, &mut clients, &mut arbiters);
+            while arbiters[place].poll_event().is_some() {}
+        }
+    }
+    let sent: u64 = clients.iter().map(|client| client.stats().slots_sent).sum();
+    let lost: u64 = clients.iter().map(|client| client.stats().slots_lost).sum();
+    let takeovers: u64 = arbiters.iter().map(|arbiter| arbiter.stats().takeovers).sum();
+    assert!(sent > 20_000 && lost > 1_000 && takeovers > 2, "{sent} {lost} {takeovers}");
+    assert_eq!(ALLOCATIONS.get() - before, 0);
 }

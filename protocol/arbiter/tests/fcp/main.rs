@@ -2,5 +2,7 @@
 
 mod accidents;
 mod failover;
+mod input;
+mod isolation;
 mod perfect;
 mod world;

@@ -1,0 +1,177 @@
+//! Whoever says nonsense is refused, counted, and harms nobody else.
+
+use onepipe_arbiter::{Arbiter, Client, EnqueueError, Timeslot};
+use onepipe_base::{Incarnation, Machine, Port, ProcessId, Verdict};
+use onepipe_wire::{
+    Drops, FcpRequest, FcpWriter, HEADER_OCTETS, Header, Loss, Opcode, Watchdog, seal,
+};
+
+use crate::world::{Draws, SLOT_NS, World, arbiter_config, client_config};
+
+const MS: u64 = 1_000_000;
+
+fn frame(opcode: Opcode, src: u32, dst: u32, write: impl FnOnce(&mut [u8]) -> usize) -> Vec<u8> {
+    let mut octets = vec![0; 1_400];
+    let length = write(&mut octets[HEADER_OCTETS..]);
+    let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1));
+    let length = seal(&mut octets, header, length);
+    octets.truncate(length);
+    octets
+}
+
+/// A control packet with a reset at the present time, that asks for all of these.
+fn request(world: &World, src: u32, wants: &[(u16, u16)]) -> Vec<u8> {
+    let time = world.at().sync;
+    // The seed that follows from the time, as docs/wire-format.md says.
+    let bits = time.as_ns().wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let seed = bits ^ (bits >> 31);
+    frame(Opcode::Fcp, src, world.nodes(), |room| {
+        let mut writer = FcpWriter::new(room, 1, (0, 0)).expect("a front");
+        assert!(writer.reset(time));
+        for (dst, total) in wants {
+            assert!(writer.request(FcpRequest { dst: *dst, total: *total }));
+        }
+        writer.finish(seed)
+    })
+}
+
+fn put(world: &mut World, octets: &[u8]) -> Verdict {
+    let (now, mut octets) = (world.at(), octets.to_vec());
+    world.arbiters[0].handle_frame(now, Port(0), &mut octets)
+}
+
+#[test]
+fn requests_for_nobody_are_counted_and_the_others_are_taken() {
+    let mut world = World::new(4, 1, 1);
+    world.run_for(MS);
+    let octets = request(&world, 1, &[(9, 1), (1, 1), (4, 1), (2, 3)]);
+    assert_eq!(put(&mut world, &octets), Verdict::Consumed);
+    let stats = *world.arbiters[0].comm_stats();
+    assert_eq!((stats.unknown, world.arbiters[0].comm().owed(1)), (3, 3));
+    let stranger = request(&world, 5, &[(2, 3)]);
+    assert_eq!(put(&mut world, &stranger), Verdict::Dropped);
+    assert_eq!(world.arbiters[0].comm_stats().unknown, 4);
+}
+
+#[test]
+fn an_absurd_demand_is_capped_and_others_get_their_share() {
+    let mut world = World::new(4, 1, 1);
+    world.run_for(MS);
+    let octets = request(&world, 1, &[(3, 32_767)]);
+    put(&mut world, &octets);
+    let stats = *world.arbiters[0].comm_stats();
+    assert_eq!((stats.capped, world.arbiters[0].comm().owed(1)), (32_767 - 16_384, 16_384));
+    // Half of all that there are would go back.
+    let octets = request(&world, 2, &[(3, 32_768)]);
+    put(&mut world, &octets);
+    assert_eq!(world.arbiters[0].comm_stats().backwards, 1);
+    (0..100).for_each(|_| assert!(world.enqueue(0, 3, 200)));
+    world.run_for(100_000 + 220 * SLOT_NS);
+    world.assert_all_came();
+}
+
+#[test]
+fn who_falls_silent_is_owed_nothing_after_a_while() {
+    let mut world = World::new(4, 1, 1);
+    world.run_for(MS);
+    world.fate = Box::new(|_, from, _, _| from == ProcessId(1));
+    let octets = request(&world, 1, &[(3, 16_000), (2, 16_000)]);
+    put(&mut world, &octets);
+    let from = Timeslot(world.timeslot());
+    world.run_for(30 * MS);
+    assert_eq!(world.arbiters[0].comm_stats().silent, 1);
+    assert_eq!((world.arbiters[0].comm().owed(1), world.arbiters[0].allocator().wanted()), (0, 0));
+    assert!(world.granted_to(1, from) < 21 * MS as usize / SLOT_NS as usize);
+    // It speaks again, and is a stranger for one round trip.
+    world.fate = Box::new(|_, _, _, _| false);
+    assert!(world.enqueue(1, 3, 200));
+    world.run_for(10 * MS);
+    world.assert_all_came();
+}
+
+#[test]
+fn more_than_the_arbiter_has_room_for_waits_and_is_served_in_turn() {
+    let mut world = World::new(6, 1, 1);
+    let mut config = arbiter_config(0, 6, 1);
+    config.allocator.pairs_max = 5;
+    world.arbiters[0] = Arbiter::new(config).expect("right");
+    for src in 0..6u32 {
+        for dst in (0..6).filter(|dst| *dst != src) {
+            (0..20).for_each(|_| assert!(world.enqueue(src, dst, 200)));
+        }
+    }
+    world.run_for(3 * MS);
+    assert!(world.arbiters[0].stats().refused > 0 && world.arbiters[0].allocator().pairs() <= 5);
+    world.run_for(200 * MS);
+    world.assert_quiet();
+    world.assert_all_came();
+}
+
+#[test]
+fn a_client_refuses_what_it_has_no_room_for() {
+    let mut client = Client::new(client_config(0, 4, 1)).expect("right");
+    let most = 300 - HEADER_OCTETS - 12 - 2;
+    assert_eq!(client.enqueue(ProcessId(1), &vec![0; most]), Ok(()));
+    let octets = most + 1;
+    let long = EnqueueError::TooLong { octets, most };
+    assert_eq!(client.enqueue(ProcessId(1), &vec![0; octets]), Err(long));
+    for nobody in [0, 4, u32::MAX].map(ProcessId) {
+        assert_eq!(client.enqueue(nobody, b"x"), Err(EnqueueError::Unknown(nobody)));
+    }
+    let taken = (0..300).take_while(|_| client.enqueue(ProcessId(1), &[0; 200]).is_ok()).count();
+    assert_eq!((taken, client.queued(ProcessId(1))), (255, 256));
+    assert_eq!(client.enqueue(ProcessId(2), b"x"), Ok(()), "others have their own");
+    assert!(Client::new(client_config(4, 4, 1)).is_err(), "no endpoint");
+    assert!(Client::new(client_config(0, 4, 0)).is_err(), "nobody to ask");
+}
+
+/// Frames with right checks and any payload whatever, to both kinds of machines in a busy world.
+#[test]
+fn no_payload_whatever_stops_the_others() {
+    for seed in 0..20 {
+        let (mut world, mut draws) = (World::new(4, 2, seed), Draws(seed));
+        for _ in 0..400 {
+            world.enqueue(draws.below(3) as u32, 3, 200);
+            let opcode = [Opcode::Fcp, Opcode::Slot, Opcode::Watchdog, Opcode::Drops, Opcode::Data]
+                [draws.below(5) as usize];
+            let length = draws.below(60) as usize;
+            let mut octets = frame(opcode, draws.below(7) as u32, draws.below(6) as u32, |room| {
+                room[..length].fill_with(|| draws.next() as u8);
+                // Not so far ahead in epochs that there are none left.
+                room[0] = 0;
+                length
+            });
+            let place = draws.below(6) as usize;
+            let now = world.at();
+            if opcode == Opcode::Watchdog || draws.one_in(2) {
+                let drops = [Loss { src: draws.below(9) as u16, lost: 9, path: 1 }];
+                octets = frame(Opcode::Drops, 1, 4, |room| Drops::write(room, drops.into_iter()));
+            }
+            match place {
+                0..4 => world.clients[place].handle_frame(now, Port(0), &mut octets),
+                _ => world.arbiters[place - 4].handle_frame(now, Port(0), &mut octets),
+            };
+            world.run_for(draws.below(10 * SLOT_NS));
+        }
+        world.run_for(40 * MS);
+        world.assert_quiet();
+        world.assert_all_came();
+    }
+}
+
+#[test]
+fn a_false_watchdog_stops_an_arbiter_for_a_millisecond_only() {
+    let mut world = World::new(4, 1, 1);
+    world.run_for(MS);
+    let word = Watchdog { epoch: 4_000, primary: ProcessId(77) };
+    let octets = frame(Opcode::Watchdog, 77, 4, |room| word.write(room).expect("it fits"));
+    put(&mut world, &octets);
+    assert!(!world.arbiters[0].is_primary());
+    assert!(world.enqueue(0, 3, 200));
+    world.run_for(3 * MS);
+    world.assert_quiet();
+    world.assert_all_came();
+    assert_eq!((world.arbiters[0].is_primary(), world.arbiters[0].epoch()), (true, 4_001));
+}
