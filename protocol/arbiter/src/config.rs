@@ -3,7 +3,7 @@
 use crate::timeslot::BATCH_SLOTS_MAX;
 
 /// Endpoints that one arbiter serves at most: what the measurements of the design page go up to.
-const NODES_MAX: u32 = 4096;
+pub(crate) const NODES_MAX: u32 = 4096;
 /// Whose packets go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
@@ -24,7 +24,8 @@ pub struct Config {
     /// Whose packets go first. Default max–min fair.
     pub policy: Policy,
     /// Timeslots that a pair gets at a time while others wait, 1 to 64. With 1 competing pairs take
-    /// turns timeslot by timeslot; more cost less. Default 8.
+    /// turns timeslot by timeslot; more cost less, and soon complete what is long already. Default
+    /// 16.
     pub share_slots: u32,
     /// Pairs that may want timeslots at one time. Default 256 for each endpoint, or all pairs there
     /// are if these are fewer.
@@ -40,8 +41,16 @@ impl Config {
             nodes,
             batch_slots: BATCH_SLOTS_MAX,
             policy: Policy::MaxMinFair,
-            share_slots: 8,
+            share_slots: 16,
             pairs_max: if some < all { some } else { all },
+        }
+    }
+
+    /// Timeslots that a pair is given at a time.
+    pub(crate) fn share(&self) -> u32 {
+        match self.policy {
+            Policy::MaxMinFair => self.share_slots,
+            Policy::ShortestFirst => self.batch_slots,
         }
     }
 

@@ -52,13 +52,14 @@ mod path;
 mod ring;
 mod timeslot;
 
-pub use allocate::{Allocator, Batch, Capacity, CapacityError, Grant};
+pub use allocate::{Allocator, Batch, Capacity, CapacityError, Grant, Ledger, Stage};
 pub use arbiter::{Arbiter, ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats};
 pub use between::{Core, CorePaths, Routes};
 pub use client::{Client, ClientConfig, ClientEvent, ClientStats, EnqueueError, Labels};
 pub use clock::SlotClock;
 pub use comm::{Comm, CommConfig, CommStats, Demand};
 pub use config::{Config, ConfigError, Policy, RequestError};
+pub use demand::{Flow, Flows};
 pub use failover::{FailoverConfig, Role};
 pub use isolate::Fault;
 pub use path::{Fabric, FabricError, PathStats, Paths, Tree, TreePaths};

@@ -21,6 +21,27 @@ impl Timeslot {
     }
 }
 
+/// Timeslots that are written at a time.
+const LANES: usize = 8;
+/// For each octet: all ones in the places of its zeros, and none in those of its ones.
+static OTHERS: [[u16; LANES]; 256] = others();
+
+const fn others() -> [[u16; LANES]; 256] {
+    let mut table = [[u16::MAX; LANES]; 256];
+    let mut octet = 0;
+    while octet < 256 {
+        let mut lane = 0;
+        while lane < LANES {
+            if octet >> lane & 1 == 1 {
+                table[octet][lane] = 0;
+            }
+            lane += 1;
+        }
+        octet += 1;
+    }
+    table
+}
+
 /// A batch's grants, spread out: whom each endpoint sends to in each timeslot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Schedule {
@@ -37,19 +58,52 @@ impl Schedule {
         Self { targets, busy: alloc::vec![0; nodes as usize] }
     }
 
+    /// Nobody sends anything.
+    pub fn clear(&mut self) {
+        for (row, busy) in self.targets.iter_mut().zip(&mut self.busy) {
+            if *busy != 0 {
+                *row = [NOBODY; BATCH_SLOTS_MAX as usize];
+                *busy = 0;
+            }
+        }
+    }
+
+    /// In this timeslot `src` sends to `dst`.
+    ///
+    /// # Panics
+    /// When there is no endpoint `src`, or `slot` is not below [`BATCH_SLOTS_MAX`].
+    pub fn put(&mut self, src: u32, slot: u32, dst: u16) {
+        self.targets[src as usize][slot as usize] = dst;
+        self.busy[src as usize] |= 1 << slot;
+    }
+
     /// Takes in the grants of a batch instead of what was here. Grants of endpoints that are not
     /// here are left out.
     pub fn fill(&mut self, grants: &[Grant]) {
-        self.targets.fill([NOBODY; BATCH_SLOTS_MAX as usize]);
-        self.busy.fill(0);
+        self.clear();
+        let slots = grants.iter().fold(0, |all, grant| all | grant.slots);
+        match slots >> (2 * LANES) {
+            0 => self.paint::<2>(grants),
+            _ => self.paint::<8>(grants),
+        }
+    }
+
+    /// Writes grants of the first so many octets of timeslots. Eight timeslots at a time, whether
+    /// they were given or not: to write those that were, one by one, takes longer. Every place
+    /// begins as [`NOBODY`], which has all bits, and is written once: so to keep the common bits is
+    /// to write it.
+    fn paint<const OCTETS: usize>(&mut self, grants: &[Grant]) {
         for grant in grants {
             let src = usize::from(grant.src);
             let Some(row) = self.targets.get_mut(src) else { continue };
             self.busy[src] |= grant.slots;
-            let mut slots = grant.slots;
-            while slots != 0 {
-                row[slots.trailing_zeros() as usize] = grant.dst;
-                slots &= slots - 1;
+            let (row, _) = row.as_chunks_mut::<LANES>();
+            let row = row.first_chunk_mut::<OCTETS>().expect("it has eight");
+            for (at, places) in row.iter_mut().enumerate() {
+                let others = &OTHERS[(grant.slots >> (at * LANES)) as usize & 0xff];
+                for (place, other) in places.iter_mut().zip(others) {
+                    *place &= grant.dst | other;
+                }
             }
         }
     }

@@ -133,6 +133,29 @@ fn others_change_their_paths_where_they_must() {
 }
 
 #[test]
+fn packets_that_come_late_do_not_write_over_each_other() {
+    // Nearly all endpoints send, by one path, and some in vain at first.
+    let fabric = Fabric { nodes: 9, rack_nodes: 2, paths: 1, is_strict: false };
+    let mut paths = Paths::new(fabric).expect("there can be such a fabric");
+    let requests = [
+        (2, 5, 2),
+        (7, 0, 14),
+        (0, 8, 1),
+        (3, 1, 1),
+        (7, 3, 1),
+        (0, 4, 14),
+        (4, 2, 15),
+        (5, 8, 14),
+        (2, 0, 1),
+        (1, 6, 15),
+        (8, 5, 13),
+        (6, 1, 14),
+        (3, 7, 14),
+    ];
+    assert_eq!(paths.assign(&schedule(9, &requests), 64), 0);
+}
+
+#[test]
 fn without_any_path_nothing_leaves_a_rack() {
     let fabric = Fabric { nodes: 4, rack_nodes: 2, paths: 1, is_strict: false };
     let mut paths = Paths::new(fabric).expect("there can be such a fabric");

@@ -59,7 +59,8 @@ impl Allocates for PlainAllocator {
     fn give(&mut self, schedule: &mut Schedule) -> u64 {
         self.sends.fill(0);
         self.receives.fill(0);
-        let (mut grants, mut onward) = (Vec::new(), Vec::new());
+        schedule.clear();
+        let (mut given, mut onward) = (0, Vec::new());
         let mut list = std::mem::take(&mut self.waiting);
         for turn in 0..=self.served.len() {
             for &(src, dst) in &list {
@@ -67,7 +68,8 @@ impl Allocates for PlainAllocator {
                     onward.push((src, dst));
                     continue;
                 };
-                grants.push(onepipe_arbiter::Grant { src, dst, slots: 1 << slot });
+                schedule.put(u32::from(src), slot as u32, dst);
+                given += 1;
                 let backlog = &mut self.backlogs[usize::from(src) * self.nodes + usize::from(dst)];
                 *backlog -= 1;
                 if *backlog > 0 {
@@ -84,8 +86,7 @@ impl Allocates for PlainAllocator {
             }
         }
         self.waiting = onward;
-        schedule.fill(&grants);
-        grants.len() as u64
+        given
     }
 }
 

@@ -1,13 +1,16 @@
 //! Up to 64 timeslots that are given out together.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::capacity::Capacity;
-use crate::demand::Flow;
+use super::capacity::{Capacity, Limit, Unlimited};
+use super::pick::lowest;
+use crate::config::NODES_MAX;
+use crate::demand::{Flow, Flows};
 use crate::timeslot::Timeslot;
 
 /// Timeslots that a pair was given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Grant {
     /// Who may send.
     pub src: u16,
@@ -17,30 +20,55 @@ pub struct Grant {
     pub slots: u64,
 }
 
+/// In which timeslots each endpoint has nothing to do yet. As long as an endpoint's number can be,
+/// so that none need be checked.
+type Idle = Box<[u64; NODES_MAX as usize]>;
+
+/// Flows that are looked at before the first of them is served.
+const LOOK: usize = 64;
+
 /// Consecutive timeslots, and who was given which.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Batch {
     start: Timeslot,
+    nodes: usize,
     /// A bit for each timeslot of the batch.
     all: u64,
-    /// In which timeslots each endpoint has nothing to send yet, and nothing to receive.
-    idle_sources: Vec<u64>,
-    idle_destinations: Vec<u64>,
+    idle_sources: Idle,
+    idle_destinations: Idle,
     capacity: Option<Capacity>,
+    /// Right up to `granted`.
     grants: Vec<Grant>,
+    granted: usize,
     given: u32,
+}
+
+/// Where flows go that a batch has visited.
+pub(super) struct Exits<'a> {
+    /// Those that no timeslot of this batch is left for, which is final: what is taken stays taken.
+    pub onward: &'a mut Flows,
+    /// Those that were given some and want more.
+    pub again: &'a mut Flows,
+    /// Those that were given all; in the place of their backlog is how many were in `again` then.
+    pub done: &'a mut Flows,
 }
 
 impl Batch {
     pub(super) fn new(nodes: u32, slots: u32) -> Self {
-        let idle = || alloc::vec![0; nodes as usize];
+        let idle = || {
+            let idle = alloc::vec![0; NODES_MAX as usize].into_boxed_slice();
+            idle.try_into().expect("it is as long as that")
+        };
         Self {
             start: Timeslot(0),
+            nodes: nodes as usize,
             all: u64::MAX >> (64 - slots),
             idle_sources: idle(),
             idle_destinations: idle(),
             capacity: None,
-            grants: Vec::with_capacity((nodes * slots) as usize),
+            // A grant is of one timeslot at least. One place more, as in `Flows`.
+            grants: alloc::vec![Grant::default(); (nodes * slots) as usize + 1],
+            granted: 0,
             given: 0,
         }
     }
@@ -52,57 +80,84 @@ impl Batch {
     /// Nothing is given yet.
     pub(super) fn begin(&mut self, start: Timeslot) {
         self.start = start;
-        self.idle_sources.fill(self.all);
-        self.idle_destinations.fill(self.all);
+        self.idle_sources[..self.nodes].fill(self.all);
+        self.idle_destinations[..self.nodes].fill(self.all);
         if let Some(capacity) = &mut self.capacity {
             capacity.begin(self.all);
         }
-        self.grants.clear();
+        self.granted = 0;
         self.given = 0;
     }
 
-    /// Visits each of `flows`, in order, and gives it up to `share` timeslots. Those that no
-    /// timeslot of this batch is left for go `onward`, which is final: what is taken stays taken.
-    /// Who wants more goes to `again`; who has got all is asked by `refill` what it wants now.
-    #[inline]
-    pub(super) fn visit(
+    /// Visits each of `flows`, in order, and gives it up to `share` timeslots. `now`: the number of
+    /// this batch, modulo 256.
+    pub(super) fn visit(&mut self, flows: &[Flow], share: u32, now: u8, exits: &mut Exits<'_>) {
+        match self.capacity.take() {
+            Some(mut capacity) => {
+                self.visit_within(&mut capacity, flows, share, now, exits);
+                self.capacity = Some(capacity);
+            }
+            None => self.visit_within(&mut Unlimited, flows, share, now, exits),
+        }
+    }
+
+    /// Many flows find nothing left when the load is high, and which ones cannot be guessed. So some
+    /// are looked at first, without a branch, and those that find something are served then.
+    fn visit_within(
         &mut self,
+        limit: &mut impl Limit,
         flows: &[Flow],
         share: u32,
-        mut refill: impl FnMut(Flow) -> u32,
-        again: &mut Vec<Flow>,
-        onward: &mut Vec<Flow>,
+        now: u8,
+        exits: &mut Exits<'_>,
     ) {
-        for flow in flows {
-            let (src, dst) = (flow.src(), flow.dst());
-            let from = &mut self.idle_sources[usize::from(src)];
-            let to = &mut self.idle_destinations[usize::from(dst)];
-            let mut free = *from & *to;
-            if let Some(capacity) = &self.capacity {
-                free &= capacity.free(src, dst);
+        let (from, to) = (&mut *self.idle_sources, &mut *self.idle_destinations);
+        let grants = &mut self.grants[self.granted..];
+        let before = exits.again.len();
+        let [onward, again, done] =
+            [&mut *exits.onward, &mut *exits.again, &mut *exits.done].map(Flows::room);
+        let (mut onwards, mut agains, mut dones, mut granted) = (0, 0, 0, 0);
+        let mut given = 0;
+        let mut served = [Flow::default(); LOOK];
+        for flows in flows.chunks(LOOK) {
+            let mut count = 0;
+            for &flow in flows {
+                let (src, dst) = (flow.src(), flow.dst());
+                let is_blocked = from[src] & to[dst] & limit.free(src, dst) == 0;
+                onward[onwards] = flow;
+                onwards += usize::from(is_blocked);
+                served[count % LOOK] = flow;
+                count += usize::from(!is_blocked);
             }
-            if free == 0 {
-                onward.push(flow.aged());
-                continue;
-            }
-            let (slots, count) = lowest(free, flow.backlog().min(share));
-            *from ^= slots;
-            *to ^= slots;
-            if let Some(capacity) = &mut self.capacity {
-                capacity.take(src, dst, slots);
-            }
-            self.grants.push(Grant { src, dst, slots });
-            self.given += count;
-            let flow = flow.served(count);
-            if flow.backlog() > 0 {
-                again.push(flow);
-                continue;
-            }
-            let more = refill(flow);
-            if more > 0 {
-                again.push(Flow::new(src, dst, more));
+            for &flow in &served[..count] {
+                let (src, dst) = (flow.src(), flow.dst());
+                let free = from[src] & to[dst] & limit.free(src, dst);
+                if free == 0 {
+                    // What it found has been taken by one just before it.
+                    onward[onwards] = flow;
+                    onwards += 1;
+                    continue;
+                }
+                let (slots, count) = lowest(free, flow.backlog().min(share));
+                from[src] ^= slots;
+                to[dst] ^= slots;
+                limit.take(src, dst, slots);
+                grants[granted] = Grant { src: src as u16, dst: dst as u16, slots };
+                granted += 1;
+                given += count;
+                let flow = flow.served(count, now);
+                again[agains] = flow;
+                done[dones] = flow.dry_at(before + agains);
+                let wants_more = flow.backlog() > 0;
+                agains += usize::from(wants_more);
+                dones += usize::from(!wants_more);
             }
         }
+        exits.onward.grow(onwards);
+        exits.again.grow(agains);
+        exits.done.grow(dones);
+        self.granted += granted;
+        self.given += given;
     }
 
     /// Its first timeslot.
@@ -117,38 +172,11 @@ impl Batch {
 
     /// What was given, each timeslot of a pair once; a pair may be here several times.
     pub fn grants(&self) -> &[Grant] {
-        &self.grants
+        &self.grants[..self.granted]
     }
 
     /// How many packets may be sent in all.
     pub fn given(&self) -> u32 {
         self.given
-    }
-}
-
-/// The lowest `count` ones of `word`, or all that there are; and how many these are.
-#[inline]
-fn lowest(word: u64, count: u32) -> (u64, u32) {
-    let (mut rest, mut taken) = (word, 0);
-    // One by one: counting them all would take longer without an instruction for it, which not
-    // every processor has.
-    while taken < count && rest != 0 {
-        rest &= rest - 1;
-        taken += 1;
-    }
-    (word ^ rest, taken)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_earliest_timeslots_are_taken_first() {
-        assert_eq!(lowest(0b1011_0100, 2), (0b1_0100, 2));
-        assert_eq!(lowest(0b1011_0100, 5), (0b1011_0100, 4));
-        assert_eq!(lowest(u64::MAX, 64), (u64::MAX, 64));
-        assert_eq!(lowest(u64::MAX, 63), (u64::MAX >> 1, 63));
-        assert_eq!(lowest(1 << 63, 0), (0, 0));
     }
 }

@@ -64,10 +64,32 @@ impl Capacity {
             way.packets = [0; SLOTS];
         }
     }
+}
 
+/// Which timeslots are left beside what the two ends have.
+pub(super) trait Limit {
     /// In which timeslots one more packet may go from `src` to `dst`.
-    pub(super) fn free(&self, src: u16, dst: u16) -> u64 {
-        let (from, to) = (self.racks[usize::from(src)], self.racks[usize::from(dst)]);
+    fn free(&self, src: usize, dst: usize) -> u64;
+    /// A packet goes from `src` to `dst` in each of these timeslots.
+    fn take(&mut self, src: usize, dst: usize, slots: u64);
+}
+
+/// All.
+pub(super) struct Unlimited;
+
+impl Limit for Unlimited {
+    #[inline]
+    fn free(&self, _: usize, _: usize) -> u64 {
+        u64::MAX
+    }
+
+    #[inline]
+    fn take(&mut self, _: usize, _: usize, _: u64) {}
+}
+
+impl Limit for Capacity {
+    fn free(&self, src: usize, dst: usize) -> u64 {
+        let (from, to) = (self.racks[src], self.racks[dst]);
         match from == to {
             true => u64::MAX,
             false => {
@@ -77,9 +99,8 @@ impl Capacity {
         }
     }
 
-    /// A packet goes from `src` to `dst` in each of these timeslots.
-    pub(super) fn take(&mut self, src: u16, dst: u16, slots: u64) {
-        let (from, to) = (self.racks[usize::from(src)], self.racks[usize::from(dst)]);
+    fn take(&mut self, src: usize, dst: usize, slots: u64) {
+        let (from, to) = (self.racks[src], self.racks[dst]);
         if from != to {
             let [leaving, entering] = &mut self.ways;
             leaving[usize::from(from)].take(slots);

@@ -7,35 +7,31 @@
 
 mod batch;
 mod capacity;
+mod ledger;
+mod pick;
+mod stage;
 
-use alloc::vec::Vec;
-
-use crate::demand::{Flow, MORE_MAX, Pairs};
+use crate::demand::Flows;
 use crate::timeslot::Timeslot;
-use crate::{Config, ConfigError, Policy, RequestError};
+use crate::{Config, ConfigError, RequestError};
 
 pub use batch::{Batch, Grant};
 pub use capacity::{Capacity, CapacityError};
+pub use ledger::Ledger;
+pub use stage::Stage;
 
-/// Batches without service after which a pair goes first whatever it has left (shortest first).
-const AGE_URGENT: u32 = 32;
-/// Lengths of backlogs that are told apart in the order of the shortest: all above are alike.
-const LENGTHS: usize = 256;
-
-/// Gives timeslots to the pairs that want some.
+/// Gives timeslots to the pairs that want some: a [`Ledger`] and one [`Stage`], on one core.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Allocator {
     config: Config,
-    pairs: Pairs,
-    /// Who wants some, longest unserved first.
-    waiting: Vec<Flow>,
-    batch: Batch,
+    ledger: Ledger,
+    stage: Stage,
+    /// Who has been handed on by the last batch, longest unserved first.
+    waiting: Flows,
+    onward: Flows,
+    /// Batches until now.
+    batches: u64,
     next: Timeslot,
-    /// Timeslots that are wanted and not yet given.
-    wanted: u64,
-    /// Of the batch under way.
-    again: Vec<Flow>,
-    onward: Vec<Flow>,
 }
 
 impl Allocator {
@@ -44,16 +40,13 @@ impl Allocator {
     /// # Errors
     /// When a setting makes no sense.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
-        config.check()?;
-        let list = || Vec::with_capacity(config.pairs_max as usize);
         Ok(Self {
-            pairs: Pairs::new(config.nodes, config.pairs_max),
-            waiting: list(),
-            batch: Batch::new(config.nodes, config.batch_slots),
+            ledger: Ledger::new(&config)?,
+            stage: Stage::new(config)?,
+            waiting: Flows::new(config.pairs_max),
+            onward: Flows::new(config.pairs_max),
+            batches: 0,
             next: Timeslot(0),
-            wanted: 0,
-            again: list(),
-            onward: list(),
             config,
         })
     }
@@ -64,12 +57,7 @@ impl Allocator {
     /// # Errors
     /// When the capacities are not of as many endpoints.
     pub fn limit(&mut self, capacity: Capacity) -> Result<(), CapacityError> {
-        let (own, given) = (self.config.nodes, capacity.nodes());
-        if own != given {
-            return Err(CapacityError { own, given });
-        }
-        self.batch.limit(capacity);
-        Ok(())
+        self.stage.limit(capacity)
     }
 
     /// `src` wants `slots` more timeslots to send to `dst`.
@@ -78,52 +66,12 @@ impl Allocator {
     /// See [`RequestError`]; but for `TooMuch` nothing was taken.
     #[inline]
     pub fn request(&mut self, src: u32, dst: u32, slots: u32) -> Result<(), RequestError> {
-        self.check(src, dst)?;
-        let (from, to) = (src as u16, dst as u16);
-        let taken = match self.pairs.ask(from, to, slots) {
-            Some(taken) => taken,
-            None if slots == 0 => 0,
-            None if !self.pairs.begin(from, to) => {
-                return Err(RequestError::Full(self.pairs.len()));
-            }
-            None => {
-                let taken = slots.min(MORE_MAX);
-                self.waiting.push(Flow::new(from, to, taken));
-                taken
-            }
-        };
-        self.wanted += u64::from(taken);
-        match slots - taken {
-            0 => Ok(()),
-            refused => Err(RequestError::TooMuch { refused }),
-        }
-    }
-
-    fn check(&self, src: u32, dst: u32) -> Result<(), RequestError> {
-        let nodes = self.config.nodes;
-        if let Some(node) = [src, dst].into_iter().find(|node| *node >= nodes) {
-            return Err(RequestError::UnknownNode { node, nodes });
-        }
-        if src == dst {
-            return Err(RequestError::ToItself(src));
-        }
-        Ok(())
+        self.ledger.request(src, dst, slots)
     }
 
     /// Forgets all that `src` wants: it has begun anew, and will say what it still holds.
     pub fn forget(&mut self, src: u32) {
-        let (pairs, wanted) = (&mut self.pairs, &mut self.wanted);
-        self.waiting.retain(|flow| {
-            if u32::from(flow.src()) != src {
-                return true;
-            }
-            let more = pairs.take(flow.src(), flow.dst());
-            if more > 0 {
-                pairs.take(flow.src(), flow.dst());
-            }
-            *wanted -= u64::from(flow.backlog() + more);
-            false
-        });
+        self.ledger.forget(src, &mut self.waiting);
     }
 
     /// Goes on at `start`: what lies between is given to nobody. Not back.
@@ -133,57 +81,19 @@ impl Allocator {
 
     /// Gives out the timeslots of the next batch.
     pub fn next_batch(&mut self) -> &Batch {
-        self.batch.begin(self.next);
+        self.stage.begin(self.batches, self.next);
+        self.batches += 1;
         self.next = self.next.plus(self.config.batch_slots);
-        let share = match self.config.policy {
-            Policy::MaxMinFair => self.config.share_slots,
-            Policy::ShortestFirst => {
-                self.sort_by_length();
-                self.config.batch_slots
-            }
-        };
-        let Self { batch, waiting, again, onward, pairs, .. } = self;
-        let mut refill = |flow: Flow| pairs.take(flow.src(), flow.dst());
-        batch.visit(waiting, share, &mut refill, again, onward);
-        // Who was served and wants more has another turn when everybody has had one.
-        while !again.is_empty() {
-            waiting.clear();
-            core::mem::swap(waiting, again);
-            batch.visit(waiting, share, &mut refill, again, onward);
-        }
-        waiting.clear();
-        core::mem::swap(waiting, onward);
-        self.wanted -= u64::from(batch.given());
-        &self.batch
-    }
-
-    /// Puts the shortest first, and before them who has waited for long.
-    fn sort_by_length(&mut self) {
-        let key = |flow: &Flow| match flow.age() < AGE_URGENT {
-            true => (flow.backlog() as usize).min(LENGTHS - 1),
-            false => 0,
-        };
-        let mut begins = [0u32; LENGTHS];
-        for flow in &self.waiting {
-            begins[key(flow)] += 1;
-        }
-        let mut begin = 0;
-        for count in &mut begins {
-            begin += core::mem::replace(count, begin);
-        }
-        self.again.resize(self.waiting.len(), Flow::new(0, 0, 0));
-        for flow in &self.waiting {
-            let place = &mut begins[key(flow)];
-            self.again[*place as usize] = *flow;
-            *place += 1;
-        }
-        core::mem::swap(&mut self.waiting, &mut self.again);
-        self.again.clear();
+        self.onward.clear();
+        self.stage.offer(self.waiting.as_slice(), &mut self.onward);
+        self.stage.finish(&mut self.ledger, &mut self.onward);
+        core::mem::swap(&mut self.waiting, &mut self.onward);
+        self.stage.batch()
     }
 
     /// The batch given out last.
     pub fn batch(&self) -> &Batch {
-        &self.batch
+        self.stage.batch()
     }
 
     /// Where the next batch begins.
@@ -193,12 +103,12 @@ impl Allocator {
 
     /// Timeslots that are wanted and not yet given.
     pub fn wanted(&self) -> u64 {
-        self.wanted
+        self.ledger.wanted()
     }
 
     /// Pairs that wait for timeslots.
     pub fn pairs(&self) -> u32 {
-        self.pairs.len()
+        self.ledger.pairs()
     }
 
     /// As it was set up.

@@ -1,18 +1,15 @@
-//! Edge colouring of a bipartite multigraph, one edge at a time.
+//! Edge colouring of a bipartite multigraph: the edges that find no colour without others changing
+//! theirs.
 
 use alloc::vec::Vec;
 
 /// The colour of an edge that has none.
 const COLOURLESS: u8 = u8::MAX;
 
-/// A packet that goes from one rack to another.
+/// A packet that goes from one rack to another: its source, the two racks, its colour. In one word,
+/// so that it is written at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Edge {
-    pub src: u16,
-    pub from: u16,
-    pub to: u16,
-    pub colour: u8,
-}
+pub(super) struct Edge(u64);
 
 /// Where an edge ends: at the rack that it leaves, or at that which it enters.
 const LEAVES: usize = 0;
@@ -20,19 +17,39 @@ const ENTERS: usize = 1;
 
 impl Edge {
     #[inline]
-    fn rack(&self, side: usize) -> usize {
-        usize::from(if side == LEAVES { self.from } else { self.to })
+    pub const fn new(src: u16, from: u16, to: u16, colour: u8) -> Self {
+        Self((src as u64) << 48 | (from as u64) << 32 | (to as u64) << 16 | colour as u64)
+    }
+
+    #[inline]
+    pub fn src(self) -> usize {
+        (self.0 >> 48) as usize
+    }
+
+    #[inline]
+    pub fn colour(self) -> u8 {
+        self.0 as u8
+    }
+
+    #[inline]
+    fn set_colour(&mut self, colour: u8) {
+        self.0 = self.0 & !0xff | u64::from(colour);
+    }
+
+    #[inline]
+    fn rack(self, side: usize) -> usize {
+        (self.0 >> (if side == LEAVES { 32 } else { 16 })) as usize & 0xffff
     }
 }
 
-/// Which colours are free at each rack, and who has the others.
+/// Which colours are free at each rack in one timeslot, and who has the others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Colouring {
     free: [Vec<u64>; 2],
     usable: Vec<u64>,
     /// The edge of each colour at each rack; right only where the colour is taken.
     holders: [Vec<[u16; 64]>; 2],
-    /// The edges that change their colours, while they do.
+    /// The edges that have changed their colours for the last one.
     chain: Vec<u16>,
 }
 
@@ -49,35 +66,31 @@ impl Colouring {
         }
     }
 
-    /// Nothing has a colour yet; each rack may use the lowest `limit` of its usable ones.
-    pub fn begin(&mut self, usable: &[u64], limit: u32) {
-        let mask = if limit >= 64 { u64::MAX } else { (1 << limit) - 1 };
+    /// A timeslot in which these edges have their colours; each rack may use those of `usable` that
+    /// are in `mask`.
+    pub fn begin(&mut self, usable: &[u64], mask: u64, edges: &[Edge]) {
         for (rack, usable) in usable.iter().enumerate() {
             self.usable[rack] = usable & mask;
             self.free[LEAVES][rack] = usable & mask;
             self.free[ENTERS][rack] = usable & mask;
         }
-    }
-
-    /// Edges that end at one rack on one side, at most: what the busiest rack sends or receives.
-    pub fn count(&mut self, edges: &[Edge]) -> u32 {
-        for side in &mut self.free {
-            side.fill(0);
-        }
-        let mut most = 0;
-        for edge in edges {
+        for (at, edge) in edges.iter().enumerate() {
             for side in [LEAVES, ENTERS] {
-                let count = &mut self.free[side][edge.rack(side)];
-                *count += 1;
-                most = most.max(*count);
+                let rack = edge.rack(side);
+                self.free[side][rack] &= !(1 << edge.colour());
+                self.holders[side][rack][usize::from(edge.colour())] = at as u16;
             }
         }
-        most as u32
+    }
+
+    /// The edges that have changed their colours for that which was placed last.
+    pub fn changed(&self) -> &[u16] {
+        &self.chain
     }
 
     /// Gives the edge at `at` a colour, and others another if need be. Answers whether it could.
-    #[inline]
     pub fn place(&mut self, edges: &mut [Edge], at: usize, flips: &mut u64) -> bool {
+        self.chain.clear();
         let edge = edges[at];
         let (from, to) = (edge.rack(LEAVES), edge.rack(ENTERS));
         let free = self.free[LEAVES][from] & self.free[ENTERS][to];
@@ -91,7 +104,7 @@ impl Colouring {
     #[inline]
     fn give(&mut self, edges: &mut [Edge], at: usize, colour: u32) {
         let edge = &mut edges[at];
-        edge.colour = colour as u8;
+        edge.set_colour(colour as u8);
         for side in [LEAVES, ENTERS] {
             let rack = edge.rack(side);
             self.free[side][rack] &= !(1 << colour);
@@ -101,9 +114,8 @@ impl Colouring {
 
     /// No colour is free at both ends: one that is free at the first is made so at the other, by
     /// exchanging it with one that is free there, along all edges of the two that hang together.
-    #[cold]
     fn place_by_flip(&mut self, edges: &mut [Edge], at: usize, flips: &mut u64) -> bool {
-        edges[at].colour = COLOURLESS;
+        edges[at].set_colour(COLOURLESS);
         let (from, to) = (edges[at].rack(LEAVES), edges[at].rack(ENTERS));
         // Of those that the other end can use at all, though others have them.
         let mut ours = self.free[LEAVES][from] & self.usable[to];
@@ -137,12 +149,13 @@ impl Colouring {
             colour = one + other - colour;
         }
         if self.usable[rack] >> colour & 1 == 0 {
+            self.chain.clear();
             return false;
         }
         for at in &self.chain {
             let edge = &mut edges[usize::from(*at)];
-            let colour = one + other - u32::from(edge.colour);
-            edge.colour = colour as u8;
+            let colour = one + other - u32::from(edge.colour());
+            edge.set_colour(colour as u8);
             for side in [LEAVES, ENTERS] {
                 self.holders[side][edge.rack(side)][colour as usize] = *at;
             }

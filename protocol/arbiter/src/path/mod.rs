@@ -5,6 +5,10 @@
 //! no more colours than a rack has packets (D. König, 1916); colour modulo paths is the path. So a
 //! link between a rack and the core bears its share of the rack's packets and never more (design:
 //! arbiter.md section 3).
+//!
+//! All timeslots of a batch are coloured side by side, source by source: two packets of a rack that
+//! follow each other would wait for each other, but those of different timeslots have nothing to do
+//! with each other. The few that find no colour that is free at both ends come last.
 
 mod colouring;
 mod tree;
@@ -18,6 +22,7 @@ pub use tree::{Tree, TreePaths};
 
 /// The colours of a word.
 const COLOURS_MAX: u32 = 64;
+const SLOTS: usize = BATCH_SLOTS_MAX as usize;
 
 /// A fabric of racks with several paths from each to each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,6 +60,22 @@ pub struct PathStats {
     pub unplaced: u64,
 }
 
+/// Places for a timeslot's packets: one for each endpoint, and as many as a line of the cache has.
+/// Those of all timeslots are written in turn, and were they a power of two apart, as endpoints
+/// often are, they would drive each other out of the cache.
+const fn edge_places(nodes: usize) -> usize {
+    nodes + 8
+}
+
+/// For the timeslots of a mask, in order.
+#[inline]
+fn for_each(mut slots: u64, mut action: impl FnMut(usize)) {
+    while slots != 0 {
+        action(slots.trailing_zeros() as usize);
+        slots &= slots - 1;
+    }
+}
+
 /// Gives every packet its path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Paths {
@@ -68,13 +89,17 @@ pub struct Paths {
     cut: Vec<u64>,
     /// By rack: the colours that it can use.
     usable: Vec<u64>,
+    /// In each timeslot, by rack: the colours that no packet has yet that leaves it, or enters it.
+    leaving: Vec<[u64; SLOTS]>,
+    entering: Vec<[u64; SLOTS]>,
     colouring: Colouring,
-    /// The packets that leave their rack, as many places for each timeslot as there are endpoints;
-    /// and how many there are.
+    /// The packets that leave their rack, [`edge_places`] for each timeslot: those with a colour
+    /// from the front on, those without from the back on. And how many there are of either.
     edges: Vec<Edge>,
-    counts: [usize; BATCH_SLOTS_MAX as usize],
+    counts: [usize; SLOTS],
+    late: [usize; SLOTS],
     /// A row for each source.
-    routes: Vec<[u8; BATCH_SLOTS_MAX as usize]>,
+    routes: Vec<[u8; SLOTS]>,
     stats: PathStats,
 }
 
@@ -97,7 +122,7 @@ impl Paths {
         check(colours.contains(&fabric.paths), "paths", fabric.paths)?;
         let racks = fabric.nodes.div_ceil(fabric.rack_nodes);
         let rack_of = (0..fabric.nodes).map(|node| (node / fabric.rack_nodes) as u16).collect();
-        let row = [Self::NONE; BATCH_SLOTS_MAX as usize];
+        let row = [Self::NONE; SLOTS];
         let mut paths = Self {
             racks,
             rack_of,
@@ -105,9 +130,12 @@ impl Paths {
             has_failed: alloc::vec![false; fabric.paths as usize],
             cut: alloc::vec![0; racks as usize],
             usable: alloc::vec![0; racks as usize],
+            leaving: alloc::vec![[0; SLOTS]; racks as usize],
+            entering: alloc::vec![[0; SLOTS]; racks as usize],
             colouring: Colouring::new(racks as usize),
-            edges: alloc::vec![Edge::default(); (fabric.nodes * BATCH_SLOTS_MAX) as usize],
-            counts: [0; BATCH_SLOTS_MAX as usize],
+            edges: alloc::vec![Edge::default(); edge_places(fabric.nodes as usize) * SLOTS],
+            counts: [0; SLOTS],
+            late: [0; SLOTS],
             routes: alloc::vec![row; fabric.nodes as usize],
             stats: PathStats::default(),
             fabric,
@@ -163,53 +191,107 @@ impl Paths {
     /// have none: they must not be sent.
     pub fn assign(&mut self, schedule: &Schedule, slots: u32) -> u32 {
         let slots = slots.min(BATCH_SLOTS_MAX);
-        self.gather(schedule, u64::MAX.unbounded_shr(BATCH_SLOTS_MAX - slots));
-        (0..slots as usize).map(|slot| self.assign_one(slot)).sum()
-    }
-
-    /// Sorts the packets of the timeslots in `all` that leave their rack by timeslot, row by row.
-    fn gather(&mut self, schedule: &Schedule, all: u64) {
-        self.counts = [0; BATCH_SLOTS_MAX as usize];
-        let nodes = self.rack_of.len();
-        for src in 0..nodes.min(schedule.nodes() as usize) {
-            self.routes[src] = [Self::NONE; BATCH_SLOTS_MAX as usize];
-            let (row, from) = (schedule.of(src as u32), self.rack_of[src]);
-            let mut busy = schedule.busy(src as u32) & all;
-            while busy != 0 {
-                let slot = busy.trailing_zeros() as usize;
-                busy &= busy - 1;
-                let Some(&to) = self.rack_of.get(usize::from(row[slot])) else { continue };
-                if from != to {
-                    let count = &mut self.counts[slot];
-                    self.edges[slot * nodes + *count] =
-                        Edge { src: src as u16, from, to, colour: 0 };
-                    *count += 1;
-                }
+        let all = u64::MAX.unbounded_shr(BATCH_SLOTS_MAX - slots);
+        let masks = match self.fabric.is_strict {
+            true => self.least_colours(schedule, all),
+            false => [u64::MAX; SLOTS],
+        };
+        for (rack, usable) in self.usable.iter().enumerate() {
+            self.leaving[rack] = masks.map(|mask| usable & mask);
+            self.entering[rack] = self.leaving[rack];
+        }
+        self.counts = [0; SLOTS];
+        self.late = [0; SLOTS];
+        for src in 0..self.nodes(schedule) {
+            self.assign_row(src, schedule.of(src as u32), schedule.busy(src as u32) & all);
+        }
+        let mut unplaced = 0;
+        for (slot, mask) in masks.into_iter().enumerate() {
+            if self.late[slot] > 0 {
+                unplaced += self.assign_late(slot, mask);
             }
         }
+        self.stats.packets += self.counts.iter().sum::<usize>() as u64 - u64::from(unplaced);
+        self.stats.unplaced += u64::from(unplaced);
+        unplaced
     }
 
-    fn assign_one(&mut self, slot: usize) -> u32 {
-        let first = slot * self.rack_of.len();
-        let edges = &mut self.edges[first..first + self.counts[slot]];
-        let limit = match self.fabric.is_strict {
-            true => self.colouring.count(edges),
-            false => COLOURS_MAX,
-        };
-        self.colouring.begin(&self.usable, limit);
+    fn nodes(&self, schedule: &Schedule) -> usize {
+        self.rack_of.len().min(schedule.nodes() as usize)
+    }
+
+    /// As many colours for each timeslot as its busiest rack sends packets to others, or receives.
+    fn least_colours(&mut self, schedule: &Schedule, all: u64) -> [u64; SLOTS] {
+        self.leaving.fill([0; SLOTS]);
+        self.entering.fill([0; SLOTS]);
+        for src in 0..self.nodes(schedule) {
+            let from = self.rack_of[src];
+            for_each(schedule.busy(src as u32) & all, |slot| {
+                let dst = schedule.of(src as u32)[slot];
+                let to = self.rack_of.get(usize::from(dst)).filter(|to| **to != from);
+                if let Some(&to) = to {
+                    self.leaving[usize::from(from)][slot] += 1;
+                    self.entering[usize::from(to)][slot] += 1;
+                }
+            });
+        }
+        let mut masks = [0; SLOTS];
+        for counts in self.leaving.iter().chain(&self.entering) {
+            for (mask, count) in masks.iter_mut().zip(counts) {
+                *mask |= u64::MAX.unbounded_shr(COLOURS_MAX - *count as u32);
+            }
+        }
+        masks
+    }
+
+    /// Gives a path to every packet of `src` that finds one, in the timeslots `busy`.
+    fn assign_row(&mut self, src: usize, row: &[u16; SLOTS], busy: u64) {
+        let Self { rack_of, entering, counts, late, edges, path_of, .. } = self;
+        let (places, from) = (edge_places(rack_of.len()), rack_of[src]);
+        let (leaving, routes) = (&mut self.leaving[usize::from(from)], &mut self.routes[src]);
+        *routes = [Self::NONE; SLOTS];
+        for_each(busy, |slot| {
+            let Some(&to) = rack_of.get(usize::from(row[slot])) else { return };
+            if from == to {
+                return;
+            }
+            let entering = &mut entering[usize::from(to)][slot];
+            let free = leaving[slot] & *entering;
+            let edge = Edge::new(src as u16, from, to, free.trailing_zeros() as u8);
+            if free == 0 {
+                late[slot] += 1;
+                edges[(slot + 1) * places - late[slot]] = edge;
+                return;
+            }
+            let colour = free & free.wrapping_neg();
+            leaving[slot] ^= colour;
+            *entering ^= colour;
+            edges[slot * places + counts[slot]] = edge;
+            counts[slot] += 1;
+            routes[slot] = path_of[usize::from(edge.colour())];
+        });
+    }
+
+    /// Gives a path to the packets of a timeslot that have found none, and others another. Answers
+    /// how many there is none for.
+    fn assign_late(&mut self, slot: usize, mask: u64) -> u32 {
+        let places = edge_places(self.rack_of.len());
+        let edges = &mut self.edges[slot * places..][..places];
+        let (first, late) = (self.counts[slot], self.late[slot]);
+        edges.copy_within(places - late.., first);
+        self.colouring.begin(&self.usable, mask, &edges[..first]);
         let mut unplaced = 0;
-        for at in 0..edges.len() {
+        for at in first..first + late {
             if !self.colouring.place(edges, at, &mut self.stats.flips) {
                 unplaced += 1;
+                continue;
+            }
+            for &at in self.colouring.changed().iter().chain([&(at as u16)]) {
+                let edge = edges[usize::from(at)];
+                self.routes[edge.src()][slot] = self.path_of[usize::from(edge.colour())];
             }
         }
-        for edge in &*edges {
-            if let Some(path) = self.path_of.get(usize::from(edge.colour)) {
-                self.routes[usize::from(edge.src)][slot] = *path;
-            }
-        }
-        self.stats.packets += edges.len() as u64 - u64::from(unplaced);
-        self.stats.unplaced += u64::from(unplaced);
+        self.counts[slot] += late;
         unplaced
     }
 
@@ -217,7 +299,7 @@ impl Paths {
     ///
     /// # Panics
     /// When there is no endpoint `src`.
-    pub fn of(&self, src: u32) -> &[u8; BATCH_SLOTS_MAX as usize] {
+    pub fn of(&self, src: u32) -> &[u8; SLOTS] {
         &self.routes[src as usize]
     }
 

@@ -1,0 +1,95 @@
+//! The lowest ones of a word.
+
+/// In each octet, a one.
+const EACH: u64 = 0x0101_0101_0101_0101;
+/// In each octet, its highest bit.
+const TOPS: u64 = EACH << 7;
+/// The lowest `count` ones of each octet, at `[octet][count - 1]`.
+static LOWEST: [[u8; 8]; 256] = lowest_of_octets();
+
+const fn lowest_of_octets() -> [[u8; 8]; 256] {
+    let mut table = [[0; 8]; 256];
+    let mut octet = 0;
+    while octet < 256 {
+        let mut count = 0;
+        let mut taken = 0;
+        let mut bit = 0;
+        while bit < 8 {
+            if octet >> bit & 1 == 1 {
+                taken |= 1 << bit;
+                table[octet][count] = taken;
+                count += 1;
+            }
+            bit += 1;
+        }
+        while count < 8 {
+            table[octet][count] = taken;
+            count += 1;
+        }
+        octet += 1;
+    }
+    table
+}
+
+/// The lowest `count` ones of `word` (at least one, and `word` has one), or all that there are; and
+/// how many these are.
+///
+/// Without a branch or a loop, as what is asked for is different each time and a wrong guess would
+/// cost as much as all of this; and without the instructions for it, which not every processor has:
+/// ones are counted octet by octet, the octet in which the last one lies is looked up in a table.
+#[inline]
+pub(super) fn lowest(word: u64, count: u32) -> (u64, u32) {
+    debug_assert!(word != 0 && count > 0);
+    let pairs = word - (word >> 1 & 0x5555_5555_5555_5555);
+    let fours = (pairs & 0x3333_3333_3333_3333) + (pairs >> 2 & 0x3333_3333_3333_3333);
+    let octets = (fours + (fours >> 4)) & 0x0f0f_0f0f_0f0f_0f0f;
+    // In each octet: how many ones are in it and those below; 64 at most.
+    let sums = octets.wrapping_mul(EACH);
+    let count = count.min((sums >> 56) as u32);
+    // The highest bit of an octet stays where its sum is not below the count.
+    let reach = ((sums | TOPS) - EACH * u64::from(count)) & TOPS;
+    let at = reach.trailing_zeros() & 0x38;
+    let below = (sums << 8 >> at) as u32 & 0xff;
+    let last = LOWEST[(word >> at) as usize & 0xff][(count - below - 1) as usize & 7];
+    (word & !(u64::MAX << at) | u64::from(last) << at, count)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn one_by_one(word: u64, count: u32) -> (u64, u32) {
+        let (mut rest, mut taken) = (word, 0);
+        while taken < count && rest != 0 {
+            rest &= rest - 1;
+            taken += 1;
+        }
+        (word ^ rest, taken)
+    }
+
+    #[test]
+    fn the_earliest_are_taken_first() {
+        assert_eq!(lowest(0b1011_0100, 2), (0b1_0100, 2));
+        assert_eq!(lowest(0b1011_0100, 5), (0b1011_0100, 4));
+        assert_eq!(lowest(u64::MAX, 64), (u64::MAX, 64));
+        assert_eq!(lowest(u64::MAX, 63), (u64::MAX >> 1, 63));
+        assert_eq!(lowest(1 << 63, 1), (1 << 63, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn they_are_what_counting_one_by_one_gives(
+            words in (any::<u64>(), any::<u64>(), any::<u64>()),
+            count in 1u32..70,
+        ) {
+            let (one, two, three) = words;
+            for word in [one, one & two, one | two, one & two & three, one | two | three, !0 << (one % 64)] {
+                if word != 0 {
+                    prop_assert_eq!(lowest(word, count), one_by_one(word, count));
+                }
+            }
+        }
+    }
+}
