@@ -120,7 +120,7 @@ impl Flows {
         self.len += flows.len();
     }
 
-    /// Puts the flow `of(n)` before the one at `places[n].backlog()`, for all of these, which ascend.
+    /// Puts each flow of `of` before the one at `places[n].backlog()`; these ascend.
     pub(crate) fn insert(&mut self, places: &[Flow], of: &[Flow]) {
         let (mut end, mut to) = (self.len, self.len + of.len());
         self.len = to;

@@ -101,8 +101,8 @@ impl Batch {
         }
     }
 
-    /// Many flows find nothing left when the load is high, and which ones cannot be guessed. So some
-    /// are looked at first, without a branch, and those that find something are served then.
+    /// Many flows find nothing left when the load is high, and which ones cannot be guessed. So
+    /// some are looked at first, without a branch, and those that find something are served then.
     fn visit_within(
         &mut self,
         limit: &mut impl Limit,
