@@ -13,7 +13,10 @@ use onepipe_wire::{
     WaveView, seal,
 };
 use proptest::prelude::*;
-use rig::{CONTROLLER, announce, at, config, drain, frame, life, link, process, star, switch};
+use rig::{
+    CONTROLLER, announce, announce_decided, at, config, drain, frame, life, link, process, star,
+    switch,
+};
 
 #[test]
 fn who_is_noted_in_the_store_is_welcome_and_hears_it_again() {
@@ -111,7 +114,16 @@ fn recalls_are_recorded_once_and_told_to_who_comes_back_for_them() {
         assert_eq!(drain_only(&mut controller), [(Opcode::Recorded, Psn(17))]);
     }
 
-    let near = at(70_000).sync;
+    // Nothing is decided above the failure yet, as process 0 has announced: no answer is complete.
+    let mut recover = frame(Opcode::Recover, failed.life, 0, |_| 0);
+    let verdict = controller.handle_frame(at(69_000), Port(0), &mut recover);
+    assert_eq!((verdict, drain_only(&mut controller)), (Verdict::Dropped, vec![]));
+    let near = at(65_000).sync;
+    let up = [link(0, Side::Upper, life(switch(0), 1))];
+    let mut octets = announce_decided(life(process(0), 1), 2, &up, near);
+    controller.handle_frame(at(69_000), Port(0), &mut octets);
+    drain(&mut controller, at(69_000));
+
     let (mut recalls, mut failures) = (Vec::new(), 0);
     // Time goes on; the answer stays, also for who asks for its front again.
     for (turn, part) in [0, 0, 1, 0].into_iter().enumerate() {

@@ -154,6 +154,13 @@ fn a_switch_tells_no_commit_where_its_former_life_holds_some() {
     are_right(Placement::Chip, &[94_001_096]);
 }
 
+/// A process that came back was told that the fate of all was known up to the controller's time,
+/// and delivered what a scattering had brought it whose sender failed later, and below.
+#[test]
+fn who_recovers_delivers_what_is_decided_only() {
+    are_right(Placement::Chip, &[92_000_185]);
+}
+
 /// The checker missed what was sent to a life that had ended in what the next one delivered.
 #[test]
 fn what_was_for_a_former_life_is_not_missed_in_the_next() {

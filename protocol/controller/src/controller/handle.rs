@@ -2,7 +2,9 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Address, Life, Mono, Now, Port, ProcessId, Psn, Timestamp, Verdict};
+use onepipe_base::{
+    Address, Life, Mono, Now, Port, ProcessId, Psn, Timestamp, Verdict, WIRE_MODULUS,
+};
 use onepipe_wire::{AnnounceView, Echo, Frame, HEADER_OCTETS, Header, Opcode, Undeliverable, peek};
 
 use super::Controller;
@@ -161,6 +163,7 @@ impl Controller {
             }
         }
         if let Address::Process(process) = life.address {
+            self.graph.note_decided(life, frame.header.message_ts(now.sync));
             self.on_sign_of_life(now.mono, process);
             self.welcome(life, process);
         }
@@ -248,8 +251,8 @@ impl Controller {
     }
 
     /// A failed process wants to know what has happened. Its own failure must be completed by all:
-    /// from then on every scattering that it may have in its buffer is settled, taken back and
-    /// recorded, or of a process that has failed, too.
+    /// from then on every scattering that it may have in its buffer, and that correct processes
+    /// take for decided, is settled, taken back and recorded, or of a process that has failed, too.
     fn on_recover(
         &mut self,
         now: Now,
@@ -268,7 +271,7 @@ impl Controller {
                 return Err(Drop::Stale);
             }
             let answer = Answer {
-                complete: now.sync,
+                complete: self.decided(now, life).ok_or(Drop::Stale)?,
                 failures: self.ledger.news(now.mono, u64::MAX),
                 recalls: self.ledger.recalls(process, life.incarnation).collect(),
             };
@@ -296,6 +299,17 @@ impl Controller {
             && self.ledger.open().len() == 0
             && self.deciding.is_empty()
             && !self.graph.correct_owners().any(holds)
+    }
+
+    /// Up to where the fate of everything is known that `life`, which has failed, may have in its
+    /// buffer: what all correct processes were told to be decided. However soon another one fails,
+    /// it fails no lower. Not before they have gone on since `life` has failed: it may have taken
+    /// what was scattered until then.
+    fn decided(&self, now: Now, life: Life) -> Option<Timestamp> {
+        let nothing = now.sync.saturating_sub_ns(WIRE_MODULUS / 8);
+        let Some(decided) = self.graph.decided(nothing).ok()? else { return Some(now.sync) };
+        let failed = self.ledger.decision(life).map(|failed| failed.at);
+        (Some(decided) > failed).then_some(decided)
     }
 
     pub(super) fn on_timeout(&mut self, now: Now) {

@@ -11,7 +11,7 @@ pub(crate) mod whole;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use onepipe_base::{Address, Controllers, Incarnation, Life, Mono, ProcessId};
+use onepipe_base::{Address, Controllers, Incarnation, Life, Mono, ProcessId, Timestamp};
 use onepipe_wire::Side;
 
 pub(crate) use announce::Announced;
@@ -260,6 +260,28 @@ impl Graph {
         if let Some(node) = self.get_mut(life) {
             node.heard = Some(now);
         }
+    }
+
+    /// `life` was told that reliable messages are decided up to `at`.
+    pub(crate) fn note_decided(&mut self, life: Life, at: Timestamp) {
+        if let Some(node) = self.get_mut(life) {
+            node.decided = node.decided.max(Some(at));
+        }
+    }
+
+    /// The lowest up to which any of the correct processes was told so, but for those who were
+    /// told nothing above `nothing`: they commit nothing, nor deliver. `Err` while some of them
+    /// have not said it.
+    pub(crate) fn decided(&self, nothing: Timestamp) -> Result<Option<Timestamp>, ()> {
+        let correct = self.iter().filter(|(life, _)| process_of(*life).is_some());
+        let mut lowest: Option<Timestamp> = None;
+        for (_, node) in correct.filter(|(life, _)| self.is_correct(*life)) {
+            let at = node.decided.ok_or(())?;
+            if at > nothing {
+                lowest = Some(lowest.map_or(at, |lowest| lowest.min(at)));
+            }
+        }
+        Ok(lowest)
     }
 
     /// Nothing was heard of `life` that still counts.

@@ -13,6 +13,9 @@ pub(crate) struct Node {
     pub generation: Option<u32>,
     /// When a frame of this life has come in last.
     pub heard: Option<Mono>,
+    /// Of a process, up to where it was told that reliable messages are decided, at its last
+    /// announcement.
+    pub decided: Option<Timestamp>,
     /// Whether it has been connected once.
     pub has_joined: bool,
     /// Whether the store knows it and all of its edges.

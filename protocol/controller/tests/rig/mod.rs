@@ -43,12 +43,20 @@ pub fn frame(
     psn: u32,
     write: impl FnOnce(&mut [u8]) -> usize,
 ) -> Vec<u8> {
+    frame_stamped((opcode, at(0).sync), from, psn, write)
+}
+
+fn frame_stamped(
+    (opcode, stamp): (Opcode, Timestamp),
+    from: Life,
+    psn: u32,
+    write: impl FnOnce(&mut [u8]) -> usize,
+) -> Vec<u8> {
     let mut slot = vec![0; 1_500];
     let octets = write(&mut slot[HEADER_OCTETS..]);
     let src = ProcessId(from.address.to_bits());
-    let now = at(0).sync;
     let header = Header::new(opcode, src, CONTROLLER, from.incarnation);
-    let header = header.stamped(now, Promises::both(now), Psn(psn));
+    let header = header.stamped(stamp, Promises::both(at(0).sync), Psn(psn));
     let length = seal(&mut slot, header, octets);
     slot.truncate(length);
     slot
@@ -59,8 +67,18 @@ pub fn link(port: u16, side: Side, life: Life) -> Link {
 }
 
 pub fn announce(from: Life, generation: u32, links: &[Link]) -> Vec<u8> {
+    announce_decided(from, generation, links, at(0).sync)
+}
+
+/// The same of a process that was told that reliable messages are decided up to `decided`.
+pub fn announce_decided(
+    from: Life,
+    generation: u32,
+    links: &[Link],
+    decided: Timestamp,
+) -> Vec<u8> {
     let whole = Announce { generation, first: 0, total: links.len() as u16 };
-    frame(Opcode::Announce, from, 0, |room| {
+    frame_stamped((Opcode::Announce, decided), from, 0, |room| {
         whole.write(room, links.iter().copied()).expect("fits").1
     })
 }

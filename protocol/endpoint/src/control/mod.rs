@@ -38,6 +38,7 @@ use onepipe_base::{
 };
 use onepipe_wire::{Failure, Header, Opcode, Undeliverable};
 
+use crate::stamp::SILENCE_NS;
 use crate::{Config, Links};
 
 use announce::Announcer;
@@ -392,22 +393,25 @@ impl Control {
         self.announcer.write(now, registers, &mut self.links, payload)
     }
 
-    /// The header of such a frame, to be sealed by the composer.
+    /// The header of such a frame, to be sealed by the composer. An announcement says up to where
+    /// this process was told that reliable messages are `decided`.
     pub fn header(
         &self,
         registers: &Registers,
         frame: &ControlFrame,
-        promises: Promises,
+        (promises, decided): (Promises, Option<Timestamp>),
     ) -> Header {
         let (opcode, to) = (frame.opcode, frame.to);
-        match frame.hop_port {
-            Some(port) => Header::of_link(opcode, self.own, self.echo(registers, port), promises),
-            None => Header::new(opcode, self.process, to, self.own.incarnation).stamped(
-                promises.barrier,
-                promises,
-                frame.psn,
-            ),
+        if let Some(port) = frame.hop_port {
+            return Header::of_link(opcode, self.own, self.echo(registers, port), promises);
         }
+        let message = match (opcode, decided) {
+            (Opcode::Announce, Some(decided)) => decided,
+            (Opcode::Announce, None) => promises.barrier.saturating_sub_ns(SILENCE_NS),
+            _ => promises.barrier,
+        };
+        let header = Header::new(opcode, self.process, to, self.own.incarnation);
+        header.stamped(message, promises, frame.psn)
     }
 
     /// The deadline has come.

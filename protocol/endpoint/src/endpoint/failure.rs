@@ -287,8 +287,8 @@ impl Endpoint {
         }
         let payload = &mut slot[HEADER_OCTETS..self.config.frame_octets_max];
         let frame = self.control.write_next(now.mono, self.link.registers(), payload)?;
-        let promises = self.current();
-        let header = self.control.header(self.link.registers(), &frame, promises);
+        let said = (self.current(), self.commit_barrier());
+        let header = self.control.header(self.link.registers(), &frame, said);
         self.stats.frames_sent += 1;
         Some(match frame.hop_port {
             Some(port) => Transmit { port, octets: seal_with_hops(slot, header, frame.octets, 1) },

@@ -100,7 +100,7 @@ impl Rig {
         let mut payload = [0; 256 - HEADER_OCTETS];
         while let Some(frame) = self.control.write_next(now, &self.registers, &mut payload) {
             let promises = Promises::both(CLOCK);
-            let header = self.control.header(&self.registers, &frame, promises);
+            let header = self.control.header(&self.registers, &frame, (promises, None));
             all.push((header, frame.opcode, payload[..frame.octets].to_vec()));
             assert!(all.len() < 1_000, "no end");
         }
