@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::reference::Reference;
 use crate::world::{beacon_share, fat_tree};
-use crate::{Background, Setup};
+use crate::{Background, Rack, Setup, cores};
 
 /// What a run has measured, by name.
 pub type Values = BTreeMap<String, f64>;
@@ -27,7 +27,8 @@ pub struct Experiment {
     pub x: Axis,
     /// What is measured.
     pub y: Axis,
-    /// The name of that in [`Values`].
+    /// The name of that in [`Values`]. `{x}` stands for the place on the x axis: one run may have
+    /// measured several.
     pub metric: &'static str,
     /// The curves.
     pub curves: Vec<Curve>,
@@ -109,11 +110,28 @@ pub struct Measured {
     pub metric: &'static str,
 }
 
+/// What counts of what was measured for the place `x`.
+pub fn value_at(metric: &str, x: f64, values: &Values) -> Option<f64> {
+    match metric.contains("{x}") {
+        true => values.get(&metric.replace("{x}", &x.to_string())).copied(),
+        false => values.get(metric).copied(),
+    }
+}
+
 impl Measured {
     /// The value of `curve` at `x`.
     pub fn at(&self, curve: &str, x: f64) -> Option<f64> {
+        value_at(self.metric, x, self.values(curve, x)?)
+    }
+
+    /// Another value that was measured for `curve` at `x`.
+    pub fn other(&self, curve: &str, x: f64, name: &str) -> Option<f64> {
+        self.values(curve, x)?.get(name).copied()
+    }
+
+    fn values(&self, curve: &str, x: f64) -> Option<&Values> {
         let points = self.curves.get(curve)?;
-        points.iter().find(|(at, _)| *at == x)?.1.get(self.metric).copied()
+        points.iter().find(|(at, _)| *at == x).map(|(_, values)| values)
     }
 }
 
@@ -142,6 +160,22 @@ pub enum Task {
     Reorder {
         /// How long messages wait, in ns.
         delay_ns: u64,
+    },
+    /// Bulk traffic on Fastpass's rack.
+    Rack(Rack),
+    /// Timeslots given out by a core of this machine.
+    Timeslots {
+        /// Endpoints.
+        nodes: u32,
+        /// The load, in thousandths of what they can send.
+        load_permille: u32,
+    },
+    /// Paths chosen by a core of this machine.
+    Paths {
+        /// Endpoints, 32 to a rack.
+        nodes: u32,
+        /// The load, in thousandths of what they can send.
+        load_permille: u32,
     },
     /// A failure.
     Recovery {
@@ -173,6 +207,7 @@ impl Task {
     pub fn is_alone(&self) -> bool {
         match self {
             Self::Measured(_) | Self::BeaconCores { .. } | Self::Reorder { .. } => true,
+            Self::Timeslots { .. } | Self::Paths { .. } => true,
             Self::Order(setup) => setup.processes > 5_000,
             Self::RecoveryAtScale { hosts, .. } => *hosts > 5_000,
             _ => false,
@@ -207,6 +242,9 @@ impl Task {
                 ];
                 Ok(values.map(|(name, value)| (name.to_owned(), value)).into())
             }
+            Self::Rack(rack) => rack.run(),
+            Self::Timeslots { nodes, load_permille } => cores::timeslots(*nodes, *load_permille),
+            Self::Paths { nodes, load_permille } => cores::paths(*nodes, *load_permille),
             Self::Recovery { hosts, component, seed } => {
                 let component = Component::ALL.into_iter().find(|one| one.name() == component);
                 let component = component.unwrap_or(Component::Host);
@@ -246,7 +284,7 @@ impl crate::Experiment {
             let column = curve.column?;
             let points = measured.curves.get(curve.name)?;
             let ratio = |(x, values): &(f64, Values)| {
-                Some((*x, values.get(measured.metric)? / self.reference.at(column, *x)?))
+                Some((*x, value_at(measured.metric, *x, values)? / self.reference.at(column, *x)?))
             };
             let mut ratios: Vec<(f64, f64)> = points.iter().filter_map(ratio).collect();
             ratios.sort_by(|one, other| one.1.total_cmp(&other.1));

@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod calibration;
+mod cores;
 mod experiment;
 mod experiments;
 mod output;
@@ -34,10 +35,10 @@ mod world;
 
 pub use calibration::Calibration;
 pub use experiment::{
-    Axis, Claim, Compared, Curve, Experiment, Measured, Role, Task, Values, Verdict,
+    Axis, Claim, Compared, Curve, Experiment, Measured, Role, Task, Values, Verdict, value_at,
 };
 pub use experiments::all;
 pub use output::{Figure, Line, lines, summary, write};
 pub use reference::Reference;
 pub use runner::{Progress, Record};
-pub use world::{Background, Form, Setup, System, Traffic};
+pub use world::{Background, Bulk, Form, Rack, Scheduler, Setup, System, Traffic};

@@ -3,8 +3,8 @@
 use std::sync::atomic::AtomicBool;
 
 use onepipe_bench_figures::{
-    Background, Calibration, Experiment, Figure, Form, Record, Setup, System, Task, Traffic,
-    Values, all, lines, write,
+    Background, Bulk, Calibration, Experiment, Figure, Form, Rack, Record, Scheduler, Setup,
+    System, Task, Traffic, Values, all, lines, write,
 };
 
 fn setup(system: System, processes: u32) -> Setup {
@@ -90,6 +90,24 @@ fn beacons_take_more_of_a_slower_link() {
     };
     let (slow, fast) = (percent(10), percent(100));
     assert!((0.5..2.0).contains(&slow) && (9.0..11.0).contains(&(slow / fast)), "{slow} {fast}");
+}
+
+#[test]
+fn on_the_rack_equal_runs_are_equal_and_the_arbiter_makes_shares_equal() {
+    let run = |scheduler, bulk| {
+        let task = Task::Rack(Rack { scheduler, bulk, seed: 1 });
+        task.run().unwrap_or_else(|error| panic!("{task:?}: {error}"))
+    };
+    let five = |scheduler| run(scheduler, Bulk::Five { interval_ms: 5 });
+    let (tcp, arbiter) = (five(Scheduler::Tcp), five(Scheduler::Arbiter));
+    assert_eq!(arbiter, five(Scheduler::Arbiter));
+    let deviation = |values: &Values| values["deviation_mbps"];
+    // A segment in 5 ms is 2.2 Mbit/s.
+    assert!(deviation(&arbiter) < 2.2 && deviation(&tcp) > 100.0, "{tcp:?} {arbiter:?}");
+    assert!(arbiter["line_percent"] > 98.0 && tcp["line_percent"] > 98.0, "{tcp:?} {arbiter:?}");
+    assert!(arbiter["queue_p99_kb"] < 3.1 && tcp["queue_p50_kb"] > 1_000.0, "{tcp:?} {arbiter:?}");
+    let load = run(Scheduler::Arbiter, Bulk::Load { permille: 500 });
+    assert!((0.3..3.0).contains(&load["control_percent"]), "{load:?}");
 }
 
 #[test]

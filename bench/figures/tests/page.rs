@@ -69,7 +69,8 @@ fn figures() -> Vec<Figure> {
         for (curve, x, _) in experiment.cases(false) {
             let column = experiment.curves.iter().find(|one| one.name == curve);
             let paper = column.and_then(|one| experiment.reference.at(one.column?, x));
-            let value = [(experiment.metric.to_owned(), 1.1 * paper.unwrap_or(x + 1.0))];
+            let name = experiment.metric.replace("{x}", &x.to_string());
+            let value = [(name, 1.1 * paper.unwrap_or(x + 1.0))];
             measured.curves.entry(curve).or_default().push((x, Values::from(value)));
         }
         measured

@@ -1,53 +1,129 @@
 //! Opens and closes flows, and notes what comes of them.
 
 use hdrhistogram::Histogram;
+use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig, Config, FailoverConfig, Role};
 use onepipe_base::{Port, ProcessId};
-use onepipe_sim_engine::{Instant, NANOSECOND};
+use onepipe_sim_engine::{Instant, NANOSECOND, Random};
 use onepipe_sim_network::{Application, At, LinkConfig, LinkId, NodeId};
-use onepipe_sim_traffic::{FlowId, Forwarder, TcpConfig};
+use onepipe_sim_traffic::{FlowId, Forwarder, Plain, TcpConfig};
 use onepipe_topology::{Node as Vertex, Topology};
 
-use crate::egress::Egress;
+use crate::egress::{Egress, is_in_slot};
+use crate::gate::Gated;
 use crate::node::Node;
-use crate::setup::Setup;
+use crate::setup::{Arbitration, FRAME_OCTETS_MAX, Offer, Setup};
 use crate::tenants::{Said, Tenants};
+use crate::tree::core;
+use crate::witness::Witness;
 
 /// Alarms from here on close flows, those below open them.
 const CLOSING: u32 = 1 << 24;
 /// Alarms from here on begin to ask.
 const ASKING: u32 = 1 << 25;
+/// Alarm for the next frames that are offered.
+const OFFERING: u32 = 1 << 26;
+/// Frames are offered for so many timeslots at a time.
+const OFFER_SLOTS: u64 = 16;
 
 /// What commands and observes the hosts.
 #[derive(Debug)]
 pub(crate) struct Bench {
     setup: Setup,
     topology: Topology,
+    random: Random,
     /// As which flow of its host each flow was opened.
     pub opened: Vec<Option<FlowId>>,
     /// How long answers took, in ns.
     pub pongs_ns: Histogram<u64>,
     /// How long the flows took that had an end, in ns.
     pub flows_ns: Histogram<u64>,
-    /// By link: how fast it is, and the queue before it; `None` where a host sends.
+    /// By link: how fast it is, and the queue before it; `None` where a host sends, and where an
+    /// arbiter receives: control packets and nothing else.
     pub egresses: Vec<Option<(LinkConfig, Egress)>>,
+    /// By link: whether it leads to an endpoint.
+    leads_to_endpoint: Vec<bool>,
+    pub witness: Witness,
 }
 
 impl Bench {
     pub fn new(setup: Setup, topology: Topology) -> Self {
         let histogram = || Histogram::new_with_bounds(1, 100_000_000_000, 3);
+        let hosts = topology.hosts();
+        let endpoints = setup.arbitration.map_or(hosts, |arbitration| arbitration.endpoints);
         let links = topology.links().map(|link| match (link.from.node, link.to.node) {
             (Vertex::Switch(_), Vertex::Switch(_)) => Some(setup.switch_link),
-            (Vertex::Switch(_), _) => Some(setup.host_link),
+            (Vertex::Switch(_), Vertex::Host(host)) if host.0 < endpoints => Some(setup.host_link),
             _ => None,
         });
         Self {
+            random: Random::named(setup.seed, "offered frames", 0),
             opened: vec![None; setup.flows.len()],
             pongs_ns: histogram().expect("the bounds are in range"),
             flows_ns: histogram().expect("the bounds are in range"),
             egresses: links.map(|link| Some((link?, Egress::default()))).collect(),
+            leads_to_endpoint: topology
+                .links()
+                .map(|link| matches!(link.to.node, Vertex::Host(host) if host.0 < endpoints))
+                .collect(),
+            witness: Witness::default(),
             setup,
             topology,
         }
+    }
+
+    /// The arbiters, the one that begins first.
+    fn arbiters(&self, arbitration: Arbitration) -> Vec<ProcessId> {
+        let hosts = self.topology.hosts();
+        (0..arbitration.arbiters).map(|nth| ProcessId(hosts - 1 - nth)).collect()
+    }
+
+    fn client(&self, arbitration: Arbitration, host: ProcessId) -> Client {
+        let arbiters = self.arbiters(arbitration);
+        let config = ClientConfig {
+            arbiters: arbiters.clone(),
+            pace_ns: u64::from(arbitration.pace_slots) * self.setup.slot_ns(),
+            frame_octets_max: FRAME_OCTETS_MAX,
+            labels: core(&self.topology, arbitration.endpoints).1,
+            ..ClientConfig::new(host, arbitration.endpoints, arbiters[0], self.setup.slot_ns())
+        };
+        Client::new(config).expect("the settings are in range")
+    }
+
+    fn arbiter(&self, arbitration: Arbitration, host: ProcessId) -> Arbiter {
+        let all = self.arbiters(arbitration);
+        let role = if host == all[0] { Role::Primary } else { Role::Secondary };
+        let peers = all.into_iter().filter(|one| *one != host).collect();
+        let nodes = arbitration.endpoints;
+        let Arbitration { batch_slots, share_slots, lead_ns, .. } = arbitration;
+        let config = ArbiterConfig::new(host, nodes, (nodes, 1), self.setup.slot_ns());
+        let config = ArbiterConfig {
+            core: core(&self.topology, nodes).0,
+            allocator: Config { batch_slots, share_slots, ..config.allocator },
+            lead_ns,
+            failover: FailoverConfig { role, peers, ..FailoverConfig::ALONE },
+            ..config
+        };
+        Arbiter::new(config).expect("the settings are in range")
+    }
+
+    /// What a host offers in the next batch of timeslots.
+    fn offer(&mut self, offer: Offer, host: u32, plain: &mut Plain) {
+        let endpoints = self.endpoints();
+        for _ in 0..OFFER_SLOTS {
+            if !self.random.happens(1_000 * offer.load_permille) {
+                continue;
+            }
+            // Somebody who is not too close: whole groups are left out.
+            let group = host / offer.apart_hosts * offer.apart_hosts;
+            let drawn = self.random.below(u64::from(endpoints - offer.apart_hosts)) as u32;
+            let to = if drawn < group { drawn } else { drawn + offer.apart_hosts };
+            plain.offer(ProcessId(to), 1);
+        }
+    }
+
+    fn endpoints(&self) -> u32 {
+        let all = self.topology.hosts();
+        self.setup.arbitration.map_or(all, |arbitration| arbitration.endpoints)
     }
 
     pub fn setup(&self) -> &Setup {
@@ -67,11 +143,24 @@ impl Application<Node> for Bench {
         let vertex = self.topology.nodes().nth(node.index()).expect("a node of the topology");
         let ports = self.topology.ports(vertex);
         if let Vertex::Switch(_) = vertex {
-            return Node::Switch(Forwarder::new(self.topology.route(vertex), ports, node.0));
+            let (route, tier) = (self.topology.route(vertex), self.topology.tier(vertex));
+            return Node::Switch(Forwarder::new(route, ports, tier, node.0));
         }
         let (host, card) = (ProcessId(node.0), Port(ports.total() - 1));
-        let config = TcpConfig { react: self.setup.react, ..TcpConfig::new(host, card) };
-        Node::Host(Tenants::new(config, host, card))
+        let config = TcpConfig {
+            react: self.setup.react,
+            segment_octets: self.setup.segment_octets(),
+            ..TcpConfig::new(host, card)
+        };
+        let Some(arbitration) = self.setup.arbitration else {
+            return Node::Host(Tenants::new(config));
+        };
+        if node.0 < arbitration.endpoints {
+            let client = self.client(arbitration, host);
+            let tenants = Tenants::new(config);
+            return Node::Gated(Box::new(Gated::new(tenants, client, card)));
+        }
+        Node::Arbiter(Box::new(self.arbiter(arbitration, host)), card)
     }
 
     fn on_start(&mut self, mut at: At<'_>, _machine: &mut Node) {
@@ -87,6 +176,9 @@ impl Application<Node> for Bench {
             if is_here(ping.from) {
                 alarms.push((now_ns, token));
             }
+        }
+        if self.setup.offer.is_some() && at.node.0 < self.endpoints() {
+            alarms.push((now_ns, OFFERING));
         }
         for (at_ns, token) in alarms {
             at.alarm(at_ns.saturating_sub(now_ns) * NANOSECOND, token);
@@ -104,9 +196,14 @@ impl Application<Node> for Bench {
 
     fn on_settled(&mut self, _at: At<'_>, _machine: &mut Node) {}
 
-    fn on_alarm(&mut self, at: At<'_>, machine: &mut Node, token: u32) {
+    fn on_alarm(&mut self, mut at: At<'_>, machine: &mut Node, token: u32) {
         let Some(tenants) = machine.tenants_mut() else { return };
-        if let Some(asking) = token.checked_sub(ASKING) {
+        if token == OFFERING {
+            if let Some(offer) = self.setup.offer {
+                self.offer(offer, at.node.0, &mut tenants.plain);
+                at.alarm(OFFER_SLOTS * self.setup.slot_ns() * NANOSECOND, OFFERING);
+            }
+        } else if let Some(asking) = token.checked_sub(ASKING) {
             let ping = self.setup.pings[asking as usize];
             tenants.pinger.ask(at.now, ProcessId(ping.to), ping.every_ns);
         } else if let Some(closing) = token.checked_sub(CLOSING) {
@@ -123,8 +220,14 @@ impl Application<Node> for Bench {
     fn on_crash(&mut self, _instant: Instant, _node: NodeId) {}
 
     fn on_departure(&mut self, instant: Instant, link: LinkId, frame: &[u8]) {
-        if let Some((config, egress)) = &mut self.egresses[link.index()] {
-            egress.enter(instant, config, frame.len());
+        let is_seen = !self.setup.has_slots_first || is_in_slot(frame);
+        if let Some((config, egress)) =
+            &mut self.egresses[link.index()].as_mut().filter(|_| is_seen)
+        {
+            egress.enter(instant, config, frame);
+        }
+        if self.setup.has_witness && self.leads_to_endpoint[link.index()] {
+            self.witness.see(frame);
         }
     }
 }

@@ -4,62 +4,131 @@ use std::collections::VecDeque;
 
 use onepipe_sim_engine::Instant;
 use onepipe_sim_network::LinkConfig;
+use onepipe_wire::{Opcode, peek};
 
-/// The queue before a link, counted in frames: it knows no more of the network than when a frame
-/// of how many octets came, and how fast the link is.
+/// The queue before a link: it knows no more of the network than when a frame of how many octets
+/// came, and how fast the link is.
 #[derive(Clone, Debug, Default)]
 pub struct Egress {
-    /// When each frame that is there will have left.
-    ends: VecDeque<Instant>,
-    /// The most that were there at one time, the one being sent included.
-    frames_max: usize,
+    /// The frames that are there.
+    frames: VecDeque<Waiting>,
+    /// How long those in timeslots take, in ps.
+    scheduled_ps: u64,
+    longest: Longest,
+}
+
+/// A frame in a queue.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    /// When it will have left.
+    end: Instant,
+    /// How long it takes to be sent, in ps.
+    ps: u64,
+    is_scheduled: bool,
+}
+
+/// The most that was in a queue at one time, what is being sent included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Longest {
+    /// Frames.
+    pub frames: usize,
+    /// Octets, with what each frame costs on the wire.
+    pub octets: u64,
+    /// Of these, the ones of frames in granted timeslots.
+    pub scheduled_octets: u64,
+}
+
+impl Longest {
+    /// The most of both.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            frames: self.frames.max(other.frames),
+            octets: self.octets.max(other.octets),
+            scheduled_octets: self.scheduled_octets.max(other.scheduled_octets),
+        }
+    }
+}
+
+/// Whether a frame is sent in a granted timeslot.
+pub(crate) fn is_in_slot(frame: &[u8]) -> bool {
+    peek(frame).is_ok_and(|(_, opcode)| opcode == Opcode::Slot)
 }
 
 impl Egress {
-    /// A frame of `octets` enters.
-    pub fn enter(&mut self, now: Instant, link: &LinkConfig, octets: usize) {
-        while self.ends.front().is_some_and(|end| *end <= now) {
-            self.ends.pop_front();
+    /// A frame enters.
+    pub fn enter(&mut self, now: Instant, link: &LinkConfig, frame: &[u8]) {
+        while let Some(gone) = self.frames.front().filter(|one| one.end <= now) {
+            self.scheduled_ps -= if gone.is_scheduled { gone.ps } else { 0 };
+            self.frames.pop_front();
         }
-        let begins = self.ends.back().copied().unwrap_or(now).max(now);
+        let begin = self.frames.back().map_or(now, |last| last.end);
         let bits = link.rate_bits_per_s;
         let octet_ps = (8_000_000_000_000 + bits / 2) / bits;
-        self.ends.push_back(begins.after((octets as u64 + link.overhead_octets) * octet_ps));
-        self.frames_max = self.frames_max.max(self.ends.len());
+        let ps = (frame.len() as u64 + link.overhead_octets) * octet_ps;
+        let is_scheduled = is_in_slot(frame);
+        let end = begin.after(ps);
+        self.frames.push_back(Waiting { end, ps, is_scheduled });
+        self.scheduled_ps += if is_scheduled { ps } else { 0 };
+        // Of the first one a part may have left.
+        let gone_ps = self
+            .frames
+            .front()
+            .filter(|one| one.is_scheduled)
+            .map_or(0, |first| first.ps.saturating_sub(first.end.since(now)));
+        self.longest = self.longest.max(Longest {
+            frames: self.frames.len(),
+            octets: end.since(now) / octet_ps,
+            scheduled_octets: (self.scheduled_ps - gone_ps) / octet_ps,
+        });
     }
 
-    /// The most frames that were there at one time, the one being sent included.
-    pub fn frames_max(&self) -> usize {
-        self.frames_max
+    /// The most that was there at one time.
+    pub fn longest(&self) -> Longest {
+        self.longest
     }
 
-    /// Forgets how many there were.
+    /// Forgets how much there was.
     pub fn begin(&mut self) {
-        self.frames_max = 0;
+        self.longest = Longest::default();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use onepipe_base::{Incarnation, ProcessId};
+    use onepipe_wire::{HEADER_OCTETS, Header, seal};
+
     use super::*;
+
+    /// A frame of 1,000 octets, which take 80 ns.
+    fn frame(opcode: Opcode) -> [u8; 1_000] {
+        let mut frame = [0; 1_000];
+        let header = Header::new(opcode, ProcessId(0), ProcessId(1), Incarnation(1));
+        seal(&mut frame, header, 1_000 - HEADER_OCTETS);
+        frame
+    }
 
     #[test]
     fn frames_that_overlap_are_there_together() {
         let link = LinkConfig { overhead_octets: 0, ..LinkConfig::default() };
-        let at = |ns: u64| Instant::from_ps(ns * 1_000);
+        let (slot, other) = (frame(Opcode::Slot), frame(Opcode::Fcp));
         let mut egress = Egress::default();
-        // 80 ns each.
+        let mut enter = |ns: u64, frame: &[u8]| {
+            egress.enter(Instant::from_ps(ns * 1_000), &link, frame);
+            let Longest { frames, octets, scheduled_octets } = egress.longest();
+            (frames, octets, scheduled_octets)
+        };
         for ns in [0, 80, 160, 400] {
-            egress.enter(at(ns), &link, 1_000);
+            assert_eq!(enter(ns, &slot), (1, 1_000, 1_000));
         }
-        assert_eq!(egress.frames_max(), 1);
-        egress.enter(at(479), &link, 1_000);
-        egress.enter(at(559), &link, 1_000);
-        assert_eq!(egress.frames_max(), 2, "both wait for the one before");
-        egress.enter(at(559), &link, 1_000);
-        assert_eq!(egress.frames_max(), 3);
+        // The one before is half gone.
+        assert_eq!(enter(440, &other), (2, 1_500, 1_000));
+        assert_eq!(enter(460, &slot), (3, 2_250, 1_250));
+        assert_eq!(enter(480, &other), (3, 3_000, 1_250), "the first has left");
         egress.begin();
-        egress.enter(at(5_000), &link, 1_000);
-        assert_eq!(egress.frames_max(), 1);
+        egress.enter(Instant::from_ps(9_000_000), &link, &other);
+        let alone = Longest { frames: 1, octets: 1_000, scheduled_octets: 0 };
+        assert_eq!(egress.longest(), alone);
     }
 }

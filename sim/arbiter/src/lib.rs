@@ -18,6 +18,8 @@
 //!
 //! # Invariants
 //! - Equal setups live through equal histories.
+//! - No timeslot is granted twice, whatever happens to arbiters and links: a [`Witness`] looks at
+//!   every grant that reaches an endpoint.
 //! - Queues are counted twice: by the network, which drops and marks by them, and by an [`Egress`]
 //!   of this crate, which sees nothing but the frames that leave.
 
@@ -25,13 +27,18 @@
 
 mod application;
 mod egress;
+mod gate;
 mod measure;
 mod node;
 mod setup;
 mod tenants;
+mod tree;
+mod witness;
 mod world;
 
-pub use egress::Egress;
-pub use measure::{Measured, Plan, measure};
-pub use setup::{Flow, Ping, Setup};
+pub use egress::{Egress, Longest};
+pub use gate::{Gated, Tenant};
+pub use measure::{Measured, Plan, measure, observe};
+pub use setup::{Arbitration, Flow, Offer, Ping, Setup};
+pub use witness::Witness;
 pub use world::World;

@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 
+use crate::egress::Longest;
 use crate::setup::Setup;
 use crate::world::World;
 
@@ -52,8 +53,12 @@ pub struct Measured {
     pub segments_lost: u64,
     /// Frames that met a full queue.
     pub overflowed: u64,
-    /// The most frames before any link of a switch at one time, the one being sent included.
-    pub frames_queued_max: usize,
+    /// The most at one time before any link between switches, or to an endpoint.
+    pub longest: Longest,
+    /// Octets of control packets, with what each costs on the wire.
+    pub control_octets: u64,
+    /// Frames in granted timeslots.
+    pub slots_sent: u64,
 }
 
 impl Measured {
@@ -102,6 +107,7 @@ pub fn observe(world: &mut World, plan: &Plan) -> Measured {
     world.begin();
     let (sent, lost) = world.segments();
     let overflowed = world.overflowed();
+    let (control_octets, slots_sent) = (world.control_octets(), world.slots_sent());
     let link = world.down_link(plan.receiver);
     let mut queue = Histogram::new_with_bounds(1, 1 << 40, 3).expect("the bounds are right");
     let mut intervals = Vec::new();
@@ -126,6 +132,8 @@ pub fn observe(world: &mut World, plan: &Plan) -> Measured {
         segments_sent: sent_now - sent,
         segments_lost: lost_now - lost,
         overflowed: world.overflowed() - overflowed,
-        frames_queued_max: world.frames_queued_max(),
+        longest: world.longest(),
+        control_octets: world.control_octets() - control_octets,
+        slots_sent: world.slots_sent() - slots_sent,
     }
 }

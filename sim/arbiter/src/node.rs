@@ -1,15 +1,22 @@
 //! The kinds of nodes, as one machine.
 
+use onepipe_arbiter::{Arbiter, Client};
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_sim_traffic::Forwarder;
 
+use crate::gate::Gated;
 use crate::tenants::{Said, Tenants};
 
 /// A host or a switch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
 pub(crate) enum Node {
+    /// A host that sends when it wants.
     Host(Tenants),
+    /// One that sends when the arbiter says so.
+    Gated(Box<Gated<Tenants>>),
+    /// The arbiter's, and its network card.
+    Arbiter(Box<Arbiter>, Port),
     Switch(Forwarder),
 }
 
@@ -18,14 +25,30 @@ impl Node {
     pub fn tenants(&self) -> Option<&Tenants> {
         match self {
             Self::Host(tenants) => Some(tenants),
-            Self::Switch(_) => None,
+            Self::Gated(gated) => Some(&gated.tenant),
+            Self::Arbiter(..) | Self::Switch(_) => None,
         }
     }
 
     pub fn tenants_mut(&mut self) -> Option<&mut Tenants> {
         match self {
             Self::Host(tenants) => Some(tenants),
-            Self::Switch(_) => None,
+            Self::Gated(gated) => Some(&mut gated.tenant),
+            Self::Arbiter(..) | Self::Switch(_) => None,
+        }
+    }
+
+    pub fn client(&self) -> Option<&Client> {
+        match self {
+            Self::Gated(gated) => Some(&gated.client),
+            _ => None,
+        }
+    }
+
+    pub fn arbiter(&self) -> Option<&Arbiter> {
+        match self {
+            Self::Arbiter(arbiter, _) => Some(arbiter),
+            _ => None,
         }
     }
 }
@@ -37,6 +60,8 @@ impl Machine for Node {
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         match self {
             Self::Host(host) => host.handle_frame(now, port, frame),
+            Self::Gated(gated) => gated.handle_frame(now, port, frame),
+            Self::Arbiter(arbiter, _) => arbiter.handle_frame(now, port, frame),
             Self::Switch(switch) => switch.handle_frame(now, port, frame),
         }
     }
@@ -44,6 +69,8 @@ impl Machine for Node {
     fn handle_timeout(&mut self, now: Now) {
         match self {
             Self::Host(host) => host.handle_timeout(now),
+            Self::Gated(gated) => gated.handle_timeout(now),
+            Self::Arbiter(arbiter, _) => arbiter.handle_timeout(now),
             Self::Switch(switch) => switch.handle_timeout(now),
         }
     }
@@ -52,6 +79,11 @@ impl Machine for Node {
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         match self {
             Self::Host(host) => host.poll_transmit(now, slot),
+            Self::Gated(gated) => gated.poll_transmit(now, slot),
+            Self::Arbiter(arbiter, card) => {
+                let transmit = arbiter.poll_transmit(now, slot)?;
+                Some(Transmit { port: *card, ..transmit })
+            }
             Self::Switch(switch) => switch.poll_transmit(now, slot),
         }
     }
@@ -60,6 +92,11 @@ impl Machine for Node {
     fn poll_event(&mut self) -> Option<Said> {
         match self {
             Self::Host(host) => host.poll_event(),
+            Self::Gated(gated) => gated.poll_event(),
+            Self::Arbiter(arbiter, _) => {
+                while arbiter.poll_event().is_some() {}
+                None
+            }
             Self::Switch(_) => None,
         }
     }
@@ -68,6 +105,8 @@ impl Machine for Node {
     fn poll_timeout(&self) -> Option<Mono> {
         match self {
             Self::Host(host) => host.poll_timeout(),
+            Self::Gated(gated) => gated.poll_timeout(),
+            Self::Arbiter(arbiter, _) => arbiter.poll_timeout(),
             Self::Switch(switch) => switch.poll_timeout(),
         }
     }

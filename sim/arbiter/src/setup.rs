@@ -1,8 +1,10 @@
 //! Everything that a run depends on.
 
+use onepipe_base::{Port, ProcessId};
 use onepipe_sim_network::{ClockConfig, LinkConfig};
-use onepipe_sim_traffic::{Demand, React};
+use onepipe_sim_traffic::{Demand, React, TcpConfig};
 use onepipe_topology::Shape;
+use onepipe_wire::{HEADER_OCTETS, SLOT_HEADER_OCTETS};
 
 /// The memory of the paper's switch for one port, in octets: the longest queue that it has shown
 /// (Fastpass section 7.1, experiment A, baseline, 99.9th percentile: 5,239 KB).
@@ -10,6 +12,9 @@ pub const RACK_QUEUE_OCTETS: u64 = 5_240_000;
 /// DCTCP's threshold for 10 Gbit/s: 65 packets of 1,500 octets (Alizadeh and others, SIGCOMM 2010,
 /// section 3.5).
 const MARK_OCTETS: u64 = 65 * 1_500;
+
+/// Octets of the longest frame: what fits a datagram on Ethernet.
+pub(crate) const FRAME_OCTETS_MAX: usize = 1_472;
 
 /// A flow of TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +43,58 @@ pub struct Ping {
     pub every_ns: u64,
 }
 
+/// Frames without a protocol, offered by every endpoint in every timeslot or not, by chance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Offer {
+    /// Timeslots with a frame, of a thousand.
+    pub load_permille: u32,
+    /// Hosts that lie as close together as these are not sent to: those of one pod, for example.
+    pub apart_hosts: u32,
+}
+
+/// Who schedules, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Arbitration {
+    /// Arbiters: the last hosts, of which the very last begins.
+    pub arbiters: u32,
+    /// Hosts that are scheduled: the first ones.
+    pub endpoints: u32,
+    /// Of each link part left to control packets, in thousandths. A timeslot is so much longer
+    /// than a full frame takes. Default 10: "about 1%" (Fastpass section 7.1).
+    pub reserve_permille: u32,
+    /// Timeslots of a batch. Default 32: with 64 a question waits longer for its timeslot.
+    pub batch_slots: u32,
+    /// An endpoint sends a control packet in so many timeslots on average. Default 64.
+    pub pace_slots: u32,
+    /// Timeslots that a pair gets at a time while others wait. Default 1: turns, slot by slot.
+    pub share_slots: u32,
+    /// A batch is given out so long before it begins, in ns. Default 65 us (design: arbiter.md
+    /// section 1).
+    pub lead_ns: u64,
+}
+
+impl Arbitration {
+    /// By the last of so many hosts, for all others.
+    pub const fn of(hosts: u32) -> Self {
+        Self {
+            arbiters: 1,
+            endpoints: hosts - 1,
+            reserve_permille: 10,
+            batch_slots: 32,
+            pace_slots: 64,
+            share_slots: 1,
+            lead_ns: 65_000,
+        }
+    }
+
+    /// The length of a timeslot on such links, in ns: a frame of `frame_octets`, and the reserve.
+    pub const fn slot_ns(&self, link: &LinkConfig, frame_octets: usize) -> u64 {
+        let bits = 8 * (frame_octets as u64 + link.overhead_octets);
+        let parts = bits * (1_000 + self.reserve_permille as u64);
+        (parts * 1_000_000).div_ceil(link.rate_bits_per_s)
+    }
+}
+
 /// Everything that a run depends on.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -55,6 +112,15 @@ pub struct Setup {
     pub flows: Vec<Flow>,
     /// The questions.
     pub pings: Vec<Ping>,
+    /// Frames without a protocol.
+    pub offer: Option<Offer>,
+    /// Who schedules; `None`: nobody.
+    pub arbitration: Option<Arbitration>,
+    /// Whether frames in timeslots go first, before every link, and all others wait for gaps. Then
+    /// an [`Egress`](crate::Egress) sees nothing else.
+    pub has_slots_first: bool,
+    /// Whether every grant is looked at.
+    pub has_witness: bool,
     /// Whatever is left to chance.
     pub seed: u64,
 }
@@ -79,7 +145,42 @@ impl Setup {
             react: React::Loss,
             flows: Vec::new(),
             pings: Vec::new(),
+            offer: None,
+            arbitration: None,
+            has_slots_first: false,
+            has_witness: false,
             seed: 1,
         }
+    }
+
+    /// The same with an arbiter on the last host.
+    #[must_use]
+    pub fn scheduled(self) -> Self {
+        let arbitration = Some(Arbitration::of(self.shape.host_count()));
+        Self { arbitration, ..self }
+    }
+
+    /// Octets of a stream in a full segment. Under an arbiter they are fewer: a packet in a
+    /// timeslot is within a frame that has headers of its own, and two octets for its length.
+    pub fn segment_octets(&self) -> u32 {
+        let plain = TcpConfig::new(ProcessId(0), Port(0));
+        let head_octets = plain.frame_octets_max() as u32 - plain.segment_octets;
+        let around_octets = (HEADER_OCTETS + SLOT_HEADER_OCTETS) as u32 + 2;
+        match self.arbitration {
+            None => plain.segment_octets,
+            Some(_) => FRAME_OCTETS_MAX as u32 - around_octets - head_octets,
+        }
+    }
+
+    /// Octets of a full frame, with what it costs on the wire.
+    pub fn full_octets(&self) -> u64 {
+        FRAME_OCTETS_MAX as u64 + self.host_link.overhead_octets
+    }
+
+    /// The length of a timeslot, or of a full frame where nobody schedules, in ns.
+    pub fn slot_ns(&self) -> u64 {
+        let whole = Arbitration { reserve_permille: 0, ..Arbitration::of(2) };
+        let arbitration = self.arbitration.unwrap_or(whole);
+        arbitration.slot_ns(&self.host_link, FRAME_OCTETS_MAX)
     }
 }

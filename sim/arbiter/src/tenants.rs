@@ -1,13 +1,16 @@
-//! What a host has to send: its TCP and its questions.
+//! What a host has to send: its TCP, its questions, and frames without a protocol.
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
-use onepipe_sim_traffic::{Event, Pinger, Pong, Stack};
+use onepipe_sim_traffic::{Event, Pinger, Plain, Pong, Stack, TcpConfig};
+
+use crate::gate::Tenant;
 
 /// What uses a host's network.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tenants {
     pub stack: Stack,
     pub pinger: Pinger,
+    pub plain: Plain,
 }
 
 /// What one of them says.
@@ -17,13 +20,43 @@ pub(crate) enum Said {
     Pong(Pong),
 }
 
+impl Tenants {
+    /// Those of a host, behind one network card. Frames without a protocol are as long as a full
+    /// segment's.
+    pub fn new(config: TcpConfig) -> Self {
+        let (host, card, octets) = (config.host, config.card, config.frame_octets_max());
+        Self {
+            stack: Stack::new(config).expect("the defaults are in range"),
+            pinger: Pinger::new(host, card),
+            plain: Plain::new(host, card, octets),
+        }
+    }
+}
+
+impl Tenant for Tenants {
+    fn poll_to(
+        &mut self,
+        now: Now,
+        slot: &mut [u8],
+        has_room: &mut dyn FnMut(ProcessId) -> bool,
+    ) -> Option<(ProcessId, usize)> {
+        // Questions are few, and asked on time: what finds no room is lost.
+        let asked = self.pinger.poll_to(now, slot);
+        let asked = asked.or_else(|| self.stack.poll_to(now, slot, &mut *has_room));
+        asked.or_else(|| self.plain.poll_to(now, slot, has_room))
+    }
+}
+
 impl Machine for Tenants {
     type Event = Said;
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        match Pinger::is_ping(frame) {
-            true => self.pinger.handle_frame(now, port, frame),
-            false => self.stack.handle_frame(now, port, frame),
+        if Pinger::is_ping(frame) {
+            self.pinger.handle_frame(now, port, frame)
+        } else if Plain::is_plain(frame) {
+            self.plain.handle_frame(now, port, frame)
+        } else {
+            self.stack.handle_frame(now, port, frame)
         }
     }
 
@@ -34,8 +67,8 @@ impl Machine for Tenants {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        // Questions are few.
-        self.pinger.poll_transmit(now, slot).or_else(|| self.stack.poll_transmit(now, slot))
+        let (_, octets) = self.poll_to(now, slot, &mut |_| true)?;
+        Some(Transmit { port: self.stack.config().card, octets })
     }
 
     fn poll_event(&mut self) -> Option<Said> {
@@ -45,13 +78,5 @@ impl Machine for Tenants {
 
     fn poll_timeout(&self) -> Option<Mono> {
         Mono::earlier(self.stack.poll_timeout(), self.pinger.poll_timeout())
-    }
-}
-
-impl Tenants {
-    /// Those of `host`, behind one network card.
-    pub fn new(config: onepipe_sim_traffic::TcpConfig, host: ProcessId, card: Port) -> Self {
-        let stack = Stack::new(config).expect("the defaults are in range");
-        Self { stack, pinger: Pinger::new(host, card) }
     }
 }

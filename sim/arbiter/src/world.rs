@@ -1,17 +1,17 @@
 //! A network of hosts and switches that lives through virtual time.
 
+use onepipe_arbiter::{Arbiter, Client};
 use onepipe_base::{Port, ProcessId};
 use onepipe_sim_engine::NANOSECOND;
-use onepipe_sim_network::{Config, LinkId, Network, NodeId};
+use onepipe_sim_network::{Config, LinkConfig, LinkId, Network, NodeId};
 use onepipe_topology::Topology;
 
 use crate::application::Bench;
+use crate::egress::{Longest, is_in_slot};
 use crate::node::Node;
-use crate::setup::Setup;
+use crate::setup::{FRAME_OCTETS_MAX, Setup};
 use crate::tenants::Tenants;
-
-/// Octets of the longest frame: a full segment.
-const FRAME_OCTETS_MAX: usize = 1_472;
+use crate::witness::Witness;
 
 /// A network at some point of virtual time.
 #[derive(Debug)]
@@ -23,9 +23,11 @@ impl World {
     /// Laid out as `setup` says, at the start of time.
     pub fn new(setup: &Setup) -> Self {
         let topology = Topology::new(setup.shape, 1).expect("a host has one process");
+        let classes = if setup.has_slots_first { 2 } else { 1 };
         let config = Config {
-            host_link: setup.host_link,
-            switch_link: setup.switch_link,
+            host_link: LinkConfig { classes, ..setup.host_link },
+            switch_link: LinkConfig { classes, ..setup.switch_link },
+            class: |frame| !is_in_slot(frame) as u8,
             clocks: setup.clocks,
             frame_octets_max: FRAME_OCTETS_MAX,
             ..Config::default()
@@ -54,11 +56,11 @@ impl World {
         self.network.backlog_octets(link)
     }
 
-    /// The most frames that were before any link of a switch at one time since
-    /// [`begin`](Self::begin), the one being sent included.
-    pub fn frames_queued_max(&self) -> usize {
+    /// The most that was at one time before any link between switches, or to an endpoint, since
+    /// [`begin`](Self::begin).
+    pub fn longest(&self) -> Longest {
         let egresses = self.network.application.egresses.iter().flatten();
-        egresses.map(|(_, egress)| egress.frames_max()).max().unwrap_or(0)
+        egresses.map(|(_, egress)| egress.longest()).fold(Longest::default(), Longest::max)
     }
 
     /// What was noted so far does not count.
@@ -86,6 +88,55 @@ impl World {
         let hosts = 0..self.network.topology().hosts();
         let stats = hosts.filter_map(|host| Some(*self.tenants(host)?.stack.stats()));
         stats.fold((0, 0), |(sent, lost), one| (sent + one.data_sent, lost + one.lost))
+    }
+
+    /// Frames without a protocol: offered and not sent yet, sent, and received, by all hosts.
+    pub fn plain_frames(&self) -> (u64, u64, u64) {
+        let hosts = 0..self.network.topology().hosts();
+        let plain = hosts.filter_map(|host| Some(&self.tenants(host)?.plain));
+        plain.fold((0, 0, 0), |(waiting, sent, received), one| {
+            (waiting + one.waiting(), sent + one.sent(), received + one.received())
+        })
+    }
+
+    /// The client of an endpoint that is scheduled.
+    pub fn client(&self, host: u32) -> Option<&Client> {
+        self.network.machine(NodeId(host))?.client()
+    }
+
+    /// The clients of all endpoints.
+    pub fn clients(&self) -> impl Iterator<Item = &Client> {
+        let hosts = 0..self.network.topology().hosts();
+        hosts.filter_map(|host| self.client(host))
+    }
+
+    /// An arbiter, if there is one at this host.
+    pub fn arbiter(&self, host: u32) -> Option<&Arbiter> {
+        self.network.machine(NodeId(host))?.arbiter()
+    }
+
+    /// What was seen of grants, if they are looked at ([`Setup::has_witness`]).
+    pub fn witness(&self) -> &Witness {
+        &self.network.application.witness
+    }
+
+    /// Octets of control packets that endpoints and arbiters have sent, with what each costs on
+    /// the wire.
+    pub fn control_octets(&self) -> u64 {
+        let overhead = self.network.application.setup().host_link.overhead_octets;
+        let hosts = 0..self.network.topology().hosts();
+        let arbiters = hosts.filter_map(|host| Some(*self.arbiter(host)?.comm_stats()));
+        let arbiters = arbiters.map(|stats| stats.sent_octets + stats.sent * overhead);
+        let clients = self.clients().map(|client| {
+            let stats = client.stats();
+            stats.control_octets + stats.control_sent * overhead
+        });
+        arbiters.chain(clients).sum()
+    }
+
+    /// Frames that were sent in granted timeslots.
+    pub fn slots_sent(&self) -> u64 {
+        self.clients().map(|client| client.stats().slots_sent).sum()
     }
 
     /// Frames that met a full queue.

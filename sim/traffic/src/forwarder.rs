@@ -2,20 +2,27 @@
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
 use onepipe_topology::{Next, PortCounts, PortRange, Route, Spread};
-use onepipe_wire::peek;
+use onepipe_wire::{HEADER_OCTETS, Opcode, Slot, peek};
 
-/// It sends every frame on its way, and among equal ways spreads them by flow.
+/// The tier of the switches right above the hosts (`Topology::tier`).
+const TOR: u8 = 2;
+
+/// It sends every frame on its way, and among equal ways spreads them by flow; but a frame in a
+/// granted timeslot leaves by the upper link that its label names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Forwarder {
     route: Route,
     ports: PortCounts,
     salt: u32,
+    /// How many switches a frame has passed that comes from below.
+    nth: u8,
 }
 
 impl Forwarder {
-    /// With the ways that a node of the topology knows. `salt` differs from switch to switch.
-    pub const fn new(route: Route, ports: PortCounts, salt: u32) -> Self {
-        Self { route, ports, salt }
+    /// With the ways that a node of the topology knows, and its tier. `salt` differs from switch to
+    /// switch.
+    pub const fn new(route: Route, ports: PortCounts, tier: u8, salt: u32) -> Self {
+        Self { route, ports, salt, nth: tier.saturating_sub(TOR) }
     }
 
     /// Where a frame with these fields leaves; `None` if nobody there is known.
@@ -34,7 +41,15 @@ impl Machine for Forwarder {
 
     #[inline]
     fn handle_frame(&mut self, _now: Now, _port: Port, frame: &mut [u8]) -> Verdict {
-        let Ok((header, _)) = peek(frame) else { return Verdict::Dropped };
+        let Ok((header, opcode)) = peek(frame) else { return Verdict::Dropped };
+        if opcode == Opcode::Slot
+            && self.route.next(header.dst()) == Some(Next::Up)
+            && let Some(way) =
+                frame.get(HEADER_OCTETS..).and_then(|payload| Slot::way(payload, self.nth))
+        {
+            let ways = PortRange::new(Port(self.ports.lower), self.ports.upper);
+            return Verdict::Forward(ways.nth(way.into()));
+        }
         let port = self.port(header.src(), header.dst(), header.psn());
         port.map_or(Verdict::Dropped, Verdict::Forward)
     }

@@ -10,7 +10,7 @@
 //!
 //! [`Beside`] puts a stack and another machine behind one network card. [`background`] and
 //! [`Incast`] say who sends what to whom. A [`Forwarder`] is a switch that forwards and nothing
-//! else; a [`Pinger`] asks and answers.
+//! else; a [`Pinger`] asks and answers, and [`Plain`] sends frames that nobody answers.
 //!
 //! # Invariants
 //! - What a receiver counts as delivered is a prefix of the stream, each octet once.
@@ -26,6 +26,7 @@ mod config;
 mod demand;
 mod forwarder;
 mod ping;
+mod plain;
 mod receiver;
 mod round_trip;
 mod segment;
@@ -38,4 +39,5 @@ pub use config::{ConfigError, React, TcpConfig};
 pub use demand::{Demand, Incast, background};
 pub use forwarder::Forwarder;
 pub use ping::{Pinger, Pong};
+pub use plain::Plain;
 pub use stack::{Event, FlowId, Stack, Stats};

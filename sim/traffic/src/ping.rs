@@ -88,6 +88,20 @@ impl Pinger {
     }
 }
 
+impl Pinger {
+    /// Writes what it has to send next, and says to whom and how long it is.
+    pub fn poll_to(&mut self, now: Now, slot: &mut [u8]) -> Option<(ProcessId, usize)> {
+        let (to, is_answer, asked_ns) = self.next(now)?;
+        let room = &mut slot[HEADER_OCTETS..];
+        room[..4].copy_from_slice(&MAGIC);
+        room[4] = is_answer.into();
+        room[5..PAYLOAD_OCTETS].copy_from_slice(&asked_ns.to_be_bytes());
+        let header = Header::new(Opcode::Foreign, self.host, to, Incarnation(1));
+        let header = header.stamped(now.sync, Promises::both(now.sync), Psn(0));
+        Some((to, seal(slot, header, PAYLOAD_OCTETS)))
+    }
+}
+
 impl Machine for Pinger {
     type Event = Pong;
 
@@ -98,14 +112,7 @@ impl Machine for Pinger {
     fn handle_timeout(&mut self, _now: Now) {}
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let (to, is_answer, asked_ns) = self.next(now)?;
-        let room = &mut slot[HEADER_OCTETS..];
-        room[..4].copy_from_slice(&MAGIC);
-        room[4] = is_answer.into();
-        room[5..PAYLOAD_OCTETS].copy_from_slice(&asked_ns.to_be_bytes());
-        let header = Header::new(Opcode::Foreign, self.host, to, Incarnation(1));
-        let header = header.stamped(now.sync, Promises::both(now.sync), Psn(0));
-        let octets = seal(slot, header, PAYLOAD_OCTETS);
+        let (_, octets) = self.poll_to(now, slot)?;
         Some(Transmit { port: self.card, octets })
     }
 

@@ -204,33 +204,66 @@ impl Stack {
         Some(())
     }
 
+    /// Writes the next segment to one of those that there is room for, and says to whom and how
+    /// long it is. Acknowledgements go first.
+    pub fn poll_to(
+        &mut self,
+        now: Now,
+        slot: &mut [u8],
+        mut has_room: impl FnMut(ProcessId) -> bool,
+    ) -> Option<(ProcessId, usize)> {
+        let ack = self.write_ack(now, slot, &mut has_room);
+        ack.or_else(|| self.write_data(now, slot, &mut has_room))
+    }
+
     /// The next acknowledgement: those that are due, then, as there is a frame to be had, no other.
-    fn write_ack(&mut self, now: Now, slot: &mut [u8]) -> Option<usize> {
-        loop {
+    fn write_ack(
+        &mut self,
+        now: Now,
+        slot: &mut [u8],
+        has_room: &mut impl FnMut(ProcessId) -> bool,
+    ) -> Option<(ProcessId, usize)> {
+        for _ in 0..self.acks.len() {
             let (to, flow) = self.acks.pop_front()?;
+            if !has_room(to) {
+                self.acks.push_back((to, flow));
+                continue;
+            }
             // It may have been sent already: one covers all that have come.
             let receiver = self.receivers.get_mut(&(to, flow));
             let due = receiver.filter(|receiver| receiver.due.is_some());
             if let Some(ack) = due.and_then(|receiver| receiver.ack(flow)) {
                 self.stats.acks_sent += 1;
                 let ends = (self.config.host, to);
-                return Some(segment::write(now.sync, ends, Segment::Ack(ack), slot));
+                return Some((to, segment::write(now.sync, ends, Segment::Ack(ack), slot)));
             }
         }
+        None
     }
 
-    fn write_data(&mut self, now: Now, slot: &mut [u8]) -> Option<usize> {
-        loop {
+    fn write_data(
+        &mut self,
+        now: Now,
+        slot: &mut [u8],
+        has_room: &mut impl FnMut(ProcessId) -> bool,
+    ) -> Option<(ProcessId, usize)> {
+        for _ in 0..self.ready.len() {
             let flow = self.ready.pop_front()?;
-            self.is_ready[flow.index()] = false;
             let sender = &mut self.senders[flow.index()];
+            let to = sender.to;
+            if !has_room(to) {
+                self.ready.push_back(flow);
+                continue;
+            }
+            self.is_ready[flow.index()] = false;
             if let Some(data) = sender.next(now.mono, flow.0) {
-                let ends = (self.config.host, sender.to);
                 self.note_ready(flow);
                 self.stats.data_sent += 1;
-                return Some(segment::write(now.sync, ends, Segment::Data(data), slot));
+                let ends = (self.config.host, to);
+                return Some((to, segment::write(now.sync, ends, Segment::Data(data), slot)));
             }
         }
+        None
     }
 }
 
@@ -262,7 +295,7 @@ impl Machine for Stack {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let octets = self.write_ack(now, slot).or_else(|| self.write_data(now, slot))?;
+        let (_, octets) = self.poll_to(now, slot, |_| true)?;
         Some(Transmit { port: self.config.card, octets })
     }
 

@@ -1,9 +1,11 @@
 //! The figures.
 
 mod background;
+mod cores;
 mod latency;
 mod order;
 mod overhead;
+mod rack;
 mod recovery;
 mod scale;
 
@@ -26,6 +28,13 @@ pub fn all() -> Vec<Experiment> {
         scale::latency(),
         scale::recovery(),
         scale::measured(),
+        rack::queue(),
+        rack::ping(),
+        rack::shares(),
+        rack::control(),
+        cores::timeslots(),
+        cores::paths(),
+        rack::resent(),
     ]
 }
 

@@ -6,6 +6,7 @@ use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
 use super::Figure;
+use crate::experiment::value_at;
 
 const SIZE: (u32, u32) = (760, 480);
 /// Okabe and Ito's colours, which everybody can tell apart.
@@ -31,7 +32,7 @@ pub(super) fn draw(figure: &Figure) -> Result<String> {
     let points = |curve: &crate::Curve| {
         let ours = figure.measured.curves.get(curve.name).into_iter().flatten();
         let value = |(x, values): &(f64, crate::Values)| {
-            let y = *values.get(experiment.metric)?;
+            let y = value_at(experiment.metric, *x, values)?;
             (y > 0.0).then_some((*x, y))
         };
         let paper = curve.column.map_or_else(Vec::new, |name| experiment.reference.points(name));

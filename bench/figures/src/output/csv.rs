@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::Figure;
+use crate::experiment::value_at;
 
 /// `curve,x,ours,paper` and whatever else a run has measured.
 pub(super) fn rows(figure: &Figure) -> String {
@@ -18,7 +19,7 @@ pub(super) fn rows(figure: &Figure) -> String {
         for (x, values) in figure.measured.curves.get(curve.name).into_iter().flatten() {
             let number =
                 |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
-            let ours = number(values.get(experiment.metric).copied());
+            let ours = number(value_at(experiment.metric, *x, values));
             let paper = curve.column.and_then(|column| experiment.reference.at(column, *x));
             let rest: Vec<String> =
                 names.iter().map(|name| number(values.get(*name).copied())).collect();

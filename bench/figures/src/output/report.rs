@@ -16,7 +16,7 @@ pub(super) fn page(figures: &[Figure], charts: &[String], is_quick: bool) -> Str
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\">\
          <title>onepipe: the evaluation</title><style>{STYLE}</style></head><body>\n\
-         <h1>The evaluation of 1Pipe, run again</h1>\n\
+         <h1>The evaluation of the papers, run again</h1>\n\
          <p>Lines and dots are ours, crosses of the same colour the paper's points. The link and \
          host latencies were calibrated by one curve, unordered in figure 9a; everything else is \
          predicted.{}</p>\n",

@@ -80,7 +80,7 @@ pub fn lines(figures: &[Figure]) -> Vec<Line> {
 pub(super) fn markdown(figures: &[Figure], is_quick: bool) -> String {
     let how = if is_quick { " --quick" } else { "" };
     let mut text = format!(
-        "# The evaluation of 1Pipe, run again\n\nWritten by `onepipe figures all{how}`; not edited. How \
+        "# The evaluation of the papers, run again\n\nWritten by `onepipe figures all{how}`; not edited. How \
          to do that again, and how long it takes, is in\n[the README](../README.md). Calibration \
          `paper`: every number and its source is in\n`Calibration::PAPER` (bench/figures). One \
          experiment gave the latency of links and hosts (figure 9a,\nunordered); everything else is \

@@ -218,6 +218,7 @@ impl Bench {
             forwarder: Forwarder::new(
                 self.topology.route(vertex),
                 self.topology.ports(vertex),
+                self.topology.tier(vertex),
                 index,
             ),
             sequencer: sequencer.map(|place| (place.process, place.port(index as usize))),

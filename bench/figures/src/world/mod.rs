@@ -7,6 +7,7 @@ mod node;
 mod paced;
 mod plain;
 mod queues;
+mod rack;
 mod way;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ pub use self::background::Background;
 pub(crate) use self::beacons::beacon_share;
 use self::node::Node;
 use self::queues::Queues;
+pub use self::rack::{Bulk, Rack, Scheduler};
 use crate::Calibration;
 
 /// Which system.

@@ -70,7 +70,7 @@ impl Application<Node> for Flows {
         let ports = self.topology.ports(vertex);
         match vertex {
             Vertex::Switch(_) => {
-                Node::Switch(Forwarder::new(self.topology.route(vertex), ports, 0))
+                Node::Switch(Forwarder::new(self.topology.route(vertex), ports, 2, 0))
             }
             _ => {
                 let config = TcpConfig {

@@ -1,0 +1,76 @@
+//! Fastpass section 7.3 on this machine: what a core gives timeslots and paths to.
+
+use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
+use crate::reference::Reference;
+
+const LOADS: &[f64] = &[0.1, 0.5, 0.9, 0.99];
+const CORE: &str = "one core";
+/// As many endpoints as the paper's arbiter was compiled for.
+const NODES: u32 = 256;
+/// Sixteen racks of 32, as its path selection was measured (design: arbiter.md section 5).
+const NODES_OF_PATHS: u32 = 512;
+
+fn permille(load: f64) -> u32 {
+    (load * 1e3).round() as u32
+}
+
+fn figure(
+    id: &'static str,
+    title: &'static str,
+    headline: &'static str,
+    task: fn(f64) -> Option<Task>,
+    claims: Vec<Claim>,
+) -> Experiment {
+    Experiment {
+        id,
+        title,
+        headline,
+        x: Axis { label: "load, part of what the endpoints can send", is_log: false },
+        y: Axis { label: "Tbit/s of traffic, on one core", is_log: false },
+        metric: "tbps",
+        curves: vec![Curve { name: CORE, column: None, role: Role::Machine, remark: "", task }],
+        xs: LOADS,
+        xs_quick: &[0.9],
+        reference: Reference::new(""),
+        claims,
+    }
+}
+
+fn at_least(measured: &Measured, tbps: f64, paper: &str) -> Option<Verdict> {
+    let core = measured.at(CORE, 0.9)?;
+    let slot_us = measured.other(CORE, 0.9, "slot_us")?;
+    let ours = format!("{core:.2} Tbit/s on one core at load 0.9, {slot_us:.2} us a timeslot");
+    Some(Verdict { holds: core >= tbps, ours, paper: paper.into() })
+}
+
+/// F-F.
+pub fn timeslots() -> Experiment {
+    let task = |load| Some(Task::Timeslots { nodes: NODES, load_permille: permille(load) });
+    figure(
+        "F-F",
+        "Traffic that a core gives timeslots to, 256 endpoints, on this machine (Fastpass)",
+        "2.21 Tbit/s on 8 cores",
+        task,
+        vec![Claim {
+            text: "one core gives timeslots to as much traffic as two of the paper's and more",
+            judge: |measured| at_least(measured, 2.21 / 4.0, "2.21 Tbit/s on eight cores"),
+            remark: "",
+        }],
+    )
+}
+
+/// F-G.
+pub fn paths() -> Experiment {
+    let task = |load| Some(Task::Paths { nodes: NODES_OF_PATHS, load_permille: permille(load) });
+    figure(
+        "F-G",
+        "Traffic that a core chooses paths for, 16 racks, on this machine (Fastpass)",
+        "more than 5 Tbit/s on 10 cores",
+        task,
+        vec![Claim {
+            text: "one core chooses paths for as much traffic as two of the paper's and more",
+            judge: |measured| at_least(measured, 1.0, "more than 5 Tbit/s on ten cores"),
+            remark: "",
+        }],
+    )
+}

@@ -1,0 +1,283 @@
+//! Fastpass section 7 on its rack of 32: queues, answers, shares, and what is sent again.
+
+use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
+use crate::reference::Reference;
+use crate::{Bulk, Rack, Scheduler};
+
+const TCP: &str = "TCP";
+const DCTCP: &str = "DCTCP";
+const ARBITER: &str = "arbiter";
+/// The parts of all looks that the paper's tables name, in per cent.
+const QUANTILES: &[f64] = &[50.0, 90.0, 99.0, 99.9];
+/// Seconds over which throughput is taken.
+const INTERVALS: &[f64] = &[0.1, 1.0];
+const LOADS: &[f64] = &[0.1, 0.3, 0.5, 0.7, 0.9, 0.99];
+/// How many answer a question.
+const SENDERS: &[f64] = &[8.0, 16.0, 24.0];
+
+const RENO: &str = "Reno, where the paper's hosts had what Linux has (it does not say which)";
+const NO_HOST: &str = "the paper finds its hosts at fault: \"jitter in endpoint transmission times\", \
+                       of locks and timers in the kernel. Ours have none: what is left is the \
+                       clocks' error";
+const CONTROL: &str = "a control packet is a datagram of its own, with 118 octets of headers, of which 52 \
+                       are ours; every endpoint sends to every other here, so that each grant names \
+                       many";
+const NO_KERNEL: &str = "an answer passes no kernel here, only links of 1 us; what is left is the \
+                         arbiter's batches and its lead";
+
+fn run(scheduler: Scheduler, bulk: Bulk) -> Option<Task> {
+    Some(Task::Rack(Rack { scheduler, bulk, seed: 1 }))
+}
+
+/// One run measures all parts.
+fn four(scheduler: Scheduler, _percent: f64) -> Option<Task> {
+    run(scheduler, Bulk::Four)
+}
+
+fn five(scheduler: Scheduler, seconds: f64) -> Option<Task> {
+    run(scheduler, Bulk::Five { interval_ms: (seconds * 1e3).round() as u32 })
+}
+
+fn incast(scheduler: Scheduler, senders: f64) -> Option<Task> {
+    run(scheduler, Bulk::Incast { senders: senders as u32 })
+}
+
+macro_rules! curves {
+    ($task:ident, $tcp:expr, $arbiter:expr, $remark:expr) => {
+        vec![
+            curve(TCP, $tcp, RENO, |x| $task(Scheduler::Tcp, x)),
+            curve(DCTCP, None, "", |x| $task(Scheduler::Dctcp, x)),
+            curve(ARBITER, $arbiter, $remark, |x| $task(Scheduler::Arbiter, x)),
+        ]
+    };
+}
+
+fn curve(
+    name: &'static str,
+    column: Option<&'static str>,
+    remark: &'static str,
+    task: fn(f64) -> Option<Task>,
+) -> Curve {
+    Curve { name, column, role: Role::Predicted, remark, task }
+}
+
+/// How many times as much `curve` has as another at `x`.
+fn times(measured: &Measured, curve: &str, other: &str, x: f64) -> Option<f64> {
+    Some(measured.at(curve, x)? / measured.at(other, x)?)
+}
+
+/// F-A.
+pub fn queue() -> Experiment {
+    Experiment {
+        id: "F-A",
+        title: "The queue before a receiver of four senders (Fastpass)",
+        headline: "median 4351 KB with TCP, 18 KB with the arbiter, which has 1.6 % less throughput",
+        x: Axis { label: "% of all looks", is_log: false },
+        y: Axis { label: "KB in the queue, at most", is_log: true },
+        metric: "queue_p{x}_kb",
+        curves: curves!(four, Some("Baseline"), Some("Fastpass"), NO_HOST),
+        xs: QUANTILES,
+        xs_quick: QUANTILES,
+        reference: Reference::new(include_str!("../../data/fastpass_queue.tsv")),
+        claims: vec![
+            Claim {
+                text: "half of the time no more than 18 KB wait under the arbiter",
+                judge: |measured| {
+                    let median = measured.at(ARBITER, 50.0)?;
+                    let tail = measured.at(ARBITER, 99.9)?;
+                    let ours = format!("{median:.1} KB; 99.9 % of the time {tail:.1}");
+                    let paper = "18 KB; 305".into();
+                    Some(Verdict { holds: median <= 18.0, ours, paper })
+                },
+                remark: "",
+            },
+            Claim {
+                text: "TCP's median is 242 times as long and more",
+                judge: |measured| {
+                    let times = times(measured, TCP, ARBITER, 50.0)?;
+                    let ours = format!("{times:.0} times");
+                    Some(Verdict { holds: times >= 242.0, ours, paper: "242 times".into() })
+                },
+                remark: "",
+            },
+            Claim {
+                text: "applications get 1.6 % less under the arbiter than with TCP at the most",
+                judge: |measured| {
+                    let of = |curve| measured.other(curve, 50.0, "goodput_gbps");
+                    let (tcp, arbiter) = (of(TCP)?, of(ARBITER)?);
+                    let less = 100.0 * (1.0 - arbiter / tcp);
+                    let ours = format!("{less:.1} % less: {arbiter:.2} and {tcp:.2} Gbit/s");
+                    let paper = "1.6 % less: 9.28 and 9.43 Gbit/s".into();
+                    Some(Verdict { holds: less <= 1.65, ours, paper })
+                },
+                remark: ENCAPSULATION,
+            },
+            Claim {
+                text: "1.6 % of the link is left empty under the arbiter at the most, where TCP's \
+                       full frames would fill it",
+                judge: |measured| {
+                    let of = |curve| measured.other(curve, 50.0, "line_percent");
+                    let (tcp, arbiter) = (of(TCP)?, of(ARBITER)?);
+                    let less = tcp - arbiter;
+                    let ours = format!("{less:.1} %: {arbiter:.1} and {tcp:.1} % are full");
+                    Some(Verdict { holds: less <= 1.65, ours, paper: "1.6 %".into() })
+                },
+                remark: "",
+            },
+        ],
+    }
+}
+
+const ENCAPSULATION: &str = "a packet under the arbiter travels within a frame of ours, with a header \
+                             of 66 octets more in the same 1,500: 4.3 % of them. The paper's client \
+                             sits in the kernel and sends packets as they are";
+
+/// F-B.
+pub fn ping() -> Experiment {
+    Experiment {
+        id: "F-B",
+        title: "A question to the receiver of four senders, and its answer (Fastpass)",
+        headline: "median 3.56 ms with TCP, 0.23 ms with the arbiter",
+        x: Axis { label: "% of all answers", is_log: false },
+        y: Axis { label: "ms from the question to the answer, at most", is_log: true },
+        metric: "ping_p{x}_ms",
+        curves: curves!(four, Some("Baseline"), Some("Fastpass"), NO_KERNEL),
+        xs: QUANTILES,
+        xs_quick: QUANTILES,
+        reference: Reference::new(include_str!("../../data/fastpass_ping.tsv")),
+        claims: vec![Claim {
+            text: "answers come 15.5 times as soon under the arbiter",
+            judge: |measured| {
+                let times = times(measured, TCP, ARBITER, 50.0)?;
+                let (tcp, arbiter) = (measured.at(TCP, 50.0)?, measured.at(ARBITER, 50.0)?);
+                let ours = format!("{times:.1} times: {arbiter:.3} and {tcp:.2} ms");
+                let paper = "15.5 times: 0.23 and 3.56 ms".into();
+                Some(Verdict { holds: times >= 15.5, ours, paper })
+            },
+            remark: "",
+        }],
+    }
+}
+
+/// F-C.
+pub fn shares() -> Experiment {
+    Experiment {
+        id: "F-C",
+        title: "How far shares of one link lie apart, five connections (Fastpass)",
+        headline: "5200 times closer with the arbiter, over intervals of 1 s",
+        x: Axis { label: "s over which throughput is taken", is_log: true },
+        y: Axis { label: "Mbit/s, standard deviation of a sender's throughput", is_log: true },
+        metric: "deviation_mbps",
+        curves: curves!(five, None, None, ""),
+        xs: INTERVALS,
+        xs_quick: &[0.1],
+        reference: Reference::new(""),
+        claims: vec![
+            Claim {
+                text: "over intervals of 1 s the shares of five senders lie 1000 times closer \
+                       together, and more (there are five all the time, for 20 s; the paper's come \
+                       and go every 30 s)",
+                judge: |measured| {
+                    let times = times(measured, TCP, ARBITER, 1.0)?;
+                    let (tcp, arbiter) = (measured.at(TCP, 1.0)?, measured.at(ARBITER, 1.0)?);
+                    let ours = format!("{times:.0} times: {arbiter:.3} and {tcp:.0} Mbit/s");
+                    Some(Verdict { holds: times >= 1_000.0, ours, paper: "5200 times".into() })
+                },
+                remark: "",
+            },
+            Claim {
+                text: "over intervals of 0.1 s they do so 100 times, for a packet is more there",
+                judge: |measured| {
+                    let times = times(measured, TCP, ARBITER, 0.1)?;
+                    let (tcp, arbiter) = (measured.at(TCP, 0.1)?, measured.at(ARBITER, 0.1)?);
+                    let ours = format!("{times:.0} times: {arbiter:.3} and {tcp:.0} Mbit/s");
+                    let paper = "it says nothing of 0.1 s".into();
+                    Some(Verdict { holds: times >= 100.0, ours, paper })
+                },
+                remark: "",
+            },
+        ],
+    }
+}
+
+/// F-E.
+pub fn control() -> Experiment {
+    Experiment {
+        id: "F-E",
+        title: "What control packets take beside the traffic of a rack (Fastpass)",
+        headline: "0.3 % of throughput",
+        x: Axis { label: "load, part of what the endpoints can send", is_log: false },
+        y: Axis { label: "octets of control packets, % of those in timeslots", is_log: false },
+        metric: "control_percent",
+        curves: vec![curve(ARBITER, None, "", |load| {
+            run(Scheduler::Arbiter, Bulk::Load { permille: (load * 1e3).round() as u32 })
+        })],
+        xs: LOADS,
+        xs_quick: &[0.9],
+        reference: Reference::new(""),
+        claims: vec![
+            Claim {
+                text: "control packets take 0.3 % as many octets as the traffic at the most, at \
+                       load 0.9",
+                judge: |measured| {
+                    let percent = measured.at(ARBITER, 0.9)?;
+                    let ours = format!("{percent:.2} %, requests and grants");
+                    Some(Verdict { holds: percent <= 0.3, ours, paper: "0.3 %".into() })
+                },
+                remark: CONTROL,
+            },
+            Claim {
+                text: "before no endpoint there wait two full packets at any time, at load 0.9 and \
+                       with all clocks exact",
+                judge: |measured| {
+                    let octets = measured.other(ARBITER, 0.9, "octets_queued_max")?;
+                    let ours = format!("{octets:.0} octets at the most, control packets included");
+                    let paper = "one packet, by its argument (section 6.3)".into();
+                    Some(Verdict { holds: octets < 2.0 * 1_538.0, ours, paper })
+                },
+                remark: "",
+            },
+        ],
+    }
+}
+
+/// F-H.
+pub fn resent() -> Experiment {
+    Experiment {
+        id: "F-H",
+        title: "Segments that are sent again when many answer one at a time (Fastpass)",
+        headline: "2.5 times fewer with the arbiter, in a service of Facebook's",
+        x: Axis { label: "hosts that answer, a megabyte each", is_log: false },
+        y: Axis { label: "% of all segments sent again", is_log: false },
+        metric: "resent_percent",
+        curves: curves!(incast, None, None, ""),
+        xs: SENDERS,
+        xs_quick: &[16.0],
+        reference: Reference::new(""),
+        claims: vec![
+            Claim {
+                text: "2.5 times fewer segments are sent again under the arbiter (the service is \
+                       not to be had: here 16 hosts answer one at the same time, again and again)",
+                judge: |measured| {
+                    let (tcp, arbiter) = (measured.at(TCP, 16.0)?, measured.at(ARBITER, 16.0)?);
+                    let ours = format!("{arbiter:.3} % and {tcp:.3} %");
+                    let holds = arbiter * 2.5 <= tcp && tcp > 0.0;
+                    Some(Verdict { holds, ours, paper: "2.5 times fewer".into() })
+                },
+                remark: "",
+            },
+            Claim {
+                text: "the answers are there no later for it: the last hundredth within 1.1 times \
+                       the time that it takes with TCP",
+                judge: |measured| {
+                    let of = |curve| measured.other(curve, 16.0, "flow_p99_ms");
+                    let (tcp, arbiter) = (of(TCP)?, of(ARBITER)?);
+                    let ours = format!("{arbiter:.1} and {tcp:.1} ms");
+                    let paper = "it says nothing of it".into();
+                    Some(Verdict { holds: arbiter <= 1.1 * tcp, ours, paper })
+                },
+                remark: "",
+            },
+        ],
+    }
+}

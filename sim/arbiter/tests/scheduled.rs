@@ -1,0 +1,88 @@
+//! What an arbiter makes of the same traffic: empty queues, and turns.
+
+use onepipe_sim_arbiter::{Arbitration, Flow, Offer, Ping, Plan, Setup, World, measure};
+use onepipe_sim_network::ClockConfig;
+use onepipe_topology::Shape;
+
+/// Octets of a full frame, with what it costs on the wire.
+const FULL: u64 = 1_538;
+
+#[test]
+fn bulk_leaves_the_queue_empty_the_link_full_and_questions_quick() {
+    let flows = (1..=4).flat_map(|from| [Flow::endless(from, 0); 20]).collect();
+    let pings = vec![Ping { from: 5, to: 0, every_ns: 250_000 }];
+    let setup = Setup { flows, pings, ..Setup::rack() }.scheduled();
+    let plan = Plan { warm_up_ns: 20_000_000, measure_ns: 50_000_000, ..Plan::of(0) };
+    let measured = measure(&setup, &plan);
+    assert!(measured.queue_octets(0.999) < 2 * FULL, "{}", measured.queue_octets(0.999));
+    assert!(measured.longest.octets < 2 * FULL, "{:?}", measured.longest);
+    let line = measured.goodput_bits_per_s() * FULL as f64 / f64::from(setup.segment_octets());
+    assert!(line > 0.98e10, "{line:e} bit/s of full frames");
+    assert!(measured.pings() > 190 && measured.ping_ns(0.99) < 300_000, "{measured:?}");
+    assert_eq!((measured.segments_lost, measured.overflowed), (0, 0));
+}
+
+#[test]
+fn so_many_senders_to_one_receiver_have_every_so_manieth_timeslot_each() {
+    for senders in [2u32, 3, 5, 8] {
+        let flows = (1..=senders).map(|from| Flow::endless(from, 0)).collect();
+        let setup = Setup { flows, has_witness: true, ..Setup::rack() }.scheduled();
+        let mut world = World::new(&setup);
+        world.run_for_ns(10_000_000);
+        let first = world.witness().sent.len();
+        world.run_for_ns(5_000_000);
+        let sent = world.witness().sent[first..].iter().filter(|(.., dst, _)| *dst == 0);
+        let sent: Vec<(u32, u16)> = sent.map(|(slot, src, ..)| (*slot, *src)).collect();
+        assert!(sent.len() > 4_000, "{senders} senders: {} timeslots", sent.len());
+        for turn in sent.windows(senders as usize) {
+            let mut who: Vec<u16> = turn.iter().map(|(_, src)| *src).collect();
+            who.sort_unstable();
+            assert!(who.iter().copied().eq(1..=senders as u16), "{senders} senders: {turn:?}");
+            let slots = turn[turn.len() - 1].0 - turn[0].0;
+            assert_eq!(slots, senders - 1, "no timeslot is left out: {turn:?}");
+        }
+        assert_eq!(world.witness().wrong, [""; 0]);
+    }
+}
+
+/// A fat tree of three tiers, five pods of nine hosts of which fill 99 of 100 timeslots with what
+/// they send to each other's; the arbiter is in the sixth. A tenth of each link is left to control
+/// packets: with less they come too late where they have to wait for gaps.
+fn tree(offset_ns_max: u64) -> World {
+    let shape = Shape::fat_tree(6).expect("six is even");
+    let arbitration = Arbitration { endpoints: 45, reserve_permille: 100, ..Arbitration::of(54) };
+    let setup = Setup {
+        shape,
+        arbitration: Some(arbitration),
+        offer: Some(Offer { load_permille: 990, apart_hosts: 9 }),
+        clocks: ClockConfig { offset_ns_max, drift_ppb_max: 0 },
+        // Only what is in timeslots is looked at: control packets wait for gaps.
+        has_slots_first: true,
+        has_witness: true,
+        ..Setup::rack()
+    };
+    let mut world = World::new(&setup);
+    world.run_for_ns(2_000_000);
+    world.begin();
+    world.run_for_ns(3_000_000);
+    assert_eq!((world.overflowed(), world.witness().wrong.len()), (0, 0));
+    let (waiting, sent, received) = world.plain_frames();
+    assert!(received * 100 > (waiting + sent) * 90, "{received} of {sent} and {waiting} waiting");
+    let late: u64 = world.clients().map(|client| client.stats().late).sum();
+    assert_eq!(late, 0);
+    world
+}
+
+#[test]
+fn with_exact_clocks_no_packet_waits_for_another_in_three_tiers_at_0_99() {
+    let octets = tree(0).longest().scheduled_octets;
+    // One that has begun to send a control packet goes on with it, and is that much late.
+    assert!((FULL..FULL + FULL / 2).contains(&octets), "{octets}");
+}
+
+#[test]
+fn a_clock_that_is_a_timeslot_off_makes_two_packets_meet_and_never_three() {
+    let slot_ns = 1_354;
+    let octets = tree(slot_ns / 2).longest().scheduled_octets;
+    assert!((FULL + FULL / 2..2 * FULL + FULL / 4).contains(&octets), "{octets}");
+}
