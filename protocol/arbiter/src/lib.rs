@@ -51,6 +51,7 @@ mod isolate;
 mod path;
 mod ring;
 mod timeslot;
+mod transfer;
 
 pub use allocate::{Allocator, Batch, Capacity, CapacityError, Grant, Ledger, Stage};
 pub use arbiter::{Arbiter, ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats};
@@ -64,3 +65,6 @@ pub use failover::{FailoverConfig, Role};
 pub use isolate::Fault;
 pub use path::{Fabric, FabricError, PathStats, Paths, Tree, TreePaths};
 pub use timeslot::{BATCH_SLOTS_MAX, NOBODY, Schedule, Timeslot};
+pub use transfer::{
+    ObjectId, Transfer, TransferConfig, TransferError, TransferEvent, TransferStats,
+};

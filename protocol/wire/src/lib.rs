@@ -36,6 +36,7 @@ mod header;
 mod here;
 mod integrity;
 mod opcode;
+mod piece;
 mod probe;
 mod recall;
 mod recovery;
@@ -62,6 +63,10 @@ pub use integrity::{
     is_hop_intact, mark_congestion, rewrite_promises, seal, seal_with_hops, take_hop,
 };
 pub use opcode::{Opcode, Service};
+pub use piece::{
+    PIECE_HEADER_OCTETS, PIECES_HEADER_OCTETS, PIECES_WORDS_MAX, Piece, Pieces, PiecesState,
+    PiecesWords, TransferPacket,
+};
 pub use probe::{PROBE_OCTETS, Probe};
 pub use recall::{RECALL_OCTETS, Recall, UNDELIVERABLE_OCTETS, Undeliverable};
 pub use recovery::{RECOVERY_HEADER_OCTETS, Recovery, RecoveryView};

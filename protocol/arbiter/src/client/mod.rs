@@ -30,6 +30,7 @@ use losses::Losses;
 use parking::{Parked, Parking, Refused};
 use queue::{Cells, Queue};
 
+pub(crate) use config::LENGTH_OCTETS;
 pub use config::{ClientConfig, EnqueueError, Labels};
 
 /// Reports of losses leave at intervals of so much at least, in ns.
@@ -285,6 +286,17 @@ impl Client {
         *counter += 1;
     }
 
+    /// Takes a frame whose checks hold.
+    pub(crate) fn on_frame(&mut self, now: Now, frame: &Frame<'_>) -> Verdict {
+        self.on_now(now);
+        let is_ours = frame.header.dst() == self.config.process;
+        match frame.opcode {
+            Opcode::Fcp if is_ours => self.on_fcp(now, frame.header.src(), frame.payload),
+            Opcode::Slot if is_ours => self.on_slot(now, frame),
+            _ => self.drop_frame(),
+        }
+    }
+
     fn on_slot(&mut self, now: Now, frame: &Frame<'_>) -> Verdict {
         let src = frame.header.src();
         let Ok((slot, _)) = Slot::parse(frame.payload) else { return self.drop_frame() };
@@ -373,13 +385,9 @@ impl Machine for Client {
     type Event = ClientEvent;
 
     fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
-        self.on_now(now);
-        let Ok(frame) = Frame::parse(frame) else { return self.drop_frame() };
-        let is_ours = frame.header.dst() == self.config.process;
-        match frame.opcode {
-            Opcode::Fcp if is_ours => self.on_fcp(now, frame.header.src(), frame.payload),
-            Opcode::Slot if is_ours => self.on_slot(now, &frame),
-            _ => self.drop_frame(),
+        match Frame::parse(frame) {
+            Ok(frame) => self.on_frame(now, &frame),
+            Err(_) => self.drop_frame(),
         }
     }
 

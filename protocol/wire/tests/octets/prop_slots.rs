@@ -2,7 +2,10 @@
 //! missed, and who is out of step is told from who is not.
 
 use onepipe_base::Timestamp;
-use onepipe_wire::{Drops, FCP_HEADER_OCTETS, Fcp, FcpGrant, FcpPart, FcpRequest, FcpWriter, Loss};
+use onepipe_wire::{
+    Drops, FCP_HEADER_OCTETS, Fcp, FcpGrant, FcpPart, FcpRequest, FcpWriter, Loss,
+    PIECES_WORDS_MAX, Piece, Pieces, PiecesState, TransferPacket,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -60,6 +63,38 @@ proptest! {
         let bit = flipped.index(end * 8);
         room[bit / 8] ^= 1 << (bit % 8);
         prop_assert!(!Fcp::parse(&room).is_ok_and(|read| read.is_in_step(seed)));
+    }
+
+    #[test]
+    fn packets_of_transfers_survive(
+        (object, serial, cumulative, state) in any::<(u32, u32, u32, u8)>(),
+        (octets, piece_octets) in (0u64..400, 1u16..50),
+        index in any::<prop::sample::Index>(),
+        words in vec(any::<u64>(), 0..20),
+        cut in 1usize..8,
+    ) {
+        let piece = Piece { object, octets, piece_octets, index: 0, serial };
+        let index = index.index(piece.pieces().expect("few") as usize) as u32;
+        let piece = Piece { index, ..piece };
+        let begin = u64::from(index) * u64::from(piece_octets);
+        let data = vec![7; (octets - begin).min(u64::from(piece_octets)) as usize];
+        let mut room = vec![0; 300];
+        let end = piece.write(&mut room, &data).expect("as long as it should be");
+        let read = TransferPacket::parse(&room[..end]);
+        let is_it = matches!(read, Ok(TransferPacket::Piece(read, come)) if read == piece && come == data);
+        prop_assert!(is_it);
+        properties::transfer(&room[..end]);
+        prop_assert!(TransferPacket::parse(&room[..end - cut]).is_err());
+        let state = [PiecesState::Partial, PiecesState::Whole, PiecesState::Refused][usize::from(state % 3)];
+        let pieces = Pieces { object, state, serial, cumulative };
+        let end = pieces.write(&mut room, words.iter().copied()).expect("it fits");
+        let Ok(TransferPacket::Pieces(read, come)) = TransferPacket::parse(&room[..end]) else {
+            panic!("just written")
+        };
+        prop_assert_eq!(read, pieces);
+        prop_assert!(come.iter().eq(words.into_iter().take(PIECES_WORDS_MAX)));
+        properties::transfer(&room[..end]);
+        prop_assert!(TransferPacket::parse(&room[..end - cut]).is_err());
     }
 
     #[test]

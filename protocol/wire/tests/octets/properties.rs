@@ -5,9 +5,9 @@ use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
     Ack, AckView, AnnounceView, Connect, DecodeError, Drops, Echo, FRAGMENT_HEADER_OCTETS, Failure,
     Fcp, FcpPart, FcpWriter, Fragment, Frame, HEADER_OCTETS, Header, MESSAGE_HEADER_OCTETS,
-    Messages, Opcode, Probe, Recall, RecoveryView, Slot, Undeliverable, Watchdog, Wave, WaveKind,
-    WaveView, is_hop_intact, mark_congestion, peek, rewrite_promises, seal_with_hops, take_hop,
-    write_fragment_header, write_message, write_packet,
+    Messages, Opcode, Probe, Recall, RecoveryView, Slot, TransferPacket, Undeliverable, Watchdog,
+    Wave, WaveKind, WaveView, is_hop_intact, mark_congestion, peek, rewrite_promises,
+    seal_with_hops, take_hop, write_fragment_header, write_message, write_packet,
 };
 
 /// A time against which 48-bit times are expanded; any would do.
@@ -276,6 +276,7 @@ pub fn rewritten(opcode: Opcode, payload: &[u8]) -> Option<Vec<u8>> {
             let (slot, packets) = Slot::parse(payload).ok()?;
             let mut octets = slot.write(&mut room).expect(fits);
             for packet in packets {
+                transfer(packet);
                 octets += write_packet(&mut room[octets..], packet).expect(fits);
             }
             octets
@@ -284,6 +285,22 @@ pub fn rewritten(opcode: Opcode, payload: &[u8]) -> Option<Vec<u8>> {
     };
     room.truncate(octets);
     Some(room)
+}
+
+/// A packet of a transfer is written as it was read, but for what is reserved.
+pub fn transfer(packet: &[u8]) {
+    let mut room = vec![0xff; packet.len()];
+    let written = match TransferPacket::parse(packet) {
+        Ok(TransferPacket::Piece(piece, octets)) => {
+            assert!(piece.index < piece.pieces().expect("it is one of them"));
+            let written = piece.write(&mut room, octets);
+            room[1] = packet[1];
+            written
+        }
+        Ok(TransferPacket::Pieces(pieces, words)) => pieces.write(&mut room, words.iter()),
+        Err(_) => return,
+    };
+    assert_eq!((written, &room[..]), (Some(packet.len()), packet));
 }
 
 /// A failure that was accepted is one of processes that there can be.

@@ -1,0 +1,88 @@
+//! An object on its way in.
+
+use alloc::vec::Vec;
+
+use onepipe_wire::{PIECES_WORDS_MAX, Piece, Pieces, PiecesState};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Incoming {
+    pub object: u32,
+    octets: Vec<u8>,
+    piece_octets: u16,
+    pieces: u32,
+    /// A bit for each piece that has come.
+    come: Vec<u64>,
+    /// All pieces before this one have come.
+    cumulative: u32,
+    serial: u32,
+}
+
+impl Incoming {
+    /// Of the object that this piece is of. Takes the memory for it.
+    pub fn new(piece: &Piece) -> Option<Self> {
+        let (pieces, octets) = (piece.pieces()?, usize::try_from(piece.octets).ok()?);
+        Some(Self {
+            object: piece.object,
+            octets: alloc::vec![0; octets],
+            piece_octets: piece.piece_octets,
+            pieces,
+            come: alloc::vec![0; pieces.div_ceil(64) as usize],
+            cumulative: 0,
+            serial: piece.serial,
+        })
+    }
+
+    /// Octets of the object.
+    pub fn octets(&self) -> u64 {
+        self.octets.len() as u64
+    }
+
+    /// Takes a piece of it. Answers whether it is one, and whether it has not come before.
+    pub fn on_piece(&mut self, piece: &Piece, octets: &[u8]) -> Option<bool> {
+        let is_like = (piece.octets, piece.piece_octets) == (self.octets(), self.piece_octets);
+        if !is_like {
+            return None;
+        }
+        if piece.serial.wrapping_sub(self.serial) as i32 > 0 {
+            self.serial = piece.serial;
+        }
+        let (word, bit) = (piece.index as usize / 64, 1 << (piece.index % 64));
+        if self.come[word] & bit != 0 {
+            return Some(false);
+        }
+        self.come[word] |= bit;
+        let begin = piece.index as usize * usize::from(self.piece_octets);
+        self.octets[begin..begin + octets.len()].copy_from_slice(octets);
+        while self.cumulative < self.pieces
+            && self.come[self.cumulative as usize / 64] >> (self.cumulative % 64) & 1 == 1
+        {
+            self.cumulative += 1;
+        }
+        Some(true)
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.cumulative == self.pieces
+    }
+
+    pub fn into_octets(self) -> Vec<u8> {
+        self.octets
+    }
+
+    /// What has come, and the words of what has out of turn.
+    pub fn report(&self) -> (Pieces, impl ExactSizeIterator<Item = u64>) {
+        let (from, shift) = (self.cumulative as usize / 64, self.cumulative % 64);
+        let words = (self.come.len() - from.min(self.come.len())).min(PIECES_WORDS_MAX);
+        let word = move |place: usize| {
+            let at = |place: usize| self.come.get(place).copied().unwrap_or_default();
+            at(from + place) >> shift | at(from + place + 1).unbounded_shl(u64::BITS - shift)
+        };
+        let report = Pieces {
+            object: self.object,
+            state: if self.is_whole() { PiecesState::Whole } else { PiecesState::Partial },
+            serial: self.serial,
+            cumulative: self.cumulative,
+        };
+        (report, (0..words).map(word))
+    }
+}

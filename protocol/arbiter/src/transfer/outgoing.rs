@@ -1,0 +1,181 @@
+//! An object on its way out.
+
+use alloc::vec::Vec;
+
+use onepipe_base::ProcessId;
+use onepipe_wire::{PIECES_WORDS_MAX, Piece, Pieces, PiecesWords};
+
+/// Pieces that may be on their way: as many as a report speaks of.
+const WINDOW: u32 = 64 * PIECES_WORDS_MAX as u32;
+/// A packet is lost when so many that were sent after it have come: paths differ by less.
+const DISORDER: u32 = 16;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Outgoing {
+    pub dst: ProcessId,
+    pub object: u32,
+    octets: Vec<u8>,
+    piece_octets: u16,
+    pieces: u32,
+    /// All pieces before this one have come.
+    cumulative: u32,
+    /// The first that was never sent.
+    next: u32,
+    /// By the piece modulo the window: it has come, or it is to be sent again.
+    come: [u64; PIECES_WORDS_MAX],
+    again: [u64; PIECES_WORDS_MAX],
+    again_count: u32,
+    /// By the piece modulo the window: with which serial number it was sent last.
+    serials: Vec<u32>,
+    serial: u32,
+    heard: u32,
+}
+
+/// The place of a piece's bit.
+const fn bit(piece: u32) -> (usize, u64) {
+    ((piece % WINDOW / 64) as usize, 1 << (piece % 64))
+}
+
+impl Outgoing {
+    /// `None` if it has more pieces than can be numbered.
+    pub fn new(dst: ProcessId, object: u32, octets: Vec<u8>, piece_octets: u16) -> Option<Self> {
+        let piece =
+            Piece { object, octets: octets.len() as u64, piece_octets, index: 0, serial: 0 };
+        Some(Self {
+            dst,
+            object,
+            pieces: piece.pieces()?,
+            octets,
+            piece_octets,
+            cumulative: 0,
+            next: 0,
+            come: [0; PIECES_WORDS_MAX],
+            again: [0; PIECES_WORDS_MAX],
+            again_count: 0,
+            serials: alloc::vec![0; WINDOW as usize],
+            serial: 0,
+            heard: 0,
+        })
+    }
+
+    /// The object, taken back.
+    pub fn into_octets(self) -> Vec<u8> {
+        self.octets
+    }
+
+    /// The receiver knows nothing of it any more: all is sent anew.
+    pub fn restart(&mut self) {
+        (self.cumulative, self.next, self.again_count) = (0, 0, 0);
+        self.come = [0; PIECES_WORDS_MAX];
+        self.again = [0; PIECES_WORDS_MAX];
+        // What is under way of it comes to be known as old.
+        self.heard = self.serial;
+    }
+
+    /// The piece that is to be sent next.
+    fn due(&self) -> Option<u32> {
+        if self.again_count > 0 {
+            let in_window = self.cumulative..self.next;
+            return in_window.into_iter().find(|piece| {
+                let (word, bit) = bit(*piece);
+                self.again[word] & bit != 0
+            });
+        }
+        let may_follow = self.next < self.pieces && self.next - self.cumulative < WINDOW;
+        may_follow.then_some(self.next)
+    }
+
+    /// Writes the packet that is to be sent next. Answers its piece and its octets.
+    pub fn write(&self, room: &mut [u8]) -> Option<(u32, usize)> {
+        let index = self.due()?;
+        let each = usize::from(self.piece_octets);
+        let begin = index as usize * each;
+        let octets = &self.octets[begin..self.octets.len().min(begin + each)];
+        let piece = Piece {
+            object: self.object,
+            octets: self.octets.len() as u64,
+            piece_octets: self.piece_octets,
+            index,
+            serial: self.serial,
+        };
+        Some((index, piece.write(room, octets)?))
+    }
+
+    /// That packet has been taken.
+    pub fn on_sent(&mut self, index: u32) {
+        let (word, bit) = bit(index);
+        if self.again[word] & bit != 0 {
+            self.again[word] &= !bit;
+            self.again_count -= 1;
+        } else {
+            debug_assert_eq!(index, self.next);
+            self.come[word] &= !bit;
+            self.next += 1;
+        }
+        self.serials[(index % WINDOW) as usize] = self.serial;
+        self.serial = self.serial.wrapping_add(1);
+    }
+
+    /// The receiver says what has come. Answers whether something new has.
+    pub fn on_report(&mut self, report: &Pieces, words: PiecesWords<'_>) -> bool {
+        let is_right =
+            report.cumulative <= self.next && report.serial.wrapping_sub(self.serial) as i32 <= 0;
+        if !is_right {
+            return false;
+        }
+        let before = (self.cumulative, self.come);
+        for piece in self.cumulative..report.cumulative {
+            self.on_come(piece);
+        }
+        self.cumulative = self.cumulative.max(report.cumulative);
+        for (place, mut word) in words.iter().enumerate() {
+            while word != 0 {
+                let piece =
+                    report.cumulative.saturating_add(place as u32 * 64 + word.trailing_zeros());
+                word &= word - 1;
+                if (self.cumulative..self.next).contains(&piece) {
+                    self.on_come(piece);
+                }
+            }
+        }
+        if report.serial.wrapping_sub(self.heard) as i32 > 0 {
+            self.heard = report.serial;
+        }
+        self.lose();
+        before != (self.cumulative, self.come)
+    }
+
+    fn on_come(&mut self, piece: u32) {
+        let (word, bit) = bit(piece);
+        self.come[word] |= bit;
+        self.again_count -= u32::from(self.again[word] & bit != 0);
+        self.again[word] &= !bit;
+    }
+
+    /// What others have overtaken is sent again.
+    fn lose(&mut self) {
+        for piece in self.cumulative..self.next {
+            let behind = self.heard.wrapping_sub(self.serials[(piece % WINDOW) as usize]) as i32;
+            if behind > DISORDER as i32 {
+                self.send_again(piece);
+            }
+        }
+    }
+
+    /// Nothing was heard for long: the first that has not come is sent again, and the last that was
+    /// sent, so that a report tells of all between.
+    pub fn on_silence(&mut self) {
+        if self.next > self.cumulative {
+            self.send_again(self.cumulative);
+            self.send_again(self.next - 1);
+        }
+    }
+
+    fn send_again(&mut self, piece: u32) {
+        let (word, bit) = bit(piece);
+        if (self.come[word] | self.again[word]) & bit == 0 {
+            self.again[word] |= bit;
+            self.again_count += 1;
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! A sender of objects, as its receiver knows it.
+
+use alloc::vec::Vec;
+
+use onepipe_base::{Incarnation, Mono};
+use onepipe_wire::{Piece, PiecesState};
+
+use super::incoming::Incoming;
+use crate::ring::Ring;
+
+/// Objects of one sender that may be under way at a time: one that begins tells that those so far
+/// before it have ended, for their sender too.
+pub(super) const OPEN_MAX: u32 = 64;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Sender {
+    life: Option<Incarnation>,
+    pub open: Vec<Incoming>,
+    /// The oldest object that may be under way; a bit for each from there on that is whole, and for
+    /// each that was refused.
+    first: Option<u32>,
+    whole: u64,
+    refused: u64,
+    /// Pieces that have come since the last report, and when the next one is due.
+    pub unreported: u32,
+    pub report_at: Option<Mono>,
+    /// What to say at once of objects that have ended.
+    pub finals: Ring<(u32, PiecesState)>,
+    /// It is among those to be reported to.
+    pub is_waiting: bool,
+}
+
+/// What is known of the object of a piece.
+pub(super) enum Known {
+    /// It is under way, at this place.
+    Open(usize),
+    /// It has not been met yet.
+    New,
+    /// It has ended, and was said so.
+    Ended,
+    /// It ended long ago.
+    Stale,
+}
+
+impl Sender {
+    pub fn new() -> Self {
+        Self {
+            life: None,
+            open: Vec::with_capacity(OPEN_MAX as usize),
+            first: None,
+            whole: 0,
+            refused: 0,
+            unreported: 0,
+            report_at: None,
+            finals: Ring::new(OPEN_MAX as usize),
+            is_waiting: false,
+        }
+    }
+
+    /// Whether it is another life than the one known, if one is. Then the objects of that one never
+    /// end: they are answered.
+    pub fn on_life(&mut self, life: Incarnation) -> Option<Vec<Incoming>> {
+        let is_other = self.life.is_some_and(|known| known != life);
+        self.life = Some(life);
+        is_other.then(|| {
+            let is_waiting = self.is_waiting;
+            let former = core::mem::replace(self, Self::new());
+            (self.life, self.is_waiting) = (Some(life), is_waiting);
+            former.open
+        })
+    }
+
+    /// What is known of the object of this piece. `ended` hears of those that must have ended.
+    pub fn know(&mut self, piece: &Piece, mut ended: impl FnMut(&Incoming)) -> Known {
+        let object = piece.object;
+        let first = *self.first.get_or_insert(object.wrapping_sub(OPEN_MAX - 1));
+        let ahead = object.wrapping_sub(first);
+        if ahead as i32 <= -1 {
+            return Known::Stale;
+        }
+        let slide = (ahead + 1).saturating_sub(OPEN_MAX);
+        if slide > 0 {
+            let first = first.wrapping_add(slide);
+            self.first = Some(first);
+            self.whole = self.whole.unbounded_shr(slide);
+            self.refused = self.refused.unbounded_shr(slide);
+            self.open.retain(|open| {
+                let stays = open.object.wrapping_sub(first) < OPEN_MAX;
+                if !stays {
+                    ended(open);
+                }
+                stays
+            });
+        }
+        let bit = 1u64 << (ahead - slide);
+        if self.whole & bit != 0 {
+            self.say(object, PiecesState::Whole);
+            return Known::Ended;
+        }
+        if self.refused & bit != 0 {
+            self.say(object, PiecesState::Refused);
+            return Known::Ended;
+        }
+        match self.open.iter().position(|open| open.object == object) {
+            Some(place) => Known::Open(place),
+            None => Known::New,
+        }
+    }
+
+    /// An object has ended: says so, now and each time that it is asked.
+    pub fn end(&mut self, object: u32, state: PiecesState) {
+        let bit = 1u64.unbounded_shl(object.wrapping_sub(self.first.unwrap_or(object)));
+        match state {
+            PiecesState::Whole => self.whole |= bit,
+            PiecesState::Refused => self.refused |= bit,
+            PiecesState::Partial => {}
+        }
+        self.say(object, state);
+    }
+
+    fn say(&mut self, object: u32, state: PiecesState) {
+        if !self.finals.contains(&(object, state)) {
+            self.finals.push((object, state));
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Objects come whole and once, whatever is lost.
+
+use std::collections::BTreeMap;
+
+use onepipe_arbiter::{
+    Arbiter, ArbiterConfig, Client, ClientConfig, ObjectId, Transfer, TransferConfig,
+    TransferError, TransferEvent,
+};
+use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
+use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, SLOT_HEADER_OCTETS, Slot, seal};
+
+const MS: u64 = 1_000_000;
+const NODES: u32 = 4;
+
+struct World {
+    now: u64,
+    transfers: Vec<Transfer>,
+    arbiter: Arbiter,
+    in_flight: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
+    /// One frame in so many is lost; and comes up to so much later than others, ns.
+    lose: u64,
+    jitter_ns: u64,
+    draws: u64,
+    events: Vec<(u32, TransferEvent)>,
+}
+
+fn config(process: u32) -> TransferConfig {
+    let client = ClientConfig {
+        frame_octets_max: 300,
+        ..ClientConfig::new(ProcessId(process), NODES, ProcessId(NODES), 1_250)
+    };
+    TransferConfig { receive_octets_max: 400_000, ..TransferConfig::new(client) }
+}
+
+fn object(octets: usize, seed: u8) -> Vec<u8> {
+    (0..octets).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ seed).collect()
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut arbiter = ArbiterConfig::new(ProcessId(NODES), NODES, (2, 2), 1_250);
+        arbiter.allocator.batch_slots = 16;
+        Self {
+            now: 0,
+            transfers: (0..NODES).map(|at| Transfer::new(config(at)).expect("right")).collect(),
+            arbiter: Arbiter::new(arbiter).expect("right"),
+            in_flight: BTreeMap::new(),
+            lose: 0,
+            jitter_ns: 1,
+            draws: seed,
+            events: Vec::new(),
+        }
+    }
+
+    fn draw(&mut self) -> u64 {
+        self.draws = self.draws.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+        self.draws >> 33
+    }
+
+    fn at(&self) -> Now {
+        let sync = Timestamp::from_ns(1_125_900_000_000_000 + self.now);
+        Now { mono: Mono::from_ns(self.now), sync }
+    }
+
+    fn send(&mut self, src: usize, dst: u32, octets: Vec<u8>) -> ObjectId {
+        let id = self.transfers[src].send(ProcessId(dst), octets).expect("there is room");
+        self.settle(src);
+        id
+    }
+
+    fn settle(&mut self, place: usize) {
+        let (now, mut slot) = (self.at(), [0; 1_472]);
+        loop {
+            let sent = match self.transfers.get_mut(place) {
+                Some(transfer) => transfer.poll_transmit(now, &mut slot),
+                None => self.arbiter.poll_transmit(now, &mut slot),
+            };
+            let Some(transmit) = sent else { break };
+            let octets = slot[..transmit.octets].to_vec();
+            let to = Frame::parse(&octets).expect("sealed").header.dst().index();
+            let (chance, late) = (self.draw(), self.draw());
+            if self.lose == 0 || !chance.is_multiple_of(self.lose) {
+                let at = self.now + 5_000 + late % self.jitter_ns;
+                self.in_flight.insert((at, late + (chance << 32)), (to, octets));
+            }
+        }
+        if let Some(transfer) = self.transfers.get_mut(place) {
+            while let Some(event) = transfer.poll_event() {
+                self.events.push((place as u32, event));
+            }
+        }
+        while self.arbiter.poll_event().is_some() {}
+    }
+
+    fn run_for(&mut self, ns: u64) {
+        let end = self.now + ns;
+        loop {
+            let own = self.transfers.iter().filter_map(Machine::poll_timeout);
+            let due = own.chain(self.arbiter.poll_timeout()).map(Mono::as_ns);
+            let due = due.chain(self.in_flight.keys().next().map(|key| key.0)).min();
+            let Some(due) = due.filter(|due| *due <= end) else { break };
+            self.now = self.now.max(due);
+            let now = self.at();
+            while let Some(entry) = self.in_flight.first_entry().filter(|at| at.key().0 <= due) {
+                let (to, mut frame) = entry.remove();
+                match self.transfers.get_mut(to) {
+                    Some(transfer) => transfer.handle_frame(now, Port(0), &mut frame),
+                    None => self.arbiter.handle_frame(now, Port(0), &mut frame),
+                };
+                self.settle(to);
+            }
+            let is_due = |due: Option<Mono>| due.is_some_and(|due| due <= now.mono);
+            for place in 0..self.transfers.len() {
+                if is_due(self.transfers[place].poll_timeout()) {
+                    self.transfers[place].handle_timeout(now);
+                    self.settle(place);
+                }
+            }
+            if is_due(self.arbiter.poll_timeout()) {
+                self.arbiter.handle_timeout(now);
+                self.settle(self.transfers.len());
+            }
+        }
+        self.now = end;
+    }
+
+    /// What `dst` has received, in the order in which it did.
+    fn received(&self, dst: u32) -> Vec<(ProcessId, u32, &Vec<u8>)> {
+        let of_it = self.events.iter().filter(|(at, _)| *at == dst);
+        let received = of_it.filter_map(|(_, event)| match event {
+            TransferEvent::Received(src, number, octets) => Some((*src, *number, octets)),
+            _ => None,
+        });
+        received.collect()
+    }
+
+    fn sent(&self, src: u32) -> usize {
+        let is_sent = |event: &TransferEvent| matches!(event, TransferEvent::Sent(..));
+        self.events.iter().filter(|(at, event)| *at == src && is_sent(event)).count()
+    }
+}
+
+#[test]
+fn objects_of_every_length_come_whole_and_once_whatever_is_lost() {
+    // Pieces have 210 octets here, and a window 1024 of them.
+    let lengths = [0, 1, 209, 210, 211, 420, 5_000, 13_440, 13_441, 60_000, 250_000];
+    for (seed, lose, jitter_ns) in [(1, 0, 1), (2, 50, 30_000), (3, 7, 1), (4, 4, 100_000)] {
+        let mut world = World::new(seed);
+        (world.lose, world.jitter_ns) = (lose, jitter_ns);
+        for (number, length) in lengths.into_iter().enumerate() {
+            let id = world.send(0, 3, object(length, number as u8));
+            assert_eq!((id.dst, id.number), (ProcessId(3), number as u32));
+            world.send(3, 0, object(length, 100));
+            world.run_for(if length > 100_000 { 600 * MS } else { 2 * MS });
+        }
+        world.run_for(800 * MS);
+        for (src, dst) in [(0, 3), (3, 0)] {
+            let mut received = world.received(dst);
+            received.sort_by_key(|(_, number, _)| *number);
+            assert_eq!(received.len(), lengths.len(), "seed {seed}, {src} to {dst}");
+            for ((from, number, octets), length) in received.into_iter().zip(lengths) {
+                let mark = if src == 0 { number as u8 } else { 100 };
+                assert_eq!((from, octets), (ProcessId(src), &object(length, mark)));
+            }
+            assert_eq!((world.sent(src), world.transfers[src as usize].sending()), (11, 0));
+        }
+    }
+}
+
+#[test]
+fn what_is_sent_again_is_hardly_more_than_what_was_lost() {
+    let mut world = World::new(9);
+    world.run_for(MS);
+    world.lose = 20;
+    world.send(0, 3, object(210 * 2_000, 1)[..399_000].to_vec());
+    world.run_for(100 * MS);
+    assert_eq!(world.received(3).len(), 1);
+    let stats = *world.transfers[0].stats();
+    let again = stats.pieces_sent - 1_900;
+    assert!((60..150).contains(&again), "{again} of {}", stats.pieces_sent);
+    let reports = world.transfers[3].stats().reports_sent;
+    assert!(reports < 150, "{reports} reports");
+}
+
+#[test]
+fn a_transfer_without_losses_takes_its_timeslots_and_little_more() {
+    let mut world = World::new(9);
+    world.run_for(MS);
+    world.send(0, 3, object(390_000, 1));
+    // 1858 timeslots, and what it takes to begin and to end.
+    world.run_for(1_858 * 1_250 + 300_000);
+    assert_eq!(world.received(3).len(), 1);
+    assert_eq!(world.transfers[0].stats().pieces_sent, 1_858);
+}
+
+#[test]
+fn what_there_is_no_room_for_is_refused_and_said_so() {
+    let mut world = World::new(5);
+    world.lose = 5;
+    let (large, small) = (object(400_001, 1), object(1_000, 2));
+    let id = world.send(1, 2, large.clone());
+    world.send(1, 2, small.clone());
+    world.run_for(200 * MS);
+    let refused = world.events.iter().find_map(|(at, event)| match event {
+        TransferEvent::Refused(id, octets) => Some((*at, *id, octets)),
+        _ => None,
+    });
+    assert_eq!(refused, Some((1, id, &large)), "it is handed back");
+    assert_eq!((world.received(2).len(), world.sent(1)), (1, 1));
+    let mut transfer = Transfer::new(config(0)).expect("right");
+    for nobody in [0, 4] {
+        let nobody = ProcessId(nobody);
+        assert_eq!(transfer.send(nobody, small.clone()), Err(TransferError::Unknown(nobody)));
+    }
+    for _ in 0..64 {
+        assert!(transfer.send(ProcessId(1), small.clone()).is_ok());
+    }
+    assert_eq!(transfer.send(ProcessId(1), small.clone()), Err(TransferError::Full(small)));
+}
+
+#[test]
+fn a_receiver_that_begins_anew_is_sent_everything_anew() {
+    let mut world = World::new(6);
+    world.send(0, 3, object(300_000, 1));
+    world.run_for(MS);
+    assert!(world.transfers[3].stats().pieces_received > 100 && world.received(3).is_empty());
+    let mut config = config(3);
+    config.client.incarnation = Incarnation(2);
+    world.transfers[3] = Transfer::new(config).expect("right");
+    world.run_for(200 * MS);
+    assert_eq!((world.received(3).len(), world.sent(0)), (1, 1));
+    assert_eq!(world.received(3)[0].2, &object(300_000, 1));
+}
+
+#[test]
+fn a_sender_that_begins_anew_numbers_its_objects_anew() {
+    let mut world = World::new(6);
+    for number in 0..3 {
+        assert_eq!(world.send(0, 3, object(2_000, 1)).number, number);
+    }
+    world.run_for(5 * MS);
+    world.send(0, 3, object(300_000, 1));
+    world.run_for(MS);
+    let mut config = config(0);
+    config.client.incarnation = Incarnation(2);
+    world.transfers[0] = Transfer::new(config).expect("right");
+    assert_eq!(world.send(0, 3, object(300_000, 7)).number, 0);
+    world.run_for(200 * MS);
+    let received = world.received(3);
+    assert_eq!((received.len(), received[3].2), (4, &object(300_000, 7)));
+    assert_eq!(world.sent(0), 3 + 1);
+}
+
+#[test]
+fn packets_of_others_and_nonsense_are_left_alone() {
+    let mut world = World::new(6);
+    let mut draws = World::new(7);
+    world.send(0, 3, object(100_000, 1));
+    for _ in 0..2_000 {
+        world.run_for(1_000);
+        let (length, kind) = (draws.draw() as usize % 60, draws.draw() % 3);
+        let mut octets = [0; 400];
+        let front = HEADER_OCTETS + SLOT_HEADER_OCTETS;
+        let slot = Slot { label: [255; 4], timeslot: 0, path: 255, earlier: [255; 3] };
+        slot.write(&mut octets[HEADER_OCTETS..]).expect("it fits");
+        let mut packet = vec![0; length];
+        packet.fill_with(|| draws.draw() as u8);
+        // Of small numbers, so that some mean something.
+        packet.iter_mut().skip(1).filter(|octet| **octet > 60).for_each(|octet| *octet = 0);
+        packet.iter_mut().take(1).for_each(|octet| *octet = kind as u8);
+        let end = onepipe_wire::write_packet(&mut octets[front..], &packet).expect("it fits");
+        let header = Header::new(Opcode::Slot, ProcessId(1), ProcessId(3), Incarnation(1));
+        let end = seal(&mut octets, header, SLOT_HEADER_OCTETS + end);
+        let now = world.at();
+        world.transfers[3].handle_frame(now, Port(0), &mut octets[..end]);
+        assert!(Client::packets(&octets[..end]).is_some());
+        world.settle(3);
+    }
+    world.run_for(100 * MS);
+    assert!(world.transfers[3].stats().dropped > 500);
+    let received = world.received(3);
+    let ours: Vec<_> = received.iter().filter(|(from, ..)| *from == ProcessId(0)).collect();
+    assert_eq!((ours.len(), ours[0].2), (1, &object(100_000, 1)));
+}
