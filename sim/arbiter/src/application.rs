@@ -1,8 +1,10 @@
 //! Opens and closes flows, and notes what comes of them.
 
 use hdrhistogram::Histogram;
-use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig, Config, FailoverConfig, Role};
-use onepipe_base::{Port, ProcessId};
+use onepipe_arbiter::{
+    Arbiter, ArbiterConfig, Client, ClientConfig, CommConfig, Config, FailoverConfig, Role,
+};
+use onepipe_base::{Incarnation, Port, ProcessId};
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
 use onepipe_sim_network::{Application, At, LinkConfig, LinkId, NodeId};
 use onepipe_sim_traffic::{FlowId, Forwarder, Plain, TcpConfig};
@@ -43,6 +45,8 @@ pub(crate) struct Bench {
     /// By link: whether it leads to an endpoint.
     leads_to_endpoint: Vec<bool>,
     pub witness: Witness,
+    /// By link: frames in timeslots that have entered it.
+    pub slots: Vec<u64>,
 }
 
 impl Bench {
@@ -66,6 +70,7 @@ impl Bench {
                 .map(|link| matches!(link.to.node, Vertex::Host(host) if host.0 < endpoints))
                 .collect(),
             witness: Witness::default(),
+            slots: vec![0; topology.links().count()],
             setup,
             topology,
         }
@@ -77,10 +82,11 @@ impl Bench {
         (0..arbitration.arbiters).map(|nth| ProcessId(hosts - 1 - nth)).collect()
     }
 
-    fn client(&self, arbitration: Arbitration, host: ProcessId) -> Client {
+    fn client(&self, arbitration: Arbitration, host: ProcessId, life: Incarnation) -> Client {
         let arbiters = self.arbiters(arbitration);
         let config = ClientConfig {
             arbiters: arbiters.clone(),
+            incarnation: life,
             pace_ns: u64::from(arbitration.pace_slots) * self.setup.slot_ns(),
             frame_octets_max: FRAME_OCTETS_MAX,
             labels: core(&self.topology, arbitration.endpoints).1,
@@ -89,7 +95,7 @@ impl Bench {
         Client::new(config).expect("the settings are in range")
     }
 
-    fn arbiter(&self, arbitration: Arbitration, host: ProcessId) -> Arbiter {
+    fn arbiter(&self, arbitration: Arbitration, host: ProcessId, life: Incarnation) -> Arbiter {
         let all = self.arbiters(arbitration);
         let role = if host == all[0] { Role::Primary } else { Role::Secondary };
         let peers = all.into_iter().filter(|one| *one != host).collect();
@@ -98,6 +104,7 @@ impl Bench {
         let config = ArbiterConfig::new(host, nodes, (nodes, 1), self.setup.slot_ns());
         let config = ArbiterConfig {
             core: core(&self.topology, nodes).0,
+            comm: CommConfig { incarnation: life, ..config.comm },
             allocator: Config { batch_slots, share_slots, ..config.allocator },
             lead_ns,
             failover: FailoverConfig { role, peers, ..FailoverConfig::ALONE },
@@ -139,7 +146,8 @@ impl Bench {
 }
 
 impl Application<Node> for Bench {
-    fn build(&mut self, node: NodeId, _life: u32) -> Node {
+    fn build(&mut self, node: NodeId, life: u32) -> Node {
+        let life = Incarnation(1 + life);
         let vertex = self.topology.nodes().nth(node.index()).expect("a node of the topology");
         let ports = self.topology.ports(vertex);
         if let Vertex::Switch(_) = vertex {
@@ -156,11 +164,11 @@ impl Application<Node> for Bench {
             return Node::Host(Tenants::new(config));
         };
         if node.0 < arbitration.endpoints {
-            let client = self.client(arbitration, host);
+            let client = self.client(arbitration, host, life);
             let tenants = Tenants::new(config);
             return Node::Gated(Box::new(Gated::new(tenants, client, card)));
         }
-        Node::Arbiter(Box::new(self.arbiter(arbitration, host)), card)
+        Node::Arbiter(Box::new(self.arbiter(arbitration, host, life)), card)
     }
 
     fn on_start(&mut self, mut at: At<'_>, _machine: &mut Node) {
@@ -199,7 +207,8 @@ impl Application<Node> for Bench {
     fn on_alarm(&mut self, mut at: At<'_>, machine: &mut Node, token: u32) {
         let Some(tenants) = machine.tenants_mut() else { return };
         if token == OFFERING {
-            if let Some(offer) = self.setup.offer {
+            let now_ns = at.instant.as_ns();
+            if let Some(offer) = self.setup.offer.filter(|offer| now_ns < offer.until_ns) {
                 self.offer(offer, at.node.0, &mut tenants.plain);
                 at.alarm(OFFER_SLOTS * self.setup.slot_ns() * NANOSECOND, OFFERING);
             }
@@ -220,7 +229,9 @@ impl Application<Node> for Bench {
     fn on_crash(&mut self, _instant: Instant, _node: NodeId) {}
 
     fn on_departure(&mut self, instant: Instant, link: LinkId, frame: &[u8]) {
-        let is_seen = !self.setup.has_slots_first || is_in_slot(frame);
+        let is_in_slot = is_in_slot(frame);
+        self.slots[link.index()] += u64::from(is_in_slot);
+        let is_seen = is_in_slot || !self.setup.has_slots_first;
         if let Some((config, egress)) =
             &mut self.egresses[link.index()].as_mut().filter(|_| is_seen)
         {

@@ -50,6 +50,15 @@ pub struct Offer {
     pub load_permille: u32,
     /// Hosts that lie as close together as these are not sent to: those of one pod, for example.
     pub apart_hosts: u32,
+    /// Until when, in ns of virtual time.
+    pub until_ns: u64,
+}
+
+impl Offer {
+    /// Such a load to all others, without an end.
+    pub const fn to_all(load_permille: u32) -> Self {
+        Self { load_permille, apart_hosts: 1, until_ns: u64::MAX }
+    }
 }
 
 /// Who schedules, and how.

@@ -1,10 +1,10 @@
 //! A network of hosts and switches that lives through virtual time.
 
 use onepipe_arbiter::{Arbiter, Client};
-use onepipe_base::{Port, ProcessId};
+use onepipe_base::{HostId, Port, ProcessId};
 use onepipe_sim_engine::NANOSECOND;
-use onepipe_sim_network::{Config, LinkConfig, LinkId, Network, NodeId};
-use onepipe_topology::Topology;
+use onepipe_sim_network::{Config, Fault, LinkConfig, LinkId, Network, NodeId};
+use onepipe_topology::{End, Node as Vertex, Topology};
 
 use crate::application::Bench;
 use crate::egress::{Longest, is_in_slot};
@@ -48,6 +48,42 @@ impl World {
     pub fn down_link(&self, host: u32) -> LinkId {
         let mut links = self.network.links();
         links.find(|(_, _, to)| *to == NodeId(host)).expect("every host has one").0
+    }
+
+    /// The link that leads from a host to its switch.
+    ///
+    /// # Panics
+    /// When there is no such host.
+    pub fn card_link(&self, host: u32) -> LinkId {
+        let mut links = self.network.links();
+        links.find(|(_, from, _)| *from == NodeId(host)).expect("every host has one").0
+    }
+
+    /// The link from a host's first switch up, the `nth` of them.
+    ///
+    /// # Panics
+    /// When there is no such host or link.
+    pub fn up_link(&self, host: u32, nth: u16) -> LinkId {
+        let topology = self.network.topology();
+        let card = End { node: Vertex::Host(HostId(host)), port: topology.network_card() };
+        let tor = topology.peer(card).expect("every host has one").node;
+        let port = Port(topology.ports(tor).lower + nth);
+        self.network.link(self.network.node(tor), port).expect("there is such a link")
+    }
+
+    /// All links, with the nodes at their ends.
+    pub fn links(&self) -> Vec<LinkId> {
+        self.network.links().map(|(link, ..)| link).collect()
+    }
+
+    /// Frames in timeslots that have entered a link.
+    pub fn slots_on(&self, link: LinkId) -> u64 {
+        self.network.application.slots[link.index()]
+    }
+
+    /// Lets something happen so many ns from now.
+    pub fn schedule(&mut self, ns: u64, fault: Fault) {
+        self.network.schedule(self.network.now().after(ns * NANOSECOND), fault);
     }
 
     /// Octets that wait before a link, the frame being sent included, with what each costs on the
@@ -147,10 +183,5 @@ impl World {
     /// The hash of the history so far.
     pub fn trace_hash(&self) -> u64 {
         self.network.trace_hash()
-    }
-
-    /// The port of a host's network card.
-    pub fn card(&self) -> Port {
-        self.network.topology().network_card()
     }
 }

@@ -54,7 +54,7 @@ fn tree(offset_ns_max: u64) -> World {
     let setup = Setup {
         shape,
         arbitration: Some(arbitration),
-        offer: Some(Offer { load_permille: 990, apart_hosts: 9 }),
+        offer: Some(Offer { apart_hosts: 9, ..Offer::to_all(990) }),
         clocks: ClockConfig { offset_ns_max, drift_ppb_max: 0 },
         // Only what is in timeslots is looked at: control packets wait for gaps.
         has_slots_first: true,

@@ -137,7 +137,7 @@ impl Rack {
                 (Setup { flows, ..setup }, plan)
             }
             Bulk::Load { permille } => {
-                let offer = Some(Offer { load_permille: permille, apart_hosts: 1 });
+                let offer = Some(Offer::to_all(permille));
                 let plan = Plan {
                     warm_up_ns: 2_000_000,
                     measure_ns: 5_000_000,
