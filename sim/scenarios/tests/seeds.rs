@@ -161,6 +161,13 @@ fn who_recovers_delivers_what_is_decided_only() {
     are_right(Placement::Chip, &[92_000_185]);
 }
 
+/// In the end everybody scattered to everybody at once, hosts had no time for beacons, and links
+/// were taken for dead where no controller holds what is reliable together.
+#[test]
+fn a_fabric_without_controllers_is_asked_one_by_one_whether_it_is_well() {
+    are_right(Placement::Chip, &[94_001_690]);
+}
+
 /// The checker missed what was sent to a life that had ended in what the next one delivered.
 #[test]
 fn what_was_for_a_former_life_is_not_missed_in_the_next() {

@@ -18,6 +18,9 @@ pub use shrink::Outcome;
 /// How long messages may wait for their fate after healing: a receiver that is given up costs eight
 /// probes, each twice as long after the last, from 200 us on.
 const SETTLE_US: u64 = 200_000;
+/// A message to whom nothing was sent before takes a connect, a grant, itself and its
+/// acknowledgement; by each of two services.
+const FRAMES_A_PAIR: u64 = 8;
 
 /// What a seed stands for.
 #[derive(Clone, Debug)]
@@ -77,9 +80,21 @@ impl Swarm {
         if fabric.is_lost() {
             return fabric;
         }
-        scatter_to_everybody(&mut fabric);
+        let pause_us = self.pause_us(fabric.members());
+        scatter_to_everybody(&mut fabric, pause_us);
         fabric.settle_us(SETTLE_US);
         fabric
+    }
+
+    /// How long a host needs for what one of its processes scatters to everybody, where it pays for
+    /// each frame and nobody resolves failures: it must not be taken for dead, for then nothing
+    /// reliable is promised (design: failure.md, "What happens on a dead link?").
+    fn pause_us(&self, processes: u32) -> u64 {
+        if self.plan.court.is_some() {
+            return 0;
+        }
+        let cpu = self.plan.network.cpu;
+        (FRAMES_A_PAIR * u64::from(processes) * (cpu.receive_ns + cpu.send_ns)).div_ceil(1_000)
     }
 }
 
@@ -88,12 +103,16 @@ pub fn swarm(seed: u64) -> Report {
     Swarm::draw(seed).run()
 }
 
-/// After healing the fabric must still work: everybody scatters to everybody.
-fn scatter_to_everybody(fabric: &mut Fabric) {
+/// After healing the fabric must still work: everybody scatters to everybody, each `pause_us` after
+/// the one before.
+fn scatter_to_everybody(fabric: &mut Fabric, pause_us: u64) {
     let processes = fabric.members();
     let is_there = |to: &u32| !fabric.is_buried(*to);
     let everybody: Vec<(u32, u32)> = (0..processes).filter(is_there).map(|to| (to, 64)).collect();
     for from in 0..processes {
+        if pause_us > 0 {
+            fabric.run_us(pause_us);
+        }
         for scatter in [Fabric::scatter, Fabric::scatter_reliably] {
             if let Some(Err(error)) = scatter(fabric, from, &everybody) {
                 // A send buffer that is still full is lawful; the load's own messages must clear
