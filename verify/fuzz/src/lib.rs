@@ -9,3 +9,6 @@ pub mod wire;
 pub mod endpoint;
 #[path = "../../../protocol/switch/tests/sequence/properties.rs"]
 pub mod switch;
+
+#[path = "../../../protocol/arbiter/tests/sequence/properties.rs"]
+pub mod arbiter;

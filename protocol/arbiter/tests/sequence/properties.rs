@@ -1,0 +1,258 @@
+//! Any sequence of frames, accidents and times: what must hold for an arbiter and its endpoints.
+//! Shared with `verify/fuzz`.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use onepipe_arbiter::{
+    Arbiter, ArbiterConfig, ClientConfig, Transfer, TransferConfig, TransferEvent,
+};
+use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Psn, Timestamp};
+use onepipe_wire::{Fcp, FcpPart, Frame, HEADER_OCTETS, Header, Opcode, Slot, Watchdog, seal};
+
+const NODES: u32 = 4;
+const SLOT_NS: u64 = 1_250;
+const ORIGIN_NS: u64 = 1 << 50;
+/// A frame that waits for its fate at most.
+const FRAMES_MAX: usize = 64;
+
+/// Octets that decide what happens next; zeros behind their end.
+struct Script<'a> {
+    rest: &'a [u8],
+}
+
+impl Script<'_> {
+    fn octet(&mut self) -> u8 {
+        let Some((first, rest)) = self.rest.split_first() else { return 0 };
+        self.rest = rest;
+        *first
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        usize::from(self.octet()) % limit
+    }
+}
+
+struct World {
+    transfers: Vec<Transfer>,
+    arbiter: Arbiter,
+    now_ns: u64,
+    /// How far the synchronised clock of each is from where it was.
+    skews: [i64; NODES as usize + 1],
+    frames: VecDeque<Vec<u8>>,
+    granted: BTreeMap<u64, Vec<(u32, u16)>>,
+    sent: BTreeSet<(u32, u32)>,
+    objects: u8,
+}
+
+/// Does what the octets say. Panics when something does not hold.
+pub fn arbiter(octets: &[u8]) {
+    let mut script = Script { rest: octets };
+    let config = |process| {
+        let client = ClientConfig {
+            frame_octets_max: 300,
+            slots_max: 64,
+            ..ClientConfig::new(ProcessId(process), NODES, ProcessId(NODES), SLOT_NS)
+        };
+        TransferConfig { receive_octets_max: 5_000, objects_max: 8, client }
+    };
+    let mut arbiter = ArbiterConfig::new(ProcessId(NODES), NODES, (2, 2), SLOT_NS);
+    arbiter.allocator.batch_slots = 1 + script.below(64) as u32;
+    let mut world = World {
+        transfers: (0..NODES).map(|at| Transfer::new(config(at)).expect("right")).collect(),
+        arbiter: Arbiter::new(arbiter).expect("right"),
+        now_ns: 1_000,
+        skews: [0; NODES as usize + 1],
+        frames: VecDeque::new(),
+        granted: BTreeMap::new(),
+        sent: BTreeSet::new(),
+        objects: 0,
+    };
+    while !script.rest.is_empty() {
+        world.step(&mut script);
+    }
+}
+
+fn object(mark: u8) -> Vec<u8> {
+    vec![mark; usize::from(mark) * 37]
+}
+
+impl World {
+    fn step(&mut self, script: &mut Script<'_>) {
+        match script.octet() {
+            0..=99 => (0..4).for_each(|_| self.pass(script)),
+            100..=139 => {
+                self.now_ns += match u64::from(script.octet()) {
+                    octet @ 0..=250 => octet * 60,
+                    octet => octet * 10_000,
+                };
+            }
+            140..=159 => {
+                let (src, dst) = (script.below(4), script.below(5) as u32);
+                let octets = object(self.objects);
+                if self.transfers[src].send(ProcessId(dst), octets).is_ok() {
+                    self.objects = self.objects.wrapping_add(1);
+                }
+            }
+            160..=163 => {
+                let who = script.below(NODES as usize + 1);
+                self.skews[who] = match script.octet() {
+                    octet @ 0..=250 => (i64::from(octet) - 125) * 20,
+                    octet => (i64::from(octet) - 253) << 34,
+                };
+            }
+            170..=179 => self.invent(script),
+            _ => {}
+        }
+        for place in 0..=NODES as usize {
+            self.drain(place);
+        }
+    }
+
+    fn at(&self, place: usize) -> Now {
+        let sync = (ORIGIN_NS + self.now_ns).wrapping_add_signed(self.skews[place]);
+        Now { mono: Mono::from_ns(self.now_ns), sync: Timestamp::from_ns(sync) }
+    }
+
+    fn hand_in(&mut self, place: usize, octets: &mut [u8]) {
+        let now = self.at(place);
+        match self.transfers.get_mut(place) {
+            Some(transfer) => transfer.handle_frame(now, Port(0), octets),
+            None => self.arbiter.handle_frame(now, Port(0), octets),
+        };
+        self.drain(place);
+    }
+
+    /// One of the frames under way comes, perhaps not for the last time, or is lost, or changed.
+    fn pass(&mut self, script: &mut Script<'_>) {
+        if self.frames.is_empty() {
+            return;
+        }
+        let place = match script.octet() {
+            0..=219 => 0,
+            octet => usize::from(octet) % self.frames.len(),
+        };
+        let fate = script.octet();
+        let kept = self.frames[place].clone();
+        let mut octets = match fate {
+            240..=255 => kept,
+            _ => self.frames.remove(place).expect("it is there"),
+        };
+        if (200..=219).contains(&fate) {
+            return;
+        }
+        let frame = Frame::parse(&octets).expect("sealed");
+        let (header, to) = (*frame.header, frame.header.dst().index());
+        if (220..=229).contains(&fate) && !frame.payload.is_empty() {
+            let (length, bit) = (frame.payload.len(), script.below(8));
+            let at = HEADER_OCTETS + script.below(length);
+            octets[at] ^= 1 << bit;
+            seal(&mut octets, header, length);
+        }
+        self.hand_in(to, &mut octets);
+    }
+
+    /// A frame that nobody has sent, with checks that hold.
+    fn invent(&mut self, script: &mut Script<'_>) {
+        let opcodes = [Opcode::Fcp, Opcode::Slot, Opcode::Watchdog, Opcode::Drops, Opcode::Ping];
+        let opcode = opcodes[script.below(opcodes.len())];
+        let (src, dst) = (script.below(7) as u32, script.below(NODES as usize + 1));
+        let mut octets = [0; HEADER_OCTETS + 48];
+        let length = script.below(48);
+        octets[HEADER_OCTETS..][..length].fill_with(|| script.octet());
+        if opcode == Opcode::Watchdog {
+            // Epochs that an arbiter can outlive.
+            let word = Watchdog { epoch: u32::from(script.octet()), primary: ProcessId(src) };
+            word.write(&mut octets[HEADER_OCTETS..]);
+        }
+        let (from, to) = (ProcessId(src), ProcessId(dst as u32));
+        let mut header = Header::new(opcode, from, to, Incarnation(script.below(3) as u32));
+        if opcode == Opcode::Slot {
+            let promises = header.promises(Timestamp::from_ns(0));
+            let number = Psn(u32::from(script.octet()));
+            header = header.stamped(Timestamp::from_ns(0), promises, number);
+        }
+        let length = seal(&mut octets, header, length);
+        self.hand_in(dst, &mut octets[..length]);
+    }
+
+    fn drain(&mut self, place: usize) {
+        let now = self.at(place);
+        let due = match self.transfers.get(place) {
+            Some(transfer) => transfer.poll_timeout(),
+            None => self.arbiter.poll_timeout(),
+        };
+        if due.is_some_and(|due| due <= now.mono) {
+            match self.transfers.get_mut(place) {
+                Some(transfer) => transfer.handle_timeout(now),
+                None => self.arbiter.handle_timeout(now),
+            }
+        }
+        let (mut slot, mut count) = ([0; 1_472], 0);
+        loop {
+            let sent = match self.transfers.get_mut(place) {
+                Some(transfer) => transfer.poll_transmit(now, &mut slot),
+                None => self.arbiter.poll_transmit(now, &mut slot),
+            };
+            let Some(transmit) = sent else { break };
+            count += 1;
+            assert!(count < 1_000, "it never stops sending");
+            self.note(place, &slot[..transmit.octets]);
+        }
+        self.drain_events(place);
+        let next = match self.transfers.get(place) {
+            Some(transfer) => transfer.poll_timeout(),
+            None => self.arbiter.poll_timeout(),
+        };
+        assert!(next.is_none_or(|next| next > now.mono), "due again at once: {next:?}");
+    }
+
+    fn drain_events(&mut self, place: usize) {
+        let Some(transfer) = self.transfers.get_mut(place) else {
+            while self.arbiter.poll_event().is_some() {}
+            return;
+        };
+        while let Some(event) = transfer.poll_event() {
+            if let TransferEvent::Sent(_, octets) | TransferEvent::Refused(_, octets) = event {
+                let mark = octets.first().copied().unwrap_or_default();
+                assert_eq!(octets, object(mark), "it is handed back as it was");
+            }
+        }
+    }
+
+    /// What leaves is well-formed, and every timeslot that is told as granted is a matching.
+    fn note(&mut self, place: usize, octets: &[u8]) {
+        let frame = Frame::parse(octets).expect("sealed");
+        let dst = frame.header.dst().0;
+        assert_eq!(frame.header.src(), ProcessId(place as u32));
+        match frame.opcode {
+            Opcode::Fcp => {
+                let fcp = Fcp::parse(frame.payload).expect("well-formed");
+                let from_arbiter = place == NODES as usize;
+                for part in fcp.parts().filter(|_| from_arbiter) {
+                    let FcpPart::Grants(base, entries) = part else { continue };
+                    for grant in entries.grants() {
+                        self.note_grant(base, dst, grant.dst, grant.slots);
+                    }
+                }
+            }
+            Opcode::Slot => {
+                let (slot, _) = Slot::parse(frame.payload).expect("well-formed");
+                assert!(self.sent.insert((place as u32, slot.timeslot)), "twice in a timeslot");
+            }
+            _ => {}
+        }
+        if self.frames.len() == FRAMES_MAX {
+            self.frames.pop_front();
+        }
+        self.frames.push_back(octets.to_vec());
+    }
+
+    fn note_grant(&mut self, base: u64, src: u32, dst: u16, slots: u64) {
+        for slot in (0..64).filter(|slot| slots >> slot & 1 == 1) {
+            let pairs = self.granted.entry(base + slot).or_default();
+            let is_free = |pair: &(u32, u16)| pair.0 != src && pair.1 != dst;
+            assert!(pairs.iter().all(is_free), "{src} to {dst} beside {pairs:?}");
+            pairs.push((src, dst));
+        }
+    }
+}
