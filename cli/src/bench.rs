@@ -25,6 +25,7 @@ Examples:
   onepipe bench recovery --kills 50 --calm 10
   onepipe bench recovery-sim --hosts 8192
   onepipe bench arbiter alloc
+  onepipe bench arbiter alloc --cores 2 --nodes 256 --load 0.5,0.8
   onepipe bench arbiter path --json | tail -n 1
 
 A ratio above 1 is better than the yardstick, whatever is measured.";
@@ -72,9 +73,33 @@ pub struct Arguments {
     /// The largest fabric (recovery-sim: 32 and fat trees of 1024, 8192, 35152)
     #[arg(long, default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(32..))]
     hosts: u32,
+    /// How many cores give out timeslots (arbiter alloc)
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    cores: u32,
+    /// How many endpoints (arbiter) [default: 32,256,1024,4096, for paths 512,1024]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=4096))]
+    nodes: Vec<u32>,
+    /// What part of what they could send they ask for (arbiter) [default: 0.1,0.5,0.9,0.99]
+    #[arg(long, value_delimiter = ',', value_parser = crate::number::load)]
+    load: Vec<f64>,
+    /// How many timeslots are given out together (arbiter alloc)
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=64))]
+    batch: u32,
+    /// Whose packets go first (arbiter alloc)
+    #[arg(long, value_enum, default_value_t = Policy::Fair)]
+    policy: Policy,
     /// Print one JSON object as the last line of standard output
     #[arg(long)]
     json: bool,
+}
+
+/// Whose packets go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Policy {
+    /// Who was served least recently
+    Fair,
+    /// Who has the least left
+    Shortest,
 }
 
 /// What can be measured.
@@ -244,22 +269,40 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
             let defaults = SwitchOptions::default();
             switch(&SwitchOptions { runs: runs(defaults.runs), ..defaults }, show)
         }
-        Name::Arbiter => match arguments.part {
-            Some(Part::Path) => {
-                let defaults = ArbiterOptions::of_paths();
-                arbiter_path(&ArbiterOptions { runs: runs(defaults.runs), ..defaults }, show)
-            }
-            _ => {
-                let defaults = ArbiterOptions::default();
-                arbiter_alloc(&ArbiterOptions { runs: runs(defaults.runs), ..defaults }, show)
-            }
-        },
+        Name::Arbiter => {
+            let is_path = arguments.part == Some(Part::Path);
+            let options = arbiter_options(arguments, is_path);
+            if is_path { arbiter_path(&options, show) } else { arbiter_alloc(&options, show) }
+        }
         Name::Sim => {
             let defaults = SimOptions::default();
             let processes = arguments.processes.unwrap_or(defaults.processes);
             sim(&SimOptions { runs: runs(defaults.runs), processes, ..defaults }, show)
         }
     }
+}
+
+fn arbiter_options(arguments: &Arguments, is_path: bool) -> ArbiterOptions {
+    let mut options = match is_path {
+        true => ArbiterOptions::of_paths(),
+        false => ArbiterOptions::default(),
+    };
+    if let Some(runs) = arguments.runs {
+        options.runs = runs as usize;
+    }
+    if !arguments.nodes.is_empty() {
+        options.nodes.clone_from(&arguments.nodes);
+    }
+    if !arguments.load.is_empty() {
+        options.loads.clone_from(&arguments.load);
+    }
+    options.cores = arguments.cores as usize;
+    options.batch_slots = arguments.batch;
+    options.policy = match arguments.policy {
+        Policy::Fair => onepipe_arbiter::Policy::MaxMinFair,
+        Policy::Shortest => onepipe_arbiter::Policy::ShortestFirst,
+    };
+    options
 }
 
 /// The hidden command that a benchmark's processes run.

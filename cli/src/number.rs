@@ -42,6 +42,14 @@ pub fn probability(text: &str) -> Result<f64> {
     Ok(probability)
 }
 
+/// Reads a part of a capacity like `0.5` or `50%`: some, and not more than all.
+pub fn load(text: &str) -> Result<f64> {
+    match probability(text)? {
+        load if load >= 0.01 => Ok(load),
+        _ => bail!("{text:?} is next to nothing: a load lies between 0.01 and 1"),
+    }
+}
+
 /// Reads a positive rate like `2000`, `50k` or `1.5M`.
 pub fn rate(text: &str) -> Result<f64> {
     let (number, scale) = match text.as_bytes().last() {

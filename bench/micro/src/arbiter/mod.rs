@@ -2,6 +2,7 @@
 //! design: arbiter.md section 5).
 
 mod load;
+mod pipeline;
 mod plain;
 
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ pub struct ArbiterOptions {
     pub policy: Policy,
     /// Packets that one run gives timeslots to, about. Default 8 million.
     pub packets: u64,
+    /// Cores that give out timeslots, each every so many-th batch. Default 1.
+    pub cores: usize,
 }
 
 impl Default for ArbiterOptions {
@@ -41,6 +44,7 @@ impl Default for ArbiterOptions {
             batch_slots: BATCH_SLOTS_MAX,
             policy: Policy::MaxMinFair,
             packets: 8_000_000,
+            cores: 1,
         }
     }
 }
@@ -57,7 +61,7 @@ impl ArbiterOptions {
     }
 }
 
-const ALLOCATION: &str = "one core gives timeslots: requests in, allocation, schedules out; \
+const ALLOCATION: &str = "timeslots on one core or a pipeline of cores: requests in, allocation, schedules out; \
                           transfers of 10 packets in the mean between uniformly random pairs; \
                           yardstick: a plain allocator, one packet a visit, least recently served \
                           first; utilisation: given of what was asked for while measured";
@@ -80,7 +84,11 @@ pub fn arbiter_alloc(
         for &load in &options.loads {
             let slots = options.slots(nodes, load);
             let batch = options.batch_slots;
-            let case = format!("nodes={nodes} load={load} batch={batch} policy={policy}");
+            let cores = match options.cores {
+                1 => String::new(),
+                cores => format!(" cores={cores}"),
+            };
+            let case = format!("nodes={nodes} load={load} batch={batch} policy={policy}{cores}");
             let mut said = Vec::new();
             harness.measure(
                 &case,
@@ -149,8 +157,11 @@ impl Allocates for Allocator {
 
 fn ours(options: &ArbiterOptions, nodes: u32, load: f64, slots: u64) -> Result<Outcome> {
     let ArbiterOptions { batch_slots, policy, .. } = *options;
-    let allocator = Allocator::new(Config { batch_slots, policy, ..Config::new(nodes) })?;
-    run(allocator, options, nodes, load, slots)
+    let config = Config { batch_slots, policy, ..Config::new(nodes) };
+    match options.cores {
+        1 => run(Allocator::new(config)?, options, nodes, load, slots),
+        cores => pipeline::run(config, cores, load, slots),
+    }
 }
 
 fn plain(options: &ArbiterOptions, nodes: u32, load: f64, slots: u64) -> Result<Outcome> {

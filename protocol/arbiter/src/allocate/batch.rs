@@ -24,8 +24,9 @@ pub struct Grant {
 /// so that none need be checked.
 type Idle = Box<[u64; NODES_MAX as usize]>;
 
-/// Flows that are looked at before the first of them is served.
-const LOOK: usize = 64;
+/// Flows that are looked at before the first of them is served. Who is given what depends on which
+/// these are.
+pub(super) const LOOK: usize = 64;
 
 /// Consecutive timeslots, and who was given which.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

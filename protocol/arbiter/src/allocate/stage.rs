@@ -1,6 +1,6 @@
 //! One batch under way: flows come in, timeslots are given, flows go on.
 
-use super::batch::{Batch, Exits};
+use super::batch::{Batch, Exits, LOOK};
 use super::capacity::{Capacity, CapacityError};
 use super::ledger::Ledger;
 use crate::demand::{Flow, Flows};
@@ -73,12 +73,27 @@ impl Stage {
     }
 
     /// These come from the batch before. Who must wait for the next one goes `onward`.
-    pub fn offer(&mut self, flows: &[Flow], onward: &mut Flows) {
-        match self.config.policy {
-            Policy::MaxMinFair => self.visit(flows, onward),
+    ///
+    /// How they are divided among calls changes nothing: those that are looked at together are
+    /// always the same.
+    pub fn offer(&mut self, mut flows: &[Flow], onward: &mut Flows) {
+        if self.config.policy == Policy::ShortestFirst {
             // Nobody can be served before it is known who is the shortest.
-            Policy::ShortestFirst => self.turn.extend(flows),
+            self.turn.extend(flows);
+            return;
         }
+        if !self.turn.is_empty() {
+            let (first, rest) = flows.split_at(flows.len().min(LOOK - self.turn.len()));
+            self.turn.extend(first);
+            flows = rest;
+            if self.turn.len() < LOOK {
+                return;
+            }
+            self.visit_turn(onward);
+        }
+        let (whole, rest) = flows.split_at(flows.len() / LOOK * LOOK);
+        self.visit(whole, onward);
+        self.turn.extend(rest);
     }
 
     /// The batch before has ended, and `ledger` has heard all that is to count in this one. Who
