@@ -15,8 +15,6 @@ const WANTED_MAX: u32 = 1 << 14;
 /// What was heard is said again after so much, as long as it is not given, in ns: the arbiter may
 /// have had no room for it, or its answer was lost.
 const REMIND_NS: u64 = 5_000_000;
-/// An acknowledgement waits for so much for something to go with, in ns.
-const ACK_NS: u64 = 50_000;
 /// Losses in a row without a sign of life after which another arbiter is asked: with one each
 /// 200 us, a watchdog's time.
 const SILENT_MAX: u32 = 5;
@@ -41,8 +39,6 @@ pub(super) struct Asking {
     asked: usize,
     session: Session,
     silent: u32,
-    /// Since when something waits to be acknowledged.
-    owes_since: Option<Mono>,
     remind_at: Option<Mono>,
     /// When the next packet would leave if all left evenly.
     even_at: Mono,
@@ -59,7 +55,6 @@ impl Asking {
             asked: 0,
             session: Session::new(),
             silent: 0,
-            owes_since: None,
             remind_at: None,
             even_at: Mono::from_ns(0),
             pace_ns: config.pace_ns,
@@ -106,9 +101,6 @@ impl Asking {
             }
             Judgement::Good { .. } | Judgement::Again => {
                 (self.asked, self.silent) = (place, 0);
-                if self.session.owes && self.owes_since.is_none() {
-                    self.owes_since = Some(now.mono);
-                }
             }
             _ => {}
         }
@@ -185,7 +177,7 @@ impl Asking {
             return None;
         }
         let is_reset = self.session.takes_reset(now);
-        let owes = self.owes_since.is_some_and(|since| now >= since.after_ns(ACK_NS));
+        let owes = self.session.ack_due().is_some_and(|due| due <= now);
         // Before the arbiter has answered a reset, what else there is to say goes with the reset.
         let has_news = self.session.is_confirmed() && !self.due.is_empty();
         if !(is_reset || owes || has_news) {
@@ -203,7 +195,6 @@ impl Asking {
             }
             told.push(dst);
         }
-        self.owes_since = None;
         self.even_at = self.even_at.max(now).after_ns(self.pace_ns);
         if self.open > 0 && self.remind_at.is_none() {
             self.remind_at = Some(now.after_ns(REMIND_NS));
@@ -224,8 +215,8 @@ impl Asking {
     pub fn due(&self) -> Option<Mono> {
         let has_news = self.session.is_confirmed() && !self.due.is_empty();
         let news = has_news.then_some(Mono::from_ns(0));
-        let owes = self.owes_since.map(|since| since.after_ns(ACK_NS));
-        let packet = Mono::earlier(Mono::earlier(news, owes), self.session.reset_due());
+        let packet = Mono::earlier(news, self.session.ack_due());
+        let packet = Mono::earlier(packet, self.session.reset_due());
         let packet = packet.map(|at| at.max(self.allowed_at()));
         let lost = self.session.unheard.since().map(|since| since.after_ns(RETRY_NS));
         Mono::earlier(packet, Mono::earlier(lost, self.remind_at))

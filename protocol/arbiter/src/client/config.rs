@@ -63,7 +63,7 @@ pub struct ClientConfig {
     /// into 130 us: twice the 65 us that an arbiter works ahead.
     pub ahead_slots_max: u32,
     /// Control packets leave at intervals of so much on average, ns; up to four of them at once.
-    /// Default the length of 32 timeslots.
+    /// Default the length of 64 timeslots.
     pub pace_ns: u64,
     /// How switches know the path. Default [`Labels::NONE`].
     pub labels: Labels,
@@ -86,7 +86,7 @@ impl ClientConfig {
             slots_max: 1_024,
             late_slots_max: 16,
             ahead_slots_max: 64 + (130_000 / slot_ns.max(1)) as u32,
-            pace_ns: 32 * slot_ns,
+            pace_ns: 64 * slot_ns,
             labels: Labels::NONE,
         }
     }

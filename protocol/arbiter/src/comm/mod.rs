@@ -19,8 +19,7 @@ use rows::Rows;
 
 pub use config::{CommConfig, CommStats};
 
-/// How often an endpoint with something open is looked after, in ns: an acknowledgement waits for
-/// so much at most for a grant to go with.
+/// How often an endpoint with something open is looked after, in ns.
 const TICK_NS: u64 = RETRY_NS / 2;
 /// Destinations whose totals wait to be told again, of one endpoint; the others are asked for.
 const AGAIN_MAX: usize = 32;
@@ -356,11 +355,14 @@ impl Comm {
             return;
         }
         let is_due = peer.session.reset_due().is_some_and(|due| due <= now);
-        if is_due || peer.session.owes || !peer.again.is_empty() {
+        let owes = peer.session.ack_due().is_some_and(|due| due <= now);
+        if is_due || owes || !peer.again.is_empty() {
             self.be_ready(src);
         }
         let peer = &self.peers[usize::from(src)];
-        let is_open = peer.session.unheard.since().is_some() || peer.session.reset_due().is_some();
+        let is_open = peer.session.unheard.since().is_some()
+            || peer.session.reset_due().is_some()
+            || peer.session.owes_since.is_some();
         if is_open || peer.is_ready {
             self.look_after(now, src);
         }
@@ -395,7 +397,7 @@ impl Comm {
         }
         let is_reset = peer.session.takes_reset(now.mono);
         let has_news = !peer.again.is_empty() || !peer.rows.is_empty();
-        if !is_reset && !peer.session.owes && !has_news {
+        if !is_reset && peer.session.owes_since.is_none() && !has_news {
             return None;
         }
         let own = &mut self.totals[usize::from(src) * nodes..][..nodes];

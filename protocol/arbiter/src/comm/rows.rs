@@ -26,22 +26,62 @@ impl Row {
         paths: [0; BATCH_SLOTS_MAX as usize],
     };
 
-    /// Takes the first timeslot and all that go with it to the same destination by the same path.
-    fn take(&mut self) -> Option<FcpGrant> {
-        if self.left == 0 {
-            return None;
-        }
-        let first = self.left.trailing_zeros() as usize;
-        let (dst, path) = (self.targets[first], self.paths[first]);
-        let (mut slots, mut rest) = (0, self.left);
+    /// What goes to the same destination by the same path, together; in the order of their first
+    /// timeslots.
+    fn groups(&self) -> Groups {
+        let mut groups = Groups::EMPTY;
+        let mut rest = self.left;
         while rest != 0 {
-            let slot = rest.trailing_zeros();
+            let slot = rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            let is_like = (self.targets[slot as usize], self.paths[slot as usize]) == (dst, path);
-            slots |= u64::from(is_like) << slot;
+            groups.add(self.targets[slot], self.paths[slot], 1 << slot);
         }
-        self.left &= !slots;
-        Some(FcpGrant { dst, total: 0, path, slots })
+        groups
+    }
+}
+
+/// Keys that are compared at a time.
+const LANES: usize = 8;
+
+/// The timeslots of a row by destination and path.
+struct Groups {
+    count: usize,
+    keys: [u32; BATCH_SLOTS_MAX as usize],
+    slots: [u64; BATCH_SLOTS_MAX as usize],
+}
+
+impl Groups {
+    const EMPTY: Self = Self {
+        count: 0,
+        keys: [u32::MAX; BATCH_SLOTS_MAX as usize],
+        slots: [0; BATCH_SLOTS_MAX as usize],
+    };
+
+    #[inline]
+    fn add(&mut self, dst: u16, path: u8, slots: u64) {
+        let key = u32::from(dst) << 8 | u32::from(path);
+        // All lanes at once, without a branch for each: most rows have many destinations.
+        let whole = self.keys[..self.count.next_multiple_of(LANES)].chunks_exact(LANES);
+        for (place, keys) in whole.enumerate() {
+            let like = keys.iter().enumerate();
+            let like = like.fold(0u32, |like, (lane, of)| like | u32::from(*of == key) << lane);
+            if like != 0 {
+                self.slots[place * LANES + like.trailing_zeros() as usize] |= slots;
+                return;
+            }
+        }
+        (self.keys[self.count], self.slots[self.count]) = (key, slots);
+        self.count += 1;
+    }
+
+    fn grants(&self) -> impl Iterator<Item = FcpGrant> {
+        let all = self.keys[..self.count].iter().zip(&self.slots);
+        all.map(|(key, slots)| FcpGrant {
+            dst: (key >> 8) as u16,
+            total: 0,
+            path: *key as u8,
+            slots: *slots,
+        })
     }
 }
 
@@ -68,10 +108,7 @@ impl Rows {
     /// it.
     pub fn push(&mut self, mut void: impl FnMut(FcpGrant)) -> &mut Row {
         if usize::from(self.count) == ROWS {
-            let oldest = &mut self.rows[usize::from(self.first)];
-            while let Some(grant) = oldest.take() {
-                void(grant);
-            }
+            self.rows[usize::from(self.first)].groups().grants().for_each(&mut void);
             self.pop();
         }
         let place = usize::from(self.first + self.count) % ROWS;
@@ -94,18 +131,18 @@ impl Rows {
     ) {
         while self.count > 0 {
             let row = &mut self.rows[usize::from(self.first)];
-            while let Some(grant) = if told.is_full() { None } else { row.take() } {
+            for grant in row.groups().grants() {
+                if told.is_full() {
+                    return;
+                }
                 let given = grant.slots.count_ones() as u16;
                 let counted = FcpGrant { total: total(grant.dst, given), ..grant };
                 if !writer.grant(row.start.0, counted) {
                     total(grant.dst, given.wrapping_neg());
-                    row.left |= grant.slots;
                     return;
                 }
+                row.left &= !grant.slots;
                 told.push(grant.dst);
-            }
-            if row.left != 0 {
-                return;
             }
             self.pop();
         }

@@ -11,6 +11,8 @@ const BAD_MAX: u32 = 10;
 /// A reset that lies further from the own clock is not taken: a stray of long ago, or a clock that
 /// is wrong. In ns.
 const RECENT_NS: u64 = 1_000_000_000;
+/// An acknowledgement waits for so much for something to go with, in ns.
+const ACK_NS: u64 = 50_000;
 /// What is not heard for so long is said again, in ns; and a reset at least so often.
 pub(crate) const RETRY_NS: u64 = 200_000;
 const RESET_SLOW_NS: u64 = 2_000_000;
@@ -42,8 +44,8 @@ pub(crate) struct Session {
     heard: Heard,
     pub unheard: Unheard,
     bad: u32,
-    /// Something came that waits to be acknowledged.
-    pub owes: bool,
+    /// Since when something waits to be acknowledged.
+    pub owes_since: Option<Mono>,
 }
 
 impl Session {
@@ -58,7 +60,7 @@ impl Session {
             heard: Heard::default(),
             unheard: Unheard::new(),
             bad: 0,
-            owes: false,
+            owes_since: None,
         }
     }
 
@@ -75,7 +77,7 @@ impl Session {
     /// Forgets all, but not the time of the last reset: those before it stay old.
     pub fn close(&mut self) {
         self.unheard.reset();
-        (self.is_open, self.owes) = (false, false);
+        (self.is_open, self.owes_since) = (false, None);
     }
 
     /// Begins anew, with a reset of its own that is said until it is heard.
@@ -90,7 +92,7 @@ impl Session {
         (self.is_open, self.is_confirmed) = (true, false);
         self.heard = Heard::default();
         self.unheard.reset();
-        (self.bad, self.owes) = (0, false);
+        (self.bad, self.owes_since) = (0, None);
     }
 
     /// What to make of a packet. It is taken note of if it is good.
@@ -120,7 +122,9 @@ impl Session {
         }
         (self.is_confirmed, self.bad) = (true, 0);
         self.unheard.settle(fcp.heard, fcp.heard_bits);
-        self.owes |= fcp.parts().next().is_some();
+        if fcp.parts().next().is_some() {
+            self.owes_since.get_or_insert(now.mono);
+        }
         match self.heard.note(fcp.sequence) {
             true => Judgement::Good { begins },
             false => Judgement::Again,
@@ -134,6 +138,11 @@ impl Session {
             self.bad = 0;
         }
         Judgement::Bad { is_burst }
+    }
+
+    /// When an acknowledgement is due, if nothing goes with which it could go.
+    pub fn ack_due(&self) -> Option<Mono> {
+        self.owes_since.map(|since| since.after_ns(ACK_NS))
     }
 
     /// Whether a reset is to be said now.
@@ -158,7 +167,7 @@ impl Session {
 
     /// The packet leaves. Answers its octets, and what is lost because it is too long ago.
     pub fn finish(&mut self, now: Mono, writer: FcpWriter<'_>, told: Told) -> (usize, Told) {
-        self.owes = false;
+        self.owes_since = None;
         (writer.finish(self.seed), self.unheard.send(now, told))
     }
 }

@@ -80,5 +80,5 @@ fn control_packets_are_a_small_part_of_what_they_schedule() {
     let sent: u64 = world.clients.iter().map(|client| client.stats().slots_sent).sum();
     let control: u64 = world.clients.iter().map(|client| client.stats().control_octets).sum();
     let slots_octets = sent * 1_500;
-    assert!(control * 1_000 < slots_octets * 8, "{control} for {slots_octets}");
+    assert!(control * 1_000 < slots_octets * 3, "{control} for {slots_octets}");
 }
