@@ -58,7 +58,8 @@ fn senders_to_one_receiver_take_turns_and_its_link_is_full() {
     let total: usize = came.iter().sum();
     let slots = ((world.now - from) / SLOT_NS) as usize;
     assert!(total > slots - 150 && total <= slots, "{total} of {slots}");
-    assert!(came.iter().all(|count| count.abs_diff(total / 4) <= 8), "{came:?}");
+    // A turn has 16 timeslots at most.
+    assert!(came.iter().all(|count| count.abs_diff(total / 4) <= 16), "{came:?}");
     world.run_for(2 * MS);
     world.assert_quiet();
     world.assert_all_came();
