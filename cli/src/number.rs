@@ -63,6 +63,29 @@ pub fn rate(text: &str) -> Result<f64> {
     }
 }
 
+/// Reads a rate of bits like `500k`, `100M` or `1G`. Answers bits a second.
+pub fn bits_per_s(text: &str) -> Result<u64> {
+    let read = match text.strip_suffix('G') {
+        Some(number) => number.parse::<f64>().ok().map(|number| number * 1e9),
+        None => rate(text).ok(),
+    };
+    match read {
+        Some(bits) if (1e3..=1e12).contains(&bits) => Ok(bits as u64),
+        _ => bail!("{text:?} is no rate of bits from 1k to 1000G: write for example 100M or 1G"),
+    }
+}
+
+/// Reads a number of octets like `4096`, `256KiB` or `16MiB`.
+pub fn octets(text: &str) -> Result<usize> {
+    let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+    let unit = units.into_iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, scale)));
+    let (number, scale) = unit.unwrap_or((text, 1));
+    match number.parse::<usize>().ok().and_then(|number| number.checked_mul(scale)) {
+        Some(octets) => Ok(octets),
+        None => bail!("{text:?} is no number of octets: write for example 4096, 256KiB or 16MiB"),
+    }
+}
+
 /// Reads a positive number of seconds, whole or not.
 pub fn seconds(text: &str) -> Result<f64> {
     match text.strip_suffix('s').unwrap_or(text).parse::<f64>() {
@@ -131,6 +154,20 @@ mod tests {
         assert_eq!((rate("2k").ok(), rate("1.5M").ok()), (Some(2e3), Some(1.5e6)));
         for text in ["0", "-1", "k", "", "inf", "1G"] {
             assert!(rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_of_bits_and_octets_have_units() {
+        let bits = ["1k", "100M", "1.5G", "2000"].map(|text| bits_per_s(text).ok());
+        assert_eq!(bits, [Some(1_000), Some(100_000_000), Some(1_500_000_000), Some(2_000)]);
+        for text in ["0", "10", "-1M", "G", "1T", "2000G", "1kG", ""] {
+            assert!(bits_per_s(text).is_err(), "{text}");
+        }
+        let read = ["7", "256KiB", "16MiB"].map(|text| octets(text).ok());
+        assert_eq!(read, [Some(7), Some(256 << 10), Some(16 << 20)]);
+        for text in ["-1", "KiB", "1.5MiB", "99999999999GiB", "1kB", ""] {
+            assert!(octets(text).is_err(), "{text}");
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 use onepipe::ProcessId;
-use onepipe_daemon_switch::{Config, Controllers, Faults, SoftwareSwitch, SwitchId};
+use onepipe_daemon_switch::{Config, Controllers, Faults, LinkRate, SoftwareSwitch, SwitchId};
 use onepipe_transport_driver::Idle;
 use serde::Serialize;
 
@@ -22,6 +22,7 @@ Examples:
   onepipe switch --listen '[::]:4410'                  for other machines, IPv6 and IPv4
   onepipe switch --listen 127.0.0.1:4411 --up 127.0.0.1:4410
   onepipe switch --loss 1% --reorder 0.1% --seed 7     a bad network, repeatably
+  onepipe switch --link-rate 100M --queue 256KiB       a slow one, with queues that can be seen
 
 Then, in other terminals:
   onepipe node --udp 127.0.0.1:4410 --process 0
@@ -74,6 +75,18 @@ pub struct Arguments {
     /// Which repetition of all these faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Make each link this fast and put a queue before it, in bits a second like 100M or 1G
+    #[arg(long, value_name = "BITS", value_parser = number::bits_per_s)]
+    link_rate: Option<u64>,
+    /// Octets that may wait for a link, like 256KiB; what finds no room is lost
+    #[arg(
+        long, value_name = "OCTETS", default_value = "1MiB", value_parser = number::octets,
+        requires = "link_rate"
+    )]
+    queue: usize,
+    /// Mark frames that find more octets than this before them
+    #[arg(long, value_name = "OCTETS", value_parser = number::octets, requires = "link_rate")]
+    mark_above: Option<usize>,
     #[command(flatten)]
     serving: Serving,
 }
@@ -110,6 +123,23 @@ struct Counters {
     faults_duplicated: u64,
     faults_corrupted: u64,
     faults_reordered: u64,
+    /// With `--link-rate`: the queues before the links.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queues: Option<Queues>,
+}
+
+/// The queues before the links, as each frame found the one that it came to.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Queues {
+    frames: u64,
+    dropped: u64,
+    marked: u64,
+    octets_p50: u64,
+    octets_p90: u64,
+    octets_p99: u64,
+    octets_p999: u64,
+    octets_max: u64,
+    octets_present: u64,
 }
 
 /// The first address of a name.
@@ -197,6 +227,11 @@ fn config(arguments: &Arguments) -> Config {
         reordering: arguments.reorder,
         dead_ports: Vec::new(),
     };
+    config.link_rate = arguments.link_rate.map(|bits_per_s| LinkRate {
+        bits_per_s,
+        queue_octets_max: arguments.queue,
+        mark_octets: arguments.mark_above,
+    });
     config
 }
 
@@ -218,6 +253,20 @@ fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
         faults_duplicated: stats.faults_duplicated,
         faults_corrupted: stats.faults_corrupted,
         faults_reordered: stats.faults_reordered,
+        queues: switch.queues().map(|queues| {
+            let [octets_p50, octets_p90, octets_p99, octets_p999, octets_max] = queues.octets;
+            Queues {
+                frames: queues.frames,
+                dropped: queues.dropped,
+                marked: queues.marked,
+                octets_p50,
+                octets_p90,
+                octets_p99,
+                octets_p999,
+                octets_max,
+                octets_present: queues.present_octets,
+            }
+        }),
     }
 }
 
@@ -235,6 +284,12 @@ fn print_interval(switch: &SoftwareSwitch, began: Instant, before: Counters) -> 
         now.frames_dropped + now.frames_overflowed,
         now.ports_given - now.ports_taken,
     );
+    if let Some(queues) = now.queues {
+        eprintln!(
+            "          {} octets in the longest queue",
+            readable(queues.octets_present as f64)
+        );
+    }
     now
 }
 
@@ -259,6 +314,21 @@ fn summarise(counters: &Counters, is_json: bool) -> Result<()> {
         counters.ports_given,
         counters.links_lost
     )?;
+    if let Some(queues) = counters.queues {
+        writeln!(
+            out,
+            "queues: {} frames, {} lost, {} marked; octets before a frame: p50 {}, p90 {}, \
+             p99 {}, p99.9 {}, most {}",
+            queues.frames,
+            queues.dropped,
+            queues.marked,
+            queues.octets_p50,
+            queues.octets_p90,
+            queues.octets_p99,
+            queues.octets_p999,
+            queues.octets_max
+        )?;
+    }
     let faults = [
         ("lost", counters.faults_lost),
         ("duplicated", counters.faults_duplicated),

@@ -20,6 +20,8 @@ fn arguments_out_of_range_are_refused_with_the_range() {
     refused(&["sim", "--loss", "2"], "must lie between 0 and 1");
     refused(&["sim", "--duration", "10"], "has no unit: write for example 100us, 10ms or 1.5s");
     refused(&["switch", "--corrupt", "150%"], "must lie between 0 and 1");
+    refused(&["switch", "--link-rate", "10"], "is no rate of bits from 1k to 1000G");
+    refused(&["switch", "--link-rate", "1M", "--queue", "1MB"], "is no number of octets");
     refused(&["bench", "reorder", "--runs", "1"], "1 is not in 3..=1000");
 }
 
@@ -30,6 +32,7 @@ fn arguments_that_do_not_go_together_are_refused() {
     refused(&["node", "--udp", "127.0.0.1:4410"], "--process");
     refused(&["node", "--overlay", "127.0.0.1:4410", "--udp", "x"], "cannot be used with");
     refused(&["node", "--udp", "127.0.0.1:4410", "--fabric", "x"], "cannot be used with");
+    refused(&["switch", "--mark-above", "4KiB"], "--link-rate <BITS>");
     refused(&["sim", "--interval", "1us", "--outstanding", "3"], "cannot be used with");
 }
 

@@ -59,7 +59,8 @@ fn two_nodes_of_an_overlay_print_the_same_lines() {
 #[test]
 fn two_nodes_through_a_switch_print_the_same_lines_and_the_switch_sums_up() {
     let _turn = alone();
-    let Switch { beside: mut switch, address } = Switch::start(&["--json"]);
+    let arguments = ["--json", "--link-rate", "10M", "--queue", "64KiB"];
+    let Switch { beside: mut switch, address } = Switch::start(&arguments);
     let start = |process| Node::start(&["--udp", &address, "--process", process]);
     two_nodes_agree([start("0"), start("1")]);
     switch.signal("-INT");
@@ -68,6 +69,9 @@ fn two_nodes_through_a_switch_print_the_same_lines_and_the_switch_sums_up() {
     assert_eq!(switch.status(), Some(0));
     assert_eq!(summary["ports_given"], 2, "{summary}");
     assert!(summary["frames_forwarded"].as_u64().is_some_and(|frames| frames > 0), "{summary}");
+    let queues = &summary["queues"];
+    assert!(queues["octets_max"].as_u64().is_some_and(|most| most > 0), "{summary}");
+    assert_eq!(queues["dropped"], 0, "{summary}");
 }
 
 #[test]

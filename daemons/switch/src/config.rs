@@ -59,6 +59,33 @@ pub struct Config {
     pub socket_buffer_octets: usize,
     /// What goes wrong on purpose. Default nothing.
     pub faults: Faults,
+    /// How fast its links are. Default as fast as the machine.
+    pub link_rate: Option<LinkRate>,
+}
+
+/// Links of a given rate, each with a queue of its own before it: a slower switch than this machine
+/// could be, with queues that can be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkRate {
+    /// Bits a second on each link, with what Ethernet, IP and UDP add to a frame. 1,000 or more.
+    pub bits_per_s: u64,
+    /// Octets that may wait for a link; frames that find no room are lost. 2,048 or more.
+    pub queue_octets_max: usize,
+    /// A frame that finds more octets before it than this is marked, if given.
+    pub mark_octets: Option<usize>,
+}
+
+impl LinkRate {
+    /// The name of the field that is out of range, and its value.
+    pub(crate) fn out_of_range(&self) -> Option<(&'static str, u64)> {
+        match self {
+            Self { bits_per_s: 0..1_000, .. } => Some(("bits_per_s", self.bits_per_s)),
+            Self { queue_octets_max: 0..2_048, .. } => {
+                Some(("queue_octets_max", self.queue_octets_max as u64))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Config {
@@ -81,6 +108,7 @@ impl Config {
             offload: Offload::Segment,
             socket_buffer_octets: 16 << 20,
             faults: Faults::default(),
+            link_rate: None,
         }
     }
 

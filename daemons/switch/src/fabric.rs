@@ -1,16 +1,20 @@
 //! The world around the machine: one socket, a port for each neighbour, and faults.
 
 use onepipe_base::{
-    Incarnation, Mono, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict, WIRE_MODULUS,
+    Incarnation, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Transmit, Verdict,
+    WIRE_MODULUS,
 };
 use onepipe_transport_driver::{Doorbell, Transport};
 use onepipe_transport_udp::{Exchange, Place};
 use onepipe_wire::{HEADER_OCTETS, Header, Opcode, mark_congestion, peek, seal_with_hops};
 
 use crate::Stats;
+use crate::egress::{Egress, QueueReport};
 use crate::faults::{Fate, Trouble};
 use crate::ports::Ports;
 
+/// How long the kernel may take to wake a thread whose time has come, in ns.
+const WAKE_NS: u64 = 100_000;
 /// After this many trains what waits is sent, so that a full batch does not wait for its last.
 const TRAINS_A_FLUSH: usize = 4;
 /// How often the processes below are announced above again, in ns: an announcement may be lost, and
@@ -26,6 +30,9 @@ pub(crate) struct Fabric {
     ports: Ports,
     up: Option<Port>,
     trouble: Option<Trouble>,
+    egress: Option<Egress>,
+    /// The time of the turn under way.
+    now: Now,
     slot: Option<Place>,
     /// The life of each process below that has announced itself, to be repeated above.
     joins: Vec<Option<Incarnation>>,
@@ -40,6 +47,7 @@ impl Fabric {
         up: Option<Port>,
         processes_max: u32,
         trouble: Option<Trouble>,
+        egress: Option<Egress>,
     ) -> Self {
         let joins = if up.is_some() { vec![None; processes_max as usize] } else { Vec::new() };
         Self {
@@ -47,6 +55,8 @@ impl Fabric {
             ports,
             up,
             trouble,
+            egress,
+            now: Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(0) },
             slot: None,
             joins,
             announce_at: Mono::from_ns(0),
@@ -160,26 +170,56 @@ impl Fabric {
     #[inline]
     fn put_out(&mut self, port: Port, place: Place) {
         let Some(trouble) = &mut self.trouble else {
-            self.exchange.send(port.index(), place);
-            return;
+            return self.send_on(port, place);
         };
         let frame = self.exchange.frame(place);
         match trouble.on_way_out(port, frame, &mut self.stats) {
             Fate::Lost | Fate::Overtaken => return,
-            Fate::Pass => self.exchange.send(port.index(), place),
+            Fate::Pass => self.send_on(port, place),
             Fate::Twice => {
-                self.exchange.send(port.index(), place);
-                self.exchange.send(port.index(), place);
+                self.send_on(port, place);
+                self.send_on(port, place);
             }
         }
-        let exchange = &mut self.exchange;
-        trouble.release(port, |held| {
-            if let Some(slot) = exchange.slot() {
-                let place = exchange.keep(slot, held.len());
-                exchange.frame(place).copy_from_slice(held);
-                exchange.send(port.index(), place);
-            }
+        let (exchange, egress, now) = (&mut self.exchange, &mut self.egress, self.now);
+        let Some(trouble) = &mut self.trouble else { return };
+        trouble.release(port, |held| match egress {
+            Some(egress) => egress.put(port, now, held),
+            None => send_copy(exchange, port, held),
         });
+    }
+
+    /// A frame leaves, or waits until its link is free.
+    #[inline]
+    fn send_on(&mut self, port: Port, place: Place) {
+        match &mut self.egress {
+            Some(egress) => egress.put(port, self.now, self.exchange.frame(place)),
+            None => self.exchange.send(port.index(), place),
+        }
+    }
+
+    /// Sends what has left its queue by now.
+    fn empty_queues(&mut self) {
+        if let Some(egress) = &mut self.egress
+            && !egress.is_empty()
+        {
+            let exchange = &mut self.exchange;
+            egress.leave(self.now, |port, frame| send_copy(exchange, port, frame));
+            exchange.flush();
+        }
+    }
+
+    pub(crate) fn queues(&self) -> Option<QueueReport> {
+        self.egress.as_ref().map(Egress::report)
+    }
+}
+
+/// Sends a copy of a frame that is kept elsewhere.
+fn send_copy(exchange: &mut Exchange, port: Port, frame: &[u8]) {
+    if let Some(slot) = exchange.slot() {
+        let place = exchange.keep(slot, frame.len());
+        exchange.frame(place).copy_from_slice(frame);
+        exchange.send(port.index(), place);
     }
 }
 
@@ -187,6 +227,8 @@ impl Transport for Fabric {
     const IS_FIFO: bool = false;
 
     fn receive(&mut self, now: Now, mut take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
+        self.now = now;
+        self.empty_queues();
         let trains = self.exchange.receive();
         // The queue of this switch is its receive buffer; what finds it long is marked.
         let is_backlogged = self.exchange.is_backlogged();
@@ -234,6 +276,7 @@ impl Transport for Fabric {
     }
 
     fn begin_burst(&mut self, now: Now, _: Option<Promises>) {
+        self.now = now;
         self.announce(now);
     }
 
@@ -256,7 +299,12 @@ impl Transport for Fabric {
     }
 
     fn wait(&mut self, timeout_ns: u64) {
-        self.exchange.wait(timeout_ns);
+        let due = self.egress.as_ref().and_then(Egress::due);
+        match due.map_or(u64::MAX, |due| due.since_ns(self.now.mono)) {
+            // The kernel would wake this thread too late.
+            ..WAKE_NS => std::thread::yield_now(),
+            due_ns => self.exchange.wait(timeout_ns.min(due_ns - WAKE_NS)),
+        }
     }
 
     fn doorbell(&self) -> Doorbell {

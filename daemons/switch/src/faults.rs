@@ -98,7 +98,7 @@ impl Trouble {
 
     /// The frame that was overtaken by one that has just left for `port`, if any: hands it to
     /// `take` and forgets it.
-    pub(crate) fn release(&mut self, port: Port, take: impl FnOnce(&[u8])) {
+    pub(crate) fn release(&mut self, port: Port, take: impl FnOnce(&mut [u8])) {
         let held = &mut self.held[port.index()];
         if !held.is_empty() {
             take(held);

@@ -7,26 +7,29 @@
 //! ([`onepipe_switch::Switch`], in chip form). Frames are rewritten where they have arrived and
 //! sent on from there. With [`Config::up`] switches make a tree. Where the kernel says that nobody
 //! listens any more, as after a kill, the port is free at once; who is cut off or hangs is missed
-//! after the link timeout. [`Faults`] make it a bad network, repeatably, for tests.
+//! after the link timeout. [`Faults`] make it a bad network, repeatably, for tests; a [`LinkRate`]
+//! makes it a slow one, whose queues can be seen.
 //!
 //! # Invariants
 //! - One thread: no frame is overtaken between its registration and its departure (ordering.md,
 //!   "A parallel switch").
-//! - Bounded: ports, memory and frames under way are fixed at the start. What finds no room is
-//!   dropped and counted.
+//! - Bounded: ports, memory and frames under way are fixed at the start, those that wait for a slow
+//!   link by its queue. What finds no room is dropped and counted.
 //! - It never ends by itself, whatever arrives.
 
 #![forbid(unsafe_code)]
 
 mod chip;
 mod config;
+mod egress;
 mod fabric;
 mod faults;
 mod ports;
 mod software_switch;
 mod stats;
 
-pub use config::{Config, LINK_TIMEOUT_NS, STANDSTILL_NS, StartError};
+pub use config::{Config, LINK_TIMEOUT_NS, LinkRate, STANDSTILL_NS, StartError};
+pub use egress::QueueReport;
 pub use faults::Faults;
 pub use onepipe_base::{Controllers, SwitchId};
 pub use software_switch::SoftwareSwitch;

@@ -11,6 +11,7 @@ use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Duty, P
 use onepipe_transport_udp::{Config as UdpConfig, Exchange, Stats as UdpStats};
 
 use crate::chip::Chip;
+use crate::egress::{Egress, QueueReport};
 use crate::fabric::Fabric;
 use crate::faults::Trouble;
 use crate::ports::Ports;
@@ -49,6 +50,9 @@ impl SoftwareSwitch {
         }
         if let Some(field) = config.faults.out_of_range() {
             return out_of_range(field, 0);
+        }
+        if let Some((field, value)) = config.link_rate.and_then(|rate| rate.out_of_range()) {
+            return out_of_range(field, value);
         }
         if let Some(controllers) = config.controllers {
             let end = u64::from(controllers.first.0) + u64::from(controllers.count);
@@ -92,7 +96,8 @@ impl SoftwareSwitch {
             (!config.faults.is_none()).then(|| Trouble::new(config.faults.clone(), ports));
         let known =
             Ports::new(config.ports_max, config.up, config.processes_max, config.port_timeout_ns);
-        let fabric = Fabric::new(exchange, known, up, config.processes_max, trouble);
+        let egress = config.link_rate.map(|rate| Egress::new(rate, ports));
+        let fabric = Fabric::new(exchange, known, up, config.processes_max, trouble, egress);
         let clock = SystemClock::calibrated().following_system(FOLLOW_INTERVAL_NS);
         let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() };
         let driver = Driver::new(Chip::new(machine), fabric, clock, driver_config);
@@ -156,6 +161,11 @@ impl SoftwareSwitch {
     /// Counters of ports and faults.
     pub fn stats(&self) -> &Stats {
         &self.driver.transport().stats
+    }
+
+    /// How long the queues before its links were, if it has any: see [`Config::link_rate`].
+    pub fn queues(&self) -> Option<QueueReport> {
+        self.driver.transport().queues()
     }
 
     /// Counters of the machine.

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use onepipe_base::{Incarnation, Port, ProcessId, ScatteringId};
-use onepipe_daemon_switch::{Config, Controllers, Faults, SoftwareSwitch};
+use onepipe_daemon_switch::{Config, Controllers, Faults, LinkRate, SoftwareSwitch};
 use onepipe_endpoint::{Config as EndpointConfig, Endpoint, Event, Message, Outcome};
 use onepipe_switch::SwitchEvent;
 use onepipe_transport_clock::SystemClock;
@@ -114,6 +114,21 @@ impl World {
         world
     }
 
+    /// Three stations at a switch whose links are slow.
+    fn slow(rate: LinkRate) -> Self {
+        let mut world = Self { switches: vec![], stations: vec![], events: vec![] };
+        let mut config = Config::new(SocketAddr::from(([127, 0, 0, 1], 0)));
+        (config.processes_max, config.link_timeout_ns) = (16, LINK_TIMEOUT_NS);
+        (config.link_rate, config.beacon_interval_ns) = (Some(rate), 2_000_000);
+        let switch = SoftwareSwitch::new(&config).expect("the loopback is there");
+        let at = switch.local_addr();
+        world.switches.push(switch);
+        for process in 0..3 {
+            world.stations.push(Station::new(process, 1, at, Offload::Segment));
+        }
+        world
+    }
+
     fn add_switch(
         &mut self,
         up: Option<SocketAddr>,
@@ -186,6 +201,26 @@ impl World {
             assert_eq!(*known, payload, "one timestamp of one sender is one scattering");
         }
     }
+}
+
+#[test]
+fn slow_links_have_queues_and_keep_the_order() {
+    let mut world = World::slow(LinkRate {
+        bits_per_s: 20_000_000,
+        queue_octets_max: 1 << 20,
+        mark_octets: Some(4_096),
+    });
+    world.meet();
+    world.chatter(300);
+    let all = |world: &World| world.stations.iter().all(|station| station.log.len() == 900);
+    world.run_until("not all is delivered", all);
+    world.check_order();
+    let queues = world.switches[0].queues().expect("its links are slow");
+    assert!(queues.octets[4] > 4_096 && queues.marked > 0, "{queues:?}");
+    assert_eq!(queues.dropped, 0, "{queues:?}");
+    world.run_until("a queue stays", |world| {
+        world.switches[0].queues().is_some_and(|queues| queues.present_octets == 0)
+    });
 }
 
 #[test]
