@@ -28,6 +28,7 @@
 
 mod ack;
 mod announce;
+mod bulk;
 mod connect;
 mod data;
 mod error;
@@ -47,6 +48,11 @@ mod wave;
 pub use ack::{ACK_WORDS_MAX, Ack, AckView};
 pub use announce::{
     ANNOUNCE_HEADER_OCTETS, Announce, AnnounceView, LINK_OCTETS, Link, LinkState, Side,
+};
+pub use bulk::{
+    BULK_FAILURE_OCTETS, BULK_FRONT_OCTETS, BULK_PIECE_HEADER_OCTETS, BULK_WORDS_MAX, BulkAck,
+    BulkAckView, BulkFailure, BulkFailures, BulkFront, BulkHave, BulkHaveView, BulkPiece,
+    BulkPieceHeader, BulkRefused, BulkState, BulkStateView, BulkWant, Extent,
 };
 pub use connect::{CONNECT_OCTETS, Connect};
 pub use data::{

@@ -115,6 +115,20 @@ opcodes! {
     Hello = 0x2e,
     /// A process tells another one where it can be reached directly: see [`crate::Here`].
     Here = 0x2f,
+    /// A piece of a block: see [`crate::BulkPiece`].
+    BulkPiece = 0x60,
+    /// How far a member is, and which blocks it is ready to take: see [`crate::BulkState`].
+    BulkState = 0x61,
+    /// Which frames have come over a link: see [`crate::BulkAck`]. Not numbered itself.
+    BulkAck = 0x62,
+    /// Members that have failed: see [`crate::BulkFailures`].
+    BulkFailures = 0x63,
+    /// Which blocks a member holds: see [`crate::BulkHave`].
+    BulkHave = 0x64,
+    /// A member asks for a block: see [`crate::BulkWant`].
+    BulkWant = 0x65,
+    /// Whoever asked is no member: see [`crate::BulkRefused`]. Not numbered.
+    BulkRefused = 0x66,
     /// A control packet between an endpoint and an arbiter, either way: see [`crate::Fcp`].
     Fcp = 0x80,
     /// A packet in the timeslot and on the path that an arbiter has granted: see [`crate::Slot`].
@@ -136,17 +150,17 @@ impl Opcode {
         )
     }
 
-    /// Whether the frame speaks of links, belongs to scheduled transfer, or is foreign, and not of
-    /// messages: its promises count nowhere, and no link is made live by it (design: failure.md,
-    /// "Where is the controller?").
+    /// Whether the frame speaks of links, belongs to bulk multicast or scheduled transfer, or is
+    /// foreign, and not of messages: its promises count nowhere, and no link is made live by it
+    /// (design: failure.md, "Where is the controller?").
     pub const fn is_control(self) -> bool {
-        matches!(self as u8 & 0xf0, 0x20 | 0x80 | 0xf0)
+        matches!(self as u8 & 0xf0, 0x20 | 0x60 | 0x80 | 0xf0)
     }
 
     /// Whether what is lost is not said again, or counts on its order: it goes one way as other
     /// packets do, though it [is control][Self::is_control].
     pub const fn keeps_way(self) -> bool {
-        matches!(self, Self::Slot | Self::Foreign)
+        matches!(self, Self::Slot | Self::Foreign) || self as u8 & 0xf0 == Self::BulkPiece as u8
     }
 
     /// Which of the two services the frame belongs to, if to one.
@@ -232,5 +246,6 @@ mod tests {
         assert!(Opcode::Announce.is_control() && !Opcode::Recall.is_control());
         assert!(Opcode::Fcp.is_control() && Opcode::Slot.is_control());
         assert!(Opcode::Slot.keeps_way() && !Opcode::Fcp.keeps_way());
+        assert!(Opcode::BulkPiece.is_control() && Opcode::BulkAck.keeps_way());
     }
 }

@@ -5,6 +5,8 @@
 #[path = "../../../protocol/wire/tests/octets/properties.rs"]
 pub mod wire;
 
+#[path = "../../../protocol/bulk/tests/sequence/properties.rs"]
+pub mod bulk;
 #[path = "../../../protocol/endpoint/tests/sequence/properties.rs"]
 pub mod endpoint;
 #[path = "../../../protocol/switch/tests/sequence/properties.rs"]

@@ -142,6 +142,11 @@ impl Schedule {
         }
     }
 
+    /// Whether `rank` may have anything to send at all.
+    pub fn relays(&self, rank: u32) -> bool {
+        !matches!(self.form, Form::Level(Level::Sequential(_))) || rank == 0
+    }
+
     /// What `rank` sends in `step`, one of the first [`Schedule::steps`].
     pub fn outgoing(&self, rank: u32, blocks: u32, step: u64) -> Option<Transfer> {
         match &self.form {

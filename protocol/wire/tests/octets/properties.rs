@@ -1,6 +1,9 @@
 //! What must hold for any octets whatever. One source for the property tests, the replay of the
 //! fuzz corpora and the fuzz targets themselves (`verify/fuzz`).
 
+#[path = "bulk.rs"]
+mod bulk;
+
 use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
     Ack, AckView, AnnounceView, Connect, DecodeError, Drops, Echo, FRAGMENT_HEADER_OCTETS, Failure,
@@ -281,7 +284,7 @@ pub fn rewritten(opcode: Opcode, payload: &[u8]) -> Option<Vec<u8>> {
             }
             octets
         }
-        _ => return None,
+        _ => return bulk::rewritten(opcode, payload),
     };
     room.truncate(octets);
     Some(room)

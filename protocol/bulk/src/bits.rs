@@ -1,0 +1,88 @@
+//! A row of bits of fixed length.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// As many bits as were asked for, all clear at first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Bits {
+    words: Vec<u64>,
+    count: u32,
+}
+
+impl Bits {
+    pub fn new(count: u32) -> Self {
+        Self { words: vec![0; count.div_ceil(64) as usize], count }
+    }
+
+    pub fn has(&self, at: u32) -> bool {
+        at < self.count && self.words[at as usize / 64] >> (at % 64) & 1 == 1
+    }
+
+    /// Whether it was clear before. Bits behind the end are left alone.
+    pub fn set(&mut self, at: u32) -> bool {
+        if at >= self.count || self.has(at) {
+            return false;
+        }
+        self.words[at as usize / 64] |= 1 << (at % 64);
+        true
+    }
+
+    pub fn clear(&mut self, at: u32) {
+        if at < self.count {
+            self.words[at as usize / 64] &= !(1 << (at % 64));
+        }
+    }
+
+    pub fn set_all(&mut self) {
+        for word in 0..self.words.len() {
+            self.merge(word, u64::MAX);
+        }
+    }
+
+    pub fn clear_all(&mut self) {
+        self.words.fill(0);
+    }
+
+    /// Sets those of a word's bits that are not behind the end.
+    pub fn merge(&mut self, word: usize, bits: u64) {
+        let mask = self.mask(word);
+        if let Some(place) = self.words.get_mut(word) {
+            *place |= bits & mask;
+        }
+    }
+
+    /// Those of a word's bits that are not behind the end.
+    pub fn mask(&self, word: usize) -> u64 {
+        match (self.count as usize).saturating_sub(word * 64) {
+            bits if bits >= 64 => u64::MAX,
+            bits => (1 << bits) - 1,
+        }
+    }
+
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_set_behind_the_end() {
+        let mut bits = Bits::new(67);
+        assert!(bits.set(66) && !bits.set(66) && !bits.set(67) && !bits.has(67));
+        bits.set_all();
+        assert_eq!(bits.words(), [u64::MAX, 7]);
+        bits.clear(0);
+        bits.clear(99);
+        assert_eq!(bits.words(), [u64::MAX - 1, 7]);
+        bits.clear_all();
+        bits.merge(1, u64::MAX);
+        bits.merge(2, u64::MAX);
+        assert_eq!(bits.words(), [0, 7]);
+        assert_eq!((bits.mask(0), bits.mask(1), bits.mask(2)), (u64::MAX, 7, 0));
+        assert_eq!(Bits::new(0).words(), []);
+    }
+}

@@ -1,0 +1,164 @@
+//! Members that fail, and what is due by the clock.
+
+use onepipe_base::Mono;
+use onepipe_wire::BulkRefused;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::Group;
+use crate::event::{Event, Failure, Outcome, Reason};
+
+impl Group {
+    /// Takes note of the time, and begins when there is one for the first time.
+    pub(super) fn begin(&mut self, now: Mono) {
+        self.now = now;
+        if core::mem::replace(&mut self.has_begun, true) {
+            return;
+        }
+        for peer in &mut self.peers {
+            (peer.heard_at, peer.told_at) = (now, now);
+        }
+        self.keepalive_at = Some(now.after_ns(self.config.keepalive_ns));
+        self.due_at = self.keepalive_at;
+        if self.config.own != 0 {
+            self.tell(0);
+            self.tell_firsts();
+        }
+    }
+
+    pub(super) fn on_timeout(&mut self, now: Mono) {
+        if self.due_at.is_none_or(|at| at > now) {
+            return;
+        }
+        for rank in self.ranks() {
+            self.on_lane_timeout(now, rank);
+        }
+        self.keep_alive(now);
+        self.due_at = self.keepalive_at;
+        self.ranks().for_each(|rank| self.watch(rank));
+    }
+
+    fn on_lane_timeout(&mut self, now: Mono, rank: u32) {
+        if self.peer(rank).has_failed {
+            return;
+        }
+        let dead_after_ns = self.config.dead_after_ns;
+        if self.peer(rank).lane.is_silent(now, dead_after_ns) {
+            self.fail(rank, self.config.own, Reason::Silent);
+        }
+        let mut lost = core::mem::take(&mut self.lost);
+        let peer = &mut self.peers[rank as usize];
+        if peer.lane.on_timeout(now, &mut lost) {
+            peer.is_state_due = true;
+            self.ready.set(rank);
+        }
+        if peer.lane.heard.tell_at().is_some_and(|at| at <= now) {
+            self.ready.set(rank);
+        }
+        self.on_lost(rank, lost);
+    }
+
+    /// The leader must hear from everybody, and everybody wants to know that the leader lives.
+    fn keep_alive(&mut self, now: Mono) {
+        if self.keepalive_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.keepalive_at = None;
+        if self.outcome.is_some() {
+            return;
+        }
+        let (lead, keepalive_ns) = (self.lead(), self.config.keepalive_ns);
+        self.keepalive_at = Some(now.after_ns(keepalive_ns));
+        if lead != self.config.own {
+            return self.tell(lead);
+        }
+        for rank in self.ranks() {
+            let unheard_ns = now.since_ns(self.peers[rank as usize].heard_at);
+            if self.is_other(rank) && unheard_ns >= self.config.dead_after_ns {
+                self.fail(rank, self.config.own, Reason::Silent);
+            }
+        }
+    }
+
+    /// A member has failed. Everybody is told, the schedule is void, and the survivors get from
+    /// each other what they lack.
+    pub(super) fn fail(&mut self, rank: u32, by: u32, reason: Reason) {
+        if rank >= self.peers.len() as u32 || self.has_failed.has(rank) {
+            return;
+        }
+        if self.is_closed || matches!(self.outcome, Some(Outcome::Refused(_))) {
+            // It changes nothing any more, but that there is nobody to be told.
+            return self.peer(rank).end();
+        }
+        if rank == self.config.own {
+            return self.exclude(BulkRefused::Excluded);
+        }
+        self.note(Failure { rank, by, reason });
+        self.peer(rank).end();
+        if self.outcome.is_some() {
+            return;
+        }
+        self.void();
+        self.settle();
+        self.ask();
+    }
+
+    fn note(&mut self, failure: Failure) {
+        self.failures.push(failure);
+        self.has_failed.set(failure.rank);
+        self.view = 0;
+        for word in self.has_failed.words() {
+            self.view = xxh3_64_with_seed(&word.to_be_bytes(), self.view) | 1;
+        }
+        self.events.push_back(Event::Failed(failure));
+        let own = self.config.own;
+        for rank in self.ranks().filter(|rank| *rank != own) {
+            self.ready.set(rank);
+        }
+    }
+
+    /// Nothing goes by the schedule any more; what was asked for of others may be asked again.
+    fn void(&mut self) {
+        let stable = self.stable;
+        let now = self.now;
+        self.peers.iter_mut().for_each(|peer| {
+            // Whoever leads now has perhaps never been spoken to.
+            peer.heard_at = now;
+            peer.unschedule();
+            peer.asked.clear();
+            peer.haves.clear();
+            peer.have_from = (!peer.has_failed).then_some((stable, 0));
+        });
+        for live in &mut self.live {
+            if let Some(object) = &mut live.object {
+                object.asked.clear_all();
+            }
+        }
+        self.tell_all();
+    }
+
+    /// We leave, or cannot go on: the others are told.
+    pub(super) fn go(&mut self, reason: Reason) {
+        if self.outcome.is_some() {
+            return;
+        }
+        let own = self.config.own;
+        self.note(Failure { rank: own, by: own, reason });
+        for peer in &mut self.peers {
+            peer.unschedule();
+        }
+        self.finish(Outcome::Left);
+    }
+
+    /// The others go on without us.
+    pub(super) fn exclude(&mut self, refused: BulkRefused) {
+        self.peers.iter_mut().for_each(|peer| peer.end());
+        self.finish(Outcome::Refused(refused));
+    }
+
+    pub(super) fn finish(&mut self, outcome: Outcome) {
+        if self.outcome.is_none() {
+            self.outcome = Some(outcome);
+            self.events.push_back(Event::Closed(outcome));
+        }
+    }
+}

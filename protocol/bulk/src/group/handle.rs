@@ -1,0 +1,195 @@
+//! Frames from other members.
+
+use onepipe_base::{Mono, Port, Verdict};
+use onepipe_wire::{
+    BulkAckView, BulkFailures, BulkFront, BulkHaveView, BulkPiece, BulkRefused, BulkStateView,
+    BulkWant, DecodeError, Flags, Frame, Opcode,
+};
+
+use super::Group;
+use crate::event::{Outcome, Reason};
+
+/// Refusals that wait to be sent; whoever asks again is answered again.
+const REFUSALS: usize = 16;
+
+impl Group {
+    pub(super) fn on_frame(&mut self, now: Mono, port: Port, octets: &[u8]) -> Verdict {
+        match self.read(now, port, octets) {
+            Ok(()) => {
+                self.stats.frames_received += 1;
+                Verdict::Consumed
+            }
+            Err(_) => {
+                self.stats.frames_dropped += 1;
+                Verdict::Dropped
+            }
+        }
+    }
+
+    fn read(&mut self, now: Mono, port: Port, octets: &[u8]) -> Result<(), DecodeError> {
+        let frame = Frame::parse(octets)?;
+        if frame.opcode as u8 & 0xf0 != Opcode::BulkPiece as u8 {
+            return Err(DecodeError::Opcode(frame.opcode as u8));
+        }
+        let (front, rest) = BulkFront::parse(frame.payload)?;
+        if front.group != self.config.group.0 {
+            return Err(DecodeError::Field { field: "group", value: front.group });
+        }
+        if frame.opcode == Opcode::BulkRefused {
+            let refused = BulkRefused::parse(rest)?;
+            self.on_refused(&frame, refused);
+            return Ok(());
+        }
+        let from = u32::from(front.from);
+        let is_member =
+            self.config.members.get(from as usize).is_some_and(|member| {
+                member.process == frame.header.src() && from != self.config.own
+            });
+        if !is_member || front.plan != self.plan {
+            return self.refuse(port, &frame, BulkRefused::OtherPlan);
+        }
+        let life = frame.header.incarnation();
+        match self.peers[from as usize].life {
+            Some(known) if life < known => return Ok(()),
+            Some(known) if life > known => {
+                // So the life that is a member is over.
+                self.fail(from, self.config.own, Reason::Reborn);
+                return self.refuse(port, &frame, BulkRefused::OtherLife);
+            }
+            _ if self.has_failed.has(from) => {
+                return self.refuse(port, &frame, BulkRefused::Excluded);
+            }
+            _ => self.peer(from).life = Some(life),
+        }
+        if matches!(self.outcome, Some(Outcome::Refused(_))) {
+            return Ok(());
+        }
+        // Taken for dead behind the end of the group, it shows that it was not.
+        self.peer(from).has_failed = false;
+        self.peer(from).heard_at = now;
+        if frame.opcode != Opcode::BulkAck {
+            let is_marked = frame.header.has(Flags::CONGESTION);
+            self.peer(from).lane.on_frame(now, frame.header.psn(), is_marked);
+            self.ready.set(from);
+            self.watch(from);
+        }
+        (self.peer(from).said_stable, self.peer(from).said_failed) = (front.stable, front.failed);
+        self.on_stable(front.stable);
+        self.body(now, from, frame.opcode, rest)
+    }
+
+    fn body(
+        &mut self,
+        now: Mono,
+        from: u32,
+        opcode: Opcode,
+        rest: &[u8],
+    ) -> Result<(), DecodeError> {
+        let is_over = self.outcome.is_some();
+        match opcode {
+            Opcode::BulkAck => self.on_ack(now, from, BulkAckView::parse(rest)?),
+            Opcode::BulkState => self.on_state(from, &BulkStateView::parse(rest)?),
+            Opcode::BulkFailures => {
+                for failure in BulkFailures::parse(rest)?.entries() {
+                    let reason = Reason::from_bits(failure.reason);
+                    self.fail(failure.rank.into(), failure.by.into(), reason);
+                }
+            }
+            Opcode::BulkPiece if !is_over => self.on_piece(now, from, BulkPiece::parse(rest)?),
+            Opcode::BulkHave if !is_over => self.on_have(from, &BulkHaveView::parse(rest)?),
+            Opcode::BulkWant if !is_over => {
+                let BulkWant { object, block } = BulkWant::parse(rest)?;
+                let shape = self.get(object).and_then(|live| live.shape);
+                if shape.is_some_and(|shape| block < shape.blocks) {
+                    self.peer(from).on_want((object, block));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Answers a frame of somebody who is no member.
+    fn refuse(
+        &mut self,
+        port: Port,
+        frame: &Frame<'_>,
+        reason: BulkRefused,
+    ) -> Result<(), DecodeError> {
+        let refusal = (port, frame.header.src(), reason);
+        if self.refusals.len() < REFUSALS && !self.refusals.contains(&refusal) {
+            self.refusals.push_back(refusal);
+        }
+        Ok(())
+    }
+
+    fn on_refused(&mut self, frame: &Frame<'_>, refused: BulkRefused) {
+        let member = |rank: u32| self.config.members[rank as usize].process;
+        let is_for_us = frame.header.dst() == member(self.config.own);
+        let from = self.ranks().find(|rank| member(*rank) == frame.header.src());
+        let Some(from) = from.filter(|from| is_for_us && *from != self.config.own) else { return };
+        if self.outcome.is_some() {
+            // Whom we have told that we leave need not be told again.
+            self.peer(from).lane.end();
+            self.peer(from).failures_told = self.failures.len() as u32;
+            self.peer(from).is_state_due = false;
+        } else if !self.has_failed.has(from) {
+            self.exclude(refused);
+        }
+    }
+
+    fn on_ack(&mut self, now: Mono, from: u32, view: BulkAckView<'_>) {
+        if view.ack.life != self.config.incarnation {
+            return;
+        }
+        let mut lost = core::mem::take(&mut self.lost);
+        let told = (view.ack.largest, view.ack.marked);
+        self.peer(from).lane.on_ack(now, told, view.words(), &mut lost);
+        self.on_lost(from, lost);
+        self.ready.set(from);
+        self.watch(from);
+    }
+
+    fn on_state(&mut self, from: u32, view: &BulkStateView<'_>) {
+        let (state, stable) = (view.state, self.peer(from).said_stable);
+        for (ahead, count) in (0..).zip(view.tokens()) {
+            let object = stable.wrapping_add(ahead);
+            if object.wrapping_sub(self.stable) < self.config.objects_max {
+                let flow = self.peer(from).flow(object);
+                flow.granted = flow.granted.max(count);
+            }
+        }
+        let failed = self.peer(from).said_failed;
+        let peer = self.peer(from);
+        peer.complete = peer.complete.max(state.complete);
+        peer.known = peer.known.max(state.known);
+        peer.settled = peer.settled.max(state.settled);
+        if failed >= peer.view.0 {
+            peer.view = (failed, state.view);
+        }
+        peer.is_closed |= state.is_closed;
+        if self.config.own != 0 && self.total.is_none() {
+            self.total = state.total;
+        }
+        // The root decides itself. Once it has failed, somebody may have heard its last word.
+        if state.is_closed && !self.is_closed && self.config.own != 0 {
+            self.end(state.is_clean);
+        } else if self.is_closed && !state.is_closed {
+            self.tell(from);
+        }
+        self.compare(from, state.complete, state.digest);
+        self.settle();
+        self.ask();
+    }
+
+    /// Compares a member's digest of all it has with ours: the leader vouches for it.
+    fn compare(&mut self, from: u32, complete: u32, digest: u64) {
+        let is_known = (self.stable..=self.complete).contains(&complete);
+        if self.outcome.is_some() || from == 0 || self.config.own != 0 || !is_known {
+            return;
+        }
+        if self.digest_before(complete) != digest {
+            self.fail(from, self.config.own, Reason::Digest);
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! One member of a group.
+
+mod announce;
+mod deal;
+mod fail;
+mod handle;
+mod repair;
+mod settle;
+mod tell;
+mod transmit;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_wire::{BulkPieceHeader, BulkRefused, Extent};
+
+use crate::bits::Bits;
+use crate::event::{Event, Failure, Outcome, Reason, SendError, Unsent};
+use crate::lane::{Item, Lane};
+use crate::object::{Object, Shape};
+use crate::peer::Peer;
+use crate::schedule::Schedule;
+use crate::stats::Stats;
+use crate::{Config, ConfigError};
+
+/// An object under way, or a place for one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Live {
+    shape: Option<Shape>,
+    object: Option<Object>,
+    is_delivered: bool,
+    is_lost: bool,
+    /// In this view it is known that the survivors hold all of it.
+    covered_in: Option<u64>,
+    /// A digest of it and all objects before, once it was asked for.
+    digest: Option<u64>,
+    /// The next step of ours, and how many there are.
+    step: u64,
+    steps: u64,
+    /// Blocks that came before there was memory, and from whom.
+    missed: Vec<(u32, u32)>,
+}
+
+/// A piece that came before there was memory for its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Staged {
+    from: u32,
+    header: BulkPieceHeader,
+}
+
+/// One member of a group: see the crate's documentation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Group {
+    config: Config,
+    plan: u32,
+    schedule: Schedule,
+    /// By rank; our own entry is of no meaning.
+    peers: Vec<Peer>,
+    /// What was in lost frames, while it is looked at.
+    lost: Vec<Item>,
+    /// Who may send us the first block of an object, and who may send us any.
+    firsts: Vec<u32>,
+    sources: Bits,
+    /// To whom there may be something to send.
+    ready: Bits,
+    /// Every object before this one is whole at every survivor, and forgotten.
+    stable: u32,
+    /// The objects from `stable` on: always as many as may be under way.
+    live: VecDeque<Live>,
+    /// A digest of all objects before `stable`.
+    digest: u64,
+    /// Every object before this one is whole here; whole here or lost; known here.
+    complete: u32,
+    settled: u32,
+    known: u32,
+    total: Option<u32>,
+    /// The object that is being dealt.
+    dealing: u32,
+    failures: Vec<Failure>,
+    has_failed: Bits,
+    view: u64,
+    outcome: Option<Outcome>,
+    is_closed: bool,
+    is_clean: bool,
+    staged: Option<Staged>,
+    staged_octets: Vec<u8>,
+    spare: VecDeque<Vec<u8>>,
+    refusals: VecDeque<(Port, ProcessId, BulkRefused)>,
+    events: VecDeque<Event>,
+    has_begun: bool,
+    now: Mono,
+    keepalive_at: Option<Mono>,
+    /// Nothing is due before this.
+    due_at: Option<Mono>,
+    stats: Stats,
+}
+
+impl Group {
+    /// A member that has not met the others yet.
+    ///
+    /// # Errors
+    /// When there can be no such group.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        let members = config.members.len() as u32;
+        let schedule = Schedule::new(&config.algorithm, members)?;
+        let lanes = config.members.iter().map(|member| Lane::new(member.link, &config));
+        let mut group = Self {
+            plan: config.plan(),
+            peers: lanes.map(Peer::new).collect(),
+            lost: Vec::new(),
+            firsts: Vec::new(),
+            sources: Bits::new(members),
+            ready: Bits::new(members),
+            stable: 0,
+            live: (0..config.objects_max).map(|_| Live::default()).collect(),
+            digest: 0,
+            complete: 0,
+            settled: 0,
+            known: 0,
+            total: None,
+            dealing: 0,
+            failures: Vec::new(),
+            has_failed: Bits::new(members),
+            view: 0,
+            outcome: None,
+            is_closed: false,
+            is_clean: false,
+            staged: None,
+            staged_octets: Vec::with_capacity(config.piece_octets as usize),
+            spare: VecDeque::new(),
+            refusals: VecDeque::new(),
+            events: VecDeque::new(),
+            has_begun: false,
+            now: Mono::from_ns(0),
+            keepalive_at: None,
+            due_at: None,
+            stats: Stats::default(),
+            schedule,
+            config,
+        };
+        group.find_sources();
+        Ok(group)
+    }
+
+    /// Sends an object to all other members, from the root. Answers its number.
+    ///
+    /// # Errors
+    /// When the group takes none now; the memory comes back.
+    pub fn send(&mut self, memory: Vec<u8>) -> Result<u32, Unsent> {
+        let object = self.known;
+        let extent = Extent {
+            octets: memory.len() as u64,
+            block_octets: self.config.block_octets,
+            has_digests: self.config.has_digests,
+        };
+        let shape = Shape::new(extent, self.config.piece_octets);
+        let why = match shape {
+            _ if self.config.own != 0 => SendError::NotRoot,
+            _ if self.outcome.is_some() || self.total.is_some() => SendError::Closed,
+            _ if !self.failures.is_empty() => SendError::Failed,
+            _ if object - self.stable >= self.config.objects_max => SendError::Full,
+            None => SendError::TooLarge,
+            Some(shape) => {
+                self.know(object, shape);
+                self.live_mut(object).object = Some(Object::whole(shape, memory));
+                self.settle();
+                return Ok(object);
+            }
+        };
+        Err(Unsent { why, memory })
+    }
+
+    /// Gives memory for an object that is [`Event::Wanted`].
+    ///
+    /// # Errors
+    /// When no such object waits, or it does not fit; the memory comes back.
+    pub fn provide(&mut self, object: u32, mut memory: Vec<u8>) -> Result<(), Unsent> {
+        let found = self.get(object).filter(|live| live.object.is_none());
+        let why = match found.and_then(|live| live.shape) {
+            None => SendError::NotWanted,
+            Some(shape) if (memory.len() as u64) < shape.extent.octets => SendError::TooSmall,
+            Some(shape) => {
+                memory.truncate(shape.extent.octets as usize);
+                self.live_mut(object).object = Some(Object::empty(shape, memory));
+                self.on_memory(object);
+                return Ok(());
+            }
+        };
+        Err(Unsent { why, memory })
+    }
+
+    /// There is no memory for an object that is [`Event::Wanted`], and will be none: we leave the
+    /// group, and everybody is told why.
+    pub fn decline(&mut self, object: u32) {
+        if self.get(object).is_some_and(|live| live.shape.is_some() && live.object.is_none()) {
+            self.go(Reason::Memory);
+        }
+    }
+
+    /// Gives memory ahead, for the next object that it is large enough for: nothing waits for an
+    /// answer to [`Event::Wanted`] then. What was not used comes back by [`Group::take_spare`].
+    pub fn offer_memory(&mut self, memory: Vec<u8>) {
+        self.spare.push_back(memory);
+    }
+
+    /// Memory that was given ahead and is not used.
+    pub fn take_spare(&mut self) -> Option<Vec<u8>> {
+        self.spare.pop_front()
+    }
+
+    /// Nothing more will be sent. [`Event::Closed`] says how it has ended, at every member.
+    ///
+    /// # Errors
+    /// When we are not the root.
+    pub fn close(&mut self) -> Result<(), SendError> {
+        if self.config.own != 0 {
+            return Err(SendError::NotRoot);
+        }
+        if self.total.is_none() {
+            self.total = Some(self.known);
+            self.tell_all();
+            self.settle();
+        }
+        Ok(())
+    }
+
+    /// Leaves before the end: the others are told, and go on without us.
+    pub fn leave(&mut self) {
+        self.go(Reason::Left);
+    }
+
+    /// The world says that the link to a member is broken.
+    pub fn lose_link(&mut self, rank: u32) {
+        self.fail(rank, self.config.own, Reason::Link);
+    }
+
+    /// The octets of an object that is whole here and not yet stable.
+    pub fn octets(&self, object: u32) -> Option<&[u8]> {
+        let object = self.get(object)?.object.as_ref().filter(|object| object.missing == 0)?;
+        Some(&object.memory)
+    }
+
+    /// How many blocks of an object under way are here, and how many it has.
+    pub fn progress(&self, object: u32) -> Option<(u32, u32)> {
+        let live = self.get(object)?;
+        let blocks = live.shape?.blocks;
+        Some((blocks - live.object.as_ref().map_or(blocks, |object| object.missing), blocks))
+    }
+
+    /// How many objects are whole at a member, as far as it has told us.
+    pub fn completed_by(&self, rank: u32) -> Option<u32> {
+        match rank {
+            own if own == self.config.own => Some(self.complete),
+            _ => Some(self.peers.get(rank as usize)?.complete.max(self.stable)),
+        }
+    }
+
+    /// Who has failed, in the order in which we were told.
+    pub fn failures(&self) -> &[Failure] {
+        &self.failures
+    }
+
+    /// How it has ended, once it has.
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.outcome
+    }
+
+    /// Whether the group is over and everybody has been told: the machine may be dropped.
+    pub fn is_done(&self) -> bool {
+        self.outcome.is_some()
+            && self.others().all(|peer| {
+                let has_told = peer.failures_told as usize == self.failures.len();
+                peer.has_failed || peer.lane.is_idle() && !peer.is_state_due && has_told
+            })
+    }
+
+    /// What it has done.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// As it was set up.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Who leads: the root, or the first survivor in its place.
+    fn lead(&self) -> u32 {
+        self.ranks().find(|rank| !self.has_failed.has(*rank)).unwrap_or(0)
+    }
+
+    fn ranks(&self) -> Range<u32> {
+        0..self.peers.len() as u32
+    }
+
+    /// Whether this is another member that has not failed.
+    fn is_other(&self, rank: u32) -> bool {
+        rank != self.config.own && !self.has_failed.has(rank)
+    }
+
+    /// All others that have not failed.
+    fn others(&self) -> impl Iterator<Item = &Peer> {
+        self.ranks().filter(|rank| self.is_other(*rank)).map(|rank| &self.peers[rank as usize])
+    }
+
+    fn get(&self, object: u32) -> Option<&Live> {
+        self.live.get(object.checked_sub(self.stable)? as usize)
+    }
+
+    /// An object that is under way.
+    fn live_mut(&mut self, object: u32) -> &mut Live {
+        &mut self.live[(object - self.stable) as usize]
+    }
+
+    fn object_mut(&mut self, object: u32) -> Option<&mut Object> {
+        let at = object.checked_sub(self.stable)? as usize;
+        self.live.get_mut(at)?.object.as_mut()
+    }
+
+    fn peer(&mut self, rank: u32) -> &mut Peer {
+        &mut self.peers[rank as usize]
+    }
+}
+
+impl Machine for Group {
+    type Event = Event;
+
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        self.begin(now.mono);
+        self.on_frame(now.mono, port, frame)
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.begin(now.mono);
+        self.on_timeout(now.mono);
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        self.begin(now.mono);
+        self.transmit(now, slot)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        // Before the first call with a time there is no time to name.
+        if self.has_begun { self.due_at } else { Some(Mono::from_ns(0)) }
+    }
+}

@@ -1,0 +1,134 @@
+//! After a failure the survivors tell each other which blocks they hold, and get the others from
+//! whoever has them.
+//!
+//! What all survivors hold together only grows, and only by what they get from each other. So when
+//! everybody has told what it held after it had heard of the last failure, a block that nobody told
+//! of is lost, and all survivors find the same.
+
+use onepipe_wire::BulkHaveView;
+
+use super::Group;
+use crate::bits::Bits;
+use crate::peer::{ASKED_BLOCKS, Flow};
+
+impl Group {
+    pub(super) fn on_have(&mut self, from: u32, view: &BulkHaveView<'_>) {
+        let have = view.have;
+        if self.get(have.object).is_none() {
+            return;
+        }
+        let shape = match have.extent {
+            None => None,
+            Some(extent) => match self.on_extent(have.object, extent) {
+                None => return,
+                shape => shape,
+            },
+        };
+        if self.get(have.object).is_none() || self.outcome.is_some() {
+            return;
+        }
+        let (failed, blocks) = (self.peer(from).said_failed, shape.map_or(0, |shape| shape.blocks));
+        let flow = self.peer(from).flow(have.object);
+        if flow.told_in.is_none_or(|(count, known)| failed >= count && known != have.view) {
+            // It may have known nothing before; what it held then it holds still.
+            let known = core::mem::replace(&mut flow.holds, Bits::new(blocks));
+            for (word, bits) in known.words().iter().enumerate() {
+                flow.holds.merge(word, *bits);
+            }
+            flow.told = Bits::new(blocks.div_ceil(64));
+            flow.told_in = Some((failed, have.view));
+        }
+        if flow.told_in == Some((failed, have.view)) {
+            for (ahead, bits) in (0..).zip(view.words()) {
+                let Some(word) = have.first.checked_add(ahead) else { break };
+                flow.holds.merge(word as usize, bits);
+                flow.told.set(word);
+            }
+        }
+        self.settle();
+        self.ask();
+    }
+
+    /// Asks each survivor for some of what we lack and it has. Members begin at different blocks,
+    /// so that they soon have something for each other.
+    pub(super) fn ask(&mut self) {
+        if self.failures.is_empty() || self.outcome.is_some() {
+            return;
+        }
+        for object in self.stable..self.known {
+            let lacks = |live: &super::Live| {
+                !live.is_lost && live.object.as_ref().is_some_and(|object| object.missing > 0)
+            };
+            if !self.get(object).is_some_and(lacks) {
+                continue;
+            }
+            for rank in self.ranks() {
+                while self.is_other(rank)
+                    && self.peers[rank as usize].asked.len() < ASKED_BLOCKS
+                    && let Some(block) = self.find(rank, object)
+                {
+                    self.want(rank, object, block);
+                }
+            }
+        }
+    }
+
+    /// A block that we lack and have asked nobody for, and that `rank` has.
+    fn find(&self, rank: u32, object: u32) -> Option<u32> {
+        let body = self.get(object)?.object.as_ref()?;
+        let peer = &self.peers[rank as usize];
+        let words = body.held.words().len();
+        let begin = words * self.config.own as usize / self.peers.len();
+        let holds = peer.flow_of(object).map(|flow| flow.holds.words());
+        (0..words).map(|at| (begin + at) % words).find_map(|word| {
+            let told = holds.and_then(|holds| holds.get(word)).copied().unwrap_or(0);
+            let has = if object < peer.complete { u64::MAX } else { told };
+            let lacks = !(body.held.words()[word] | body.asked.words()[word]);
+            // Also within a word each member begins elsewhere.
+            let shift = self.config.own * 64 / self.peers.len() as u32;
+            let turned = (has & lacks & body.held.mask(word)).rotate_right(shift);
+            let bit = (turned != 0).then(|| (turned.trailing_zeros() + shift) % 64)?;
+            Some(word as u32 * 64 + bit)
+        })
+    }
+
+    /// Whether all survivors have told which blocks of an object they hold, since the last failure.
+    fn is_told(&self, object: u32) -> bool {
+        self.others().all(|peer| {
+            let is_current = peer.view.1 == self.view;
+            let has_told = |flow: &Flow| flow.is_told(self.view);
+            is_current
+                && (object < peer.complete
+                    || object >= peer.known
+                    || peer.flow_of(object).is_some_and(has_told))
+        })
+    }
+
+    /// Whether an object that is not whole here can never be whole at any survivor.
+    pub(super) fn is_beyond_repair(&mut self, object: u32) -> bool {
+        let view = self.view;
+        let is_covered = self.get(object).is_none_or(|live| live.covered_in == Some(view));
+        if self.failures.is_empty() || is_covered || !self.is_told(object) {
+            return false;
+        }
+        if self.others().any(|peer| object < peer.complete) {
+            self.live_mut(object).covered_in = Some(view);
+            return false;
+        }
+        let Some(shape) = self.get(object).and_then(|live| live.shape) else { return true };
+        let mut all = Bits::new(shape.blocks);
+        let own = self.get(object).and_then(|live| live.object.as_ref());
+        let others = self.others().filter_map(|peer| peer.flow_of(object)).map(|flow| &flow.holds);
+        for holds in others.chain(own.map(|object| &object.held)) {
+            for (word, bits) in holds.words().iter().enumerate() {
+                all.merge(word, *bits);
+            }
+        }
+        let mut full = Bits::new(shape.blocks);
+        full.set_all();
+        if all == full {
+            self.live_mut(object).covered_in = Some(view);
+        }
+        all != full
+    }
+}

@@ -1,0 +1,152 @@
+//! What is whole, what is stable, and when the group is over.
+
+use super::{Group, Live};
+use crate::config::Delivery;
+use crate::event::{Event, Outcome};
+
+impl Group {
+    /// Draws all conclusions from what has changed.
+    pub(super) fn settle(&mut self) {
+        if self.outcome.is_some() {
+            return;
+        }
+        let before = (self.complete, self.settled);
+        while self.is_whole(self.complete) {
+            self.complete += 1;
+        }
+        while self.is_whole(self.settled) || self.lose(self.settled) {
+            if self.is_whole(self.settled) && self.config.delivery == Delivery::AtOnce {
+                self.deliver(self.settled);
+            }
+            self.settled += 1;
+        }
+        let lead = self.lead();
+        if before != (self.complete, self.settled) {
+            self.tell(lead);
+            // After a failure whoever leads next must know, too.
+            if !self.failures.is_empty() {
+                self.tell_all();
+            }
+        }
+        if lead == self.config.own {
+            self.on_stable(self.stable_now());
+            self.try_close();
+        }
+    }
+
+    fn is_whole(&self, object: u32) -> bool {
+        self.get(object)
+            .and_then(|live| live.object.as_ref())
+            .is_some_and(|object| object.missing == 0)
+    }
+
+    /// Whether an object is lost. What only others know of is lost for us as well.
+    fn lose(&mut self, object: u32) -> bool {
+        let known = self.others().map(|peer| peer.known).fold(self.known, u32::max);
+        if object >= known || !self.is_beyond_repair(object) {
+            return false;
+        }
+        if !core::mem::replace(&mut self.live_mut(object).is_lost, true) {
+            self.events.push_back(Event::Lost { object });
+        }
+        true
+    }
+
+    fn deliver(&mut self, object: u32) {
+        // What the root has sent itself it knows.
+        if !core::mem::replace(&mut self.live_mut(object).is_delivered, true)
+            && self.config.own != 0
+        {
+            self.events.push_back(Event::Delivered { object });
+        }
+    }
+
+    /// Every object before this one is whole at every survivor, as the leader sees it.
+    fn stable_now(&self) -> u32 {
+        let survivors = self.others().count() + 1;
+        // Half a group may not know of another half that goes on.
+        let is_few = !self.failures.is_empty() && 2 * survivors <= self.peers.len();
+        if is_few && self.config.delivery == Delivery::AllOrNone {
+            return self.stable;
+        }
+        self.others().map(|peer| peer.complete).fold(self.complete, u32::min)
+    }
+
+    /// Every object before `stable` is whole at every survivor.
+    pub(super) fn on_stable(&mut self, stable: u32) {
+        // Whoever says so knows that these are whole here.
+        let stable = stable.min(self.complete);
+        if stable <= self.stable || self.outcome.is_some() {
+            return;
+        }
+        while self.stable < stable {
+            let object = self.stable;
+            self.digest = self.digest_before(object + 1);
+            self.deliver(object);
+            if let Some(live) = self.live.pop_front()
+                && let Some(body) = live.object
+            {
+                self.events.push_back(Event::Stable { object, memory: body.memory });
+            }
+            self.live.push_back(Live::default());
+            self.stable += 1;
+        }
+        if self.lead() == self.config.own {
+            self.tell_all();
+        }
+        self.tell_firsts();
+    }
+
+    /// A digest of every object before `object`, all of which are whole here.
+    pub(super) fn digest_before(&mut self, object: u32) -> u64 {
+        let mut all = self.digest;
+        for at in self.stable..object {
+            let live = self.live_mut(at);
+            all = match (live.digest, &mut live.object) {
+                (Some(digest), _) => digest,
+                (None, Some(body)) => body.digest_behind(all),
+                (None, None) => all,
+            };
+            live.digest = Some(all);
+        }
+        all
+    }
+
+    /// The leader ends the group when nothing is under way any more.
+    fn try_close(&mut self) {
+        let total = match self.config.own {
+            0 => self.total,
+            // The root has failed: there is no more than the survivors know of.
+            _ => Some(self.others().map(|peer| peer.known).fold(self.known, u32::max)),
+        };
+        let Some(total) = total.filter(|total| self.settled >= *total) else { return };
+        let view = self.view;
+        if self.others().all(|peer| peer.settled >= total && peer.view.1 == view) {
+            self.end(self.failures.is_empty());
+        }
+    }
+
+    /// The group is over.
+    pub(super) fn end(&mut self, is_clean: bool) {
+        if self.outcome.is_some() {
+            return;
+        }
+        (self.is_closed, self.is_clean) = (true, is_clean);
+        self.release();
+        self.finish(if is_clean { Outcome::Complete } else { Outcome::Failed });
+        self.tell_all();
+    }
+
+    /// Gives back what is left, for better or worse.
+    fn release(&mut self) {
+        for at in 0..self.live.len() {
+            let object = self.stable + at as u32;
+            let Some(body) = self.live[at].object.take() else { continue };
+            if body.missing == 0 && (self.live[at].is_delivered || self.config.own == 0) {
+                self.events.push_back(Event::Stable { object, memory: body.memory });
+            } else if !self.live[at].is_lost {
+                self.events.push_back(Event::Lost { object });
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! News for the other members, and the frames that carry them.
+
+use onepipe_base::{Now, ProcessId, Promises, Psn, Transmit};
+use onepipe_wire::{
+    BULK_FAILURE_OCTETS, BULK_FRONT_OCTETS, BulkAck, BulkFailure, BulkFailures, BulkFront,
+    BulkHave, BulkPieceHeader, BulkState, BulkWant, HEADER_OCTETS, Header, Opcode, seal,
+};
+
+use super::Group;
+use crate::lane::Item;
+
+/// Words of held blocks in one frame: they fit the smallest that a member may have.
+const HAVE_WORDS: u32 = 48;
+/// Failures in one frame: the same.
+const FAILURES: usize = 48;
+
+impl Group {
+    /// A member must be told how far we are.
+    pub(super) fn tell(&mut self, rank: u32) {
+        if self.is_other(rank) && !self.peers[rank as usize].has_failed {
+            self.peer(rank).is_state_due = true;
+            self.ready.set(rank);
+        }
+    }
+
+    pub(super) fn tell_all(&mut self) {
+        self.ranks().for_each(|rank| self.tell(rank));
+    }
+
+    /// Whoever may send the first block of the next object must have a token.
+    pub(super) fn tell_firsts(&mut self) {
+        for at in 0..self.firsts.len() {
+            self.tell(self.firsts[at]);
+        }
+    }
+
+    /// All must be told that a word of what we hold has changed.
+    pub(super) fn tell_word(&mut self, object: u32, word: u32) {
+        let stable = self.stable;
+        for rank in self.ranks() {
+            if self.is_other(rank) {
+                self.peer(rank).tell_word(object, word, stable);
+                self.ready.set(rank);
+            }
+        }
+    }
+
+    /// Writes the next news for a member, if there are any.
+    pub(super) fn tell_one(&mut self, now: Now, rank: u32, slot: &mut [u8]) -> Option<Transmit> {
+        let peer = &mut self.peers[rank as usize];
+        if peer.lane.heard.tell_at().is_some_and(|at| at <= now.mono) {
+            return self.write_ack(now, rank, slot);
+        }
+        if !peer.lane.has_place() {
+            return None;
+        }
+        let told = peer.failures_told as usize;
+        if told < self.failures.len() {
+            return self.write_failures(now, rank, told, slot);
+        }
+        if core::mem::take(&mut peer.is_state_due) {
+            return self.write_state(now, rank, slot);
+        }
+        if let Some((object, block)) = peer.wants.pop_front() {
+            let item = Item::Want { object, block };
+            let want = BulkWant { object, block };
+            return self
+                .write(now, rank, Opcode::BulkWant, Some(item), slot, |_, room| want.write(room));
+        }
+        if let Some((object, word)) = peer.haves.pop_front() {
+            if object >= self.stable {
+                return self.write_have(now, rank, (object, word), 1, slot).map(|(sent, _)| sent);
+            }
+            return self.tell_one(now, rank, slot);
+        }
+        if let Some((object, first)) = peer.have_from {
+            let from = if object < self.stable { (self.stable, 0) } else { (object, first) };
+            if from.0 >= self.known {
+                peer.have_from = None;
+                return None;
+            }
+            let (sent, next) = self.write_have(now, rank, from, HAVE_WORDS, slot)?;
+            self.peer(rank).have_from = Some(next);
+            return Some(sent);
+        }
+        let object = self.offers(rank)?;
+        let extent = self.get(object)?.shape?.extent;
+        let header = BulkPieceHeader {
+            object,
+            extent,
+            digest: 0,
+            block: 0,
+            offset: 0,
+            ordinal: BulkPieceHeader::ASKED,
+            offers: true,
+        };
+        let item = Item::Offer { object };
+        self.write(now, rank, Opcode::BulkPiece, Some(item), slot, |_, room| {
+            header.write(room).map(|_| onepipe_wire::BULK_PIECE_HEADER_OCTETS)
+        })
+    }
+
+    fn write_ack(&mut self, now: Now, rank: u32, slot: &mut [u8]) -> Option<Transmit> {
+        let mut lane_heard = core::mem::take(&mut self.peer(rank).lane.heard);
+        let life = self.peer(rank).life;
+        let told = lane_heard.tell();
+        let sent = told.zip(life).and_then(|((largest, words, marked), life)| {
+            let ack = BulkAck { life, largest, marked };
+            self.write(now, rank, Opcode::BulkAck, None, slot, |_, room| {
+                ack.write(room, words.iter().copied())
+            })
+        });
+        self.peer(rank).lane.heard = lane_heard;
+        sent
+    }
+
+    fn write_failures(
+        &mut self,
+        now: Now,
+        rank: u32,
+        first: usize,
+        slot: &mut [u8],
+    ) -> Option<Transmit> {
+        let until = self.failures.len().min(first + FAILURES);
+        self.peer(rank).failures_told = until as u32;
+        let item = Item::Failures { first: first as u32 };
+        self.write(now, rank, Opcode::BulkFailures, Some(item), slot, |group, room| {
+            let entries = group.failures[first..until].iter().map(|failure| BulkFailure {
+                rank: failure.rank as u16,
+                by: failure.by as u16,
+                reason: failure.reason as u8,
+            });
+            let room = room.get_mut(..(until - first) * BULK_FAILURE_OCTETS)?;
+            Some(BulkFailures::write(room, entries))
+        })
+    }
+
+    fn write_state(&mut self, now: Now, rank: u32, slot: &mut [u8]) -> Option<Transmit> {
+        let state = BulkState {
+            complete: self.complete,
+            known: self.known,
+            settled: self.settled,
+            total: self.total,
+            // The root's is worked out when somebody else's is to be compared with it.
+            digest: if self.config.own == 0 { 0 } else { self.digest_before(self.complete) },
+            view: self.view,
+            is_closed: self.is_closed,
+            is_clean: self.is_clean,
+        };
+        self.peer(rank).told_at = now.mono;
+        let mut tokens = [0; crate::OBJECTS_MAX as usize];
+        let under_way = self.config.objects_max as usize;
+        for (at, token) in tokens[..under_way].iter_mut().enumerate() {
+            *token = self.tokens(rank, self.stable + at as u32);
+        }
+        self.write(now, rank, Opcode::BulkState, Some(Item::State), slot, |_, room| {
+            state.write(room, tokens[..under_way].iter().copied())
+        })
+    }
+
+    /// How many blocks of an object we are ready to take from a member, in all.
+    fn tokens(&mut self, rank: u32, object: u32) -> u32 {
+        let Some(live) = self.get(object) else { return 0 };
+        if live.object.is_some() {
+            let ahead = self.config.lookahead_blocks;
+            return self.peer(rank).flow(object).consumed.saturating_add(ahead);
+        }
+        // Who sends the first block gets a token before anything is known; one object at a time.
+        let is_next = live.shape.is_none() && object == self.known.max(self.stable);
+        u32::from(is_next && self.firsts.contains(&rank))
+    }
+
+    /// Writes which blocks we hold from a word on, and where the next frame goes on.
+    fn write_have(
+        &mut self,
+        now: Now,
+        rank: u32,
+        (object, first): (u32, u32),
+        words: u32,
+        slot: &mut [u8],
+    ) -> Option<(Transmit, (u32, u32))> {
+        let live = self.get(object)?;
+        let extent = live.shape.map(|shape| shape.extent);
+        let all = live.shape.map_or(0, |shape| shape.blocks.div_ceil(64));
+        let until = (first + words).min(all);
+        let have = BulkHave { object, extent, view: self.view, first };
+        let item = Item::Have { object, first };
+        let sent = self.write(now, rank, Opcode::BulkHave, Some(item), slot, |group, room| {
+            let held = group.get(object).and_then(|live| live.object.as_ref());
+            let held = held.map(|object| object.held.words());
+            let words =
+                (first..until.max(first)).map(|word| held.map_or(0, |held| held[word as usize]));
+            have.write(room, words)
+        })?;
+        let next = if until >= all { (object + 1, 0) } else { (object, until) };
+        Some((sent, next))
+    }
+
+    /// Writes one frame to a member, which takes a number if it has an `item`.
+    pub(super) fn write(
+        &mut self,
+        now: Now,
+        rank: u32,
+        opcode: Opcode,
+        item: Option<Item>,
+        slot: &mut [u8],
+        body: impl FnOnce(&Self, &mut [u8]) -> Option<usize>,
+    ) -> Option<Transmit> {
+        let front = self.front();
+        let room = front.write(slot.get_mut(HEADER_OCTETS..)?)?;
+        let octets = BULK_FRONT_OCTETS + body(self, room)?;
+        let member = self.config.members[rank as usize];
+        let header = self.header(now, opcode, member.process);
+        let lane = &mut self.peer(rank).lane;
+        let psn = if item.is_some() { lane.next() } else { Psn::FIRST };
+        let octets = seal(slot, header.stamped(now.sync, Promises::both(now.sync), psn), octets);
+        if let Some(item) = item {
+            lane.on_sent(now.mono, item, octets);
+            self.watch(rank);
+        }
+        self.stats.frames_sent += 1;
+        Some(Transmit { port: member.port, octets })
+    }
+
+    /// Tells somebody who is no member that it is none.
+    pub(super) fn write_refusal(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        let (port, process, reason) = self.refusals.pop_front()?;
+        let room = self.front().write(slot.get_mut(HEADER_OCTETS..)?)?;
+        let octets = BULK_FRONT_OCTETS + reason.write(room)?;
+        let header = self.header(now, Opcode::BulkRefused, process);
+        let header = header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST);
+        self.stats.frames_sent += 1;
+        Some(Transmit { port, octets: seal(slot, header, octets) })
+    }
+
+    fn header(&self, _now: Now, opcode: Opcode, to: ProcessId) -> Header {
+        let own = self.config.members[self.config.own as usize].process;
+        Header::new(opcode, own, to, self.config.incarnation)
+    }
+
+    fn front(&self) -> BulkFront {
+        BulkFront {
+            group: self.config.group.0,
+            plan: self.plan,
+            from: self.config.own as u16,
+            failed: self.failures.len() as u16,
+            stable: self.stable,
+        }
+    }
+}

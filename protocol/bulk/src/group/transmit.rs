@@ -1,0 +1,178 @@
+//! What leaves next: news first, then the piece that the schedule puts first.
+
+use alloc::vec::Vec;
+
+use onepipe_base::{Mono, Now, Transmit};
+use onepipe_wire::{BulkPieceHeader, Opcode};
+
+use super::Group;
+use crate::config::PIECE_FRONT_OCTETS;
+use crate::lane::Item;
+use crate::peer::Due;
+
+impl Group {
+    pub(super) fn transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        if let Some(sent) = self.write_refusal(now, slot) {
+            return Some(sent);
+        }
+        self.deal();
+        let mut best: Option<((u32, u64), u32)> = None;
+        for word in 0..self.ready.words().len() {
+            let mut left = self.ready.words()[word];
+            while left != 0 {
+                let rank = word as u32 * 64 + left.trailing_zeros();
+                left &= left - 1;
+                if self.peer(rank).has_failed {
+                    self.ready.clear(rank);
+                    continue;
+                }
+                if let Some(sent) = self.tell_one(now, rank, slot) {
+                    return Some(sent);
+                }
+                match self.candidate(rank) {
+                    Some(step) if best.is_none_or(|(least, _)| step < least) => {
+                        best = Some((step, rank));
+                    }
+                    Some(_) => {}
+                    // Whatever changes that will make it ready again.
+                    None => self.ready.clear(rank),
+                }
+            }
+        }
+        let (_, rank) = best?;
+        self.write_piece(now, rank, slot)
+    }
+
+    /// The step of the next piece for a member, if one may be sent.
+    fn candidate(&mut self, rank: u32) -> Option<(u32, u64)> {
+        let octets = PIECE_FRONT_OCTETS + self.config.piece_octets as usize;
+        if !self.peer(rank).lane.has_room(octets) {
+            return None;
+        }
+        while let Some(Item::Piece { object, block, .. }) = self.peer(rank).again.front().copied() {
+            if self.holds(object, block) {
+                return Some((0, 0));
+            }
+            self.peer(rank).again.pop_front();
+        }
+        if self.peer(rank).cutting.is_some_and(|due| !self.holds(due.object, due.block)) {
+            self.peer(rank).cutting = None;
+        }
+        if self.peer(rank).cutting.is_none() {
+            let next = self.next_wanted(rank).or_else(|| self.next_due(rank));
+            self.peer(rank).cutting = next;
+        }
+        self.peer(rank).cutting.map(|due| due.step)
+    }
+
+    /// Whether a block is here, and may still be wanted somewhere.
+    pub(super) fn holds(&self, object: u32, block: u32) -> bool {
+        let live = self.get(object).and_then(|live| live.object.as_ref());
+        live.is_some_and(|object| object.held.has(block))
+    }
+
+    /// The next block that a member has asked for, and we have.
+    fn next_wanted(&mut self, rank: u32) -> Option<Due> {
+        let stable = self.stable;
+        self.peer(rank).wanted.retain(|(object, _)| *object >= stable);
+        let wanted = &self.peers[rank as usize].wanted;
+        let at = wanted.iter().position(|(object, block)| self.holds(*object, *block))?;
+        self.peer(rank).wanted.remove(at).map(Due::asked)
+    }
+
+    /// The next block by the schedule: we must have it, and the receiver's token for it.
+    fn next_due(&mut self, rank: u32) -> Option<Due> {
+        loop {
+            let due = *self.peer(rank).queue.front()?;
+            if due.object < self.stable {
+                self.peer(rank).queue.pop_front();
+                continue;
+            }
+            let may = self.holds(due.object, due.block)
+                && self.peer(rank).flow(due.object).granted > due.ordinal;
+            return if may { self.peer(rank).queue.pop_front() } else { None };
+        }
+    }
+
+    /// Whether a member should hear that we have a block for it, because it gave us no token.
+    pub(super) fn offers(&mut self, rank: u32) -> Option<u32> {
+        let due = *self.peer(rank).queue.front()?;
+        if !self.holds(due.object, due.block) {
+            return None;
+        }
+        let flow = self.peer(rank).flow(due.object);
+        (flow.granted == 0 && !core::mem::replace(&mut flow.has_offered, true))
+            .then_some(due.object)
+    }
+
+    /// Writes the piece that [`Group::candidate`] found.
+    fn write_piece(&mut self, now: Now, rank: u32, slot: &mut [u8]) -> Option<Transmit> {
+        let peer = &mut self.peers[rank as usize];
+        let item = match peer.again.pop_front() {
+            Some(item) => item,
+            None => {
+                let due = peer.cutting.as_mut()?;
+                let Due { object, block, ordinal, piece, .. } = *due;
+                due.piece += 1;
+                let shape = self.live.get((object - self.stable) as usize)?.shape?;
+                if due.piece == shape.pieces(block) {
+                    peer.cutting = None;
+                }
+                Item::Piece { object, block, piece, ordinal }
+            }
+        };
+        let Item::Piece { object, block, piece, ordinal } = item else { return None };
+        let body = self.object_mut(object)?;
+        let (shape, digest) = (body.shape, body.digest(block));
+        let range = shape.piece(block, piece);
+        let header = BulkPieceHeader {
+            object,
+            extent: shape.extent,
+            digest,
+            block,
+            offset: (range.start - shape.range(block).start) as u32,
+            ordinal,
+            offers: false,
+        };
+        self.stats.pieces_sent += 1;
+        self.write(now, rank, Opcode::BulkPiece, Some(item), slot, |group, room| {
+            let room = header.write(room)?;
+            let octets = &group.get(object)?.object.as_ref()?.memory[range];
+            room.get_mut(..octets.len())?.copy_from_slice(octets);
+            Some(onepipe_wire::BULK_PIECE_HEADER_OCTETS + octets.len())
+        })
+    }
+
+    /// What was in frames to `rank` that are lost.
+    pub(super) fn on_lost(&mut self, rank: u32, mut lost: Vec<Item>) {
+        let peer = &mut self.peers[rank as usize];
+        self.stats.frames_lost += lost.len() as u64;
+        if !lost.is_empty() {
+            self.ready.set(rank);
+        }
+        for item in lost.drain(..) {
+            match item {
+                Item::Piece { .. } => peer.again.push_back(item),
+                Item::Offer { object } => peer.flow(object).has_offered = false,
+                Item::State => peer.is_state_due = true,
+                Item::Failures { first } => peer.failures_told = peer.failures_told.min(first),
+                Item::Have { object, first } => {
+                    let from = (object, first);
+                    peer.have_from = Some(peer.have_from.map_or(from, |told| told.min(from)));
+                }
+                Item::Want { object, block } if peer.asked.contains(&(object, block)) => {
+                    peer.wants.push_back((object, block));
+                }
+                Item::Want { .. } => {}
+            }
+        }
+        self.lost = lost;
+    }
+
+    /// Keeps `due_at` no later than what is due first over the link to `rank`.
+    pub(super) fn watch(&mut self, rank: u32) {
+        let peer = &self.peers[rank as usize];
+        let due_at = peer.lane.due_at().filter(|_| !peer.has_failed);
+        self.due_at = Mono::earlier(self.due_at, due_at);
+    }
+}

@@ -1,0 +1,104 @@
+//! Many groups of one process, over the same links.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
+use onepipe_wire::{BulkFront, HEADER_OCTETS};
+
+use crate::{Event, Group, GroupId};
+
+/// Groups that share their links, and take turns frame by frame.
+///
+/// A frame of a group that is not there is dropped: whoever sent it sends again, so a member may
+/// begin a little later than others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Groups {
+    groups: BTreeMap<GroupId, Group>,
+    /// Whose turn it is to send.
+    turns: Vec<GroupId>,
+    next: usize,
+    /// Frames of groups that are not there.
+    unknown: u64,
+}
+
+impl Groups {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a group. Answers the one that had its name, which is no more.
+    pub fn insert(&mut self, group: Group) -> Option<Group> {
+        let id = group.config().group;
+        let former = self.groups.insert(id, group);
+        if former.is_none() {
+            self.turns.push(id);
+        }
+        former
+    }
+
+    /// Takes a group out.
+    pub fn remove(&mut self, id: GroupId) -> Option<Group> {
+        self.turns.retain(|turn| *turn != id);
+        self.groups.remove(&id)
+    }
+
+    /// A group, for commands and questions.
+    pub fn get_mut(&mut self, id: GroupId) -> Option<&mut Group> {
+        self.groups.get_mut(&id)
+    }
+
+    /// All groups, in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = &Group> {
+        self.groups.values()
+    }
+
+    /// Frames that were dropped because their group is not there.
+    pub fn unknown(&self) -> u64 {
+        self.unknown
+    }
+}
+
+impl Machine for Groups {
+    type Event = (GroupId, Event);
+
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        let front = frame.get(HEADER_OCTETS..).map(BulkFront::parse);
+        let id = front.and_then(Result::ok).map(|(front, _)| GroupId(front.group));
+        match id.and_then(|id| self.groups.get_mut(&id)) {
+            Some(group) => group.handle_frame(now, port, frame),
+            None => {
+                self.unknown += 1;
+                Verdict::Dropped
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        for group in self.groups.values_mut() {
+            if group.poll_timeout().is_some_and(|at| at <= now.mono) {
+                group.handle_timeout(now);
+            }
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        for _ in 0..self.turns.len() {
+            let id = self.turns[self.next % self.turns.len()];
+            self.next = (self.next + 1) % self.turns.len();
+            if let Some(sent) = self.groups.get_mut(&id)?.poll_transmit(now, slot) {
+                return Some(sent);
+            }
+        }
+        None
+    }
+
+    fn poll_event(&mut self) -> Option<Self::Event> {
+        self.groups.iter_mut().find_map(|(id, group)| Some((*id, group.poll_event()?)))
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        self.groups.values().filter_map(Group::poll_timeout).min()
+    }
+}

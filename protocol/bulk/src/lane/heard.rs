@@ -1,0 +1,98 @@
+//! Which frames have come over a link, and when to say so.
+
+use onepipe_base::{Mono, Psn};
+use onepipe_wire::BULK_WORDS_MAX;
+
+/// Frames that one acknowledgement tells of.
+pub(crate) const REACH: u32 = 64 * BULK_WORDS_MAX as u32;
+
+/// The receiving half of a lane.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Heard {
+    largest: Option<Psn>,
+    /// Bit i of word w: whether frame `largest - 64 w - i` has come.
+    words: [u64; BULK_WORDS_MAX],
+    marked: u32,
+    /// Frames since the last acknowledgement.
+    untold: u32,
+    tell_at: Option<Mono>,
+}
+
+impl Heard {
+    /// Takes note of a frame. An acknowledgement is due with the `every`-th one, or after a while.
+    pub fn on_frame(&mut self, psn: Psn, is_marked: bool, every: u32, tell_at: Mono) {
+        let largest = *self.largest.get_or_insert(psn);
+        let ahead = psn.0.wrapping_sub(largest.0);
+        let behind = largest.0.wrapping_sub(psn.0);
+        if ahead < u32::MAX / 2 {
+            self.shift(ahead);
+            self.largest = Some(psn);
+            self.words[0] |= 1;
+        } else if behind < REACH {
+            self.words[behind as usize / 64] |= 1 << (behind % 64);
+        }
+        self.marked = self.marked.wrapping_add(is_marked.into());
+        self.untold += 1;
+        // What comes out of order tells of a loss: the sender should know at once.
+        let at_once = self.untold >= every || ahead != 1;
+        let due = if at_once { Mono::from_ns(0) } else { tell_at };
+        self.tell_at = Some(self.tell_at.map_or(due, |at| at.min(due)));
+    }
+
+    fn shift(&mut self, by: u32) {
+        let (words, bits) = (by as usize / 64, by % 64);
+        for at in (0..BULK_WORDS_MAX).rev() {
+            let word = |back: usize| at.checked_sub(back).map_or(0, |from| self.words[from]);
+            let carried = word(words + 1).unbounded_shr(64 - bits);
+            self.words[at] = word(words) << bits | carried;
+        }
+    }
+
+    /// When an acknowledgement is due, if one is.
+    pub fn tell_at(&self) -> Option<Mono> {
+        self.tell_at
+    }
+
+    /// What to acknowledge: the highest PSN, the words down to the last that says anything, and how
+    /// many frames were marked.
+    pub fn tell(&mut self) -> Option<(Psn, &[u64], u32)> {
+        let largest = self.largest?;
+        self.tell_at = None;
+        self.untold = 0;
+        let words = self.words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+        Some((largest, &self.words[..words], self.marked))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn what_has_come_is_told_across_the_wrap() {
+        let mut heard = Heard::default();
+        assert_eq!(heard.tell(), None);
+        let (later, now) = (Mono::from_ns(9), Some(Mono::from_ns(0)));
+        let first = u32::MAX - 2;
+        heard.on_frame(Psn(first), false, 3, later);
+        assert_eq!(heard.tell_at(), now, "the first says that we are there");
+        heard.tell();
+        heard.on_frame(Psn(first + 1), false, 3, later);
+        assert_eq!(heard.tell_at(), Some(later));
+        heard.on_frame(Psn(first.wrapping_add(70)), true, 3, later);
+        assert_eq!(heard.tell_at(), now, "some are missing");
+        heard.on_frame(Psn(first.wrapping_add(5)), false, 3, later);
+        let (largest, words, marked) = heard.tell().expect("some have come");
+        let has = |psn: u32| {
+            let back = largest.0.wrapping_sub(psn);
+            words[back as usize / 64] >> (back % 64) & 1 == 1
+        };
+        let come: Vec<u32> = (0..71).filter(|at| has(first.wrapping_add(*at))).collect();
+        assert_eq!((come, words.len(), marked), ([0, 1, 5, 70].into(), 2, 1));
+        heard.on_frame(Psn(first.wrapping_add(70 + REACH)), false, 3, later);
+        assert_eq!(heard.tell().expect("one has").1, [1], "the others are out of reach");
+        heard.on_frame(Psn(first), false, 3, later);
+        assert_eq!(heard.tell().expect("one has").1, [1], "and do not come back");
+    }
+}

@@ -1,0 +1,260 @@
+//! One link's frames: numbered, acknowledged, and sent again when they are lost.
+//!
+//! Every transmission has a PSN of its own (as in QUIC), so an answer tells which one it answers. A
+//! frame that is lost is not repeated; what it said is said again, as it is then.
+
+mod heard;
+mod pace;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use onepipe_base::{Mono, Psn};
+
+use crate::{Config, Link};
+pub(crate) use heard::Heard;
+use pace::Pace;
+
+/// Frames in flight at most: those that an acknowledgement tells of.
+const FLIGHT_MAX: usize = heard::REACH as usize;
+/// Places for frames in flight that are made with the first one: more than a link that keeps up
+/// needs, and nothing for members that we never speak to.
+const FLIGHT_BEGIN: usize = 128;
+/// The other end is asked at least so often before it counts as dead: where every third frame is
+/// lost, all of them are in vain once in a hundred thousand times.
+const PROBES_MIN: u64 = 16;
+/// On a lossy link a frame is lost when one sent so much later has come (RFC 9002, section 6.1.1).
+const REORDER_FRAMES: u32 = 3;
+/// An acknowledgement for so many frames at least: of lossy links, which pace themselves by it, and
+/// of others.
+const ACK_FRAMES: [u32; 2] = [4, 32];
+
+/// What a frame said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Item {
+    /// A piece of a block; `ordinal` as in [`onepipe_wire::BulkPieceHeader`].
+    Piece { object: u32, block: u32, piece: u32, ordinal: u32 },
+    /// That we have a block of an object, and no token to send it.
+    Offer { object: u32 },
+    /// How far we are.
+    State,
+    /// Failures from this one on.
+    Failures { first: u32 },
+    /// Which blocks we hold, from this word on.
+    Have { object: u32, first: u32 },
+    /// That we want a block.
+    Want { object: u32, block: u32 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Sent {
+    /// `None` once it has come, or is known to be lost.
+    item: Option<Item>,
+    octets: u32,
+    at: Mono,
+}
+
+/// One link's frames, both ways.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lane {
+    link: Link,
+    next: Psn,
+    /// The last frames sent, the oldest first; the oldest has not been answered.
+    flight: VecDeque<Sent>,
+    outstanding_octets: u64,
+    pace: Pace,
+    probe_min_ns: u64,
+    probe_max_ns: u64,
+    ack_delay_ns: u64,
+    /// When the other end is asked after what is in flight, and how often it was in vain.
+    probe_at: Option<Mono>,
+    probes: u32,
+    /// Since when nothing that is in flight was answered.
+    waits_since: Option<Mono>,
+    pub heard: Heard,
+}
+
+impl Lane {
+    pub fn new(link: Link, config: &Config) -> Self {
+        Self {
+            link,
+            next: Psn::FIRST,
+            flight: VecDeque::new(),
+            outstanding_octets: 0,
+            pace: Pace::new(config.frame_octets_max),
+            probe_min_ns: config.probe_min_ns,
+            probe_max_ns: config.dead_after_ns / PROBES_MIN,
+            ack_delay_ns: config.ack_delay_ns,
+            probe_at: None,
+            probes: 0,
+            waits_since: None,
+            heard: Heard::default(),
+        }
+    }
+
+    /// Whether a frame with news may be sent. What it carries comes in [`Self::on_sent`].
+    pub fn has_place(&self) -> bool {
+        self.flight.len() < FLIGHT_MAX
+    }
+
+    /// Whether a frame with a piece of so many octets may be sent.
+    pub fn has_room(&self, octets: usize) -> bool {
+        let fits = match self.link {
+            Link::Reliable => true,
+            Link::Lossy => self.outstanding_octets + octets as u64 <= self.pace.window(),
+        };
+        // A few places are kept for news.
+        fits && self.flight.len() < FLIGHT_MAX - FLIGHT_MAX / 8
+    }
+
+    /// The PSN of the next frame.
+    pub fn next(&self) -> Psn {
+        self.next
+    }
+
+    pub fn on_sent(&mut self, now: Mono, item: Item, octets: usize) {
+        if self.flight.capacity() == 0 {
+            self.flight.reserve(FLIGHT_BEGIN);
+        }
+        self.flight.push_back(Sent { item: Some(item), octets: octets as u32, at: now });
+        self.next = self.next.plus(1);
+        self.outstanding_octets += octets as u64;
+        self.waits_since.get_or_insert(now);
+        if self.probe_at.is_none() {
+            self.probe_at = Some(self.overdue_at(now));
+        }
+    }
+
+    /// When an answer to what is sent now is overdue.
+    fn overdue_at(&self, now: Mono) -> Mono {
+        let patience = self.pace.patience_ns(self.ack_delay_ns).max(self.probe_min_ns);
+        let longer = (patience << self.probes.min(16)).min(self.probe_max_ns);
+        now.after_ns(longer.max(patience))
+    }
+
+    /// Takes note of a frame that has come.
+    pub fn on_frame(&mut self, now: Mono, psn: Psn, is_marked: bool) {
+        let (every, delay) = match self.link {
+            Link::Lossy => (ACK_FRAMES[0], self.ack_delay_ns),
+            // Nobody waits for it, but whoever asks whether we live.
+            Link::Reliable => (ACK_FRAMES[1], self.ack_delay_ns * 4),
+        };
+        self.heard.on_frame(psn, is_marked, every, now.after_ns(delay));
+    }
+
+    /// Takes in an acknowledgement, and adds what was in lost frames to `lost`.
+    pub fn on_ack(
+        &mut self,
+        now: Mono,
+        (largest, marked): (Psn, u32),
+        words: impl Iterator<Item = u64>,
+        lost: &mut Vec<Item>,
+    ) {
+        let count = self.flight.len() as u32;
+        let first = self.next.0.wrapping_sub(count);
+        if largest.0.wrapping_sub(first) >= count {
+            // Of what has been answered, or never was sent.
+            return;
+        }
+        let was_full = 2 * self.outstanding_octets > self.pace.window();
+        let mut acked_octets = 0;
+        for (psn, word) in (0..).map(|at| largest.0.wrapping_sub(64 * at)).zip(words) {
+            for bit in 0..64u32 {
+                let place = psn.wrapping_sub(bit).wrapping_sub(first);
+                if word >> bit & 1 == 0 || place >= count {
+                    continue;
+                }
+                let sent = &mut self.flight[place as usize];
+                if sent.item.take().is_some() {
+                    acked_octets += u64::from(sent.octets);
+                    if psn.wrapping_sub(bit) == largest.0 {
+                        self.pace.on_rtt(now.since_ns(sent.at));
+                    }
+                }
+            }
+        }
+        self.outstanding_octets -= acked_octets;
+        if acked_octets > 0 && was_full {
+            self.pace.on_acked(acked_octets);
+        }
+        self.pace.on_marked(marked, largest, self.next);
+        let losses = self.lose_before(largest, first, lost);
+        self.trim();
+        if acked_octets + losses > 0 {
+            self.probes = 0;
+            self.waits_since = self.flight.front().map(|_| now);
+            self.probe_at = self.waits_since.map(|_| self.overdue_at(now));
+        }
+    }
+
+    /// Whatever was sent well before `largest`, which has come, and has not come itself, is lost.
+    fn lose_before(&mut self, largest: Psn, first: u32, lost: &mut Vec<Item>) -> u64 {
+        let reorder = match self.link {
+            Link::Reliable => 1,
+            Link::Lossy => REORDER_FRAMES,
+        };
+        let until = (largest.0.wrapping_sub(first) + 1).saturating_sub(reorder);
+        let mut losses = 0;
+        for (psn, sent) in (first..).zip(self.flight.iter_mut().take(until as usize)) {
+            if let Some(item) = sent.item.take() {
+                self.outstanding_octets -= u64::from(sent.octets);
+                self.pace.cut(Psn(psn), self.next);
+                losses += 1;
+                lost.push(item);
+            }
+        }
+        losses
+    }
+
+    fn trim(&mut self) {
+        while self.flight.front().is_some_and(|sent| sent.item.is_none()) {
+            self.flight.pop_front();
+        }
+    }
+
+    /// When something is due, if anything is.
+    pub fn due_at(&self) -> Option<Mono> {
+        Mono::earlier(self.probe_at, self.heard.tell_at())
+    }
+
+    /// Whether the other end has left everything unanswered for `ns`.
+    pub fn is_silent(&self, now: Mono, ns: u64) -> bool {
+        self.waits_since.is_some_and(|since| now.since_ns(since) >= ns)
+    }
+
+    /// Whether the other end must be asked after what is in flight. On a lossy link the oldest
+    /// frame counts as lost then.
+    pub fn on_timeout(&mut self, now: Mono, lost: &mut Vec<Item>) -> bool {
+        if self.probe_at.is_none_or(|at| at > now) {
+            return false;
+        }
+        self.probes += 1;
+        self.probe_at = Some(self.overdue_at(now));
+        if self.link == Link::Lossy {
+            if let Some(sent) = self.flight.front_mut()
+                && let Some(item) = sent.item.take()
+            {
+                self.outstanding_octets -= u64::from(sent.octets);
+                lost.push(item);
+            }
+            self.trim();
+            if self.probes == 2 {
+                self.pace.collapse();
+            }
+        }
+        true
+    }
+
+    /// Whether nothing is in flight.
+    pub fn is_idle(&self) -> bool {
+        self.flight.is_empty()
+    }
+
+    /// Forgets what is in flight: nobody is at the other end any more.
+    pub fn end(&mut self) {
+        self.flight.clear();
+        self.outstanding_octets = 0;
+        (self.probe_at, self.waits_since) = (None, None);
+        self.heard = Heard::default();
+    }
+}

@@ -1,0 +1,252 @@
+//! One object: how it is cut, which of it is here.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use onepipe_wire::Extent;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::bits::Bits;
+use crate::schedule::BLOCKS_MAX;
+
+/// How an object is cut into blocks, and these into pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shape {
+    pub extent: Extent,
+    piece_octets: u32,
+    pub blocks: u32,
+}
+
+impl Shape {
+    /// `None` when there would be too many blocks.
+    pub fn new(extent: Extent, piece_octets: u32) -> Option<Self> {
+        // An object without octets has one block without octets: something must come.
+        let blocks = extent.octets.div_ceil(extent.block_octets.into()).max(1);
+        let pieces = extent.octets.div_ceil(piece_octets.into()).max(1) + blocks;
+        let is_possible = blocks <= BLOCKS_MAX.into() && u32::try_from(pieces).is_ok();
+        is_possible.then_some(Self { extent, piece_octets, blocks: blocks as u32 })
+    }
+
+    /// Where in the object a block lies.
+    pub fn range(&self, block: u32) -> Range<usize> {
+        let each = u64::from(self.extent.block_octets);
+        let at = |block: u64| (block * each).min(self.extent.octets) as usize;
+        at(block.into())..at(u64::from(block) + 1)
+    }
+
+    /// How many pieces a block has, at least one.
+    pub fn pieces(&self, block: u32) -> u32 {
+        (self.range(block).len() as u32).div_ceil(self.piece_octets).max(1)
+    }
+
+    /// Where in the object a piece of a block lies.
+    pub fn piece(&self, block: u32, piece: u32) -> Range<usize> {
+        let range = self.range(block);
+        let at = |piece: usize| (range.start + piece * self.piece_octets as usize).min(range.end);
+        at(piece as usize)..at(piece as usize + 1)
+    }
+
+    /// Which piece begins at `offset` of a block and has so many octets, if one does.
+    pub fn piece_at(&self, block: u32, offset: u32, octets: usize) -> Option<u32> {
+        let piece = offset / self.piece_octets;
+        let is_known = block < self.blocks
+            && offset.is_multiple_of(self.piece_octets)
+            && piece < self.pieces(block);
+        (is_known && self.piece(block, piece).len() == octets).then_some(piece)
+    }
+
+    /// The number of a block's first piece among all of the object.
+    fn first_piece(&self, block: u32) -> u32 {
+        block * self.extent.block_octets.div_ceil(self.piece_octets)
+    }
+}
+
+/// What became of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It was here already.
+    Known,
+    /// Its block lacks others.
+    Part,
+    /// Its block is whole.
+    Whole,
+    /// Its block would be whole, and is not what the root has sent: all of it is forgotten.
+    Corrupt,
+}
+
+/// An object for which there is memory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Object {
+    pub shape: Shape,
+    pub memory: Vec<u8>,
+    /// Blocks that are whole here.
+    pub held: Bits,
+    /// Blocks that are not.
+    pub missing: u32,
+    /// Blocks that others were asked for.
+    pub asked: Bits,
+    /// Pieces that are here, and by block how many are not.
+    pieces: Bits,
+    left: Vec<u32>,
+    /// By block; of the root's own, those that `is_digested`.
+    digests: Vec<u64>,
+    is_digested: Bits,
+}
+
+impl Object {
+    /// Nothing of it is here yet. `memory` holds as many octets as the object has.
+    pub fn empty(shape: Shape, memory: Vec<u8>) -> Self {
+        let blocks = shape.blocks;
+        let pieces = shape.first_piece(blocks - 1) + shape.pieces(blocks - 1);
+        Self {
+            memory,
+            held: Bits::new(blocks),
+            missing: blocks,
+            asked: Bits::new(blocks),
+            pieces: Bits::new(pieces),
+            left: (0..blocks).map(|block| shape.pieces(block)).collect(),
+            digests: vec![0; blocks as usize],
+            is_digested: Bits::new(blocks),
+            shape,
+        }
+    }
+
+    /// All of it is here.
+    pub fn whole(shape: Shape, memory: Vec<u8>) -> Self {
+        let mut held = Bits::new(shape.blocks);
+        held.set_all();
+        Self {
+            memory,
+            held,
+            missing: 0,
+            asked: Bits::default(),
+            pieces: Bits::default(),
+            left: Vec::new(),
+            digests: vec![0; shape.blocks as usize],
+            is_digested: Bits::new(shape.blocks),
+            shape,
+        }
+    }
+
+    /// Takes in a piece that lies where the shape says.
+    pub fn take(&mut self, block: u32, piece: u32, digest: u64, octets: &[u8]) -> Taken {
+        if self.held.has(block) {
+            return Taken::Known;
+        }
+        let is_first = self.is_digested.set(block);
+        let known = &mut self.digests[block as usize];
+        if core::mem::replace(known, digest) != digest && !is_first {
+            // One of two senders has it wrong, so nothing of before is worth anything.
+            self.forget(block);
+            self.is_digested.set(block);
+        }
+        if !self.pieces.set(self.shape.first_piece(block) + piece) {
+            return Taken::Known;
+        }
+        self.memory[self.shape.piece(block, piece)].copy_from_slice(octets);
+        let left = &mut self.left[block as usize];
+        *left -= 1;
+        if *left > 0 {
+            return Taken::Part;
+        }
+        if self.shape.extent.has_digests && self.hash(block) != digest {
+            self.forget(block);
+            return Taken::Corrupt;
+        }
+        self.held.set(block);
+        self.missing -= 1;
+        Taken::Whole
+    }
+
+    fn forget(&mut self, block: u32) {
+        let (first, count) = (self.shape.first_piece(block), self.shape.pieces(block));
+        (first..first + count).for_each(|piece| self.pieces.clear(piece));
+        self.left[block as usize] = count;
+        self.is_digested.clear(block);
+    }
+
+    fn hash(&self, block: u32) -> u64 {
+        xxh3_64_with_seed(&self.memory[self.shape.range(block)], block.into())
+    }
+
+    /// The digest of a block that is whole here. The root works it out when it is first needed.
+    pub fn digest(&mut self, block: u32) -> u64 {
+        if self.shape.extent.has_digests && self.is_digested.set(block) {
+            self.digests[block as usize] = self.hash(block);
+        }
+        self.digests[block as usize]
+    }
+
+    /// A digest of the whole object, which is here, and of those before it.
+    pub fn digest_behind(&mut self, before: u64) -> u64 {
+        let mut all = xxh3_64_with_seed(&self.shape.extent.octets.to_be_bytes(), before);
+        for block in 0..self.shape.blocks {
+            // An odd factor and a rotation: no order of other digests gives the same but by chance.
+            all = (all ^ self.digest(block)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(octets: u64, block_octets: u32, piece_octets: u32) -> Shape {
+        let extent = Extent { octets, block_octets, has_digests: true };
+        Shape::new(extent, piece_octets).expect("few blocks")
+    }
+
+    #[test]
+    fn pieces_cover_the_object_once() {
+        for (octets, block, piece) in
+            [(0, 7, 3), (1, 7, 3), (6, 7, 3), (7, 7, 3), (8, 7, 3), (100, 10, 10), (100, 9, 64)]
+        {
+            let shape = shape(octets, block, piece);
+            let mut next = 0;
+            for at in 0..shape.blocks {
+                for piece in 0..shape.pieces(at) {
+                    let range = shape.piece(at, piece);
+                    assert_eq!(range.start, next);
+                    let offset = (range.start - shape.range(at).start) as u32;
+                    assert_eq!(shape.piece_at(at, offset, range.len()), Some(piece));
+                    assert_eq!(shape.piece_at(at, offset, range.len() + 1), None);
+                    next = range.end;
+                }
+                assert_eq!(shape.piece_at(at, block, 0), None);
+            }
+            assert_eq!((next as u64, shape.piece_at(shape.blocks, 0, 0)), (octets, None));
+        }
+    }
+
+    #[test]
+    fn a_block_is_whole_with_its_last_piece_and_forgotten_when_wrong() {
+        let shape = shape(20, 8, 3);
+        let memory: Vec<u8> = (0..20).collect();
+        let mut root = Object::whole(shape, memory.clone());
+        let mut copy = Object::empty(shape, vec![0; 20]);
+        let digest = root.digest(1);
+        let piece = |at| &memory[shape.piece(1, at)];
+        assert_eq!(copy.take(1, 2, digest, piece(2)), Taken::Part);
+        assert_eq!(copy.take(1, 2, digest, piece(2)), Taken::Known);
+        assert_eq!(copy.take(1, 0, digest, &[9, 9, 9]), Taken::Part);
+        assert_eq!(copy.take(1, 1, digest, piece(1)), Taken::Corrupt);
+        // Another digest takes the place of the first.
+        assert_eq!(copy.take(1, 0, digest ^ 1, piece(0)), Taken::Part);
+        for at in [1, 0] {
+            assert_eq!(copy.take(1, at, digest, piece(at)), Taken::Part);
+        }
+        assert_eq!(copy.take(1, 2, digest, piece(2)), Taken::Whole);
+        assert_eq!((copy.missing, copy.take(1, 2, digest, piece(2))), (2, Taken::Known));
+        for block in [0, 2] {
+            let digest = root.digest(block);
+            for at in 0..shape.pieces(block) {
+                copy.take(block, at, digest, &memory[shape.piece(block, at)]);
+            }
+        }
+        assert_eq!((copy.missing, &copy.memory), (0, &memory));
+        assert_eq!(copy.digest_behind(5), root.digest_behind(5));
+        assert_ne!(copy.digest_behind(5), root.digest_behind(6));
+    }
+}

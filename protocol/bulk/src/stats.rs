@@ -1,0 +1,26 @@
+//! Counters.
+
+/// What a member has done since its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Stats {
+    /// Frames sent.
+    pub frames_sent: u64,
+    /// Frames that have come and were read.
+    pub frames_received: u64,
+    /// Frames that were no frames of ours: malformed, corrupt, or of another group.
+    pub frames_dropped: u64,
+    /// Frames that nobody who keeps the rules sends.
+    pub misbehaved: u64,
+    /// Pieces sent, those sent again included.
+    pub pieces_sent: u64,
+    /// Frames of ours that were lost.
+    pub frames_lost: u64,
+    /// Pieces that were here already.
+    pub pieces_known: u64,
+    /// Blocks whose digest was wrong.
+    pub blocks_corrupt: u64,
+    /// Blocks that we have asked others for.
+    pub blocks_asked: u64,
+    /// Octets of pieces that were new here.
+    pub octets_received: u64,
+}

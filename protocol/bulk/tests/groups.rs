@@ -1,0 +1,166 @@
+//! Every member is the root of a group of its own over the same links; and in the steady state
+//! nothing is taken from the heap.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
+use onepipe_bulk::{Config, Event, Group, GroupId, Groups, Link, Member, Outcome};
+
+/// Counts what the calling thread allocates.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is the system's too.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above; `pointer` came from the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const BLOCKS: u32 = 600;
+
+/// A group of `n` in which everybody's place is turned by `root`.
+fn group(n: u32, root: u32, process: u32, link: Link) -> Group {
+    let member = |at: u32| {
+        let process = (root + at) % n;
+        Member { process: ProcessId(process), port: Port(process as u16), link }
+    };
+    let members = (0..n).map(member).collect();
+    let own = (process + n - root) % n;
+    let id = GroupId(100 + u64::from(root));
+    let config = Config {
+        block_octets: 256,
+        piece_octets: 200,
+        frame_octets_max: 600,
+        ..Config::new(id, members, own, Incarnation(1))
+    };
+    Group::new(config).expect("a group")
+}
+
+/// Frames on their way, with room that is used again.
+struct Wire {
+    way: VecDeque<(usize, usize, [u8; 600])>,
+    spare: Vec<[u8; 600]>,
+    now: u64,
+}
+
+impl Wire {
+    fn clock(&self) -> Now {
+        Now { mono: Mono::from_ns(self.now), sync: Timestamp::from_ns((1 << 50) + self.now) }
+    }
+
+    /// Lets everybody send one frame, delivers those of before, and answers whether there were any.
+    fn turn(&mut self, all: &mut [Groups], mut tell: impl FnMut(usize, GroupId, Event)) -> bool {
+        self.now += 2_000;
+        let now = self.clock();
+        for (from, groups) in all.iter_mut().enumerate() {
+            groups.handle_timeout(now);
+            let mut slot = self.spare.pop().expect("few are on their way at a time");
+            match groups.poll_transmit(now, &mut slot[..]) {
+                Some(sent) => self.way.push_back((from, sent.port.0.into(), slot)),
+                None => self.spare.push(slot),
+            }
+        }
+        let was_busy = !self.way.is_empty();
+        for _ in 0..self.way.len() {
+            let Some((from, to, mut frame)) = self.way.pop_front() else { break };
+            all[to].handle_frame(now, Port(from as u16), &mut frame[..]);
+            self.spare.push(frame);
+            while let Some((id, event)) = all[to].poll_event() {
+                tell(to, id, event);
+            }
+        }
+        was_busy
+    }
+}
+
+#[test]
+fn everybody_is_root_of_a_group_and_no_block_costs_an_allocation() {
+    for link in [Link::Reliable, Link::Lossy] {
+        let n = 4;
+        let mut all: Vec<Groups> = (0..n).map(|_| Groups::new()).collect();
+        for (process, groups) in (0..n).zip(&mut all) {
+            for root in 0..n {
+                assert!(groups.insert(group(n, root, process, link)).is_none());
+            }
+        }
+        let octets = BLOCKS as usize * 256 - 7;
+        let object = |root: u32| vec![root as u8 + 1; octets];
+        for root in 0..n {
+            for process in (0..n).filter(|process| *process != root) {
+                let id = GroupId(100 + u64::from(root));
+                let member = all[process as usize].get_mut(id).expect("it is there");
+                member.offer_memory(vec![0; octets]);
+            }
+            let id = GroupId(100 + u64::from(root));
+            let root_group = all[root as usize].get_mut(id).expect("it is there");
+            root_group.send(object(root)).expect("it is taken");
+            root_group.close().expect("we are the root");
+        }
+        let mut wire = Wire {
+            way: VecDeque::with_capacity(64),
+            spare: (0..64).map(|_| [0; 600]).collect(),
+            now: 1,
+        };
+        let held = |all: &[Groups]| {
+            let of = |groups: &Groups| {
+                groups.iter().map(|group| group.progress(0).map_or(0, |it| it.0)).sum::<u32>()
+            };
+            all.iter().map(of).sum::<u32>() / (n * n)
+        };
+        // Queues and rings find their sizes, then a third of the transfer is watched.
+        while held(&all) < BLOCKS / 2 {
+            wire.turn(&mut all, |_, _, _| ());
+        }
+        let before = ALLOCATIONS.get();
+        while held(&all) < BLOCKS * 5 / 6 {
+            wire.turn(&mut all, |_, _, _| ());
+        }
+        assert_eq!(ALLOCATIONS.get() - before, 0, "{link:?}");
+        assert!(before > 0, "it counts");
+
+        let (mut closed, mut whole) = (0, 0);
+        while closed < n * n {
+            wire.turn(&mut all, |_, id, event| match event {
+                Event::Stable { memory, .. } => {
+                    assert!(memory == object(id.0 as u32 - 100));
+                    whole += 1;
+                }
+                Event::Closed(outcome) => {
+                    assert_eq!(outcome, Outcome::Complete);
+                    closed += 1;
+                }
+                _ => {}
+            });
+            assert!(wire.now < 60_000_000_000, "{closed} are closed");
+        }
+        // Those of the roots come when these are told, too.
+        assert!(whole == n * n, "{whole}");
+    }
+}
+
+#[test]
+fn a_frame_of_no_group_is_dropped() {
+    let mut wire = Wire { way: VecDeque::new(), spare: vec![[0; 600]], now: 1 };
+    let mut all = vec![Groups::new(), Groups::new()];
+    all[1].insert(group(2, 0, 1, Link::Lossy));
+    assert!(wire.turn(&mut all, |_, _, _| ()));
+    assert_eq!((all[0].unknown(), all[1].unknown()), (1, 0));
+    assert!(all[1].remove(GroupId(100)).is_some() && all[1].remove(GroupId(100)).is_none());
+    assert!(!wire.turn(&mut all, |_, _, _| ()));
+}

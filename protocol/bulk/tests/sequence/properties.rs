@@ -1,0 +1,234 @@
+//! Any sequence of frames, silence and commands: what must hold for a member whatever the others
+//! say. Shared with `verify/fuzz`.
+
+use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp};
+use onepipe_bulk::{Config, Event, Group, GroupId, Link, Member};
+use onepipe_wire::{
+    BulkAck, BulkFailure, BulkFailures, BulkFront, BulkHave, BulkPieceHeader, BulkRefused,
+    BulkState, BulkWant, Extent, Frame, HEADER_OCTETS, Header, Opcode, seal,
+};
+
+const MEMBERS: u32 = 5;
+const FRAME_OCTETS: usize = 600;
+
+/// Octets that decide what happens next; zeros behind their end.
+struct Script<'a> {
+    rest: &'a [u8],
+}
+
+impl Script<'_> {
+    fn octet(&mut self) -> u8 {
+        let Some((first, rest)) = self.rest.split_first() else { return 0 };
+        self.rest = rest;
+        *first
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        u64::from(self.octet()) % limit
+    }
+
+    /// A small number, or now and then any.
+    fn number(&mut self) -> u32 {
+        match self.octet() {
+            small @ 0..=239 => u32::from(small) % 8,
+            240..=247 => u32::MAX - self.below(4) as u32,
+            _ => (0..4).fold(0, |value, _| value << 8 | u32::from(self.octet())),
+        }
+    }
+
+    fn extent(&mut self) -> Extent {
+        let octets = match self.octet() {
+            small @ 0..=239 => u64::from(small) * 10,
+            _ => u64::from(self.number()) << 12,
+        };
+        let block_octets = self.number().max(1).saturating_mul(50);
+        Extent { octets, block_octets, has_digests: self.below(2) == 1 }
+    }
+}
+
+fn group(own: u32, link: Link) -> Group {
+    let member = |rank: u32| Member { process: ProcessId(rank), port: Port(rank as u16), link };
+    let members = (0..MEMBERS).map(member).collect();
+    let config = Config {
+        piece_octets: 100,
+        block_octets: 150,
+        frame_octets_max: FRAME_OCTETS,
+        object_octets_max: 1 << 20,
+        ..Config::new(GroupId(9), members, own, Incarnation(2))
+    };
+    Group::new(config).expect("a valid configuration")
+}
+
+/// What the frames of this group bear: taken from one that a member of it sends.
+fn plan() -> u32 {
+    let now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
+    let mut slot = [0; FRAME_OCTETS];
+    let sent = group(1, Link::Lossy).poll_transmit(now, &mut slot).expect("it greets the root");
+    let frame = Frame::parse(&slot[..sent.octets]).expect("what leaves is sealed");
+    BulkFront::parse(frame.payload).expect("a frame of a group").0.plan
+}
+
+/// Plays `octets` as a script.
+pub fn bulk(octets: &[u8]) {
+    let mut script = Script { rest: octets };
+    let own = script.below(MEMBERS.into()) as u32;
+    let link = [Link::Lossy, Link::Reliable][script.below(2) as usize];
+    let (mut group, plan, mut ns) = (group(own, link), plan(), 1_000);
+    let mut over = None;
+    while !script.rest.is_empty() {
+        let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns((1 << 50) + ns) };
+        match script.octet() {
+            0..=199 => frame(&mut script, &mut group, now, (own, plan)),
+            200..=229 => {
+                let octet = u64::from(script.octet());
+                ns += octet * octet * octet * 10;
+            }
+            230..=236 => {
+                let octets = script.below(200) as usize * 5;
+                let _ = group.send(vec![script.octet(); octets]);
+            }
+            237..=243 => {
+                let octets = script.below(200) as usize * 10;
+                let _ = group.provide(script.number(), vec![0; octets]);
+            }
+            244..=247 => group.offer_memory(vec![0; script.below(200) as usize * 10]),
+            248 => group.decline(script.number()),
+            249 => group.lose_link(script.number()),
+            250 => group.leave(),
+            _ => {
+                let _ = group.close();
+            }
+        }
+        let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns((1 << 50) + ns) };
+        if group.poll_timeout().is_some_and(|at| at <= now.mono) {
+            group.handle_timeout(now);
+        }
+        drain(&mut script, &mut group, now);
+        // What is over stays so, in the same way.
+        assert!(over.is_none() || over == group.outcome());
+        over = group.outcome();
+        assert!(group.failures().len() <= MEMBERS as usize);
+    }
+}
+
+/// Whatever is polled comes to an end, and is whole.
+fn drain(script: &mut Script<'_>, group: &mut Group, now: Now) {
+    let mut slot = [0; FRAME_OCTETS];
+    for sent in 0.. {
+        let Some(transmit) = group.poll_transmit(now, &mut slot) else { break };
+        assert!(Frame::parse(&slot[..transmit.octets]).is_ok());
+        assert!(u32::from(transmit.port.0) < 2 * MEMBERS);
+        assert!(sent < 20_000, "it never falls silent");
+    }
+    while let Some(event) = group.poll_event() {
+        match event {
+            Event::Wanted { .. } if group.config().own == 0 => panic!("the root has all there is"),
+            Event::Wanted { object, octets } if script.below(4) > 0 => {
+                assert!(octets <= 1 << 20);
+                group.provide(object, vec![0; octets as usize]).expect("it was asked for");
+            }
+            Event::Delivered { object } => {
+                let before = group.octets(object).map(<[u8]>::len);
+                assert_eq!(before.is_some(), group.progress(object).is_some());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A frame that a member might send, or nobody.
+fn frame(script: &mut Script<'_>, group: &mut Group, now: Now, (own, plan): (u32, u32)) {
+    let from = script.below(u64::from(MEMBERS) + 1) as u32;
+    let plan = if script.octet() == 255 { !plan } else { plan };
+    let (failed, stable) = (script.number() as u16, script.number());
+    let front = BulkFront { group: 9, plan, from: from as u16, failed, stable };
+    let mut octets = [0; FRAME_OCTETS];
+    let room = front.write(&mut octets[HEADER_OCTETS..]).expect("it fits");
+    let (opcode, written) = body(script, room);
+    let life = Incarnation(if script.octet() > 250 { script.number() } else { 1 });
+    let header = Header::new(opcode, ProcessId(from), ProcessId(own), life);
+    let header = header.stamped(now.sync, Promises::both(now.sync), Psn(script.number()));
+    let length = seal(&mut octets, header, onepipe_wire::BULK_FRONT_OCTETS + written);
+    if script.octet() == 255 {
+        let bit = (script.number() as usize) % (length * 8);
+        octets[bit / 8] ^= 1 << (bit % 8);
+    }
+    group.handle_frame(now, Port(from as u16), &mut octets[..length]);
+}
+
+fn body(script: &mut Script<'_>, room: &mut [u8]) -> (Opcode, usize) {
+    let fits = "it fits";
+    match script.below(16) {
+        0..=5 => {
+            let header = BulkPieceHeader {
+                object: script.number(),
+                extent: script.extent(),
+                digest: script.below(3),
+                block: script.number(),
+                offset: script.below(3) as u32 * 100,
+                ordinal: script.number(),
+                offers: script.octet() > 240,
+            };
+            header.write(room).expect(fits);
+            let octets = [100, 50, 0, script.below(120) as usize][script.below(4) as usize];
+            (Opcode::BulkPiece, onepipe_wire::BULK_PIECE_HEADER_OCTETS + octets)
+        }
+        6..=9 => {
+            let state = BulkState {
+                complete: script.number(),
+                known: script.number(),
+                settled: script.number(),
+                total: (script.octet() > 200).then(|| script.number()),
+                digest: script.below(3),
+                view: script.below(3),
+                is_closed: script.octet() > 250,
+                is_clean: false,
+            };
+            let tokens: Vec<u32> = (0..script.below(10)).map(|_| script.number()).collect();
+            (Opcode::BulkState, state.write(room, tokens.into_iter()).expect(fits))
+        }
+        10 => {
+            let ack = BulkAck {
+                life: Incarnation(2),
+                largest: Psn(script.number()),
+                marked: script.number(),
+            };
+            let words: Vec<u64> = (0..script.below(17)).map(|_| script.number().into()).collect();
+            (Opcode::BulkAck, ack.write(room, words.into_iter()).expect(fits))
+        }
+        11 => {
+            let failures: Vec<BulkFailure> = (0..script.below(2))
+                .map(|_| BulkFailure {
+                    rank: script.number() as u16,
+                    by: script.number() as u16,
+                    reason: script.octet(),
+                })
+                .collect();
+            (Opcode::BulkFailures, BulkFailures::write(room, failures.into_iter()))
+        }
+        12 | 13 => {
+            let extent = (script.octet() > 50).then(|| script.extent());
+            let have = BulkHave {
+                object: script.number(),
+                extent,
+                view: script.below(3),
+                first: script.number(),
+            };
+            let count = if extent.is_some() { script.below(20) } else { 0 };
+            let words: Vec<u64> = (0..count).map(|_| script.number().into()).collect();
+            (Opcode::BulkHave, have.write(room, words.into_iter()).expect(fits))
+        }
+        14 => {
+            let want = BulkWant { object: script.number(), block: script.number() };
+            (Opcode::BulkWant, want.write(room).expect(fits))
+        }
+        _ if script.octet() > 250 => {
+            (Opcode::BulkRefused, BulkRefused::Excluded.write(room).expect(fits))
+        }
+        _ => {
+            let octets = script.below(100) as usize;
+            room[..octets].fill_with(|| script.octet());
+            ([Opcode::BulkPiece, Opcode::BulkHave][script.below(2) as usize], octets)
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Nobody fails: all have all, and the group closes clean.
+
+use onepipe_bulk::{Algorithm, Link, Outcome, Plain};
+
+use crate::world::{SECOND, World, object};
+
+/// Sends objects of these sizes, as many at a time as may be, and closes.
+pub fn send_all(world: &mut World, sizes: &[usize]) {
+    for (number, octets) in sizes.iter().enumerate() {
+        let mut memory = Some(object(number as u32, *octets));
+        let is_sent = world.run_until(60 * SECOND, |world| {
+            let Some(unsent) = memory.take() else { return true };
+            memory = world.act(0, |root| root.send(unsent)).err().map(|unsent| unsent.memory);
+            memory.is_none()
+        });
+        assert!(is_sent, "object {number} is not taken");
+    }
+    world.act(0, |root| root.close()).expect("the root closes");
+}
+
+/// Everybody has got everything once, in order, and says so (invariant K).
+pub fn assert_complete(world: &World, sizes: &[usize]) {
+    for (rank, app) in world.apps.iter().enumerate() {
+        assert_eq!(app.closed, Some(Outcome::Complete), "{rank}");
+        assert_eq!((app.lost.len(), app.failed.len()), (0, 0), "{rank}");
+        let numbers: Vec<u32> = app.delivered.iter().map(|(number, _)| *number).collect();
+        let all: Vec<u32> = (0..sizes.len() as u32).collect();
+        assert_eq!(numbers, if rank == 0 { vec![] } else { all.clone() }, "{rank}");
+        assert!(app.stable.keys().copied().eq(all), "{rank} has its memory back");
+        for (number, octets) in sizes.iter().enumerate() {
+            assert!(app.stable[&(number as u32)] == object(number as u32, *octets), "{rank}");
+        }
+    }
+}
+
+const PLAIN: [Plain; 4] = [Plain::Sequential, Plain::Chain, Plain::Tree, Plain::Pipeline];
+
+#[test]
+fn every_schedule_brings_every_size_to_everybody() {
+    let sizes = [0, 1, 300, 301, 999, 1_000, 1_001, 7_500, 0, 20_000];
+    for (n, link) in (1..=9).chain([16, 17]).flat_map(|n| [(n, Link::Reliable), (n, Link::Lossy)]) {
+        for plain in PLAIN {
+            let mut world =
+                World::new(n, link, 1, |config| config.algorithm = Algorithm::Plain(plain));
+            send_all(&mut world, &sizes);
+            assert!(world.run(60 * SECOND), "{plain:?} of {n} over {link:?}");
+            assert_complete(&world, &sizes);
+        }
+    }
+}

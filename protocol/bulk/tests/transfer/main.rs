@@ -1,0 +1,6 @@
+//! Groups as a whole, in a world of their own (`world.rs`).
+
+mod failures;
+mod faulty;
+mod healthy;
+mod world;

@@ -1,0 +1,302 @@
+//! Members of a group in virtual time, on links that do what a test wants.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
+use onepipe_bulk::{Config, Event, Group, GroupId, Link, Member, Outcome};
+
+/// A generator of its own for each test (xorshift64*).
+#[derive(Clone)]
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % end.max(1)
+    }
+
+    /// With this chance in a thousand.
+    pub fn falls(&mut self, permille: u64) -> bool {
+        self.below(1000) < permille
+    }
+}
+
+/// What links do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    pub loss: u64,
+    pub duplication: u64,
+    pub reordering: u64,
+    pub corruption: u64,
+}
+
+/// What a member's application does.
+#[derive(Clone, Debug, Default)]
+pub struct Application {
+    /// Nanoseconds between the question for memory and the answer.
+    pub memory_after_ns: u64,
+    pub declines: bool,
+    pub delivered: Vec<(u32, Vec<u8>)>,
+    pub stable: BTreeMap<u32, Vec<u8>>,
+    pub lost: Vec<u32>,
+    pub failed: Vec<u32>,
+    pub closed: Option<Outcome>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Happens {
+    Frame { to: usize, from: usize, octets: Vec<u8> },
+    Wake(usize),
+    Memory { at: usize, object: u32, octets: u64 },
+}
+
+pub struct World {
+    pub groups: Vec<Option<Group>>,
+    pub apps: Vec<Application>,
+    pub now: u64,
+    pub faults: Faults,
+    pub dice: Dice,
+    pub link: Link,
+    /// Nanoseconds for an octet to leave a member.
+    pub octet_ns: Vec<u64>,
+    pub latency_ns: u64,
+    /// What else becomes of a frame: `false` loses it.
+    #[allow(clippy::type_complexity)]
+    pub fate: Box<dyn FnMut(u64, usize, usize, &mut Vec<u8>) -> bool>,
+    free_at: Vec<u64>,
+    wakes: Vec<u64>,
+    queue: BinaryHeap<Reverse<(u64, u64, Happens)>>,
+    /// On FIFO links nothing overtakes.
+    arrival: BTreeMap<(usize, usize), u64>,
+    count: u64,
+    /// Frames with pieces that have left, and the first one of each block.
+    pub frames: u64,
+    pub steps: u64,
+}
+
+/// The configuration of each member of a group of `n`.
+pub fn config(n: usize, own: usize, link: Link) -> Config {
+    let member = |rank: usize| Member {
+        process: ProcessId(100 + rank as u32),
+        port: Port(rank as u16),
+        link,
+    };
+    let members = (0..n).map(member).collect();
+    Config {
+        block_octets: 1_000,
+        piece_octets: 300,
+        frame_octets_max: 700,
+        ..Config::new(GroupId(7), members, own as u32, Incarnation(3))
+    }
+}
+
+impl World {
+    pub fn new(n: usize, link: Link, seed: u64, change: impl Fn(&mut Config)) -> Self {
+        let group = |own| {
+            let mut config = config(n, own, link);
+            change(&mut config);
+            Some(Group::new(config).expect("a group"))
+        };
+        let mut world = Self {
+            groups: (0..n).map(group).collect(),
+            apps: vec![Application::default(); n],
+            now: 1_000,
+            faults: Faults::default(),
+            dice: Dice::new(seed),
+            link,
+            octet_ns: vec![1; n],
+            latency_ns: 5_000,
+            fate: Box::new(|_, _, _, _| true),
+            free_at: vec![0; n],
+            wakes: vec![u64::MAX; n],
+            queue: BinaryHeap::new(),
+            arrival: BTreeMap::new(),
+            count: 0,
+            frames: 0,
+            steps: 0,
+        };
+        (0..n).for_each(|at| world.attend(at));
+        world
+    }
+
+    pub fn group(&mut self, at: usize) -> &mut Group {
+        self.groups[at].as_mut().expect("it lives")
+    }
+
+    /// Does something to a member, then lets it speak.
+    pub fn act<T>(&mut self, at: usize, act: impl FnOnce(&mut Group) -> T) -> T {
+        let done = act(self.group(at));
+        self.attend(at);
+        done
+    }
+
+    pub fn kill(&mut self, at: usize) {
+        self.groups[at] = None;
+    }
+
+    fn clock(&self) -> Now {
+        Now { mono: Mono::from_ns(self.now), sync: Timestamp::from_ns((1 << 50) + self.now) }
+    }
+
+    fn push(&mut self, at: u64, what: Happens) {
+        self.count += 1;
+        self.queue.push(Reverse((at, self.count, what)));
+    }
+
+    /// Drains a member, as far as its interface is free.
+    fn attend(&mut self, at: usize) {
+        let now = self.clock();
+        let mut slot = [0; 2_048];
+        while let Some(group) = &mut self.groups[at] {
+            while let Some(event) = group.poll_event() {
+                let app = &mut self.apps[at];
+                match event {
+                    Event::Wanted { object, .. } if app.declines => group.decline(object),
+                    Event::Wanted { object, octets } => {
+                        let answer = self.now + app.memory_after_ns;
+                        self.count += 1;
+                        let what = Happens::Memory { at, object, octets };
+                        self.queue.push(Reverse((answer, self.count, what)));
+                    }
+                    Event::Delivered { object } => {
+                        let octets = group.octets(object).map(<[u8]>::to_vec);
+                        app.delivered.push((object, octets.unwrap_or_default()));
+                    }
+                    Event::Stable { object, memory } => {
+                        assert!(app.stable.insert(object, memory).is_none());
+                    }
+                    Event::Lost { object } => app.lost.push(object),
+                    Event::Failed(failure) => app.failed.push(failure.rank),
+                    Event::Closed(outcome) => {
+                        assert_eq!(app.closed.replace(outcome), None, "closed twice");
+                    }
+                    _ => unreachable!("an event of this version"),
+                }
+            }
+            if self.free_at[at] > self.now {
+                self.wake(at, self.free_at[at]);
+                break;
+            }
+            let Some(sent) = group.poll_transmit(now, &mut slot) else { break };
+            self.frames += 1;
+            let (to, octets) = (usize::from(sent.port.0), slot[..sent.octets].to_vec());
+            self.free_at[at] = self.now + sent.octets as u64 * self.octet_ns[at];
+            self.carry(at, to, octets);
+        }
+        let next = self.groups[at].as_ref().and_then(|group| group.poll_timeout());
+        if let Some(next) = next {
+            // A member whose interface is busy has nobody to tell that something is due.
+            self.wake(at, next.as_ns().max(self.now + 1).max(self.free_at[at]));
+        }
+    }
+
+    fn wake(&mut self, at: usize, when: u64) {
+        if when < self.wakes[at] {
+            self.wakes[at] = when;
+            self.push(when, Happens::Wake(at));
+        }
+    }
+
+    fn carry(&mut self, from: usize, to: usize, mut octets: Vec<u8>) {
+        let left = self.free_at[from];
+        if !(self.fate)(self.now, from, to, &mut octets) {
+            return;
+        }
+        let faults = self.faults;
+        if self.dice.falls(faults.corruption) {
+            let bit = self.dice.below(octets.len() as u64 * 8) as usize;
+            octets[bit / 8] ^= 1 << (bit % 8);
+        }
+        let mut arrives = left + self.latency_ns;
+        if self.link == Link::Lossy {
+            if self.dice.falls(faults.loss) {
+                return;
+            }
+            if self.dice.falls(faults.reordering) {
+                arrives += self.dice.below(20 * self.latency_ns);
+            }
+            if self.dice.falls(faults.duplication) {
+                let later = arrives + self.dice.below(20 * self.latency_ns);
+                self.push(later, Happens::Frame { to, from, octets: octets.clone() });
+            }
+        } else {
+            let last = self.arrival.entry((from, to)).or_insert(0);
+            arrives = arrives.max(*last + 1);
+            *last = arrives;
+        }
+        self.push(arrives, Happens::Frame { to, from, octets });
+    }
+
+    /// One event; `false` when nothing will ever happen again.
+    pub fn step(&mut self) -> bool {
+        let Some(Reverse((at, _, what))) = self.queue.pop() else { return false };
+        self.steps += 1;
+        assert!(self.steps < 2_000_000, "time stands still");
+        self.now = self.now.max(at);
+        let now = self.clock();
+        match what {
+            Happens::Frame { to, from, mut octets } => {
+                if let Some(group) = &mut self.groups[to] {
+                    group.handle_frame(now, Port(from as u16), &mut octets);
+                    self.attend(to);
+                }
+            }
+            Happens::Wake(member) => {
+                if at >= self.wakes[member] {
+                    self.wakes[member] = u64::MAX;
+                    if let Some(group) = &mut self.groups[member] {
+                        group.handle_timeout(now);
+                        self.attend(member);
+                    }
+                }
+            }
+            Happens::Memory { at, object, octets } => {
+                if let Some(group) = &mut self.groups[at] {
+                    let _ = group.provide(object, vec![0xee; octets as usize]);
+                    self.attend(at);
+                }
+            }
+        }
+        true
+    }
+
+    /// Runs until all living members are done, for so long at most.
+    pub fn run(&mut self, for_ns: u64) -> bool {
+        let end = self.now + for_ns;
+        while self.now < end {
+            if self.groups.iter().flatten().all(Group::is_done) {
+                return true;
+            }
+            if !self.step() {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Runs until `is_true`, for so long at most.
+    pub fn run_until(&mut self, for_ns: u64, mut is_true: impl FnMut(&mut Self) -> bool) -> bool {
+        let end = self.now + for_ns;
+        while !is_true(self) {
+            if self.now >= end || !self.step() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// The octets of an object, different for each.
+pub fn object(number: u32, octets: usize) -> Vec<u8> {
+    let mut dice = Dice::new(u64::from(number) + 77);
+    (0..octets).map(|_| dice.below(256) as u8).collect()
+}
+
+pub const SECOND: u64 = 1_000_000_000;

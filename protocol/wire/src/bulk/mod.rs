@@ -1,0 +1,136 @@
+//! Frames of bulk multicast: pieces of blocks, and what members tell each other about them.
+//!
+//! Each payload begins with the same [`BulkFront`]. Every frame says what is so and not what has
+//! changed, so it does no harm to hear one twice, late, or behind a newer one.
+
+mod piece;
+mod repair;
+mod state;
+
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::DecodeError;
+
+pub use piece::{BULK_PIECE_HEADER_OCTETS, BulkPiece, BulkPieceHeader, Extent};
+pub use repair::{
+    BULK_FAILURE_OCTETS, BulkFailure, BulkFailures, BulkHave, BulkHaveView, BulkRefused, BulkWant,
+};
+pub use state::{BULK_WORDS_MAX, BulkAck, BulkAckView, BulkState, BulkStateView};
+
+macro_rules! layout {
+    ($name:ident, $octets:literal { $($field:ident: $type:ty,)* }) => {
+        #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+        #[repr(C)]
+        struct $name {
+            $($field: $type,)*
+        }
+
+        const _: () = assert!(size_of::<$name>() == $octets);
+    };
+}
+use layout;
+
+/// Octets at the front of every payload of bulk multicast.
+pub const BULK_FRONT_OCTETS: usize = 24;
+
+layout!(Layout, 24 {
+    group: U64,
+    plan: U32,
+    from: U16,
+    failed: U16,
+    stable: U32,
+    reserved: U32,
+});
+
+/// Which group a frame belongs to, and who speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BulkFront {
+    /// The group.
+    pub group: u64,
+    /// A digest of what all its members must have been told alike: members, schedule, piece size.
+    pub plan: u32,
+    /// The sender's rank.
+    pub from: u16,
+    /// How many members the sender knows to have failed.
+    pub failed: u16,
+    /// Every object before this one is known to be whole at every surviving member.
+    pub stable: u32,
+}
+
+impl BulkFront {
+    /// Writes it to the front of `room`. Answers what is left, or `None` when `room` is too small.
+    pub fn write<'a>(&self, room: &'a mut [u8]) -> Option<&'a mut [u8]> {
+        let layout = Layout {
+            group: U64::new(self.group),
+            plan: U32::new(self.plan),
+            from: U16::new(self.from),
+            failed: U16::new(self.failed),
+            stable: U32::new(self.stable),
+            reserved: U32::ZERO,
+        };
+        let (front, rest) = room.split_at_mut_checked(BULK_FRONT_OCTETS)?;
+        front.copy_from_slice(layout.as_bytes());
+        Some(rest)
+    }
+
+    /// Reads it. Answers what stands behind it, too.
+    ///
+    /// # Errors
+    /// When the payload is too short.
+    pub fn parse(payload: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
+        let (layout, rest) = read::<Layout>(payload, "front of a bulk frame")?;
+        let front = Self {
+            group: layout.group.get(),
+            plan: layout.plan.get(),
+            from: layout.from.get(),
+            failed: layout.failed.get(),
+            stable: layout.stable.get(),
+        };
+        Ok((front, rest))
+    }
+}
+
+/// Reads `T` from the front of `octets`.
+fn read<'a, T: FromBytes + KnownLayout + Immutable + Unaligned>(
+    octets: &'a [u8],
+    part: &'static str,
+) -> Result<(&'a T, &'a [u8]), DecodeError> {
+    T::ref_from_prefix(octets).map_err(|_| {
+        let (need, got) = (size_of::<T>(), octets.len());
+        DecodeError::Truncated { part, need, got }
+    })
+}
+
+/// Reads `count` numbers from the front of `octets`.
+fn read_words<'a, T: FromBytes + Immutable + Unaligned>(
+    octets: &'a [u8],
+    count: usize,
+    part: &'static str,
+) -> Result<&'a [T], DecodeError> {
+    let words = <[T]>::ref_from_prefix_with_elems(octets, count);
+    words.map(|(words, _)| words).map_err(|_| {
+        let (need, got) = (count * size_of::<T>(), octets.len());
+        DecodeError::Truncated { part, need, got }
+    })
+}
+
+/// Refuses `value` of `field` unless it `is_right`.
+fn check(is_right: bool, field: &'static str, value: u64) -> Result<(), DecodeError> {
+    if is_right { Ok(()) } else { Err(DecodeError::Field { field, value }) }
+}
+
+/// Writes a fixed part and what follows it, or answers `None` when `room` is too small.
+fn write_all<const N: usize>(
+    room: &mut [u8],
+    fixed: &[u8],
+    words: impl Iterator<Item = [u8; N]>,
+) -> Option<usize> {
+    let mut octets = fixed.len();
+    room.get_mut(..octets)?.copy_from_slice(fixed);
+    for word in words {
+        room.get_mut(octets..octets + N)?.copy_from_slice(&word);
+        octets += N;
+    }
+    Some(octets)
+}

@@ -1,0 +1,182 @@
+//! How far members are, and what has come over a link.
+
+use onepipe_base::{Incarnation, Psn};
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{check, layout, read, read_words, write_all};
+use crate::DecodeError;
+
+/// Words of 64 bits in one acknowledgement at most.
+pub const BULK_WORDS_MAX: usize = 16;
+
+layout!(StateLayout, 36 {
+    complete: U32,
+    known: U32,
+    settled: U32,
+    total: U32,
+    digest: U64,
+    view: U64,
+    flags: u8,
+    tokens: u8,
+    reserved: [u8; 2],
+});
+
+/// How far a member is, and how many blocks it is ready to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BulkState {
+    /// Every object before this one is whole here.
+    pub complete: u32,
+    /// No object at or behind this one is known here.
+    pub known: u32,
+    /// Every object before this one is whole here, or known to be lost.
+    pub settled: u32,
+    /// How many objects there will be; `None` as long as the root may send more.
+    pub total: Option<u32>,
+    /// A digest of every object before `complete`, in order.
+    pub digest: u64,
+    /// A digest of which members have failed; 0 while none has.
+    pub view: u64,
+    /// The group is over.
+    pub is_closed: bool,
+    /// It is over, and everything has reached every member.
+    pub is_clean: bool,
+}
+
+impl BulkState {
+    const CLOSED: u8 = 1;
+    const CLEAN: u8 = 2;
+    const OPEN: u32 = u32::MAX;
+
+    /// Writes it, and a token count for each object from the frame's `stable` on. Answers the
+    /// octets used, or `None` when `room` is too small.
+    pub fn write(
+        &self,
+        room: &mut [u8],
+        tokens: impl ExactSizeIterator<Item = u32>,
+    ) -> Option<usize> {
+        let fixed = StateLayout {
+            complete: U32::new(self.complete),
+            known: U32::new(self.known),
+            settled: U32::new(self.settled),
+            total: U32::new(self.total.unwrap_or(Self::OPEN)),
+            digest: U64::new(self.digest),
+            view: U64::new(self.view),
+            flags: u8::from(self.is_closed) * Self::CLOSED + u8::from(self.is_clean) * Self::CLEAN,
+            tokens: u8::try_from(tokens.len()).ok()?,
+            reserved: [0; 2],
+        };
+        write_all(room, fixed.as_bytes(), tokens.map(u32::to_be_bytes))
+    }
+}
+
+/// A [`BulkState`] and its tokens, still where they were read from.
+#[derive(Clone, Copy, Debug)]
+pub struct BulkStateView<'a> {
+    /// The fixed part.
+    pub state: BulkState,
+    tokens: &'a [U32],
+}
+
+impl<'a> BulkStateView<'a> {
+    /// Reads what stands behind the front in a frame with opcode [`crate::Opcode::BulkState`].
+    ///
+    /// # Errors
+    /// When it is too short, or is clean and not closed.
+    pub fn parse(rest: &'a [u8]) -> Result<Self, DecodeError> {
+        let (layout, rest) = read::<StateLayout>(rest, "bulk state")?;
+        let flags = layout.flags;
+        check(flags <= 3 && flags != BulkState::CLEAN, "flags of a bulk state", flags.into())?;
+        let total = layout.total.get();
+        let state = BulkState {
+            complete: layout.complete.get(),
+            known: layout.known.get(),
+            settled: layout.settled.get(),
+            total: (total != BulkState::OPEN).then_some(total),
+            digest: layout.digest.get(),
+            view: layout.view.get(),
+            is_closed: flags & BulkState::CLOSED != 0,
+            is_clean: flags & BulkState::CLEAN != 0,
+        };
+        Ok(Self { state, tokens: read_words(rest, layout.tokens.into(), "tokens")? })
+    }
+
+    /// How many blocks of each object, from the frame's `stable` on, the sender of this is ready to
+    /// take from its receiver, in all.
+    pub fn tokens(&self) -> impl ExactSizeIterator<Item = u32> + 'a {
+        self.tokens.iter().map(|count| count.get())
+    }
+}
+
+layout!(AckLayout, 16 {
+    life: U32,
+    largest: U32,
+    marked: U32,
+    words: U16,
+    reserved: U16,
+});
+
+/// Which frames have come over a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BulkAck {
+    /// Which life of the frames' sender this speaks of.
+    pub life: Incarnation,
+    /// The highest PSN that has come.
+    pub largest: Psn,
+    /// How many frames bore the congestion flag, modulo 2^32.
+    pub marked: u32,
+}
+
+impl BulkAck {
+    /// Writes it, and words of which bit `i` of word `w` says whether frame `largest - 64 w - i`
+    /// has come. Answers the octets used, or `None` when `room` is too small or there are more than
+    /// [`BULK_WORDS_MAX`] words.
+    pub fn write(
+        &self,
+        room: &mut [u8],
+        words: impl ExactSizeIterator<Item = u64>,
+    ) -> Option<usize> {
+        let fixed = AckLayout {
+            life: U32::new(self.life.0),
+            largest: U32::new(self.largest.0),
+            marked: U32::new(self.marked),
+            words: U16::new(u16::try_from(words.len()).ok()?),
+            reserved: U16::ZERO,
+        };
+        if words.len() > BULK_WORDS_MAX {
+            return None;
+        }
+        write_all(room, fixed.as_bytes(), words.map(u64::to_be_bytes))
+    }
+}
+
+/// A [`BulkAck`] and its words, still where they were read from.
+#[derive(Clone, Copy, Debug)]
+pub struct BulkAckView<'a> {
+    /// The fixed part.
+    pub ack: BulkAck,
+    words: &'a [U64],
+}
+
+impl<'a> BulkAckView<'a> {
+    /// Reads what stands behind the front in a frame with opcode [`crate::Opcode::BulkAck`].
+    ///
+    /// # Errors
+    /// When it is too short, or has more than [`BULK_WORDS_MAX`] words.
+    pub fn parse(rest: &'a [u8]) -> Result<Self, DecodeError> {
+        let (layout, rest) = read::<AckLayout>(rest, "bulk acknowledgement")?;
+        let words = usize::from(layout.words.get());
+        check(words <= BULK_WORDS_MAX, "words of a bulk acknowledgement", words as u64)?;
+        let ack = BulkAck {
+            life: Incarnation(layout.life.get()),
+            largest: Psn(layout.largest.get()),
+            marked: layout.marked.get(),
+        };
+        Ok(Self { ack, words: read_words(rest, words, "words")? })
+    }
+
+    /// See [`BulkAck::write`].
+    pub fn words(&self) -> impl ExactSizeIterator<Item = u64> + 'a {
+        self.words.iter().map(|word| word.get())
+    }
+}

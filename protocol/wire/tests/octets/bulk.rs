@@ -1,0 +1,49 @@
+//! Frames of bulk multicast, written anew from what was read in them.
+
+use onepipe_wire::{
+    BULK_FRONT_OCTETS, BulkAckView, BulkFailures, BulkFront, BulkHaveView, BulkPiece, BulkRefused,
+    BulkStateView, BulkWant, Opcode,
+};
+
+/// The payload written anew; `None` when it is refused or the opcode is none of bulk multicast.
+pub fn rewritten(opcode: Opcode, payload: &[u8]) -> Option<Vec<u8>> {
+    if opcode as u8 & 0xf0 != Opcode::BulkPiece as u8 {
+        return None;
+    }
+    let (front, rest) = BulkFront::parse(payload).ok()?;
+    let mut written = vec![0xff; payload.len()];
+    let fits = "as long as before";
+    let room = front.write(&mut written).expect(fits);
+    let octets = match opcode {
+        Opcode::BulkPiece => {
+            let piece = BulkPiece::parse(rest).ok()?;
+            let behind = piece.header.write(room).expect(fits);
+            behind.copy_from_slice(piece.octets);
+            let (header, extent) = (piece.header, piece.header.extent);
+            let before = u64::from(header.block) * u64::from(extent.block_octets);
+            let end = before + u64::from(header.offset) + piece.octets.len() as u64;
+            assert!(end <= extent.octets && extent.block_octets > 0);
+            rest.len()
+        }
+        Opcode::BulkState => {
+            let view = BulkStateView::parse(rest).ok()?;
+            view.state.write(room, view.tokens()).expect(fits)
+        }
+        Opcode::BulkAck => {
+            let view = BulkAckView::parse(rest).ok()?;
+            view.ack.write(room, view.words()).expect(fits)
+        }
+        Opcode::BulkFailures => {
+            BulkFailures::write(room, BulkFailures::parse(rest).ok()?.entries())
+        }
+        Opcode::BulkHave => {
+            let view = BulkHaveView::parse(rest).ok()?;
+            assert!(view.have.extent.is_some() || view.words().len() == 0);
+            view.have.write(room, view.words()).expect(fits)
+        }
+        Opcode::BulkWant => BulkWant::parse(rest).ok()?.write(room).expect(fits),
+        _ => BulkRefused::parse(rest).ok()?.write(room).expect(fits),
+    };
+    written.truncate(BULK_FRONT_OCTETS + octets);
+    Some(written)
+}

@@ -1,0 +1,89 @@
+//! Frames of bulk multicast drawn at random: no octets panic, what is read is what was written, and
+//! what no sender writes is refused.
+
+use onepipe_wire::{
+    BULK_FRONT_OCTETS, BULK_WORDS_MAX, BulkAckView, BulkHaveView, BulkPiece, BulkPieceHeader,
+    BulkRefused, BulkStateView, DecodeError, Extent, Opcode,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::properties;
+
+const BULK: [Opcode; 7] = [
+    Opcode::BulkPiece,
+    Opcode::BulkState,
+    Opcode::BulkAck,
+    Opcode::BulkFailures,
+    Opcode::BulkHave,
+    Opcode::BulkWant,
+    Opcode::BulkRefused,
+];
+
+proptest! {
+    #[test]
+    fn any_octets_are_read_without_panic_and_written_as_they_were(
+        opcode in prop::sample::select(&BULK[..]),
+        payload in vec(prop_oneof![Just(0u8), Just(1u8), any::<u8>()], 0..140),
+    ) {
+        properties::body(opcode, &payload);
+        if let Some(written) = properties::rewritten(opcode, &payload) {
+            for octets in BULK_FRONT_OCTETS..written.len() {
+                let cut = properties::rewritten(opcode, &written[..octets]);
+                // Of a piece its octets may be fewer, of failures whole entries.
+                let may = matches!(opcode, Opcode::BulkPiece | Opcode::BulkFailures);
+                prop_assert!(cut.is_none() || may);
+            }
+        }
+    }
+
+    #[test]
+    fn a_piece_outside_its_block_or_its_object_is_refused(
+        (octets, block_octets) in (0..2_000u64, 1..100u32),
+        (block, offset, length) in (0..50u32, 0..120u32, 0..120usize),
+    ) {
+        let extent = Extent { octets, block_octets, has_digests: true };
+        let header = BulkPieceHeader {
+            object: 1, extent, digest: 2, block, offset, ordinal: 3, offers: false,
+        };
+        let mut room = vec![0; 40 + length];
+        header.write(&mut room).expect("it fits");
+        let begins = u64::from(block) * u64::from(block_octets) + u64::from(offset);
+        let lies_within = u64::from(offset) + length as u64 <= block_octets.into()
+            && begins + length as u64 <= octets;
+        prop_assert_eq!(BulkPiece::parse(&room).is_ok(), lies_within);
+    }
+}
+
+#[test]
+fn what_no_sender_writes_is_refused_by_name() {
+    let refuses = |error: Option<DecodeError>, name: &str| match error {
+        Some(DecodeError::Field { field, .. }) => assert_eq!(field, name),
+        other => panic!("{name}: {other:?}"),
+    };
+    let mut piece = [0u8; 40];
+    refuses(BulkPiece::parse(&piece).err(), "octets of a block");
+    piece[23] = 1;
+    assert!(BulkPiece::parse(&piece).is_ok());
+    piece[36] = 2;
+    refuses(BulkPiece::parse(&piece).err(), "digest plan");
+    (piece[36], piece[37]) = (1, 2);
+    refuses(BulkPiece::parse(&piece).err(), "offer");
+
+    let mut state = [0u8; 36];
+    state[32] = 2;
+    refuses(BulkStateView::parse(&state).err(), "flags of a bulk state");
+    state[32] = 4;
+    refuses(BulkStateView::parse(&state).err(), "flags of a bulk state");
+
+    let mut ack = [0u8; 16 + 8 * (BULK_WORDS_MAX + 1)];
+    ack[13] = BULK_WORDS_MAX as u8 + 1;
+    refuses(BulkAckView::parse(&ack).err(), "words of a bulk acknowledgement");
+
+    let mut have = [0u8; 40];
+    assert!(BulkHaveView::parse(&have).is_ok());
+    have[29] = 1;
+    refuses(BulkHaveView::parse(&have).err(), "words of an unknown object");
+    refuses(BulkRefused::parse(&[0; 4]).err(), "reason of a bulk refusal");
+    refuses(BulkRefused::parse(&[4; 4]).err(), "reason of a bulk refusal");
+}

@@ -1,0 +1,5 @@
+//! Octets taken for what happens to a member of a bulk group.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|octets: &[u8]| onepipe_fuzz::bulk::bulk(octets));
