@@ -107,15 +107,14 @@ pub(super) fn plan(seed: u64, random: &mut Random, placement: Placement) -> (Pla
 }
 
 /// Whom to do without when everything else is healed, one in three times. In small fabrics only:
-/// senders give him up after some 50 ms, and a large one takes too many steps until then. And not
-/// where there are controllers: lives that end and begin in the midst of a recovery still break I7
-/// or I8 now and then (CHANGELOG, "Known").
+/// senders give him up after some 50 ms, and a large one takes too many steps until then.
 pub(super) fn missing(plan: &Plan, random: &mut Random) -> Option<u32> {
     let hosts = plan.shape.host_count();
     let is_drawn = random.below(3) == 0;
-    let is_apt = hosts <= MISSED_HOSTS_MAX && plan.court.is_none();
-    let processes = hosts * u32::from(plan.processes_per_host);
-    (is_drawn && is_apt && processes > 2).then(|| random.below(processes.into()) as u32)
+    let replicas = plan.court.as_ref().map_or(0, |court| court.replicas);
+    let processes = hosts * u32::from(plan.processes_per_host) - replicas;
+    let is_apt = hosts <= MISSED_HOSTS_MAX && processes > 2;
+    (is_drawn && is_apt).then(|| random.below(processes.into()) as u32)
 }
 
 fn draw_load(random: &mut Random, message_octets_max: u32) -> Load {

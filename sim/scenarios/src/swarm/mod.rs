@@ -80,21 +80,23 @@ impl Swarm {
         if fabric.is_lost() {
             return fabric;
         }
-        let pause_us = self.pause_us(fabric.members());
-        scatter_to_everybody(&mut fabric, pause_us);
+        scatter_to_everybody(&mut fabric, self.turn());
         fabric.settle_us(SETTLE_US);
         fabric
     }
 
-    /// How long a host needs for what one of its processes scatters to everybody, where it pays for
-    /// each frame and nobody resolves failures: it must not be taken for dead, for then nothing
-    /// reliable is promised (design: failure.md, "What happens on a dead link?").
-    fn pause_us(&self, processes: u32) -> u64 {
-        if self.plan.court.is_some() {
-            return 0;
-        }
+    /// To how many receivers at a time one process scatters in the end, and how long it rests then,
+    /// in us. Where hosts pay for each frame and nobody resolves failures, nobody's link may be
+    /// taken for dead meanwhile: nothing reliable is promised then (design: failure.md, "What
+    /// happens on a dead link?"). So each turn is to take a quarter of a link timeout at most.
+    fn turn(&self) -> (usize, u64) {
         let cpu = self.plan.network.cpu;
-        (FRAMES_A_PAIR * u64::from(processes) * (cpu.receive_ns + cpu.send_ns)).div_ceil(1_000)
+        let pair_ns = FRAMES_A_PAIR * (cpu.receive_ns + cpu.send_ns);
+        if self.plan.court.is_some() || pair_ns == 0 {
+            return (usize::MAX, 0);
+        }
+        let receivers = (self.plan.switch.link_timeout_ns / 4 / pair_ns).max(1);
+        (receivers as usize, (receivers * pair_ns).div_ceil(1_000))
     }
 }
 
@@ -103,28 +105,34 @@ pub fn swarm(seed: u64) -> Report {
     Swarm::draw(seed).run()
 }
 
-/// After healing the fabric must still work: everybody scatters to everybody, each `pause_us` after
-/// the one before.
-fn scatter_to_everybody(fabric: &mut Fabric, pause_us: u64) {
+/// After healing the fabric must still work: everybody scatters to everybody, to so many receivers
+/// at a time, and rests for so many us then.
+fn scatter_to_everybody(fabric: &mut Fabric, (receivers, rest_us): (usize, u64)) {
     let processes = fabric.members();
     let is_there = |to: &u32| !fabric.is_buried(*to);
     let everybody: Vec<(u32, u32)> = (0..processes).filter(is_there).map(|to| (to, 64)).collect();
     for from in 0..processes {
-        if pause_us > 0 {
-            fabric.run_us(pause_us);
-        }
-        for scatter in [Fabric::scatter, Fabric::scatter_reliably] {
-            if let Some(Err(error)) = scatter(fabric, from, &everybody) {
-                // A send buffer that is still full is lawful; the load's own messages must clear
-                // it. Who is still to come back says no, too.
-                debug_assert!(
-                    matches!(
-                        error,
-                        SendError::BufferFull { .. } | SendError::Excluded | SendError::Left
-                    ),
-                    "{error}"
-                );
+        for some in everybody.chunks(receivers) {
+            scatter_to(fabric, from, some);
+            if rest_us > 0 {
+                fabric.run_us(rest_us);
             }
+        }
+    }
+}
+
+fn scatter_to(fabric: &mut Fabric, from: u32, receivers: &[(u32, u32)]) {
+    for scatter in [Fabric::scatter, Fabric::scatter_reliably] {
+        if let Some(Err(error)) = scatter(fabric, from, receivers) {
+            // A send buffer that is still full is lawful; the load's own messages must clear it.
+            // Who is still to come back says no, too.
+            debug_assert!(
+                matches!(
+                    error,
+                    SendError::BufferFull { .. } | SendError::Excluded | SendError::Left
+                ),
+                "{error}"
+            );
         }
     }
 }
