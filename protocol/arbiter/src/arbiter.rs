@@ -231,6 +231,7 @@ impl Arbiter {
                     + leads * u64::from(self.config.allocator.batch_slots);
                 let start = Timeslot(self.clock.at(self.stamp.read(now)).0 + ahead);
                 self.allocator.skip_to(start);
+                self.comm.set_epoch(self.failover.epoch());
                 self.comm.reset_all(now);
                 self.drain();
                 self.plan(now);
@@ -329,6 +330,7 @@ impl Machine for Arbiter {
                 if let Some(change) = self.failover.on_watchdog(now.mono, heard) {
                     self.on_change(now, change);
                 }
+                self.comm.set_epoch(self.failover.epoch());
                 Verdict::Consumed
             }
             Opcode::Drops if self.is_primary() => {

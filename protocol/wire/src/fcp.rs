@@ -22,7 +22,6 @@ const GRANT: u8 = 3;
 /// Octets before the entries of a part, and before those of a grant.
 const PART_OCTETS: usize = 2;
 const GRANT_OCTETS: usize = 8;
-const RESET_OCTETS: usize = 10;
 /// The form of an entry whose timeslots are a mask: more are not listed one by one.
 const MASK: u8 = 0xff;
 /// Timeslots that are listed at most: with one more a mask is as short.
@@ -35,6 +34,13 @@ struct Layout {
     sequence: U32,
     heard: U32,
     heard_bits: U64,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct ResetLayout {
+    time: U64,
+    epoch: U32,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -54,6 +60,16 @@ struct GrantLayout {
 }
 
 const _: () = assert!(size_of::<Layout>() == FCP_HEADER_OCTETS);
+
+/// All counts begin anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FcpReset {
+    /// When, in full nanoseconds: of two resets the later one counts.
+    pub time: Timestamp,
+    /// The epoch of the arbiter: see [`crate::Watchdog`]; of an endpoint, the highest that it
+    /// knows.
+    pub epoch: u32,
+}
 
 /// "So many timeslots to `dst` I have ever asked for", since the last reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,8 +96,8 @@ pub struct FcpGrant {
 /// A part of a control packet.
 #[derive(Clone, Copy, Debug)]
 pub enum FcpPart<'a> {
-    /// All counts begin anew at this time, full nanoseconds. Stands first.
-    Reset(Timestamp),
+    /// All counts begin anew. Stands first.
+    Reset(FcpReset),
     /// What an endpoint wants.
     Requests(FcpEntries<'a>),
     /// What it gets: the number of the first timeslot, modulo 2^48, and what is counted from there.
@@ -134,10 +150,10 @@ impl<'a> Fcp<'a> {
         check == checksum(covered, seed)
     }
 
-    /// The time of the reset, if it begins with one.
-    pub fn reset(&self) -> Option<Timestamp> {
+    /// The reset, if it begins with one.
+    pub fn reset(&self) -> Option<FcpReset> {
         match self.parts().next() {
-            Some(FcpPart::Reset(time)) => Some(time),
+            Some(FcpPart::Reset(reset)) => Some(reset),
             _ => None,
         }
     }
@@ -171,9 +187,9 @@ fn split_part(octets: &[u8]) -> Option<(FcpPart<'_>, &[u8])> {
     };
     match kind {
         RESET => {
-            let time = octets.get(PART_OCTETS..RESET_OCTETS)?.try_into().ok()?;
-            let time = Timestamp::from_ns(u64::from_be_bytes(time));
-            Some((FcpPart::Reset(time), &octets[RESET_OCTETS..]))
+            let (layout, rest) = ResetLayout::ref_from_prefix(&octets[PART_OCTETS..]).ok()?;
+            let (time, epoch) = (Timestamp::from_ns(layout.time.get()), layout.epoch.get());
+            Some((FcpPart::Reset(FcpReset { time, epoch }), rest))
         }
         REQUEST => entries(PART_OCTETS).map(|(all, rest)| (FcpPart::Requests(all), rest)),
         GRANT => {
@@ -257,10 +273,12 @@ impl<'a> FcpWriter<'a> {
     }
 
     /// A reset, before all other parts. Answers false when it does not fit.
-    pub fn reset(&mut self, time: Timestamp) -> bool {
+    pub fn reset(&mut self, reset: FcpReset) -> bool {
         debug_assert!(self.is_empty(), "a reset stands first");
         self.open = None;
-        self.put(&[RESET, 0], &time.as_ns().to_be_bytes())
+        let layout =
+            ResetLayout { time: U64::new(reset.time.as_ns()), epoch: U32::new(reset.epoch) };
+        self.put(&[RESET, 0], layout.as_bytes())
     }
 
     /// Adds a request. Answers false when it does not fit.
@@ -350,9 +368,10 @@ mod tests {
             FcpGrant { dst: 8, total: 64, path: 255, slots: u64::MAX },
             FcpGrant { dst: 9, total: 0, path: 255, slots: 0 },
         ];
-        let mut room = [0xff; FCP_HEADER_OCTETS + 10 + 6 + 4 + 8 + (6 + 2) + (6 + 8) + 6];
+        let reset = FcpReset { time: Timestamp::from_ns(u64::MAX - 1), epoch: 9 };
+        let mut room = [0xff; FCP_HEADER_OCTETS + 14 + 6 + 4 + 8 + (6 + 2) + (6 + 8) + 6];
         let mut writer = FcpWriter::new(&mut room, 5, (4, 0b101)).expect("it fits");
-        assert!(writer.reset(Timestamp::from_ns(u64::MAX - 1)));
+        assert!(writer.reset(reset));
         assert!([1, 2].iter().all(|dst| writer.request(FcpRequest { dst: *dst, total: 65_535 })));
         assert!(grants.iter().all(|grant| writer.grant((1 << 48) - 2, *grant)));
         assert!(!writer.grant((1 << 48) - 2, grants[2]), "it is full");
@@ -361,7 +380,7 @@ mod tests {
         let fcp = Fcp::parse(&room).expect("just written");
         assert!(fcp.is_in_step(77) && !fcp.is_in_step(78));
         assert_eq!((fcp.sequence, fcp.heard, fcp.heard_bits), (5, 4, 0b101));
-        assert_eq!(fcp.reset(), Some(Timestamp::from_ns(u64::MAX - 1)));
+        assert_eq!(fcp.reset(), Some(reset));
         let parts: Vec<FcpPart<'_>> = fcp.parts().collect();
         let [_, FcpPart::Requests(asked), FcpPart::Grants(base, given)] = parts[..] else {
             panic!("{parts:?}")
@@ -370,7 +389,7 @@ mod tests {
         assert_eq!((base, given.grants().collect::<Vec<_>>()), ((1 << 48) - 2, grants.to_vec()));
         let ends: Vec<usize> =
             (0..=octets).filter(|end| Fcp::parse(&room[..*end]).is_ok()).collect();
-        assert_eq!(ends, [20, 30, 40, octets], "whole parts only");
+        assert_eq!(ends, [20, 34, 44, octets], "whole parts only");
     }
 
     #[test]

@@ -60,7 +60,9 @@ pub use data::{
     write_fragment_header, write_message,
 };
 pub use error::DecodeError;
-pub use fcp::{FCP_HEADER_OCTETS, Fcp, FcpEntries, FcpGrant, FcpPart, FcpRequest, FcpWriter};
+pub use fcp::{
+    FCP_HEADER_OCTETS, Fcp, FcpEntries, FcpGrant, FcpPart, FcpRequest, FcpReset, FcpWriter,
+};
 pub use header::{
     Flags, Frame, HEADER_OCTETS, HOPS_MAX, Header, ORDERING_HEADER_OCTETS, VERSION, glance, peek,
 };

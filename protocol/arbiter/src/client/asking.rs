@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Mono, Now, ProcessId};
-use onepipe_wire::{Fcp, FcpRequest};
+use onepipe_wire::{Fcp, FcpRequest, Watchdog};
 
 use super::config::{BURST, ClientConfig};
 use crate::fcp::{Judgement, RETRY_NS, Session, TOLD_MAX, Told};
@@ -38,6 +38,10 @@ pub(super) struct Asking {
     arbiters: Vec<ProcessId>,
     asked: usize,
     session: Session,
+    /// The highest claim that it has met: the epoch of a reset, and whose that was.
+    known: Option<Watchdog>,
+    /// An arbiter that does not know that another one is asked.
+    misled: Option<ProcessId>,
     silent: u32,
     remind_at: Option<Mono>,
     /// When the next packet would leave if all left evenly.
@@ -54,6 +58,8 @@ impl Asking {
             arbiters: config.arbiters.clone(),
             asked: 0,
             session: Session::new(),
+            known: None,
+            misled: None,
             silent: 0,
             remind_at: None,
             even_at: Mono::from_ns(0),
@@ -88,9 +94,13 @@ impl Asking {
         self.remind_at = None;
     }
 
-    /// Judges a packet of the arbiter at `place`. Whoever resets is asked from then on.
+    /// Judges a packet of the arbiter at `place`. Whoever resets is asked from then on, unless it
+    /// is of an epoch that is over: who is so is told.
     pub fn judge(&mut self, now: Now, place: usize, fcp: &Fcp<'_>) -> Judgement {
-        if place != self.asked && fcp.reset().is_none() {
+        let epoch = fcp.reset().map(|reset| reset.epoch);
+        let is_over = epoch.is_some_and(|epoch| epoch < self.epoch());
+        if is_over || (place != self.asked && epoch.is_none()) {
+            self.misled = Some(self.arbiters[place]);
             return Judgement::Stale;
         }
         let judgement = self.session.judge(now, fcp);
@@ -99,12 +109,39 @@ impl Asking {
                 // By chance it has reset at the same nanosecond as the one that is asked.
                 return Judgement::Stale;
             }
-            Judgement::Good { .. } | Judgement::Again => {
+            Judgement::Good { begins } => {
+                if begins {
+                    // The answer, and what is wanted, wait for no pace.
+                    self.even_at = now.mono;
+                }
+                if place != self.asked {
+                    self.misled = Some(self.arbiter());
+                }
                 (self.asked, self.silent) = (place, 0);
+                if let Some(epoch) = epoch {
+                    self.known = Some(Watchdog { epoch, primary: self.arbiter() });
+                }
             }
+            Judgement::Again => self.silent = 0,
             _ => {}
         }
         judgement
+    }
+
+    /// Whom to tell which arbiter is asked, in which epoch.
+    pub fn poll_misled(&mut self, now: Mono) -> Option<(ProcessId, Watchdog)> {
+        if now < self.allowed_at() {
+            return None;
+        }
+        let misled = self.misled.take()?;
+        // It may be the one that claims so, and was not heard for a while.
+        let known = self.known.filter(|known| known.primary != misled)?;
+        self.even_at = self.even_at.max(now).after_ns(self.pace_ns);
+        Some((misled, known))
+    }
+
+    fn epoch(&self) -> u32 {
+        self.known.map_or(0, |known| known.epoch)
     }
 
     /// So many timeslots more than are granted are wanted now.
@@ -183,7 +220,7 @@ impl Asking {
         if !(is_reset || owes || has_news) {
             return None;
         }
-        let mut writer = self.session.write(room)?;
+        let mut writer = self.session.write(room, self.epoch())?;
         let mut told = Told::NONE;
         for _ in 0..TOLD_MAX {
             let Some(dst) = self.due.pop() else { break };
@@ -215,7 +252,8 @@ impl Asking {
     pub fn due(&self) -> Option<Mono> {
         let has_news = self.session.is_confirmed() && !self.due.is_empty();
         let news = has_news.then_some(Mono::from_ns(0));
-        let packet = Mono::earlier(news, self.session.ack_due());
+        let misled = self.misled.map(|_| Mono::from_ns(0));
+        let packet = Mono::earlier(Mono::earlier(news, misled), self.session.ack_due());
         let packet = Mono::earlier(packet, self.session.reset_due());
         let packet = packet.map(|at| at.max(self.allowed_at()));
         let lost = self.session.unheard.since().map(|since| since.after_ns(RETRY_NS));

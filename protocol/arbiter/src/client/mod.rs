@@ -349,10 +349,13 @@ impl Client {
         None
     }
 
-    /// A control packet, or a report of losses.
+    /// A control packet, a word to an arbiter that is none any more, or a report of losses.
     fn poll_control(&mut self, now: Now, room: &mut [u8]) -> Option<usize> {
         let ends = self.ends(self.asking.arbiter());
-        let octets = if let Some((number, payload)) =
+        let octets = if let Some((misled, word)) = self.asking.poll_misled(now.mono) {
+            let payload = word.write(&mut room[HEADER_OCTETS..])?;
+            seal_frame(room, (Opcode::Watchdog, self.ends(misled), 0), now, payload)
+        } else if let Some((number, payload)) =
             self.asking.poll(now.mono, &mut room[HEADER_OCTETS..])
         {
             self.stats.control_sent += 1;

@@ -72,6 +72,7 @@ pub struct Comm {
     /// Who is looked after next, and when: soonest first.
     ticks: Ring<(Mono, u16)>,
     demands: Ring<Demand>,
+    epoch: u32,
     stats: CommStats,
 }
 
@@ -98,6 +99,7 @@ impl Comm {
             ready: Ring::new(nodes),
             ticks: Ring::new(nodes),
             demands: Ring::new(nodes + DEMANDS_MAX),
+            epoch: 0,
             stats: CommStats::default(),
             config,
         })
@@ -163,6 +165,11 @@ impl Comm {
         peer.heard_at = now.mono;
         self.look_after(now.mono, src);
         self.be_ready(src);
+    }
+
+    /// Of which epoch the arbiter is. Endpoints refuse who is of a lower one than they know.
+    pub fn set_epoch(&mut self, epoch: u32) {
+        self.epoch = epoch;
     }
 
     /// Begins anew with all endpoints: they tell what they still want. For an arbiter that knows
@@ -401,7 +408,7 @@ impl Comm {
             return None;
         }
         let own = &mut self.totals[usize::from(src) * nodes..][..nodes];
-        let mut writer = peer.session.write(room)?;
+        let mut writer = peer.session.write(room, self.epoch)?;
         let mut told = Told::NONE;
         let (owed, stats) = (&mut peer.owed, &mut self.stats);
         peer.rows.write(&mut writer, &mut told, |dst, more| {

@@ -1,7 +1,7 @@
 //! What one end knows of the other since their last reset.
 
 use onepipe_base::{Mono, Now, Pace, Timestamp};
-use onepipe_wire::{Fcp, FcpWriter};
+use onepipe_wire::{Fcp, FcpReset, FcpWriter};
 
 use super::window::{Heard, Told, Unheard};
 
@@ -40,6 +40,8 @@ pub(crate) struct Session {
     is_open: bool,
     /// The other end is known to have had the same reset.
     is_confirmed: bool,
+    /// A reset was taken over, and the next packet says so, and in which epoch.
+    echoes: bool,
     resets: Pace,
     heard: Heard,
     pub unheard: Unheard,
@@ -56,6 +58,7 @@ impl Session {
             seed: 0,
             is_open: false,
             is_confirmed: false,
+            echoes: false,
             resets: Pace::new(RETRY_NS, RESET_SLOW_NS),
             heard: Heard::default(),
             unheard: Unheard::new(),
@@ -90,6 +93,7 @@ impl Session {
     fn begin(&mut self, time: Timestamp) {
         (self.time, self.seed) = (Some(time), mix(time.as_ns()));
         (self.is_open, self.is_confirmed) = (true, false);
+        self.echoes = false;
         self.heard = Heard::default();
         self.unheard.reset();
         (self.bad, self.owes_since) = (0, None);
@@ -98,7 +102,7 @@ impl Session {
     /// What to make of a packet. It is taken note of if it is good.
     pub fn judge(&mut self, now: Now, fcp: &Fcp<'_>) -> Judgement {
         let mut begins = false;
-        match (fcp.reset(), self.time) {
+        match (fcp.reset().map(|reset| reset.time), self.time) {
             (Some(time), own) => {
                 if !fcp.is_in_step(mix(time.as_ns())) {
                     return self.on_bad();
@@ -121,6 +125,7 @@ impl Session {
             (None, _) => {}
         }
         (self.is_confirmed, self.bad) = (true, 0);
+        self.echoes |= begins;
         self.unheard.settle(fcp.heard, fcp.heard_bits);
         if fcp.parts().next().is_some() {
             self.owes_since.get_or_insert(now.mono);
@@ -155,19 +160,19 @@ impl Session {
         self.resets.due().filter(|_| self.is_open() && !self.is_confirmed)
     }
 
-    /// Begins the next packet.
-    pub fn write<'a>(&self, room: &'a mut [u8]) -> Option<FcpWriter<'a>> {
+    /// Begins the next packet. If it has to bear a reset, that is of this epoch.
+    pub fn write<'a>(&self, room: &'a mut [u8], epoch: u32) -> Option<FcpWriter<'a>> {
         let heard = (self.heard.highest, self.heard.bits);
         let mut writer = FcpWriter::new(room, self.unheard.next(), heard)?;
-        match self.time.filter(|_| !self.is_confirmed) {
-            Some(time) if !writer.reset(time) => None,
+        match self.time.filter(|_| !self.is_confirmed || self.echoes) {
+            Some(time) if !writer.reset(FcpReset { time, epoch }) => None,
             _ => Some(writer),
         }
     }
 
     /// The packet leaves. Answers its octets, and what is lost because it is too long ago.
     pub fn finish(&mut self, now: Mono, writer: FcpWriter<'_>, told: Told) -> (usize, Told) {
-        self.owes_since = None;
+        (self.owes_since, self.echoes) = (None, false);
         (writer.finish(self.seed), self.unheard.send(now, told))
     }
 }

@@ -87,6 +87,33 @@ fn watchdogs_lost_one_way_make_two_primaries_for_less_than_a_lead() {
     }
 }
 
+/// Neither hears anything of the other, but endpoints hear both: they tell who is over.
+#[test]
+fn arbiters_that_are_parted_from_each_other_are_told_by_endpoints() {
+    for seed in 0..12 {
+        let (mut world, mut draws) = (World::new(6, 2, seed), Draws(seed));
+        world.delay_ns = 1_000 + seed % 4 * 2_000;
+        load(&mut world, &mut draws, 2 * MS);
+        let first = first_arbiter(6);
+        world.fate = Box::new(move |_, from, to, _| from >= first && to >= first);
+        let (mut both_ns, mut changes) = (0, 0);
+        for _ in 0..4_000 {
+            let before = is_primary(&world);
+            load(&mut world, &mut draws, 1_000);
+            both_ns += if is_primary(&world) == [true, true] { 1_000 } else { 0 };
+            changes += u64::from(before != is_primary(&world));
+        }
+        assert!(changes >= 2 && both_ns < changes * 50_000, "{both_ns} ns, {changes} times");
+        // They hear each other again.
+        world.fate = Box::new(|_, _, _, _| false);
+        load(&mut world, &mut draws, 2 * MS);
+        assert_ne!(world.arbiters[0].is_primary(), world.arbiters[1].is_primary());
+        world.run_for(20 * MS);
+        world.assert_quiet();
+        world.assert_all_came();
+    }
+}
+
 #[test]
 fn watchdogs_lost_the_other_way_change_nothing() {
     let (mut world, mut draws) = (World::new(4, 2, 5), Draws(5));
@@ -111,6 +138,22 @@ fn who_is_not_answered_asks_another_arbiter() {
     world.run_for(30 * MS);
     world.assert_all_came();
     assert_eq!(world.clients[0].arbiter(), second);
+}
+
+#[test]
+fn an_endpoint_that_does_not_hear_its_arbiter_deposes_nobody() {
+    let (mut world, mut draws) = (World::new(4, 2, 5), Draws(5));
+    load(&mut world, &mut draws, 2 * MS);
+    let (first, deaf) = (first_arbiter(4), onepipe_base::ProcessId(0));
+    let (begin, end) = (world.now, world.now + 5 * MS);
+    world.fate = Box::new(move |now, from, to, _| {
+        (begin..end).contains(&now) && from == first && to == deaf
+    });
+    load(&mut world, &mut draws, 10 * MS);
+    assert_eq!((is_primary(&world), world.arbiters[0].epoch()), ([true, false], 1));
+    world.run_for(20 * MS);
+    world.assert_quiet();
+    world.assert_all_came();
 }
 
 #[test]

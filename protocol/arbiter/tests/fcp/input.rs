@@ -3,7 +3,7 @@
 use onepipe_arbiter::{Arbiter, Client, EnqueueError, Timeslot};
 use onepipe_base::{Incarnation, Machine, Port, ProcessId, Verdict};
 use onepipe_wire::{
-    Drops, FcpRequest, FcpWriter, HEADER_OCTETS, Header, Loss, Opcode, Watchdog, seal,
+    Drops, FcpRequest, FcpReset, FcpWriter, HEADER_OCTETS, Header, Loss, Opcode, Watchdog, seal,
 };
 
 use crate::world::{Draws, SLOT_NS, World, arbiter_config, client_config};
@@ -29,7 +29,7 @@ fn request(world: &World, src: u32, wants: &[(u16, u16)]) -> Vec<u8> {
     let seed = bits ^ (bits >> 31);
     frame(Opcode::Fcp, src, world.nodes(), |room| {
         let mut writer = FcpWriter::new(room, 1, (0, 0)).expect("a front");
-        assert!(writer.reset(time));
+        assert!(writer.reset(FcpReset { time, epoch: 1 }));
         for (dst, total) in wants {
             assert!(writer.request(FcpRequest { dst: *dst, total: *total }));
         }
@@ -68,7 +68,7 @@ fn an_absurd_demand_is_capped_and_others_get_their_share() {
     put(&mut world, &octets);
     assert_eq!(world.arbiters[0].comm_stats().backwards, 1);
     (0..100).for_each(|_| assert!(world.enqueue(0, 3, 200)));
-    world.run_for(100_000 + 220 * SLOT_NS);
+    world.run_for(100_000 + 300 * SLOT_NS);
     world.assert_all_came();
 }
 

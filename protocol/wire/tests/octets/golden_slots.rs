@@ -25,7 +25,10 @@ pub fn fcp(golden: &Golden, frame: &Frame<'_>) {
     let (mut requests, mut grants) = (Vec::new(), Vec::new());
     for part in read.parts() {
         match part {
-            FcpPart::Reset(time) => assert_eq!(time, Timestamp::from_ns(golden.number("time"))),
+            FcpPart::Reset(reset) => {
+                assert_eq!(reset.time, Timestamp::from_ns(golden.number("time")));
+                assert_eq!(u64::from(reset.epoch), golden.number("epoch"));
+            }
             FcpPart::Requests(entries) => requests.extend(entries.requests()),
             FcpPart::Grants(base, entries) => {
                 assert_eq!(base, golden.number("base"));

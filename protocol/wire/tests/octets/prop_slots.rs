@@ -3,7 +3,7 @@
 
 use onepipe_base::Timestamp;
 use onepipe_wire::{
-    Drops, FCP_HEADER_OCTETS, Fcp, FcpGrant, FcpPart, FcpRequest, FcpWriter, Loss,
+    Drops, FCP_HEADER_OCTETS, Fcp, FcpGrant, FcpPart, FcpRequest, FcpReset, FcpWriter, Loss,
     PIECES_WORDS_MAX, Piece, Pieces, PiecesState, TransferPacket,
 };
 use proptest::collection::vec;
@@ -29,7 +29,7 @@ proptest! {
     fn control_packets_survive(
         seed in any::<u64>(),
         (sequence, heard, heard_bits) in any::<(u32, u32, u64)>(),
-        reset in prop::option::of(any::<u64>()),
+        reset in prop::option::of(any::<(u64, u32)>()),
         wants in vec(any::<(u16, u16)>(), 0..300),
         given in vec((0u64..3, any_grant()), 0..40),
         octets in FCP_HEADER_OCTETS..2_000usize,
@@ -37,7 +37,9 @@ proptest! {
     ) {
         let mut room = vec![0; octets];
         let mut writer = FcpWriter::new(&mut room, sequence, (heard, heard_bits)).expect("a front");
-        let reset = reset.map(Timestamp::from_ns).filter(|time| writer.reset(*time));
+        let reset =
+            reset.map(|(time, epoch)| FcpReset { time: Timestamp::from_ns(time), epoch });
+        let reset = reset.filter(|reset| writer.reset(*reset));
         let request = |(dst, total)| FcpRequest { dst, total };
         let wants: Vec<FcpRequest> = wants.into_iter().map(request).collect();
         let asked = wants.iter().take_while(|request| writer.request(**request)).count();
@@ -52,7 +54,7 @@ proptest! {
         let (mut requests, mut grants) = (Vec::new(), Vec::new());
         for part in read.parts() {
             match part {
-                FcpPart::Reset(time) => prop_assert_eq!(Some(time), reset),
+                FcpPart::Reset(read) => prop_assert_eq!(Some(read), reset),
                 FcpPart::Requests(all) => requests.extend(all.requests()),
                 FcpPart::Grants(base, all) => grants.extend(all.grants().map(|one| (base, one))),
             }

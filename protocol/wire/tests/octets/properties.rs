@@ -216,7 +216,7 @@ pub fn refcp(read: &Fcp<'_>, seed: u64) -> Vec<u8> {
     for part in read.parts() {
         writer.close();
         match part {
-            FcpPart::Reset(time) => assert!(writer.reset(time)),
+            FcpPart::Reset(reset) => assert!(writer.reset(reset)),
             FcpPart::Requests(all) => assert!(all.requests().all(|one| writer.request(one))),
             FcpPart::Grants(base, all) => assert!(all.grants().all(|one| writer.grant(base, one))),
         }
