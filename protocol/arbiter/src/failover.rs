@@ -2,8 +2,9 @@
 //!
 //! The primary says so at intervals. Who has heard no such watchdog for a while takes over, with a
 //! higher epoch, and whoever hears of a higher claim than its own steps down: from the other
-//! arbiter, or from an endpoint that has met both. Nothing else is shared: who takes over asks all endpoints what they still want, and gives out no timeslot that
-//! the other one may have given out (design: arbiter.md section 4).
+//! arbiter, or from an endpoint that has met both. Nothing else is shared: who takes over asks all
+//! endpoints what they still want, and gives out no timeslot that the other one may have given out
+//! (design: arbiter.md section 4).
 
 use alloc::vec::Vec;
 
