@@ -12,6 +12,7 @@ use onepipe_bench_micro::{
     switch,
 };
 
+use crate::arbiter::Order;
 use crate::progress::Progress;
 
 const EXAMPLES: &str = "\
@@ -86,20 +87,11 @@ pub struct Arguments {
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=64))]
     batch: u32,
     /// Whose packets go first (arbiter alloc)
-    #[arg(long, value_enum, default_value_t = Policy::Fair)]
-    policy: Policy,
+    #[arg(long, value_enum, default_value_t = Order::Fair)]
+    policy: Order,
     /// Print one JSON object as the last line of standard output
     #[arg(long)]
     json: bool,
-}
-
-/// Whose packets go first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Policy {
-    /// Who was served least recently
-    Fair,
-    /// Who has the least left
-    Shortest,
 }
 
 /// What can be measured.
@@ -298,10 +290,7 @@ fn arbiter_options(arguments: &Arguments, is_path: bool) -> ArbiterOptions {
     }
     options.cores = arguments.cores as usize;
     options.batch_slots = arguments.batch;
-    options.policy = match arguments.policy {
-        Policy::Fair => onepipe_arbiter::Policy::MaxMinFair,
-        Policy::Shortest => onepipe_arbiter::Policy::ShortestFirst,
-    };
+    options.policy = arguments.policy.policy();
     options
 }
 

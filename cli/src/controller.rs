@@ -2,10 +2,8 @@
 
 mod settings;
 
-use std::io::{Read, Write, stdout};
+use std::io::{Write, stdout};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -51,22 +49,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Err(error) => crate::refuse(&format!("{error:#}")),
     };
     let daemon = start(&settings)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let ends = {
-        let (stop, doorbell) = (Arc::clone(&stop), daemon.doorbell());
-        move || {
-            stop.store(true, Ordering::Release);
-            doorbell.ring();
-        }
-    };
-    crate::interrupt::on_interrupt(ends.clone())?;
-    if arguments.until_input_ends {
-        std::thread::spawn(move || {
-            // However it ends, it has ended.
-            let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
-            ends();
-        });
-    }
+    let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.until_input_ends)?;
     let (process, store) = (settings.config.machine.process.0, &settings.store);
     let place = &settings.config.attachment;
     let mut out = stdout();

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod aggregator;
+mod arbiter;
 mod bench;
 mod completions;
 mod controller;
@@ -56,6 +57,7 @@ enum Command {
     Switch(switch::Arguments),
     Aggregator(aggregator::Arguments),
     Controller(controller::Arguments),
+    Arbiter(arbiter::Arguments),
     Status(status::Arguments),
     Sim(sim::Arguments),
     Bench(bench::Arguments),
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         Command::Switch(arguments) => switch::run(&arguments),
         Command::Aggregator(arguments) => aggregator::run(&arguments),
         Command::Controller(arguments) => controller::run(&arguments),
+        Command::Arbiter(arguments) => arbiter::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

@@ -1,10 +1,9 @@
 //! `onepipe switch`: the software switch, until it is interrupted.
 
-use std::io::{Read, Write, stdout};
+use std::io::{Write, stdout};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -96,13 +95,13 @@ pub struct Arguments {
 pub struct Serving {
     /// How often to print counters to standard error, like 1s [default: only at the end]
     #[arg(long, value_name = "TIME", value_parser = number::time_ns)]
-    stats_interval: Option<u64>,
+    pub stats_interval: Option<u64>,
     /// At the end, print one JSON object as the last line of standard output
     #[arg(long)]
-    json: bool,
+    pub json: bool,
     /// End when standard input does: for a starter that may die
     #[arg(long, hide = true)]
-    until_input_ends: bool,
+    pub until_input_ends: bool,
 }
 
 /// Counters that are printed.
@@ -168,22 +167,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Gives `switch` its turns until it is interrupted.
 pub fn serve(mut switch: SoftwareSwitch, serving: &Serving) -> Result<ExitCode> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let ends = {
-        let (stop, doorbell) = (Arc::clone(&stop), switch.doorbell());
-        move || {
-            stop.store(true, Ordering::Release);
-            doorbell.ring();
-        }
-    };
-    crate::interrupt::on_interrupt(ends.clone())?;
-    if serving.until_input_ends {
-        std::thread::spawn(move || {
-            // However it ends, it has ended.
-            let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
-            ends();
-        });
-    }
+    let stop = crate::interrupt::stop_flag(switch.doorbell(), serving.until_input_ends)?;
     writeln!(stdout(), "listening at {}", switch.local_addr()).context("cannot say where")?;
 
     let began = Instant::now();

@@ -1,0 +1,53 @@
+//! How an arbiter daemon is set up.
+
+use std::io;
+use std::net::SocketAddr;
+
+use onepipe_arbiter::{ArbiterConfig, ArbiterError};
+use onepipe_base::ProcessId;
+use onepipe_transport_driver::Idle;
+
+/// What an arbiter daemon is and how much it may use.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The switch that it sits behind.
+    pub switch: SocketAddr,
+    /// The machine. Incarnation and sizes of frames are set by [`crate::ArbiterDaemon::new`].
+    pub machine: ArbiterConfig,
+    /// What to do when there is nothing to do. Default [`Idle::CIVIL`].
+    pub idle: Idle,
+}
+
+impl Config {
+    /// The defaults for arbiter `process` of endpoints 0 to `nodes`, all in one rack, as a process
+    /// among others on a machine of few cores. There a process may be off its core for milliseconds
+    /// (design: platform.md): so the arbiter works 2 ms ahead, not 65 us, and a primary that says
+    /// nothing is replaced after 20 ms, not 1 ms.
+    pub fn new(switch: SocketAddr, process: ProcessId, nodes: u32, slot_ns: u64) -> Self {
+        // A rack of all of them has no way out, so its paths do not matter.
+        let rack_nodes = nodes.clamp(1, 64);
+        let mut machine = ArbiterConfig::new(process, nodes, (rack_nodes, 1), slot_ns);
+        machine.lead_ns = 2_000_000;
+        machine.comm.silence_ns = 1_000_000_000;
+        machine.failover.watchdog_ns = 1_000_000;
+        machine.failover.takeover_ns = 20_000_000;
+        Self { switch, machine, idle: Idle::CIVIL }
+    }
+}
+
+/// Why an arbiter could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The machine refused its part of the configuration.
+    #[error(transparent)]
+    Machine(#[from] ArbiterError),
+    /// The socket to the switch could not be opened.
+    #[error("cannot reach the switch at {switch}")]
+    Socket {
+        /// Its address.
+        switch: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}

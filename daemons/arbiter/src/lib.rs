@@ -1,0 +1,21 @@
+//! The arbiter of scheduled transfer as a daemon, behind a switch over UDP.
+//!
+//! demand → allocate → timeslots → path → grants: all of it is the machine
+//! [`onepipe_arbiter::Arbiter`]; [`ArbiterDaemon`] gives it a socket, a clock and a thread.
+//!
+//! # Invariants
+//! - It decides nothing: what is granted is the machine's.
+//! - It learns of its endpoints, and they of it, by what they send through the switch; so it is
+//!   heard there from its beginning, even when nobody has asked it yet.
+//! - It counts nowhere in the order of messages: it neither joins nor promises anything.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod daemon;
+mod node;
+mod report;
+
+pub use config::{Config, StartError};
+pub use daemon::ArbiterDaemon;
+pub use report::Report;

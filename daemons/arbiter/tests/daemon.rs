@@ -1,0 +1,180 @@
+//! Arbiters and endpoints over real sockets through a real switch.
+//!
+//! One thread gives everybody turns, so that a busy machine makes it slow and nothing else.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use onepipe_arbiter::{ArbiterEvent, Client, ClientConfig, ClientEvent, Role};
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_daemon_arbiter::{ArbiterDaemon, Config, StartError};
+use onepipe_daemon_switch::{Config as SwitchConfig, SoftwareSwitch};
+use onepipe_transport_clock::{SystemClock, begin_life};
+use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle, Pipe};
+use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
+
+/// Everything here takes milliseconds; what takes this long never comes.
+const PATIENCE: Duration = Duration::from_secs(30);
+const NODES: u32 = 4;
+const ARBITERS: [ProcessId; 2] = [ProcessId(60), ProcessId(61)];
+/// Long, as turns of a busy machine are far apart.
+const SLOT_NS: u64 = 100_000;
+
+/// An endpoint, and the packets that have come.
+struct Host {
+    client: Client,
+    arrived: Vec<Vec<u8>>,
+}
+
+impl Machine for Host {
+    type Event = ClientEvent;
+
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        let verdict = self.client.handle_frame(now, port, frame);
+        if let (Verdict::Consumed, Some(packets)) = (verdict, Client::packets(frame)) {
+            self.arrived.extend(packets.map(<[u8]>::to_vec));
+        }
+        verdict
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.client.handle_timeout(now);
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        self.client.poll_transmit(now, slot)
+    }
+
+    fn poll_event(&mut self) -> Option<ClientEvent> {
+        self.client.poll_event()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        self.client.poll_timeout()
+    }
+}
+
+impl Pipe for Host {}
+
+type Station = Driver<Host, UdpLink, SystemClock>;
+
+struct World {
+    switch: SoftwareSwitch,
+    arbiters: Vec<ArbiterDaemon>,
+    hosts: Vec<Station>,
+    /// Who has become the primary, in this order.
+    primaries: Vec<usize>,
+}
+
+impl World {
+    fn new() -> Self {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let switch = SoftwareSwitch::new(&SwitchConfig::new(any)).expect("a switch");
+        let at = switch.local_addr();
+        let arbiter = |nth: usize| {
+            let mut config = Config::new(at, ARBITERS[nth], NODES, SLOT_NS);
+            config.idle = Idle::Spin;
+            config.machine.failover.peers = vec![ARBITERS[1 - nth]];
+            config.machine.failover.role = [Role::Primary, Role::Secondary][nth];
+            // Whoever is off its core is not dead.
+            config.machine.failover.takeover_ns = 200_000_000;
+            ArbiterDaemon::new(&config).expect("an arbiter")
+        };
+        let arbiters = vec![arbiter(0), arbiter(1)];
+        let hosts = (0..NODES).map(|process| host(process, at)).collect();
+        Self { switch, arbiters, hosts, primaries: Vec::new() }
+    }
+
+    /// Everybody gets turns until it is so.
+    fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            assert!(Instant::now() < deadline, "waited in vain: {what}: {}", self.state());
+            self.switch.turn(|_| {});
+            for (nth, arbiter) in self.arbiters.iter_mut().enumerate() {
+                arbiter.turn(|event| {
+                    if let ArbiterEvent::Primary(_) = event {
+                        self.primaries.push(nth);
+                    }
+                });
+            }
+            for host in &mut self.hosts {
+                host.turn(|_, _| {});
+            }
+        }
+    }
+
+    fn state(&self) -> String {
+        let arbiters: Vec<_> = self.arbiters.iter().map(ArbiterDaemon::report).collect();
+        let hosts: Vec<_> = self.hosts.iter().map(|host| *host.machine().client.stats()).collect();
+        format!("{arbiters:#?} {hosts:#?} {:?}", self.switch.machine_stats())
+    }
+
+    /// Everybody sends `count` packets to everybody else. Waits until all have come.
+    fn exchange(&mut self, count: u32) {
+        for host in &mut self.hosts {
+            host.machine_mut().arrived.clear();
+        }
+        for src in 0..NODES {
+            for dst in (0..NODES).filter(|dst| *dst != src) {
+                for number in 0..count {
+                    let host = self.hosts[src as usize].machine_mut();
+                    let packet = [vec![src as u8, number as u8], vec![0; 1_000]].concat();
+                    host.client.enqueue(ProcessId(dst), &packet).expect("there is room");
+                }
+            }
+        }
+        let wanted = (count * (NODES - 1)) as usize;
+        self.until("all packets have come", |world| {
+            world.hosts.iter().all(|host| host.machine().arrived.len() >= wanted)
+        });
+        for host in &self.hosts {
+            let mut arrived = host.machine().arrived.clone();
+            arrived.sort();
+            arrived.dedup();
+            assert_eq!(arrived.len(), wanted, "each once");
+            assert_eq!(host.machine().client.stats().twice, 0);
+        }
+    }
+}
+
+fn host(process: u32, switch: SocketAddr) -> Station {
+    let mut config = ClientConfig::new(ProcessId(process), NODES, ARBITERS[0], SLOT_NS);
+    config.incarnation = begin_life();
+    config.arbiters = ARBITERS.to_vec();
+    config.late_slots_max = 4_096;
+    let client = Client::new(config).expect("the numbers are in range");
+    let link = UdpLink::connect(switch, &UdpConfig::default()).expect("the loopback is there");
+    let clock = SystemClock::calibrated().following_system(10_000_000);
+    let driver_config = DriverConfig { idle: Idle::Spin, ..DriverConfig::default() };
+    Driver::new(Host { client, arrived: Vec::new() }, link, clock, driver_config)
+}
+
+#[test]
+fn packets_come_in_granted_timeslots_and_when_the_primary_dies_by_grants_of_the_other() {
+    let mut world = World::new();
+    world.until("somebody is the primary", |world| !world.primaries.is_empty());
+    assert_eq!(world.primaries, [0]);
+    // Switches know who has sent something: what comes before is lost, and each says something to
+    // the arbiter first.
+    world.exchange(5);
+    let granted = world.arbiters[0].report().slots_granted;
+    assert!(granted >= 5 * 12, "{granted}");
+    assert_eq!(world.arbiters[1].report().slots_granted, 0);
+
+    world.arbiters.remove(0);
+    world.until("the other takes over", |world| world.primaries.len() == 2);
+    world.exchange(5);
+    let report = world.arbiters[0].report();
+    assert!(report.is_primary && report.slots_granted >= 5 * 12, "{report:?}");
+    assert_eq!(report.takeovers, 1);
+}
+
+#[test]
+fn an_arbiter_that_cannot_be_is_refused() {
+    let at = SocketAddr::from(([127, 0, 0, 1], 9));
+    let inside = Config::new(at, ProcessId(3), NODES, SLOT_NS);
+    assert!(matches!(ArbiterDaemon::new(&inside), Err(StartError::Machine(_))));
+    let endless = Config::new(at, ARBITERS[0], NODES, 0);
+    assert!(matches!(ArbiterDaemon::new(&endless), Err(StartError::Machine(_))));
+}
