@@ -73,7 +73,8 @@ pub struct Config {
     pub block_octets: u32,
     /// Whether each block of what we send gets a digest that every receiver checks. Default yes.
     pub has_digests: bool,
-    /// Blocks for which a sender has tokens ahead. Default 2 (design: bulk.md section 3).
+    /// Blocks for which a sender has tokens ahead. Default 2 (design: bulk.md section 3); 4 is
+    /// quicker where the members are no power of two.
     pub lookahead_blocks: u32,
     /// * Objects that may be under way at a time, 1 to 8. Default 4.
     pub objects_max: u32,

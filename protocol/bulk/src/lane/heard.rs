@@ -6,6 +6,9 @@ use onepipe_wire::BULK_WORDS_MAX;
 /// Frames that one acknowledgement tells of.
 pub(crate) const REACH: u32 = 64 * BULK_WORDS_MAX as u32;
 
+/// Words that are always told, in case acknowledgements are lost.
+const WORDS_MIN: usize = 2;
+
 /// The receiving half of a lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Heard {
@@ -53,13 +56,15 @@ impl Heard {
         self.tell_at
     }
 
-    /// What to acknowledge: the highest PSN, the words down to the last that says anything, and how
-    /// many frames were marked.
+    /// What to acknowledge: the highest PSN, the words down to the last that tells of a loss, and
+    /// how many frames were marked. What came whole long ago was told often enough.
     pub fn tell(&mut self) -> Option<(Psn, &[u64], u32)> {
         let largest = self.largest?;
         self.tell_at = None;
         self.untold = 0;
-        let words = self.words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+        let tells = |word: &u64| *word != 0 && *word != u64::MAX;
+        let words = self.words.iter().rposition(tells).map_or(0, |last| last + 1);
+        let words = words.max(WORDS_MIN);
         Some((largest, &self.words[..words], self.marked))
     }
 }
@@ -89,10 +94,18 @@ mod tests {
             words[back as usize / 64] >> (back % 64) & 1 == 1
         };
         let come: Vec<u32> = (0..71).filter(|at| has(first.wrapping_add(*at))).collect();
-        assert_eq!((come, words.len(), marked), ([0, 1, 5, 70].into(), 2, 1));
+        assert_eq!((come, words.len(), marked), ([0, 1, 5, 70].into(), WORDS_MIN, 1));
         heard.on_frame(Psn(first.wrapping_add(70 + REACH)), false, 3, later);
-        assert_eq!(heard.tell().expect("one has").1, [1], "the others are out of reach");
+        assert_eq!(heard.tell().expect("one has").1, [1, 0], "the others are out of reach");
         heard.on_frame(Psn(first), false, 3, later);
-        assert_eq!(heard.tell().expect("one has").1, [1], "and do not come back");
+        assert_eq!(heard.tell().expect("one has").1, [1, 0], "and do not come back");
+        for psn in 3_000..3_500 {
+            heard.on_frame(Psn(psn), false, 3, later);
+        }
+        assert_eq!(heard.tell().expect("many have").1.len(), 500usize.div_ceil(64));
+        for psn in 3_500..5_000 {
+            heard.on_frame(Psn(psn), false, 3, later);
+        }
+        assert_eq!(heard.tell().expect("all have").1, [u64::MAX; WORDS_MIN]);
     }
 }

@@ -27,7 +27,7 @@ const PROBES_MIN: u64 = 16;
 const REORDER_FRAMES: u32 = 3;
 /// An acknowledgement for so many frames at least: of lossy links, which pace themselves by it, and
 /// of others.
-const ACK_FRAMES: [u32; 2] = [4, 32];
+const ACK_FRAMES: [u32; 2] = [8, 32];
 
 /// What a frame said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

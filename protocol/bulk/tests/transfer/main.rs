@@ -3,4 +3,5 @@
 mod failures;
 mod faulty;
 mod healthy;
+mod speed;
 mod world;

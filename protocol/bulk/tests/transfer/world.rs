@@ -67,6 +67,11 @@ pub struct World {
     /// Nanoseconds for an octet to leave a member.
     pub octet_ns: Vec<u64>,
     pub latency_ns: u64,
+    /// Nanoseconds for an octet on a link that is slower than its ends.
+    pub slow: BTreeMap<(usize, usize), u64>,
+    /// When each member has taken in what has come, and each slow link what was sent.
+    taken_at: Vec<u64>,
+    slow_until: BTreeMap<(usize, usize), u64>,
     /// What else becomes of a frame: `false` loses it.
     #[allow(clippy::type_complexity)]
     pub fate: Box<dyn FnMut(u64, usize, usize, &mut Vec<u8>) -> bool>,
@@ -113,6 +118,9 @@ impl World {
             link,
             octet_ns: vec![1; n],
             latency_ns: 5_000,
+            slow: BTreeMap::new(),
+            taken_at: vec![0; n],
+            slow_until: BTreeMap::new(),
             fate: Box::new(|_, _, _, _| true),
             free_at: vec![0; n],
             wakes: vec![u64::MAX; n],
@@ -205,7 +213,12 @@ impl World {
     }
 
     fn carry(&mut self, from: usize, to: usize, mut octets: Vec<u8>) {
-        let left = self.free_at[from];
+        let mut left = self.free_at[from];
+        if let Some(octet_ns) = self.slow.get(&(from, to)) {
+            let until = self.slow_until.entry((from, to)).or_insert(0);
+            *until = left.max(*until) + octets.len() as u64 * octet_ns;
+            left = *until;
+        }
         if !(self.fate)(self.now, from, to, &mut octets) {
             return;
         }
@@ -214,7 +227,11 @@ impl World {
             let bit = self.dice.below(octets.len() as u64 * 8) as usize;
             octets[bit / 8] ^= 1 << (bit % 8);
         }
-        let mut arrives = left + self.latency_ns;
+        // A member takes in as fast as it sends, one frame behind the other.
+        let taken = &mut self.taken_at[to];
+        let takes = octets.len() as u64 * self.octet_ns[to];
+        *taken = (left + self.latency_ns).max(*taken + takes);
+        let mut arrives = *taken;
         if self.link == Link::Lossy {
             if self.dice.falls(faults.loss) {
                 return;

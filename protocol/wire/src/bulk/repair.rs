@@ -89,7 +89,7 @@ pub struct BulkHave {
     pub object: u32,
     /// How large it is; `None` when the sender knows nothing of it.
     pub extent: Option<Extent>,
-    /// Which members have failed, as in [`BulkState::view`].
+    /// Which members have failed, as in [`crate::BulkState::view`].
     pub view: u64,
     /// Which word of the list of blocks the first of these is.
     pub first: u32,

@@ -1,0 +1,67 @@
+//! How long transfers take, in virtual time: nothing here depends on the machine that runs it.
+
+use onepipe_bulk::{Algorithm, Link, Plain, Schedule};
+
+use crate::world::{SECOND, World};
+
+/// Octets of a block and of a piece.
+const BLOCK: u32 = 8_000;
+const PIECE: u32 = 1_000;
+/// Nanoseconds that a block takes: its octets and the headers of its frames, an octet each.
+const BLOCK_NS: u64 = 8 * (1_000 + 116);
+
+/// How long `blocks` blocks take to `n` members, from the first octet to the last, in blocks.
+fn duration(n: usize, blocks: usize, plain: Plain, link: Link, slow: &[(usize, usize)]) -> f64 {
+    let mut world = World::new(n, link, 1, |config| {
+        config.block_octets = BLOCK;
+        config.piece_octets = PIECE;
+        config.frame_octets_max = 1_200;
+        config.algorithm = Algorithm::Plain(plain);
+    });
+    world.latency_ns = 1_000;
+    for (one, other) in slow {
+        world.slow.extend([((*one, *other), 2), ((*other, *one), 2)]);
+    }
+    for rank in 1..n {
+        world.group(rank).offer_memory(vec![0; blocks * BLOCK as usize]);
+    }
+    let began = world.now;
+    world.act(0, |root| root.send(vec![7; blocks * BLOCK as usize])).expect("it is taken");
+    let all = |world: &mut World| world.apps[1..].iter().all(|app| !app.delivered.is_empty());
+    assert!(world.run_until(SECOND, all), "{plain:?} of {n}");
+    (world.now - began) as f64 / BLOCK_NS as f64
+}
+
+/// How long it would take if nothing but blocks cost time.
+fn ideal(n: usize, blocks: usize, plain: Plain) -> f64 {
+    let schedule = Schedule::new(&Algorithm::Plain(plain), n as u32).expect("there is one");
+    schedule.steps(blocks as u32) as f64
+}
+
+#[test]
+fn a_transfer_takes_little_longer_than_its_steps() {
+    let blocks = 128;
+    for (n, plain) in
+        [2, 4, 6, 8, 16].into_iter().flat_map(|n| [(n, Plain::Pipeline), (n, Plain::Chain)])
+    {
+        for (link, most) in [(Link::Reliable, 1.07), (Link::Lossy, 1.10)] {
+            let found = duration(n, blocks, plain, link, &[]) / ideal(n, blocks, plain);
+            assert!((1.0..most).contains(&found), "{plain:?} of {n} over {link:?}: {found}");
+        }
+    }
+}
+
+#[test]
+fn one_link_at_half_rate_costs_a_pipeline_nearly_nothing_and_a_chain_half() {
+    // Strict steps would keep 75 to 86 % (design: bulk.md section 4).
+    for (n, blocks) in [(8, 128), (16, 128), (64, 64)] {
+        for link in [(0, 1), (n - 1, n - 2)] {
+            let even = duration(n, blocks, Plain::Pipeline, Link::Reliable, &[]);
+            let slow = duration(n, blocks, Plain::Pipeline, Link::Reliable, &[link]);
+            assert!(even / slow > 0.95, "{n}: {even} and {slow}");
+        }
+    }
+    let even = duration(8, 128, Plain::Chain, Link::Reliable, &[]);
+    let slow = duration(8, 128, Plain::Chain, Link::Reliable, &[(2, 3)]);
+    assert!((0.5..0.56).contains(&(even / slow)), "{even} and {slow}");
+}
