@@ -14,7 +14,7 @@ macro_rules! mistakes {
         }
 
         impl Mistake {
-            /// All of them.
+            /// All of them: those of ordered scattering, then those of agreed multicast.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
             /// What it is called.
@@ -81,6 +81,35 @@ mistakes! {
         "Failure timestamps are 1 us too late.";
     FailureTooEarly: "failure-too-early",
         "Failure timestamps are 1 us too early.";
+    QuorumForgotten: "quorum-forgotten",
+        "Agreed multicast delivers up to its leader's clock, whatever those of a majority are.";
+    GapsIgnored: "gaps-ignored",
+        "Agreed multicast delivers up to its leader's clock, though proposals below it are missing.";
+    PendingForgotten: "pending-forgotten",
+        "Agreed multicast delivers past messages whose final timestamp is not known yet.";
+    NewTimestamp: "new-timestamp",
+        "A new leader of agreed multicast gives new timestamps to what was accepted before.";
+    StaleEpoch: "stale-epoch",
+        "A member of agreed multicast goes on with the leader of an earlier epoch.";
+    AckTwice: "ack-twice",
+        "An acknowledgement of agreed multicast that comes twice counts twice.";
+    ProposedTwice: "proposed-twice",
+        "A message that a client starts again is given another timestamp.";
+}
+
+impl Mistake {
+    /// How many of [`Mistake::ALL`] are of ordered scattering; the others are of agreed multicast.
+    const SCATTERING: usize = Self::QuorumForgotten as usize;
+
+    /// Those of the machines of ordered scattering.
+    pub fn of_scattering() -> &'static [Self] {
+        &Self::ALL[..Self::SCATTERING]
+    }
+
+    /// Those of the machines of agreed multicast.
+    pub fn of_amcast() -> &'static [Self] {
+        &Self::ALL[Self::SCATTERING..]
+    }
 }
 
 /// Whether this build can make any mistake on purpose. What is shipped refuses to be built so.

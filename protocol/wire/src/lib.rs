@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod ack;
+mod amcast;
 mod announce;
 mod bulk;
 mod connect;
@@ -46,6 +47,7 @@ mod watchdog;
 mod wave;
 
 pub use ack::{ACK_WORDS_MAX, Ack, AckView};
+pub use amcast::{AMCAST_OCTETS, Amcast, GROUPS_MAX, GroupId, GroupSet, LogicalTime, MessageId};
 pub use announce::{
     ANNOUNCE_HEADER_OCTETS, Announce, AnnounceView, LINK_OCTETS, Link, LinkState, Side,
 };

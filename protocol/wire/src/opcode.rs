@@ -115,6 +115,23 @@ opcodes! {
     Hello = 0x2e,
     /// A process tells another one where it can be reached directly: see [`crate::Here`].
     Here = 0x2f,
+    /// A client asks the leader of a group to order a message: see [`crate::Amcast`], as for the
+    /// others of agreed multicast.
+    Start = 0x40,
+    /// A leader proposes a timestamp of its group for a message, which it bears.
+    Prop = 0x41,
+    /// A member has taken a proposal, or tells its clock.
+    AmcastAck = 0x42,
+    /// A member tells a final timestamp, or up to where the order is settled.
+    Deliver = 0x43,
+    /// A leader has no room for a message now.
+    Busy = 0x44,
+    /// Somebody asks for what it has missed.
+    Gap = 0x45,
+    /// A member follows nobody of an earlier epoch any more.
+    AmcastPromise = 0x46,
+    /// Who leads a group, or is about to.
+    NewLeader = 0x47,
     /// A piece of a block: see [`crate::BulkPiece`].
     BulkPiece = 0x60,
     /// How far a member is, and which blocks it is ready to take: see [`crate::BulkState`].
@@ -150,11 +167,11 @@ impl Opcode {
         )
     }
 
-    /// Whether the frame speaks of links, belongs to bulk multicast or scheduled transfer, or is
-    /// foreign, and not of messages: its promises count nowhere, and no link is made live by it
-    /// (design: failure.md, "Where is the controller?").
+    /// Whether the frame speaks of links, belongs to agreed or bulk multicast or to scheduled
+    /// transfer, or is foreign, and not of messages of the fabric's order: its promises count
+    /// nowhere, and no link is made live by it (design: failure.md, "Where is the controller?").
     pub const fn is_control(self) -> bool {
-        matches!(self as u8 & 0xf0, 0x20 | 0x60 | 0x80 | 0xf0)
+        matches!(self as u8 & 0xf0, 0x20 | 0x40 | 0x60 | 0x80 | 0xf0)
     }
 
     /// Whether what is lost is not said again, or counts on its order: it goes one way as other

@@ -47,5 +47,13 @@ fn breaks(mistake: Mistake) -> &'static [Rule] {
         M::TwoActive | M::RefusalIgnored => &[E],
         M::ResumeEarly | M::FailureTooEarly => &[I8],
         M::FailureTooLate => &[I8, I12],
+        // Of agreed multicast, which has checks of its own.
+        M::QuorumForgotten
+        | M::GapsIgnored
+        | M::PendingForgotten
+        | M::NewTimestamp
+        | M::StaleEpoch
+        | M::AckTwice
+        | M::ProposedTwice => &[],
     }
 }

@@ -12,7 +12,7 @@ use onepipe_wire::{
     AckView, Connect, DecodeError, Flags, Fragment, Frame, HEADER_OCTETS, Messages, Opcode, Probe,
 };
 
-use crate::{golden_bulk, golden_control, golden_slots, properties};
+use crate::{golden_amcast, golden_bulk, golden_control, golden_slots, properties};
 
 /// A file of `testdata`.
 pub struct Golden {
@@ -169,6 +169,14 @@ fn bodies_say_what_the_labels_say_and_are_written_so() {
             Opcode::Slot => golden_slots::slot(&golden, &frame),
             Opcode::Watchdog => golden_slots::watchdog(&golden, &frame),
             Opcode::Drops => golden_slots::drops(&golden, &frame),
+            Opcode::Start
+            | Opcode::Prop
+            | Opcode::AmcastAck
+            | Opcode::Deliver
+            | Opcode::Busy
+            | Opcode::Gap
+            | Opcode::AmcastPromise
+            | Opcode::NewLeader => golden_amcast::packet(&golden, &frame),
             Opcode::Foreign => assert_eq!(golden.octets_of("anything"), [frame.payload]),
             _ if golden_bulk::body(&golden, &frame) => {}
             _ => assert_eq!(frame.payload, [0u8; 0], "{}", golden.name),

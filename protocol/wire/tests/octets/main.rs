@@ -1,6 +1,7 @@
 //! The octets of frames: golden ones, drawn ones, and those that a fuzzer has found.
 
 mod golden;
+mod golden_amcast;
 mod golden_bulk;
 mod golden_control;
 mod golden_slots;

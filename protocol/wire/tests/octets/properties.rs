@@ -6,11 +6,11 @@ mod bulk;
 
 use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
-    Ack, AckView, AnnounceView, Connect, DecodeError, Drops, Echo, FRAGMENT_HEADER_OCTETS, Failure,
-    Fcp, FcpPart, FcpWriter, Fragment, Frame, HEADER_OCTETS, Header, MESSAGE_HEADER_OCTETS,
-    Messages, Opcode, Probe, Recall, RecoveryView, Slot, TransferPacket, Undeliverable, Watchdog,
-    Wave, WaveKind, WaveView, is_hop_intact, mark_congestion, peek, rewrite_promises,
-    seal_with_hops, take_hop, write_fragment_header, write_message, write_packet,
+    Ack, AckView, Amcast, AnnounceView, Connect, DecodeError, Drops, Echo, FRAGMENT_HEADER_OCTETS,
+    Failure, Fcp, FcpPart, FcpWriter, Fragment, Frame, HEADER_OCTETS, Header,
+    MESSAGE_HEADER_OCTETS, Messages, Opcode, Probe, Recall, RecoveryView, Slot, TransferPacket,
+    Undeliverable, Watchdog, Wave, WaveKind, WaveView, is_hop_intact, mark_congestion, peek,
+    rewrite_promises, seal_with_hops, take_hop, write_fragment_header, write_message, write_packet,
 };
 
 /// A time against which 48-bit times are expanded; any would do.
@@ -272,6 +272,19 @@ pub fn rewritten(opcode: Opcode, payload: &[u8]) -> Option<Vec<u8>> {
             let recovery = read.recovery(NEAR);
             assert!(recovery.part < recovery.parts);
             recovery.write(&mut room, read.failures(NEAR), read.recalls(NEAR)).expect(fits)
+        }
+        Opcode::Start
+        | Opcode::Prop
+        | Opcode::AmcastAck
+        | Opcode::Deliver
+        | Opcode::Busy
+        | Opcode::Gap
+        | Opcode::AmcastPromise
+        | Opcode::NewLeader => {
+            let (read, message) = Amcast::parse(payload).ok()?;
+            let octets = read.write(&mut room).expect(fits);
+            room[octets..].copy_from_slice(message);
+            payload.len()
         }
         Opcode::Watchdog => Watchdog::parse(payload).ok()?.write(&mut room).expect(fits),
         Opcode::Drops => Drops::write(&mut room, Drops::parse(payload).ok()?.losses()),

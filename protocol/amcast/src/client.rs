@@ -1,0 +1,300 @@
+//! A client: it asks the leaders of all groups that a message is for until all can deliver it.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_wire::{Amcast, Frame, GROUPS_MAX, GroupId, GroupSet, LogicalTime, MessageId, Opcode};
+
+use crate::config::{Config, ConfigError};
+use crate::outbox::{Parcel, Pause, write};
+
+/// Why a message cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AmcastError {
+    /// It is for no group.
+    #[error("a message must be for one group at least")]
+    NoGroup,
+    /// There is no such group.
+    #[error("there is no group {}", .0.0)]
+    UnknownGroup(GroupId),
+    /// It is for more groups than a message may be for.
+    #[error("a message for {got} groups, where {limit} are the most")]
+    TooManyGroups {
+        /// How many.
+        got: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// It does not fit a packet.
+    #[error("a message of {got} octets, where {limit} are the most: one message is one packet")]
+    TooLong {
+        /// Its octets.
+        got: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// Too many messages are open: the window is full until the oldest is over.
+    #[error("{0} messages are open, and the oldest is not over: try again later")]
+    WindowFull(u32),
+    /// All numbers have been used: another client number is needed.
+    #[error("all numbers of messages have been used")]
+    Exhausted,
+}
+
+/// A message is over: all its groups can deliver it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Over {
+    /// Which.
+    pub id: MessageId,
+    /// Its place in the order; nothing, if that was forgotten before it could be told.
+    pub timestamp: Option<LogicalTime>,
+}
+
+/// What a client has counted since its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ClientStats {
+    /// Messages begun.
+    pub sent: u64,
+    /// Messages over.
+    pub over: u64,
+    /// Times that a leader had no room.
+    pub busy: u64,
+    /// Requests sent again.
+    pub repeated: u64,
+    /// Packets that made no sense.
+    pub foreign: u64,
+}
+
+/// An open message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Open {
+    id: MessageId,
+    groups: GroupSet,
+    /// Groups that have not said that it is over.
+    waiting: GroupSet,
+    timestamp: Option<LogicalTime>,
+    octets: u16,
+    pause: Pause,
+    due: Mono,
+    /// Groups that are to be told now, and how far in the members of the first.
+    telling: GroupSet,
+    /// Whether all their members are, for who leads may be another one than before.
+    to_all: bool,
+    told: usize,
+}
+
+/// A client; see the [module](self).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Client {
+    config: Config,
+    number: u32,
+    next: u32,
+    /// A place for each open message: that of message `s` is also that of `s` + window.
+    open: Vec<Option<Open>>,
+    messages: Vec<u8>,
+    /// Who leads each group, by its place, as far as known, and in which epoch.
+    leaders: Vec<(u32, usize)>,
+    /// What is over and not told yet.
+    over: Vec<Option<Over>>,
+    stats: ClientStats,
+}
+
+impl Client {
+    /// A client that has sent nothing.
+    ///
+    /// # Errors
+    /// When a setting makes no sense, or its process is no client.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        let groups = &config.groups;
+        let value = u64::from(config.process.0);
+        let Some(number) = groups.clients.iter().position(|client| *client == config.process)
+        else {
+            return Err(ConfigError { name: "process", value });
+        };
+        let window = groups.window as usize;
+        Ok(Self {
+            number: number as u32,
+            next: 0,
+            open: vec![None; window],
+            messages: vec![0; window * groups.message_octets_max()],
+            leaders: vec![(0, 0); groups.groups.len().min(usize::from(GROUPS_MAX))],
+            over: vec![None; window],
+            stats: ClientStats::default(),
+            config,
+        })
+    }
+
+    /// Begins a message for `groups`: all their replicas deliver it, in one order, or none does.
+    /// It is sent until it is over.
+    ///
+    /// # Errors
+    /// When it is none that can be sent, or none that can be sent now.
+    pub fn amcast(
+        &mut self,
+        now: Now,
+        groups: GroupSet,
+        message: &[u8],
+    ) -> Result<MessageId, AmcastError> {
+        let all = &self.config.groups;
+        if groups.is_empty() {
+            return Err(AmcastError::NoGroup);
+        }
+        if let Some(group) = groups.iter().find(|group| all.get(*group).is_none()) {
+            return Err(AmcastError::UnknownGroup(group));
+        }
+        let (got, limit) = (groups.len(), all.message_groups_max);
+        if got > limit {
+            return Err(AmcastError::TooManyGroups { got, limit });
+        }
+        let (got, limit) = (message.len(), all.message_octets_max());
+        if got > limit {
+            return Err(AmcastError::TooLong { got, limit });
+        }
+        let Some(next) = self.next.checked_add(1) else { return Err(AmcastError::Exhausted) };
+        let slot = (self.next % all.window) as usize;
+        if self.open[slot].is_some() || self.over[slot].is_some() {
+            return Err(AmcastError::WindowFull(all.window));
+        }
+        let id = MessageId { client: self.number, sequence: self.next };
+        let mut pause = Pause::new(self.config.repeat_ns);
+        let due = now.mono.after_ns(pause.next_ns());
+        self.messages[slot * limit..slot * limit + got].copy_from_slice(message);
+        self.open[slot] = Some(Open {
+            id,
+            groups,
+            waiting: groups,
+            timestamp: None,
+            octets: got as u16,
+            pause,
+            due,
+            telling: groups,
+            to_all: false,
+            told: 0,
+        });
+        self.next = next;
+        self.stats.sent += 1;
+        Ok(id)
+    }
+
+    /// How it is set up.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Messages that are not over yet.
+    pub fn open(&self) -> usize {
+        self.open.iter().flatten().count()
+    }
+
+    /// What it has counted.
+    pub fn stats(&self) -> &ClientStats {
+        &self.stats
+    }
+
+    fn on_answer(&mut self, now: Now, opcode: Opcode, src: ProcessId, body: &Amcast) -> bool {
+        let groups = &self.config.groups;
+        let Some(place) = groups.member_place(body.group, src) else { return false };
+        if !body.has(Amcast::MESSAGE) || body.id.client != self.number {
+            return false;
+        }
+        let slot = (body.id.sequence % groups.window) as usize;
+        let leader = &mut self.leaders[body.group.index()];
+        if body.epoch >= leader.0 {
+            *leader = (body.epoch, place);
+        }
+        let Some(open) = self.open[slot].as_mut().filter(|open| open.id == body.id) else {
+            return true;
+        };
+        match opcode {
+            Opcode::Deliver => {
+                open.waiting = open.waiting.without(body.group);
+                open.telling = open.telling.without(body.group);
+                let known = (body.timestamp.0 > 0).then_some(body.timestamp);
+                open.timestamp = open.timestamp.or(known);
+                if open.waiting.is_empty() {
+                    let (id, timestamp) = (open.id, open.timestamp);
+                    self.over[slot] = Some(Over { id, timestamp });
+                    self.open[slot] = None;
+                    self.stats.over += 1;
+                }
+            }
+            Opcode::Busy => {
+                self.stats.busy += 1;
+                open.due = now.mono.after_ns(open.pause.next_ns());
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// The next of the members that `open` is to be told to.
+    fn next_told(
+        config: &Config,
+        leaders: &[(u32, usize)],
+        open: &mut Open,
+    ) -> Option<(GroupId, ProcessId)> {
+        loop {
+            let group = open.telling.iter().next()?;
+            let members = &config.groups.get(group)?.members;
+            if open.to_all && open.told < members.len() {
+                open.told += 1;
+                return Some((group, members[open.told - 1]));
+            }
+            open.telling = open.telling.without(group);
+            open.told = 0;
+            if !open.to_all {
+                return Some((group, members[leaders[group.index()].1]));
+            }
+        }
+    }
+}
+
+impl Machine for Client {
+    type Event = Over;
+
+    fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
+        let own = self.config.process;
+        let parsed = Frame::parse(frame).ok().filter(|frame| frame.header.dst() == own);
+        let read = parsed.and_then(|frame| Some((frame, Amcast::parse(frame.payload).ok()?.0)));
+        let is_taken = read.is_some_and(|(frame, body)| {
+            self.on_answer(now, frame.opcode, frame.header.src(), &body)
+        });
+        self.stats.foreign += u64::from(!is_taken);
+        if is_taken { Verdict::Consumed } else { Verdict::Dropped }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        for open in self.open.iter_mut().flatten().filter(|open| open.due <= now.mono) {
+            (open.telling, open.to_all, open.told) = (open.waiting, true, 0);
+            open.due = now.mono.after_ns(open.pause.next_ns());
+            self.stats.repeated += 1;
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        let octets_max = self.config.groups.message_octets_max();
+        for (at, place) in self.open.iter_mut().enumerate() {
+            let Some(open) = place else { continue };
+            let Some((group, to)) = Self::next_told(&self.config, &self.leaders, open) else {
+                continue;
+            };
+            let body = Amcast::new(group, self.leaders[group.index()].0).of(open.id, open.groups);
+            let parcel = Parcel { to, opcode: Opcode::Start, body, message: None };
+            let message = &self.messages[at * octets_max..][..usize::from(open.octets)];
+            let ends = (self.config.process, self.config.incarnation);
+            let octets = write(slot, now, ends, &parcel, message);
+            return Some(Transmit { port: Port(0), octets });
+        }
+        None
+    }
+
+    fn poll_event(&mut self) -> Option<Over> {
+        self.over.iter_mut().find_map(Option::take)
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        self.open.iter().flatten().map(|open| open.due).min()
+    }
+}

@@ -1,0 +1,181 @@
+//! The log of a group: what its leaders have proposed, in the order of their timestamps.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use onepipe_wire::{GroupSet, LogicalTime, MessageId};
+
+/// A position of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Entry {
+    pub id: MessageId,
+    pub groups: GroupSet,
+    /// The group's timestamp of the message.
+    pub timestamp: LogicalTime,
+    /// The final one, once it is known: the position is decided, and never changes.
+    pub decided: Option<LogicalTime>,
+    /// Whether everything at or below the final timestamp is settled.
+    pub is_done: bool,
+}
+
+impl Entry {
+    /// Whether both say the same of a position, but perhaps for how much is known of it.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.id == other.id && self.timestamp == other.timestamp
+    }
+}
+
+/// The last positions of a log: a ring of them with their messages. Timestamps ascend.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Log {
+    entries: Vec<Option<Entry>>,
+    lengths: Vec<u16>,
+    messages: Vec<u8>,
+    message_octets_max: usize,
+    end: u64,
+    undecided: u64,
+    undone: u64,
+}
+
+impl Log {
+    pub fn new(positions: usize, message_octets_max: usize) -> Self {
+        Self {
+            entries: vec![None; positions],
+            lengths: vec![0; positions],
+            messages: vec![0; positions * message_octets_max],
+            message_octets_max,
+            end: 0,
+            undecided: 0,
+            undone: 0,
+        }
+    }
+
+    /// How many positions there have been.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// The first position that is not decided here; the end if all are.
+    pub fn undecided(&self) -> u64 {
+        self.undecided
+    }
+
+    /// The first position that is not done here; the end if all are.
+    pub fn undone(&self) -> u64 {
+        self.undone
+    }
+
+    /// The first position that is still held.
+    pub fn first(&self) -> u64 {
+        self.end.saturating_sub(self.entries.len() as u64)
+    }
+
+    /// Whether the next position has room: what is not done is not overwritten.
+    pub fn has_room(&self) -> bool {
+        self.end - self.undone < self.entries.len() as u64
+    }
+
+    fn slot(&self, position: u64) -> usize {
+        (position % self.entries.len() as u64) as usize
+    }
+
+    pub fn get(&self, position: u64) -> Option<&Entry> {
+        if position < self.first() || position >= self.end {
+            return None;
+        }
+        self.entries[self.slot(position)].as_ref()
+    }
+
+    pub fn message(&self, position: u64) -> &[u8] {
+        let slot = self.slot(position);
+        let begin = slot * self.message_octets_max;
+        &self.messages[begin..begin + usize::from(self.lengths[slot])]
+    }
+
+    fn put(&mut self, position: u64, entry: Entry, message: &[u8]) {
+        let slot = self.slot(position);
+        let message = &message[..message.len().min(self.message_octets_max)];
+        let begin = slot * self.message_octets_max;
+        self.messages[begin..begin + message.len()].copy_from_slice(message);
+        self.lengths[slot] = message.len() as u16;
+        self.entries[slot] = Some(entry);
+    }
+
+    /// Adds the next position. There must be room.
+    pub fn push(&mut self, entry: Entry, message: &[u8]) {
+        debug_assert!(self.has_room());
+        self.put(self.end, entry, message);
+        self.end += 1;
+        self.skim();
+    }
+
+    /// The position is this message's, for ever: another one that stood there is gone. Answers that
+    /// other one.
+    pub fn replace(&mut self, position: u64, entry: Entry, message: &[u8]) -> Option<Entry> {
+        let old = *self.get(position)?;
+        if old.decided.is_some() {
+            return None;
+        }
+        self.put(position, entry, message);
+        self.skim();
+        Some(old)
+    }
+
+    /// What stands at the position, and has not been decided, is decided now.
+    pub fn decide(&mut self, position: u64, timestamp: LogicalTime) -> bool {
+        let slot = self.slot(position);
+        let is_held = position >= self.first() && position < self.end;
+        let Some(entry) = self.entries[slot].as_mut().filter(|_| is_held) else { return false };
+        let is_new = entry.decided.is_none();
+        if is_new {
+            entry.decided = Some(timestamp);
+        }
+        self.skim();
+        is_new
+    }
+
+    /// The mistake of a new leader: see [`onepipe_base::mistake::Mistake::NewTimestamp`].
+    pub fn restamp(&mut self, position: u64, timestamp: LogicalTime) {
+        let slot = self.slot(position);
+        if let Some(entry) = self.entries[slot].as_mut() {
+            entry.timestamp = timestamp;
+        }
+    }
+
+    fn skim(&mut self) {
+        while self.get(self.undecided).is_some_and(|entry| entry.decided.is_some()) {
+            self.undecided += 1;
+        }
+    }
+
+    /// Marks what lies at or below `barrier` as done, and answers the first of it, if any.
+    pub fn pop_done(&mut self, barrier: LogicalTime) -> Option<u64> {
+        let mut found = None;
+        for position in self.undone..self.end {
+            let slot = self.slot(position);
+            let Some(entry) = self.entries[slot].as_mut() else { break };
+            if entry.timestamp > barrier {
+                break;
+            }
+            if !entry.is_done && entry.decided.is_some_and(|decided| decided <= barrier) {
+                entry.is_done = true;
+                found = Some(position);
+                break;
+            }
+        }
+        while self.get(self.undone).is_some_and(|entry| entry.is_done) {
+            self.undone += 1;
+        }
+        found
+    }
+
+    /// Takes the last position away, unless it and all before it are decided.
+    pub fn pop_undecided(&mut self) -> Option<Entry> {
+        if self.end <= self.undecided {
+            return None;
+        }
+        self.end -= 1;
+        let slot = self.slot(self.end);
+        self.entries[slot].take()
+    }
+}

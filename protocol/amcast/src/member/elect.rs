@@ -1,0 +1,205 @@
+//! Another leader: promises, the log that counts, and what was open proposed again.
+
+use onepipe_base::mistake::{Mistake, makes};
+use onepipe_base::{Mono, Now};
+use onepipe_wire::{Amcast, LogicalTime, Opcode};
+
+use super::{Member, MemberEvent, Role};
+use crate::barrier::Clocks;
+use crate::log::Entry;
+
+impl Member {
+    /// The controller has chosen this member to lead its group in `epoch`, which no other member
+    /// leads, and which is later than those before. Answers whether it may try; when it leads, it
+    /// says so. Whoever has promised a later epoch, or leads, must be told another one.
+    pub fn lead(&mut self, now: Now, epoch: u32) -> bool {
+        if epoch <= self.promised {
+            return false;
+        }
+        self.follow(epoch, None);
+        let best = (u64::from(self.synced), self.log.end(), self.place);
+        self.role = Role::Candidate { promised_by: 1 << self.place, best };
+        self.pause.reset();
+        self.due = Some(Mono::from_ns(now.mono.as_ns()));
+        self.on_promises();
+        self.settle(now);
+        true
+    }
+
+    /// Nothing before `epoch` is followed any more.
+    fn follow(&mut self, epoch: u32, leader: Option<usize>) {
+        if epoch > self.promised {
+            self.promised = epoch;
+            self.stage.cancel();
+            self.clocks = Clocks::NONE;
+            self.counts.fill(None);
+        }
+        self.role = Role::Follower(leader);
+    }
+
+    pub(super) fn on_new_leader(&mut self, place: usize, body: &Amcast) {
+        if body.epoch < self.promised {
+            self.stats.other_epoch += 1;
+            return;
+        }
+        if body.has(Amcast::ASKS) {
+            if body.epoch > self.promised {
+                self.follow(body.epoch, None);
+            }
+            if matches!(self.role, Role::Follower(_)) {
+                let timestamp = LogicalTime(u64::from(self.synced));
+                let position = self.log.undecided();
+                let body = Amcast { timestamp, position, ..self.own() };
+                self.tell_place(place, Opcode::AmcastPromise, body);
+            }
+            return;
+        }
+        if body.epoch == self.promised && !matches!(self.role, Role::Follower(_)) {
+            return;
+        }
+        self.follow(body.epoch, Some(place));
+        if self.is_in() {
+            // It has not heard so.
+            self.report(|other| other == place, 0);
+        } else if self.stage.from != Some(place) {
+            self.fetch(place, body.count);
+        }
+    }
+
+    pub(super) fn on_promise(&mut self, place: usize, body: &Amcast) {
+        if body.epoch != self.promised {
+            self.stats.other_epoch += 1;
+            return;
+        }
+        let Role::Candidate { promised_by, best } = &mut self.role else { return };
+        // Whom it asks for the log is settled with the majority: later ones are not needed.
+        if promised_by.count_ones() < self.config.groups.majority(self.group) {
+            *promised_by |= 1 << place;
+            let (synced, count, _) = *best;
+            if (body.timestamp.0, body.count) > (synced, count) {
+                *best = (body.timestamp.0, body.count, place);
+            }
+            self.clock = self.clock.max(body.clock);
+            self.on_promises();
+        }
+    }
+
+    fn on_promises(&mut self) {
+        let Role::Candidate { promised_by, best } = self.role else { return };
+        if promised_by.count_ones() < self.majority() {
+            return;
+        }
+        let (_, count, place) = best;
+        if place == self.place {
+            self.begin_to_lead();
+        } else {
+            self.fetch(place, count);
+        }
+    }
+
+    /// Awaits the log of the member at `place`, which has `count` positions.
+    fn fetch(&mut self, place: usize, count: u64) {
+        if !self.stage.begin(place, self.log.undecided(), count) {
+            self.event = Some(MemberEvent::Behind);
+        } else if self.stage.is_whole() {
+            self.install();
+        } else {
+            self.ask_stage();
+        }
+    }
+
+    pub(super) fn ask_stage(&mut self) {
+        let Some(place) = self.stage.from else { return };
+        let own = self.own();
+        let flags = own.flags | Amcast::FETCH;
+        let body = Amcast { flags, position: self.stage.next(), count: self.stage.until(), ..own };
+        self.tell_place(place, Opcode::Gap, body);
+    }
+
+    pub(super) fn on_fetched(&mut self, place: usize, body: &Amcast, entry: Entry, message: &[u8]) {
+        if self.stage.from != Some(place) || body.epoch != self.promised {
+            return;
+        }
+        if self.stage.push(body.position, entry, message) {
+            self.pause.reset();
+            if self.stage.is_whole() {
+                self.install();
+            } else if self.stage.next().is_multiple_of(Self::BURST) {
+                self.ask_stage();
+            }
+        }
+    }
+
+    /// What was awaited is the log from now on.
+    fn install(&mut self) {
+        while let Some(entry) = self.log.pop_undecided() {
+            let is_there = self.votes.get(entry.id).is_some_and(|cell| cell.id == entry.id);
+            if is_there {
+                self.votes.place(entry.id, None);
+            }
+        }
+        for position in self.log.end()..self.stage.until() {
+            let Some((entry, message)) = self.stage.get(position) else { break };
+            if !self.log.has_room() {
+                // Its barrier has stood still while others went on.
+                self.event = Some(MemberEvent::Behind);
+                self.stage.cancel();
+                return;
+            }
+            self.log.push(Entry { is_done: false, ..entry }, message);
+            self.clock = self.clock.max(entry.timestamp);
+            self.bind(position, entry.id, entry.groups);
+        }
+        let from = self.stage.from.take();
+        if let Role::Candidate { .. } = self.role {
+            self.begin_to_lead();
+        } else if let Some(leader) = from {
+            self.synced = self.promised;
+            self.clocks = Clocks::NONE;
+            for position in self.log.undecided()..self.log.end() {
+                self.take(position, leader, self.synced);
+            }
+            self.report(|_| true, 0);
+        }
+    }
+
+    /// With the log that counts: what is open in it is proposed again, with its old timestamps.
+    fn begin_to_lead(&mut self) {
+        self.role = Role::Leader;
+        self.synced = self.promised;
+        self.clocks = Clocks::NONE;
+        self.counts.fill(None);
+        self.event = Some(MemberEvent::Leads(self.promised));
+        self.pause.reset();
+        self.announce();
+        for position in self.log.undecided()..self.log.end() {
+            if makes(Mistake::NewTimestamp) {
+                self.clock = LogicalTime(self.clock.0 + 1);
+                self.log.restamp(position, self.clock);
+            }
+            let Some(entry) = self.log.get(position).copied() else { continue };
+            let voter = (self.group, self.place);
+            self.votes.vote(entry.id, voter, (self.synced, entry.timestamp));
+            self.send_proposal(position);
+            self.on_votes(entry.id);
+        }
+    }
+
+    /// "I lead", to those who have not said that they have the log of this epoch.
+    pub(super) fn announce(&mut self) {
+        let body = Amcast { position: self.log.undecided(), ..self.own() };
+        for place in 0..self.counts.len() {
+            if self.counts[place].is_none() {
+                self.tell_place(place, Opcode::NewLeader, body);
+            }
+        }
+    }
+
+    /// Asks for promises, those who have not given one.
+    pub(super) fn ask_promises(&mut self, promised_by: u32) {
+        let own = self.own();
+        let body = Amcast { flags: own.flags | Amcast::ASKS, ..own };
+        let has_not = |place: usize| promised_by >> place & 1 == 0;
+        self.tell_members(self.group, Opcode::NewLeader, body, None, has_not);
+    }
+}

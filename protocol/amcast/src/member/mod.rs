@@ -1,0 +1,280 @@
+//! A member of a group: it proposes timestamps or takes those of its leader, and tells replicas
+//! what is final and up to where the order is settled.
+
+mod elect;
+mod order;
+mod repair;
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_wire::{Amcast, Frame, GroupId, LogicalTime, Opcode};
+
+use crate::barrier::Clocks;
+use crate::config::{Config, ConfigError};
+use crate::log::Log;
+use crate::outbox::{Outbox, Pause, write};
+use crate::stage::Stage;
+use crate::votes::Votes;
+
+/// What a member tells who runs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemberEvent {
+    /// It leads its group now, in this epoch.
+    Leads(u32),
+    /// It has missed more than others keep: it can follow no more, and counts as crashed.
+    Behind,
+}
+
+/// What a member has counted since its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MemberStats {
+    /// Messages proposed here.
+    pub proposed: u64,
+    /// Messages whose final timestamp became known.
+    pub decided: u64,
+    /// Messages that clients were told are over.
+    pub over: u64,
+    /// Clients told to wait.
+    pub busy: u64,
+    /// Packets that were malformed, of somebody unknown, or for somebody else.
+    pub foreign: u64,
+    /// Packets of an epoch that is over, or not known here yet.
+    pub other_epoch: u64,
+    /// Proposals that came before others that were still missing.
+    pub gaps: u64,
+    /// Packets that said something again, asked for or by time.
+    pub repeated: u64,
+}
+
+/// What a member is in the epoch that it has promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Role {
+    Leader,
+    /// Of the member at this place, once that is known.
+    Follower(Option<usize>),
+    /// Collects promises, by places; and the best log among them: of which epoch, how long, whose.
+    Candidate {
+        promised_by: u32,
+        best: (u64, u64, usize),
+    },
+}
+
+/// A member of one group; see the [module](self).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Member {
+    config: Config,
+    group: GroupId,
+    place: usize,
+    role: Role,
+    /// No earlier epoch is followed any more.
+    promised: u32,
+    /// The epoch of whose leader it has taken the log.
+    synced: u32,
+    clock: LogicalTime,
+    barrier: LogicalTime,
+    /// The barrier that replicas were told.
+    told: LogicalTime,
+    clocks: Clocks,
+    log: Log,
+    votes: Votes,
+    stage: Stage,
+    /// How many positions each member has, by its place; nothing, until heard of in this epoch.
+    counts: Vec<Option<u64>>,
+    /// What each replica lacks first.
+    wanted: Vec<u64>,
+    outbox: Outbox,
+    pause: Pause,
+    due: Option<Mono>,
+    event: Option<MemberEvent>,
+    stats: MemberStats,
+}
+
+impl Member {
+    /// A member that has heard nothing, in epoch 1, which the first member leads.
+    ///
+    /// # Errors
+    /// When a setting makes no sense, or its process is no member of any group.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        let groups = &config.groups;
+        let all = (0..groups.groups.len() as u16).map(GroupId);
+        let found = all
+            .filter_map(|group| Some((group, groups.member_place(group, config.process)?)))
+            .next();
+        let value = u64::from(config.process.0);
+        let Some((group, place)) = found else {
+            return Err(ConfigError { name: "process", value });
+        };
+        let own = &groups.groups[group.index()];
+        let (positions, octets) = (config.log_positions(), groups.message_octets_max());
+        Ok(Self {
+            group,
+            place,
+            role: if place == 0 { Role::Leader } else { Role::Follower(Some(0)) },
+            promised: 1,
+            synced: 1,
+            clock: LogicalTime(0),
+            barrier: LogicalTime(0),
+            told: LogicalTime(0),
+            clocks: Clocks::NONE,
+            log: Log::new(positions, octets),
+            votes: Votes::new(groups),
+            stage: Stage::new(positions, octets),
+            counts: vec![None; own.members.len()],
+            wanted: vec![0; own.replicas.len()],
+            outbox: Outbox::new(config.outbox),
+            pause: Pause::new(config.repeat_ns),
+            due: None,
+            event: None,
+            stats: MemberStats::default(),
+            config,
+        })
+    }
+
+    /// How it is set up.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Of which group it is a member.
+    pub fn group(&self) -> GroupId {
+        self.group
+    }
+
+    /// The epoch that it is in.
+    pub fn epoch(&self) -> u32 {
+        self.promised
+    }
+
+    /// Whether it leads its group in its epoch.
+    pub fn is_leader(&self) -> bool {
+        self.role == Role::Leader
+    }
+
+    /// Up to where the order of its group is settled.
+    pub fn barrier(&self) -> LogicalTime {
+        self.barrier
+    }
+
+    /// Messages in its log that are not over yet.
+    pub fn open(&self) -> u64 {
+        self.log.end() - self.log.undone()
+    }
+
+    /// What it has counted.
+    pub fn stats(&self) -> &MemberStats {
+        &self.stats
+    }
+
+    /// Packets that found no room to wait in.
+    pub fn outbox_lost(&self) -> u64 {
+        self.outbox.lost
+    }
+
+    /// Whether it has the log of its epoch: only then it acknowledges, and its clock counts.
+    fn is_in(&self) -> bool {
+        self.synced == self.promised
+    }
+
+    fn own(&self) -> Amcast {
+        Amcast {
+            clock: self.clock,
+            count: self.log.end(),
+            ..Amcast::new(self.group, self.promised)
+        }
+    }
+
+    fn majority(&self) -> u32 {
+        self.config.groups.majority(self.group)
+    }
+
+    /// Sends to the members of `group`, but not to itself.
+    fn tell_members(
+        &mut self,
+        group: GroupId,
+        opcode: Opcode,
+        body: Amcast,
+        message: Option<u64>,
+        is_told: impl Fn(usize) -> bool,
+    ) {
+        let Some(group) = self.config.groups.get(group) else { return };
+        for (place, to) in group.members.iter().enumerate() {
+            if *to != self.config.process && is_told(place) {
+                self.outbox.push(*to, opcode, body, message);
+            }
+        }
+    }
+
+    fn tell(&mut self, to: ProcessId, opcode: Opcode, body: Amcast, message: Option<u64>) {
+        self.outbox.push(to, opcode, body, message);
+    }
+
+    /// To one of the own members.
+    fn tell_place(&mut self, place: usize, opcode: Opcode, body: Amcast) {
+        self.tell_members(self.group, opcode, body, None, |other| other == place);
+    }
+
+    /// What follows from whatever has just happened, and when to wake up.
+    fn settle(&mut self, now: Now) {
+        self.on_settled();
+        if self.is_unsettled() {
+            if self.due.is_none() {
+                self.due = Some(now.mono.after_ns(self.pause.next_ns()));
+            }
+        } else {
+            self.due = None;
+            self.pause.reset();
+        }
+    }
+}
+
+impl Machine for Member {
+    type Event = MemberEvent;
+
+    fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
+        let own = self.config.process;
+        let parsed = Frame::parse(frame).ok().filter(|frame| frame.header.dst() == own);
+        let read = parsed.and_then(|frame| Some((frame, Amcast::parse(frame.payload).ok()?)));
+        let Some((frame, (body, message))) = read else {
+            self.stats.foreign += 1;
+            return Verdict::Dropped;
+        };
+        let is_taken = self.on_packet(frame.opcode, frame.header.src(), &body, message);
+        self.stats.foreign += u64::from(!is_taken);
+        self.settle(now);
+        if is_taken { Verdict::Consumed } else { Verdict::Dropped }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        if self.due.is_some_and(|due| due <= now.mono) {
+            self.due = None;
+            self.on_due();
+        }
+        self.settle(now);
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        let parcel = loop {
+            let parcel = self.outbox.pop()?;
+            // What it was about may have been overwritten meanwhile.
+            let is_held =
+                |position| self.log.get(position).is_some_and(|entry| entry.id == parcel.body.id);
+            if parcel.message.is_none_or(is_held) {
+                break parcel;
+            }
+        };
+        let message = parcel.message.map_or(&[][..], |position| self.log.message(position));
+        let ends = (self.config.process, self.config.incarnation);
+        Some(Transmit { port: Port(0), octets: write(slot, now, ends, &parcel, message) })
+    }
+
+    fn poll_event(&mut self) -> Option<MemberEvent> {
+        self.event.take()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        self.due
+    }
+}

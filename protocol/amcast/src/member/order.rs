@@ -1,0 +1,388 @@
+//! The normal case: proposals, acknowledgements, final timestamps, barriers.
+
+use onepipe_base::ProcessId;
+use onepipe_base::mistake::{Mistake, makes};
+use onepipe_wire::{Amcast, GroupSet, LogicalTime, MessageId, Opcode};
+
+use super::{Member, Role};
+use crate::log::Entry;
+use crate::votes::Cell;
+
+impl Member {
+    /// Takes a packet. Answers whether it made sense.
+    pub(super) fn on_packet(
+        &mut self,
+        opcode: Opcode,
+        src: ProcessId,
+        body: &Amcast,
+        message: &[u8],
+    ) -> bool {
+        let groups = &self.config.groups;
+        if body.has(Amcast::MESSAGE) {
+            let is_known = groups.can_be_for(body.groups)
+                && body.groups.contains(self.group)
+                && body.groups.contains(body.group)
+                && (body.id.client as usize) < groups.clients.len();
+            if !is_known || message.len() > groups.message_octets_max() {
+                return false;
+            }
+        }
+        if opcode == Opcode::Start {
+            let is_client = groups.clients.get(body.id.client as usize) == Some(&src);
+            let is_right = is_client && body.has(Amcast::MESSAGE) && body.group == self.group;
+            if is_right {
+                self.on_start(body, message);
+            }
+            return is_right;
+        }
+        let own = groups.get(self.group).expect("it is a member of it");
+        if let Some(replica) = own.replicas.iter().position(|replica| *replica == src) {
+            if opcode == Opcode::Gap && body.group == self.group {
+                self.on_replica_gap(replica, src, body);
+                return true;
+            }
+            return false;
+        }
+        let Some(place) = groups.member_place(body.group, src) else { return false };
+        let is_own = body.group == self.group;
+        match opcode {
+            Opcode::Prop if body.has(Amcast::MESSAGE) && is_own => {
+                self.on_own_prop(place, body, message);
+            }
+            Opcode::Prop if body.has(Amcast::MESSAGE) => self.on_other_prop(place, body, message),
+            Opcode::AmcastAck => self.on_ack(place, body),
+            Opcode::Gap if body.has(Amcast::MESSAGE) => self.on_message_gap(src, body),
+            Opcode::Gap if is_own => self.on_log_gap(place, src, body),
+            Opcode::AmcastPromise if is_own => self.on_promise(place, body),
+            Opcode::NewLeader if is_own => self.on_new_leader(place, body),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Whether nobody waits for the message here any more.
+    fn is_over(&self, id: MessageId) -> bool {
+        self.votes.get(id).is_some_and(|cell| {
+            cell.id.sequence > id.sequence || (cell.id == id && self.is_cell_over(cell))
+        })
+    }
+
+    fn is_cell_over(&self, cell: &Cell) -> bool {
+        match cell.position {
+            None => false,
+            Some(position) if position < self.log.undone() => true,
+            Some(position) => self.log.get(position).is_none_or(|entry| entry.is_done),
+        }
+    }
+
+    /// Makes a cell for the message, if there is none. Answers whether there is one now.
+    fn begin(&mut self, id: MessageId, groups: GroupSet) -> bool {
+        if let Some(cell) = self.votes.get(id) {
+            if cell.id == id {
+                return cell.groups == groups;
+            }
+            let is_older = cell.id.sequence < id.sequence;
+            if !is_older || (cell.position.is_some() && !self.is_cell_over(cell)) {
+                return false;
+            }
+        }
+        self.votes.begin(Cell { id, groups, position: None });
+        true
+    }
+
+    fn on_start(&mut self, body: &Amcast, message: &[u8]) {
+        let (id, client) = (body.id, self.config.groups.clients[body.id.client as usize]);
+        if self.is_over(id) && !makes(Mistake::ProposedTwice) {
+            let known = self.votes.get(id).filter(|cell| cell.id == id);
+            let position = known.and_then(|cell| cell.position);
+            let decided = position.and_then(|position| self.log.get(position)?.decided);
+            let timestamp = decided.unwrap_or_default();
+            let told = Amcast { timestamp, ..self.own().of(id, body.groups) };
+            self.tell(client, Opcode::Deliver, told, None);
+            self.stats.repeated += 1;
+            return;
+        }
+        if self.role != Role::Leader || !self.begin(id, body.groups) {
+            return;
+        }
+        let is_new = self.votes.get(id).is_some_and(|cell| cell.position.is_none());
+        if !is_new && !makes(Mistake::ProposedTwice) {
+            return;
+        }
+        if self.open() >= self.config.busy_from || !self.log.has_room() {
+            self.stats.busy += 1;
+            let body = self.own().of(id, body.groups);
+            self.tell(client, Opcode::Busy, body, None);
+            return;
+        }
+        self.propose(id, body.groups, message);
+    }
+
+    fn propose(&mut self, id: MessageId, groups: GroupSet, message: &[u8]) {
+        if !self.log.has_room() {
+            return;
+        }
+        self.clock = LogicalTime(self.clock.0 + 1);
+        let (position, timestamp) = (self.log.end(), self.clock);
+        self.log.push(Entry { id, groups, timestamp, decided: None, is_done: false }, message);
+        self.votes.place(id, Some(position));
+        self.votes.vote(id, (self.group, self.place), (self.synced, timestamp));
+        self.stats.proposed += 1;
+        self.pause.reset();
+        self.send_proposal(position);
+        let own = self.config.groups.get(self.group).expect("it is a member of it");
+        if let Some(body) = self.proposal(position) {
+            for replica in &own.replicas {
+                self.outbox.push(*replica, Opcode::Prop, body, Some(position));
+            }
+        }
+        self.on_votes(id);
+    }
+
+    /// What stands at the position, as it is told others.
+    pub(super) fn proposal(&self, position: u64) -> Option<Amcast> {
+        let entry = self.log.get(position)?;
+        let body = self.own().of(entry.id, entry.groups);
+        let flags = body.flags | entry.decided.map_or(0, |_| Amcast::DECIDED);
+        let barrier = entry.decided.unwrap_or_default();
+        Some(Amcast { flags, timestamp: entry.timestamp, barrier, position, ..body })
+    }
+
+    /// To all members of all groups that it is for.
+    pub(super) fn send_proposal(&mut self, position: u64) {
+        let Some(body) = self.proposal(position) else { return };
+        for group in body.groups.iter() {
+            self.tell_members(group, Opcode::Prop, body, Some(position), |_| true);
+        }
+    }
+
+    /// A proposal of the own group.
+    fn on_own_prop(&mut self, place: usize, body: &Amcast, message: &[u8]) {
+        let decided = body.has(Amcast::DECIDED).then_some(body.barrier);
+        let (id, groups, timestamp) = (body.id, body.groups, body.timestamp);
+        let entry = Entry { id, groups, timestamp, decided, is_done: false };
+        if body.has(Amcast::FETCH) {
+            self.on_fetched(place, body, entry, message);
+        }
+        if decided.is_some() {
+            self.on_decided_entry(body.position, entry, message);
+        }
+        if body.has(Amcast::FETCH) {
+            return;
+        }
+        let is_stale = makes(Mistake::StaleEpoch) && body.epoch < self.promised;
+        let is_leaders = self.role == Role::Follower(Some(place)) && self.is_in();
+        if !is_stale && (!is_leaders || body.epoch != self.promised) {
+            self.stats.other_epoch += 1;
+            return;
+        }
+        self.clock = self.clock.max(timestamp).max(body.clock);
+        if body.position == self.log.end() && self.log.has_room() {
+            self.log.push(entry, message);
+            self.bind(body.position, id, groups);
+            self.pause.reset();
+            self.take(body.position, place, body.epoch);
+        } else if body.position < self.log.end() {
+            // Said again: perhaps the acknowledgement was lost.
+            let is_it = self.log.get(body.position).is_some_and(|entry| entry.id == id);
+            if is_it && decided.is_none() {
+                self.votes.vote(id, (self.group, place), (body.epoch, timestamp));
+                self.on_votes(id);
+                self.tell_place(place, Opcode::AmcastAck, self.vote_of(body.position, body.epoch));
+                self.stats.repeated += 1;
+            }
+        } else {
+            self.stats.gaps += 1;
+            if !self.clocks.are_ahead_of(self.log.end()) {
+                self.ask_log(place);
+            }
+        }
+        if body.epoch == self.synced {
+            self.clocks.hear(place, body.clock);
+            self.clocks.hear_leader(body.count, body.clock);
+        }
+    }
+
+    /// The cell of a message that is in the log now.
+    pub(super) fn bind(&mut self, position: u64, id: MessageId, groups: GroupSet) {
+        match self.votes.get(id).copied() {
+            Some(cell) if cell.id == id => self.votes.place(id, Some(position)),
+            // It is over; its votes are of no interest.
+            Some(cell) if cell.id.sequence > id.sequence => {}
+            _ => self.votes.begin(Cell { id, groups, position: Some(position) }),
+        }
+    }
+
+    fn vote_of(&self, position: u64, epoch: u32) -> Amcast {
+        let Some(entry) = self.log.get(position) else { return self.own() };
+        let body = self.own().of(entry.id, entry.groups);
+        Amcast { epoch, timestamp: entry.timestamp, position, ..body }
+    }
+
+    /// Acknowledges what the member at `leader` has proposed.
+    pub(super) fn take(&mut self, position: u64, leader: usize, epoch: u32) {
+        let Some(entry) = self.log.get(position).copied() else { return };
+        for place in [leader, self.place] {
+            self.votes.vote(entry.id, (self.group, place), (epoch, entry.timestamp));
+        }
+        let body = self.vote_of(position, epoch);
+        for group in entry.groups.iter() {
+            self.tell_members(group, Opcode::AmcastAck, body, None, |_| true);
+        }
+        self.on_votes(entry.id);
+    }
+
+    /// A proposal of another group for a message that is for the own one, too.
+    fn on_other_prop(&mut self, place: usize, body: &Amcast, message: &[u8]) {
+        if !self.begin(body.id, body.groups) {
+            return;
+        }
+        let (voter, clock) = ((body.group, place), self.clock);
+        self.votes.vote(body.id, voter, (body.epoch, body.timestamp));
+        self.clock = self.clock.max(body.timestamp);
+        let is_new = self.votes.get(body.id).is_some_and(|cell| cell.position.is_none());
+        if is_new && self.role == Role::Leader {
+            self.propose(body.id, body.groups, message);
+        } else if self.clock > clock {
+            self.report(|_| true, 0);
+        }
+        if body.has(Amcast::DECIDED) {
+            self.votes.agree(body.id, body.group, body.timestamp);
+        }
+        self.on_votes(body.id);
+    }
+
+    /// Tells own members its clock, if that counts.
+    pub(super) fn report(&mut self, is_told: impl Fn(usize) -> bool, flags: u8) {
+        if self.is_in() {
+            let body = Amcast { flags, ..self.own() };
+            self.tell_members(self.group, Opcode::AmcastAck, body, None, is_told);
+        }
+    }
+
+    fn on_ack(&mut self, place: usize, body: &Amcast) {
+        if body.group == self.group {
+            // Every clock may rise to any other: what is proposed later is only later.
+            self.clock = self.clock.max(body.clock);
+            if body.epoch == self.promised && self.is_in() {
+                self.clocks.hear(place, body.clock);
+                if self.role == Role::Follower(Some(place)) {
+                    self.clocks.hear_leader(body.count, body.clock);
+                }
+                let known = self.counts.get_mut(place);
+                let known = known.filter(|count| count.is_none_or(|count| count < body.count));
+                if let Some(count) = known {
+                    *count = Some(body.count);
+                    self.pause.reset();
+                }
+            } else {
+                self.stats.other_epoch += 1;
+            }
+            if body.has(Amcast::ASKS) && !body.has(Amcast::MESSAGE) {
+                self.report(|other| other == place, 0);
+            }
+        }
+        if body.has(Amcast::MESSAGE) && self.begin(body.id, body.groups) {
+            let voter = (body.group, place);
+            self.votes.vote(body.id, voter, (body.epoch, body.timestamp));
+            if body.has(Amcast::DECIDED) && body.group != self.group {
+                self.votes.agree(body.id, body.group, body.timestamp);
+            }
+            self.on_votes(body.id);
+        }
+    }
+
+    /// Whether the message's final timestamp is known now.
+    pub(super) fn on_votes(&mut self, id: MessageId) {
+        let Some(cell) = self.votes.get(id).filter(|cell| cell.id == id) else { return };
+        let Some(position) = cell.position else { return };
+        // What is agreed in an epoch whose log it does not have may stand elsewhere in that.
+        let is_here = self.is_in() && self.votes.epoch(id, self.group) <= self.synced;
+        let is_open = self.log.get(position).is_some_and(|entry| entry.decided.is_none());
+        if !is_here || !is_open {
+            return;
+        }
+        if let Some(decided) = self.votes.decided(&self.config.groups, cell) {
+            self.on_decided(position, decided);
+        }
+    }
+
+    fn on_decided(&mut self, position: u64, decided: LogicalTime) {
+        self.clock = self.clock.max(decided);
+        if !self.log.decide(position, decided) {
+            return;
+        }
+        self.pause.reset();
+        self.stats.decided += 1;
+        self.raise_barrier();
+        let Some(entry) = self.log.get(position) else { return };
+        let (id, groups) = (entry.id, entry.groups);
+        let body = self.settled().of(id, groups);
+        let flags = body.flags | Amcast::DECIDED;
+        let body = Amcast { flags, timestamp: decided, position, ..body };
+        self.tell_replicas(body);
+    }
+
+    /// A position that is decided, from another member: it stands there for ever.
+    fn on_decided_entry(&mut self, position: u64, entry: Entry, message: &[u8]) {
+        let Some(decided) = entry.decided else { return };
+        let open = Entry { decided: None, ..entry };
+        if position == self.log.end() && self.log.has_room() {
+            self.log.push(open, message);
+        } else if self.log.get(position).is_some_and(|known| !known.is_like(&entry)) {
+            let Some(old) = self.log.replace(position, open, message) else { return };
+            self.votes.place(old.id, None);
+        } else if self.log.get(position).is_none() {
+            return;
+        }
+        self.clock = self.clock.max(entry.timestamp);
+        self.bind(position, entry.id, entry.groups);
+        self.on_decided(position, decided);
+    }
+
+    pub(super) fn settled(&self) -> Amcast {
+        Amcast { barrier: self.barrier, count: self.log.undecided(), ..self.own() }
+    }
+
+    pub(super) fn tell_replicas(&mut self, body: Amcast) {
+        self.told = self.barrier;
+        let own = self.config.groups.get(self.group).expect("it is a member of it");
+        for replica in &own.replicas {
+            self.outbox.push(*replica, Opcode::Deliver, body, None);
+        }
+    }
+
+    fn raise_barrier(&mut self) {
+        if !self.is_in() {
+            return;
+        }
+        self.clocks.hear(self.place, self.clock);
+        if self.role == Role::Leader {
+            self.clocks.hear_leader(self.log.end(), self.clock);
+        }
+        let barrier = self.clocks.barrier(&self.log, self.majority() as usize);
+        self.barrier = self.barrier.max(barrier);
+    }
+
+    /// What follows from a barrier that may have risen.
+    pub(super) fn on_settled(&mut self) {
+        self.raise_barrier();
+        let mut has_more = false;
+        while let Some(position) = self.log.pop_done(self.barrier) {
+            has_more = true;
+            self.pause.reset();
+            let Some(entry) = self.log.get(position).copied() else { continue };
+            let client = self.config.groups.clients.get(entry.id.client as usize).copied();
+            if let (Role::Leader, Some(client)) = (self.role, client) {
+                let timestamp = entry.decided.unwrap_or_default();
+                let body = Amcast { timestamp, ..self.own().of(entry.id, entry.groups) };
+                self.tell(client, Opcode::Deliver, body, None);
+                self.stats.over += 1;
+            }
+        }
+        // Else they have nothing to deliver at the new one.
+        if has_more && self.barrier > self.told {
+            self.tell_replicas(self.settled());
+        }
+    }
+}

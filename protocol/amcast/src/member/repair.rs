@@ -1,0 +1,185 @@
+//! What was lost is asked for and said again.
+
+use onepipe_base::ProcessId;
+use onepipe_wire::{Amcast, Opcode};
+
+use super::{Member, MemberEvent, Role};
+
+impl Member {
+    /// Positions that are told at a time.
+    pub(super) const BURST: u64 = 32;
+    /// Open messages that are looked after at a time, the oldest.
+    const LOOKED_AFTER: u64 = 8;
+
+    /// Somebody of the own group lacks positions.
+    pub(super) fn on_log_gap(&mut self, place: usize, src: ProcessId, body: &Amcast) {
+        if body.has(Amcast::BEHIND) {
+            self.event = Some(MemberEvent::Behind);
+            return;
+        }
+        let is_present = body.epoch == self.promised;
+        // The log as it was when the promise was given, or as the leader has it.
+        let is_fetch = body.has(Amcast::FETCH) && is_present;
+        let is_fetch = is_fetch && matches!(self.role, Role::Leader | Role::Follower(None));
+        if body.has(Amcast::FETCH) && !is_fetch {
+            self.stats.other_epoch += 1;
+            return;
+        }
+        if body.position < self.log.first() {
+            let flags = Amcast::BEHIND;
+            self.tell(src, Opcode::Gap, Amcast { flags, ..self.own() }, None);
+            return;
+        }
+        let is_leaders = self.role == Role::Leader && is_present;
+        let until = if is_fetch { self.log.end().min(body.count) } else { self.log.end() };
+        let aligned = Self::BURST - body.position % Self::BURST;
+        let burst = if is_fetch { aligned } else { Self::BURST };
+        for position in body.position..until.min(body.position.saturating_add(burst)) {
+            let Some(mut proposal) = self.proposal(position) else { continue };
+            let is_decided = proposal.has(Amcast::DECIDED);
+            if is_fetch {
+                proposal.flags |= Amcast::FETCH;
+            } else if !is_decided && (!is_leaders || position < body.count) {
+                continue;
+            }
+            let is_told = |other| other == place;
+            self.tell_members(self.group, Opcode::Prop, proposal, Some(position), is_told);
+            self.stats.repeated += 1;
+        }
+    }
+
+    /// Somebody lacks acknowledgements of a message, or its final timestamp.
+    pub(super) fn on_message_gap(&mut self, src: ProcessId, body: &Amcast) {
+        let cell = self.votes.get(body.id).filter(|cell| cell.id == body.id);
+        let Some(position) = cell.and_then(|cell| cell.position) else { return };
+        let Some(entry) = self.log.get(position).copied() else { return };
+        let own = self.own().of(entry.id, entry.groups);
+        let vote = Amcast { timestamp: entry.timestamp, position, ..own };
+        if entry.decided.is_some() {
+            // So a majority has taken it, whoever asks.
+            let flags = own.flags | Amcast::DECIDED;
+            self.tell(src, Opcode::AmcastAck, Amcast { flags, ..vote }, None);
+        } else if self.is_in() {
+            self.tell(src, Opcode::AmcastAck, vote, None);
+        }
+        self.stats.repeated += 1;
+    }
+
+    /// A replica has everything before `body.position`.
+    pub(super) fn on_replica_gap(&mut self, replica: usize, src: ProcessId, body: &Amcast) {
+        if self.wanted[replica] < body.position {
+            self.wanted[replica] = body.position.min(self.log.end());
+            self.pause.reset();
+        }
+        if body.position < self.log.first() {
+            let flags = Amcast::BEHIND;
+            self.tell(src, Opcode::Gap, Amcast { flags, ..self.own() }, None);
+            return;
+        }
+        let from = body.position.min(self.log.undecided());
+        let until = self.log.undecided().min(from + Self::BURST);
+        for position in from..until {
+            let Some(proposal) = self.proposal(position) else { continue };
+            self.tell(src, Opcode::Prop, proposal, Some(position));
+            self.stats.repeated += 1;
+        }
+        if from < until {
+            self.tell(src, Opcode::Deliver, self.settled(), None);
+        }
+    }
+
+    /// Asks for what is missing at the end of the log.
+    pub(super) fn ask_log(&mut self, place: usize) {
+        let body = Amcast { position: self.log.undecided(), ..self.own() };
+        // What is missing comes behind what is not decided: from there on, if there is much.
+        let far = self.log.end() - self.log.undecided() >= Self::BURST;
+        let position = if far { self.log.end() } else { body.position };
+        self.tell_place(place, Opcode::Gap, Amcast { position, ..body });
+    }
+
+    /// Whether anything is missing, so that time will help.
+    pub(super) fn is_unsettled(&self) -> bool {
+        let has_open = self.log.undone() < self.log.end();
+        let others = match self.role {
+            Role::Candidate { .. } => true,
+            Role::Leader => self.others_lack(),
+            Role::Follower(_) => {
+                self.stage.from.is_some()
+                    || (self.is_in() && self.clocks.are_ahead_of(self.log.end()))
+            }
+        };
+        has_open || others || self.wanted.iter().any(|wanted| *wanted < self.log.undecided())
+    }
+
+    fn others_lack(&self) -> bool {
+        // Before there is anything, nobody needs to be heard.
+        let end = self.log.end();
+        let lacks = |(place, count): (usize, &Option<u64>)| {
+            place != self.place && count.map_or(self.synced > 1 || end > 0, |count| count < end)
+        };
+        self.counts.iter().enumerate().any(lacks)
+    }
+
+    /// Some time has passed without progress.
+    pub(super) fn on_due(&mut self) {
+        self.stats.repeated += 1;
+        match self.role {
+            Role::Candidate { promised_by, .. } => {
+                self.ask_promises(promised_by);
+                self.ask_stage();
+            }
+            Role::Leader => {
+                self.announce();
+                let end = self.log.end();
+                let counts = core::mem::take(&mut self.counts);
+                let lacks = |place: usize| counts[place].is_none_or(|count| count < end);
+                self.report(lacks, Amcast::ASKS);
+                self.counts = counts;
+            }
+            Role::Follower(leader) => {
+                self.ask_stage();
+                if let Some(leader) = leader.filter(|_| self.is_in()) {
+                    self.ask_log(leader);
+                }
+            }
+        }
+        if self.log.undone() < self.log.end() {
+            self.look_after_open();
+        }
+        for replica in 0..self.wanted.len() {
+            if self.wanted[replica] < self.log.undecided() {
+                let own = self.config.groups.get(self.group).expect("it is a member of it");
+                let (to, flags) = (own.replicas[replica], Amcast::ASKS);
+                self.tell(to, Opcode::Deliver, Amcast { flags, ..self.settled() }, None);
+            }
+        }
+    }
+
+    fn look_after_open(&mut self) {
+        // The clocks of the others, and what they know of what is undecided here.
+        self.report(|_| true, Amcast::ASKS);
+        if self.log.undecided() < self.log.end() {
+            let body = Amcast { position: self.log.undecided(), ..self.own() };
+            self.tell_members(self.group, Opcode::Gap, body, None, |_| true);
+        }
+        let from = self.log.undecided();
+        for position in from..self.log.end().min(from + Self::LOOKED_AFTER) {
+            let Some(proposal) = self.proposal(position) else { continue };
+            if proposal.has(Amcast::DECIDED) {
+                continue;
+            }
+            for group in proposal.groups.iter() {
+                let by = self.votes.by(proposal.id, group);
+                let is_agreed = self.votes.is_agreed(&self.config.groups, proposal.id, group);
+                let has_not = |place: usize| by >> place & 1 == 0;
+                let is_own = group == self.group;
+                if self.role == Role::Leader && (by == 0 || (is_own && !is_agreed)) {
+                    self.tell_members(group, Opcode::Prop, proposal, Some(position), has_not);
+                } else if !is_agreed {
+                    let body = self.own().of(proposal.id, proposal.groups);
+                    self.tell_members(group, Opcode::Gap, body, None, has_not);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! A replica: it delivers what is final, in order, as far as the order is settled.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
+use onepipe_wire::{Amcast, Frame, GroupId, GroupSet, LogicalTime, MessageId, Opcode};
+
+use crate::config::{Config, ConfigError, MEMBERS_MAX};
+use crate::outbox::{Outbox, Pause, write};
+
+/// Packets of a replica that may wait to leave: an answer to each member, and a question.
+const OUTBOX: usize = 2 * MEMBERS_MAX;
+
+/// A message that is delivered now: `deliver(message, id, timestamp)`. Its octets are
+/// [`Replica::message`], until the replica is given anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Delivery {
+    /// Which message.
+    pub id: MessageId,
+    /// All its groups: their replicas deliver it, too.
+    pub groups: GroupSet,
+    /// Messages are delivered in ascending order of this, and of the id where it is the same.
+    pub timestamp: LogicalTime,
+    position: u64,
+}
+
+/// What a replica tells who runs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReplicaEvent {
+    /// The next message.
+    Delivered(Delivery),
+    /// It has missed more than members keep: it can go on only from the state of another replica
+    /// ([`Replica::join`]).
+    Behind,
+}
+
+/// Between two deliveries of a replica: what the state of the application after the first belongs
+/// to. Another replica begins there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DeliveryPoint {
+    /// The last delivery.
+    last: (LogicalTime, MessageId),
+    /// Positions before this one are delivered.
+    position: u64,
+}
+
+/// What a replica has counted since its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ReplicaStats {
+    /// Messages delivered.
+    pub delivered: u64,
+    /// Final timestamps that were known already.
+    pub copies: u64,
+    /// Positions that were too far ahead to be kept.
+    pub too_far: u64,
+    /// Packets that made no sense.
+    pub foreign: u64,
+}
+
+/// A position of the group's log, as far as it is known here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Known {
+    position: u64,
+    id: MessageId,
+    groups: GroupSet,
+    decided: Option<LogicalTime>,
+    octets: Option<u16>,
+    is_delivered: bool,
+}
+
+/// A replica of one group; see the [module](self).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Replica {
+    config: Config,
+    group: GroupId,
+    known: Vec<Option<Known>>,
+    messages: Vec<u8>,
+    /// The first position that is not delivered.
+    first: u64,
+    /// All before this one are known, with their messages.
+    whole: u64,
+    /// What each member has said last: up to where the order is settled, once how many positions
+    /// are known.
+    bounds: Vec<(LogicalTime, u64)>,
+    barrier: LogicalTime,
+    last: Option<(LogicalTime, MessageId)>,
+    outbox: Outbox,
+    pause: Pause,
+    due: Option<Mono>,
+    asked: usize,
+    is_behind: bool,
+    stats: ReplicaStats,
+}
+
+impl Replica {
+    /// A replica that has delivered nothing, of a group that has delivered nothing.
+    ///
+    /// # Errors
+    /// When a setting makes no sense, or its process is no replica of any group.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        let (value, groups) = (u64::from(config.process.0), &config.groups);
+        let is_own = |group: &crate::Group| group.replicas.contains(&config.process);
+        let Some(at) = groups.groups.iter().position(is_own) else {
+            return Err(ConfigError { name: "process", value });
+        };
+        let positions = config.log_positions();
+        Ok(Self {
+            group: GroupId(at as u16),
+            known: vec![None; positions],
+            messages: vec![0; positions * groups.message_octets_max()],
+            first: 0,
+            whole: 0,
+            bounds: vec![(LogicalTime(0), 0); groups.groups[at].members.len()],
+            barrier: LogicalTime(0),
+            last: None,
+            outbox: Outbox::new(OUTBOX),
+            pause: Pause::new(config.repeat_ns),
+            due: None,
+            asked: 0,
+            is_behind: false,
+            stats: ReplicaStats::default(),
+            config,
+        })
+    }
+
+    /// A replica whose application has the state of another one at `point`.
+    ///
+    /// # Errors
+    /// As for [`Replica::new`].
+    pub fn join(config: Config, point: DeliveryPoint) -> Result<Self, ConfigError> {
+        let mut replica = Self::new(config)?;
+        (replica.first, replica.whole) = (point.position, point.position);
+        replica.last = Some(point.last);
+        // It does not know what it lacks: it asks.
+        replica.due = Some(Mono::from_ns(0));
+        Ok(replica)
+    }
+
+    /// Where it is, once it has delivered anything.
+    pub fn point(&self) -> Option<DeliveryPoint> {
+        Some(DeliveryPoint { last: self.last?, position: self.first })
+    }
+
+    /// The octets of what was delivered last.
+    pub fn message(&self, delivery: &Delivery) -> &[u8] {
+        let slot = self.slot(delivery.position);
+        let octets = self.known[slot].filter(|known| known.position == delivery.position);
+        let octets = octets.and_then(|known| known.octets).unwrap_or_default();
+        &self.messages[slot * self.config.groups.message_octets_max()..][..usize::from(octets)]
+    }
+
+    /// How it is set up.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Of which group it is a replica.
+    pub fn group(&self) -> GroupId {
+        self.group
+    }
+
+    /// What it has counted.
+    pub fn stats(&self) -> &ReplicaStats {
+        &self.stats
+    }
+
+    fn slot(&self, position: u64) -> usize {
+        (position % self.known.len() as u64) as usize
+    }
+
+    fn on_packet(&mut self, place: usize, opcode: Opcode, body: &Amcast, message: &[u8]) -> bool {
+        match opcode {
+            Opcode::Prop if body.has(Amcast::MESSAGE) => {
+                let decided = body.has(Amcast::DECIDED).then_some(body.barrier);
+                self.learn(body, decided, Some(message));
+            }
+            Opcode::Deliver => {
+                if body.has(Amcast::MESSAGE | Amcast::DECIDED) {
+                    self.learn(body, Some(body.timestamp), None);
+                }
+                let bound = &mut self.bounds[place];
+                *bound = (*bound).max((body.barrier, body.count));
+                self.on_bounds();
+                if body.has(Amcast::ASKS) {
+                    self.ask(place);
+                }
+            }
+            Opcode::Gap if body.has(Amcast::BEHIND) => self.is_behind = true,
+            _ => return false,
+        }
+        true
+    }
+
+    /// What stands at a position, perhaps its final timestamp, perhaps its message.
+    fn learn(&mut self, body: &Amcast, decided: Option<LogicalTime>, message: Option<&[u8]>) {
+        let octets_max = self.config.groups.message_octets_max();
+        if body.position < self.first || message.is_some_and(|octets| octets.len() > octets_max) {
+            return;
+        }
+        if body.position - self.first >= self.known.len() as u64 {
+            // The group goes on; this comes again when there is room.
+            self.stats.too_far += 1;
+            return;
+        }
+        let slot = self.slot(body.position);
+        let (position, id, groups) = (body.position, body.id, body.groups);
+        let new = Known { position, id, groups, decided: None, octets: None, is_delivered: false };
+        let old = self.known[slot].filter(|known| known.position == position);
+        // Before it is decided, another message may come to stand there.
+        let mut known = match old {
+            Some(old) if old.id == id => old,
+            Some(old) if old.decided.is_some() => return,
+            _ => new,
+        };
+        if let Some(decided) = decided {
+            self.stats.copies += u64::from(known.decided.is_some());
+            known.decided = known.decided.or(Some(decided));
+            // What the state that it has joined with contains.
+            known.is_delivered |= self.last.is_some_and(|last| (decided, id) <= last);
+        }
+        if let (None, Some(message)) = (known.octets, message) {
+            self.messages[slot * octets_max..][..message.len()].copy_from_slice(message);
+            known.octets = Some(message.len() as u16);
+        }
+        self.known[slot] = Some(known);
+        let before = self.whole;
+        while self.get(self.whole).is_some_and(|known| {
+            known.decided.is_some() && (known.octets.is_some() || known.is_delivered)
+        }) {
+            self.whole += 1;
+        }
+        if self.whole > before {
+            self.pause.reset();
+            self.on_bounds();
+        }
+    }
+
+    fn get(&self, position: u64) -> Option<&Known> {
+        self.known[self.slot(position)].as_ref().filter(|known| known.position == position)
+    }
+
+    fn on_bounds(&mut self) {
+        for (barrier, count) in &self.bounds {
+            if *count <= self.whole {
+                self.barrier = self.barrier.max(*barrier);
+            }
+        }
+    }
+
+    fn ask(&mut self, place: usize) {
+        let own = self.config.groups.get(self.group).expect("it is a replica of it");
+        let body = Amcast { position: self.whole, ..Amcast::new(self.group, 0) };
+        self.outbox.push(own.members[place], Opcode::Gap, body, None);
+    }
+
+    fn lacks(&self) -> bool {
+        let is_open = |position| self.get(position).is_some();
+        self.bounds.iter().any(|(_, count)| *count > self.whole) || is_open(self.whole)
+    }
+
+    fn settle(&mut self, now: Now) {
+        if !self.lacks() {
+            self.due = None;
+            self.pause.reset();
+        } else if self.due.is_none() {
+            self.due = Some(now.mono.after_ns(self.pause.next_ns()));
+        }
+    }
+
+    fn next_delivery(&mut self) -> Option<Delivery> {
+        while self.get(self.first).is_some_and(|known| known.is_delivered) {
+            self.first += 1;
+        }
+        let open = (self.first..self.whole).filter_map(|position| self.get(position));
+        let settled = open.filter(|known| {
+            !known.is_delivered && known.decided.is_some_and(|decided| decided <= self.barrier)
+        });
+        let known = *settled.min_by_key(|known| (known.decided, known.id))?;
+        let timestamp = known.decided?;
+        let slot = self.slot(known.position);
+        self.known[slot] = Some(Known { is_delivered: true, ..known });
+        self.last = Some((timestamp, known.id));
+        while self.get(self.first).is_some_and(|known| known.is_delivered) {
+            self.first += 1;
+        }
+        self.stats.delivered += 1;
+        let (id, groups, position) = (known.id, known.groups, known.position);
+        Some(Delivery { id, groups, timestamp, position })
+    }
+}
+
+impl Machine for Replica {
+    type Event = ReplicaEvent;
+
+    fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
+        let own = self.config.process;
+        let parsed = Frame::parse(frame).ok().filter(|frame| frame.header.dst() == own);
+        let read = parsed.and_then(|frame| Some((frame, Amcast::parse(frame.payload).ok()?)));
+        let is_taken = read.is_some_and(|(frame, (body, message))| {
+            let place = self.config.groups.member_place(self.group, frame.header.src());
+            let place = place.filter(|_| body.group == self.group);
+            place.is_some_and(|place| self.on_packet(place, frame.opcode, &body, message))
+        });
+        self.stats.foreign += u64::from(!is_taken);
+        self.settle(now);
+        if is_taken { Verdict::Consumed } else { Verdict::Dropped }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        if self.due.is_some_and(|due| due <= now.mono) {
+            self.due = None;
+            // Another one each time, for any of them may have crashed.
+            self.asked = (self.asked + 1) % self.bounds.len();
+            self.ask(self.asked);
+        }
+        self.settle(now);
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        let parcel = self.outbox.pop()?;
+        let ends = (self.config.process, self.config.incarnation);
+        Some(Transmit { port: Port(0), octets: write(slot, now, ends, &parcel, &[]) })
+    }
+
+    fn poll_event(&mut self) -> Option<ReplicaEvent> {
+        if core::mem::take(&mut self.is_behind) {
+            return Some(ReplicaEvent::Behind);
+        }
+        self.next_delivery().map(ReplicaEvent::Delivered)
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        self.due
+    }
+}

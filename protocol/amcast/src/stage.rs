@@ -1,0 +1,82 @@
+//! A log on its way here from another member, in order. The own one stays as it is until all of it
+//! has come, for it may still be needed.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::log::Entry;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Stage {
+    entries: Vec<Option<Entry>>,
+    lengths: Vec<u16>,
+    messages: Vec<u8>,
+    message_octets_max: usize,
+    /// Who has it, by its place; nobody, if nothing is awaited.
+    pub from: Option<usize>,
+    base: u64,
+    next: u64,
+    until: u64,
+}
+
+impl Stage {
+    pub fn new(positions: usize, message_octets_max: usize) -> Self {
+        Self {
+            entries: vec![None; positions],
+            lengths: vec![0; positions],
+            messages: vec![0; positions * message_octets_max],
+            message_octets_max,
+            from: None,
+            base: 0,
+            next: 0,
+            until: 0,
+        }
+    }
+
+    /// Awaits positions `base` up to `until` of who is at `from`. Answers whether there is room.
+    pub fn begin(&mut self, from: usize, base: u64, until: u64) -> bool {
+        let has_room = until.saturating_sub(base) <= self.entries.len() as u64;
+        self.from = has_room.then_some(from);
+        (self.base, self.next, self.until) = (base, base, until.max(base));
+        has_room
+    }
+
+    pub fn cancel(&mut self) {
+        self.from = None;
+    }
+
+    /// The first position that is missing.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    pub fn until(&self) -> u64 {
+        self.until
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.from.is_some() && self.next == self.until
+    }
+
+    /// Takes the next position. Answers whether it was that.
+    pub fn push(&mut self, position: u64, entry: Entry, message: &[u8]) -> bool {
+        if position != self.next || position >= self.until {
+            return false;
+        }
+        let slot = (position - self.base) as usize;
+        let message = &message[..message.len().min(self.message_octets_max)];
+        let begin = slot * self.message_octets_max;
+        self.messages[begin..begin + message.len()].copy_from_slice(message);
+        self.lengths[slot] = message.len() as u16;
+        self.entries[slot] = Some(entry);
+        self.next += 1;
+        true
+    }
+
+    pub fn get(&self, position: u64) -> Option<(Entry, &[u8])> {
+        let slot = position.checked_sub(self.base).filter(|_| position < self.next)? as usize;
+        let begin = slot * self.message_octets_max;
+        let message = &self.messages[begin..begin + usize::from(self.lengths[slot])];
+        Some((self.entries[slot]?, message))
+    }
+}

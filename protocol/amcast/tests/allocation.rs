@@ -1,0 +1,115 @@
+//! After its beginning no machine takes anything from the heap.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use onepipe_amcast::{Client, Config, Group, GroupSet, Groups, Member, Replica};
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};
+use onepipe_wire::peek;
+
+/// Counts what the calling thread allocates.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is the system's too.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above; `pointer` came from the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Two groups of three members and a replica, and a client.
+struct Rig {
+    members: Vec<Member>,
+    replicas: Vec<Replica>,
+    client: Client,
+    frames: u64,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let ids = |all: std::ops::Range<u32>| all.map(ProcessId).collect::<Vec<_>>();
+        let group = |members, replicas| Group { members, replicas };
+        let groups = Groups {
+            groups: vec![group(ids(0..3), ids(6..7)), group(ids(3..6), ids(7..8))],
+            clients: ids(8..9),
+            window: 16,
+            message_groups_max: 2,
+            frame_octets_max: 512,
+        };
+        let config = |id| Config { kept: 64, ..Config::new(ProcessId(id), groups.clone()) };
+        Self {
+            members: (0..6).map(|id| Member::new(config(id)).expect("right")).collect(),
+            replicas: (6..8).map(|id| Replica::new(config(id)).expect("right")).collect(),
+            client: Client::new(config(8)).expect("right"),
+            frames: 0,
+        }
+    }
+
+    /// Hands over whatever there is to say, but for every 13th frame.
+    fn settle(&mut self, now: Now) {
+        let (mut slot, mut is_quiet) = ([0; 512], false);
+        while !is_quiet {
+            is_quiet = true;
+            for from in 0..9 {
+                let sent = match from {
+                    0..6 => self.members[from].poll_transmit(now, &mut slot),
+                    6..8 => self.replicas[from - 6].poll_transmit(now, &mut slot),
+                    _ => self.client.poll_transmit(now, &mut slot),
+                };
+                let Some(sent) = sent else { continue };
+                is_quiet = false;
+                self.frames += 1;
+                if self.frames.is_multiple_of(13) {
+                    continue;
+                }
+                let frame = &mut slot[..sent.octets];
+                match peek(frame).expect("sealed").0.dst().index() {
+                    to @ 0..6 => self.members[to].handle_frame(now, Port(0), frame),
+                    to @ 6..8 => self.replicas[to - 6].handle_frame(now, Port(0), frame),
+                    _ => self.client.handle_frame(now, Port(0), frame),
+                };
+            }
+        }
+        self.members.iter_mut().for_each(|one| while one.poll_event().is_some() {});
+        self.replicas.iter_mut().for_each(|one| while one.poll_event().is_some() {});
+        while self.client.poll_event().is_some() {}
+    }
+}
+
+#[test]
+fn no_machine_takes_from_the_heap_whatever_is_lost_and_whoever_leads() {
+    let mut rig = Rig::new();
+    let before = ALLOCATIONS.get();
+    assert!(before > 0, "it counts");
+    for step in 0..4_000u64 {
+        let sync = Timestamp::from_ns((1 << 50) + step * 40_000);
+        let now = Now { mono: Mono::from_ns(step * 40_000), sync };
+        let _ = rig.client.amcast(now, GroupSet::from_bits(1 + step % 3), &[7; 300]);
+        if step % 500 == 499 {
+            rig.members[(step / 500 % 3) as usize].lead(now, 2 + (step / 500) as u32);
+        }
+        rig.settle(now);
+        rig.members.iter_mut().for_each(|one| one.handle_timeout(now));
+        rig.replicas.iter_mut().for_each(|one| one.handle_timeout(now));
+        rig.client.handle_timeout(now);
+        rig.settle(now);
+    }
+    let delivered: u64 = rig.replicas.iter().map(|replica| replica.stats().delivered).sum();
+    let epoch = rig.members.iter().map(Member::epoch).max();
+    assert!(delivered > 2_000 && epoch == Some(9), "{delivered} {epoch:?}");
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+}

@@ -1,0 +1,30 @@
+//! Histories with loss, crashes and elections: agreement, one order, validity, integrity,
+//! genuineness.
+
+mod world;
+
+use onepipe_amcast::GroupSet;
+use world::{Plan, World};
+
+#[test]
+fn everything_holds_under_every_fault() {
+    let (mut elections, mut delivered, mut busy) = (0, 0, 0);
+    for seed in 0..400 {
+        let mut world = World::new(Plan::draw(seed));
+        let wrong = world.run();
+        assert_eq!(wrong, None, "seed {seed}: {:?}", world.plan);
+        elections += world.leads;
+        delivered += world.delivered.iter().map(Vec::len).sum::<usize>();
+        busy += world.members.iter().flatten().map(|member| member.stats().busy).sum::<u64>();
+    }
+    assert!(elections > 100 && delivered > 5_000 && busy > 100, "{elections} {delivered} {busy}");
+}
+
+#[test]
+fn a_message_is_delivered_four_packets_after_it_was_sent() {
+    let mut world = World::new(Plan { members: vec![3, 3], ..Plan::calm() });
+    assert!(world.send_one(0, GroupSet::from_bits(0b11)));
+    // Start, proposal, acknowledgement, delivery: four packets behind one another.
+    world.run_until(4 * world::DELAY_NS + 1_000);
+    assert!(world.delivered.iter().all(|all| all.len() == 1), "{:?}", world.delivered);
+}

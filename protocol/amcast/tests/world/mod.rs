@@ -1,0 +1,584 @@
+//! Clients, members and replicas in a network that loses, repeats and reorders, with crashes and
+//! elections: one seed is one history. What must hold is checked as it happens and at the end.
+
+#![allow(dead_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use onepipe_amcast::{
+    Client, Config, Delivery, DeliveryPoint, Group, GroupId, GroupSet, Groups, LogicalTime, Member,
+    MemberEvent, MessageId, Replica, ReplicaEvent,
+};
+use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp};
+use onepipe_wire::{AMCAST_OCTETS, Amcast, Frame, HEADER_OCTETS, Header, Opcode, seal};
+
+/// SplitMix64: the same draws for ever.
+#[derive(Clone, Debug)]
+pub struct Draws(pub u64);
+
+impl Draws {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+
+    /// Below `end`, which is not 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    pub fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// What a history is drawn from.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    pub members: Vec<usize>,
+    pub replicas: usize,
+    pub clients: usize,
+    pub window: u32,
+    pub messages: u32,
+    pub busy_from: u64,
+    pub kept: usize,
+    pub lose_percent: u64,
+    pub repeat_percent: u64,
+    pub jitter_ns: u64,
+    /// Members that crash in each group, the leader first; at most f.
+    pub crash: usize,
+    /// Whether clients and replicas crash, too: one of each at most.
+    pub crash_others: bool,
+    /// Elections that nobody needed.
+    pub elections: u64,
+}
+
+impl Plan {
+    /// One group and one client, and nothing goes wrong.
+    pub fn calm() -> Self {
+        Self {
+            seed: 1,
+            members: vec![3],
+            replicas: 2,
+            clients: 1,
+            window: 8,
+            messages: 0,
+            busy_from: 64,
+            kept: 1_024,
+            lose_percent: 0,
+            repeat_percent: 0,
+            jitter_ns: 1,
+            crash: 0,
+            crash_others: false,
+            elections: 0,
+        }
+    }
+
+    pub fn draw(seed: u64) -> Self {
+        let mut draws = Draws(seed);
+        let groups = 1 + draws.below(3) as usize;
+        let five = draws.percent(20);
+        let members = (0..groups).map(|_| if five { 5 } else { 3 }).collect();
+        Self {
+            seed,
+            members,
+            replicas: 1 + draws.below(2) as usize,
+            clients: 1 + draws.below(4) as usize,
+            window: 1 + draws.below(8) as u32,
+            messages: 8 + draws.below(24) as u32,
+            busy_from: if draws.percent(30) { 1 + draws.below(4) } else { 64 },
+            kept: 1_024,
+            lose_percent: draws.below(4) * draws.below(10),
+            repeat_percent: draws.below(3) * 7,
+            jitter_ns: 1 + draws.below(4) * 20_000,
+            crash: draws.below(2) as usize * if five { 1 + draws.below(2) as usize } else { 1 },
+            crash_others: draws.percent(40),
+            elections: if draws.percent(60) { draws.below(6) } else { 0 },
+        }
+    }
+}
+
+pub const DELAY_NS: u64 = 5_000;
+/// The time in which things go wrong, and the time by which all must be well again.
+const TROUBLE_NS: u64 = 8_000_000;
+const END_NS: u64 = 400_000_000;
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    CrashMember(usize),
+    CrashClient(usize),
+    CrashReplica(usize),
+    /// The member is told to lead.
+    Elect(usize),
+    /// The controller looks after all groups.
+    Control,
+    /// The client sends what it can.
+    Send(usize),
+}
+
+enum What {
+    Arrives(ProcessId, Vec<u8>),
+    Happens(Step),
+    Nothing,
+}
+
+pub struct World {
+    pub plan: Plan,
+    pub groups: Groups,
+    pub now: u64,
+    draws: Draws,
+    pub members: Vec<Option<Member>>,
+    pub clients: Vec<Option<Client>>,
+    pub replicas: Vec<Option<Replica>>,
+    queue: BTreeMap<(u64, u64), What>,
+    number: u64,
+    epochs: Vec<u32>,
+    /// What clients have sent, and which of it is over.
+    pub sent: BTreeMap<MessageId, (GroupSet, Vec<u8>)>,
+    pub over: BTreeSet<MessageId>,
+    /// What each replica has delivered, in order.
+    pub delivered: Vec<Vec<(LogicalTime, MessageId)>>,
+    left: Vec<u32>,
+    pub frames: u64,
+    pub leads: u64,
+    pub wrong: Option<String>,
+    /// Frames that do not arrive, whatever is drawn.
+    pub cuts: fn(&World, &Frame<'_>) -> bool,
+}
+
+impl World {
+    pub fn new(plan: Plan) -> Self {
+        let mut next = 0;
+        let mut ids = |count: usize| -> Vec<ProcessId> {
+            next += count as u32;
+            (next - count as u32..next).map(ProcessId).collect()
+        };
+        let members: Vec<Vec<ProcessId>> = plan.members.iter().map(|count| ids(*count)).collect();
+        let all = members.concat();
+        let of_groups: Vec<Group> = members
+            .into_iter()
+            .map(|members| Group { members, replicas: ids(plan.replicas) })
+            .collect();
+        let clients = ids(plan.clients);
+        let groups = Groups {
+            groups: of_groups,
+            clients: clients.clone(),
+            window: plan.window,
+            message_groups_max: 3,
+            frame_octets_max: 256,
+        };
+        let config = |process| Config {
+            repeat_ns: 50_000,
+            busy_from: plan.busy_from,
+            kept: plan.kept,
+            ..Config::new(process, groups.clone())
+        };
+        let replicas: Vec<ProcessId> =
+            groups.groups.iter().flat_map(|group| group.replicas.clone()).collect();
+        let mut world = Self {
+            now: 0,
+            draws: Draws(plan.seed ^ 0x5eed),
+            members: all.iter().map(|id| Some(Member::new(config(*id)).expect("right"))).collect(),
+            clients: clients.iter().map(|id| Client::new(config(*id)).ok()).collect(),
+            replicas: replicas.iter().map(|id| Replica::new(config(*id)).ok()).collect(),
+            queue: BTreeMap::new(),
+            number: 0,
+            epochs: vec![1; plan.members.len()],
+            sent: BTreeMap::new(),
+            over: BTreeSet::new(),
+            delivered: vec![Vec::new(); replicas.len()],
+            left: vec![plan.messages; plan.clients],
+            frames: 0,
+            leads: 0,
+            wrong: None,
+            cuts: |_, _| false,
+            groups,
+            plan,
+        };
+        world.schedule();
+        world
+    }
+
+    fn schedule(&mut self) {
+        let plan = self.plan.clone();
+        let mut first = 0;
+        for count in &plan.members {
+            let mut places: Vec<usize> = (0..*count).collect();
+            if self.draws.percent(30) {
+                places.reverse();
+            }
+            for place in places.into_iter().take(plan.crash) {
+                let at = self.draws.below(TROUBLE_NS / 2);
+                self.post(at, What::Happens(Step::CrashMember(first + place)));
+            }
+            for _ in 0..plan.elections {
+                let (at, place) = (self.draws.below(TROUBLE_NS), self.draws.below(*count as u64));
+                self.post(at, What::Happens(Step::Elect(first + place as usize)));
+            }
+            first += count;
+        }
+        if plan.crash_others {
+            let at = self.draws.below(TROUBLE_NS / 2);
+            let client = self.draws.below(plan.clients as u64) as usize;
+            self.post(at, What::Happens(Step::CrashClient(client)));
+            let replica = self.draws.below((plan.replicas * plan.members.len()) as u64) as usize;
+            let at = self.draws.below(TROUBLE_NS / 2);
+            self.post(at, What::Happens(Step::CrashReplica(replica)));
+        }
+        (0..plan.clients).for_each(|client| self.post(0, What::Happens(Step::Send(client))));
+        self.post(0, What::Happens(Step::Control));
+    }
+
+    fn post(&mut self, at: u64, what: What) {
+        self.number += 1;
+        self.queue.insert((at.max(self.now), self.number), what);
+    }
+
+    fn wrong(&mut self, what: String) {
+        if self.wrong.is_none() {
+            self.wrong = Some(format!("{what} at {} ns", self.now));
+        }
+    }
+
+    pub fn time(&self) -> Now {
+        let sync = Timestamp::from_ns((1 << 50) + self.now);
+        Now { mono: Mono::from_ns(self.now), sync }
+    }
+
+    fn group_of_member(&self, member: usize) -> usize {
+        let id = ProcessId(member as u32);
+        let has = |group: &Group| group.members.contains(&id);
+        self.groups.groups.iter().position(has).expect("each is of a group")
+    }
+
+    pub fn group_of_replica(&self, replica: usize) -> usize {
+        replica / self.plan.replicas
+    }
+
+    /// Whatever a machine has to say and to tell.
+    fn drain(&mut self) {
+        let now = self.time();
+        let mut slot = [0; 256];
+        for at in 0..self.members.len() {
+            while let Some(member) = self.members[at].as_mut() {
+                if let Some(sent) = member.poll_transmit(now, &mut slot) {
+                    self.send(&slot[..sent.octets]);
+                    continue;
+                }
+                match member.poll_event() {
+                    Some(MemberEvent::Leads(_)) => self.leads += 1,
+                    Some(MemberEvent::Behind) => self.wrong("a member is behind".into()),
+                    None => break,
+                }
+            }
+        }
+        for at in 0..self.clients.len() {
+            while let Some(client) = self.clients[at].as_mut() {
+                if let Some(sent) = client.poll_transmit(now, &mut slot) {
+                    self.send(&slot[..sent.octets]);
+                    continue;
+                }
+                let Some(over) = client.poll_event() else { break };
+                self.over.insert(over.id);
+                let pause = self.draws.below(100_000);
+                self.post(self.now + pause, What::Happens(Step::Send(at)));
+            }
+        }
+        for at in 0..self.replicas.len() {
+            while let Some(replica) = self.replicas[at].as_mut() {
+                if let Some(sent) = replica.poll_transmit(now, &mut slot) {
+                    self.send(&slot[..sent.octets]);
+                    continue;
+                }
+                match replica.poll_event() {
+                    Some(ReplicaEvent::Delivered(delivery)) => {
+                        let message = replica.message(&delivery).to_vec();
+                        self.on_delivered(at, &delivery, &message);
+                    }
+                    Some(ReplicaEvent::Behind) => self.wrong("a replica is behind".into()),
+                    None => break,
+                }
+            }
+        }
+    }
+
+    /// Integrity and order, as they happen.
+    fn on_delivered(&mut self, at: usize, delivery: &Delivery, message: &[u8]) {
+        let group = GroupId(self.group_of_replica(at) as u16);
+        let key = (delivery.timestamp, delivery.id);
+        match self.sent.get(&delivery.id) {
+            None => self.wrong(format!("{:?} was never sent", delivery.id)),
+            Some((groups, octets)) => {
+                if !groups.contains(group) || *groups != delivery.groups {
+                    self.wrong(format!("{:?} is not for {group:?}", delivery.id));
+                } else if octets != message {
+                    self.wrong(format!("{:?} is another message", delivery.id));
+                }
+            }
+        }
+        if self.delivered[at].last().is_some_and(|last| *last >= key) {
+            let last = self.delivered[at].last().copied();
+            self.wrong(format!("replica {at} delivers {key:?} behind {last:?}"));
+        }
+        self.delivered[at].push(key);
+    }
+
+    /// Genuineness: who may hear of a message.
+    fn check_genuine(&mut self, frame: &Frame<'_>, body: &Amcast) {
+        let is_concerned = |process: ProcessId, groups: GroupSet| {
+            let is_of = |group: GroupId| {
+                let group = self.groups.get(group).expect("only these are sent to");
+                group.members.contains(&process) || group.replicas.contains(&process)
+            };
+            groups.iter().any(is_of)
+        };
+        let (src, dst) = (frame.header.src(), frame.header.dst());
+        let groups =
+            if body.has(Amcast::MESSAGE) { body.groups } else { GroupSet::EMPTY.with(body.group) };
+        let client = self.groups.clients.get(body.id.client as usize).copied();
+        let is_client = |process| body.has(Amcast::MESSAGE) && client == Some(process);
+        let is_right = |process| is_client(process) || is_concerned(process, groups);
+        if !is_right(src) || !is_right(dst) {
+            self.wrong(format!("{src:?} tells {dst:?} of {body:?}"));
+        }
+    }
+
+    fn send(&mut self, octets: &[u8]) {
+        let frame = Frame::parse(octets).expect("a machine has sealed it");
+        let (body, _) = Amcast::parse(frame.payload).expect("a machine has written it");
+        self.check_genuine(&frame, &body);
+        self.frames += 1;
+        let is_cut = (self.cuts)(self, &frame);
+        let is_troubled = self.now < TROUBLE_NS;
+        let dst = frame.header.dst();
+        if is_cut || (is_troubled && self.draws.percent(self.plan.lose_percent)) {
+            return;
+        }
+        let copies = 1 + u64::from(is_troubled && self.draws.percent(self.plan.repeat_percent));
+        for copy in 0..copies {
+            let late = if copy > 0 { self.draws.below(400_000) } else { 0 };
+            let at = self.now + DELAY_NS + late + self.draws.below(self.plan.jitter_ns);
+            self.post(at, What::Arrives(dst, octets.to_vec()));
+        }
+    }
+
+    /// A frame that nobody has sent.
+    pub fn frame(&self, src: ProcessId, dst: ProcessId, opcode: Opcode, body: &Amcast) -> Vec<u8> {
+        let now = self.time().sync;
+        let mut frame = vec![0; HEADER_OCTETS + AMCAST_OCTETS];
+        body.write(&mut frame[HEADER_OCTETS..]).expect("it fits");
+        let header = Header::new(opcode, src, dst, Incarnation(1));
+        seal(&mut frame, header.stamped(now, Promises::both(now), Psn(0)), AMCAST_OCTETS);
+        frame
+    }
+
+    fn arrive(&mut self, to: ProcessId, mut octets: Vec<u8>) {
+        let (now, port) = (self.time(), Port(0));
+        let at = to.index();
+        let replicas = self.members.len();
+        let clients = replicas + self.replicas.len();
+        if at < replicas {
+            if let Some(member) = self.members[at].as_mut() {
+                member.handle_frame(now, port, &mut octets);
+                if member.open() > (self.groups.open_max() + self.plan.kept) as u64 {
+                    self.wrong("more is open than there is room for".into());
+                }
+            }
+        } else if at < clients {
+            if let Some(replica) = self.replicas[at - replicas].as_mut() {
+                replica.handle_frame(now, port, &mut octets);
+            }
+        } else if let Some(client) = self.clients[at - clients].as_mut() {
+            client.handle_frame(now, port, &mut octets);
+        }
+    }
+
+    pub fn send_one(&mut self, client: usize, groups: GroupSet) -> bool {
+        let now = self.time();
+        let octets = format!("message {} of client {client}", self.left[client]).into_bytes();
+        let Some(sender) = self.clients[client].as_mut() else { return false };
+        let Ok(id) = sender.amcast(now, groups, &octets) else { return false };
+        self.sent.insert(id, (groups, octets));
+        true
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::CrashMember(member) => self.members[member] = None,
+            Step::CrashClient(client) => self.clients[client] = None,
+            Step::CrashReplica(replica) => self.replicas[replica] = None,
+            Step::Elect(member) => self.elect(member),
+            Step::Control => {
+                self.control();
+                self.post(self.now + 3_000_000, What::Happens(Step::Control));
+            }
+            Step::Send(client) => {
+                while self.left[client] > 0 {
+                    let all = self.plan.members.len() as u64;
+                    let bits = 1 + self.draws.below((1 << all) - 1);
+                    if !self.send_one(client, GroupSet::from_bits(bits)) {
+                        break;
+                    }
+                    self.left[client] -= 1;
+                    if self.draws.percent(30) {
+                        let pause = self.draws.below(300_000);
+                        self.post(self.now + pause, What::Happens(Step::Send(client)));
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn elect(&mut self, member: usize) {
+        let (now, group) = (self.time(), self.group_of_member(member));
+        if let Some(member) = self.members[member].as_mut() {
+            self.epochs[group] += 1;
+            member.lead(now, self.epochs[group]);
+        }
+    }
+
+    /// What the controller does: where nobody leads the last epoch, another member is to.
+    fn control(&mut self) {
+        for group in 0..self.groups.groups.len() {
+            let places = self.groups.groups[group].members.clone();
+            let epoch = self.epochs[group];
+            let leads = |member: &Member| member.is_leader() && member.epoch() == epoch;
+            let member = |id: &ProcessId| self.members[id.index()].as_ref();
+            if places.iter().filter_map(member).any(leads) {
+                continue;
+            }
+            let live: Vec<&ProcessId> = places.iter().filter(|id| member(id).is_some()).collect();
+            let next = live[self.draws.below(live.len() as u64) as usize].index();
+            self.elect(next);
+        }
+    }
+
+    fn next_timeout(&self) -> Option<u64> {
+        let members = self.members.iter().flatten().filter_map(|one| one.poll_timeout());
+        let clients = self.clients.iter().flatten().filter_map(|one| one.poll_timeout());
+        let replicas = self.replicas.iter().flatten().filter_map(|one| one.poll_timeout());
+        members.chain(clients).chain(replicas).min().map(|due| due.as_ns())
+    }
+
+    fn time_out(&mut self) {
+        let now = self.time();
+        let is_due = |due: Option<Mono>| due.is_some_and(|due| due <= now.mono);
+        let members = self.members.iter_mut().flatten();
+        members.filter(|one| is_due(one.poll_timeout())).for_each(|one| one.handle_timeout(now));
+        let clients = self.clients.iter_mut().flatten();
+        clients.filter(|one| is_due(one.poll_timeout())).for_each(|one| one.handle_timeout(now));
+        let replicas = self.replicas.iter_mut().flatten();
+        replicas.filter(|one| is_due(one.poll_timeout())).for_each(|one| one.handle_timeout(now));
+    }
+
+    /// One thing more happens. Answers whether anything did before `end`.
+    pub fn advance(&mut self, end: u64) -> bool {
+        let arrival = self.queue.first_key_value().map(|(key, _)| key.0);
+        let timeout = self.next_timeout().map(|due| due.max(self.now));
+        let next = arrival.into_iter().chain(timeout).min();
+        let Some(next) = next.filter(|next| *next < end) else { return false };
+        self.now = next;
+        if arrival == Some(next) {
+            match self.queue.pop_first().map(|(_, what)| what).unwrap_or(What::Nothing) {
+                What::Arrives(to, octets) => self.arrive(to, octets),
+                What::Happens(step) => self.step(step),
+                What::Nothing => {}
+            }
+        } else {
+            self.time_out();
+        }
+        self.drain();
+        true
+    }
+
+    pub fn run_until(&mut self, end: u64) {
+        while self.wrong.is_none() && self.advance(end) {}
+        self.now = self.now.max(end);
+    }
+
+    fn is_quiet(&self) -> bool {
+        let has_sent = self.clients.iter().zip(&self.left).all(|(client, left)| match client {
+            Some(client) => client.open() == 0 && *left == 0,
+            None => true,
+        });
+        has_sent && self.disagreement().is_none()
+    }
+
+    /// Runs the whole history. Answers what is wrong.
+    pub fn run(&mut self) -> Option<String> {
+        self.run_until(TROUBLE_NS);
+        while self.wrong.is_none() && !self.is_quiet() && self.now < END_NS {
+            self.run_until(self.now + 1_000_000);
+        }
+        self.run_until(self.now + 2_000_000);
+        if self.wrong.is_none() {
+            self.wrong = self.disagreement().or_else(|| self.unheard());
+        }
+        self.wrong.clone()
+    }
+
+    /// Uniform agreement: what any replica has delivered, even one that crashed, all have that
+    /// live, in all groups that it is for, at the same place of the order.
+    pub fn disagreement(&self) -> Option<String> {
+        let mut places: BTreeMap<MessageId, LogicalTime> = BTreeMap::new();
+        for (timestamp, id) in self.delivered.iter().flatten() {
+            if places.insert(*id, *timestamp).is_some_and(|known| known != *timestamp) {
+                return Some(format!("{id:?} has two places"));
+            }
+        }
+        for (at, delivered) in self.delivered.iter().enumerate() {
+            let group = GroupId(self.group_of_replica(at) as u16);
+            let mut all: Vec<(LogicalTime, MessageId)> = places
+                .iter()
+                .filter(|(id, _)| self.sent.get(id).is_some_and(|sent| sent.0.contains(group)))
+                .map(|(id, timestamp)| (*timestamp, *id))
+                .collect();
+            all.sort_unstable();
+            let is_alive = self.replicas[at].is_some();
+            let is_right = if is_alive { *delivered == all } else { all.starts_with(delivered) };
+            if !is_right {
+                let (has, of) = (delivered.len(), all.len());
+                return Some(format!("replica {at} has delivered {has} of {of}, or others"));
+            }
+        }
+        None
+    }
+
+    /// Validity: what a client that lives has sent is over, and what is over is delivered.
+    fn unheard(&self) -> Option<String> {
+        let delivered: BTreeSet<MessageId> =
+            self.delivered.iter().flatten().map(|(_, id)| *id).collect();
+        for (id, (groups, _)) in &self.sent {
+            let has_replica = groups.iter().any(|group| {
+                let own =
+                    group.index() * self.plan.replicas..(group.index() + 1) * self.plan.replicas;
+                own.into_iter().any(|replica| self.replicas[replica].is_some())
+            });
+            if self.over.contains(id) && has_replica && !delivered.contains(id) {
+                return Some(format!("{id:?} is over and was not delivered"));
+            }
+            if self.clients[id.client as usize].is_some() && !self.over.contains(id) {
+                return Some(format!("{id:?} is not over"));
+            }
+        }
+        let is_left = |(client, left): (&Option<Client>, &u32)| client.is_some() && *left > 0;
+        let is_any_left = self.clients.iter().zip(&self.left).any(is_left);
+        is_any_left.then(|| "a client could not send all".to_string())
+    }
+
+    /// A replica that has just come takes the place of one that has crashed.
+    pub fn join(&mut self, replica: usize, point: DeliveryPoint, from: usize) {
+        let first = self.members.len() + replica;
+        let id = self.groups.groups.iter().flat_map(|group| &group.replicas).nth(replica);
+        assert_eq!(id, Some(&ProcessId(first as u32)));
+        let config = self.replicas[from].as_ref().expect("it is alive").config().clone();
+        let config = Config { process: ProcessId(first as u32), ..config };
+        self.delivered[replica] = self.delivered[from].clone();
+        self.replicas[replica] = Replica::join(config, point).ok();
+    }
+}

@@ -1,0 +1,275 @@
+//! Packets of agreed multicast: one layout for all of them, so that a switch needs one parser.
+
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::DecodeError;
+
+/// Octets of a packet of agreed multicast before the message it bears, if any.
+pub const AMCAST_OCTETS: usize = 64;
+/// How many groups there can be: a set of them is one word.
+pub const GROUPS_MAX: u16 = 64;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Layout {
+    client: U32,
+    sequence: U32,
+    groups: U64,
+    group: U16,
+    flags: u8,
+    reserved: u8,
+    epoch: U32,
+    timestamp: U64,
+    clock: U64,
+    barrier: U64,
+    position: U64,
+    count: U64,
+}
+
+const _: () = assert!(size_of::<Layout>() == AMCAST_OCTETS);
+
+/// A group of replicas with the members that order messages for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u16);
+
+impl GroupId {
+    /// The number as an index into a flat array.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A set of groups below [`GROUPS_MAX`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupSet(u64);
+
+impl GroupSet {
+    /// No group.
+    pub const EMPTY: Self = Self(0);
+
+    /// The groups whose bits are 1.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// Bit `g` is group `g`.
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// Whether it has no group.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// How many groups it has.
+    pub const fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Whether `group` is one of them.
+    pub const fn contains(self, group: GroupId) -> bool {
+        group.0 < GROUPS_MAX && self.0 >> group.0 & 1 == 1
+    }
+
+    /// With `group`, which must be below [`GROUPS_MAX`]; others are left out.
+    #[must_use]
+    pub const fn with(self, group: GroupId) -> Self {
+        if group.0 < GROUPS_MAX { Self(self.0 | 1 << group.0) } else { self }
+    }
+
+    /// Without `group`.
+    #[must_use]
+    pub const fn without(self, group: GroupId) -> Self {
+        if group.0 < GROUPS_MAX { Self(self.0 & !(1 << group.0)) } else { self }
+    }
+
+    /// How many of them lie below `group`: its place among them.
+    pub const fn place(self, group: GroupId) -> usize {
+        (self.0 & ((1 << (group.0 % GROUPS_MAX)) - 1)).count_ones() as usize
+    }
+
+    /// All of them, ascending.
+    pub fn iter(self) -> impl Iterator<Item = GroupId> {
+        let mut rest = self.0;
+        core::iter::from_fn(move || {
+            let group = (rest != 0).then(|| GroupId(rest.trailing_zeros() as u16))?;
+            rest &= rest - 1;
+            Some(group)
+        })
+    }
+}
+
+/// A message, once for all: which client has sent it, and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MessageId {
+    /// The client's number, dense from 0.
+    pub client: u32,
+    /// The message's number among those of the client, from 0, never used twice.
+    pub sequence: u32,
+}
+
+/// A time of the logical clocks of agreed multicast: no unit, only an order. 0 is before all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogicalTime(pub u64);
+
+/// The front of every packet of agreed multicast. What a field means depends on the opcode, and is
+/// told in `docs/wire-format.md`; where it means nothing it is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Amcast {
+    /// The message, if [`Amcast::MESSAGE`] is set.
+    pub id: MessageId,
+    /// The groups that it is for: not empty if there is a message.
+    pub groups: GroupSet,
+    /// The group on behalf of which the packet speaks, below [`GROUPS_MAX`].
+    pub group: GroupId,
+    /// Some of the bits below.
+    pub flags: u8,
+    /// The epoch of `group` that the sender is in.
+    pub epoch: u32,
+    /// The message's timestamp: that of `group`, or the final one.
+    pub timestamp: LogicalTime,
+    /// The sender's clock.
+    pub clock: LogicalTime,
+    /// Up to here the order of `group` is settled; in a proposal that is decided, the final
+    /// timestamp.
+    pub barrier: LogicalTime,
+    /// A position in the log of `group`.
+    pub position: u64,
+    /// How many positions of the log of `group` the sender has.
+    pub count: u64,
+}
+
+impl Amcast {
+    /// It is about a message: `id` and `groups` mean something.
+    pub const MESSAGE: u8 = 1 << 0;
+    /// An answer is asked for.
+    pub const ASKS: u8 = 1 << 1;
+    /// The final timestamp is known: it is `timestamp`, and in a proposal `barrier`.
+    pub const DECIDED: u8 = 1 << 2;
+    /// A log, or an entry of it, on its way to who is to lead.
+    pub const FETCH: u8 = 1 << 3;
+    /// What was asked for is no more: whoever asks is too far behind.
+    pub const BEHIND: u8 = 1 << 4;
+
+    /// That of a group in an epoch, with nothing else in it.
+    pub const fn new(group: GroupId, epoch: u32) -> Self {
+        Self {
+            id: MessageId { client: 0, sequence: 0 },
+            groups: GroupSet::EMPTY,
+            group,
+            flags: 0,
+            epoch,
+            timestamp: LogicalTime(0),
+            clock: LogicalTime(0),
+            barrier: LogicalTime(0),
+            position: 0,
+            count: 0,
+        }
+    }
+
+    /// Whether all of these flags are set.
+    pub const fn has(&self, flags: u8) -> bool {
+        self.flags & flags == flags
+    }
+
+    /// About a message.
+    #[must_use]
+    pub const fn of(mut self, id: MessageId, groups: GroupSet) -> Self {
+        self.flags |= Self::MESSAGE;
+        (self.id, self.groups) = (id, groups);
+        self
+    }
+
+    /// Writes it. Answers the octets used, or `None` when `room` is too small.
+    pub fn write(&self, room: &mut [u8]) -> Option<usize> {
+        let layout = Layout {
+            client: U32::new(self.id.client),
+            sequence: U32::new(self.id.sequence),
+            groups: U64::new(self.groups.0),
+            group: U16::new(self.group.0),
+            flags: self.flags,
+            reserved: 0,
+            epoch: U32::new(self.epoch),
+            timestamp: U64::new(self.timestamp.0),
+            clock: U64::new(self.clock.0),
+            barrier: U64::new(self.barrier.0),
+            position: U64::new(self.position),
+            count: U64::new(self.count),
+        };
+        room.get_mut(..AMCAST_OCTETS)?.copy_from_slice(layout.as_bytes());
+        Some(AMCAST_OCTETS)
+    }
+
+    /// Reads the payload of a frame with an opcode of agreed multicast: the packet, and the message
+    /// behind it.
+    ///
+    /// # Errors
+    /// When the payload is too short, or says what no sender says.
+    pub fn parse(payload: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
+        let Ok((layout, message)) = Layout::ref_from_prefix(payload) else {
+            let (need, got) = (AMCAST_OCTETS, payload.len());
+            return Err(DecodeError::Truncated { part: "agreed multicast", need, got });
+        };
+        let refused = |field, value| Err(DecodeError::Field { field, value });
+        let (group, flags, groups) = (layout.group.get(), layout.flags, layout.groups.get());
+        if group >= GROUPS_MAX {
+            return refused("group", u64::from(group));
+        }
+        if flags >> 5 != 0 {
+            return refused("flags", u64::from(flags));
+        }
+        if (groups == 0) == (flags & Self::MESSAGE != 0) {
+            return refused("groups", groups);
+        }
+        let read = Self {
+            id: MessageId { client: layout.client.get(), sequence: layout.sequence.get() },
+            groups: GroupSet(groups),
+            group: GroupId(group),
+            flags,
+            epoch: layout.epoch.get(),
+            timestamp: LogicalTime(layout.timestamp.get()),
+            clock: LogicalTime(layout.clock.get()),
+            barrier: LogicalTime(layout.barrier.get()),
+            position: layout.position.get(),
+            count: layout.count.get(),
+        };
+        Ok((read, message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_have_places_in_their_set() {
+        let groups = [63, 3, 0].map(GroupId).into_iter().fold(GroupSet::EMPTY, GroupSet::with);
+        assert!(groups.iter().map(|group| group.0).eq([0, 3, 63]));
+        for (place, group) in groups.iter().enumerate() {
+            assert!(groups.contains(group) && groups.place(group) == place);
+            assert!(!groups.without(group).contains(group));
+        }
+        assert!(!groups.contains(GroupId(64)) && groups.with(GroupId(64)) == groups);
+    }
+
+    #[test]
+    fn what_no_sender_says_is_refused() {
+        let set = GroupSet::EMPTY.with(GroupId(1));
+        let good = Amcast::new(GroupId(1), 1).of(MessageId { client: 0, sequence: 0 }, set);
+        let bad = [
+            Amcast { group: GroupId(64), ..good },
+            Amcast { flags: good.flags | 1 << 5, ..good },
+            Amcast { groups: GroupSet::EMPTY, ..good },
+            Amcast { flags: 0, ..good },
+        ];
+        let mut room = [0; AMCAST_OCTETS];
+        good.write(&mut room).expect("it fits");
+        assert_eq!(Amcast::parse(&room), Ok((good, &[][..])));
+        for bad in bad {
+            bad.write(&mut room).expect("it fits");
+            assert!(matches!(Amcast::parse(&room), Err(DecodeError::Field { .. })), "{bad:?}");
+        }
+    }
+}
