@@ -31,7 +31,7 @@ const PROBES_MAX: u32 = 128;
 const BEACON_INTERVAL_NS: u64 = 50_000;
 const BEACON_INTERVAL_SPINNING_NS: u64 = 10_000;
 /// How often the clock is brought back to the machine's own, which others share.
-const CLOCK_FOLLOW_NS: u64 = 100_000_000;
+pub(crate) const CLOCK_FOLLOW_NS: u64 = 100_000_000;
 /// Where failures are resolved by controllers, silence costs a process its life. The kernel says at
 /// once who is dead, in shared memory and, to a switch, of a socket that has gone; so silence alone
 /// is believed late: on two overloaded cores a process was off its core for 0.1 s (measured).
@@ -325,7 +325,7 @@ impl Builder {
 }
 
 /// The first address of `switch`.
-fn resolve(switch: &str) -> std::io::Result<SocketAddr> {
+pub(crate) fn resolve(switch: &str) -> std::io::Result<SocketAddr> {
     let nothing = || std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
     switch.to_socket_addrs()?.next().ok_or_else(nothing)
 }

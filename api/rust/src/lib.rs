@@ -114,12 +114,14 @@ mod node;
 mod peers;
 mod stats;
 mod threaded;
+mod transfer;
 
 pub use builder::Builder;
 pub use embedded::EmbeddedPipe;
 pub use error::{JoinError, LeaveError, ReceiveError};
 pub use event::{Event, Link, Received};
 pub use idle::Idle;
+pub use onepipe_arbiter::{ClientStats, ObjectId, TransferError, TransferEvent, TransferStats};
 pub use onepipe_base::{Incarnation, ProcessId, ScatteringId, Timestamp};
 pub use onepipe_endpoint::{
     Config, ConfigError, Links, MESSAGE_CHARGE_OCTETS, Message, Outcome, ProcessFailed,
@@ -133,3 +135,6 @@ pub use onepipe_transport_udp::{Config as UdpConfig, OverlayStats, Stats as UdpS
 pub use onepipe_wire::Service;
 pub use stats::{FabricStats, Stats};
 pub use threaded::Pipe;
+pub use transfer::{
+    EmbeddedTransfer, Object, ObjectError, OpenError, Sending, Transfer, TransferBuilder,
+};

@@ -1,5 +1,6 @@
 //! What the driver asks of a machine beyond [`Machine`].
 
+use onepipe_arbiter::{Arbiter, Transfer};
 use onepipe_base::{Incarnation, Machine, Now, Port, Promises, Timestamp};
 use onepipe_endpoint::Endpoint;
 
@@ -46,6 +47,11 @@ pub trait Pipe: Machine {
         false
     }
 }
+
+/// Scheduled transfer knows nothing of promises.
+impl Pipe for Arbiter {}
+
+impl Pipe for Transfer {}
 
 impl Pipe for Endpoint {
     #[inline]

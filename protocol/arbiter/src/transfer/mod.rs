@@ -195,6 +195,12 @@ impl Transfer {
         Ok(ObjectId { dst, number })
     }
 
+    /// Octets of all objects that may be on their way in from now on, instead of
+    /// [`TransferConfig::receive_octets_max`]. What is on its way already stays.
+    pub fn set_receive_octets_max(&mut self, octets: u64) {
+        self.config.receive_octets_max = octets;
+    }
+
     /// Objects that are on their way out.
     pub fn sending(&self) -> usize {
         self.sending.len()

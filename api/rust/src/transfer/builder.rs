@@ -1,0 +1,187 @@
+//! How to become an end of scheduled transfer.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onepipe_arbiter::{ClientConfig, ConfigError, Transfer as Machine, TransferConfig};
+use onepipe_base::ProcessId;
+use onepipe_transport_clock::{SystemClock, begin_life};
+use onepipe_transport_driver::{Config as DriverConfig, Driver};
+use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
+
+use super::shared::Shared;
+use super::{EmbeddedTransfer, Transfer, thread};
+use crate::Idle;
+use crate::builder::{CLOCK_FOLLOW_NS, resolve};
+
+/// Grants may be for so much later, in ns: twice the 2 ms that an arbiter works ahead on a machine
+/// of few cores, where a process may be off its core for milliseconds (design: platform.md). What
+/// is granted for later still is asked for again.
+const AHEAD_NS: u64 = 4_000_000;
+/// Beside that, the longest batch, and one more.
+const AHEAD_SLOTS: u64 = 128;
+
+/// Says who an end of scheduled transfer is, where its switch and its arbiters are. Every setting
+/// but [`TransferBuilder::process`] has a default.
+#[derive(Debug)]
+pub struct TransferBuilder {
+    switch: String,
+    process: Option<u32>,
+    endpoints: u32,
+    arbiters: Vec<u32>,
+    slot: Duration,
+    idle: Idle,
+    send_octets_max: usize,
+    receive_octets_max: u64,
+}
+
+/// Why there is no end of scheduled transfer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// It must be said which process it is.
+    #[error("no process id given: say which of the arbiter's endpoints this is")]
+    ProcessNeeded,
+    /// The address of the switch makes no sense, or its name is not known.
+    #[error("{switch:?} is no address of a switch")]
+    Address {
+        /// The address as given.
+        switch: String,
+        /// What the resolver said.
+        source: io::Error,
+    },
+    /// The system refuses a socket or a thread.
+    #[error("cannot open a socket to the switch at {switch:?}, or a thread")]
+    System {
+        /// The address as given.
+        switch: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A number is out of its range.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+impl TransferBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            switch: "127.0.0.1:4410".to_owned(),
+            process: None,
+            endpoints: 64,
+            arbiters: vec![1000],
+            slot: Duration::from_micros(100),
+            idle: Idle::default(),
+            send_octets_max: 1 << 28,
+            receive_octets_max: 1 << 28,
+        }
+    }
+
+    /// The address of the switch (`host:port`). Default `127.0.0.1:4410`.
+    #[must_use]
+    pub fn switch(mut self, switch: impl ToString) -> Self {
+        self.switch = switch.to_string();
+        self
+    }
+
+    /// Which of the arbiter's endpoints this is.
+    #[must_use]
+    pub fn process(mut self, process: u32) -> Self {
+        self.process = Some(process);
+        self
+    }
+
+    /// How many endpoints the arbiter serves (`onepipe arbiter --nodes`). Default 64.
+    #[must_use]
+    pub fn endpoints(mut self, endpoints: u32) -> Self {
+        self.endpoints = endpoints;
+        self
+    }
+
+    /// The process ids of the arbiters, the one to ask first in front; 1 to 8. Default 1000.
+    #[must_use]
+    pub fn arbiters(mut self, arbiters: &[u32]) -> Self {
+        self.arbiters = arbiters.to_vec();
+        self
+    }
+
+    /// Length of a timeslot (`onepipe arbiter --slot`). Default 100 us.
+    #[must_use]
+    pub fn slot(mut self, slot: Duration) -> Self {
+        self.slot = slot;
+        self
+    }
+
+    /// What to do when there is nothing to do. Default [`Idle::Backoff`].
+    #[must_use]
+    pub fn idle(mut self, idle: Idle) -> Self {
+        self.idle = idle;
+        self
+    }
+
+    /// Octets of objects that may be on their way out; one object always may, however large.
+    /// Default 256 MiB.
+    #[must_use]
+    pub fn send_octets_max(mut self, octets: usize) -> Self {
+        self.send_octets_max = octets;
+        self
+    }
+
+    /// Octets of objects that may be on their way in, or have come and were not asked for; a sender
+    /// of more is refused. Default 256 MiB.
+    #[must_use]
+    pub fn receive_octets_max(mut self, octets: u64) -> Self {
+        self.receive_octets_max = octets;
+        self
+    }
+
+    /// With a thread that drives it.
+    ///
+    /// # Errors
+    /// [`OpenError`]. A switch or an arbiter that does not answer is none: they are waited for.
+    pub fn open(self) -> Result<Transfer, OpenError> {
+        let limits = (self.send_octets_max, self.receive_octets_max);
+        let endpoints = self.endpoints;
+        let process = ProcessId(self.process.ok_or(OpenError::ProcessNeeded)?);
+        let switch = self.switch.clone();
+        let end = self.embedded()?;
+        let shared = Arc::new(Shared::new(process, endpoints, limits));
+        let (doorbell, theirs) = (end.doorbell(), Arc::clone(&shared));
+        let name = format!("transfer-{}", process.0);
+        let thread =
+            std::thread::Builder::new().name(name).spawn(move || thread::run(end, &theirs));
+        let thread = thread.map_err(|source| OpenError::System { switch, source })?;
+        Ok(Transfer { shared, doorbell, thread: Some(thread) })
+    }
+
+    /// Without a thread: the caller's own drives it, by calling it often.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn embedded(self) -> Result<EmbeddedTransfer, OpenError> {
+        let process = ProcessId(self.process.ok_or(OpenError::ProcessNeeded)?);
+        let switch = self.switch;
+        let address = resolve(&switch)
+            .map_err(|source| OpenError::Address { switch: switch.clone(), source })?;
+        let [first, ..] = self.arbiters[..] else {
+            return Err(ConfigError { name: "arbiters", value: 0 }.into());
+        };
+        let slot_ns = u64::try_from(self.slot.as_nanos()).unwrap_or(u64::MAX);
+        let udp = UdpConfig::default();
+        let mut client = ClientConfig::new(process, self.endpoints, ProcessId(first), slot_ns);
+        client.incarnation = begin_life();
+        client.arbiters = self.arbiters.iter().copied().map(ProcessId).collect();
+        client.frame_octets_max = udp.frame_octets_max;
+        let ahead = AHEAD_SLOTS + AHEAD_NS / slot_ns.max(1);
+        client.ahead_slots_max = ahead.min(1 << 16) as u32;
+        let receive_octets_max = self.receive_octets_max;
+        let config = TransferConfig { receive_octets_max, ..TransferConfig::new(client) };
+        let machine = Machine::new(config)?;
+        let link = UdpLink::connect(address, &udp)
+            .map_err(|source| OpenError::System { switch, source })?;
+        let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
+        let config = DriverConfig { idle: self.idle.strategy(), ..DriverConfig::default() };
+        Ok(EmbeddedTransfer::new(Driver::new(machine, link, clock, config)))
+    }
+}
