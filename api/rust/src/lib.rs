@@ -83,6 +83,12 @@
 //! ```
 //! The example `bank` does so over a network that loses messages, and audits itself.
 //!
+//! # Large objects
+//! [`Transfer`] sends objects of any size in timeslots that an arbiter (`onepipe arbiter`) gives
+//! out, one sender and one receiver a timeslot, so that no queue in the network fills and messages
+//! stay fast beside them. It is an end of its own, not part of a pipe, and takes no part in the
+//! order of messages. The example `transfer` has three senders and one receiver.
+//!
 //! # When something fails
 //! - A *message* cannot be delivered: [`Outcome::Lost`], it was not and will not be.
 //!   [`Outcome::Unknown`]: the receiver cannot be asked any more, it may have been.

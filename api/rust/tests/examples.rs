@@ -71,3 +71,14 @@ fn bank() {
     let said = run("bank");
     assert_eq!(said, "900 transfers, 30 audits, always 3000; 3000 in the end\n");
 }
+
+#[test]
+fn transfer() {
+    let said = run("transfer");
+    let from = |process| format!("500000 octets from process {process}");
+    for process in 1..4 {
+        assert!(said.lines().any(|line| line == from(process)), "{process}: {said}");
+    }
+    let last = said.lines().last().expect("it says something");
+    assert!(last.contains(" Mbit/s; half of the frames found "), "{last}");
+}

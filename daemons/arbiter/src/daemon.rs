@@ -7,7 +7,6 @@ use onepipe_transport_clock::{SystemClock, begin_life, sharpen_timers};
 use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Progress};
 use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
-use crate::node::Node;
 use crate::{Config, Report, StartError};
 
 /// How often the clock is brought back to the machine's own, which others share, in ns.
@@ -16,7 +15,7 @@ const CLOCK_FOLLOW_NS: u64 = 10_000_000;
 /// An arbiter: one thread, one socket.
 #[derive(Debug)]
 pub struct ArbiterDaemon {
-    driver: Driver<Node, UdpLink, SystemClock>,
+    driver: Driver<Arbiter, UdpLink, SystemClock>,
 }
 
 impl ArbiterDaemon {
@@ -41,7 +40,7 @@ impl ArbiterDaemon {
             .map_err(|source| StartError::Socket { switch: config.switch, source })?;
         let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
         let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() };
-        Ok(Self { driver: Driver::new(Node(arbiter), link, clock, driver_config) })
+        Ok(Self { driver: Driver::new(arbiter, link, clock, driver_config) })
     }
 
     /// Takes what has arrived, gives out what is due. `on_event` hears what the arbiter tells.
@@ -70,6 +69,6 @@ impl ArbiterDaemon {
 
     /// What it has done.
     pub fn report(&self) -> Report {
-        Report::new(&self.driver.machine().0)
+        Report::new(self.driver.machine())
     }
 }

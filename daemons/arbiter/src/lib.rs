@@ -13,7 +13,6 @@
 
 mod config;
 mod daemon;
-mod node;
 mod report;
 
 pub use config::{Config, StartError};
