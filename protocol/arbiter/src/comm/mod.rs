@@ -49,6 +49,22 @@ struct Totals {
     given: u16,
 }
 
+impl Totals {
+    /// So many more are given. What is given beyond what was asked for was asked for before a
+    /// reset, which its batch did not know of yet.
+    fn give(&mut self, more: u16) -> u16 {
+        self.given = self.given.wrapping_add(more);
+        if self.given.wrapping_sub(self.asked) as i16 > 0 {
+            self.asked = self.given;
+        }
+        self.given
+    }
+
+    fn owed(self) -> u32 {
+        (self.asked.wrapping_sub(self.given) as i16).max(0) as u32
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Peer {
     session: Session,
@@ -217,10 +233,8 @@ impl Comm {
             return;
         }
         let totals = &mut self.totals[usize::from(src) * nodes as usize + usize::from(dst)];
-        let owed = (totals.asked.wrapping_sub(totals.given) as i16).max(0) as u32;
-        // What was given beyond what was asked for, before a reset, is not given again.
-        let base = if owed == 0 { totals.given } else { totals.asked };
-        let more = total.wrapping_sub(base) as i16;
+        let owed = totals.owed();
+        let more = total.wrapping_sub(totals.asked) as i16;
         if more <= 0 {
             self.stats.backwards += u64::from(more < 0);
             if owed == 0 {
@@ -236,7 +250,7 @@ impl Comm {
         if slots == 0 || self.demands.len() >= DEMANDS_MAX || !self.demands.push(demand) {
             return;
         }
-        totals.asked = base.wrapping_add(slots as u16);
+        totals.asked = totals.asked.wrapping_add(slots as u16);
         self.stats.demanded += u64::from(slots);
         self.peers[usize::from(src)].owed += slots;
     }
@@ -289,8 +303,7 @@ impl Comm {
                 [..self.config.nodes as usize];
             let (again, owed, stats) = (&mut peer.again, &mut peer.owed, &mut self.stats);
             let mut void = |dst: u16, given: u32| {
-                let totals = &mut own[usize::from(dst)];
-                totals.given = totals.given.wrapping_add(given as u16);
+                own[usize::from(dst)].give(given as u16);
                 *owed = owed.saturating_sub(given);
                 stats.void += u64::from(given);
                 push_once(again, dst);
@@ -412,12 +425,11 @@ impl Comm {
         let mut told = Told::NONE;
         let (owed, stats) = (&mut peer.owed, &mut self.stats);
         peer.rows.write(&mut writer, &mut told, |dst, more| {
-            let totals = &mut own[usize::from(dst)];
-            totals.given = totals.given.wrapping_add(more);
+            let given = own[usize::from(dst)].give(more);
             let more = i64::from(more as i16);
             *owed = owed.saturating_add_signed(-more as i32);
             stats.told = stats.told.wrapping_add_signed(more);
-            totals.given
+            given
         });
         while !told.is_full()
             && let Some(dst) = peer.again.pop()

@@ -1,10 +1,10 @@
 //! Lost, duplicated, reordered, stale and corrupt control packets cost time and nothing else.
 
-use onepipe_arbiter::Timeslot;
+use onepipe_arbiter::{Arbiter, Timeslot};
 use onepipe_base::ProcessId;
 use onepipe_wire::{Fcp, Frame, Opcode};
 
-use crate::world::{Channel, Draws, SLOT_NS, World};
+use crate::world::{Channel, Draws, SLOT_NS, World, arbiter_config};
 
 const MS: u64 = 1_000_000;
 
@@ -189,4 +189,54 @@ fn control_packets_say_their_number_in_the_header_too() {
     world.enqueue(0, 2, 200);
     world.run_for(MS);
     world.assert_all_came();
+}
+
+#[test]
+fn what_is_lost_is_said_again_soon() {
+    for lost in 0..3 {
+        let mut world = World::new(3, 1, 3);
+        world.run_for(MS);
+        let (mut met, is_request) = (0, lost == 0);
+        world.fate = Box::new(move |_, from, _, frame| {
+            let is_it = frame.opcode == Opcode::Fcp && (from == ProcessId(0)) == is_request;
+            met += u32::from(is_it);
+            // The request, the first grant, or that and the next.
+            is_it && met <= lost.max(1)
+        });
+        assert!(world.enqueue(0, 2, 200));
+        // Each time 200 us, and what it takes anyhow.
+        world.run_for(u64::from(lost.max(1)) * 320_000 + 200_000);
+        world.assert_all_came();
+    }
+}
+
+/// More destinations than the arbiter keeps in mind to tell again: they ask.
+#[test]
+fn grants_for_many_destinations_that_are_all_lost_are_asked_for() {
+    let mut world = World::new(45, 1, 3);
+    let mut config = arbiter_config(0, 45, 1);
+    config.allocator.batch_slots = 64;
+    world.arbiters[0] = Arbiter::new(config).expect("right");
+    world.run_for(MS);
+    let until = world.now + 500_000;
+    world.fate = Box::new(move |now, from, _, _| from == ProcessId(45) && now < until);
+    (1..45).for_each(|dst| assert!(world.enqueue(0, dst, 200)));
+    world.run_for(20 * MS);
+    world.assert_quiet();
+    world.assert_all_came();
+}
+
+#[test]
+fn who_comes_too_late_for_its_timeslots_asks_for_others() {
+    let mut world = World::new(3, 1, 3);
+    (0..100).for_each(|_| assert!(world.enqueue(0, 2, 200)));
+    for _ in 0..8 {
+        world.run_for(70_000);
+        // Nobody does anything for a while; the world looks at how late packets leave.
+        world.now += 40_000;
+    }
+    world.run_for(10 * MS);
+    world.assert_quiet();
+    world.assert_all_came();
+    assert!(world.clients[0].stats().late > 0);
 }

@@ -142,18 +142,21 @@ fn who_is_not_answered_asks_another_arbiter() {
 
 #[test]
 fn an_endpoint_that_does_not_hear_its_arbiter_deposes_nobody() {
-    let (mut world, mut draws) = (World::new(4, 2, 5), Draws(5));
-    load(&mut world, &mut draws, 2 * MS);
-    let (first, deaf) = (first_arbiter(4), onepipe_base::ProcessId(0));
-    let (begin, end) = (world.now, world.now + 5 * MS);
-    world.fate = Box::new(move |now, from, to, _| {
-        (begin..end).contains(&now) && from == first && to == deaf
-    });
-    load(&mut world, &mut draws, 10 * MS);
-    assert_eq!((is_primary(&world), world.arbiters[0].epoch()), ([true, false], 1));
-    world.run_for(20 * MS);
-    world.assert_quiet();
-    world.assert_all_came();
+    for for_ns in [1_000_000, 1_500_000, 2_000_000, 3_000_000, 4_500_000, 6_000_000] {
+        let (mut world, mut draws) = (World::new(4, 2, 5), Draws(5));
+        load(&mut world, &mut draws, 2 * MS);
+        let (first, deaf) = (first_arbiter(4), onepipe_base::ProcessId(0));
+        let (begin, end) = (world.now, world.now + for_ns);
+        world.fate = Box::new(move |now, from, to, _| {
+            (begin..end).contains(&now) && from == first && to == deaf
+        });
+        load(&mut world, &mut draws, 10 * MS);
+        assert_eq!((is_primary(&world), world.arbiters[0].epoch()), ([true, false], 1));
+        world.fate = Box::new(|_, _, _, _| false);
+        world.run_for(20 * MS);
+        world.assert_quiet();
+        world.assert_all_came();
+    }
 }
 
 #[test]

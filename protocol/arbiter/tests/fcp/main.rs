@@ -5,4 +5,5 @@ mod failover;
 mod input;
 mod isolation;
 mod perfect;
+mod pipeline;
 mod world;
