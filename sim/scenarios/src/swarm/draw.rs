@@ -28,7 +28,17 @@ pub(super) fn placement(seed: u64) -> Placement {
     *Random::named(seed, "placement", 0).pick(&[Chip, Chip, SwitchCpu, Delegate])
 }
 
-pub(super) fn plan(seed: u64, random: &mut Random, placement: Placement) -> (Plan, u64) {
+/// Whether controllers may be alone in a rack or on a host, one in four times. Drawn apart, too.
+pub(super) fn is_lonely(seed: u64) -> bool {
+    Random::named(seed, "seats", 0).below(4) == 0
+}
+
+pub(super) fn plan(
+    seed: u64,
+    random: &mut Random,
+    placement: Placement,
+    is_lonely: bool,
+) -> (Plan, u64) {
     let shape = match random.below(8) {
         0..3 => Shape::star(random.between(2, 6) as u32),
         3..6 => {
@@ -40,15 +50,16 @@ pub(super) fn plan(seed: u64, random: &mut Random, placement: Placement) -> (Pla
     };
     let shape = shape.expect("small numbers are in range");
     let per_host = random.between(1, if shape.host_count() > 8 { 2 } else { 4 }) as u16;
-    // A switch below which no process lives is silent, and cuts off the controllers below it. So
-    // some process always shares their rack, or their host: see `Mishap::spares`.
-    let neighbours = match per_host {
+    // Whole racks may be theirs, or a host, but somebody must have something to say. Else some
+    // process always shares their rack, or their host: see `Mishap::spares`.
+    let others = match per_host {
+        _ if is_lonely => shape.host_count() * u32::from(per_host) - 2,
         1 => shape.hosts_per_tor() - 1,
         _ => u32::from(per_host) - 1,
     };
     let replicas = match random.below(3) {
         0 => 0,
-        _ => random.between(1, 3).min(u64::from(neighbours)),
+        _ => random.between(1, 3).min(u64::from(others)),
     };
     let wild_us = if replicas > 0 { WILD_WITH_COURT_US } else { WILD_US };
     let mut plan = Plan::new(shape, per_host, seed, (100 + wild_us) * 1_000);

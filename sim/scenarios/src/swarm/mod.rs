@@ -33,18 +33,24 @@ pub struct Swarm {
     pub timeline: Vec<(u64, Mishap)>,
     /// A process that ends for good as everything else is healed: the others must get on without.
     pub missing: Option<u32>,
+    /// Controllers may be alone in a rack or on a host, and nobody beside them is spared.
+    pub is_lonely: bool,
 }
 
 impl Swarm {
     /// What `seed` stands for.
     pub fn draw(seed: u64) -> Self {
-        Self::draw_with(seed, draw::placement(seed))
+        Self::draw_as(seed, draw::placement(seed), draw::is_lonely(seed))
     }
 
-    /// The same with the switches' machines there.
+    /// The same with the switches' machines there, and some process beside the controllers.
     pub fn draw_with(seed: u64, placement: Placement) -> Self {
+        Self::draw_as(seed, placement, false)
+    }
+
+    fn draw_as(seed: u64, placement: Placement, is_lonely: bool) -> Self {
         let mut random = Random::named(seed, "swarm", 0);
-        let (plan, wild_us) = draw::plan(seed, &mut random, placement);
+        let (plan, wild_us) = draw::plan(seed, &mut random, placement, is_lonely);
         let mut timeline = Vec::new();
         for _ in 0..random.between(2, 5) {
             draw::mishap(&mut random, plan.court.is_some(), wild_us, &mut timeline);
@@ -52,7 +58,7 @@ impl Swarm {
         timeline.sort_by_key(|(at_us, _)| *at_us);
         // A stream of chance of its own: so the rest of a seed is what it was without.
         let missing = draw::missing(&plan, &mut Random::named(seed, "missing", 0));
-        Self { plan, wild_us, timeline, missing }
+        Self { plan, wild_us, timeline, missing, is_lonely }
     }
 
     /// Runs it and reports.
@@ -68,7 +74,9 @@ impl Swarm {
         for (at_us, mishap) in &self.timeline {
             fabric.run_us(at_us - now_us);
             now_us = *at_us;
-            mishap.befall(&mut fabric);
+            if self.is_lonely || !mishap.spares(&mut fabric) {
+                mishap.befall(&mut fabric);
+            }
         }
         fabric.run_us(self.wild_us.saturating_sub(now_us));
         fabric.stop_load();
