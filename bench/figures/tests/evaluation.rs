@@ -93,6 +93,21 @@ fn beacons_take_more_of_a_slower_link() {
 }
 
 #[test]
+fn scheduled_flows_share_the_links_and_hold_messages_up_by_less_than_two_us() {
+    let run = |flows: u32| {
+        let setup = Setup { warm_up_us: 2_000, measure_us: 400, ..setup(System::BestEffort, 32) };
+        let is_scheduled = flows > 0;
+        let background = Background { is_scheduled, ..Background::new(flows, false) };
+        Task::Shared(setup, background).run().expect("it delivers")
+    };
+    let (idle, beside) = (run(0), run(5));
+    let more_us = beside["latency_mean_us"] - idle["latency_mean_us"];
+    assert!((0.0..2.0).contains(&more_us), "{more_us} us more: {beside:?}");
+    assert!(beside["flows_gbps"] > 5.0, "they have just begun: {beside:?}");
+    assert_eq!(beside["frames_overflowed"], 0.0, "{beside:?}");
+}
+
+#[test]
 fn on_the_rack_equal_runs_are_equal_and_the_arbiter_makes_shares_equal() {
     let run = |scheduler, bulk| {
         let task = Task::Rack(Rack { scheduler, bulk, seed: 1 });

@@ -66,7 +66,8 @@ proptest! {
         is_fat in any::<bool>(),
         requests in prop::collection::vec((0u32..128, 0u32..128, 1u32..64), 0..600),
     ) {
-        let tree = if is_fat { FAT } else { TESTBED };
+        // The last pod and its last rack need not be full.
+        let tree = if is_fat { FAT } else { Tree { nodes: 31, ..TESTBED } };
         let schedule = schedule(tree, &requests);
         let mut paths = TreePaths::new(tree).expect("there is such a tree");
         let unplaced = paths.assign(&schedule, 64);
@@ -102,7 +103,6 @@ fn what_is_no_tree_is_refused() {
     assert_eq!(refused(Tree { rack_links: 3, ..FAT }), "rack_links", "oversubscribed");
     assert_eq!(refused(Tree { spine_links: 3, ..FAT }), "spine_links", "oversubscribed");
     assert_eq!(refused(Tree { spines: 3, ..FAT }), "spines", "not evenly");
-    assert_eq!(refused(Tree { nodes: 127, ..FAT }), "nodes", "half a pod");
     let many = Tree { rack_links: 64, spines: 64, ..FAT };
     assert_eq!(refused(many), "spine_links", "256 paths");
     let FabricError { name, value } = TreePaths::new(Tree { rack_nodes: 0, ..FAT }).unwrap_err();

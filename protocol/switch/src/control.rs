@@ -103,7 +103,7 @@ impl Switch {
         let Some(ways) = self.ways(next, Some(input)) else {
             return drop_as(&mut self.stats.dropped_back);
         };
-        let output = if let Some(output) = labelled(next, ways, header, frame) {
+        let output = if let Some(output) = labelled(ways, header, frame) {
             // Alive or not: that it is lost there is what the arbiter must hear of.
             output
         } else if header.opcode().is_ok_and(Opcode::keeps_way) {
@@ -408,11 +408,10 @@ impl Switch {
     }
 }
 
-/// The one of several ways up that the label of a frame in a granted timeslot asks this switch to
-/// take (design: arbiter.md section 3).
-fn labelled(next: Next, ways: PortRange, header: &Header, frame: &[u8]) -> Option<Port> {
-    let is_asked = header.opcode() == Ok(Opcode::Slot) && next == Next::Up && ways.count() > 1;
-    if !is_asked {
+/// The one of several ways, up or in a bundle down, that the label of a frame in a granted timeslot
+/// asks this switch to take (design: arbiter.md section 3).
+fn labelled(ways: PortRange, header: &Header, frame: &[u8]) -> Option<Port> {
+    if header.opcode() != Ok(Opcode::Slot) || ways.count() == 1 {
         return None;
     }
     let nth = HOPS_MAX.checked_sub(header.hops())?;

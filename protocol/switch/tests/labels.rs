@@ -46,6 +46,19 @@ fn each_switch_obeys_its_own_octet_of_the_label() {
 }
 
 #[test]
+fn a_bundle_down_is_one_of_several_ways_too() {
+    let tree = Tree { base: 0, span: 16, child_span: 8, lanes: 4, processes: 64 };
+    let config =
+        Config { lower_ports: 8, upper_ports: 4, route: Route::Tree(tree), ..rig::star(2) };
+    let mut switch = Switch::new(config).expect("valid");
+    switch.handle_timeout(at(0));
+    for lane in 0..4 {
+        let verdict = way(&mut switch, (8, 12), [OWN_WAY, OWN_WAY, OWN_WAY, lane], 3);
+        assert_eq!(verdict, Verdict::Forward(Port(4 + u16::from(lane))));
+    }
+}
+
+#[test]
 fn without_a_label_a_pair_keeps_one_way_and_all_ways_are_used() {
     let mut switch = switch();
     let own = [OWN_WAY, 1, 1, 1];

@@ -28,8 +28,8 @@ const _: () = assert!(size_of::<Layout>() == SLOT_HEADER_OCTETS);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot {
     /// The path label: octet `i` is for the switch that is the frame's `i`-th, counted from 0. If
-    /// the way leads up from there, it takes its upper link of this number, counted round and
-    /// round, or chooses by itself when the octet is [`OWN_WAY`]. Other switches choose.
+    /// several links lead on from there, up or in a bundle down, it takes the one of this number,
+    /// counted round and round, or chooses by itself when the octet is [`OWN_WAY`].
     pub label: [u8; 4],
     /// The timeslot, modulo 2^32.
     pub timeslot: u32,
@@ -81,7 +81,7 @@ impl Slot {
         Ok((slot, SlotPackets { rest }))
     }
 
-    /// The upper link that the label asks the switch to take that is the frame's `nth`, counted
+    /// The link that the label asks the switch to take that is the frame's `nth`, counted
     /// from 0; `None` where it may choose.
     #[inline]
     pub fn way(payload: &[u8], nth: u8) -> Option<u8> {

@@ -13,9 +13,10 @@ use onepipe_topology::{Node as Vertex, Topology};
 use crate::egress::{Egress, is_in_slot};
 use crate::gate::Gated;
 use crate::node::Node;
+use crate::seat::Seat;
 use crate::setup::{Arbitration, FRAME_OCTETS_MAX, Offer, Setup};
 use crate::tenants::{Said, Tenants};
-use crate::tree::core;
+use crate::tree::between;
 use crate::witness::Witness;
 
 /// Alarms from here on close flows, those below open them.
@@ -89,7 +90,7 @@ impl Bench {
             incarnation: life,
             pace_ns: u64::from(arbitration.pace_slots) * self.setup.slot_ns(),
             frame_octets_max: FRAME_OCTETS_MAX,
-            labels: core(&self.topology, arbitration.endpoints).1,
+            labels: between(&self.topology, arbitration.endpoints).1,
             ..ClientConfig::new(host, arbitration.endpoints, arbiters[0], self.setup.slot_ns())
         };
         Client::new(config).expect("the settings are in range")
@@ -103,7 +104,7 @@ impl Bench {
         let Arbitration { batch_slots, share_slots, lead_ns, .. } = arbitration;
         let config = ArbiterConfig::new(host, nodes, (nodes, 1), self.setup.slot_ns());
         let config = ArbiterConfig {
-            core: core(&self.topology, nodes).0,
+            core: between(&self.topology, nodes).0,
             comm: CommConfig { incarnation: life, ..config.comm },
             allocator: Config { batch_slots, share_slots, ..config.allocator },
             lead_ns,
@@ -168,7 +169,8 @@ impl Application<Node> for Bench {
             let tenants = Tenants::new(config);
             return Node::Gated(Box::new(Gated::new(tenants, client, card)));
         }
-        Node::Arbiter(Box::new(self.arbiter(arbitration, host, life)), card)
+        let arbiter = self.arbiter(arbitration, host, life);
+        Node::Arbiter(Box::new(Seat { arbiter, card }))
     }
 
     fn on_start(&mut self, mut at: At<'_>, _machine: &mut Node) {

@@ -2,7 +2,7 @@
 
 use onepipe_arbiter::Client;
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
-use onepipe_sim_traffic::Stack;
+use onepipe_sim_traffic::{Guest, Stack};
 use onepipe_wire::{Opcode, peek};
 
 /// What can be asked for a frame to somebody there is room for.
@@ -75,6 +75,12 @@ impl<M: Tenant> Gated<M> {
             room.copy_from_slice(packet);
             self.tenant.handle_frame(now, port, room);
         }
+    }
+}
+
+impl<M: Tenant + Guest> Guest for Gated<M> {
+    fn takes(&self, frame: &[u8]) -> bool {
+        Self::is_scheduled(frame) || self.tenant.takes(frame)
     }
 }
 

@@ -5,6 +5,7 @@ use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_sim_traffic::Forwarder;
 
 use crate::gate::Gated;
+use crate::seat::Seat;
 use crate::tenants::{Said, Tenants};
 
 /// A host or a switch.
@@ -15,8 +16,8 @@ pub(crate) enum Node {
     Host(Tenants),
     /// One that sends when the arbiter says so.
     Gated(Box<Gated<Tenants>>),
-    /// The arbiter's, and its network card.
-    Arbiter(Box<Arbiter>, Port),
+    /// The arbiter's.
+    Arbiter(Box<Seat>),
     Switch(Forwarder),
 }
 
@@ -26,7 +27,7 @@ impl Node {
         match self {
             Self::Host(tenants) => Some(tenants),
             Self::Gated(gated) => Some(&gated.tenant),
-            Self::Arbiter(..) | Self::Switch(_) => None,
+            Self::Arbiter(_) | Self::Switch(_) => None,
         }
     }
 
@@ -34,7 +35,7 @@ impl Node {
         match self {
             Self::Host(tenants) => Some(tenants),
             Self::Gated(gated) => Some(&mut gated.tenant),
-            Self::Arbiter(..) | Self::Switch(_) => None,
+            Self::Arbiter(_) | Self::Switch(_) => None,
         }
     }
 
@@ -47,7 +48,7 @@ impl Node {
 
     pub fn arbiter(&self) -> Option<&Arbiter> {
         match self {
-            Self::Arbiter(arbiter, _) => Some(arbiter),
+            Self::Arbiter(seat) => Some(&seat.arbiter),
             _ => None,
         }
     }
@@ -61,7 +62,7 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.handle_frame(now, port, frame),
             Self::Gated(gated) => gated.handle_frame(now, port, frame),
-            Self::Arbiter(arbiter, _) => arbiter.handle_frame(now, port, frame),
+            Self::Arbiter(seat) => seat.handle_frame(now, port, frame),
             Self::Switch(switch) => switch.handle_frame(now, port, frame),
         }
     }
@@ -70,7 +71,7 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.handle_timeout(now),
             Self::Gated(gated) => gated.handle_timeout(now),
-            Self::Arbiter(arbiter, _) => arbiter.handle_timeout(now),
+            Self::Arbiter(seat) => seat.handle_timeout(now),
             Self::Switch(switch) => switch.handle_timeout(now),
         }
     }
@@ -80,10 +81,7 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.poll_transmit(now, slot),
             Self::Gated(gated) => gated.poll_transmit(now, slot),
-            Self::Arbiter(arbiter, card) => {
-                let transmit = arbiter.poll_transmit(now, slot)?;
-                Some(Transmit { port: *card, ..transmit })
-            }
+            Self::Arbiter(seat) => seat.poll_transmit(now, slot),
             Self::Switch(switch) => switch.poll_transmit(now, slot),
         }
     }
@@ -93,8 +91,8 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.poll_event(),
             Self::Gated(gated) => gated.poll_event(),
-            Self::Arbiter(arbiter, _) => {
-                while arbiter.poll_event().is_some() {}
+            Self::Arbiter(seat) => {
+                seat.poll_event();
                 None
             }
             Self::Switch(_) => None,
@@ -106,7 +104,7 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.poll_timeout(),
             Self::Gated(gated) => gated.poll_timeout(),
-            Self::Arbiter(arbiter, _) => arbiter.poll_timeout(),
+            Self::Arbiter(seat) => seat.poll_timeout(),
             Self::Switch(switch) => switch.poll_timeout(),
         }
     }

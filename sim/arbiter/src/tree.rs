@@ -7,7 +7,7 @@ use onepipe_base::{Port, SwitchId};
 use onepipe_topology::{End, Node, Topology};
 
 /// What lies between the racks of the first `nodes` hosts, and how switches are told a path.
-pub(crate) fn core(topology: &Topology, nodes: u32) -> (Core, Labels) {
+pub fn between(topology: &Topology, nodes: u32) -> (Core, Labels) {
     let tor = Node::Switch(SwitchId(0));
     let (rack_nodes, rack_links) = (topology.ports(tor).lower.into(), topology.ports(tor).upper);
     let spine = peers(topology, tor, false).first().copied();
@@ -32,8 +32,22 @@ pub(crate) fn core(topology: &Topology, nodes: u32) -> (Core, Labels) {
             spine_links: spine_links.into(),
         }),
     };
-    let ways = u8::try_from(rack_links).unwrap_or(0);
-    (core, Labels { first: 0, ways })
+    // Labels have eight bits.
+    let links = |all: u32, ends: usize| u8::try_from(all / ends.max(1) as u32).unwrap_or(0);
+    let labels = Labels::new(0, links(rack_links.into(), 1));
+    let labels = match (core, spine) {
+        (Core::Tree(tree), Some(spine)) => Labels {
+            pod_nodes: tree.rack_nodes * tree.pod_racks,
+            lanes: links(tree.rack_links, tree.spines as usize),
+            core_lanes: links(tree.spine_links, peers(topology, spine, false).len()),
+            ..labels
+        },
+        (_, Some(_)) => {
+            Labels { lanes: links(rack_links.into(), peers(topology, tor, false).len()), ..labels }
+        }
+        _ => labels,
+    };
+    (core, labels)
 }
 
 /// Who is linked to a switch, from below or from above.
@@ -52,13 +66,13 @@ mod tests {
 
     #[test]
     fn a_rack_two_tiers_and_three_are_what_they_are() {
-        let of = |shape, nodes| core(&Topology::new(shape, 1).expect("it fits"), nodes);
+        let of = |shape, nodes| between(&Topology::new(shape, 1).expect("it fits"), nodes);
         let star = of(Shape::star(32).expect("it fits"), 31);
         let fabric = Fabric { nodes: 31, rack_nodes: 31, paths: 1, is_strict: false };
-        assert_eq!(star, (Core::Racks(fabric), Labels { first: 0, ways: 0 }));
+        assert_eq!(star, (Core::Racks(fabric), Labels::new(0, 0)));
         let two = of(Shape::leaf_spine(4, 3, 8).expect("it fits"), 24);
         let fabric = Fabric { nodes: 24, rack_nodes: 8, paths: 3, is_strict: false };
-        assert_eq!(two, (Core::Racks(fabric), Labels { first: 0, ways: 3 }));
+        assert_eq!(two, (Core::Racks(fabric), Labels::new(0, 3)));
         let three = of(Shape::testbed(), 32);
         let tree = Tree {
             nodes: 32,
@@ -68,6 +82,7 @@ mod tests {
             spines: 2,
             spine_links: 8,
         };
-        assert_eq!(three, (Core::Tree(tree), Labels { first: 0, ways: 8 }));
+        let labels = Labels { first: 0, ways: 8, pod_nodes: 16, lanes: 4, core_lanes: 4 };
+        assert_eq!(three, (Core::Tree(tree), labels));
     }
 }

@@ -2,41 +2,54 @@
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 
-use crate::{Event, Stack};
+use crate::Stack;
 
-/// A host's machine, and beside it the host's TCP. The card takes a frame of each in turn.
+/// A host's machine, and beside it a guest, its TCP for example. The card takes a frame of each in
+/// turn.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Beside<M> {
+pub struct Beside<M, G = Stack> {
     /// The machine that is measured.
     pub machine: M,
     /// What it shares the card with.
-    pub stack: Stack,
+    pub guest: G,
     /// Whose turn it is.
-    is_stacks: bool,
+    is_guests: bool,
+}
+
+/// What shares a network card with something else.
+pub trait Guest: Machine {
+    /// Whether a frame that the host was sent is for it.
+    fn takes(&self, frame: &[u8]) -> bool;
+}
+
+impl Guest for Stack {
+    fn takes(&self, frame: &[u8]) -> bool {
+        Self::is_segment(frame)
+    }
 }
 
 /// What one of the two says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Either<E> {
+pub enum Either<E, F> {
     /// The machine.
     Machine(E),
-    /// The TCP.
-    Stack(Event),
+    /// The guest.
+    Guest(F),
 }
 
-impl<M: Machine> Beside<M> {
+impl<M: Machine, G: Guest> Beside<M, G> {
     /// The two.
-    pub fn new(machine: M, stack: Stack) -> Self {
-        Self { machine, stack, is_stacks: false }
+    pub fn new(machine: M, guest: G) -> Self {
+        Self { machine, guest, is_guests: false }
     }
 }
 
-impl<M: Machine> Machine for Beside<M> {
-    type Event = Either<M::Event>;
+impl<M: Machine, G: Guest> Machine for Beside<M, G> {
+    type Event = Either<M::Event, G::Event>;
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        match Stack::is_segment(frame) {
-            true => self.stack.handle_frame(now, port, frame),
+        match self.guest.takes(frame) {
+            true => self.guest.handle_frame(now, port, frame),
             false => self.machine.handle_frame(now, port, frame),
         }
     }
@@ -46,16 +59,16 @@ impl<M: Machine> Machine for Beside<M> {
         if is_due(self.machine.poll_timeout()) {
             self.machine.handle_timeout(now);
         }
-        if is_due(self.stack.poll_timeout()) {
-            self.stack.handle_timeout(now);
+        if is_due(self.guest.poll_timeout()) {
+            self.guest.handle_timeout(now);
         }
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         for _ in 0..2 {
-            self.is_stacks = !self.is_stacks;
-            let polled = match self.is_stacks {
-                true => self.stack.poll_transmit(now, slot),
+            self.is_guests = !self.is_guests;
+            let polled = match self.is_guests {
+                true => self.guest.poll_transmit(now, slot),
                 false => self.machine.poll_transmit(now, slot),
             };
             if polled.is_some() {
@@ -67,11 +80,11 @@ impl<M: Machine> Machine for Beside<M> {
 
     fn poll_event(&mut self) -> Option<Self::Event> {
         let said = self.machine.poll_event().map(Either::Machine);
-        said.or_else(|| self.stack.poll_event().map(Either::Stack))
+        said.or_else(|| self.guest.poll_event().map(Either::Guest))
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        Mono::earlier(self.machine.poll_timeout(), self.stack.poll_timeout())
+        Mono::earlier(self.machine.poll_timeout(), self.guest.poll_timeout())
     }
 }
 
@@ -119,14 +132,14 @@ mod tests {
             Beside::new(Chatter(0), stack.expect("the defaults are in range"))
         };
         let (mut from, mut to) = (end(0), end(1));
-        from.stack.open(now, ProcessId(1), Some(1_448 * 5));
+        from.guest.open(now, ProcessId(1), Some(1_448 * 5));
         let mut slot = [0; 1_472];
         for _ in 0..10 {
             let transmit = from.poll_transmit(now, &mut slot).expect("both have enough");
             to.handle_frame(now, Port(1), &mut slot[..transmit.octets]);
         }
-        assert_eq!((to.machine.0, to.stack.stats().data_received), (5, 5));
-        assert_eq!(to.stack.stats().refused, 0);
+        assert_eq!((to.machine.0, to.guest.stats().data_received), (5, 5));
+        assert_eq!(to.guest.stats().refused, 0);
         assert!(from.poll_transmit(now, &mut slot).is_some(), "one alone has all turns");
     }
 }

@@ -36,6 +36,10 @@ pub struct TcpConfig {
     /// area networks, and starve a flow for longer than most runs take (Vasudevan and others,
     /// SIGCOMM 2009).
     pub timeout_ns_min: u64,
+    /// A packet is lost when one that was sent by so many later has come. Default 3 (RFC 5681:
+    /// three duplicate acknowledgements; links keep the order). Linux takes more, up to 300, where
+    /// it has met disorder (`tcp_max_reordering`). Below 64.
+    pub later_packets: u64,
     /// An acknowledgement waits for the second segment, but no longer than this, in ns. Default
     /// 50 us.
     pub ack_delay_ns: u64,
@@ -52,6 +56,7 @@ impl TcpConfig {
             initial_segments: 10,
             window_octets_max: 6 << 20,
             timeout_ns_min: 1_000_000,
+            later_packets: 3,
             ack_delay_ns: 50_000,
         }
     }
@@ -71,6 +76,10 @@ impl TcpConfig {
             return Err(ConfigError::Window(self.window_octets_max));
         }
         let zero = |name, is_zero| if is_zero { Err(ConfigError::Zero(name)) } else { Ok(()) };
+        if self.later_packets >= 64 {
+            return Err(ConfigError::Later(self.later_packets));
+        }
+        zero("later_packets", self.later_packets == 0)?;
         zero("initial_segments", self.initial_segments == 0)?;
         zero("timeout_ns_min", self.timeout_ns_min == 0)
     }
@@ -85,6 +94,9 @@ pub enum ConfigError {
     /// Nothing could be sent.
     #[error("window_octets_max = {0} is less than a segment")]
     Window(u64),
+    /// Acknowledgements tell of 64 packets.
+    #[error("later_packets = {0}: less than 64 are possible")]
+    Later(u64),
     /// It must be more.
     #[error("{0} must be more than 0")]
     Zero(&'static str),

@@ -8,9 +8,10 @@
 //! handshake, no receive window but [`TcpConfig::window_octets_max`], and the stream's octets are
 //! counted, not carried.
 //!
-//! [`Beside`] puts a stack and another machine behind one network card. [`background`] and
-//! [`Incast`] say who sends what to whom. A [`Forwarder`] is a switch that forwards and nothing
-//! else; a [`Pinger`] asks and answers, and [`Plain`] sends frames that nobody answers.
+//! [`Beside`] puts a stack, or another [`Guest`], and a machine behind one network card.
+//! [`background`] and [`Incast`] say who sends what to whom. A [`Forwarder`] is a switch that
+//! forwards and nothing else; a [`Pinger`] asks and answers, and [`Plain`] sends frames that nobody
+//! answers.
 //!
 //! # Invariants
 //! - What a receiver counts as delivered is a prefix of the stream, each octet once.
@@ -34,7 +35,7 @@ mod sender;
 mod stack;
 mod window;
 
-pub use beside::{Beside, Either};
+pub use beside::{Beside, Either, Guest};
 pub use config::{ConfigError, React, TcpConfig};
 pub use demand::{Demand, Incast, background};
 pub use forwarder::Forwarder;

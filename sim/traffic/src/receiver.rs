@@ -24,6 +24,8 @@ pub(crate) struct Receiver {
     was_marked: bool,
     /// When they are at the latest.
     pub due: Option<Mono>,
+    /// An acknowledgement waits for room.
+    pub is_waiting: bool,
 }
 
 impl Receiver {

@@ -9,10 +9,6 @@ use crate::round_trip::RoundTrip;
 use crate::segment::{Ack, Data};
 use crate::window::{News, Window};
 
-/// A packet is lost when one that was sent by so many later has come (RFC 5681: three duplicate
-/// acknowledgements; links keep the order).
-const LATER: u64 = 3;
-
 /// What is known of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Fate {
@@ -34,6 +30,8 @@ struct Packet {
 pub(crate) struct Sender {
     pub to: ProcessId,
     segment_octets: u64,
+    /// A packet is lost when one that was sent by so many later has come.
+    later: u64,
     /// Octets of the stream; `None`: it does not end.
     octets: Option<u64>,
     opened_at: Mono,
@@ -65,6 +63,7 @@ impl Sender {
         Self {
             to,
             segment_octets: config.segment_octets.into(),
+            later: config.later_packets,
             octets,
             opened_at: now,
             fresh: 0,
@@ -180,7 +179,7 @@ impl Sender {
                     round_trip_ns = Some(now.since_ns(packet.sent_at));
                 }
                 packet.fate = Fate::Came;
-            } else if behind >= LATER && packet.fate == Fate::Flies {
+            } else if behind >= self.later && packet.fate == Fate::Flies {
                 packet.fate = Fate::Lost;
                 self.in_flight -= u64::from(packet.octets);
                 self.again.push_back(packet.part);

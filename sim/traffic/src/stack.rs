@@ -181,7 +181,8 @@ impl Stack {
                 let receiver = self.receivers.entry((from, data.flow)).or_default();
                 let before = receiver.octets;
                 let delay_ns = self.config.ack_delay_ns;
-                if receiver.on_data(now, &data, is_marked, delay_ns) {
+                if receiver.on_data(now, &data, is_marked, delay_ns) && !receiver.is_waiting {
+                    receiver.is_waiting = true;
                     self.acks.push_back((from, data.flow));
                 }
                 self.stats.octets_received += receiver.octets - before;
@@ -229,10 +230,11 @@ impl Stack {
                 self.acks.push_back((to, flow));
                 continue;
             }
-            // It may have been sent already: one covers all that have come.
-            let receiver = self.receivers.get_mut(&(to, flow));
-            let due = receiver.filter(|receiver| receiver.due.is_some());
-            if let Some(ack) = due.and_then(|receiver| receiver.ack(flow)) {
+            // One covers all that have come.
+            let Some(receiver) = self.receivers.get_mut(&(to, flow)) else { continue };
+            receiver.is_waiting = false;
+            let is_due = receiver.due.is_some();
+            if let Some(ack) = receiver.ack(flow).filter(|_| is_due) {
                 self.stats.acks_sent += 1;
                 let ends = (self.config.host, to);
                 return Some((to, segment::write(now.sync, ends, Segment::Ack(ack), slot)));
@@ -289,9 +291,12 @@ impl Machine for Stack {
                 self.note_ready(flow);
             }
         }
-        let is_due = |receiver: &Receiver| receiver.due.is_some_and(|due| due <= now.mono);
-        let due = self.receivers.iter().filter(|(_, receiver)| is_due(receiver));
-        self.acks.extend(due.map(|(key, _)| *key));
+        for (key, receiver) in &mut self.receivers {
+            let is_due = receiver.due.is_some_and(|due| due <= now.mono);
+            if is_due && !std::mem::replace(&mut receiver.is_waiting, is_due) {
+                self.acks.push_back(*key);
+            }
+        }
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
@@ -305,7 +310,8 @@ impl Machine for Stack {
 
     fn poll_timeout(&self) -> Option<Mono> {
         let waits = self.open.iter().filter_map(|flow| self.senders[flow.index()].timeout_at);
-        let acks = self.receivers.values().filter_map(|receiver| receiver.due);
+        let acks = self.receivers.values().filter(|one| !one.is_waiting);
+        let acks = acks.filter_map(|receiver| receiver.due);
         waits.chain(acks).min()
     }
 }

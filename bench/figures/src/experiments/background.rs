@@ -3,7 +3,7 @@
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
 use crate::reference::Reference;
-use crate::{Background, Setup, System};
+use crate::{Background, Form, Setup, System};
 
 /// The paper's have 512, with as many hops; idle they take 8 % longer (figure 9a).
 const PROCESSES: f64 = 32.0;
@@ -27,6 +27,17 @@ fn beside(system: System, flows: f64, is_dctcp: bool, oversubscription: f64) -> 
     // Who is not there reacts to nothing.
     let is_dctcp = is_dctcp && flows > 0;
     flows_of(system, Background { oversubscription, ..Background::new(flows, is_dctcp) })
+}
+
+/// The flows are scheduled by an arbiter. In the form of chips: what the arbiter is for is to be
+/// seen best where order costs least.
+fn scheduled(system: System, flows: f64) -> Option<Task> {
+    let is_scheduled = flows > 0.0;
+    let background = Background { is_scheduled, ..Background::new(flows as u32, false) };
+    let Task::Shared(setup, background) = flows_of(system, background)? else { return None };
+    // Nothing overflows, so that nothing has to be filled again.
+    let setup = Setup { form: Form::Chip, warm_up_us: 5_000, measure_us: 2_000, ..setup };
+    Some(Task::Shared(setup, background))
 }
 
 /// Ten Reno flows a host, with queues that many times as long.
@@ -67,6 +78,20 @@ fn between(
     Some(Verdict { holds, ours, paper: format!("{paper_us:.1} us") })
 }
 
+/// Whether ten scheduled flows leave the latency as it is (the design's goal; no paper has this).
+fn flat(measured: &Measured, curve: &str) -> Option<Verdict> {
+    let more_us = more(measured, curve, 10.0, 0.0)?;
+    let gbps = measured.other(curve, 10.0, "flows_gbps")?;
+    let ours = format!("{more_us:.2} us, while flows carry {gbps:.0} Gbit/s for each host");
+    Some(Verdict { holds: more_us < 2.0, ours, paper: "it has no scheduler".into() })
+}
+
+const SCHEDULED: [&str; 2] =
+    ["best effort by chips, scheduled flows", "reliable by chips, scheduled flows"];
+const NOT_FLAT: &str = "clocks are off by up to five timeslots of 127 ns here, and the way to a receiver is \
+                        762 ns a link, from two links to six: packets of different timeslots meet \
+                        before it; a reliable message waits for such queues on its way, on that of \
+                        its acknowledgement and on that of the commit";
 const BEST_EFFORT: [&str; 2] = ["best effort", "best effort, DCTCP flows"];
 const RELIABLE: [&str; 2] = ["reliable", "reliable, DCTCP flows"];
 
@@ -84,6 +109,8 @@ pub fn flows() -> Experiment {
             "reliable", Some("R-host"), TCP, |x| beside(System::Reliable, x, false, 1.0);
             "best effort, DCTCP flows", None, "", |x| beside(System::BestEffort, x, true, 1.0);
             "reliable, DCTCP flows", None, "", |x| beside(System::Reliable, x, true, 1.0);
+            "best effort by chips, scheduled flows", None, "", |x| scheduled(System::BestEffort, x);
+            "reliable by chips, scheduled flows", None, "", |x| scheduled(System::Reliable, x);
             "best effort, half the queue", None, "", |x| queued(System::BestEffort, x, 0.5);
             "best effort, twice the queue", None, "", |x| queued(System::BestEffort, x, 2.0);
             "reliable, half the queue", None, "", |x| queued(System::Reliable, x, 0.5);
@@ -118,6 +145,17 @@ pub fn flows() -> Experiment {
                     Some(Verdict { holds, ours, paper: "30.3 us; it does not say how long".into() })
                 },
                 remark: "",
+            },
+            Claim {
+                text: "ten flows that an arbiter schedules (arbiter: F-A) add less than 2 us to best \
+                       effort",
+                judge: |measured| flat(measured, SCHEDULED[0]),
+                remark: NOT_FLAT,
+            },
+            Claim {
+                text: "and less than 2 us to reliable",
+                judge: |measured| flat(measured, SCHEDULED[1]),
+                remark: NOT_FLAT,
             },
             Claim {
                 text: "reliable suffers more from ten flows than best effort does",

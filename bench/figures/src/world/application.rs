@@ -14,7 +14,7 @@ use onepipe_sim_traffic::{Beside, Demand, Forwarder};
 use onepipe_switch::Switch;
 use onepipe_topology::{Node as Vertex, Topology};
 
-use super::background::Background;
+use super::background::{Background, Guest};
 use super::node::{Node, Said};
 use super::paced::Paced;
 use super::plain::Plain;
@@ -247,8 +247,13 @@ impl Application<Node> for Bench {
                     None => Node::Host(host),
                     Some(background) => {
                         let card = Port(self.topology.ports(vertex).total() - 1);
-                        let stack = background.stack(ProcessId(processes().start), card);
-                        Node::Shared(Box::new(Beside::new(host, stack)))
+                        match background.guest(&self.topology, node.0, card) {
+                            Guest::Stack(stack) => Node::Shared(Box::new(Beside::new(host, stack))),
+                            Guest::Gated(gated) => Node::Gated(Box::new(Beside::new(host, *gated))),
+                            Guest::Arbiter(seat) => {
+                                Node::Arbiter(Box::new(Beside::new(host, *seat)))
+                            }
+                        }
                     }
                 }
             }
@@ -270,7 +275,7 @@ impl Application<Node> for Bench {
                 at.alarm(demand.at_ns * NANOSECOND, token);
             }
         }
-        if matches!(machine, Node::Host(_) | Node::Shared(_) | Node::RivalHost(_)) {
+        if matches!(machine, Node::RivalHost(_)) || machine.ours_mut().is_some() {
             // After everybody has joined.
             let calm_ps = (50_000 + 30 * self.detour_ns()) * NANOSECOND;
             for port in 0..self.topology.processes_per_host() {
@@ -307,8 +312,8 @@ impl Application<Node> for Bench {
     fn on_alarm(&mut self, mut at: At<'_>, machine: &mut Node, token: u32) {
         if let Some(demand) = token.checked_sub(FLOWS).map(|at| self.demands[at as usize]) {
             let to = ProcessId(self.topology.processes_of(HostId(demand.to)).start);
-            if let Node::Shared(beside) = machine {
-                beside.stack.open(at.now, to, demand.octets);
+            if let Some(stack) = machine.stack_mut() {
+                stack.open(at.now, to, demand.octets);
             }
             return;
         }

@@ -1,7 +1,11 @@
 //! Flows that share the links with what is measured.
 
+use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig, Config};
 use onepipe_base::{Port, ProcessId};
+use onepipe_sim_arbiter::{Arbitration, Gated, Seat, between};
+use onepipe_sim_network::LinkConfig;
 use onepipe_sim_traffic::{Demand, React, Stack, TcpConfig, background};
+use onepipe_topology::Topology;
 use serde::{Deserialize, Serialize};
 
 /// A port's share of the buffer of the paper's switch: 16 MB for 32 ports. The paper does not say
@@ -9,8 +13,28 @@ use serde::{Deserialize, Serialize};
 /// ports of 100 Gbit/s (Delta AG9032, user manual, section 2.3: "16MB buffer memory").
 pub(crate) const QUEUE_OCTETS: u32 = (16 << 20) / 32;
 
+/// Octets of the longest frame.
+const FRAME_OCTETS: usize = 1_472;
+/// Of each link part left to what is not scheduled, in thousandths: ordered messages and their
+/// beacons (figure 13b: 0.3 % of 100 Gbit/s at 3 us), control packets (F-E: 1 %).
+const RESERVE_PERMILLE: u32 = 30;
+
+/// Scheduled flows are opened so much later, in ns: all hosts have joined.
+const CALM_NS: u64 = 300_000;
+
+/// Packets that may overtake one of a scheduled flow: clocks are off by ten timeslots.
+const LATER_PACKETS: u64 = 32;
+
 const fn queue_octets() -> u32 {
     QUEUE_OCTETS
+}
+
+/// What shares a host with its processes.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
+pub(super) enum Guest {
+    Stack(Stack),
+    Gated(Box<Gated<Stack>>),
+    Arbiter(Box<Seat>),
 }
 
 /// Flows without an end, equally many from each host and to each host.
@@ -20,6 +44,9 @@ pub struct Background {
     pub flows: u32,
     /// They react to marks as DCTCP does; else to loss alone, as Reno.
     pub is_dctcp: bool,
+    /// An arbiter schedules them, on the last host, which has none.
+    #[serde(default)]
+    pub is_scheduled: bool,
     /// The links between switches carry so many times less than all hosts can send. There are fewer
     /// of them then, not slower ones, as far as they can be divided.
     pub oversubscription: u32,
@@ -31,7 +58,13 @@ pub struct Background {
 impl Background {
     /// So many flows from each host, on links of which no pair of tiers is narrower than another.
     pub const fn new(flows: u32, is_dctcp: bool) -> Self {
-        Self { flows, is_dctcp, oversubscription: 1, queue_octets: QUEUE_OCTETS }
+        Self {
+            flows,
+            is_dctcp,
+            is_scheduled: false,
+            oversubscription: 1,
+            queue_octets: QUEUE_OCTETS,
+        }
     }
 
     /// How many parallel links there are instead of the testbed's four, and the rate of each in
@@ -44,13 +77,57 @@ impl Background {
 
     /// The flows to be opened.
     pub(super) fn demands(self, hosts: u32, seed: u64) -> Vec<Demand> {
-        background(hosts, self.flows, seed)
+        if !self.is_scheduled {
+            return background(hosts, self.flows, seed);
+        }
+        // What is sent before all links are up is lost, and Reno takes long to forget that.
+        let all = background(hosts - 1, self.flows, seed).into_iter();
+        all.map(|demand| Demand { at_ns: demand.at_ns + CALM_NS, ..demand }).collect()
+    }
+
+    /// Beside which guest a host's processes live.
+    pub(super) fn guest(self, topology: &Topology, host: u32, card: Port) -> Guest {
+        let hosts = topology.hosts();
+        let (process, last) = (ProcessId(host), hosts - 1);
+        if !self.is_scheduled {
+            return Guest::Stack(self.stack(TcpConfig::new(process, card)));
+        }
+        let link = LinkConfig::default();
+        let arbitration =
+            Arbitration { reserve_permille: RESERVE_PERMILLE, ..Arbitration::of(hosts) };
+        let octets = FRAME_OCTETS;
+        let slot_ns = arbitration.slot_ns(&link, octets);
+        let (core, labels) = between(topology, last);
+        if host == last {
+            let config = ArbiterConfig::new(process, last, (1, 1), slot_ns);
+            let allocator = Config { share_slots: 1, ..config.allocator };
+            let arbiter = Arbiter::new(ArbiterConfig { core, allocator, ..config });
+            let arbiter = arbiter.expect("the testbed is a tree");
+            return Guest::Arbiter(Box::new(Seat { arbiter, card }));
+        }
+        let config = ClientConfig {
+            labels,
+            // What a host sends while it waits for the answer to a request: 65 us and a round trip.
+            slots_max: 4 * 1_024,
+            queue_slots_max: 512,
+            pace_ns: u64::from(arbitration.pace_slots) * slot_ns,
+            frame_octets_max: octets,
+            ..ClientConfig::new(process, last, ProcessId(last), slot_ns)
+        };
+        let client = Client::new(config).expect("the settings are in range");
+        let setup = onepipe_sim_arbiter::Setup::rack().scheduled();
+        let segment_octets = setup.segment_octets();
+        // Each packet takes the path of its timeslot.
+        let later_packets = LATER_PACKETS;
+        let tcp = TcpConfig { segment_octets, later_packets, ..TcpConfig::new(process, card) };
+        let stack = self.stack(tcp);
+        Guest::Gated(Box::new(Gated::new(stack, client, card)))
     }
 
     /// The TCP of one host.
-    pub(super) fn stack(self, host: ProcessId, card: Port) -> Stack {
+    fn stack(self, config: TcpConfig) -> Stack {
         let react = if self.is_dctcp { React::MarkedShare } else { React::Loss };
-        let config = TcpConfig { react, ..TcpConfig::new(host, card) };
+        let config = TcpConfig { react, ..config };
         Stack::new(config).expect("the defaults are in range")
     }
 }

@@ -4,7 +4,8 @@ use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_bench_rivals::{Delivery, Rival};
 use onepipe_endpoint::{Endpoint, Event};
 use onepipe_node::{Host, HostEvent};
-use onepipe_sim_traffic::{Beside, Either};
+use onepipe_sim_arbiter::{Gated, Seat};
+use onepipe_sim_traffic::{Beside, Either, Stack};
 use onepipe_switch::Switch;
 
 use super::paced::Paced;
@@ -20,6 +21,10 @@ pub(super) enum Node {
     Host(Ours),
     /// With flows beside it.
     Shared(Box<Beside<Ours>>),
+    /// With flows that wait for their timeslots.
+    Gated(Box<Beside<Ours, Gated<Stack>>>),
+    /// With the arbiter that gives these out.
+    Arbiter(Box<Beside<Ours, Seat>>),
     Switch(Switch),
     RivalHost(Host<Plain, Paced<Rival>>),
     Plain(Plain),
@@ -33,16 +38,29 @@ impl Node {
         match self {
             Self::Host(host) => Some(host),
             Self::Shared(beside) => Some(&mut beside.machine),
+            Self::Gated(beside) => Some(&mut beside.machine),
+            Self::Arbiter(beside) => Some(&mut beside.machine),
+            _ => None,
+        }
+    }
+
+    /// The TCP of the host, if it has one.
+    pub fn stack_mut(&mut self) -> Option<&mut Stack> {
+        match self {
+            Self::Shared(beside) => Some(&mut beside.guest),
+            Self::Gated(beside) => Some(&mut beside.guest.tenant),
             _ => None,
         }
     }
 
     /// What its flows have received, in octets.
     pub fn flows_octets(&self) -> u64 {
-        match self {
-            Self::Shared(beside) => beside.stack.stats().octets_received,
-            _ => 0,
-        }
+        let stack = match self {
+            Self::Shared(beside) => &beside.guest,
+            Self::Gated(beside) => &beside.guest.tenant,
+            _ => return 0,
+        };
+        stack.stats().octets_received
     }
 }
 
@@ -62,6 +80,8 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.handle_frame(now, port, frame),
             Self::Shared(beside) => beside.handle_frame(now, port, frame),
+            Self::Gated(beside) => beside.handle_frame(now, port, frame),
+            Self::Arbiter(beside) => beside.handle_frame(now, port, frame),
             Self::Switch(switch) => switch.handle_frame(now, port, frame),
             Self::RivalHost(host) => host.handle_frame(now, port, frame),
             Self::Plain(plain) => plain.handle_frame(now, port, frame),
@@ -73,6 +93,8 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.handle_timeout(now),
             Self::Shared(beside) => beside.handle_timeout(now),
+            Self::Gated(beside) => beside.handle_timeout(now),
+            Self::Arbiter(beside) => beside.handle_timeout(now),
             Self::Switch(switch) => switch.handle_timeout(now),
             Self::RivalHost(host) => host.handle_timeout(now),
             Self::Plain(plain) => plain.handle_timeout(now),
@@ -85,6 +107,8 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.poll_transmit(now, slot),
             Self::Shared(beside) => beside.poll_transmit(now, slot),
+            Self::Gated(beside) => beside.poll_transmit(now, slot),
+            Self::Arbiter(beside) => beside.poll_transmit(now, slot),
             Self::Switch(switch) => switch.poll_transmit(now, slot),
             Self::RivalHost(host) => host.poll_transmit(now, slot),
             Self::Plain(plain) => plain.poll_transmit(now, slot),
@@ -96,10 +120,9 @@ impl Machine for Node {
     fn poll_event(&mut self) -> Option<Said> {
         match self {
             Self::Host(host) => host.poll_event().map(of_ours),
-            Self::Shared(beside) => beside.poll_event().map(|said| match said {
-                Either::Machine(said) => of_ours(said),
-                Either::Stack(_) => Said::Nothing,
-            }),
+            Self::Shared(beside) => beside.poll_event().map(of_either),
+            Self::Gated(beside) => beside.poll_event().map(of_either),
+            Self::Arbiter(beside) => beside.poll_event().map(of_either),
             Self::Switch(switch) => switch.poll_event().map(|_| Said::Nothing),
             Self::RivalHost(host) => host.poll_event().map(|said| match said {
                 HostEvent::Process(port, delivery) => Said::Rival(port, delivery),
@@ -114,11 +137,20 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.poll_timeout(),
             Self::Shared(beside) => beside.poll_timeout(),
+            Self::Gated(beside) => beside.poll_timeout(),
+            Self::Arbiter(beside) => beside.poll_timeout(),
             Self::Switch(switch) => switch.poll_timeout(),
             Self::RivalHost(host) => host.poll_timeout(),
             Self::Plain(plain) => plain.poll_timeout(),
             Self::Idle => None,
         }
+    }
+}
+
+fn of_either<S, G>(said: Either<HostEvent<Event, S>, G>) -> Said {
+    match said {
+        Either::Machine(said) => of_ours(said),
+        Either::Guest(_) => Said::Nothing,
     }
 }
 

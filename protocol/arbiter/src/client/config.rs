@@ -17,21 +17,46 @@ pub struct Labels {
     /// link leads to it.
     pub first: u8,
     /// Upper links of that switch; 0 if nobody is to obey. Path `p` takes `p` modulo this there,
-    /// and `p` divided by it at the next switch.
+    /// and `p` divided by it at the next switch, if it leads up from there.
     pub ways: u8,
+    /// Endpoints of a pod, which a path between them does not leave; 0: all of them.
+    pub pod_nodes: u32,
+    /// Parallel links between a rack's switch and the next: packets arrive by the one of the same
+    /// number as that by which they left.
+    pub lanes: u8,
+    /// Parallel links between the switches above those.
+    pub core_lanes: u8,
 }
 
 impl Labels {
     /// Switches choose as for other frames.
-    pub const NONE: Self = Self { first: 0, ways: 0 };
+    pub const NONE: Self = Self::new(0, 0);
 
-    pub(crate) fn label(self, path: u8) -> [u8; 4] {
+    /// Where no two links are parallel, and no pods.
+    pub const fn new(first: u8, ways: u8) -> Self {
+        Self { first, ways, pod_nodes: 0, lanes: 1, core_lanes: 1 }
+    }
+
+    pub(crate) fn label(self, path: u8, (src, dst): (u32, u32)) -> [u8; 4] {
         let mut label = [OWN_WAY; 4];
-        if path != NO_PATH && self.ways > 0 {
-            let first = usize::from(self.first);
-            let ways = [path % self.ways, path / self.ways];
-            label.iter_mut().skip(first).zip(ways).for_each(|(octet, way)| *octet = way);
+        if path == NO_PATH || self.ways == 0 {
+            return label;
         }
+        let (lanes, core_lanes) = (self.lanes.max(1), self.core_lanes.max(1));
+        let (up, above) = (path % self.ways, path / self.ways);
+        let is_within = match (src.checked_div(self.pod_nodes), dst.checked_div(self.pod_nodes)) {
+            (Some(from), Some(to)) => from == to,
+            _ => above == 0,
+        };
+        let octets = if is_within {
+            [up, up % lanes, OWN_WAY, OWN_WAY]
+        } else {
+            // Down from the core to the spine of the same number as that on the way up.
+            let spine = (up / lanes).wrapping_mul(core_lanes).wrapping_add(above % core_lanes);
+            [up, above, spine, up % lanes]
+        };
+        let first = usize::from(self.first);
+        label.iter_mut().skip(first).zip(octets).for_each(|(octet, way)| *octet = way);
         label
     }
 }
@@ -140,4 +165,22 @@ pub enum EnqueueError {
     /// There is no such endpoint, or it is this one.
     #[error("{} is no other endpoint", .0.0)]
     Unknown(ProcessId),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_names_each_link_of_a_way_through_bundles() {
+        // The testbed of 1Pipe: pods of 16, 2 spines a pod, all bundles of four.
+        let labels = Labels { first: 0, ways: 8, pod_nodes: 16, lanes: 4, core_lanes: 4 };
+        // Up by link 6, which is the second spine's third; there by link 3 to the first core.
+        assert_eq!(labels.label(6 + 8 * 3, (0, 17)), [6, 3, 4 + 3, 2]);
+        assert_eq!(labels.label(6, (0, 9)), [6, 2, OWN_WAY, OWN_WAY], "within the pod");
+        assert_eq!(labels.label(NO_PATH, (0, 1)), [OWN_WAY; 4]);
+        assert_eq!(Labels::NONE.label(3, (0, 17)), [OWN_WAY; 4]);
+        let tree = Labels::new(1, 4);
+        assert_eq!(tree.label(2 + 4 * 3, (0, 17))[..3], [OWN_WAY, 2, 3]);
+    }
 }

@@ -338,7 +338,8 @@ impl Client {
             let (number, earlier) = (to.sent, to.earlier);
             to.sent = number.wrapping_add(1);
             to.earlier = [what.path, earlier[0], earlier[1]];
-            let label = self.config.labels.label(what.path);
+            let pair = (self.config.process.0, u32::from(what.dst));
+            let label = self.config.labels.label(what.path, pair);
             let slot = Slot { label, timeslot: slot.0 as u32, path: what.path, earlier };
             slot.write(&mut room[HEADER_OCTETS..]).expect("checked when it was set up");
             self.stats.slots_sent += 1;

@@ -15,7 +15,7 @@ use crate::timeslot::{BATCH_SLOTS_MAX, NOBODY, Schedule};
 /// A tree of three tiers of switches that is nowhere oversubscribed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tree {
-    /// Endpoints, numbered rack by rack and pod by pod; whole pods.
+    /// Endpoints, numbered rack by rack and pod by pod.
     pub nodes: u32,
     /// Endpoints of a rack, 1 to 64.
     pub rack_nodes: u32,
@@ -60,11 +60,10 @@ impl TreePaths {
         check((1..=rack_links).contains(&spines), "spines", spines)?;
         check(rack_links % spines == 0, "spines", spines)?;
         check((1..=64).contains(&pod_racks), "pod_racks", pod_racks)?;
-        check(nodes % (rack_nodes * pod_racks) == 0, "nodes", nodes)?;
         let below = pod_racks * (rack_links / spines);
         check((below..=64).contains(&spine_links), "spine_links", spine_links)?;
         check(rack_links * spine_links < Paths::NONE.into(), "spine_links", spine_links)?;
-        let ends = nodes / (rack_nodes * pod_racks) * spines * below;
+        let ends = nodes.div_ceil(rack_nodes * pod_racks) * spines * below;
         let fabric =
             Fabric { nodes: ends, rack_nodes: below, paths: spine_links, is_strict: false };
         Ok(Self {
