@@ -69,7 +69,8 @@ impl Group {
         self.peer(from).heard_at = now;
         if frame.opcode != Opcode::BulkAck {
             let is_marked = frame.header.has(Flags::CONGESTION);
-            self.peer(from).lane.on_frame(now, frame.header.psn(), is_marked);
+            let is_asked = frame.header.has(Flags::ACK_NOW);
+            self.peer(from).lane.on_frame(now, frame.header.psn(), is_marked, is_asked);
             self.ready.set(from);
             self.watch(from);
         }

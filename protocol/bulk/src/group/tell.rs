@@ -3,7 +3,7 @@
 use onepipe_base::{Now, ProcessId, Promises, Psn, Transmit};
 use onepipe_wire::{
     BULK_FAILURE_OCTETS, BULK_FRONT_OCTETS, BulkAck, BulkFailure, BulkFailures, BulkFront,
-    BulkHave, BulkPieceHeader, BulkState, BulkWant, HEADER_OCTETS, Header, Opcode, seal,
+    BulkHave, BulkPieceHeader, BulkState, BulkWant, Flags, HEADER_OCTETS, Header, Opcode, seal,
 };
 
 use super::Group;
@@ -210,8 +210,10 @@ impl Group {
         let room = front.write(slot.get_mut(HEADER_OCTETS..)?)?;
         let octets = BULK_FRONT_OCTETS + body(self, room)?;
         let member = self.config.members[rank as usize];
-        let header = self.header(now, opcode, member.process);
+        let header = self.header(opcode, member.process);
         let lane = &mut self.peer(rank).lane;
+        let asks = item.is_some() && lane.awaits_answer(HEADER_OCTETS + octets);
+        let header = header.flagged(u8::from(asks) * Flags::ACK_NOW);
         let psn = if item.is_some() { lane.next() } else { Psn::FIRST };
         let octets = seal(slot, header.stamped(now.sync, Promises::both(now.sync), psn), octets);
         if let Some(item) = item {
@@ -227,13 +229,13 @@ impl Group {
         let (port, process, reason) = self.refusals.pop_front()?;
         let room = self.front().write(slot.get_mut(HEADER_OCTETS..)?)?;
         let octets = BULK_FRONT_OCTETS + reason.write(room)?;
-        let header = self.header(now, Opcode::BulkRefused, process);
+        let header = self.header(Opcode::BulkRefused, process);
         let header = header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST);
         self.stats.frames_sent += 1;
         Some(Transmit { port, octets: seal(slot, header, octets) })
     }
 
-    fn header(&self, _now: Now, opcode: Opcode, to: ProcessId) -> Header {
+    fn header(&self, opcode: Opcode, to: ProcessId) -> Header {
         let own = self.config.members[self.config.own as usize].process;
         Header::new(opcode, own, to, self.config.incarnation)
     }

@@ -107,6 +107,13 @@ impl Lane {
         fits && self.flight.len() < FLIGHT_MAX - FLIGHT_MAX / 8
     }
 
+    /// Whether nothing more may be sent behind a frame of so many octets before an answer: then it
+    /// asks for one.
+    pub fn awaits_answer(&self, octets: usize) -> bool {
+        let outstanding = self.outstanding_octets + 2 * octets as u64;
+        self.link == Link::Lossy && outstanding > self.pace.window()
+    }
+
     /// The PSN of the next frame.
     pub fn next(&self) -> Psn {
         self.next
@@ -132,9 +139,10 @@ impl Lane {
         now.after_ns(longer.max(patience))
     }
 
-    /// Takes note of a frame that has come.
-    pub fn on_frame(&mut self, now: Mono, psn: Psn, is_marked: bool) {
+    /// Takes note of a frame that has come; an answer may be asked for.
+    pub fn on_frame(&mut self, now: Mono, psn: Psn, is_marked: bool, is_asked: bool) {
         let (every, delay) = match self.link {
+            _ if is_asked => (1, 0),
             Link::Lossy => (ACK_FRAMES[0], self.ack_delay_ns),
             // Nobody waits for it, but whoever asks whether we live.
             Link::Reliable => (ACK_FRAMES[1], self.ack_delay_ns * 4),
@@ -157,7 +165,7 @@ impl Lane {
             return;
         }
         let was_full = 2 * self.outstanding_octets > self.pace.window();
-        let mut acked_octets = 0;
+        let (mut acked_octets, mut acked_frames) = (0, 0);
         for (psn, word) in (0..).map(|at| largest.0.wrapping_sub(64 * at)).zip(words) {
             for bit in 0..64u32 {
                 let place = psn.wrapping_sub(bit).wrapping_sub(first);
@@ -167,6 +175,7 @@ impl Lane {
                 let sent = &mut self.flight[place as usize];
                 if sent.item.take().is_some() {
                     acked_octets += u64::from(sent.octets);
+                    acked_frames += 1;
                     if psn.wrapping_sub(bit) == largest.0 {
                         self.pace.on_rtt(now.since_ns(sent.at));
                     }
@@ -177,7 +186,7 @@ impl Lane {
         if acked_octets > 0 && was_full {
             self.pace.on_acked(acked_octets);
         }
-        self.pace.on_marked(marked, largest, self.next);
+        self.pace.on_marked(acked_frames, marked, largest, self.next);
         let losses = self.lose_before(largest, first, lost);
         self.trim();
         if acked_octets + losses > 0 {
@@ -212,9 +221,10 @@ impl Lane {
         }
     }
 
-    /// When something is due, if anything is.
+    /// When something is due that is not due at once, if anything is.
     pub fn due_at(&self) -> Option<Mono> {
-        Mono::earlier(self.probe_at, self.heard.tell_at())
+        let tell_at = self.heard.tell_at().filter(|at| *at > Mono::from_ns(0));
+        Mono::earlier(self.probe_at, tell_at)
     }
 
     /// Whether the other end has left everything unanswered for `ns`.

@@ -9,6 +9,11 @@ const LEAST_FRAMES: u64 = 2;
 /// Before the first answer one is expected within this (RFC 9002, section 6.2.2, halved).
 const RTT_BEGIN_NS: u64 = 100_000_000;
 
+/// Fixed point for fractions: this is 1.
+const ONE: u64 = 1 << 16;
+/// A new observation has this share in `alpha` (RFC 8257, section 4.2).
+const GAIN: u64 = 16;
+
 /// Additive increase, multiplicative decrease, once a round trip (RFC 9002, section 7); the factor
 /// is CUBIC's 0.7 (RFC 9438, section 4.6).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -18,7 +23,14 @@ pub(crate) struct Pace {
     threshold: u64,
     /// Losses of frames before this one are of a cut that has been made.
     cut_until: Psn,
+    /// The other end's count of marked frames; and of what is observed until this frame has come,
+    /// how many frames have, and how many of them were marked.
     marked: u32,
+    observed_until: Psn,
+    observed: u64,
+    observed_marked: u64,
+    /// The fraction of marked frames, smoothed; in units of 1/65,536.
+    alpha: u64,
     /// Nanoseconds, eight times (RFC 6298).
     rtt_eightfold: u64,
     deviation: u64,
@@ -33,6 +45,10 @@ impl Pace {
             threshold: u64::MAX,
             cut_until: Psn::FIRST,
             marked: 0,
+            observed_until: Psn::FIRST,
+            observed: 0,
+            observed_marked: 0,
+            alpha: 0,
             rtt_eightfold: 0,
             deviation: 0,
         }
@@ -70,19 +86,36 @@ impl Pace {
         };
     }
 
-    /// The other end's count of marked frames. `next` is the next frame to be sent.
-    pub fn on_marked(&mut self, marked: u32, acked: Psn, next: Psn) {
-        if core::mem::replace(&mut self.marked, marked) != marked {
-            self.cut(acked, next);
+    /// So many frames have come, `largest` the last; and the other end's count of marked ones. Once
+    /// a window of them the share of marked ones is looked at, and takes half of itself from the
+    /// window: a queue that is a little long costs a little (DCTCP, RFC 8257). `next` is the next
+    /// frame to be sent.
+    pub fn on_marked(&mut self, frames: u64, marked: u32, largest: Psn, next: Psn) {
+        let more = marked.wrapping_sub(core::mem::replace(&mut self.marked, marked));
+        self.observed += frames;
+        self.observed_marked += u64::from(more);
+        if largest.is_before(self.observed_until) || self.observed == 0 {
+            return;
         }
+        let fraction = (self.observed_marked * ONE / self.observed).min(ONE);
+        self.alpha = self.alpha - self.alpha / GAIN + fraction / GAIN;
+        if self.observed_marked > 0 {
+            self.shrink(self.window - self.window * self.alpha / (2 * ONE));
+        }
+        (self.observed, self.observed_marked) = (0, 0);
+        self.observed_until = next;
     }
 
-    /// Frame `psn` was lost or marked.
+    fn shrink(&mut self, window: u64) {
+        self.window = window.max(LEAST_FRAMES * self.frame_octets);
+        self.threshold = self.window;
+    }
+
+    /// Frame `psn` was lost.
     pub fn cut(&mut self, psn: Psn, next: Psn) {
         if !psn.is_before(self.cut_until) {
             self.cut_until = next;
-            self.window = (self.window * 7 / 10).max(LEAST_FRAMES * self.frame_octets);
-            self.threshold = self.window;
+            self.shrink(self.window * 7 / 10);
         }
     }
 
@@ -108,8 +141,7 @@ mod tests {
         assert_eq!(pace.window(), 14_000);
         pace.on_acked(14_000);
         assert_eq!(pace.window(), 15_000);
-        pace.on_marked(1, Psn(30), Psn(50));
-        pace.on_marked(1, Psn(60), Psn(70));
+        pace.cut(Psn(36), Psn(50));
         assert_eq!(pace.window(), 10_500);
         pace.collapse();
         assert_eq!(pace.window(), 2_000);
@@ -117,6 +149,27 @@ mod tests {
         assert_eq!(pace.window(), 7_000);
         pace.on_acked(1);
         assert_eq!(pace.window(), 7_001);
+    }
+
+    #[test]
+    fn marks_take_half_their_share_once_a_window() {
+        let mut pace = Pace::new(1_000);
+        pace.on_acked(90_000);
+        // One window in which half of the frames are marked: a sixteenth of it is believed.
+        pace.on_marked(1, 0, Psn(0), Psn(100));
+        pace.on_marked(50, 25, Psn(50), Psn(150));
+        assert_eq!(pace.window(), 100_000);
+        pace.on_marked(50, 50, Psn(100), Psn(200));
+        assert_eq!(pace.window(), 100_000 - 100_000 / 64);
+        // Marked always: half, in the end.
+        for window in 2..200u32 {
+            let before = pace.window();
+            pace.on_marked(100, 50 + 100 * window, Psn(100 * window), Psn(100 * window + 100));
+            pace.window = before.max(pace.window);
+        }
+        let before = pace.window();
+        pace.on_marked(100, 50 + 100 * 200, Psn(20_000), Psn(20_100));
+        assert!((0.5..0.51).contains(&(pace.window() as f64 / before as f64)));
     }
 
     #[test]

@@ -1,0 +1,142 @@
+//! Builds the members, lets the root send, and notes what has come to whom.
+
+use onepipe_base::{Incarnation, Port, ProcessId};
+use onepipe_bulk::{
+    Config, Event, Group, GroupId, Link, Member, Outcome as Ended, PIECE_FRONT_OCTETS, SendError,
+};
+use onepipe_sim_engine::{Instant, Random};
+use onepipe_sim_network::{Application, At, LinkId, NodeId};
+use onepipe_sim_traffic::Forwarder;
+use onepipe_topology::{Node as Vertex, Topology};
+
+use crate::node::Node;
+use crate::setup::Setup;
+
+/// What commands and observes the members.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    setup: Setup,
+    topology: Topology,
+    /// By object.
+    sent: Vec<Vec<u8>>,
+    next: usize,
+    /// By rank: how many objects were delivered, when the last one was, and how it ended.
+    pub delivered: Vec<u32>,
+    pub whole_at: Vec<Option<Instant>>,
+    pub lost: Vec<u32>,
+    pub ended: Vec<Option<Ended>>,
+    /// By link: whether it joins two switches.
+    is_core: Vec<bool>,
+    pub core_octets: u64,
+}
+
+impl Bench {
+    pub fn new(setup: Setup, topology: Topology) -> Self {
+        let mut random = Random::named(setup.seed, "octets of objects", 0);
+        let object = |octets: &usize| (0..*octets).map(|_| random.below(256) as u8).collect();
+        let is_switch = |vertex| matches!(vertex, Vertex::Switch(_));
+        let members = setup.members.len();
+        Self {
+            sent: setup.objects.iter().map(object).collect(),
+            next: 0,
+            delivered: vec![0; members],
+            whole_at: vec![None; members],
+            lost: vec![0; members],
+            ended: vec![None; members],
+            is_core: topology
+                .links()
+                .map(|link| is_switch(link.from.node) && is_switch(link.to.node))
+                .collect(),
+            core_octets: 0,
+            setup,
+            topology,
+        }
+    }
+
+    fn rank(&self, node: NodeId) -> Option<usize> {
+        self.setup.members.iter().position(|host| *host == node.0)
+    }
+
+    fn member(&self, own: usize, card: Port) -> Group {
+        let members = self.setup.members.iter();
+        let members =
+            members.map(|host| Member { process: ProcessId(*host), port: card, link: Link::Lossy });
+        let config = Config {
+            algorithm: self.setup.algorithm.clone(),
+            block_octets: self.setup.block_octets,
+            piece_octets: self.setup.piece_octets,
+            frame_octets_max: PIECE_FRONT_OCTETS + self.setup.piece_octets as usize,
+            delivery: self.setup.delivery,
+            ..Config::new(GroupId(1), members.collect(), own as u32, Incarnation(1))
+        };
+        Group::new(config).expect("the settings are in range")
+    }
+
+    /// Hands the root as many objects as it takes, and closes behind the last one.
+    fn feed(&mut self, root: &mut Group) {
+        while let Some(object) = self.sent.get(self.next) {
+            match root.send(object.clone()) {
+                Ok(_) => self.next += 1,
+                Err(unsent) if unsent.why == SendError::Full => return,
+                // Somebody has failed: what was sent is brought to its end.
+                Err(_) => break,
+            }
+        }
+        // Only the root is fed, and it may say so more than once.
+        let _ = root.close();
+    }
+}
+
+impl Application<Node> for Bench {
+    fn build(&mut self, node: NodeId, _life: u32) -> Node {
+        let vertex = self.topology.nodes().nth(node.index()).expect("a node of the topology");
+        let ports = self.topology.ports(vertex);
+        if let Vertex::Switch(_) = vertex {
+            let (route, tier) = (self.topology.route(vertex), self.topology.tier(vertex));
+            return Node::Switch(Forwarder::new(route, ports, tier, node.0));
+        }
+        let card = Port(ports.total() - 1);
+        self.rank(node).map_or(Node::Idle, |own| Node::Member(self.member(own, card)))
+    }
+
+    fn on_start(&mut self, at: At<'_>, machine: &mut Node) {
+        if let (Some(0), Node::Member(root)) = (self.rank(at.node), machine) {
+            self.feed(root);
+        }
+    }
+
+    fn on_event(&mut self, at: At<'_>, machine: &mut Node, event: Event) {
+        let (Some(rank), Node::Member(group)) = (self.rank(at.node), machine) else { return };
+        match event {
+            Event::Wanted { object, octets } => {
+                group.provide(object, vec![0; octets as usize]).expect("it was asked for");
+            }
+            Event::Delivered { .. } => {
+                self.delivered[rank] += 1;
+                self.whole_at[rank] = Some(at.instant);
+            }
+            Event::Stable { object, memory } => {
+                assert!(memory == self.sent[object as usize], "object {object} at rank {rank}");
+                if rank == 0 {
+                    self.feed(group);
+                }
+            }
+            Event::Lost { .. } => self.lost[rank] += 1,
+            Event::Failed(_) if rank == 0 => self.feed(group),
+            Event::Closed(ended) => self.ended[rank] = Some(ended),
+            _ => {}
+        }
+    }
+
+    fn on_settled(&mut self, _at: At<'_>, _machine: &mut Node) {}
+
+    fn on_alarm(&mut self, _at: At<'_>, _machine: &mut Node, _token: u32) {}
+
+    fn on_crash(&mut self, _instant: Instant, _node: NodeId) {}
+
+    fn on_departure(&mut self, _instant: Instant, link: LinkId, frame: &[u8]) {
+        if self.is_core[link.index()] {
+            self.core_octets += frame.len() as u64;
+        }
+    }
+}

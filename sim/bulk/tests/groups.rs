@@ -1,0 +1,100 @@
+//! Groups on fabrics: how long they take, how much crosses between switches, what survivors do.
+
+use onepipe_bulk::{Algorithm, Delivery, Plain};
+use onepipe_sim_bulk::{Outcome, Setup, World};
+use onepipe_sim_network::LinkConfig;
+use onepipe_topology::Shape;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// How long a transfer took, in the time that its octets alone take at 100 Gbit/s.
+fn in_line_times(setup: &Setup, outcome: &Outcome) -> f64 {
+    let octets: usize = setup.objects.iter().sum();
+    outcome.last_ns().expect("all have all") as f64 / (octets as f64 * 0.08)
+}
+
+fn run(setup: &Setup) -> Outcome {
+    let outcome = World::new(setup).run(2 * SECOND_NS);
+    assert!(outcome.is_clean, "{:?}", outcome.ended);
+    let objects = setup.objects.len() as u32;
+    assert!(outcome.delivered[1..].iter().all(|delivered| *delivered == objects));
+    outcome
+}
+
+#[test]
+fn the_testbed_is_filled_at_nearly_line_rate() {
+    for (members, most) in [(2, 1.10), (8, 1.25), (32, 1.40)] {
+        let setup = Setup { objects: vec![4 << 20], ..Setup::new(Shape::testbed(), members) };
+        let outcome = run(&setup);
+        let found = in_line_times(&setup, &outcome);
+        assert!((1.0..most).contains(&found), "{members} members: {found}");
+    }
+}
+
+#[test]
+fn racks_need_a_narrow_core_once() {
+    // Four racks of eight under one switch, over links that carry an eighth of what hosts send.
+    let setup = |algorithm, objects| Setup {
+        algorithm: Algorithm::clone(algorithm),
+        objects,
+        ..Setup::new(Shape::leaf_spine(4, 1, 8).expect("there is one"), 32)
+    };
+    let pipeline = Algorithm::Plain(Plain::Pipeline);
+    let racks =
+        Algorithm::Racks { across: Plain::Pipeline, inside: Plain::Pipeline, sizes: vec![8; 4] };
+    let (narrow, wide) = (setup(&racks, vec![4 << 20]), setup(&pipeline, vec![4 << 20]));
+    let (by_racks, by_all) = (run(&narrow), run(&wide));
+    // Three copies, each over two links; headers, states and acknowledgements are the rest.
+    let copies = by_racks.core_octets as f64 / (2.0 * 3.0 * (4 << 20) as f64);
+    assert!((1.0..1.1).contains(&copies), "{copies}");
+    assert!(by_all.core_octets > 3 * by_racks.core_octets);
+    let (racks, all) = (in_line_times(&narrow, &by_racks), in_line_times(&wide, &by_all));
+    // A leader sends each block twice, so twice the line time is what there is to reach.
+    assert!(racks < 2.4 && all > 1.4 * racks, "{racks} and {all}");
+}
+
+#[test]
+fn five_hundred_and_twelve_members() {
+    let shape = Shape::leaf_spine(16, 16, 32).expect("there is one");
+    let setup = Setup { objects: vec![160 << 10], block_octets: 8_192, ..Setup::new(shape, 512) };
+    let found = in_line_times(&setup, &run(&setup));
+    // 20 blocks of one frame take 28 steps, each as long as a frame and its way there.
+    assert!(found < 6.0, "{found}");
+}
+
+#[test]
+fn survivors_agree_whoever_dies_and_whenever() {
+    for (rank, delivery) in [(0, Delivery::AtOnce), (3, Delivery::AtOnce), (0, Delivery::AllOrNone)]
+    {
+        for at_ns in [2_000, 15_000, 40_000, 90_000, 130_000] {
+            let setup = Setup {
+                objects: vec![1 << 19, 1 << 18],
+                delivery,
+                ..Setup::new(Shape::testbed(), 8)
+            };
+            let mut world = World::new(&setup);
+            world.crash(rank, at_ns);
+            let outcome = world.run(10 * SECOND_NS);
+            let living = |of: usize| of != rank;
+            let survivors: Vec<usize> = (1..8).filter(|rank| living(*rank)).collect();
+            let first = survivors[0];
+            for of in survivors {
+                let story = format!("{rank} dies after {at_ns} ns: {of} of {outcome:?}");
+                assert!(outcome.ended[of].is_some(), "{story}");
+                assert_eq!(outcome.delivered[of], outcome.delivered[first], "{story}");
+                assert!(rank == 0 || outcome.delivered[of] == 2, "{story}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_shallow_queues_lose_is_sent_again_and_nobody_is_taken_for_dead() {
+    let slow =
+        LinkConfig { queue_octets_max: 30_000, mark_octets: u64::MAX, ..LinkConfig::default() };
+    let setup =
+        Setup { objects: vec![2 << 20], host_link: slow, ..Setup::new(Shape::testbed(), 12) };
+    let outcome = run(&setup);
+    assert!(outcome.stats.frames_lost > 0, "queues of three frames overflow");
+    assert_eq!(run(&setup).trace_hash, outcome.trace_hash, "equal setups, equal histories");
+}
