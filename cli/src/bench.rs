@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use onepipe_bench_micro::{
-    ArbiterOptions, EndpointOptions, OrderOptions, PairOptions, Progress as Run,
+    ArbiterOptions, CommOptions, EndpointOptions, OrderOptions, PairOptions, Progress as Run,
     RecoverySimOptions, ReorderOptions, Report, Rule, SimOptions, SwitchOptions, arbiter_alloc,
-    arbiter_path, endpoint, order, pair_reliable, pair_shm, pair_udp, recovery_sim, reorder, sim,
-    switch,
+    arbiter_comm, arbiter_path, endpoint, order, pair_reliable, pair_shm, pair_udp, recovery_sim,
+    reorder, sim, switch,
 };
 
 use crate::arbiter::Order;
@@ -28,6 +28,7 @@ Examples:
   onepipe bench arbiter alloc
   onepipe bench arbiter alloc --cores 2 --nodes 256 --load 0.5,0.8
   onepipe bench arbiter path --json | tail -n 1
+  onepipe bench arbiter comm --nodes 64
 
 A ratio above 1 is better than the yardstick, whatever is measured.";
 
@@ -47,7 +48,7 @@ pub struct Arguments {
     /// How often each side runs, 3 at least
     #[arg(long, value_parser = clap::value_parser!(u64).range(3..=1000))]
     runs: Option<u64>,
-    /// How long each run takes (pair, order)
+    /// How long each run takes (pair, order, arbiter comm)
     #[arg(long, value_parser = crate::number::seconds)]
     seconds: Option<f64>,
     /// The reliable service, with best effort as the yardstick (pair)
@@ -113,7 +114,7 @@ enum Name {
     Sim,
     /// The switch machine: cores for the beacons of 32 ports, frames that pass
     Switch,
-    /// The arbiter, on one core: timeslots (alloc) or paths (path), against plain ways to them
+    /// The arbiter: timeslots (alloc), paths (path), or its daemon over UDP (comm)
     Arbiter,
 }
 
@@ -124,6 +125,8 @@ enum Part {
     Alloc,
     /// Which way each packet takes
     Path,
+    /// What a timeslot costs the daemon, over UDP
+    Comm,
 }
 
 /// Other ways to an order.
@@ -177,7 +180,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         crate::refuse("--rival goes with bench order");
     }
     if arguments.part.is_some() != (name == Name::Arbiter) {
-        crate::refuse("alloc and path are parts of bench arbiter, which takes one of them");
+        crate::refuse("alloc, path and comm are parts of bench arbiter, which takes one of them");
     }
     if name == Name::Recovery {
         drop(out);
@@ -262,6 +265,16 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
             switch(&SwitchOptions { runs: runs(defaults.runs), ..defaults }, show)
         }
         Name::Arbiter => {
+            if arguments.part == Some(Part::Comm) {
+                let defaults = CommOptions::default();
+                let seconds = arguments.seconds.unwrap_or(defaults.seconds);
+                let nodes = match arguments.nodes.is_empty() {
+                    true => defaults.nodes,
+                    false => arguments.nodes.clone(),
+                };
+                let options = CommOptions { runs: runs(defaults.runs), seconds, nodes };
+                return arbiter_comm(&options, show);
+            }
             let is_path = arguments.part == Some(Part::Path);
             let options = arbiter_options(arguments, is_path);
             if is_path { arbiter_path(&options, show) } else { arbiter_alloc(&options, show) }

@@ -34,7 +34,7 @@ mod report;
 mod sim;
 mod switch;
 
-pub use arbiter::{ArbiterOptions, arbiter_alloc, arbiter_path};
+pub use arbiter::{ArbiterOptions, CommOptions, arbiter_alloc, arbiter_comm, arbiter_path};
 pub use crowd::{Rule, WORKER, worker};
 pub use endpoint::{EndpointOptions, endpoint, message_ns};
 pub use hardware::Hardware;

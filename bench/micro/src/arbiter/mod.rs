@@ -1,6 +1,7 @@
 //! `bench arbiter`: timeslots and paths on one core (Fastpass, SIGCOMM 2014, sections 3 and 4;
 //! design: arbiter.md section 5).
 
+mod comm;
 mod load;
 mod pipeline;
 mod plain;
@@ -13,6 +14,7 @@ use onepipe_arbiter::{
 };
 
 use crate::{Better, Detail, Harness, Progress, Report};
+pub use comm::{CommOptions, arbiter_comm};
 use load::Load;
 use plain::{PlainAllocator, PlainPaths};
 

@@ -1,0 +1,309 @@
+//! `bench arbiter comm`: what a granted timeslot costs the daemon, its sockets with it.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use onepipe_arbiter::{Client, ClientConfig};
+use onepipe_base::{Incarnation, Machine, Port, ProcessId};
+use onepipe_daemon_arbiter::{ArbiterDaemon, Config, Report as Counted};
+use onepipe_transport_clock::{Clock, SystemClock};
+use onepipe_transport_driver::Idle;
+use onepipe_wire::{Opcode, peek};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::{Better, Detail, Harness, Progress, Report};
+
+/// What to measure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CommOptions {
+    /// How often each side runs. Default 3.
+    pub runs: usize,
+    /// How long each run takes, s. Default 1.
+    pub seconds: f64,
+    /// Endpoints. Default 16 and 64.
+    pub nodes: Vec<u32>,
+}
+
+impl Default for CommOptions {
+    fn default() -> Self {
+        Self { runs: 3, seconds: 1.0, nodes: vec![16, 64] }
+    }
+}
+
+const COMM: &str = "the arbiter's daemon over UDP: control packets in, allocation, paths, control \
+                    packets out, in processor time of its one thread; endpoints that always want \
+                    more, four destinations each; yardstick: a thread that takes and sends as many \
+                    bare datagrams";
+/// The arbiter.
+const ARBITER: ProcessId = ProcessId(5_000);
+/// Long enough for the endpoints, which share one thread, to keep up: 500 Mbit/s at 1500 octets.
+const SLOT_NS: u64 = 24_000;
+/// Octets of a packet: too many for two to share a timeslot.
+const PACKET_OCTETS: usize = 900;
+/// Slots' worth of packets that an endpoint has waiting for each of its destinations.
+const WANTED: u32 = 64;
+const DESTINATIONS: usize = 4;
+/// Until everybody is known to everybody.
+const WARM_UP: Duration = Duration::from_millis(300);
+
+/// What a granted timeslot costs.
+///
+/// # Errors
+/// When nothing is granted, or the system refuses a socket.
+pub fn arbiter_comm(options: &CommOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
+    let harness = Harness::new("arbiter comm", COMM).with_runs(options.runs);
+    let mut harness = harness.with_progress(progress);
+    let time = Duration::from_secs_f64(options.seconds);
+    for &nodes in &options.nodes {
+        let mut said = Vec::new();
+        // Datagrams of a timeslot, in the run before.
+        let datagrams = std::cell::Cell::new(0.0);
+        harness.measure(
+            &format!("nodes={nodes} slot={}us", SLOT_NS / 1_000),
+            "ns/timeslot",
+            Better::Lower,
+            || {
+                let run = run(nodes, time)?;
+                said = run.details();
+                datagrams.set(run.packets() as f64 / run.counted.slots_granted as f64);
+                Ok(run.slot_ns())
+            },
+            || Ok(bare_datagram_ns(time / 4)? * datagrams.get()),
+        )?;
+        harness.detail(said);
+    }
+    Ok(harness.finish())
+}
+
+/// What came of a run: what the daemon has counted in it, and its processor time.
+struct Run {
+    counted: Counted,
+    seconds: f64,
+    spent: Duration,
+}
+
+impl Run {
+    fn slot_ns(&self) -> f64 {
+        self.spent.as_nanos() as f64 / self.counted.slots_granted as f64
+    }
+
+    fn packets(&self) -> u64 {
+        self.counted.packets_received + self.counted.packets_sent
+    }
+
+    fn details(&self) -> Vec<Detail> {
+        let detail = |name: &str, value: f64, unit: &str| Detail {
+            name: name.to_string(),
+            value,
+            unit: unit.to_string(),
+        };
+        let Counted { slots_granted, slots_demanded, packets_received, packets_sent, .. } =
+            self.counted;
+        let rate = |count: u64| count as f64 / self.seconds;
+        vec![
+            detail("asked for", rate(slots_demanded), "slots/s"),
+            detail("granted", rate(slots_granted), "slots/s"),
+            detail("packets in", rate(packets_received), "/s"),
+            detail("packets out", rate(packets_sent), "/s"),
+            // Packets of 1500 octets, as the original counted (design: arbiter.md section 5).
+            detail("a core's worth", 12_000.0 / self.slot_ns(), "Gbit/s"),
+        ]
+    }
+}
+
+/// Processor time of the calling thread.
+fn spent() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// The daemon in a thread of its own; all endpoints in this one, behind one socket, which is the
+/// switch to the daemon. Packets in their timeslots go nowhere.
+fn run(nodes: u32, time: Duration) -> Result<Run> {
+    let hub = UdpSocket::bind(SocketAddr::from(([127, 0, 0, 1], 0))).context("a socket")?;
+    hub.set_nonblocking(true)?;
+    let mut config = Config::new(hub.local_addr()?, ARBITER, nodes, SLOT_NS);
+    // Its processor time is that of its work.
+    config.idle = Idle::Backoff { spins: 0, yields: 0 };
+    let daemon = ArbiterDaemon::new(&config)?;
+    let (doorbell, stop, is_warm) =
+        (daemon.doorbell(), AtomicBool::new(false), AtomicBool::new(false));
+    let mut world = World::new(hub, nodes)?;
+    std::thread::scope(|scope| {
+        let daemon = scope.spawn(|| serve(daemon, &is_warm, &stop));
+        let worked = world.work(WARM_UP).and_then(|()| {
+            is_warm.store(true, Ordering::Release);
+            world.work(time)
+        });
+        stop.store(true, Ordering::Release);
+        doorbell.ring();
+        let run = daemon.join().map_err(|_| anyhow!("the daemon has panicked"))?;
+        worked?;
+        ensure!(run.counted.slots_granted > 0, "nothing was granted");
+        Ok(run)
+    })
+}
+
+/// Gives the daemon its turns; what it does is counted from when it `is_warm`.
+fn serve(mut daemon: ArbiterDaemon, is_warm: &AtomicBool, stop: &AtomicBool) -> Run {
+    let mut first = None;
+    while !stop.load(Ordering::Acquire) {
+        if first.is_none() && is_warm.load(Ordering::Acquire) {
+            first = Some((daemon.report(), spent(), Instant::now()));
+        }
+        let progress = daemon.turn(|_| {});
+        daemon.rest(progress);
+    }
+    let (before, spent_before, began) =
+        first.unwrap_or_else(|| (daemon.report(), spent(), Instant::now()));
+    let mut counted = daemon.report();
+    counted.slots_granted -= before.slots_granted;
+    counted.slots_demanded -= before.slots_demanded;
+    counted.packets_received -= before.packets_received;
+    counted.packets_sent -= before.packets_sent;
+    let seconds = began.elapsed().as_secs_f64();
+    Run { counted, seconds, spent: spent() - spent_before }
+}
+
+/// All endpoints.
+struct World {
+    hub: UdpSocket,
+    arbiter: Option<SocketAddr>,
+    clock: SystemClock,
+    clients: Vec<Client>,
+    destinations: Vec<[ProcessId; DESTINATIONS]>,
+    frame: Vec<u8>,
+}
+
+impl World {
+    fn new(hub: UdpSocket, nodes: u32) -> Result<Self> {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(u64::from(nodes));
+        let clients = (0..nodes).map(|process| {
+            let mut config = ClientConfig::new(ProcessId(process), nodes, ARBITER, SLOT_NS);
+            config.incarnation = Incarnation(1);
+            // The threads are off their cores now and then: nothing is asked for again for that.
+            config.late_slots_max = 4_096;
+            config.ahead_slots_max = 4_096;
+            Client::new(config)
+        });
+        let clients = clients.collect::<Result<_, _>>()?;
+        let destinations = (0..nodes)
+            .map(|src| {
+                std::array::from_fn(|_| {
+                    let other = random.random_range(0..nodes - 1);
+                    ProcessId(if other >= src { other + 1 } else { other })
+                })
+            })
+            .collect();
+        let clock = SystemClock::calibrated();
+        Ok(Self { hub, arbiter: None, clock, clients, destinations, frame: vec![0; 2_048] })
+    }
+
+    fn work(&mut self, time: Duration) -> Result<()> {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.take()?;
+            for at in 0..self.clients.len() {
+                self.turn(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands what has arrived to whom it is for.
+    fn take(&mut self) -> Result<()> {
+        loop {
+            let (octets, from) = match self.hub.recv_from(&mut self.frame) {
+                Ok(datagram) => datagram,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error).context("receiving"),
+            };
+            self.arbiter = Some(from);
+            let frame = &mut self.frame[..octets];
+            let Ok((header, _)) = peek(frame) else { continue };
+            if let Some(client) = self.clients.get_mut(header.dst().index()) {
+                client.handle_frame(self.clock.read(), Port(0), frame);
+            }
+        }
+    }
+
+    /// One endpoint's turn: what is due, what it wants, what it sends.
+    fn turn(&mut self, at: usize) -> Result<()> {
+        let (client, now) = (&mut self.clients[at], self.clock.read());
+        for dst in self.destinations[at] {
+            while client.queued(dst) < WANTED {
+                client.enqueue(dst, &[0; PACKET_OCTETS])?;
+            }
+        }
+        if client.poll_timeout().is_some_and(|due| due <= now.mono) {
+            client.handle_timeout(now);
+        }
+        while let Some(transmit) = client.poll_transmit(now, &mut self.frame) {
+            let frame = &self.frame[..transmit.octets];
+            let is_control = peek(frame).is_ok_and(|(_, opcode)| opcode == Opcode::Fcp);
+            if let (true, Some(arbiter)) = (is_control, self.arbiter) {
+                match self.hub.send_to(frame, arbiter) {
+                    // Lost, as on any network.
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    sent => {
+                        sent.context("sending")?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Processor time of a thread that answers datagrams, for each that it takes or sends.
+fn bare_datagram_ns(time: Duration) -> Result<f64> {
+    const OCTETS: usize = 200;
+    let [one, other] = [(); 2].map(|()| UdpSocket::bind(SocketAddr::from(([127, 0, 0, 1], 0))));
+    let (one, other) = (one?, other?);
+    one.connect(other.local_addr()?)?;
+    other.connect(one.local_addr()?)?;
+    one.set_read_timeout(Some(Duration::from_millis(100)))?;
+    other.set_read_timeout(Some(Duration::from_millis(100)))?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let answers = scope.spawn(|| {
+            let (mut count, mut frame) = (0u64, [0; OCTETS]);
+            let before = spent();
+            while !stop.load(Ordering::Acquire) {
+                if let Ok(octets) = other.recv(&mut frame) {
+                    count += 1 + u64::from(other.send(&frame[..octets]).is_ok());
+                }
+            }
+            (spent() - before).as_nanos() as f64 / count.max(1) as f64
+        });
+        let (end, mut frame) = (Instant::now() + time, [0; OCTETS]);
+        while Instant::now() < end {
+            // As many under way as the daemon takes at a time.
+            for _ in 0..16 {
+                let _ = one.send(&frame);
+            }
+            for _ in 0..16 {
+                let _ = one.recv(&mut frame);
+            }
+        }
+        stop.store(true, Ordering::Release);
+        answers.join().map_err(|_| anyhow!("it has panicked"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_grants_what_endpoints_want() {
+        let run = run(4, Duration::from_millis(300)).expect("timeslots are granted");
+        assert!(run.counted.packets_received > 0 && run.slot_ns() > 0.0);
+        assert!(bare_datagram_ns(Duration::from_millis(50)).is_ok_and(|ns| ns > 0.0));
+    }
+}
