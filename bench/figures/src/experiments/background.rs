@@ -36,7 +36,7 @@ fn scheduled(system: System, flows: f64) -> Option<Task> {
     let background = Background { is_scheduled, ..Background::new(flows as u32, false) };
     let Task::Shared(setup, background) = flows_of(system, background)? else { return None };
     // Nothing overflows, so that nothing has to be filled again.
-    let setup = Setup { form: Form::Chip, warm_up_us: 5_000, measure_us: 2_000, ..setup };
+    let setup = Setup { form: Form::Chip, warm_up_us: 5_000, measure_us: 1_000, ..setup };
     Some(Task::Shared(setup, background))
 }
 
