@@ -168,6 +168,11 @@ impl Member {
         &self.stats
     }
 
+    /// What it has counted, which begins at 0 again.
+    pub fn take_stats(&mut self) -> MemberStats {
+        core::mem::take(&mut self.stats)
+    }
+
     /// Packets that found no room to wait in.
     pub fn outbox_lost(&self) -> u64 {
         self.outbox.lost

@@ -1,0 +1,288 @@
+//! Every order of events of one group of three members, up to a number of steps (stateright).
+//!
+//! The network is a set of packets that only grows: each may come at any time, any number of times,
+//! or never. So loss, copies, disorder and crashes are in it, and nothing need be sent again. The
+//! other group is what this one sees of it: the timestamp that it has agreed on, which may come at
+//! any time, too. What holds of one group for whatever the other says holds of both.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use onepipe_amcast::{Config, Group, GroupId, GroupSet, Groups, LogicalTime, Member, MessageId};
+use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp};
+use onepipe_wire::{AMCAST_OCTETS, Amcast, Frame, HEADER_OCTETS, Header, Opcode, seal};
+use stateright::{Checker, Model, Property};
+
+/// Members of the group that is looked at; those of the other one follow.
+const MEMBERS: u32 = 3;
+const REPLICA: u32 = 6;
+const CLIENT: u32 = 7;
+const FRAME_OCTETS: usize = HEADER_OCTETS + AMCAST_OCTETS + 1;
+
+/// How much of everything there is.
+#[derive(Clone, Debug)]
+struct Bounds {
+    /// Messages: the even ones for both groups, the others for this one alone.
+    messages: u32,
+    /// Who may be told to lead, in this order; the first in epoch 2.
+    elections: Vec<usize>,
+    /// What the other group may have agreed on for each message that is for it, too.
+    others: Vec<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    members: Vec<Member>,
+    network: BTreeSet<Arc<[u8]>>,
+    elected: usize,
+    /// What replicas were told: what is decided where, and what is settled with how many positions.
+    decided: BTreeSet<(u64, MessageId, LogicalTime)>,
+    settled: BTreeSet<(LogicalTime, u64)>,
+    led: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Action {
+    Arrives(Arc<[u8]>),
+    Elect,
+}
+
+fn now() -> Now {
+    Now { mono: Mono::from_ns(u64::MAX), sync: Timestamp::from_ns(1 << 50) }
+}
+
+fn frame(src: u32, dst: u32, opcode: Opcode, body: &Amcast) -> Arc<[u8]> {
+    let mut frame = [0; HEADER_OCTETS + AMCAST_OCTETS];
+    body.write(&mut frame[HEADER_OCTETS..]).expect("it fits");
+    let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1));
+    let sync = now().sync;
+    seal(&mut frame, header.stamped(sync, Promises::both(sync), Psn(0)), AMCAST_OCTETS);
+    frame.as_slice().into()
+}
+
+impl State {
+    /// What the member has to say goes into the network; what is for replicas is noted.
+    fn drain(&mut self, place: usize) {
+        let member = &mut self.members[place];
+        let mut slot = [0; FRAME_OCTETS];
+        while let Some(sent) = member.poll_transmit(now(), &mut slot) {
+            let parsed = Frame::parse(&slot[..sent.octets]).expect("sealed");
+            let (body, _) = Amcast::parse(parsed.payload).expect("written");
+            match parsed.header.dst().0 {
+                0..MEMBERS => {
+                    self.network.insert(slot[..sent.octets].into());
+                }
+                REPLICA if parsed.opcode == Opcode::Deliver => {
+                    self.settled.insert((body.barrier, body.count));
+                    if body.has(Amcast::MESSAGE) {
+                        self.decided.insert((body.position, body.id, body.timestamp));
+                    }
+                }
+                _ => {}
+            }
+        }
+        while member.poll_event().is_some() {
+            self.led += 1;
+        }
+        // How often is no matter.
+        member.take_stats();
+    }
+
+    fn agrees(&self) -> bool {
+        let differ = |one: &(u64, MessageId, LogicalTime),
+                      other: &(u64, MessageId, LogicalTime)| {
+            one != other && (one.0 == other.0 || one.1 == other.1)
+        };
+        !self.decided.iter().any(|one| self.decided.iter().any(|other| differ(one, other)))
+    }
+
+    /// Whoever knows `count` positions and delivers up to a barrier misses nothing below it.
+    fn is_settled(&self) -> bool {
+        self.settled.iter().all(|(barrier, count)| {
+            self.decided.iter().all(|(position, _, last)| last > barrier || position < count)
+        })
+    }
+}
+
+impl Bounds {
+    fn groups() -> Groups {
+        let ids = |all: std::ops::Range<u32>| all.map(ProcessId).collect::<Vec<_>>();
+        let group = |members, replicas| Group { members, replicas };
+        Groups {
+            groups: vec![
+                group(ids(0..MEMBERS), vec![ProcessId(REPLICA)]),
+                group(ids(MEMBERS..2 * MEMBERS), vec![]),
+            ],
+            clients: vec![ProcessId(CLIENT)],
+            window: 2,
+            message_groups_max: 2,
+            frame_octets_max: FRAME_OCTETS,
+        }
+    }
+}
+
+impl Model for Bounds {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let config = |id| Config { kept: 1, ..Config::new(ProcessId(id), Self::groups()) };
+        let member = |id| Member::new(config(id)).expect("right");
+        let mut states = vec![State {
+            members: (0..MEMBERS).map(member).collect(),
+            network: BTreeSet::new(),
+            elected: 0,
+            decided: BTreeSet::new(),
+            settled: BTreeSet::new(),
+            led: 0,
+        }];
+        for sequence in 0..self.messages {
+            let id = MessageId { client: 0, sequence };
+            let is_shared = sequence % 2 == 0 && !self.others.is_empty();
+            let groups = GroupSet::from_bits(if is_shared { 0b11 } else { 0b01 });
+            let start = Amcast::new(GroupId(0), 1).of(id, groups);
+            for state in &mut states {
+                (0..MEMBERS).for_each(|to| {
+                    state.network.insert(frame(CLIENT, to, Opcode::Start, &start));
+                });
+            }
+            if !is_shared {
+                continue;
+            }
+            let with = |state: &State, other: u64| {
+                let mut state = state.clone();
+                let timestamp = LogicalTime(other);
+                let other = Amcast::new(GroupId(1), 1).of(id, groups);
+                let flags = other.flags | Amcast::DECIDED;
+                let other = Amcast { flags, timestamp, barrier: timestamp, ..other };
+                (0..MEMBERS).for_each(|to| {
+                    state.network.insert(frame(MEMBERS, to, Opcode::Prop, &other));
+                });
+                state
+            };
+            let all = states.iter().flat_map(|state| self.others.iter().map(|o| with(state, *o)));
+            states = all.collect();
+        }
+        states
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        actions.extend(state.network.iter().cloned().map(Action::Arrives));
+        if state.elected < self.elections.len() {
+            actions.push(Action::Elect);
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        match action {
+            Action::Arrives(packet) => {
+                let mut octets = packet.to_vec();
+                let to = Frame::parse(&octets).expect("sealed").header.dst().index();
+                state.members[to].handle_frame(now(), Port(0), &mut octets);
+                state.drain(to);
+            }
+            Action::Elect => {
+                let place = self.elections[state.elected];
+                state.elected += 1;
+                let epoch = state.elected as u32 + 1;
+                state.members[place].lead(now(), epoch);
+                // The packets that ask for promises go with time.
+                state.members[place].handle_timeout(now());
+                state.drain(place);
+            }
+        }
+        (state != *last).then_some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("agreement", |_: &Bounds, state: &State| state.agrees()),
+            Property::always("nothing comes below a barrier", |_: &Bounds, state: &State| {
+                state.is_settled()
+            }),
+            Property::sometimes("all is decided", |bounds: &Bounds, state: &State| {
+                state.decided.len() == bounds.messages as usize
+            }),
+            Property::sometimes("the last elected one leads", |bounds: &Bounds, state: &State| {
+                state.led as usize >= bounds.elections.len()
+            }),
+        ]
+    }
+}
+
+/// Looks at all states, or at those within so many steps. Answers how many, and what is wrong.
+fn look(bounds: Bounds, steps: Option<usize>) -> (usize, Vec<&'static str>) {
+    let limits = bounds.checker().threads(1);
+    let limits = match steps {
+        Some(steps) => limits.target_max_depth(steps),
+        None => limits,
+    };
+    let checker = limits.spawn_bfs().join();
+    let wrong = checker.discoveries().into_keys().collect();
+    (checker.unique_state_count(), wrong)
+}
+
+/// Nothing is wrong, and the good ends are reached that there can be within these steps.
+#[cfg(not(feature = "mistakes"))]
+fn check(bounds: Bounds, steps: Option<usize>, ends: &[&str]) -> usize {
+    let (states, mut found) = look(bounds, steps);
+    found.sort_unstable();
+    assert_eq!(found, ends, "in {states} states");
+    states
+}
+
+const DECIDED: &str = "all is decided";
+const LEADS: &str = "the last elected one leads";
+
+#[cfg(not(feature = "mistakes"))]
+#[test]
+fn every_order_of_one_message_for_both_groups() {
+    let bounds = Bounds { messages: 1, elections: vec![], others: vec![3] };
+    let states = check(bounds, None, &[DECIDED, LEADS]);
+    assert!(states > 1_000, "{states}");
+}
+
+/// One of them is for this group alone.
+fn two_messages() -> Bounds {
+    Bounds { messages: 2, elections: vec![], others: vec![1] }
+}
+
+#[cfg(not(feature = "mistakes"))]
+#[test]
+fn two_messages_within_eight_steps() {
+    let states = check(two_messages(), Some(9), &[DECIDED, LEADS]);
+    assert!(states > 10_000, "{states}");
+}
+
+#[cfg(not(feature = "mistakes"))]
+#[test]
+fn a_message_and_an_election_within_twelve_steps() {
+    let bounds = Bounds { messages: 1, elections: vec![1], others: vec![] };
+    let states = check(bounds, Some(13), &[DECIDED, LEADS]);
+    assert!(states > 10_000, "{states}");
+}
+
+#[cfg(not(feature = "mistakes"))]
+#[test]
+#[ignore = "half a minute and more: cargo test -p onepipe-amcast --test model -- --ignored"]
+fn larger_ones() {
+    let states = check(two_messages(), Some(11), &[DECIDED, LEADS]);
+    assert!(states > 200_000, "{states}");
+    let bounds = Bounds { elections: vec![1, 2], ..two_messages() };
+    let (states, found) = look(bounds, Some(9));
+    assert!(states > 10_000 && found.iter().all(|end| [DECIDED, LEADS].contains(end)), "{found:?}");
+}
+
+/// A model that finds nothing wrong proves nothing: two mistakes show within these steps.
+#[cfg(feature = "mistakes")]
+#[test]
+fn mistakes_are_found() {
+    use onepipe_base::mistake::{Mistake, choose};
+    for mistake in [Mistake::PendingForgotten, Mistake::GapsIgnored] {
+        choose(Some(mistake));
+        let (_, found) = look(two_messages(), Some(9));
+        assert!(found.iter().any(|found| ![DECIDED, LEADS].contains(found)), "{mistake:?}");
+    }
+    choose(None);
+}
