@@ -1,9 +1,11 @@
 //! `onepipe demo`: the main job in one command.
 
+mod arbiter;
 mod atomicity;
 mod check;
 mod course;
 mod crew;
+mod incast;
 mod log;
 mod pauses;
 mod payload;
@@ -21,7 +23,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum, value_parser};
+use clap::{Args, Subcommand, ValueEnum, value_parser};
 use onepipe_transport_clock::SystemClock;
 
 use crate::number;
@@ -41,12 +43,15 @@ Examples:
   onepipe demo --reliable                       all or nothing, with a controller
   onepipe demo --processes 8 --size 1024 --seconds 10
   onepipe demo --rate 1000 --no-kill            latency without queues
-  onepipe demo --json | tail -n 1               for programs";
+  onepipe demo --json | tail -n 1               for programs
+  onepipe demo arbiter                          many to one, without timeslots and with";
 
 /// Start processes that scatter to each other, check that all agree on the order, kill one
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Arguments {
+    #[command(subcommand)]
+    of: Option<Of>,
     /// How many processes, each a real one of the operating system
     #[arg(long, default_value_t = 4, value_parser = value_parser!(u32).range(2..=64))]
     processes: u32,
@@ -85,6 +90,12 @@ pub struct Arguments {
     wrong: Option<Wrong>,
 }
 
+/// Demos of other services.
+#[derive(Debug, Subcommand)]
+enum Of {
+    Arbiter(arbiter::Arguments),
+}
+
 /// What carries the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Transport {
@@ -111,6 +122,9 @@ pub fn run_worker() -> Result<ExitCode> {
 
 /// Runs the demo.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(Of::Arbiter(arguments)) = &arguments.of {
+        return arbiter::run(arguments);
+    }
     if arguments.ipv6 && arguments.transport == Transport::Shm {
         crate::refuse("--ipv6 goes with --transport udp");
     }

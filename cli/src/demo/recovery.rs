@@ -141,6 +141,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 
 fn arguments(transport: Transport, seconds: f64, kill: bool) -> Arguments {
     Arguments {
+        of: None,
         processes: 3,
         reliable: true,
         transport,

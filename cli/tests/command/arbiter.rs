@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::program::{Beside, errors, onepipe, output};
+use crate::program::{Beside, alone, errors, onepipe, output};
 
 /// Who is off its core for less is not dead.
 const TAKEOVER: &str = "500ms";
@@ -43,4 +43,25 @@ fn an_arbiter_that_cannot_be_is_refused() {
     refused(&["--udp", "127.0.0.1:9", "--process", "7"], 1, "process cannot be 7");
     refused(&["--udp", "127.0.0.1:9", "--nodes", "5000"], 2, "5000");
     refused(&["--udp", "127.0.0.1:9", "--slot", "10"], 2, "has no unit");
+}
+
+/// The same incast twice: what TCP fills, timeslots leave empty.
+#[test]
+fn a_demo_of_an_incast_shows_its_queue_without_timeslots_and_with() {
+    let _turn = alone();
+    let arguments = ["demo", "arbiter", "--seconds", "1", "--link-rate", "50M", "--json"];
+    let output = output(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let last = text.lines().last().expect("it prints a summary");
+    let summary: serde_json::Value = serde_json::from_str(last).expect("the last line is JSON");
+    let number = |path: &str| summary.pointer(path).and_then(serde_json::Value::as_f64);
+    assert!(number("/unscheduled/goodput_bits_per_s") > Some(1e6), "{summary}");
+    assert!(number("/scheduled/goodput_bits_per_s") > Some(1e6), "{summary}");
+    let longest = number("/unscheduled/queue_octets/max");
+    assert!(longest > Some(300_000.0), "{summary}");
+    assert!(number("/scheduled/queue_octets/max") < longest, "{summary}");
+    assert!(number("/scheduled/pings") > Some(0.0), "{summary}");
+    assert_eq!(number("/scheduled/frames_lost"), Some(0.0), "{summary}");
+    assert_eq!(number("/timeslots_granted_twice"), Some(0.0), "{summary}");
 }

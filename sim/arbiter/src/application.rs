@@ -162,11 +162,11 @@ impl Application<Node> for Bench {
             ..TcpConfig::new(host, card)
         };
         let Some(arbitration) = self.setup.arbitration else {
-            return Node::Host(Tenants::new(config));
+            return Node::Host(Tenants::new(config).expect("the defaults are in range"));
         };
         if node.0 < arbitration.endpoints {
             let client = self.client(arbitration, host, life);
-            let tenants = Tenants::new(config);
+            let tenants = Tenants::new(config).expect("the defaults are in range");
             return Node::Gated(Box::new(Gated::new(tenants, client, card)));
         }
         let arbiter = self.arbiter(arbitration, host, life);

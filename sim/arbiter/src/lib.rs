@@ -42,6 +42,7 @@ pub use gate::{Gated, Tenant};
 pub use measure::{Measured, Plan, measure, observe};
 pub use seat::Seat;
 pub use setup::{Arbitration, Flow, Offer, Ping, Setup};
+pub use tenants::{Said, Tenants};
 pub use tree::between;
 pub use witness::Witness;
 pub use world::World;

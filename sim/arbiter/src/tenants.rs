@@ -1,35 +1,43 @@
 //! What a host has to send: its TCP, its questions, and frames without a protocol.
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
-use onepipe_sim_traffic::{Event, Pinger, Plain, Pong, Stack, TcpConfig};
+use onepipe_sim_traffic::{ConfigError, Event, Pinger, Plain, Pong, Stack, TcpConfig};
 
 use crate::gate::Tenant;
 
 /// What uses a host's network.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Tenants {
+pub struct Tenants {
+    /// Its TCP.
     pub stack: Stack,
+    /// Its questions.
     pub pinger: Pinger,
+    /// Its frames without a protocol.
     pub plain: Plain,
 }
 
 /// What one of them says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Said {
+pub enum Said {
+    /// The TCP, of one of its flows.
     Flow(Event),
+    /// An answer has come.
     Pong(Pong),
 }
 
 impl Tenants {
     /// Those of a host, behind one network card. Frames without a protocol are as long as a full
     /// segment's.
-    pub fn new(config: TcpConfig) -> Self {
+    ///
+    /// # Errors
+    /// When the numbers of its TCP make no sense.
+    pub fn new(config: TcpConfig) -> Result<Self, ConfigError> {
         let (host, card, octets) = (config.host, config.card, config.frame_octets_max());
-        Self {
-            stack: Stack::new(config).expect("the defaults are in range"),
+        Ok(Self {
+            stack: Stack::new(config)?,
             pinger: Pinger::new(host, card),
             plain: Plain::new(host, card, octets),
-        }
+        })
     }
 }
 

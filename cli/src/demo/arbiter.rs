@@ -1,0 +1,191 @@
+//! `onepipe demo arbiter`: the same incast without an arbiter and with one.
+
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+
+use super::incast::{Incast, Phase, Seen};
+use crate::number::{self, readable, readable_ns};
+
+/// How often is told how it goes.
+const LOOK: Duration = Duration::from_millis(500);
+
+const EXAMPLES: &str = "\
+Examples:
+  onepipe demo arbiter                           4 senders, one receiver, links of 100 Mbit/s
+  onepipe demo arbiter --senders 16 --link-rate 50M --queue 4MiB
+  onepipe demo arbiter --json | tail -n 1        for programs";
+
+/// Send from many to one, first as TCP does, then in timeslots of an arbiter: queue and answers
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// How many send at once
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=48))]
+    senders: u32,
+    /// How fast the links of the switch are, in bits a second
+    #[arg(long, value_name = "BITS", default_value = "100M", value_parser = number::bits_per_s)]
+    link_rate: u64,
+    /// Octets that may wait for a link in the switch
+    #[arg(long, value_name = "OCTETS", default_value = "1MiB", value_parser = number::octets)]
+    queue: usize,
+    /// How long each of the two takes
+    #[arg(long, default_value = "4", value_parser = number::seconds)]
+    seconds: f64,
+    /// Print one JSON object as the last line of standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// What came of one of the two.
+#[derive(Clone, Debug, Serialize)]
+struct Outcome {
+    goodput_bits_per_s: f64,
+    queue_octets: Quantiles,
+    ping_ns: Quantiles,
+    pings: u64,
+    frames_lost: u64,
+    segments_sent: u64,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Quantiles {
+    p50: u64,
+    p99: u64,
+    max: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Summary {
+    senders: u32,
+    link_bits_per_s: u64,
+    seconds: f64,
+    unscheduled: Outcome,
+    scheduled: Outcome,
+    /// Unscheduled over scheduled, at the median.
+    ping_ratio: f64,
+    /// Scheduled over unscheduled.
+    goodput_ratio: f64,
+    timeslots_granted_twice: u64,
+}
+
+/// Runs both, one after the other.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let is_stopped = Arc::clone(&stop);
+    crate::interrupt::on_interrupt(move || is_stopped.store(true, Ordering::Release))?;
+    let Arguments { senders, link_rate, queue, seconds, .. } = *arguments;
+    let incast = Incast { senders, bits_per_s: link_rate, queue_octets: queue };
+    onepipe_transport_clock::sharpen_timers();
+    let mut outcomes = Vec::new();
+    let mut granted_twice = 0;
+    for is_scheduled in [false, true] {
+        let Some(seen) = show(incast, is_scheduled, seconds, &stop)? else {
+            eprintln!("onepipe: interrupted");
+            return Ok(ExitCode::from(crate::interrupt::EXIT_STATUS));
+        };
+        granted_twice += seen.granted_twice;
+        outcomes.push(Outcome::of(&seen));
+    }
+    let [unscheduled, scheduled] = <[Outcome; 2]>::try_from(outcomes)
+        .map_err(|outcomes| anyhow::anyhow!("{} outcomes of two phases", outcomes.len()))?;
+    let summary = Summary {
+        senders,
+        link_bits_per_s: link_rate,
+        seconds,
+        ping_ratio: unscheduled.ping_ns.p50 as f64 / scheduled.ping_ns.p50.max(1) as f64,
+        goodput_ratio: scheduled.goodput_bits_per_s / unscheduled.goodput_bits_per_s.max(1.0),
+        unscheduled,
+        scheduled,
+        timeslots_granted_twice: granted_twice,
+    };
+    summary.print(arguments.json).context("cannot write the summary")?;
+    Ok(if granted_twice == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// One phase, told of while it lasts. `None` if it was interrupted.
+fn show(
+    incast: Incast,
+    is_scheduled: bool,
+    seconds: f64,
+    stop: &AtomicBool,
+) -> Result<Option<Seen>> {
+    let name = if is_scheduled { "scheduled" } else { "unscheduled" };
+    let phase = Phase::begin(incast, is_scheduled)?;
+    let began = Instant::now();
+    let mut before = phase.look();
+    while began.elapsed().as_secs_f64() < seconds {
+        std::thread::sleep(LOOK.min(Duration::from_secs_f64(seconds)));
+        if stop.load(Ordering::Acquire) {
+            return Ok(None);
+        }
+        let seen = phase.look();
+        let octets = seen.received_octets - before.received_octets;
+        let rate = octets as f64 * 8.0 / (seen.seconds - before.seconds).max(1e-3);
+        eprintln!(
+            "{name:>11} {:>5.1} s: {:>7}bit/s, {:>6} octets queued, answer after {}",
+            seen.seconds,
+            readable(rate),
+            readable(seen.queues.present_octets as f64),
+            readable_ns(seen.pings.value_at_quantile(0.5)),
+        );
+        before = seen;
+    }
+    phase.end().map(Some)
+}
+
+impl Outcome {
+    fn of(seen: &Seen) -> Self {
+        let [p50, _, p99, _, max] = seen.queues.octets;
+        let ping = |quantile| seen.pings.value_at_quantile(quantile);
+        Self {
+            goodput_bits_per_s: seen.received_octets as f64 * 8.0 / seen.seconds.max(1e-3),
+            queue_octets: Quantiles { p50, p99, max },
+            ping_ns: Quantiles { p50: ping(0.5), p99: ping(0.99), max: seen.pings.max() },
+            pings: seen.pings.len(),
+            frames_lost: seen.queues.dropped,
+            segments_sent: seen.segments_sent,
+        }
+    }
+}
+
+impl Summary {
+    fn print(&self, is_json: bool) -> Result<()> {
+        let mut out = stdout().lock();
+        if is_json {
+            serde_json::to_writer(&mut out, self)?;
+            writeln!(out)?;
+            return Ok(());
+        }
+        let (one, other) = (&self.unscheduled, &self.scheduled);
+        let bits = |outcome: &Outcome| format!("{}bit/s", readable(outcome.goodput_bits_per_s));
+        let octets = |octets: u64| readable(octets as f64);
+        let rows = [
+            ("goodput", bits(one), bits(other)),
+            ("octets queued, p50", octets(one.queue_octets.p50), octets(other.queue_octets.p50)),
+            ("octets queued, p99", octets(one.queue_octets.p99), octets(other.queue_octets.p99)),
+            ("answer, p50", readable_ns(one.ping_ns.p50), readable_ns(other.ping_ns.p50)),
+            ("answer, p99", readable_ns(one.ping_ns.p99), readable_ns(other.ping_ns.p99)),
+            ("frames lost", one.frames_lost.to_string(), other.frames_lost.to_string()),
+        ];
+        writeln!(
+            out,
+            "{} senders, links of {}bit/s\n{:<20} {:>14} {:>14}",
+            self.senders,
+            readable(self.link_bits_per_s as f64),
+            "",
+            "unscheduled",
+            "scheduled"
+        )?;
+        for (what, one, other) in rows {
+            writeln!(out, "{what:<20} {one:>14} {other:>14}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,311 @@
+//! Several senders and one receiver, whose link is slow: over real sockets, with and without an
+//! arbiter.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow};
+use hdrhistogram::Histogram;
+use onepipe_arbiter::{Client, ClientConfig};
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_daemon_arbiter::{ArbiterDaemon, Config as ArbiterConfig};
+use onepipe_daemon_switch::{Config as SwitchConfig, LinkRate, QueueReport, SoftwareSwitch};
+use onepipe_sim_arbiter::{Gated, Said, Tenants};
+use onepipe_sim_traffic::TcpConfig;
+use onepipe_transport_clock::{Clock, SystemClock, begin_life};
+use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle, Pipe};
+use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
+
+/// Who receives.
+const RECEIVER: ProcessId = ProcessId(0);
+/// Who gives out timeslots, if anybody does.
+const ARBITER: ProcessId = ProcessId(63);
+/// Who is never there.
+const NOBODY: ProcessId = ProcessId(62);
+/// What a frame takes on the link beside its octets: as the switch counts.
+const AROUND_FRAME_OCTETS: u64 = 66;
+/// So much of a link in a thousand is left to control packets.
+const RESERVE_PERMILLE: u64 = 20;
+/// How often the receiver is asked.
+const PING_NS: u64 = 5_000_000;
+/// Answers that take longer count as this, in ns.
+const PING_NS_MAX: u64 = 60_000_000_000;
+/// How often a host says something to nobody, so that the switch knows where it sits, in ns.
+const PRESENCE_NS: u64 = 100_000_000;
+/// Grants may be for so much later: twice what the arbiter works ahead.
+const AHEAD_NS: u64 = 4_000_000;
+
+/// What is to be shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Incast {
+    pub senders: u32,
+    pub bits_per_s: u64,
+    pub queue_octets: usize,
+}
+
+/// How it is at present, and what has come of it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Since it began.
+    pub seconds: f64,
+    /// Octets of the flows that the receiver has.
+    pub received_octets: u64,
+    /// Segments that the senders have sent, again or not.
+    pub segments_sent: u64,
+    pub queues: QueueReport,
+    /// From a question to its answer, ns.
+    pub pings: Histogram<u64>,
+    /// Timeslots granted twice: never.
+    pub granted_twice: u64,
+}
+
+/// A phase under way: two threads, which end with it.
+#[derive(Debug)]
+pub struct Phase {
+    stop: Arc<AtomicBool>,
+    switching: Option<JoinHandle<()>>,
+    working: Option<JoinHandle<Result<()>>>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+/// A host: its flows go as they like, or wait for timeslots.
+#[derive(Debug)]
+enum Host {
+    Free(Box<Tenants>),
+    Scheduled(Box<Gated<Tenants>>),
+}
+
+impl Phase {
+    /// Begins with a switch of its own, and an arbiter if `is_scheduled`.
+    pub fn begin(incast: Incast, is_scheduled: bool) -> Result<Self> {
+        let mut config = SwitchConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)));
+        config.processes_max = ARBITER.0 + 1;
+        config.link_rate = Some(LinkRate {
+            bits_per_s: incast.bits_per_s,
+            queue_octets_max: incast.queue_octets,
+            mark_octets: None,
+        });
+        let mut switch = SoftwareSwitch::new(&config).context("cannot start a switch")?;
+        let at = switch.local_addr();
+        let slot_ns = slot_ns(incast.bits_per_s, UdpConfig::default().frame_octets_max as u64);
+        // The receiver, the senders, and who asks.
+        let nodes = incast.senders + 2;
+        let mut config = ArbiterConfig::new(at, ARBITER, nodes, slot_ns);
+        // Timeslots are long here, and a question waits for the end of a batch.
+        config.machine.allocator.batch_slots = 8;
+        config.machine.allocator.share_slots = 1;
+        let mut arbiter = match is_scheduled {
+            true => Some(ArbiterDaemon::new(&config).context("cannot start an arbiter")?),
+            false => None,
+        };
+        let hosts =
+            (0..nodes).map(|host| station(at, host, nodes, is_scheduled.then_some(slot_ns)));
+        let mut hosts = hosts.collect::<Result<Vec<Station>>>()?;
+
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::new(Mutex::new(Seen {
+            seconds: 0.0,
+            received_octets: 0,
+            segments_sent: 0,
+            queues: QueueReport::default(),
+            pings: Histogram::new_with_max(PING_NS_MAX, 3)?,
+            granted_twice: 0,
+        }));
+        let (is_over, shared) = (Arc::clone(&stop), Arc::clone(&seen));
+        let switching = std::thread::spawn(move || {
+            while !is_over.load(Ordering::Acquire) {
+                // Both share a core with others, so neither sleeps.
+                for _ in 0..64 {
+                    switch.turn(|_| {});
+                    if let Some(arbiter) = &mut arbiter {
+                        arbiter.turn(|_| {});
+                    }
+                }
+                std::thread::yield_now();
+                if let Some(queues) = switch.queues() {
+                    lock(&shared).queues = queues;
+                }
+            }
+        });
+        let (is_over, shared) = (Arc::clone(&stop), Arc::clone(&seen));
+        let working = std::thread::spawn(move || drive(&mut hosts, &is_over, &shared));
+        Ok(Self { stop, switching: Some(switching), working: Some(working), seen })
+    }
+
+    /// How it is at present.
+    pub fn look(&self) -> Seen {
+        lock(&self.seen).clone()
+    }
+
+    /// Ends it, and says what has come of it.
+    pub fn end(mut self) -> Result<Seen> {
+        self.halt()?;
+        Ok(self.look())
+    }
+
+    fn halt(&mut self) -> Result<()> {
+        self.stop.store(true, Ordering::Release);
+        let switched = self.switching.take().map_or(Ok(()), JoinHandle::join);
+        let worked = self.working.take().map_or(Ok(Ok(())), JoinHandle::join);
+        switched.map_err(|_| anyhow!("the switch has panicked"))?;
+        worked.map_err(|_| anyhow!("the hosts have panicked"))?
+    }
+}
+
+impl Drop for Phase {
+    fn drop(&mut self) {
+        // Whoever wants to know asks before.
+        let _ = self.halt();
+    }
+}
+
+type Station = Driver<Host, UdpLink, SystemClock>;
+
+/// How long a full frame takes on a link of this rate, with something in reserve.
+fn slot_ns(bits_per_s: u64, frame_octets: u64) -> u64 {
+    let bits = (frame_octets + AROUND_FRAME_OCTETS) * 8;
+    (bits * 1_000_000_000 / bits_per_s) * 1_000 / (1_000 - RESERVE_PERMILLE)
+}
+
+fn station(switch: SocketAddr, host: u32, nodes: u32, slot_ns: Option<u64>) -> Result<Station> {
+    let (host, card) = (ProcessId(host), Port(0));
+    let udp = UdpConfig::default();
+    let mut client = ClientConfig::new(host, nodes, ARBITER, slot_ns.unwrap_or(1_000_000));
+    client.incarnation = begin_life();
+    client.frame_octets_max = udp.frame_octets_max;
+    client.ahead_slots_max = 128 + (AHEAD_NS / client.slot_ns) as u32;
+    // A few packets to each: what waits here waits in no queue, but makes answers late, too.
+    (client.queue_slots_max, client.slots_max) = (32, 64);
+    let mut tcp = TcpConfig::new(host, card);
+    // Both kinds of flows have segments of one length: what a timeslot holds.
+    let most = client.room_octets() - 2;
+    tcp.segment_octets -= tcp.frame_octets_max().saturating_sub(most) as u32;
+    // Timers of a busy machine are late by milliseconds.
+    (tcp.timeout_ns_min, tcp.window_octets_max) = (200_000_000, 1 << 20);
+    let tenants = Tenants::new(tcp).context("the numbers of a TCP")?;
+    let machine = match slot_ns {
+        None => Host::Free(Box::new(tenants)),
+        Some(_) => {
+            let client = Client::new(client).context("the numbers of an endpoint")?;
+            Host::Scheduled(Box::new(Gated::new(tenants, client, card)))
+        }
+    };
+    let link = UdpLink::connect(switch, &udp).context("cannot open a socket to the switch")?;
+    let config = DriverConfig { idle: Idle::Yield, ..DriverConfig::default() };
+    Ok(Driver::new(machine, link, SystemClock::calibrated(), config))
+}
+
+/// All senders send to the receiver without an end, the last host asks it, until it is over.
+fn drive(hosts: &mut [Station], is_over: &AtomicBool, seen: &Mutex<Seen>) -> Result<()> {
+    let began = Instant::now();
+    let mut clock = SystemClock::calibrated();
+    let last = hosts.len() - 1;
+    let now = clock.read();
+    for host in &mut *hosts {
+        host.machine_mut().tenants_mut().pinger.ask(now, NOBODY, PRESENCE_NS);
+    }
+    for host in &mut hosts[1..last] {
+        host.machine_mut().tenants_mut().stack.open(now, RECEIVER, None);
+    }
+    hosts[last].machine_mut().tenants_mut().pinger.ask(now, RECEIVER, PING_NS);
+    let mut pings = Vec::new();
+    while !is_over.load(Ordering::Acquire) {
+        for _ in 0..16 {
+            for host in &mut *hosts {
+                host.turn(|_, said| {
+                    if let Said::Pong(pong) = said {
+                        pings.push(pong.ns);
+                    }
+                });
+            }
+        }
+        std::thread::yield_now();
+        let mut seen = lock(seen);
+        seen.seconds = began.elapsed().as_secs_f64();
+        for ns in pings.drain(..) {
+            seen.pings.saturating_record(ns);
+        }
+        let all = hosts.iter().map(|host| host.machine());
+        seen.received_octets = all.clone().map(Host::delivered_octets).sum();
+        seen.segments_sent = all.clone().map(|host| host.tenants().stack.stats().data_sent).sum();
+        seen.granted_twice = all.map(Host::granted_twice).sum();
+    }
+    Ok(())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Host {
+    fn tenants(&self) -> &Tenants {
+        match self {
+            Self::Free(tenants) => tenants,
+            Self::Scheduled(gated) => &gated.tenant,
+        }
+    }
+
+    fn tenants_mut(&mut self) -> &mut Tenants {
+        match self {
+            Self::Free(tenants) => tenants,
+            Self::Scheduled(gated) => &mut gated.tenant,
+        }
+    }
+
+    /// Of its only flow, if it has one.
+    fn delivered_octets(&self) -> u64 {
+        let flow = onepipe_sim_traffic::FlowId(0);
+        self.tenants().stack.delivered_octets(flow).unwrap_or(0)
+    }
+
+    fn granted_twice(&self) -> u64 {
+        match self {
+            Self::Free(_) => 0,
+            Self::Scheduled(gated) => gated.client.stats().twice,
+        }
+    }
+}
+
+impl Machine for Host {
+    type Event = Said;
+
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        match self {
+            Self::Free(tenants) => tenants.handle_frame(now, port, frame),
+            Self::Scheduled(gated) => gated.handle_frame(now, port, frame),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        match self {
+            Self::Free(tenants) => tenants.handle_timeout(now),
+            Self::Scheduled(gated) => gated.handle_timeout(now),
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        match self {
+            Self::Free(tenants) => tenants.poll_transmit(now, slot),
+            Self::Scheduled(gated) => gated.poll_transmit(now, slot),
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<Said> {
+        match self {
+            Self::Free(tenants) => tenants.poll_event(),
+            Self::Scheduled(gated) => gated.poll_event(),
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        match self {
+            Self::Free(tenants) => tenants.poll_timeout(),
+            Self::Scheduled(gated) => gated.poll_timeout(),
+        }
+    }
+}
+
+impl Pipe for Host {}
