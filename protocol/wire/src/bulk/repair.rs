@@ -133,7 +133,7 @@ impl<'a> BulkHaveView<'a> {
     pub fn parse(rest: &'a [u8]) -> Result<Self, DecodeError> {
         let (layout, rest) = read::<HaveLayout>(rest, "blocks that are held")?;
         let is_known = layout.block_octets.get() > 0;
-        let told = u64::from(layout.words.get()) + layout.octets.get() + u64::from(layout.kind);
+        let told = layout.octets.get() | u64::from(layout.words.get()) | u64::from(layout.kind);
         check(is_known || told == 0, "words of an unknown object", told)?;
         let extent = match is_known {
             true => Some(Extent::read(layout.octets, layout.block_octets, layout.kind)?),
