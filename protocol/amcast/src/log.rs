@@ -86,6 +86,12 @@ impl Log {
         self.entries[self.slot(position)].as_ref()
     }
 
+    /// Where the message is, among the positions that are held: looks at all of them.
+    pub fn find(&self, id: MessageId) -> Option<u64> {
+        let is_it = |position: &u64| self.get(*position).is_some_and(|entry| entry.id == id);
+        (self.first()..self.end).rev().find(is_it)
+    }
+
     pub fn message(&self, position: u64) -> &[u8] {
         let slot = self.slot(position);
         let begin = slot * self.message_octets_max;

@@ -67,10 +67,19 @@ impl Votes {
     }
 
     /// The message, if it is still there, is at `position`.
-    pub fn place(&mut self, id: MessageId, position: Option<u64>) {
+    pub fn place(&mut self, id: MessageId, position: u64) {
         let Some(index) = self.index(id) else { return };
         if let Some(cell) = self.cells[index].as_mut().filter(|cell| cell.id == id) {
-            cell.position = position;
+            cell.position = Some(position);
+        }
+    }
+
+    /// The message is not at `position` any more, if it was there.
+    pub fn displace(&mut self, id: MessageId, position: u64) {
+        let Some(index) = self.index(id) else { return };
+        let is_it = |cell: &&mut Cell| cell.id == id && cell.position == Some(position);
+        if let Some(cell) = self.cells[index].as_mut().filter(is_it) {
+            cell.position = None;
         }
     }
 

@@ -28,3 +28,21 @@ fn a_message_is_delivered_four_packets_after_it_was_sent() {
     world.run_until(4 * world::DELAY_NS + 1_000);
     assert!(world.delivered.iter().all(|all| all.len() == 1), "{:?}", world.delivered);
 }
+
+/// What a dead leader had taken was lost with it, and nobody asked was left that had the message.
+#[test]
+fn what_another_group_has_lost_is_told_it_again() {
+    assert_eq!(World::new(Plan::draw(5_077)).run(), None);
+}
+
+/// The client had gone on, and its next message had taken the place of the one that was asked for.
+#[test]
+fn what_another_group_needs_is_found_behind_later_messages() {
+    assert_eq!(World::new(Plan::draw(2_543)).run(), None);
+}
+
+/// A new leader knew of a later message of the client where the votes for an open one belong.
+#[test]
+fn what_is_only_heard_of_makes_room_for_what_is_in_the_log() {
+    assert_eq!(World::new(Plan::draw(5_107)).run(), None);
+}

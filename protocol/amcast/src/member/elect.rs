@@ -133,10 +133,7 @@ impl Member {
     /// What was awaited is the log from now on.
     fn install(&mut self) {
         while let Some(entry) = self.log.pop_undecided() {
-            let is_there = self.votes.get(entry.id).is_some_and(|cell| cell.id == entry.id);
-            if is_there {
-                self.votes.place(entry.id, None);
-            }
+            self.votes.displace(entry.id, self.log.end());
         }
         for position in self.log.end()..self.stage.until() {
             let Some((entry, message)) = self.stage.get(position) else { break };

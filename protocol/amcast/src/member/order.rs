@@ -125,7 +125,7 @@ impl Member {
         self.clock = LogicalTime(self.clock.0 + 1);
         let (position, timestamp) = (self.log.end(), self.clock);
         self.log.push(Entry { id, groups, timestamp, decided: None, is_done: false }, message);
-        self.votes.place(id, Some(position));
+        self.votes.place(id, position);
         self.votes.vote(id, (self.group, self.place), (self.synced, timestamp));
         self.stats.proposed += 1;
         self.pause.reset();
@@ -206,9 +206,10 @@ impl Member {
     /// The cell of a message that is in the log now.
     pub(super) fn bind(&mut self, position: u64, id: MessageId, groups: GroupSet) {
         match self.votes.get(id).copied() {
-            Some(cell) if cell.id == id => self.votes.place(id, Some(position)),
-            // It is over; its votes are of no interest.
-            Some(cell) if cell.id.sequence > id.sequence => {}
+            Some(cell) if cell.id == id => self.votes.place(id, position),
+            // It is over here; its votes are of no interest. Of a later one that is only heard of
+            // it is not known whether it is over here, too.
+            Some(cell) if cell.id.sequence > id.sequence && cell.position.is_some() => {}
             _ => self.votes.begin(Cell { id, groups, position: Some(position) }),
         }
     }
@@ -331,7 +332,7 @@ impl Member {
             self.log.push(open, message);
         } else if self.log.get(position).is_some_and(|known| !known.is_like(&entry)) {
             let Some(old) = self.log.replace(position, open, message) else { return };
-            self.votes.place(old.id, None);
+            self.votes.displace(old.id, position);
         } else if self.log.get(position).is_none() {
             return;
         }

@@ -51,7 +51,9 @@ impl Member {
     /// Somebody lacks acknowledgements of a message, or its final timestamp.
     pub(super) fn on_message_gap(&mut self, src: ProcessId, body: &Amcast) {
         let cell = self.votes.get(body.id).filter(|cell| cell.id == body.id);
-        let Some(position) = cell.and_then(|cell| cell.position) else { return };
+        let position = cell.and_then(|cell| cell.position);
+        // A leader that had told the client that it is over may have died with what it knew.
+        let Some(position) = position.or_else(|| self.log.find(body.id)) else { return };
         let Some(entry) = self.log.get(position).copied() else { return };
         let own = self.own().of(entry.id, entry.groups);
         let vote = Amcast { timestamp: entry.timestamp, position, ..own };
@@ -171,11 +173,18 @@ impl Member {
             for group in proposal.groups.iter() {
                 let by = self.votes.by(proposal.id, group);
                 let is_agreed = self.votes.is_agreed(&self.config.groups, proposal.id, group);
-                let has_not = |place: usize| by >> place & 1 == 0;
+                if is_agreed {
+                    continue;
+                }
                 let is_own = group == self.group;
-                if self.role == Role::Leader && (by == 0 || (is_own && !is_agreed)) {
-                    self.tell_members(group, Opcode::Prop, proposal, Some(position), has_not);
-                } else if !is_agreed {
+                let has_not = |place: usize| by >> place & 1 == 0;
+                // What was taken there may be lost with its leader, and then nobody there has the
+                // message: so it goes with the question.
+                if self.role == Role::Leader {
+                    let is_told = |place| !is_own || has_not(place);
+                    self.tell_members(group, Opcode::Prop, proposal, Some(position), is_told);
+                }
+                if self.role != Role::Leader || !is_own {
                     let body = self.own().of(proposal.id, proposal.groups);
                     self.tell_members(group, Opcode::Gap, body, None, has_not);
                 }
