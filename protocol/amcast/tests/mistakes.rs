@@ -1,5 +1,5 @@
-//! The machines with one mistake each: what checks histories must catch each of them but one, at a seed at
-//! which nothing is wrong without it.
+//! The machines with one mistake each: what checks histories must catch each of them but one, at a
+//! seed at which nothing is wrong without it.
 //!
 //! All in one test, for the mistake is chosen for the whole program.
 
