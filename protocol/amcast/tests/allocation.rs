@@ -1,35 +1,9 @@
 //! After its beginning no machine takes anything from the heap.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use allocation_counter::measure;
 use onepipe_amcast::{Client, Config, Group, GroupSet, Groups, Member, Replica};
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};
 use onepipe_wire::peek;
-
-/// Counts what the calling thread allocates.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is the system's too.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above; `pointer` came from the system's allocator.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 /// Two groups of three members and a replica, and a client.
 struct Rig {
@@ -93,23 +67,23 @@ impl Rig {
 #[test]
 fn no_machine_takes_from_the_heap_whatever_is_lost_and_whoever_leads() {
     let mut rig = Rig::new();
-    let before = ALLOCATIONS.get();
-    assert!(before > 0, "it counts");
-    for step in 0..4_000u64 {
-        let sync = Timestamp::from_ns((1 << 50) + step * 40_000);
-        let now = Now { mono: Mono::from_ns(step * 40_000), sync };
-        let _ = rig.client.amcast(now, GroupSet::from_bits(1 + step % 3), &[7; 300]);
-        if step % 500 == 499 {
-            rig.members[(step / 500 % 3) as usize].lead(now, 2 + (step / 500) as u32);
+    let taken = measure(|| {
+        for step in 0..4_000u64 {
+            let sync = Timestamp::from_ns((1 << 50) + step * 40_000);
+            let now = Now { mono: Mono::from_ns(step * 40_000), sync };
+            let _ = rig.client.amcast(now, GroupSet::from_bits(1 + step % 3), &[7; 300]);
+            if step % 500 == 499 {
+                rig.members[(step / 500 % 3) as usize].lead(now, 2 + (step / 500) as u32);
+            }
+            rig.settle(now);
+            rig.members.iter_mut().for_each(|one| one.handle_timeout(now));
+            rig.replicas.iter_mut().for_each(|one| one.handle_timeout(now));
+            rig.client.handle_timeout(now);
+            rig.settle(now);
         }
-        rig.settle(now);
-        rig.members.iter_mut().for_each(|one| one.handle_timeout(now));
-        rig.replicas.iter_mut().for_each(|one| one.handle_timeout(now));
-        rig.client.handle_timeout(now);
-        rig.settle(now);
-    }
-    let delivered: u64 = rig.replicas.iter().map(|replica| replica.stats().delivered).sum();
-    let epoch = rig.members.iter().map(Member::epoch).max();
-    assert!(delivered > 2_000 && epoch == Some(9), "{delivered} {epoch:?}");
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+        let delivered: u64 = rig.replicas.iter().map(|replica| replica.stats().delivered).sum();
+        let epoch = rig.members.iter().map(Member::epoch).max();
+        assert!(delivered > 2_000 && epoch == Some(9), "{delivered} {epoch:?}");
+    });
+    assert_eq!(taken.count_total, 0);
 }

@@ -1,38 +1,12 @@
 //! After its beginning an arbiter takes nothing from the heap.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use allocation_counter::measure;
 use onepipe_arbiter::{
     Allocator, Arbiter, ArbiterConfig, Client, ClientConfig, Config, Fabric, Paths, Policy,
     Schedule,
 };
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};
 use onepipe_wire::peek;
-
-/// Counts what the calling thread allocates.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is the system's too.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above; `pointer` came from the system's allocator.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 #[test]
 fn neither_allocator_nor_paths_take_from_the_heap_however_much_is_wanted() {
@@ -42,25 +16,25 @@ fn neither_allocator_nor_paths_take_from_the_heap_however_much_is_wanted() {
         let fabric = Fabric { nodes: 64, rack_nodes: 16, paths: 4, is_strict: true };
         let mut paths = Paths::new(fabric).expect("there can be such a fabric");
         let mut schedule = Schedule::new(64);
-        let before = ALLOCATIONS.get();
-        assert!(before > 0, "it counts");
-        let (mut seed, mut given) = (1u32, 0);
-        for round in 0..400 {
-            // Far too much for a while, then nothing.
-            for _ in 0..if round % 100 < 60 { 600 } else { 0 } {
-                seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                let (src, dst, slots) = (seed >> 26, seed >> 20 & 63, seed >> 10 & 63);
-                let _ = allocator.request(src, dst, slots);
+        let taken = measure(|| {
+            let (mut seed, mut given) = (1u32, 0);
+            for round in 0..400 {
+                // Far too much for a while, then nothing.
+                for _ in 0..if round % 100 < 60 { 600 } else { 0 } {
+                    seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    let (src, dst, slots) = (seed >> 26, seed >> 20 & 63, seed >> 10 & 63);
+                    let _ = allocator.request(src, dst, slots);
+                }
+                if round % 50 == 49 {
+                    allocator.forget(round % 64);
+                }
+                schedule.fill(allocator.next_batch().grants());
+                given += allocator.batch().given();
+                assert_eq!(paths.assign(&schedule, 64), 0);
             }
-            if round % 50 == 49 {
-                allocator.forget(round % 64);
-            }
-            schedule.fill(allocator.next_batch().grants());
-            given += allocator.batch().given();
-            assert_eq!(paths.assign(&schedule, 64), 0);
-        }
-        assert!(given > 100_000 && paths.stats().flips > 0);
-        assert_eq!(ALLOCATIONS.get() - before, 0);
+            assert!(given > 100_000 && paths.stats().flips > 0);
+        });
+        assert_eq!(taken.count_total, 0);
     }
 }
 
@@ -104,28 +78,29 @@ fn neither_clients_nor_arbiters_take_from_the_heap_whatever_is_lost() {
         config.failover.peers = vec![other];
         Arbiter::new(config).expect("right")
     });
-    let before = ALLOCATIONS.get();
-    for step in 0..20_000u64 {
-        let ns = step * 1_250;
-        let sync = Timestamp::from_ns(1_125_900_000_000_000 + ns);
-        let now = Now { mono: Mono::from_ns(ns), sync };
-        for place in 0..clients.len() {
-            let dst = ProcessId((place as u32 + 1 + (step % 7) as u32) % NODES);
-            let _ = clients[place].enqueue(dst, &[0; 700]);
-            clients[place].handle_timeout(now);
-            settle(place, now, &mut clients, &mut arbiters);
-            while clients[place].poll_event().is_some() {}
+    let taken = measure(|| {
+        for step in 0..20_000u64 {
+            let ns = step * 1_250;
+            let sync = Timestamp::from_ns(1_125_900_000_000_000 + ns);
+            let now = Now { mono: Mono::from_ns(ns), sync };
+            for place in 0..clients.len() {
+                let dst = ProcessId((place as u32 + 1 + (step % 7) as u32) % NODES);
+                let _ = clients[place].enqueue(dst, &[0; 700]);
+                clients[place].handle_timeout(now);
+                settle(place, now, &mut clients, &mut arbiters);
+                while clients[place].poll_event().is_some() {}
+            }
+            // One of them is dead from time to time.
+            for place in (0..2).filter(|place| step / 3_000 % 4 != 1 + 2 * *place as u64) {
+                arbiters[place].handle_timeout(now);
+                settle(clients.len() + place, now, &mut clients, &mut arbiters);
+                while arbiters[place].poll_event().is_some() {}
+            }
         }
-        // One of them is dead from time to time.
-        for place in (0..2).filter(|place| step / 3_000 % 4 != 1 + 2 * *place as u64) {
-            arbiters[place].handle_timeout(now);
-            settle(clients.len() + place, now, &mut clients, &mut arbiters);
-            while arbiters[place].poll_event().is_some() {}
-        }
-    }
-    let sent: u64 = clients.iter().map(|client| client.stats().slots_sent).sum();
-    let lost: u64 = clients.iter().map(|client| client.stats().slots_lost).sum();
-    let takeovers: u64 = arbiters.iter().map(|arbiter| arbiter.stats().takeovers).sum();
-    assert!(sent > 20_000 && lost > 1_000 && takeovers > 2, "{sent} {lost} {takeovers}");
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+        let sent: u64 = clients.iter().map(|client| client.stats().slots_sent).sum();
+        let lost: u64 = clients.iter().map(|client| client.stats().slots_lost).sum();
+        let takeovers: u64 = arbiters.iter().map(|arbiter| arbiter.stats().takeovers).sum();
+        assert!(sent > 20_000 && lost > 1_000 && takeovers > 2, "{sent} {lost} {takeovers}");
+    });
+    assert_eq!(taken.count_total, 0);
 }

@@ -1,40 +1,8 @@
 //! The reorder stage allocates nothing in the steady state.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use allocation_counter::measure;
 use onepipe_base::Timestamp;
 use onepipe_endpoint::reorder::{Entry, Reorder, ReorderConfig};
-
-/// Counts what the calling thread allocates.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is the system's too.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above; `pointer` came from the system's allocator.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-fn allocations(work: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.get();
-    work();
-    ALLOCATIONS.get() - before
-}
 
 /// 300 messages in 1 us, then one a us, then two that are hours ahead: slots of every width are
 /// opened, sorted each way, given back and refitted.
@@ -66,19 +34,19 @@ fn a_steady_state_allocates_nothing() {
     let mut reorder = Reorder::new(ReorderConfig { entries: 0 });
     let (mut now, mut order) = (1 << 50, 0);
     let mut rounds =
-        |count| allocations(|| (0..count).for_each(|_| round(&mut reorder, &mut now, &mut order)));
-    assert!(rounds(3) > 0, "the counter counts: room for entries was made");
-    assert_eq!(rounds(100), 0);
+        |count| measure(|| (0..count).for_each(|_| round(&mut reorder, &mut now, &mut order)));
+    assert!(rounds(3).count_total > 0, "the counter counts: room for entries was made");
+    assert_eq!(rounds(100).count_total, 0);
 }
 
 #[test]
 fn room_that_was_asked_for_is_there() {
     let mut reorder = Reorder::new(ReorderConfig { entries: 5_000 });
-    let count = allocations(|| {
+    let count = measure(|| {
         for n in 0..5_000u64 {
             let timestamp = Timestamp::from_ns(n * 4_999 % 1_000_000);
             reorder.insert(Entry { timestamp, order: n, value: [0; 4] });
         }
     });
-    assert_eq!(count, 0);
+    assert_eq!(count.count_total, 0);
 }

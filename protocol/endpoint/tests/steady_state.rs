@@ -1,34 +1,8 @@
 //! Two endpoints in the steady state take nothing from the heap.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use allocation_counter::measure;
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
 use onepipe_endpoint::{Config, Endpoint, Event, Links, Message};
-
-/// Counts what the calling thread allocates.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is the system's too.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above; `pointer` came from the system's allocator.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 struct Pair {
     ends: [Endpoint; 2],
@@ -115,23 +89,17 @@ impl Pair {
     }
 }
 
-fn allocations(work: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.get();
-    work();
-    ALLOCATIONS.get() - before
-}
-
 #[test]
 fn no_message_packet_or_acknowledgement_allocates() {
     let mut pair = Pair::new();
-    let warm_up = allocations(|| (0..2_000).for_each(|_| pair.round()));
-    assert!(warm_up > 0, "the counter counts: buffers were made");
+    let warm_up = measure(|| (0..2_000).for_each(|_| pair.round()));
+    assert!(warm_up.count_total > 0, "the counter counts: buffers were made");
     let before = (pair.delivered, pair.ends[0].stats().acks_sent);
     assert!(pair.ends[0].is_settled(), "reliable ones, too, are acknowledged");
-    let count = allocations(|| (0..2_000).for_each(|_| pair.round()));
+    let count = measure(|| (0..2_000).for_each(|_| pair.round()));
     let (messages, acks) = (pair.delivered - before.0, pair.ends[0].stats().acks_sent - before.1);
     assert!(messages > 300_000 && acks > 500, "{messages} messages, {acks} acknowledgements");
-    assert_eq!(count, 0, "allocations for {messages} messages");
+    assert_eq!(count.count_total, 0, "allocations for {messages} messages");
 }
 
 #[test]
@@ -140,8 +108,8 @@ fn sending_again_allocates_nothing() {
     pair.is_lossy = true;
     (0..4_000).for_each(|_| pair.round());
     let before = pair.ends[0].stats().packets_resent;
-    let count = allocations(|| (0..2_000).for_each(|_| pair.round()));
+    let count = measure(|| (0..2_000).for_each(|_| pair.round()));
     let resent = pair.ends[0].stats().packets_resent - before;
     assert!(resent > 100, "{resent} packets sent again");
-    assert_eq!(count, 0, "allocations for {resent} packets");
+    assert_eq!(count.count_total, 0, "allocations for {resent} packets");
 }

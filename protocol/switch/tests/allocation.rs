@@ -2,38 +2,12 @@
 
 mod rig;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use allocation_counter::measure;
 use onepipe_base::{Machine, Port};
 use onepipe_switch::{Config, Eager, Switch};
 use onepipe_topology::{Node, Shape, Topology};
 use onepipe_wire::{Echo, Header, Opcode, Resolved, Wave, WaveId, WaveKind, seal_with_hops};
 use rig::{OWN, at, both, frame, guarded, of_link, process, star};
-
-std::thread_local! {
-    static TAKEN: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: hands every call on to the system's allocator, unchanged; the count is a plain
-// thread-local integer that needs no allocation of its own.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        TAKEN.with(|taken| taken.set(taken.get() + 1));
-        // SAFETY: the caller's promises are those that `System` asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: `pointer` came from `System.alloc` with this layout.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 fn drive(switch: &mut Switch, ports: u16, processes: u32, rounds: u64) {
     let mut slot = [0; 1_472];
@@ -110,15 +84,13 @@ fn no_frame_beacon_join_leave_or_timeout_allocates() {
             // The first deaths make room for what is held.
             drive(&mut switch, ports, processes, 64);
         }
-        let before = TAKEN.get();
-        drive(&mut switch, ports, processes, 2_000);
-        assert_eq!(TAKEN.get() - before, 0, "allocations in 2000 rounds");
+        let taken = measure(|| drive(&mut switch, ports, processes, 2_000));
+        assert_eq!(taken.count_total, 0, "allocations in 2000 rounds");
         let stats = switch.stats();
         assert!(stats.forwarded > 10_000 && stats.beacons_sent > 1_000, "{stats:?}");
         let controlled = [stats.announces_sent, stats.waves_sent, stats.links_resolved];
         assert!(!is_guarded || controlled.iter().all(|count| *count > 20), "{stats:?}");
     }
-    let before = TAKEN.get();
-    drop(std::hint::black_box(Box::new(1)));
-    assert_eq!(TAKEN.get() - before, 1, "the counter counts");
+    let taken = measure(|| drop(std::hint::black_box(Box::new(1))));
+    assert_eq!(taken.count_total, 1, "the counter counts");
 }
