@@ -84,7 +84,7 @@ struct Open {
     told: usize,
 }
 
-/// A client; see the [module](self).
+/// A client: it asks the leaders of all groups that a message is for until all can deliver it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Client {
     config: Config,

@@ -69,7 +69,7 @@ struct Known {
     is_delivered: bool,
 }
 
-/// A replica of one group; see the [module](self).
+/// A replica of one group: it delivers what is final, in order, as far as the order is settled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Replica {
     config: Config,

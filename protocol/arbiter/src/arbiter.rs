@@ -99,7 +99,7 @@ pub struct ArbiterStats {
     pub takeovers: u64,
 }
 
-/// The arbiter; see the [module](self).
+/// The arbiter in one machine: what the simulator runs, and a daemon with one core.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Arbiter {
     config: ArbiterConfig,

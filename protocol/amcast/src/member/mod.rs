@@ -61,7 +61,8 @@ enum Role {
     },
 }
 
-/// A member of one group; see the [module](self).
+/// A member of one group: it proposes timestamps or takes those of its leader, and tells replicas
+/// what is final and up to where the order is settled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     config: Config,

@@ -94,7 +94,7 @@ struct Destination {
     earlier: [u8; 3],
 }
 
-/// An endpoint of scheduled transfer; see the [module](self).
+/// An endpoint of scheduled transfer: packets wait in it until their timeslot begins.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Client {
     config: ClientConfig,

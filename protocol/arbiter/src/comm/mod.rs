@@ -77,7 +77,7 @@ struct Peer {
     is_looked_after: bool,
 }
 
-/// The arbiter's ends; see the [module](self).
+/// The arbiter's ends of the control protocol, one for each endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Comm {
     config: CommConfig,

@@ -117,7 +117,7 @@ struct Sending {
     wait_ns: u64,
 }
 
-/// Reliable objects over scheduled transfer; see the [module](self).
+/// Reliable objects over scheduled transfer, cut into pieces of a timeslot each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Transfer {
     config: TransferConfig,
