@@ -17,6 +17,8 @@ pub(super) fn run(mut end: EmbeddedTransfer, shared: &Shared) {
     let mut letters = BTreeMap::new();
     // What the machine has no room for.
     let mut kept: Option<Parcel> = None;
+    // What the machine was told last: a command makes it look for something to send.
+    let mut room = None;
     while !shared.is_closing.load(Ordering::Acquire) {
         while let Some(parcel) = kept.take().or_else(|| lock(&shared.waiting).parcels.pop_front()) {
             kept = hand_over(&mut end, shared, &mut letters, parcel);
@@ -24,7 +26,10 @@ pub(super) fn run(mut end: EmbeddedTransfer, shared: &Shared) {
                 break;
             }
         }
-        end.set_receive_octets_max(shared.receive_room());
+        let receive_room = shared.receive_room();
+        if room.replace(receive_room) != Some(receive_room) {
+            end.set_receive_octets_max(receive_room);
+        }
         let progress = end.poll(|event| settle(shared, &mut letters, event));
         end.rest(progress);
     }
