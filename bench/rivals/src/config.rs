@@ -1,8 +1,9 @@
 //! How a member is set up.
 
 use onepipe_base::{Incarnation, ProcessId};
-use onepipe_wire::HEADER_OCTETS;
+use onepipe_wire::{GROUPS_MAX, HEADER_OCTETS};
 
+use crate::To;
 use crate::entry::ENTRY_HEADER_OCTETS;
 
 /// The rule by which messages are put in order.
@@ -19,6 +20,13 @@ pub enum Method {
     },
     /// One node numbers everything. Its process id is the one behind the last member's.
     Sequencer,
+    /// Groups of members agree on timestamps. Those behind the last group only send.
+    Primcast {
+        /// How many groups there are, 1 to 64.
+        groups: u32,
+        /// How many members each has: an odd number, up to 63. The first of each is its primary.
+        group_members: u32,
+    },
 }
 
 impl Method {
@@ -95,6 +103,17 @@ impl Config {
         self.members + self.method.has_sequencer() as u32
     }
 
+    /// Whether there is somebody, or are groups, that a message to `to` would be for.
+    pub(crate) fn has(&self, to: To) -> bool {
+        match (self.method, to) {
+            (Method::Primcast { groups: all, .. }, To::Groups(groups)) => {
+                !groups.is_empty() && groups.iter().all(|group| u32::from(group.0) < all)
+            }
+            (Method::Primcast { .. }, To::One(_)) => false,
+            (_, to) => to.is_within(self.members),
+        }
+    }
+
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if self.members == 0 || self.process.0 >= self.nodes() {
             let (process, nodes) = (self.process.0, self.nodes());
@@ -114,6 +133,14 @@ impl Config {
         zero("resend_ns", self.resend_ns == 0)?;
         match self.method {
             Method::Lamport { interval_ns } => zero("interval_ns", interval_ns == 0),
+            Method::Primcast { groups, group_members } => {
+                let is_right = (1..=u32::from(GROUPS_MAX)).contains(&groups)
+                    && (1..64).contains(&group_members)
+                    && group_members % 2 == 1
+                    && groups * group_members <= self.members;
+                let wrong = ConfigError::Groups { groups, group_members, members: self.members };
+                if is_right { Ok(()) } else { Err(wrong) }
+            }
             _ => Ok(()),
         }
     }
@@ -136,6 +163,16 @@ pub enum ConfigError {
     /// Nothing fits, or the length does not.
     #[error("frame_octets_max = {0} is too short for a message, or longer than 65,535")]
     Frame(usize),
+    /// Members cannot be divided so.
+    #[error("{groups} groups of {group_members} among {members} members: 1 to 64 of an odd number")]
+    Groups {
+        /// How many groups.
+        groups: u32,
+        /// How many members each shall have.
+        group_members: u32,
+        /// How many processes there are.
+        members: u32,
+    },
     /// It must be more.
     #[error("{0} must be more than 0")]
     Zero(&'static str),

@@ -65,6 +65,8 @@ impl Desk {
                 let (first, members) = ((self.own.0 + 1) % self.members, self.members);
                 (0..members).for_each(|step| to_each(self, ProcessId((first + step) % members)));
             }
+            // Only where there are groups, which know their members.
+            To::Groups(_) => {}
         }
     }
 

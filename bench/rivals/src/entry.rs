@@ -19,6 +19,10 @@ pub(crate) enum Kind {
     Token,
     /// The sender's clock.
     Clock,
+    /// The sender has taken the number as its group's timestamp of a message.
+    Ack,
+    /// The sender's group delivers a message.
+    Over,
 }
 
 /// One thing said.
@@ -27,9 +31,10 @@ pub(crate) struct Entry {
     pub kind: Kind,
     /// Whose message it is.
     pub origin: ProcessId,
-    /// Which of the messages to its receiver it is, where the receiver must know.
+    /// Which of the messages to its receiver, or of its origin, it is, where that must be known.
     pub place: u32,
-    /// Its place in the order: a sequence number, or a logical time.
+    /// Its place in the order: a sequence number, or a logical time. Of a message to groups that
+    /// has none yet, which groups, as bits.
     pub number: u64,
     pub payload: Bytes,
 }
@@ -68,6 +73,8 @@ impl Entry {
             0 => Kind::Message,
             1 => Kind::Token,
             2 => Kind::Clock,
+            3 => Kind::Ack,
+            4 => Kind::Over,
             _ => return None,
         };
         let length = usize::from(u16::from_be_bytes([l0, l1]));

@@ -13,7 +13,11 @@
 //! - [`Method::Sequencer`]: everything goes to one node, which numbers it and sends it on. In a
 //!   switch it costs no processor; at a host it does. The machine is the same.
 //!
-//! These are the rivals of the evaluation of 1Pipe (section 7.2, figure 8).
+//! - [`Method::Primcast`]: groups, whose members agree on timestamps by quorums, as PrimCast does it:
+//!   the rival of agreed multicast (P4mCast, figure 4). A message is for some groups ([`To::Groups`])
+//!   and heard of by their members alone.
+//!
+//! The others are the rivals of the evaluation of 1Pipe (section 7.2, figure 8).
 //!
 //! ```
 //! use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};
@@ -48,9 +52,11 @@ mod desk;
 mod entry;
 mod lamport;
 mod order;
+mod primcast;
 mod rival;
 mod sequencer;
 mod token;
 
 pub use config::{Config, ConfigError, Links, Method};
+pub use onepipe_wire::{GroupId, GroupSet};
 pub use rival::{Delivery, Rival, SendError, Stats, To};

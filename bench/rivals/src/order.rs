@@ -6,6 +6,7 @@ use onepipe_base::{Mono, ProcessId};
 use crate::desk::Desk;
 use crate::entry::{Entry, Kind};
 use crate::lamport::Lamport;
+use crate::primcast::Primcast;
 use crate::sequencer::{Numbered, Sequencer};
 use crate::token::Token;
 use crate::{Config, Method, To};
@@ -20,6 +21,7 @@ pub(crate) enum Order {
     Numbered(Numbered),
     /// The sequencer itself.
     Sequencer(Sequencer),
+    Primcast(Primcast),
 }
 
 impl Order {
@@ -34,6 +36,9 @@ impl Order {
                 Self::Sequencer(Sequencer::new())
             }
             Method::Sequencer => Self::Numbered(Numbered::new(ProcessId(config.members))),
+            Method::Primcast { groups, group_members } => {
+                Self::Primcast(Primcast::new(config.process, groups, group_members))
+            }
         }
     }
 
@@ -50,6 +55,7 @@ impl Order {
             Self::Token(token) => token.send(desk, to, payload),
             Self::Lamport(lamport) => lamport.send(desk, to, payload),
             Self::Numbered(numbered) => numbered.send(desk, to, payload),
+            Self::Primcast(primcast) => primcast.send(desk, to, payload),
             // Refused by `Rival::send`.
             Self::Sequencer(_) => {}
         }
@@ -71,6 +77,7 @@ impl Order {
             (Self::Lamport(lamport), Kind::Message | Kind::Clock) => {
                 lamport.take(desk, from, entry)
             }
+            (Self::Primcast(primcast), _) => primcast.take(desk, from, entry),
             (Self::Numbered(numbered), Kind::Message) => numbered.take(desk, from, entry),
             _ => false,
         };
@@ -88,10 +95,12 @@ impl Order {
         }
     }
 
-    /// What waits here, and not at a connection.
+    /// What waits here, and not at a connection; where messages are acknowledged by those who deliver
+    /// them, what is not.
     pub(crate) fn waiting(&self) -> usize {
         match self {
             Self::Token(token) => token.waiting(),
+            Self::Primcast(primcast) => primcast.open(),
             _ => 0,
         }
     }

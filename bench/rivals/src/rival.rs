@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Transmit, Verdict};
-use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, seal};
+use onepipe_wire::{Frame, GroupSet, HEADER_OCTETS, Header, Opcode, seal};
 
 use crate::desk::Desk;
 use crate::entry::Entry;
@@ -57,8 +57,10 @@ pub struct Stats {
 pub enum To {
     /// One member.
     One(ProcessId),
-    /// All members.
+    /// All members; where there are groups, all of these.
     Everybody,
+    /// All members of some groups, where there are groups.
+    Groups(GroupSet),
 }
 
 impl To {
@@ -66,6 +68,7 @@ impl To {
         match self {
             Self::One(to) => to.0 < members,
             Self::Everybody => true,
+            Self::Groups(_) => false,
         }
     }
 }
@@ -119,7 +122,7 @@ impl Rival {
         if octets > max {
             return Err(SendError::TooLong { octets, max });
         }
-        if !to.is_within(self.config.members) {
+        if !self.config.has(to) {
             return Err(SendError::Nobody(self.config.members));
         }
         if self.config.process.0 >= self.config.members {
@@ -131,6 +134,11 @@ impl Rival {
         self.order.send(&mut self.desk, to, Bytes::copy_from_slice(payload));
         self.go_on(now.mono);
         Ok(())
+    }
+
+    /// Own messages that wait: for the token, or for their groups to say that they deliver them.
+    pub fn open(&self) -> usize {
+        self.order.waiting()
     }
 
     /// Whether a message would be taken.

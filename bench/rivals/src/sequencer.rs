@@ -23,7 +23,7 @@ impl Numbered {
     pub(crate) fn send(&mut self, desk: &mut Desk, to: To, payload: Bytes) {
         let number = match to {
             To::One(to) => to.0.into(),
-            To::Everybody => EVERYBODY,
+            To::Everybody | To::Groups(_) => EVERYBODY,
         };
         desk.send(self.sequencer, Entry::message(desk.own, number, payload));
     }

@@ -1,0 +1,178 @@
+//! Groups that agree on timestamps, over a network that loses, repeats and reorders.
+
+mod network;
+
+use network::{Faults, Group};
+use onepipe_base::{Incarnation, Machine, Port, ProcessId, Promises, Psn};
+use onepipe_bench_rivals::{Config, Delivery, GroupId, GroupSet, Method, Rival, SendError, To};
+use onepipe_wire::{HEADER_OCTETS, Header, Opcode, seal};
+use proptest::prelude::*;
+
+/// By their numbers, and where these are the same by their senders.
+fn ascend(delivered: &[Delivery]) -> bool {
+    delivered.windows(2).all(|two| (two[0].number, two[0].from) <= (two[1].number, two[1].from))
+}
+
+fn common(these: &[Delivery], those: &[Delivery]) -> Vec<Delivery> {
+    these.iter().filter(|one| those.contains(one)).cloned().collect()
+}
+
+fn groups_of(bits: u64, groups: u32) -> GroupSet {
+    let bits = bits & (u64::MAX >> (64 - groups));
+    GroupSet::from_bits(if bits == 0 { 1 } else { bits })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn members_of_a_message_s_groups_deliver_it_once_in_one_order(
+        groups in 1u32..4,
+        group_members in prop_oneof![Just(1u32), Just(3), Just(5)],
+        clients in 0u32..3,
+        faults in (0u8..60, 0u8..60, 0u8..60, 0u8..30).prop_map(
+            |(lost, repeated, overtaken, corrupt)| Faults { lost, repeated, overtaken, corrupt },
+        ),
+        seed: u64,
+        messages in prop::collection::vec((0usize..32, any::<u64>(), 0usize..300), 1..100),
+    ) {
+        let (seats, nodes) = (groups * group_members, groups * group_members + clients);
+        let method = Method::Primcast { groups, group_members };
+        let mut group = Group::new(method, nodes, |_| {});
+        group.chance = seed;
+        let mut sent = vec![Vec::new(); nodes as usize];
+        for (number, (member, bits, octets)) in messages.iter().enumerate() {
+            let (member, to) = (member % nodes as usize, groups_of(*bits, groups));
+            let mut payload = (number as u64).to_be_bytes().to_vec();
+            payload.resize(8 + octets, member as u8);
+            group.send(member, To::Groups(to), &payload).expect("little waits");
+            for receiver in 0..seats {
+                if to.contains(GroupId((receiver / group_members) as u16)) {
+                    sent[receiver as usize].push((ProcessId(member as u32), payload.clone()));
+                }
+            }
+            if number % 3 == 0 {
+                group.step(faults);
+            }
+        }
+        let expected: Vec<usize> = sent.iter().map(Vec::len).collect();
+        group.settle(&expected);
+        // Long enough for whatever might be delivered twice, and for senders to hear of it.
+        (0..40).for_each(|_| group.step(faults));
+        group.settle(&expected);
+        (0..200).for_each(|_| group.step(Faults::default()));
+        for (delivered, mut sent) in group.delivered.iter().zip(sent) {
+            let mut all: Vec<_> =
+                delivered.iter().map(|one| (one.from, one.payload.to_vec())).collect();
+            all.sort_unstable();
+            sent.sort_unstable();
+            prop_assert_eq!(all, sent);
+            prop_assert!(ascend(delivered));
+        }
+        for one in &group.delivered {
+            for other in &group.delivered {
+                prop_assert_eq!(common(one, other), common(other, one));
+            }
+        }
+        for node in &group.nodes {
+            prop_assert!(node.open() == 0 && node.is_settled());
+        }
+    }
+
+    #[test]
+    fn foreign_octets_do_no_harm(
+        entries in prop::collection::vec((0u8..6, 0u32..9, 0u32..3, prop_oneof![
+            Just(0u64), Just(1), Just(u64::MAX), Just(u64::MAX - 1), any::<u64>(),
+        ], 0u8..4), 1..12),
+        src in 0u32..9,
+    ) {
+        let mut group = Group::new(Method::Primcast { groups: 2, group_members: 3 }, 7, |_| {});
+        let now = group.now();
+        let mut octets = 1u32.to_be_bytes().to_vec();
+        for (kind, origin, place, number, length) in entries {
+            octets.extend([kind, 0, 0, length]);
+            octets.extend(origin.to_be_bytes());
+            octets.extend(place.to_be_bytes());
+            octets.extend(number.to_be_bytes());
+            octets.extend(vec![7; length.into()]);
+        }
+        for to in [0, 1, 6] {
+            let header = Header::new(Opcode::Foreign, ProcessId(src), ProcessId(to), Incarnation(1))
+                .stamped(now.sync, Promises::both(now.sync), Psn(1));
+            let mut frame = vec![0; HEADER_OCTETS + octets.len()];
+            frame[HEADER_OCTETS..].copy_from_slice(&octets);
+            seal(&mut frame, header, octets.len());
+            group.nodes[to as usize].handle_frame(now, Port(0), &mut frame);
+            group.drain(to as usize);
+        }
+        let _ = group.send(0, To::Everybody, b"x");
+        group.step(Faults::default());
+    }
+}
+
+/// Two groups of three, and a client behind them.
+fn two_groups() -> Group {
+    Group::new(Method::Primcast { groups: 2, group_members: 3 }, 7, |_| {})
+}
+
+#[test]
+fn a_message_is_delivered_three_steps_after_it_was_sent() {
+    let mut group = two_groups();
+    group.send(6, To::Everybody, b"x").expect("there is room");
+    (0..2).for_each(|_| group.step(Faults::default()));
+    assert!(group.delivered.iter().all(Vec::is_empty), "nobody has heard of a quorum");
+    group.step(Faults::default());
+    assert!(group.delivered[..6].iter().all(|all| all.len() == 1), "{:?}", group.delivered);
+    assert_eq!(group.nodes[6].open(), 1, "nobody has told the client");
+    group.step(Faults::default());
+    assert_eq!(group.nodes[6].open(), 0);
+}
+
+#[test]
+fn who_is_not_concerned_hears_nothing() {
+    let mut group = two_groups();
+    for _ in 0..20 {
+        group.send(6, To::Groups(GroupSet::from_bits(0b10)), b"x").expect("there is room");
+        group.step(Faults::default());
+    }
+    (0..100).for_each(|_| group.step(Faults::default()));
+    let frames = |node: &Rival| node.stats().frames_sent + node.stats().frames_received;
+    assert!(group.nodes[..3].iter().all(|node| frames(node) == 0));
+    assert!(group.delivered[3..6].iter().all(|all| all.len() == 20));
+}
+
+/// The quorum is needed: with one of three away the group goes on, with two it does not.
+#[test]
+fn a_majority_is_enough_and_less_is_not() {
+    for (away, expected) in [(&[2][..], 1), (&[1, 2], 0)] {
+        let mut group = two_groups();
+        group.send(6, To::Groups(GroupSet::from_bits(0b01)), b"x").expect("there is room");
+        for _ in 0..10 {
+            group.flying.retain(|(to, _)| !away.contains(to));
+            group.step(Faults::default());
+        }
+        assert_eq!(group.delivered[0].len(), expected, "{away:?} away");
+    }
+}
+
+#[test]
+fn open_messages_are_bounded_and_groups_that_there_are_not_are_refused() {
+    let method = Method::Primcast { groups: 2, group_members: 3 };
+    let mut group = Group::new(method, 7, |config| config.pending_max = 4);
+    for _ in 0..4 {
+        group.send(6, To::Everybody, b"x").expect("there is room");
+    }
+    assert_eq!(group.send(6, To::Everybody, b"x"), Err(SendError::Full));
+    group.settle(&[4, 4, 4, 4, 4, 4, 0]);
+    // The connections have to say so, too.
+    (0..10).for_each(|_| group.step(Faults::default()));
+    assert_eq!(group.send(6, To::Everybody, b"x"), Ok(()));
+    for to in [To::One(ProcessId(1)), To::Groups(GroupSet::EMPTY)] {
+        assert_eq!(group.send(6, to, b"x"), Err(SendError::Nobody(7)));
+    }
+    assert_eq!(group.send(6, To::Groups(GroupSet::from_bits(4)), b"x"), Err(SendError::Nobody(7)));
+    for (groups, group_members) in [(0, 3), (2, 2), (3, 3), (65, 1), (1, 65)] {
+        let method = Method::Primcast { groups, group_members };
+        assert!(Rival::new(Config::new(method, ProcessId(0), 7)).is_err(), "{method:?}");
+    }
+}
