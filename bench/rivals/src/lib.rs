@@ -13,9 +13,9 @@
 //! - [`Method::Sequencer`]: everything goes to one node, which numbers it and sends it on. In a
 //!   switch it costs no processor; at a host it does. The machine is the same.
 //!
-//! - [`Method::Primcast`]: groups, whose members agree on timestamps by quorums, as PrimCast does it:
-//!   the rival of agreed multicast (P4mCast, figure 4). A message is for some groups ([`To::Groups`])
-//!   and heard of by their members alone.
+//! - [`Method::Primcast`]: groups, whose members agree on timestamps by quorums, as PrimCast does:
+//!   the rival of agreed multicast (P4mCast, figure 4). A message is for some groups
+//!   ([`To::Groups`]) and heard of by their members alone.
 //!
 //! The others are the rivals of the evaluation of 1Pipe (section 7.2, figure 8).
 //!

@@ -95,8 +95,8 @@ impl Order {
         }
     }
 
-    /// What waits here, and not at a connection; where messages are acknowledged by those who deliver
-    /// them, what is not.
+    /// What waits here, and not at a connection; where those who deliver messages acknowledge them,
+    /// what they have not.
     pub(crate) fn waiting(&self) -> usize {
         match self {
             Self::Token(token) => token.waiting(),
