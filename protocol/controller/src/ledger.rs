@@ -4,9 +4,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use onepipe_base::{Address, Incarnation, Life, Mono, ProcessId, Timestamp};
-use onepipe_wire::{Failure, Undeliverable};
+use onepipe_wire::{Failure, GroupId, Undeliverable};
 
-use crate::{FailedLife, Member, Record};
+use crate::{FailedLife, Leadership, Member, Record};
 
 /// Everything that the store holds, and what of it is still to be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -19,6 +19,8 @@ pub(crate) struct Ledger {
     /// Decided lives, switches among them, whose failure not all have completed.
     open: BTreeMap<Life, FailedLife>,
     recalls: BTreeMap<ProcessId, BTreeSet<(Undeliverable, ProcessId)>>,
+    /// Who leads the groups of agreed multicast: kept for their coordinators.
+    leads: BTreeMap<GroupId, Leadership>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,6 +60,12 @@ impl Ledger {
             Record::Undeliverable { sender, entries } => {
                 for entry in entries {
                     self.recalls.entry(entry.to).or_default().insert((*entry, *sender));
+                }
+            }
+            Record::Leads(leads) => {
+                let last = self.leads.entry(leads.group).or_insert(*leads);
+                if last.epoch < leads.epoch {
+                    *last = *leads;
                 }
             }
         }
@@ -191,6 +199,7 @@ impl Ledger {
             let entries = alloc::vec![*entry];
             records.push(Record::Undeliverable { sender: *sender, entries });
         }
+        records.extend(self.leads.values().copied().map(Record::Leads));
         records
     }
 }
@@ -266,6 +275,16 @@ mod tests {
         assert_eq!(copy, ledger);
         assert_eq!(ledger.news(NOW, 0).len(), 1, "who is resolved is old at once");
         assert_eq!(ledger.news(NOW, 1).len(), 2);
+    }
+
+    #[test]
+    fn of_a_group_s_leaders_the_last_is_kept() {
+        let leads = |group, epoch, leader| {
+            let (group, leader) = (GroupId(group), ProcessId(leader));
+            Record::Leads(Leadership { group, epoch, leader })
+        };
+        let (ledger, _) = Ledger::load(NOW, &[leads(1, 3, 7), leads(0, 2, 5), leads(1, 2, 6)]);
+        assert_eq!(ledger.records(), [leads(0, 2, 5), leads(1, 3, 7)]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Life, ProcessId, Timestamp};
-use onepipe_wire::{Side, Undeliverable};
+use onepipe_wire::{GroupId, Side, Undeliverable};
 
 use crate::Epoch;
 
@@ -39,6 +39,20 @@ pub enum Record {
         /// Which scatterings, and who did not hear of their recall.
         entries: Vec<Undeliverable>,
     },
+    /// Who leads a group of agreed multicast (design: amcast.md). Of several of one group the one
+    /// of the latest epoch counts. Controllers of scattering keep it, and do nothing with it.
+    Leads(Leadership),
+}
+
+/// Who leads a group of agreed multicast in one of its epochs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Leadership {
+    /// The group.
+    pub group: GroupId,
+    /// The group's epoch, which is not that of the controllers.
+    pub epoch: u32,
+    /// Who leads in it.
+    pub leader: ProcessId,
 }
 
 /// A node of the fabric and its neighbours.
@@ -106,6 +120,7 @@ const MEMBERS: u8 = 2;
 const FAILED: u8 = 3;
 const RESUMED: u8 = 4;
 const UNDELIVERABLE: u8 = 5;
+const LEADS: u8 = 6;
 
 impl Record {
     /// Appends the record's octets to `octets`.
@@ -152,6 +167,12 @@ impl Record {
                     put_u64(octets, entry.timestamp.as_ns());
                 });
             }
+            Self::Leads(leads) => {
+                octets.push(LEADS);
+                octets.extend_from_slice(&leads.group.0.to_be_bytes());
+                put_u32(octets, leads.epoch);
+                put_u32(octets, leads.leader.0);
+            }
         }
     }
 
@@ -196,6 +217,11 @@ impl Record {
                     Ok(Undeliverable { to, incarnation, timestamp: rest.timestamp()? })
                 })?;
                 Self::Undeliverable { sender, entries }
+            }
+            LEADS => {
+                let group = GroupId(rest.take().map(u16::from_be_bytes)?);
+                let (epoch, leader) = (rest.word()?, ProcessId(rest.word()?));
+                Self::Leads(Leadership { group, epoch, leader })
             }
             other => return Err(RecordError::Kind(other)),
         };
@@ -310,6 +336,10 @@ mod tests {
             (any::<u32>(), prop::collection::vec(entry, 0..4)).prop_map(|(sender, entries)| {
                 Record::Undeliverable { sender: ProcessId(sender), entries }
             }),
+            any::<(u16, u32, u32)>().prop_map(|(group, epoch, leader)| {
+                let (group, leader) = (GroupId(group), ProcessId(leader));
+                Record::Leads(Leadership { group, epoch, leader })
+            }),
         ]
     }
 
@@ -349,6 +379,10 @@ mod tests {
         Record::Failed(vec![failed]).encode(&mut octets);
         let expected = [3, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 9, 1];
         assert_eq!(octets, expected);
+        let (group, leader) = (GroupId(258), ProcessId(9));
+        let leads = Record::Leads(Leadership { group, epoch: 3, leader });
+        let octets = [6, 1, 2, 0, 0, 0, 3, 0, 0, 0, 9];
+        assert_eq!(Record::decode(&octets), Ok(leads));
         assert_eq!(Record::decode(&[9]), Err(RecordError::Kind(9)));
         assert_eq!(Record::decode(&[RESUMED, 255, 255, 255, 255]), Err(RecordError::Truncated));
     }

@@ -177,7 +177,7 @@ impl Controller {
     pub(super) fn on_written(&mut self, now: Now, id: RecordId, record: &Record) {
         let resolved = self.ledger.take(now.mono, record).to_vec();
         match record {
-            Record::Epoch { .. } => {}
+            Record::Epoch { .. } | Record::Leads(_) => {}
             Record::Members(members) => {
                 for member in members {
                     self.recording.remove(&member.life);
