@@ -69,7 +69,7 @@ impl Groups {
         self.get(group).map_or(u32::MAX, |group| group.members.len() as u32 / 2 + 1)
     }
 
-    fn check(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let error = |name, value: usize| Err(ConfigError { name, value: value as u64 });
         if !(1..=usize::from(GROUPS_MAX)).contains(&self.groups.len()) {
             return error("groups", self.groups.len());
@@ -107,6 +107,8 @@ pub struct Config {
     pub incarnation: Incarnation,
     /// All groups.
     pub groups: Groups,
+    /// Of a member: who may say who leads. Default nobody: then only [`crate::Member::lead`] does.
+    pub coordinators: Vec<ProcessId>,
     /// What was not answered is said again after so long, ns, and then ever less often, up to 64
     /// times as long. Some round trips. Default 100 us.
     pub repeat_ns: u64,
@@ -128,6 +130,7 @@ impl Config {
             process,
             incarnation: Incarnation(1),
             groups,
+            coordinators: Vec::new(),
             repeat_ns: 100_000,
             busy_from: 1_024,
             kept: 1_024,

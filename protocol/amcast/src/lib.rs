@@ -5,7 +5,8 @@
 //!
 //! Each group has 2f + 1 [`Member`]s, of which one leads, and its [`Replica`]s. A [`Client`] asks
 //! the leaders of all groups that a message is for. Each proposes a timestamp, a majority of its
-//! group takes it, and the highest of them is the message's place in the order.
+//! group takes it, and the highest of them is the message's place in the order. A [`Coordinator`]
+//! watches the members and names another leader when one has died.
 //!
 //! ```
 //! use onepipe_amcast::{AmcastError, Client, Config, Group, GroupId, GroupSet, Groups};
@@ -47,6 +48,7 @@ extern crate alloc;
 mod barrier;
 mod client;
 mod config;
+mod coordinator;
 mod log;
 mod member;
 mod outbox;
@@ -56,6 +58,7 @@ mod votes;
 
 pub use client::{AmcastError, Client, ClientStats, Over};
 pub use config::{Config, ConfigError, Group, Groups, MEMBERS_MAX};
+pub use coordinator::{Coordinator, CoordinatorConfig, CoordinatorStats, Decision};
 pub use member::{Member, MemberEvent, MemberStats};
 pub use onepipe_wire::{GroupId, GroupSet, LogicalTime, MessageId};
 pub use replica::{Delivery, DeliveryPoint, Replica, ReplicaEvent, ReplicaStats};

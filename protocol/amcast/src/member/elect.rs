@@ -1,7 +1,7 @@
 //! Another leader: promises, the log that counts, and what was open proposed again.
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Mono, Now};
+use onepipe_base::{Mono, Now, ProcessId};
 use onepipe_wire::{Amcast, LogicalTime, Opcode};
 
 use super::{Member, MemberEvent, Role};
@@ -26,6 +26,21 @@ impl Member {
         true
     }
 
+    /// A coordinator asks how it is, or says that it leads.
+    pub(super) fn on_coordinator(&mut self, now: Now, src: ProcessId, body: &Amcast) -> bool {
+        if !body.has(Amcast::ASKS) {
+            self.lead(now, body.epoch);
+        }
+        self.tell(src, Opcode::AmcastPromise, self.standing(), None);
+        true
+    }
+
+    /// What it has promised, and what it has.
+    fn standing(&self) -> Amcast {
+        let timestamp = LogicalTime(u64::from(self.synced));
+        Amcast { timestamp, position: self.log.undecided(), ..self.own() }
+    }
+
     /// Nothing before `epoch` is followed any more.
     fn follow(&mut self, epoch: u32, leader: Option<usize>) {
         if epoch > self.promised {
@@ -47,10 +62,7 @@ impl Member {
                 self.follow(body.epoch, None);
             }
             if matches!(self.role, Role::Follower(_)) {
-                let timestamp = LogicalTime(u64::from(self.synced));
-                let position = self.log.undecided();
-                let body = Amcast { timestamp, position, ..self.own() };
-                self.tell_place(place, Opcode::AmcastPromise, body);
+                self.tell_place(place, Opcode::AmcastPromise, self.standing());
             }
             return;
         }

@@ -247,7 +247,13 @@ impl Machine for Member {
             self.stats.foreign += 1;
             return Verdict::Dropped;
         };
-        let is_taken = self.on_packet(frame.opcode, frame.header.src(), &body, message);
+        let (opcode, src) = (frame.opcode, frame.header.src());
+        let is_taken = match opcode {
+            Opcode::NewLeader if self.config.coordinators.contains(&src) => {
+                body.group == self.group && self.on_coordinator(now, src, &body)
+            }
+            _ => self.on_packet(opcode, src, &body, message),
+        };
         self.stats.foreign += u64::from(!is_taken);
         self.settle(now);
         if is_taken { Verdict::Consumed } else { Verdict::Dropped }
