@@ -2,12 +2,26 @@
 
 use bytes::Bytes;
 use onepipe_base::ProcessId;
+use onepipe_wire::HEADER_OCTETS;
+
+use crate::channel::ACK_OCTETS;
 
 /// Octets in front of an entry's payload: kind, reserved, length, origin, place, number.
 pub(crate) const ENTRY_HEADER_OCTETS: usize = 20;
 /// What stands in the number of a message to the sequencer that is for everybody; else it is whom
 /// the message is for.
 pub(crate) const EVERYBODY: u64 = u64::MAX;
+
+/// How many things a frame of a rival says: what its processor has to do with it.
+pub fn entries(frame: &[u8]) -> u64 {
+    let Some(rest) = frame.get(HEADER_OCTETS + ACK_OCTETS..) else { return 0 };
+    let (mut at, mut count) = (0, 0);
+    while let Some([l0, l1]) = rest.get(at + 2..at + 4) {
+        at += ENTRY_HEADER_OCTETS + usize::from(u16::from_be_bytes([*l0, *l1]));
+        count += 1;
+    }
+    count
+}
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -58,5 +58,6 @@ mod sequencer;
 mod token;
 
 pub use config::{Config, ConfigError, Links, Method};
+pub use entry::entries;
 pub use onepipe_wire::{GroupId, GroupSet};
 pub use rival::{Delivery, Rival, SendError, Stats, To};

@@ -73,6 +73,8 @@ pub(crate) struct Primcast {
     sent: u32,
     open: BTreeMap<u32, GroupSet>,
     clock: u64,
+    /// Up to where the own group has been told that.
+    told: u64,
     /// What the members of the own group have said of theirs, by their places.
     clocks: Vec<u64>,
     cells: BTreeMap<Id, Cell>,
@@ -90,6 +92,7 @@ impl Primcast {
             sent: 0,
             open: BTreeMap::new(),
             clock: 0,
+            told: 0,
             clocks: alloc::vec![0; group_members as usize],
             cells: BTreeMap::new(),
             proposed: VecDeque::new(),
@@ -189,6 +192,7 @@ impl Primcast {
         let payload = Bytes::new();
         let ack = Entry { kind, origin, place: id.1, number: timestamp, payload };
         let groups = self.cell(id).groups;
+        self.told = self.told.max(timestamp);
         self.tell(desk, groups, &ack);
         self.count(self.own, id, timestamp);
     }
@@ -202,13 +206,12 @@ impl Primcast {
         if !self.count(from, id, ack.number) {
             return false;
         }
-        if ack.number > self.clock {
-            self.clock = ack.number;
-            if group != own {
-                // The own group must not propose below it any more.
-                let bump = Entry { kind: Kind::Clock, number: self.clock, ..ack.clone() };
-                self.tell(desk, GroupSet::EMPTY.with(own), &bump);
-            }
+        self.clock = self.clock.max(ack.number);
+        if ack.number > self.told && group != own {
+            // The message may end there: the own group must know who is past that.
+            self.told = self.clock;
+            let bump = Entry { kind: Kind::Clock, number: self.clock, ..ack.clone() };
+            self.tell(desk, GroupSet::EMPTY.with(own), &bump);
         }
         // The primary's is the proposal; it may have overtaken the message.
         let is_here = self.cells.get(&id).is_some_and(|cell| !cell.groups.is_empty());

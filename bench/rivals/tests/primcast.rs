@@ -155,6 +155,34 @@ fn a_majority_is_enough_and_less_is_not() {
     }
 }
 
+/// A clock that another member's had raised was told to nobody, and the last message stayed.
+#[test]
+fn a_clock_is_told_though_another_member_s_has_raised_it() {
+    let mut group = two_groups();
+    for _ in 0..5 {
+        group.send(6, To::Groups(GroupSet::from_bits(0b10)), b"x").expect("there is room");
+    }
+    (0..10).for_each(|_| group.step(Faults::default()));
+    group.send(6, To::Everybody, b"both").expect("there is room");
+    // What group 1 says reaches member 1 first, and what that says of it the other two.
+    let mut held = Vec::new();
+    for step in 0..12 {
+        group.flying.retain(|(to, frame)| {
+            let from = onepipe_wire::peek(frame).expect("just sealed").0.src();
+            let is_held = step < 6 && (3..6).contains(&from.0) && [0, 2].contains(to);
+            if is_held {
+                held.push((*to, frame.clone()));
+            }
+            !is_held
+        });
+        if step == 6 {
+            group.flying.extend(held.drain(..));
+        }
+        group.step(Faults::default());
+    }
+    assert!(group.delivered[..3].iter().all(|all| all.len() == 1), "{:?}", group.delivered);
+}
+
 #[test]
 fn open_messages_are_bounded_and_groups_that_there_are_not_are_refused() {
     let method = Method::Primcast { groups: 2, group_members: 3 };

@@ -20,12 +20,14 @@
 //! | B | [`Checker`], [`Links`] | nothing is delivered, and on a sound link nothing sent, below an earlier barrier |
 //! | I10 | [`Liveness`] | barriers advance after healing |
 //! | I11 | [`Levels`] | buffers stay within their limits |
+//! | U | [`Agreed`] | agreed multicast: one order for all groups, and all deliver what anybody does |
 //! | I12 | [`Checker`], sender | every message of a living sender is delivered or reported lost, never both, never neither |
 //!
 //! Each check is shown a history that it must refuse, in `tests/`.
 
 #![forbid(unsafe_code)]
 
+mod agreed;
 mod checker;
 mod judge;
 mod levels;
@@ -38,6 +40,7 @@ mod sender;
 mod stamps;
 mod violation;
 
+pub use agreed::{Agreed, Belongs};
 pub use checker::{Checker, Counts, Delivered, Failed, Fate, Look, Submitted, Tag, digest};
 pub use levels::Levels;
 pub use links::Links;

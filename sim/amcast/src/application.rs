@@ -1,0 +1,432 @@
+//! Builds the machines, has clients send, and watches what everybody does.
+
+use onepipe_amcast::{
+    Client, Config, Coordinator, CoordinatorConfig, DeliveryPoint, GroupId, GroupSet, Member,
+    MemberEvent, MessageId, Replica, ReplicaEvent,
+};
+use onepipe_base::{Incarnation, ProcessId};
+use onepipe_bench_rivals::{self as rivals, Method, Rival, To};
+use onepipe_sim_check::{Agreed, Belongs, digest};
+use onepipe_sim_engine::{Instant, NANOSECOND, Random};
+use onepipe_sim_network::{Application, At, LinkId, NodeId};
+use onepipe_topology::Topology;
+use onepipe_wire::{Amcast, HEADER_OCTETS, LogicalTime, peek};
+
+use crate::court::Court;
+use crate::element::Element;
+use crate::node::{Node, Occupant, Said};
+use crate::seats::Seats;
+use crate::setup::{Pace, Setup};
+use crate::ways::Ways;
+
+const SEND: u32 = 0;
+const CAMPAIGN: u32 = 1;
+const WRITE: u32 = 2;
+/// Octets of a message that say which it is.
+const ID_OCTETS: usize = 8;
+
+/// A client's part.
+#[derive(Clone, Debug)]
+struct Sender {
+    left: u32,
+    /// When each message was sent, in ns, and to whom.
+    sent: Vec<(u64, GroupSet)>,
+    refused: u64,
+}
+
+/// A delivery at a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    /// When, in ns.
+    pub at_ns: u64,
+    /// When the client sent it, in ns.
+    pub sent_ns: u64,
+    /// Which replica, group by group; of the rival which member.
+    pub replica: usize,
+}
+
+/// Whatever commands and observes.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    pub setup: Setup,
+    pub seats: Seats,
+    topology: Topology,
+    pub ways: Vec<Ways>,
+    pub checker: Agreed,
+    pub court: Court,
+    pub deliveries: Vec<Delivered>,
+    /// Where each link begins.
+    pub link_from: Vec<NodeId>,
+    /// Who is alive, by their ids.
+    pub alive: Vec<bool>,
+    senders: Vec<Sender>,
+    points: Vec<Option<DeliveryPoint>>,
+    random: Random,
+    octets: Vec<u8>,
+}
+
+impl Bench {
+    pub fn new(setup: Setup, topology: Topology) -> Self {
+        let seats = Seats::new(&setup, &topology);
+        let groups = &seats.groups;
+        let delivers = |group: &onepipe_amcast::Group| match setup.is_rival {
+            true => group.members.len(),
+            false => group.replicas.len(),
+        };
+        let of = |process: ProcessId| {
+            let is_of = |group: &GroupId| {
+                let group = &groups.groups[group.index()];
+                group.members.contains(&process) || group.replicas.contains(&process)
+            };
+            let all = (0..groups.groups.len() as u16).map(GroupId);
+            all.filter(is_of).fold(GroupSet::EMPTY, GroupSet::with)
+        };
+        let belongs = Belongs {
+            of: (0..seats.len() as u32).map(|id| of(ProcessId(id))).collect(),
+            clients: groups.clients.clone(),
+            coordinators: seats.coordinators.clone(),
+        };
+        let replicas: Vec<GroupId> = (0u16..)
+            .zip(&groups.groups)
+            .flat_map(|(at, group)| vec![GroupId(at); delivers(group)])
+            .collect();
+        let sender = Sender { left: setup.load.messages, sent: Vec::new(), refused: 0 };
+        Self {
+            ways: crate::ways::ways(&topology, &seats, &crate::ways::Dead::default()),
+            points: vec![None; replicas.len()],
+            checker: Agreed::new(belongs, replicas),
+            court: Court::new(setup.coordinators, (setup.lease_ns, setup.store_ns), setup.seed),
+            deliveries: Vec::new(),
+            link_from: Vec::new(),
+            alive: vec![true; seats.len()],
+            senders: vec![sender; groups.clients.len()],
+            random: Random::named(setup.seed, "clients", 0),
+            octets: Vec::new(),
+            setup,
+            seats,
+            topology,
+        }
+    }
+
+    /// Of the replicas in their order (of the rival the members): who it is.
+    pub fn replica(&self, at: usize) -> ProcessId {
+        let who = self.seats.groups.groups.iter().flat_map(|group| match self.setup.is_rival {
+            true => group.members.iter(),
+            false => group.replicas.iter(),
+        });
+        who.copied().nth(at).expect("there are so many")
+    }
+
+    fn replica_of(&self, process: ProcessId) -> Option<usize> {
+        (0..self.points.len()).find(|at| self.replica(*at) == process)
+    }
+
+    fn place_of(list: &[ProcessId], process: ProcessId) -> Option<usize> {
+        list.iter().position(|one| *one == process)
+    }
+
+    pub fn is_alive(&self, process: ProcessId) -> bool {
+        self.alive[process.index()]
+    }
+
+    /// Messages that clients could not send because their window was full.
+    pub fn refused(&self) -> u64 {
+        self.senders.iter().map(|sender| sender.refused).sum()
+    }
+
+    /// Whether every client that lives has sent all that it is to send.
+    pub fn has_sent_all(&self) -> bool {
+        let clients = self.seats.groups.clients.iter().zip(&self.senders);
+        clients.into_iter().all(|(client, sender)| !self.is_alive(*client) || sender.left == 0)
+    }
+
+    /// Nobody sends anything more.
+    pub fn stop(&mut self) {
+        self.senders.iter_mut().for_each(|sender| sender.left = 0);
+    }
+
+    fn config(&self, process: ProcessId, life: u32) -> Config {
+        Config {
+            incarnation: Incarnation(life + 1),
+            coordinators: self.seats.coordinators.clone(),
+            repeat_ns: self.setup.repeat_ns,
+            busy_from: self.setup.busy_from,
+            kept: self.setup.kept,
+            ..Config::new(process, self.seats.groups.clone())
+        }
+    }
+
+    /// A replica that has just begun, or one that begins again with another one's state.
+    fn build_replica(&mut self, process: ProcessId, life: u32) -> Replica {
+        let config = self.config(process, life);
+        let at = self.replica_of(process).expect("it is a replica");
+        if life > 0 {
+            let group = self.seats.groups.groups.iter().find(|one| one.replicas.contains(&process));
+            let peers = group.into_iter().flat_map(|group| &group.replicas);
+            let live = peers.filter(|peer| **peer != process && self.is_alive(**peer));
+            let from = live.filter_map(|peer| self.replica_of(*peer));
+            let from = from.filter_map(|from| Some((from, self.points[from]?))).next();
+            self.checker.on_joined(at, from.map(|(from, _)| from));
+            self.points[at] = from.map(|(_, point)| point);
+        }
+        let replica = match self.points[at] {
+            Some(point) => Replica::join(config, point),
+            None => Replica::new(config),
+        };
+        replica.expect("its settings make sense")
+    }
+
+    fn build_rival(&self, process: ProcessId) -> Rival {
+        let (groups, group_members) = (self.setup.groups, self.setup.members);
+        let method = Method::Primcast { groups, group_members };
+        let members = self.seats.len() as u32;
+        let config = rivals::Config {
+            frame_octets_max: self.setup.frame_octets_max,
+            pending_max: self.setup.window as usize,
+            ..rivals::Config::new(method, process, members)
+        };
+        Rival::new(config).expect("its settings make sense")
+    }
+
+    fn build_host(&mut self, process: ProcessId, life: u32) -> Occupant {
+        if self.setup.is_rival {
+            return Occupant::Rival(self.build_rival(process));
+        }
+        if self.seats.coordinators.contains(&process) {
+            let config = CoordinatorConfig {
+                incarnation: Incarnation(life + 1),
+                ask_ns: self.setup.ask_ns,
+                silence_ns: self.setup.silence_ns,
+                ..CoordinatorConfig::new(process, self.seats.groups.clone())
+            };
+            let coordinator = Coordinator::new(config);
+            return Occupant::Coordinator(coordinator.expect("its settings make sense"));
+        }
+        if self.seats.groups.clients.contains(&process) {
+            // A client that has lost its memory may not come back as itself.
+            let client = Client::new(self.config(process, life));
+            return Occupant::Client(client.expect("its settings make sense"));
+        }
+        Occupant::Replica(self.build_replica(process, life))
+    }
+
+    /// Sends what the client may send now. Answers whether it is to be asked again, and when.
+    fn send(&mut self, at: &mut At<'_>, occupant: &mut Occupant, number: usize) {
+        while self.senders[number].left > 0 {
+            let is_sent = self.send_one(at, occupant, number);
+            match self.setup.load.pace {
+                Pace::Every(ps) => {
+                    self.senders[number].refused += u64::from(!is_sent);
+                    return at.alarm(ps, SEND);
+                }
+                // A client is told when there is room again; the rival's must look.
+                Pace::Eager { .. } if !is_sent && !self.setup.is_rival => return,
+                Pace::Eager { pause_ns_max } if !is_sent => {
+                    return at.alarm((1 + self.random.below(pause_ns_max)) * NANOSECOND, SEND);
+                }
+                Pace::Eager { pause_ns_max } if self.random.happens(300_000) => {
+                    return at.alarm(self.random.below(pause_ns_max) * NANOSECOND, SEND);
+                }
+                Pace::Eager { .. } => {}
+            }
+        }
+    }
+
+    fn send_one(&mut self, at: &mut At<'_>, occupant: &mut Occupant, number: usize) -> bool {
+        let all = u64::MAX >> (64 - self.setup.groups);
+        let (least, most) = self.setup.load.octets;
+        let sequence = self.senders[number].sent.len() as u32;
+        let id = MessageId { client: number as u32, sequence };
+        // Drawn whether or not it can be sent, so that a full window changes no later draw.
+        let some = GroupSet::from_bits(1 + self.random.below(all));
+        let groups = if self.setup.load.is_for_some { some } else { GroupSet::from_bits(all) };
+        let octets = self.random.between(least as u64, most as u64) as usize;
+        self.octets.clear();
+        self.octets.extend_from_slice(&id.client.to_be_bytes());
+        self.octets.extend_from_slice(&id.sequence.to_be_bytes());
+        self.octets.resize(octets.max(ID_OCTETS), sequence as u8);
+        let is_sent = match occupant {
+            Occupant::Client(client) => {
+                let sent = client.amcast(at.now, groups, &self.octets);
+                assert!(sent.is_err() || sent == Ok(id), "numbers of messages are dense");
+                sent.is_ok()
+            }
+            Occupant::Rival(rival) => rival.send(at.now, To::Groups(groups), &self.octets).is_ok(),
+            _ => false,
+        };
+        if is_sent {
+            self.checker.on_sent(id, groups, digest(&self.octets));
+            let sender = &mut self.senders[number];
+            sender.sent.push((at.instant.as_ns(), groups));
+            sender.left -= 1;
+        }
+        is_sent
+    }
+
+    fn on_delivered(
+        &mut self,
+        at_ns: u64,
+        replica: usize,
+        (timestamp, id): (LogicalTime, MessageId),
+        groups: Option<GroupSet>,
+        message: &[u8],
+    ) {
+        let sender = self.senders.get(id.client as usize);
+        let sent = sender.and_then(|sender| sender.sent.get(id.sequence as usize));
+        let (sent_ns, sent_to) = sent.copied().unwrap_or_default();
+        // The rival does not say for whom else it is.
+        let groups = groups.unwrap_or(sent_to);
+        self.checker.on_delivered(replica, (timestamp, id), groups, digest(message));
+        self.deliveries.push(Delivered { at_ns, sent_ns, replica });
+    }
+}
+
+fn word(octets: &[u8], at: usize) -> u32 {
+    let word = octets.get(at..at + 4).and_then(|word| word.try_into().ok());
+    word.map_or(u32::MAX, u32::from_be_bytes)
+}
+
+impl Application<Node> for Bench {
+    fn build(&mut self, node: NodeId, life: u32) -> Node {
+        let here: Vec<ProcessId> = self.seats.at(node).collect();
+        if let Some(switch) = node.0.checked_sub(self.topology.hosts()) {
+            // A switch that starts again has lost its members: they do not come back.
+            let members = here.into_iter().filter(|_| life == 0);
+            let members = members.map(|process| {
+                Member::new(self.config(process, life)).expect("its settings make sense")
+            });
+            return Node::Switch(Element::new(
+                self.ways[switch as usize].clone(),
+                members.collect(),
+            ));
+        }
+        let card = self.topology.network_card();
+        let occupant = here.first().map_or(Occupant::Nobody, |process| {
+            self.alive[process.index()] = true;
+            self.build_host(*process, life)
+        });
+        Node::Host { occupant, card, deaf_to: None }
+    }
+
+    fn on_start(&mut self, mut at: At<'_>, machine: &mut Node) {
+        let Node::Host { occupant, .. } = machine else { return };
+        match occupant {
+            Occupant::Coordinator(_) => at.alarm(NANOSECOND, CAMPAIGN),
+            Occupant::Client(_) | Occupant::Rival(_) => {
+                let ns = self.random.below(2_000);
+                at.alarm(ns * NANOSECOND, SEND);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_event(&mut self, mut at: At<'_>, machine: &mut Node, event: Said) {
+        let at_ns = at.instant.as_ns();
+        match (event, machine) {
+            (Said::Member(process, MemberEvent::Leads(epoch)), _) => {
+                let groups = &self.seats.groups.groups;
+                let group = groups.iter().position(|group| group.members.contains(&process));
+                let group = GroupId(group.expect("it is a member") as u16);
+                self.checker.on_leads(group, epoch, process);
+            }
+            (Said::Member(process, MemberEvent::Behind), _) => {
+                self.checker.complain(format!("member {process:?} is behind at {at_ns} ns"));
+            }
+            (Said::Over(over), _) => {
+                self.checker.on_over(over.id, over.timestamp);
+                if let Pace::Eager { pause_ns_max } = self.setup.load.pace {
+                    at.alarm(self.random.below(pause_ns_max) * NANOSECOND, SEND);
+                }
+            }
+            (
+                Said::Replica(ReplicaEvent::Delivered(delivery)),
+                Node::Host { occupant: Occupant::Replica(replica), .. },
+            ) => {
+                let number = self.replica_of(replica.config().process).expect("it is one");
+                let place = (delivery.timestamp, delivery.id);
+                let message = replica.message(&delivery);
+                self.on_delivered(at_ns, number, place, Some(delivery.groups), message);
+                self.points[number] = replica.point();
+            }
+            (
+                Said::Replica(ReplicaEvent::Behind),
+                Node::Host { occupant: Occupant::Replica(replica), .. },
+            ) => {
+                let config = replica.config();
+                let (process, life) = (config.process, config.incarnation.0);
+                *replica = self.build_replica(process, life);
+            }
+            (Said::Rival(delivery), Node::Host { occupant: Occupant::Rival(rival), .. }) => {
+                let number = self.replica_of(rival.config().process).expect("it is one");
+                let message = &delivery.payload[..];
+                let id = MessageId { client: word(message, 0), sequence: word(message, 4) };
+                let place = (LogicalTime(delivery.number), id);
+                self.on_delivered(at_ns, number, place, None, message);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_settled(&mut self, mut at: At<'_>, machine: &mut Node) {
+        let Node::Host { occupant: Occupant::Coordinator(coordinator), .. } = machine else {
+            return;
+        };
+        let process = self.seats.at(at.node).next().expect("it sits there");
+        let place = Self::place_of(&self.seats.coordinators, process).expect("it is one");
+        for ns in self.court.take(place, coordinator) {
+            at.alarm(ns * NANOSECOND, WRITE);
+        }
+    }
+
+    fn on_alarm(&mut self, mut at: At<'_>, machine: &mut Node, token: u32) {
+        let (Node::Host { occupant, .. }, Some(process)) = (machine, self.seats.at(at.node).next())
+        else {
+            return;
+        };
+        if token == SEND {
+            if let Some(number) = Self::place_of(&self.seats.groups.clients, process) {
+                self.send(&mut at, occupant, number);
+            }
+            return;
+        }
+        let Occupant::Coordinator(coordinator) = occupant else { return };
+        let place = Self::place_of(&self.seats.coordinators, process).expect("it is one");
+        if token == WRITE {
+            return self.court.write(at.now, place, coordinator);
+        }
+        self.court.campaign(at.instant.as_ns(), at.now, (place, process), coordinator);
+        at.alarm(self.court.renew_ns() * NANOSECOND, CAMPAIGN);
+    }
+
+    fn on_crash(&mut self, _: Instant, node: NodeId) {
+        for process in self.seats.at(node).collect::<Vec<_>>() {
+            self.alive[process.index()] = false;
+            if let Some(place) = Self::place_of(&self.seats.coordinators, process) {
+                self.court.forget(place);
+            }
+        }
+    }
+
+    fn work_ns(&self, _: NodeId, frame: &[u8]) -> u64 {
+        match self.setup.entry_ns {
+            0 => 0,
+            ns => ns * rivals::entries(frame),
+        }
+    }
+
+    fn on_departure(&mut self, _: Instant, link: LinkId, frame: &[u8]) {
+        if !self.setup.watches_frames || self.setup.is_rival {
+            return;
+        }
+        let (Some(from), Ok((header, _))) = (self.link_from.get(link.index()), peek(frame)) else {
+            return;
+        };
+        // Once for each frame: where it sets out.
+        let (src, dst) = (header.src(), header.dst());
+        if self.seats.node(src) == *from
+            && let Ok((body, _)) = Amcast::parse(&frame[HEADER_OCTETS..])
+        {
+            self.checker.on_frame(src, dst, &body);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The coordinators' store, its delays, and the lease of the active one.
+
+use std::collections::VecDeque;
+
+use onepipe_amcast::{Coordinator, Decision};
+use onepipe_base::{Now, ProcessId};
+use onepipe_controller::{Epoch, Leadership, MemoryStore, Record, Store};
+use onepipe_sim_engine::Random;
+
+/// One coordinator, as the store knows it.
+#[derive(Clone, Debug, Default)]
+struct Seat {
+    epoch: Option<Epoch>,
+    /// On their way into the store.
+    writing: VecDeque<Decision>,
+}
+
+/// The controllers' store with its leases, as the coordinators use it.
+#[derive(Debug)]
+pub(crate) struct Court {
+    store: MemoryStore,
+    seats: Vec<Seat>,
+    lease_ns: u64,
+    lease_until_ns: u64,
+    store_ns: u64,
+    random: Random,
+}
+
+impl Court {
+    pub fn new(coordinators: u32, (lease_ns, store_ns): (u64, u64), seed: u64) -> Self {
+        Self {
+            store: MemoryStore::new(),
+            seats: vec![Seat::default(); coordinators as usize],
+            lease_ns,
+            lease_until_ns: 0,
+            store_ns,
+            random: Random::named(seed, "store", 0),
+        }
+    }
+
+    /// How often a coordinator looks after its lease, in ns.
+    pub fn renew_ns(&self) -> u64 {
+        self.lease_ns / 4
+    }
+
+    /// The lease runs out early: another one may become active while the last does not know.
+    pub fn lapse(&mut self) {
+        self.lease_until_ns = 0;
+    }
+
+    /// The coordinator has died, with what was on its way.
+    pub fn forget(&mut self, place: usize) {
+        self.seats[place] = Seat::default();
+    }
+
+    /// A coordinator looks after its lease, or asks for one.
+    pub fn campaign(
+        &mut self,
+        at_ns: u64,
+        now: Now,
+        (place, process): (usize, ProcessId),
+        coordinator: &mut Coordinator,
+    ) {
+        let seat = &mut self.seats[place];
+        if let Some(epoch) = seat.epoch.filter(|_| coordinator.is_active()) {
+            match self.store.renew(epoch) {
+                Ok(()) => self.lease_until_ns = at_ns + self.lease_ns,
+                Err(_) => coordinator.deactivate(),
+            }
+            return;
+        }
+        if at_ns >= self.lease_until_ns {
+            self.store.lapse();
+        }
+        let Ok(Some(epoch)) = self.store.campaign(process) else { return };
+        let Ok(records) = self.store.load() else { return };
+        self.lease_until_ns = at_ns + self.lease_ns;
+        *seat = Seat { epoch: Some(epoch), writing: VecDeque::new() };
+        let decisions = records.into_iter().filter_map(|record| match record {
+            Record::Leads(Leadership { group, epoch, leader }) => {
+                Some(Decision { group, epoch, leader })
+            }
+            _ => None,
+        });
+        coordinator.activate(now, decisions);
+    }
+
+    /// Takes what a coordinator wants written. Answers how many ns until each is.
+    pub fn take(&mut self, place: usize, coordinator: &mut Coordinator) -> Vec<u64> {
+        let mut waits = Vec::new();
+        while let Some(decision) = coordinator.poll_persist() {
+            self.seats[place].writing.push_back(decision);
+            waits.push(self.random.between(1, self.store_ns.max(1)));
+        }
+        waits
+    }
+
+    /// The store handles what a coordinator has asked for first.
+    pub fn write(&mut self, now: Now, place: usize, coordinator: &mut Coordinator) {
+        let seat = &mut self.seats[place];
+        let Some(decision) = seat.writing.pop_front() else { return };
+        let Decision { group, epoch, leader } = decision;
+        let record = Record::Leads(Leadership { group, epoch, leader });
+        let written = seat.epoch.map(|reign| self.store.append(reign, &record));
+        let is_written = written == Some(Ok(()));
+        coordinator.handle_persisted(now, decision, is_written);
+        if !is_written {
+            coordinator.deactivate();
+        }
+    }
+}

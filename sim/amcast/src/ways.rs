@@ -1,0 +1,108 @@
+//! Ways to everybody, switches among them, around what has failed: what a routing protocol finds.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use onepipe_base::{HostId, Port, ProcessId, Psn, SwitchId};
+use onepipe_sim_network::NodeId;
+use onepipe_topology::{End, Node as Vertex, PortRange, Spread, Topology};
+
+use crate::seats::Seats;
+
+/// What frames must not pass: nodes, and links by the ends at which they leave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dead {
+    /// Nodes.
+    pub nodes: BTreeSet<NodeId>,
+    /// Directed links: the node that they leave, and its port.
+    pub ports: BTreeSet<(NodeId, Port)>,
+}
+
+/// What one switch knows: the ports that lie on a shortest way to each process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Ways {
+    ports: Arc<Vec<Vec<Port>>>,
+    salt: u32,
+}
+
+impl Ways {
+    /// Where a frame from `src` to `dst` leaves; `None` if there is no way. Frames of one sender to
+    /// one receiver take one way.
+    pub fn port(&self, src: ProcessId, dst: ProcessId) -> Option<Port> {
+        let ports = self.ports.get(dst.index()).filter(|ports| !ports.is_empty())?;
+        let all = PortRange::new(Port(0), ports.len() as u16);
+        let nth = Spread::PerFlow.choose(all, self.salt, (src, dst), Psn(0));
+        Some(ports[nth.index()])
+    }
+}
+
+fn vertex_of(topology: &Topology, node: NodeId) -> Vertex {
+    match node.0.checked_sub(topology.hosts()) {
+        Some(switch) => Vertex::Switch(SwitchId(switch)),
+        None => Vertex::Host(HostId(node.0)),
+    }
+}
+
+fn node_of(topology: &Topology, vertex: Vertex) -> Option<NodeId> {
+    match vertex {
+        Vertex::Host(host) => Some(NodeId(host.0)),
+        Vertex::Switch(switch) => Some(NodeId(topology.hosts() + switch.0)),
+        Vertex::Process(_) => None,
+    }
+}
+
+/// The links that leave `node`, by their ports, and where they lead.
+fn links_of(topology: &Topology, node: NodeId) -> impl Iterator<Item = (Port, NodeId)> {
+    let vertex = vertex_of(topology, node);
+    (0..topology.ports(vertex).total()).filter_map(move |port| {
+        let peer = topology.peer(End { node: vertex, port: Port(port) })?;
+        Some((Port(port), node_of(topology, peer.node)?))
+    })
+}
+
+/// How many links each node, host or switch, is away from `to`; `None` where there is no way.
+/// Links are taken for usable when neither direction is dead.
+pub(crate) fn distances(topology: &Topology, to: Vertex, dead: &Dead) -> Vec<Option<u32>> {
+    let nodes = (topology.hosts() + topology.switches()) as usize;
+    let mut found: Vec<Option<u32>> = vec![None; nodes];
+    let first = node_of(topology, to).expect("a host or a switch");
+    found[first.index()] = Some(0);
+    let mut queue = VecDeque::from([(first, 0)]);
+    while let Some((node, distance)) = queue.pop_front() {
+        // Hosts hand nothing on.
+        if distance > 0 && node.0 < topology.hosts() {
+            continue;
+        }
+        for (port, next) in links_of(topology, node) {
+            let is_dead = dead.nodes.contains(&next) || dead.ports.contains(&(node, port));
+            if !is_dead && found[next.index()].is_none() {
+                found[next.index()] = Some(distance + 1);
+                queue.push_back((next, distance + 1));
+            }
+        }
+    }
+    found
+}
+
+/// The ways of every switch, in the order of their ids.
+pub fn ways(topology: &Topology, seats: &Seats, dead: &Dead) -> Vec<Ways> {
+    let mut tables = vec![vec![Vec::new(); seats.len()]; topology.switches() as usize];
+    for process in (0..seats.len() as u32).map(ProcessId) {
+        let to = vertex_of(topology, seats.node(process));
+        let distances = distances(topology, to, dead);
+        for (at, table) in tables.iter_mut().enumerate() {
+            let node = NodeId(topology.hosts() + at as u32);
+            let Some(here) = distances[node.index()] else { continue };
+            table[process.index()] = links_of(topology, node)
+                .filter(|(port, next)| {
+                    distances[next.index()].is_some_and(|there| there + 1 == here)
+                        && !dead.nodes.contains(next)
+                        && !dead.ports.contains(&(node, *port))
+                })
+                .map(|(port, _)| port)
+                .collect();
+        }
+    }
+    let tables = tables.into_iter().zip(0..);
+    tables.map(|(ports, salt)| Ways { ports: Arc::new(ports), salt }).collect()
+}

@@ -1,0 +1,111 @@
+//! Histories of agreed multicast that are right, and those that must be refused.
+
+use onepipe_base::ProcessId;
+use onepipe_sim_check::{Agreed, Belongs};
+use onepipe_wire::{Amcast, GroupId, GroupSet, LogicalTime, MessageId};
+
+const ONE: GroupSet = GroupSet::from_bits(0b01);
+const BOTH: GroupSet = GroupSet::from_bits(0b11);
+
+fn id(sequence: u32) -> MessageId {
+    MessageId { client: 0, sequence }
+}
+
+fn place(timestamp: u64, sequence: u32) -> (LogicalTime, MessageId) {
+    (LogicalTime(timestamp), id(sequence))
+}
+
+/// Process 0 orders for group 0, process 1 for group 1; 2 is the client, 3 the coordinator.
+/// Replicas 0 and 1 are of group 0, replica 2 is of group 1. Two messages were sent.
+fn checker() -> Agreed {
+    let belongs = Belongs {
+        of: vec![ONE, GroupSet::from_bits(0b10), GroupSet::EMPTY, GroupSet::EMPTY],
+        clients: vec![ProcessId(2)],
+        coordinators: vec![ProcessId(3)],
+    };
+    let mut checker = Agreed::new(belongs, [0, 0, 1].map(GroupId));
+    checker.on_sent(id(0), ONE, 7);
+    checker.on_sent(id(1), BOTH, 8);
+    checker
+}
+
+fn delivered(what: &[(usize, u64, u32)]) -> Agreed {
+    let mut checker = checker();
+    for (replica, timestamp, sequence) in what {
+        let (groups, digest) = if *sequence == 0 { (ONE, 7) } else { (BOTH, 8) };
+        checker.on_delivered(*replica, place(*timestamp, *sequence), groups, digest);
+    }
+    checker
+}
+
+const RIGHT: &[(usize, u64, u32)] = &[(0, 1, 0), (0, 2, 1), (1, 1, 0), (1, 2, 1), (2, 2, 1)];
+
+#[test]
+fn what_all_deliver_in_one_order_is_right() {
+    let mut checker = delivered(RIGHT);
+    assert_eq!((checker.wrong(), checker.disagreement(|_| true)), (0, None));
+    assert!(checker.unheard(|_| true, |_| true).is_some(), "the client was told nothing");
+    assert_eq!(checker.unheard(|_| false, |_| true), None, "it is gone");
+    checker.on_over(id(0), None);
+    checker.on_over(id(1), Some(LogicalTime(2)));
+    assert_eq!((checker.wrong(), checker.unheard(|_| true, |_| true)), (0, None));
+}
+
+#[test]
+fn who_lacks_what_another_one_has_delivered_is_found_even_if_that_one_is_gone() {
+    let checker = delivered(&[(0, 1, 0), (0, 2, 1), (1, 1, 0), (2, 2, 1)]);
+    assert!(checker.disagreement(|_| true).is_some());
+    assert!(checker.disagreement(|replica| replica != 0).is_some(), "it had delivered it");
+    assert_eq!(checker.disagreement(|replica| replica != 1), None, "the beginning is enough");
+    // Something was left out: not the beginning.
+    let checker = delivered(&[(0, 1, 0), (0, 2, 1), (1, 2, 1), (2, 2, 1)]);
+    assert!(checker.disagreement(|replica| replica != 1).is_some());
+}
+
+#[test]
+fn a_life_that_goes_on_from_another_s_state_has_delivered_that() {
+    let mut checker = delivered(&[(0, 1, 0), (0, 2, 1), (2, 2, 1)]);
+    checker.on_joined(1, Some(0));
+    assert_eq!(checker.disagreement(|_| true), None);
+    let mut checker = delivered(&[(0, 1, 0), (0, 2, 1), (1, 2, 1), (2, 2, 1)]);
+    checker.on_joined(1, Some(0));
+    assert!(checker.disagreement(|_| true).is_some(), "its former life had left something out");
+}
+
+#[test]
+fn what_is_wrong_at_once_is_counted_at_once() {
+    assert_eq!(delivered(&[(0, 2, 1), (0, 1, 0)]).wrong(), 1, "backwards");
+    assert_eq!(delivered(&[(0, 1, 0), (0, 1, 0)]).wrong(), 1, "twice");
+    assert_eq!(delivered(&[(0, 2, 1), (2, 3, 1)]).wrong(), 1, "two places");
+    assert_eq!(delivered(&[(2, 1, 0)]).wrong(), 1, "not its group");
+    let mut checker = checker();
+    checker.on_delivered(0, place(1, 5), ONE, 7);
+    checker.on_delivered(0, place(2, 0), ONE, 9);
+    checker.on_delivered(0, place(3, 1), ONE, 8);
+    assert_eq!(checker.wrong(), 3, "never sent, changed, other groups: {:?}", checker.texts());
+    checker.on_leads(GroupId(0), 2, ProcessId(0));
+    checker.on_leads(GroupId(0), 2, ProcessId(0));
+    checker.on_leads(GroupId(1), 2, ProcessId(1));
+    assert_eq!(checker.wrong(), 3);
+    checker.on_leads(GroupId(0), 2, ProcessId(1));
+    assert_eq!(checker.wrong(), 4, "two leaders");
+}
+
+#[test]
+fn nobody_hears_of_what_does_not_concern_it() {
+    let about = |sequence, groups| Amcast::new(GroupId(0), 1).of(id(sequence), groups);
+    let clock = Amcast::new(GroupId(0), 1);
+    for (src, dst, body, is_right) in [
+        (2, 0, about(0, ONE), true),
+        (2, 1, about(0, ONE), false),
+        (0, 1, about(1, BOTH), true),
+        (0, 1, clock, false),
+        (3, 0, clock, true),
+        (3, 0, about(0, ONE), false),
+        (0, 2, clock, false),
+    ] {
+        let mut checker = checker();
+        checker.on_frame(ProcessId(src), ProcessId(dst), &body);
+        assert_eq!(checker.wrong() == 0, is_right, "{src} to {dst}: {body:?}");
+    }
+}
