@@ -52,7 +52,9 @@ impl Clocks {
             }
             _ => LogicalTime(u64::MAX),
         };
+        let members = (2 * majority).saturating_sub(1).min(MEMBERS_MAX);
         let mut clocks = self.clocks;
+        let clocks = &mut clocks[..members];
         clocks.sort_unstable_by(|one, other| other.cmp(one));
         let quorum = match clocks.get(majority - 1) {
             Some(clock) if !makes(Mistake::QuorumForgotten) => *clock,

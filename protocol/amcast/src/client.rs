@@ -1,5 +1,6 @@
 //! A client: it asks the leaders of all groups that a message is for until all can deliver it.
 
+use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -82,6 +83,8 @@ struct Open {
     /// Whether all their members are, for who leads may be another one than before.
     to_all: bool,
     told: usize,
+    /// Whether it is among those that are to be told.
+    is_queued: bool,
 }
 
 /// A client: it asks the leaders of all groups that a message is for until all can deliver it.
@@ -95,8 +98,13 @@ pub struct Client {
     messages: Vec<u8>,
     /// Who leads each group, by its place, as far as known, and in which epoch.
     leaders: Vec<(u32, usize)>,
-    /// What is over and not told yet.
+    /// What is over and not told yet, by its place, and these places in order.
     over: Vec<Option<Over>>,
+    over_order: VecDeque<u32>,
+    /// Places of messages that are to be told.
+    telling: VecDeque<u32>,
+    /// Nothing is due before.
+    due: Option<Mono>,
     stats: ClientStats,
 }
 
@@ -121,6 +129,9 @@ impl Client {
             messages: vec![0; window * groups.message_octets_max()],
             leaders: vec![(0, 0); groups.groups.len().min(usize::from(GROUPS_MAX))],
             over: vec![None; window],
+            over_order: VecDeque::with_capacity(window),
+            telling: VecDeque::with_capacity(window),
+            due: None,
             stats: ClientStats::default(),
             config,
         })
@@ -172,7 +183,10 @@ impl Client {
             telling: groups,
             to_all: false,
             told: 0,
+            is_queued: true,
         });
+        self.telling.push_back(slot as u32);
+        self.due = Mono::earlier(self.due, Some(due));
         self.next = next;
         self.stats.sent += 1;
         Ok(id)
@@ -216,6 +230,11 @@ impl Client {
                 if open.waiting.is_empty() {
                     let (id, timestamp) = (open.id, open.timestamp);
                     self.over[slot] = Some(Over { id, timestamp });
+                    self.over_order.push_back(slot as u32);
+                    // Its place may stand among those to be told until it is looked at: not twice.
+                    if open.is_queued {
+                        self.telling.retain(|other| *other != slot as u32);
+                    }
                     self.open[slot] = None;
                     self.stats.over += 1;
                 }
@@ -257,27 +276,47 @@ impl Machine for Client {
     fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
         let own = self.config.process;
         let parsed = Frame::parse(frame).ok().filter(|frame| frame.header.dst() == own);
-        let read = parsed.and_then(|frame| Some((frame, Amcast::parse(frame.payload).ok()?.0)));
-        let is_taken = read.is_some_and(|(frame, body)| {
-            self.on_answer(now, frame.opcode, frame.header.src(), &body)
-        });
+        let mut is_taken = false;
+        if let Some(frame) = parsed {
+            for packet in Amcast::packets(frame.opcode, frame.payload) {
+                let (opcode, src) = (frame.opcode, frame.header.src());
+                is_taken = packet.is_ok_and(|(body, _)| self.on_answer(now, opcode, src, &body));
+                if !is_taken {
+                    break;
+                }
+            }
+        }
         self.stats.foreign += u64::from(!is_taken);
         if is_taken { Verdict::Consumed } else { Verdict::Dropped }
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        for open in self.open.iter_mut().flatten().filter(|open| open.due <= now.mono) {
-            (open.telling, open.to_all, open.told) = (open.waiting, true, 0);
-            open.due = now.mono.after_ns(open.pause.next_ns());
-            self.stats.repeated += 1;
+        if self.due.is_none_or(|due| due > now.mono) {
+            return;
+        }
+        self.due = None;
+        for (place, open) in self.open.iter_mut().enumerate() {
+            let Some(open) = open else { continue };
+            if open.due <= now.mono {
+                (open.telling, open.to_all, open.told) = (open.waiting, true, 0);
+                open.due = now.mono.after_ns(open.pause.next_ns());
+                if !open.is_queued {
+                    open.is_queued = true;
+                    self.telling.push_back(place as u32);
+                }
+                self.stats.repeated += 1;
+            }
+            self.due = Mono::earlier(self.due, Some(open.due));
         }
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let octets_max = self.config.groups.message_octets_max();
-        for (at, place) in self.open.iter_mut().enumerate() {
-            let Some(open) = place else { continue };
+        while let Some(at) = self.telling.front().map(|at| *at as usize) {
+            let open = self.open[at].as_mut().expect("what is over is not among them");
             let Some((group, to)) = Self::next_told(&self.config, &self.leaders, open) else {
+                open.is_queued = false;
+                self.telling.pop_front();
                 continue;
             };
             let body = Amcast::new(group, self.leaders[group.index()].0).of(open.id, open.groups);
@@ -291,10 +330,11 @@ impl Machine for Client {
     }
 
     fn poll_event(&mut self) -> Option<Over> {
-        self.over.iter_mut().find_map(Option::take)
+        let slot = self.over_order.pop_front()?;
+        self.over[slot as usize].take()
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        self.open.iter().flatten().map(|open| open.due).min()
+        self.due
     }
 }

@@ -150,6 +150,14 @@ impl Config {
         check((16..=1 << 24).contains(&self.outbox), "outbox", self.outbox as u64)
     }
 
+    /// Whom a member of `group` may have something to say to.
+    pub(crate) fn peers(&self, group: GroupId) -> impl Iterator<Item = ProcessId> {
+        let groups = &self.groups;
+        let members = groups.groups.iter().flat_map(|group| &group.members);
+        let replicas = groups.get(group).into_iter().flat_map(|group| &group.replicas);
+        members.chain(replicas).chain(&groups.clients).chain(&self.coordinators).copied()
+    }
+
     /// Positions of the log that are held at a time.
     pub(crate) fn log_positions(&self) -> usize {
         self.groups.open_max() + self.kept

@@ -10,7 +10,7 @@ use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Transmit, V
 use onepipe_wire::{Amcast, Frame, GroupId, Opcode};
 
 use crate::config::{ConfigError, Groups};
-use crate::outbox::{Outbox, write};
+use crate::outbox::Outbox;
 
 /// How a coordinator is set up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -115,13 +115,14 @@ impl Coordinator {
             next: None,
             members: vec![nothing; group.members.len()],
         };
-        let all: usize = config.groups.groups.iter().map(|group| group.members.len()).sum();
+        let members = config.groups.groups.iter().flat_map(|group| group.members.iter().copied());
+        let outbox = Outbox::new(2 * members.clone().count(), members);
         Ok(Self {
             is_active: false,
             groups: config.groups.groups.iter().map(watch).collect(),
             to_write: VecDeque::new(),
             decided: VecDeque::new(),
-            outbox: Outbox::new(2 * all),
+            outbox,
             due: None,
             stats: CoordinatorStats::default(),
             config,
@@ -250,18 +251,20 @@ impl Machine for Coordinator {
     fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
         let own = self.config.process;
         let parsed = Frame::parse(frame).ok().filter(|frame| frame.header.dst() == own);
-        let parsed = parsed.filter(|frame| frame.opcode == Opcode::AmcastPromise);
-        let read = parsed.and_then(|frame| {
-            let (body, _) = Amcast::parse(frame.payload).ok()?;
-            let place = self.config.groups.member_place(body.group, frame.header.src())?;
-            Some((place, body))
-        });
-        let Some((place, body)) = read else {
-            self.stats.foreign += 1;
-            return Verdict::Dropped;
-        };
-        self.on_answer(now, place, &body);
-        Verdict::Consumed
+        let mut is_taken = false;
+        if let Some(frame) = parsed.filter(|frame| frame.opcode == Opcode::AmcastPromise) {
+            let bodies = Amcast::packets(frame.opcode, frame.payload).map_while(Result::ok);
+            for (body, _) in bodies {
+                let groups = &self.config.groups;
+                let Some(place) = groups.member_place(body.group, frame.header.src()) else {
+                    break;
+                };
+                self.on_answer(now, place, &body);
+                is_taken = true;
+            }
+        }
+        self.stats.foreign += u64::from(!is_taken);
+        if is_taken { Verdict::Consumed } else { Verdict::Dropped }
     }
 
     fn handle_timeout(&mut self, now: Now) {
@@ -272,9 +275,9 @@ impl Machine for Coordinator {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let parcel = self.outbox.pop()?;
         let ends = (self.config.process, self.config.incarnation);
-        Some(Transmit { port: Port(0), octets: write(slot, now, ends, &parcel, &[]) })
+        let octets = self.outbox.write(slot, now, ends, |_| Some(&[]))?;
+        Some(Transmit { port: Port(0), octets })
     }
 
     fn poll_event(&mut self) -> Option<Decision> {

@@ -1,5 +1,6 @@
 //! A replica: it delivers what is final, in order, as far as the order is settled.
 
+use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -7,7 +8,7 @@ use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_wire::{Amcast, Frame, GroupId, GroupSet, LogicalTime, MessageId, Opcode};
 
 use crate::config::{Config, ConfigError, MEMBERS_MAX};
-use crate::outbox::{Outbox, Pause, write};
+use crate::outbox::{Outbox, Pause};
 
 /// Packets of a replica that may wait to leave: an answer to each member, and a question.
 const OUTBOX: usize = 2 * MEMBERS_MAX;
@@ -84,6 +85,8 @@ pub struct Replica {
     /// are known.
     bounds: Vec<(LogicalTime, u64)>,
     barrier: LogicalTime,
+    /// What is whole and not delivered, with its positions, in the order of delivery.
+    settled: VecDeque<(LogicalTime, MessageId, u64)>,
     last: Option<(LogicalTime, MessageId)>,
     outbox: Outbox,
     pause: Pause,
@@ -115,7 +118,8 @@ impl Replica {
             bounds: vec![(LogicalTime(0), 0); groups.groups[at].members.len()],
             barrier: LogicalTime(0),
             last: None,
-            outbox: Outbox::new(OUTBOX),
+            outbox: Outbox::new(OUTBOX, groups.groups[at].members.iter().copied()),
+            settled: VecDeque::with_capacity(positions),
             pause: Pause::new(config.repeat_ns),
             due: None,
             asked: 0,
@@ -226,9 +230,14 @@ impl Replica {
         }
         self.known[slot] = Some(known);
         let before = self.whole;
-        while self.get(self.whole).is_some_and(|known| {
-            known.decided.is_some() && (known.octets.is_some() || known.is_delivered)
-        }) {
+        while let Some(known) = self.get(self.whole).copied() {
+            let Some(decided) = known.decided else { break };
+            if known.octets.is_none() && !known.is_delivered {
+                break;
+            }
+            if !known.is_delivered {
+                self.line_up((decided, known.id, self.whole));
+            }
             self.whole += 1;
         }
         if self.whole > before {
@@ -256,8 +265,10 @@ impl Replica {
     }
 
     fn lacks(&self) -> bool {
+        // Positions, or a barrier at which what it has can be delivered.
         let is_open = |position| self.get(position).is_some();
-        self.bounds.iter().any(|(_, count)| *count > self.whole) || is_open(self.whole)
+        let has_less = |(_, count): &(LogicalTime, u64)| *count > self.whole;
+        self.bounds.iter().any(has_less) || is_open(self.whole) || !self.settled.is_empty()
     }
 
     fn settle(&mut self, now: Now) {
@@ -269,24 +280,28 @@ impl Replica {
         }
     }
 
+    /// Puts a message among those that wait for the barrier: most often it is the last.
+    fn line_up(&mut self, message: (LogicalTime, MessageId, u64)) {
+        let is_before = |other: &&(LogicalTime, MessageId, u64)| **other > message;
+        let behind = self.settled.iter().rev().take_while(is_before).count();
+        self.settled.insert(self.settled.len() - behind, message);
+    }
+
     fn next_delivery(&mut self) -> Option<Delivery> {
-        while self.get(self.first).is_some_and(|known| known.is_delivered) {
-            self.first += 1;
+        let (timestamp, id, position) = *self.settled.front()?;
+        if timestamp > self.barrier {
+            return None;
         }
-        let open = (self.first..self.whole).filter_map(|position| self.get(position));
-        let settled = open.filter(|known| {
-            !known.is_delivered && known.decided.is_some_and(|decided| decided <= self.barrier)
-        });
-        let known = *settled.min_by_key(|known| (known.decided, known.id))?;
-        let timestamp = known.decided?;
-        let slot = self.slot(known.position);
-        self.known[slot] = Some(Known { is_delivered: true, ..known });
-        self.last = Some((timestamp, known.id));
+        self.settled.pop_front();
+        let slot = self.slot(position);
+        let known = self.known[slot].as_mut().expect("what is lined up stays until delivered");
+        known.is_delivered = true;
+        let groups = known.groups;
+        self.last = Some((timestamp, id));
         while self.get(self.first).is_some_and(|known| known.is_delivered) {
             self.first += 1;
         }
         self.stats.delivered += 1;
-        let (id, groups, position) = (known.id, known.groups, known.position);
         Some(Delivery { id, groups, timestamp, position })
     }
 }
@@ -297,12 +312,19 @@ impl Machine for Replica {
     fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
         let own = self.config.process;
         let parsed = Frame::parse(frame).ok().filter(|frame| frame.header.dst() == own);
-        let read = parsed.and_then(|frame| Some((frame, Amcast::parse(frame.payload).ok()?)));
-        let is_taken = read.is_some_and(|(frame, (body, message))| {
+        let mut is_taken = false;
+        if let Some(frame) = parsed {
             let place = self.config.groups.member_place(self.group, frame.header.src());
-            let place = place.filter(|_| body.group == self.group);
-            place.is_some_and(|place| self.on_packet(place, frame.opcode, &body, message))
-        });
+            for packet in Amcast::packets(frame.opcode, frame.payload) {
+                let packet = packet.ok().filter(|(body, _)| body.group == self.group);
+                is_taken = packet.zip(place).is_some_and(|((body, message), place)| {
+                    self.on_packet(place, frame.opcode, &body, message)
+                });
+                if !is_taken {
+                    break;
+                }
+            }
+        }
         self.stats.foreign += u64::from(!is_taken);
         self.settle(now);
         if is_taken { Verdict::Consumed } else { Verdict::Dropped }
@@ -319,9 +341,9 @@ impl Machine for Replica {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let parcel = self.outbox.pop()?;
         let ends = (self.config.process, self.config.incarnation);
-        Some(Transmit { port: Port(0), octets: write(slot, now, ends, &parcel, &[]) })
+        let octets = self.outbox.write(slot, now, ends, |_| Some(&[]))?;
+        Some(Transmit { port: Port(0), octets })
     }
 
     fn poll_event(&mut self) -> Option<ReplicaEvent> {

@@ -46,3 +46,31 @@ fn what_another_group_needs_is_found_behind_later_messages() {
 fn what_is_only_heard_of_makes_room_for_what_is_in_the_log() {
     assert_eq!(World::new(Plan::draw(5_107)).run(), None);
 }
+
+/// The client had gone on, its next message had the cell of one that was not decided here, and
+/// who had decided it was dead.
+#[test]
+fn what_is_not_decided_keeps_its_votes_when_the_client_goes_on() {
+    assert_eq!(World::new(Plan::draw(882)).run(), None);
+}
+
+/// The cell had been given back to a message long over, and then one in between came late and was
+/// proposed once more.
+#[test]
+fn what_comes_late_is_not_proposed_again() {
+    assert_eq!(World::new(Plan::draw(3_962)).run(), None);
+}
+
+/// It had all messages, and their timestamps; the barrier was lost, and nobody thought it lacked
+/// anything.
+#[test]
+fn a_replica_that_lacks_nothing_but_the_barrier_asks_for_it() {
+    assert_eq!(World::new(Plan::draw(17_617)).run(), None);
+}
+
+/// A member without the log of its epoch had answered a question with its count in that epoch, and
+/// its leader thought that it had the log.
+#[test]
+fn who_has_not_the_log_of_its_epoch_tells_no_count_in_it() {
+    assert_eq!(World::new(Plan::draw(816)).run(), None);
+}

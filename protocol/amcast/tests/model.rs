@@ -126,7 +126,8 @@ impl Model for Bounds {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let config = |id| Config { kept: 1, ..Config::new(ProcessId(id), Self::groups()) };
+        let config =
+            |id| Config { kept: 1, outbox: 64, ..Config::new(ProcessId(id), Self::groups()) };
         let member = |id| Member::new(config(id)).expect("right");
         let mut states = vec![State {
             members: (0..MEMBERS).map(member).collect(),

@@ -3,7 +3,7 @@
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::DecodeError;
+use crate::{DecodeError, Opcode};
 
 /// Octets of a packet of agreed multicast before the message it bears, if any.
 pub const AMCAST_OCTETS: usize = 64;
@@ -202,8 +202,15 @@ impl Amcast {
         Some(AMCAST_OCTETS)
     }
 
-    /// Reads the payload of a frame with an opcode of agreed multicast: the packet, and the message
-    /// behind it.
+    /// Reads all packets of the payload of a frame with `opcode`: one with its message in Start and
+    /// Prop, else any number, one behind the other. Ends behind the first that is none.
+    pub const fn packets(opcode: Opcode, payload: &[u8]) -> AmcastPackets<'_> {
+        let bears_message = matches!(opcode, Opcode::Start | Opcode::Prop);
+        AmcastPackets { rest: Some(payload), bears_message }
+    }
+
+    /// Reads the first packet of a payload, and what is behind it: the message of a Start or a
+    /// Prop, the next packets of another frame.
     ///
     /// # Errors
     /// When the payload is too short, or says what no sender says.
@@ -239,9 +246,53 @@ impl Amcast {
     }
 }
 
+/// The packets of a frame: see [`Amcast::packets`].
+#[derive(Clone, Debug)]
+pub struct AmcastPackets<'a> {
+    rest: Option<&'a [u8]>,
+    bears_message: bool,
+}
+
+impl<'a> Iterator for AmcastPackets<'a> {
+    /// A packet, and the message that it bears.
+    type Item = Result<(Amcast, &'a [u8]), DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let read = Amcast::parse(self.rest.take()?);
+        Some(read.map(|(packet, rest)| match self.bears_message {
+            true => (packet, rest),
+            false => {
+                self.rest = (!rest.is_empty()).then_some(rest);
+                (packet, &[][..])
+            }
+        }))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_frame_has_one_message_or_many_packets() {
+        let packet = |count| Amcast { count, ..Amcast::new(GroupId(1), 1) };
+        let mut octets = [0; 3 * AMCAST_OCTETS];
+        for (count, room) in (1..).zip(octets.chunks_mut(AMCAST_OCTETS)) {
+            packet(count).write(room).expect("it fits");
+        }
+        let each = [1, 2, 3].map(|count| Ok((packet(count), &[][..])));
+        assert!(Amcast::packets(Opcode::AmcastAck, &octets).eq(each));
+        let one = [Ok((packet(1), &octets[AMCAST_OCTETS..]))];
+        assert!(Amcast::packets(Opcode::Prop, &octets).eq(one));
+        let mut cut = Amcast::packets(Opcode::Deliver, &octets[..octets.len() - 1]).skip(2);
+        assert!(matches!(cut.next(), Some(Err(DecodeError::Truncated { got: 63, .. }))));
+        assert_eq!(cut.next(), None);
+        let none = Amcast::packets(Opcode::Gap, &[]).map(|read| read.is_err());
+        assert!(none.eq([true]), "there is one at least");
+        octets[AMCAST_OCTETS + 16] = 255;
+        let read = Amcast::packets(Opcode::Gap, &octets).map(|read| read.is_ok());
+        assert!(read.eq([true, false]), "nothing behind what is none");
+    }
 
     #[test]
     fn groups_have_places_in_their_set() {

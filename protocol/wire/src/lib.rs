@@ -47,7 +47,9 @@ mod watchdog;
 mod wave;
 
 pub use ack::{ACK_WORDS_MAX, Ack, AckView};
-pub use amcast::{AMCAST_OCTETS, Amcast, GROUPS_MAX, GroupId, GroupSet, LogicalTime, MessageId};
+pub use amcast::{
+    AMCAST_OCTETS, Amcast, AmcastPackets, GROUPS_MAX, GroupId, GroupSet, LogicalTime, MessageId,
+};
 pub use announce::{
     ANNOUNCE_HEADER_OCTETS, Announce, AnnounceView, LINK_OCTETS, Link, LinkState, Side,
 };

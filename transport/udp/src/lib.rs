@@ -3,7 +3,8 @@
 //! scattering → send → `[udp]` → switch → `[udp]` → receive → reorder → deliver
 //!
 //! [`UdpLink`] is a process's one link to its switch, a [`onepipe_transport_driver::Transport`];
-//! [`UdpOverlay`] its link to an aggregator, and its ways past it to all other processes.
+//! [`UdpOverlay`] its link to an aggregator, and its ways past it to all other processes;
+//! [`UdpMesh`] its links to processes whose addresses are known, without promises.
 //! [`Exchange`] lies under these and under the software switch: one socket, fixed memory, frames
 //! gathered into *trains* of equal length that the kernel cuts up (GSO) and puts together again
 //! (GRO), many trains a system call. Where a kernel lacks these, [`Offload`] goes a step down by
@@ -22,6 +23,7 @@ mod bell;
 mod config;
 mod exchange;
 mod link;
+mod mesh;
 mod overlay;
 mod receive;
 mod refusal;
@@ -34,6 +36,7 @@ mod whereabouts;
 pub use config::{Config, Offload};
 pub use exchange::{Exchange, Place};
 pub use link::UdpLink;
+pub use mesh::UdpMesh;
 pub use overlay::{UdpOverlay, Whoami};
 pub use stats::{OverlayStats, Stats};
 

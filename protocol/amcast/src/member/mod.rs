@@ -14,7 +14,7 @@ use onepipe_wire::{Amcast, Frame, GroupId, LogicalTime, Opcode};
 use crate::barrier::Clocks;
 use crate::config::{Config, ConfigError};
 use crate::log::Log;
-use crate::outbox::{Outbox, Pause, write};
+use crate::outbox::{Outbox, Pause};
 use crate::stage::Stage;
 use crate::votes::Votes;
 
@@ -86,6 +86,10 @@ pub struct Member {
     /// What each replica lacks first.
     wanted: Vec<u64>,
     outbox: Outbox,
+    /// Something has come, and what follows from it has not been looked at.
+    has_news: bool,
+    /// Another group's proposal has raised the clock: the own members are to be told.
+    is_clock_news: bool,
     pause: Pause,
     due: Option<Mono>,
     event: Option<MemberEvent>,
@@ -125,7 +129,9 @@ impl Member {
             stage: Stage::new(positions, octets),
             counts: vec![None; own.members.len()],
             wanted: vec![0; own.replicas.len()],
-            outbox: Outbox::new(config.outbox),
+            outbox: Outbox::new(config.outbox, config.peers(group)),
+            has_news: false,
+            is_clock_news: false,
             pause: Pause::new(config.repeat_ns),
             due: None,
             event: None,
@@ -224,6 +230,10 @@ impl Member {
 
     /// What follows from whatever has just happened, and when to wake up.
     fn settle(&mut self, now: Now) {
+        self.has_news = false;
+        if core::mem::take(&mut self.is_clock_news) {
+            self.report(|_| true, 0);
+        }
         self.on_settled();
         if self.is_unsettled() {
             if self.due.is_none() {
@@ -242,24 +252,30 @@ impl Machine for Member {
     fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
         let own = self.config.process;
         let parsed = Frame::parse(frame).ok().filter(|frame| frame.header.dst() == own);
-        let read = parsed.and_then(|frame| Some((frame, Amcast::parse(frame.payload).ok()?)));
-        let Some((frame, (body, message))) = read else {
-            self.stats.foreign += 1;
-            return Verdict::Dropped;
-        };
-        let (opcode, src) = (frame.opcode, frame.header.src());
-        let is_taken = match opcode {
-            Opcode::NewLeader if self.config.coordinators.contains(&src) => {
-                body.group == self.group && self.on_coordinator(now, src, &body)
+        let mut is_taken = false;
+        if let Some(frame) = parsed {
+            let (opcode, src) = (frame.opcode, frame.header.src());
+            let is_order = opcode == Opcode::NewLeader && self.config.coordinators.contains(&src);
+            for packet in Amcast::packets(opcode, frame.payload) {
+                is_taken = packet.is_ok_and(|(body, message)| match is_order {
+                    true => body.group == self.group && self.on_coordinator(now, src, &body),
+                    false => self.on_packet(opcode, src, &body, message),
+                });
+                if !is_taken {
+                    break;
+                }
             }
-            _ => self.on_packet(opcode, src, &body, message),
-        };
+        }
         self.stats.foreign += u64::from(!is_taken);
-        self.settle(now);
+        // What follows is looked at once for all that has come together.
+        self.has_news = true;
         if is_taken { Verdict::Consumed } else { Verdict::Dropped }
     }
 
     fn handle_timeout(&mut self, now: Now) {
+        if self.has_news {
+            self.settle(now);
+        }
         if self.due.is_some_and(|due| due <= now.mono) {
             self.due = None;
             self.on_due();
@@ -268,18 +284,18 @@ impl Machine for Member {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let parcel = loop {
-            let parcel = self.outbox.pop()?;
-            // What it was about may have been overwritten meanwhile.
-            let is_held =
-                |position| self.log.get(position).is_some_and(|entry| entry.id == parcel.body.id);
-            if parcel.message.is_none_or(is_held) {
-                break parcel;
-            }
-        };
-        let message = parcel.message.map_or(&[][..], |position| self.log.message(position));
+        if self.has_news {
+            self.settle(now);
+        }
+        let log = &self.log;
         let ends = (self.config.process, self.config.incarnation);
-        Some(Transmit { port: Port(0), octets: write(slot, now, ends, &parcel, message) })
+        let octets = self.outbox.write(slot, now, ends, |parcel| {
+            let Some(position) = parcel.message else { return Some(&[]) };
+            // What it was about may have been overwritten meanwhile.
+            let is_held = log.get(position).is_some_and(|entry| entry.id == parcel.body.id);
+            is_held.then(|| log.message(position))
+        })?;
+        Some(Transmit { port: Port(0), octets })
     }
 
     fn poll_event(&mut self) -> Option<MemberEvent> {

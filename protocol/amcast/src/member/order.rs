@@ -109,7 +109,11 @@ impl Member {
         if !is_new && !makes(Mistake::ProposedTwice) {
             return;
         }
-        if self.open() >= self.config.busy_from || !self.log.has_room() {
+        if self.open() >= self.config.busy_from {
+            // Some of it may be over by what has come together with this.
+            self.on_settled();
+        }
+        if self.open() >= self.config.busy_from || !self.has_room() {
             self.stats.busy += 1;
             let body = self.own().of(id, body.groups);
             self.tell(client, Opcode::Busy, body, None);
@@ -118,8 +122,16 @@ impl Member {
         self.propose(id, body.groups, message);
     }
 
-    fn propose(&mut self, id: MessageId, groups: GroupSet, message: &[u8]) {
+    /// Whether the log has room for another position, once all that is over is out of it.
+    fn has_room(&mut self) -> bool {
         if !self.log.has_room() {
+            self.on_settled();
+        }
+        self.log.has_room()
+    }
+
+    fn propose(&mut self, id: MessageId, groups: GroupSet, message: &[u8]) {
+        if !self.has_room() {
             return;
         }
         self.clock = LogicalTime(self.clock.0 + 1);
@@ -177,7 +189,8 @@ impl Member {
             return;
         }
         self.clock = self.clock.max(timestamp).max(body.clock);
-        if body.position == self.log.end() && self.log.has_room() {
+        let is_next = body.position == self.log.end() && !self.is_held_up(id);
+        if is_next && self.has_room() {
             self.log.push(entry, message);
             self.bind(body.position, id, groups);
             self.pause.reset();
@@ -203,13 +216,28 @@ impl Member {
         }
     }
 
+    /// Whether the client's message before, whose cell this one is to get, is not decided here yet.
+    /// The leader knows what has become of it, else the client had not gone on: it is asked. Were
+    /// its votes forgotten, nobody could decide it once that leader is dead.
+    fn is_held_up(&self, id: MessageId) -> bool {
+        let cell = self.votes.get(id).filter(|cell| cell.id.sequence < id.sequence);
+        cell.is_some_and(|cell| {
+            let entry = cell.position.and_then(|position| self.log.get(position));
+            entry.is_some_and(|entry| entry.id == cell.id && entry.decided.is_none())
+        })
+    }
+
     /// The cell of a message that is in the log now.
     pub(super) fn bind(&mut self, position: u64, id: MessageId, groups: GroupSet) {
+        let is_over = position < self.log.undone()
+            || self.log.get(position).is_some_and(|entry| entry.is_done);
         match self.votes.get(id).copied() {
             Some(cell) if cell.id == id => self.votes.place(id, position),
-            // It is over here; its votes are of no interest. Of a later one that is only heard of
-            // it is not known whether it is over here, too.
-            Some(cell) if cell.id.sequence > id.sequence && cell.position.is_some() => {}
+            // It is over here; its votes are of no interest. A later one that is in the log says
+            // so, too; of one that is only heard of it is not known. Were the cell given back to
+            // what is over, one in between that comes late would be taken for a new one.
+            Some(cell)
+                if cell.id.sequence > id.sequence && (is_over || cell.position.is_some()) => {}
             _ => self.votes.begin(Cell { id, groups, position: Some(position) }),
         }
     }
@@ -245,7 +273,7 @@ impl Member {
         if is_new && self.role == Role::Leader {
             self.propose(body.id, body.groups, message);
         } else if self.clock > clock {
-            self.report(|_| true, 0);
+            self.is_clock_news = true;
         }
         if body.has(Amcast::DECIDED) {
             self.votes.agree(body.id, body.group, body.timestamp);
@@ -328,7 +356,7 @@ impl Member {
     fn on_decided_entry(&mut self, position: u64, entry: Entry, message: &[u8]) {
         let Some(decided) = entry.decided else { return };
         let open = Entry { decided: None, ..entry };
-        if position == self.log.end() && self.log.has_room() {
+        if position == self.log.end() && self.has_room() {
             self.log.push(open, message);
         } else if self.log.get(position).is_some_and(|known| !known.is_like(&entry)) {
             let Some(old) = self.log.replace(position, open, message) else { return };

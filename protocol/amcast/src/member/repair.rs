@@ -55,7 +55,9 @@ impl Member {
         // A leader that had told the client that it is over may have died with what it knew.
         let Some(position) = position.or_else(|| self.log.find(body.id)) else { return };
         let Some(entry) = self.log.get(position).copied() else { return };
-        let own = self.own().of(entry.id, entry.groups);
+        // Without the log of its epoch its clock and count mean nothing in that: a leader that took
+        // them for an answer would not give it the log.
+        let own = Amcast { epoch: self.synced, ..self.own().of(entry.id, entry.groups) };
         let vote = Amcast { timestamp: entry.timestamp, position, ..own };
         if entry.decided.is_some() {
             // So a majority has taken it, whoever asks.
@@ -85,9 +87,8 @@ impl Member {
             self.tell(src, Opcode::Prop, proposal, Some(position));
             self.stats.repeated += 1;
         }
-        if from < until {
-            self.tell(src, Opcode::Deliver, self.settled(), None);
-        }
+        // It may lack nothing but the barrier.
+        self.tell(src, Opcode::Deliver, self.settled(), None);
     }
 
     /// Asks for what is missing at the end of the log.

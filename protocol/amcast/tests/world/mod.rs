@@ -349,8 +349,10 @@ impl World {
 
     fn send(&mut self, octets: &[u8]) {
         let frame = Frame::parse(octets).expect("a machine has sealed it");
-        let (body, _) = Amcast::parse(frame.payload).expect("a machine has written it");
-        self.check_genuine(&frame, &body);
+        for packet in Amcast::packets(frame.opcode, frame.payload) {
+            let (body, _) = packet.expect("a machine has written it");
+            self.check_genuine(&frame, &body);
+        }
         self.frames += 1;
         let is_cut = (self.cuts)(self, &frame);
         let is_troubled = self.now < TROUBLE_NS;

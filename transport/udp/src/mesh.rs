@@ -1,0 +1,214 @@
+//! Links to processes whose addresses are known, over one socket.
+
+use std::io;
+use std::net::SocketAddr;
+
+use onepipe_base::{Now, Port, ProcessId, Promises, Transmit, Verdict};
+use onepipe_transport_driver::{Doorbell, Transport};
+use onepipe_wire::glance;
+
+use crate::{Config, Exchange, Offload, Place, Stats};
+
+/// The port by which a machine sees all the others.
+const MESH: Port = Port(0);
+
+/// One port, 0, to all processes whose addresses are known, without a switch between: a frame goes
+/// to the address of the process that it is for. For machines that need no promises.
+///
+/// Who sends is not checked but by the machine: any address may.
+#[derive(Debug)]
+pub struct UdpMesh {
+    exchange: Exchange,
+    is_known: Vec<bool>,
+    slot: Option<Place>,
+    is_blocked: bool,
+    frames_unknown: u64,
+}
+
+impl UdpMesh {
+    /// A socket at `config.bind` for processes below `processes`. None is known yet.
+    ///
+    /// # Errors
+    /// What the system says; a configuration out of range or without an address.
+    pub fn bind(config: &Config, processes: u32) -> io::Result<Self> {
+        let processes = processes as usize;
+        Ok(Self {
+            exchange: Exchange::bind(config, processes)?,
+            is_known: vec![false; processes],
+            slot: None,
+            is_blocked: false,
+            frames_unknown: 0,
+        })
+    }
+
+    /// Where `process` is from now on; one that there cannot be is left out.
+    pub fn set_peer(&mut self, process: ProcessId, at: SocketAddr) {
+        if let Some(is_known) = self.is_known.get_mut(process.index()) {
+            *is_known = true;
+            self.exchange.set_destination(process.index(), Some(at));
+        }
+    }
+
+    /// Where this end is.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.exchange.local_addr()
+    }
+
+    /// What the kernel turned out to be good for.
+    pub fn offload(&self) -> Offload {
+        self.exchange.offload()
+    }
+
+    /// As [`Exchange::kernel_drops`].
+    pub fn kernel_drops(&self) -> Option<u32> {
+        self.exchange.kernel_drops()
+    }
+
+    /// What has happened so far.
+    pub fn stats(&self) -> &Stats {
+        self.exchange.stats()
+    }
+
+    /// Frames for processes whose addresses are not known; they went nowhere.
+    pub fn frames_unknown(&self) -> u64 {
+        self.frames_unknown
+    }
+}
+
+impl Transport for UdpMesh {
+    const IS_FIFO: bool = false;
+
+    fn receive(&mut self, _: Now, mut take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
+        let trains = self.exchange.receive();
+        let mut frames = 0;
+        for train in 0..trains {
+            for place in self.exchange.frames(train) {
+                frames += 1;
+                // Nobody forwards here: there is no other port.
+                take(MESH, self.exchange.frame(place));
+            }
+        }
+        // That somebody is not there is found out by silence; what the kernel says of it must be
+        // taken from it.
+        while self.exchange.refused().is_some() {}
+        frames
+    }
+
+    fn has_room(&mut self, _: Now) -> bool {
+        if self.is_blocked {
+            self.is_blocked = !self.exchange.flush();
+        }
+        !self.is_blocked
+    }
+
+    #[inline]
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        self.slot = self.exchange.slot();
+        self.slot.map(|slot| self.exchange.frame(slot))
+    }
+
+    #[inline]
+    fn send(&mut self, transmit: Transmit) {
+        let Some(slot) = self.slot.take() else { return };
+        let to = glance(self.exchange.frame(slot)).map(|header| header.dst().index());
+        match to.filter(|to| self.is_known.get(*to) == Some(&true)) {
+            Some(to) => {
+                let frame = self.exchange.keep(slot, transmit.octets);
+                self.exchange.send(to, frame);
+            }
+            None => self.frames_unknown += 1,
+        }
+    }
+
+    fn end_burst(&mut self, _: Option<Promises>) {
+        self.is_blocked = !self.exchange.flush();
+    }
+
+    fn wait(&mut self, timeout_ns: u64) {
+        self.exchange.wait(timeout_ns);
+    }
+
+    fn doorbell(&self) -> Doorbell {
+        self.exchange.doorbell()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use onepipe_base::{Incarnation, Mono, Psn, Timestamp};
+    use onepipe_wire::{Header, Opcode, seal};
+
+    use super::*;
+
+    const NOW: Now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
+
+    fn mesh() -> (UdpMesh, SocketAddr) {
+        let bind = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let config = Config { bind, ..Config::default() };
+        let mesh = UdpMesh::bind(&config, 3).expect("the loopback is there");
+        let at = mesh.local_addr().expect("it is bound");
+        (mesh, at)
+    }
+
+    fn send(mesh: &mut UdpMesh, to: u32, payload: &[u8]) {
+        let header = Header::new(Opcode::Start, ProcessId(0), ProcessId(to), Incarnation(1));
+        let header = header.stamped(NOW.sync, Promises::both(NOW.sync), Psn(0));
+        let slot = mesh.slot().expect("there is room");
+        slot[onepipe_wire::HEADER_OCTETS..][..payload.len()].copy_from_slice(payload);
+        let octets = seal(slot, header, payload.len());
+        mesh.send(Transmit { port: MESH, octets });
+    }
+
+    #[test]
+    fn a_frame_goes_to_whom_it_is_for() {
+        let (mut one, _) = mesh();
+        let others = [mesh(), mesh()];
+        for (process, (_, at)) in (1..).zip(&others) {
+            one.set_peer(ProcessId(process), *at);
+        }
+        // Two of a length, and what is for nobody between them.
+        for to in [1, 2, 0, 9, 1] {
+            send(&mut one, to, &[to as u8; 40]);
+        }
+        one.end_burst(None);
+        assert_eq!((one.frames_unknown(), one.stats().frames_sent), (2, 3));
+        for ((mut other, _), (process, wanted)) in others.into_iter().zip([(1, 2), (2, 1)]) {
+            let (began, mut got) = (Instant::now(), 0);
+            while got < wanted && began.elapsed() < Duration::from_secs(10) {
+                other.wait(1_000_000);
+                got += other.receive(NOW, |_, frame| {
+                    assert_eq!(glance(frame).map(|header| header.dst()), Some(ProcessId(process)));
+                    assert_eq!(frame[onepipe_wire::HEADER_OCTETS], process as u8);
+                    Verdict::Consumed
+                });
+            }
+            assert_eq!(got, wanted, "to {process}");
+        }
+    }
+
+    #[test]
+    fn nobody_at_an_address_is_no_harm() {
+        let (mut one, _) = mesh();
+        let (gone, at) = mesh();
+        drop(gone);
+        let (mut other, there) = mesh();
+        one.set_peer(ProcessId(1), at);
+        one.set_peer(ProcessId(2), there);
+        let began = Instant::now();
+        let mut got = 0;
+        while got < 3 && began.elapsed() < Duration::from_secs(10) {
+            send(&mut one, 1, b"gone");
+            send(&mut one, 2, b"here");
+            one.end_burst(None);
+            assert_eq!(one.receive(NOW, |_, _| Verdict::Consumed), 0);
+            other.wait(1_000_000);
+            got += other.receive(NOW, |_, _| Verdict::Consumed);
+        }
+        assert!(got >= 3);
+    }
+}
