@@ -13,9 +13,9 @@ pub struct Flow(u64);
 const NODE: usize = NODES_MAX as usize - 1;
 const SRC: u32 = 52;
 const DST: u32 = 40;
-const STAMP: u32 = 24;
+const STAMP: u32 = 32;
 /// Below 2^24.
-const BACKLOG: u64 = 0x00ff_ffff;
+const BACKLOG: u64 = 0xffff_ffff;
 
 impl Flow {
     /// That comes, or was served, in batch number `now`, modulo 256.
@@ -53,10 +53,11 @@ impl Flow {
         Self(self.0 & !(0xff << STAMP) | stamp)
     }
 
-    /// One that has run dry, with a number below 2^24 in the place of its backlog.
+    /// One that has run dry, with a number below 2^24 in the place of its backlog. Of one that has
+    /// not nothing that is of any account.
     #[inline]
     pub(crate) fn dry_at(self, place: usize) -> Self {
-        Self(self.0 & !BACKLOG | place as u64)
+        Self(self.0 | place as u64)
     }
 
     /// With `slots` fewer, as it has been given them now.
@@ -144,6 +145,20 @@ impl Flows {
         self.len = kept;
     }
 
+    /// As [`Flows::retain`], for when few are kept.
+    #[inline]
+    pub(crate) fn retain_rare(&mut self, mut is_kept: impl FnMut(Flow) -> bool) {
+        let mut kept = 0;
+        for at in 0..self.len {
+            let flow = self.places[at];
+            if is_kept(flow) {
+                self.places[kept] = flow;
+                kept += 1;
+            }
+        }
+        self.len = kept;
+    }
+
     /// All places from the first free one on; [`Flows::grow`] says how many were filled.
     #[inline]
     pub(crate) fn room(&mut self) -> &mut [Flow] {
@@ -204,9 +219,9 @@ impl Pairs {
     pub fn take(&mut self, src: usize, dst: usize) -> u32 {
         let count = &mut self.counts[src * self.nodes + dst];
         debug_assert_ne!(*count, 0, "it had a flow");
-        let more = u32::from(*count).saturating_sub(1);
+        let more = count.saturating_sub(1);
         *count = u16::from(more > 0);
-        more
+        u32::from(more)
     }
 }
 
@@ -239,7 +254,7 @@ mod tests {
         assert_eq!(list.as_slice(), &flows);
         list.retain(|flow| flow.src() % 2 == 1);
         assert_eq!(list.as_slice(), [flows[1], flows[3], flows[5]]);
-        let places = [0, 2, 3].map(|place| flows[0].dry_at(place));
+        let places = [0, 2, 3].map(|place| Flow::new(0, 9, 0, 0).dry_at(place));
         list.insert(&places, &[flows[0], flows[4], flows[2]]);
         assert_eq!(list.as_slice(), [0, 1, 3, 4, 5, 2].map(|src| flows[src]));
     }

@@ -1,6 +1,8 @@
 //! Timeslots, and who sends to whom in each of a batch.
 
 use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
+use core::hint::select_unpredictable;
 
 use crate::Grant;
 
@@ -24,16 +26,20 @@ impl Timeslot {
 /// Timeslots that are written at a time.
 const LANES: usize = 8;
 /// For each octet: all ones in the places of its zeros, and none in those of its ones.
-static OTHERS: [[u16; LANES]; 256] = others();
+static OTHERS: [Lanes; 256] = others();
 
-const fn others() -> [[u16; LANES]; 256] {
-    let mut table = [[u16::MAX; LANES]; 256];
+/// The lanes of a vector.
+#[repr(align(16))]
+struct Lanes([u16; LANES]);
+
+const fn others() -> [Lanes; 256] {
+    let mut table = [const { Lanes([u16::MAX; LANES]) }; 256];
     let mut octet = 0;
     while octet < 256 {
         let mut lane = 0;
         while lane < LANES {
             if octet >> lane & 1 == 1 {
-                table[octet][lane] = 0;
+                table[octet].0[lane] = 0;
             }
             lane += 1;
         }
@@ -42,11 +48,23 @@ const fn others() -> [[u16; LANES]; 256] {
     table
 }
 
+/// Whom an endpoint sends to in each timeslot. As a line of the cache begins, so that vectors of it
+/// are in one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(align(64))]
+struct Row([u16; BATCH_SLOTS_MAX as usize]);
+
+impl Row {
+    /// Of an endpoint that sends nothing.
+    const SILENT: Self = Self([NOBODY; BATCH_SLOTS_MAX as usize]);
+}
+
 /// A batch's grants, spread out: whom each endpoint sends to in each timeslot.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug)]
 pub struct Schedule {
-    /// A row of [`BATCH_SLOTS_MAX`] for each source.
-    targets: Vec<[u16; BATCH_SLOTS_MAX as usize]>,
+    /// A row for each source, of no account where it sends nothing; behind them one of an endpoint
+    /// that never sends.
+    rows: Vec<Row>,
     /// In which timeslots each source sends something.
     busy: Vec<u64>,
 }
@@ -54,18 +72,14 @@ pub struct Schedule {
 impl Schedule {
     /// Of so many endpoints, with nothing in it.
     pub fn new(nodes: u32) -> Self {
-        let targets = alloc::vec![[NOBODY; BATCH_SLOTS_MAX as usize]; nodes as usize];
-        Self { targets, busy: alloc::vec![0; nodes as usize] }
+        let nodes = nodes as usize;
+        Self { rows: alloc::vec![Row::SILENT; nodes + 1], busy: alloc::vec![0; nodes] }
     }
 
     /// Nobody sends anything.
     pub fn clear(&mut self) {
-        for (row, busy) in self.targets.iter_mut().zip(&mut self.busy) {
-            if *busy != 0 {
-                *row = [NOBODY; BATCH_SLOTS_MAX as usize];
-                *busy = 0;
-            }
-        }
+        // The rows stay as they are: whoever is given something first has all of its own written.
+        self.busy.fill(0);
     }
 
     /// In this timeslot `src` sends to `dst`.
@@ -73,38 +87,44 @@ impl Schedule {
     /// # Panics
     /// When there is no endpoint `src`, or `slot` is not below [`BATCH_SLOTS_MAX`].
     pub fn put(&mut self, src: u32, slot: u32, dst: u16) {
-        self.targets[src as usize][slot as usize] = dst;
-        self.busy[src as usize] |= 1 << slot;
+        let busy = &mut self.busy[src as usize];
+        let row = &mut self.rows[src as usize];
+        if *busy == 0 {
+            *row = Row::SILENT;
+        }
+        row.0[slot as usize] = dst;
+        *busy |= 1 << slot;
     }
 
     /// Takes in the grants of a batch instead of what was here. Grants of endpoints that are not
-    /// here are left out.
+    /// here are left out, and so are those of no timeslot.
     pub fn fill(&mut self, grants: &[Grant]) {
         self.clear();
-        let slots = grants.iter().fold(0, |all, grant| all | grant.slots);
-        match slots >> (2 * LANES) {
-            0 => self.paint::<2>(grants),
-            _ => self.paint::<8>(grants),
+        for grant in grants {
+            let src = usize::from(grant.src);
+            let silent = self.busy.len();
+            let Some(busy) = self.busy.get_mut(src) else { continue };
+            let before = select_unpredictable(*busy == 0, silent, src);
+            *busy |= grant.slots;
+            self.paint(grant, before);
         }
     }
 
-    /// Writes grants of the first so many octets of timeslots. Eight timeslots at a time, whether
-    /// they were given or not: to write those that were, one by one, takes longer. Every place
-    /// begins as [`NOBODY`], which has all bits, and is written once: so to keep the common bits is
-    /// to write it.
-    fn paint<const OCTETS: usize>(&mut self, grants: &[Grant]) {
-        for grant in grants {
-            let src = usize::from(grant.src);
-            let Some(row) = self.targets.get_mut(src) else { continue };
-            self.busy[src] |= grant.slots;
-            let (row, _) = row.as_chunks_mut::<LANES>();
-            let row = row.first_chunk_mut::<OCTETS>().expect("it has eight");
-            for (at, places) in row.iter_mut().enumerate() {
-                let others = &OTHERS[(grant.slots >> (at * LANES)) as usize & 0xff];
-                for (place, other) in places.iter_mut().zip(others) {
-                    *place &= grant.dst | other;
-                }
+    /// Writes a grant into its source's row, over what is in row `before`: all timeslots, whether
+    /// they were given or not, as to write those that were, one by one, takes longer. A place that
+    /// nobody has is [`NOBODY`], which has all bits, and each is given once: so to keep the common
+    /// bits is to write it.
+    #[inline]
+    fn paint(&mut self, grant: &Grant, before: usize) {
+        let src = usize::from(grant.src);
+        for at in (0..BATCH_SLOTS_MAX as usize).step_by(LANES) {
+            let Lanes(others) = &OTHERS[(grant.slots >> at) as usize & 0xff];
+            let mut places: [u16; LANES] =
+                *self.rows[before].0[at..].first_chunk().expect("it has so many");
+            for (place, other) in places.iter_mut().zip(others) {
+                *place &= grant.dst | other;
             }
+            *self.rows[src].0[at..].first_chunk_mut().expect("it has so many") = places;
         }
     }
 
@@ -113,7 +133,9 @@ impl Schedule {
     /// # Panics
     /// When there is no endpoint `src`.
     pub fn of(&self, src: u32) -> &[u16; BATCH_SLOTS_MAX as usize] {
-        &self.targets[src as usize]
+        let silent = self.busy.len();
+        let row = if self.busy[src as usize] == 0 { silent } else { src as usize };
+        &self.rows[row].0
     }
 
     /// In which timeslots `src` sends something: bit 0 is the first of the batch.
@@ -126,7 +148,7 @@ impl Schedule {
 
     /// Endpoints.
     pub fn nodes(&self) -> u32 {
-        self.targets.len() as u32
+        self.busy.len() as u32
     }
 
     /// The pairs of one timeslot, counted from the begin of the batch, by ascending source.
@@ -134,8 +156,54 @@ impl Schedule {
     /// # Panics
     /// When asked for the next, if `slot` is not below [`BATCH_SLOTS_MAX`].
     pub fn pairs(&self, slot: u32) -> impl Iterator<Item = (u16, u16)> {
-        let rows = self.targets.iter().enumerate();
-        rows.map(move |(src, row)| (src as u16, row[slot as usize]))
+        (0..self.nodes())
+            .map(move |src| (src as u16, self.of(src)[slot as usize]))
             .filter(|(_, dst)| *dst != NOBODY)
+    }
+
+    /// All rows, as they are to be read.
+    fn read(&self) -> impl Iterator<Item = &[u16; BATCH_SLOTS_MAX as usize]> {
+        (0..self.nodes()).map(|src| self.of(src))
+    }
+}
+
+impl PartialEq for Schedule {
+    fn eq(&self, other: &Self) -> bool {
+        self.read().eq(other.read())
+    }
+}
+
+impl Eq for Schedule {}
+
+impl Hash for Schedule {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.read().for_each(|row| row.hash(state));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_of_the_batch_before() {
+        let grant = |src, dst, slots| Grant { src, dst, slots };
+        let before = [grant(0, 2, u64::MAX), grant(1, 0, 0xff), grant(9, 1, 1)];
+        let after = [grant(1, 2, 1 << 63 | 2), grant(2, 0, 4), grant(1, 0, 4)];
+        let mut used = Schedule::new(3);
+        used.fill(&before);
+        assert_eq!(used.of(0), &[2; 64]);
+        used.fill(&after);
+        let mut fresh = Schedule::new(3);
+        fresh.fill(&after);
+        assert_eq!(used, fresh);
+        assert_eq!(used.of(0), &[NOBODY; 64]);
+        assert_eq!((used.of(1)[1], used.of(1)[2], used.of(1)[3]), (2, 0, NOBODY));
+        assert_eq!(used.pairs(2).collect::<Vec<_>>(), [(1, 0), (2, 0)]);
+        used.clear();
+        used.put(1, 5, 0);
+        assert_eq!(used.busy(1), 1 << 5);
+        assert_eq!(used.of(1).iter().filter(|dst| **dst != NOBODY).count(), 1);
+        assert_ne!(used, fresh);
     }
 }

@@ -38,6 +38,8 @@ pub struct Batch {
     idle_sources: Idle,
     idle_destinations: Idle,
     capacity: Option<Capacity>,
+    /// Whether nearly all that were visited last found something: then the next are not looked at.
+    is_open: bool,
     /// Right up to `granted`.
     grants: Vec<Grant>,
     granted: usize,
@@ -67,8 +69,10 @@ impl Batch {
             idle_sources: idle(),
             idle_destinations: idle(),
             capacity: None,
-            // A grant is of one timeslot at least. One place more, as in `Flows`.
-            grants: alloc::vec![Grant::default(); (nodes * slots) as usize + 1],
+            is_open: true,
+            // A grant is of one timeslot at least; and there is room for all that are visited
+            // together, of whom some may find nothing.
+            grants: alloc::vec![Grant::default(); (nodes * slots) as usize + LOOK],
             granted: 0,
             given: 0,
         }
@@ -86,6 +90,7 @@ impl Batch {
         if let Some(capacity) = &mut self.capacity {
             capacity.begin(self.all);
         }
+        self.is_open = true;
         self.granted = 0;
         self.given = 0;
     }
@@ -103,7 +108,9 @@ impl Batch {
     }
 
     /// Many flows find nothing left when the load is high, and which ones cannot be guessed. So
-    /// some are looked at first, without a branch, and those that find something are served then.
+    /// some are looked at first, without a branch, and those that find something are served then;
+    /// who wants more of them is told apart last, without a branch again. Each of these steps alone
+    /// has few enough numbers in hand for a processor's registers.
     fn visit_within(
         &mut self,
         limit: &mut impl Limit,
@@ -112,53 +119,81 @@ impl Batch {
         now: u8,
         exits: &mut Exits<'_>,
     ) {
-        let (from, to) = (&mut *self.idle_sources, &mut *self.idle_destinations);
-        let grants = &mut self.grants[self.granted..];
-        let before = exits.again.len();
-        let [onward, again, done] =
-            [&mut *exits.onward, &mut *exits.again, &mut *exits.done].map(Flows::room);
-        let (mut onwards, mut agains, mut dones, mut granted) = (0, 0, 0, 0);
-        let mut given = 0;
-        let mut served = [Flow::default(); LOOK];
+        let mut open = [Flow::default(); LOOK];
         for flows in flows.chunks(LOOK) {
-            let mut count = 0;
-            for &flow in flows {
-                let (src, dst) = (flow.src(), flow.dst());
-                let is_blocked = from[src] & to[dst] & limit.free(src, dst) == 0;
-                onward[onwards] = flow;
-                onwards += usize::from(is_blocked);
-                served[count % LOOK] = flow;
-                count += usize::from(!is_blocked);
-            }
-            for &flow in &served[..count] {
-                let (src, dst) = (flow.src(), flow.dst());
-                let free = from[src] & to[dst] & limit.free(src, dst);
-                if free == 0 {
-                    // What it found has been taken by one just before it.
-                    onward[onwards] = flow;
-                    onwards += 1;
-                    continue;
+            let count = match self.is_open {
+                true => {
+                    open[..flows.len()].copy_from_slice(flows);
+                    flows.len()
                 }
-                let (slots, count) = lowest(free, flow.backlog().min(share));
-                from[src] ^= slots;
-                to[dst] ^= slots;
-                limit.take(src, dst, slots);
-                grants[granted] = Grant { src: src as u16, dst: dst as u16, slots };
-                granted += 1;
-                given += count;
-                let flow = flow.served(count, now);
-                again[agains] = flow;
-                done[dones] = flow.dry_at(before + agains);
-                let wants_more = flow.backlog() > 0;
-                agains += usize::from(wants_more);
-                dones += usize::from(!wants_more);
-            }
+                false => self.look(limit, flows, &mut open, exits.onward),
+            };
+            let served = self.serve(limit, &mut open[..count], share, now, exits.onward);
+            self.is_open = flows.len() - served <= LOOK / 8;
+            part(&open[..served], exits);
         }
-        exits.onward.grow(onwards);
-        exits.again.grow(agains);
-        exits.done.grow(dones);
+    }
+
+    /// Those of `flows` that find something are written to `open`; answers how many. The others go
+    /// `onward`.
+    #[inline]
+    fn look(
+        &self,
+        limit: &impl Limit,
+        flows: &[Flow],
+        open: &mut [Flow; LOOK],
+        onward: &mut Flows,
+    ) -> usize {
+        let (from, to) = (&*self.idle_sources, &*self.idle_destinations);
+        let mut blocked = 0;
+        let room = onward.room();
+        for (at, &flow) in flows.iter().enumerate() {
+            let (src, dst) = (flow.src(), flow.dst());
+            let is_blocked = from[src] & to[dst] & limit.free(src, dst) == 0;
+            room[blocked] = flow;
+            open[at - blocked] = flow;
+            blocked += usize::from(is_blocked);
+        }
+        onward.grow(blocked);
+        flows.len() - blocked
+    }
+
+    /// Gives each of `flows`, which have found something, up to `share` timeslots, and writes what
+    /// they still want. Those whose timeslots were taken by one just before them go `onward`;
+    /// answers how many are left.
+    #[inline]
+    fn serve(
+        &mut self,
+        limit: &mut impl Limit,
+        flows: &mut [Flow],
+        share: u32,
+        now: u8,
+        onward: &mut Flows,
+    ) -> usize {
+        let (from, to) = (&mut *self.idle_sources, &mut *self.idle_destinations);
+        let grants = &mut self.grants[self.granted..][..flows.len()];
+        let mut granted = 0;
+        let mut given = 0;
+        for at in 0..flows.len() {
+            let flow = flows[at];
+            let (src, dst) = (flow.src(), flow.dst());
+            let free = from[src] & to[dst] & limit.free(src, dst);
+            if free == 0 {
+                onward.push(flow);
+                continue;
+            }
+            let (slots, count) = lowest(free, flow.backlog().min(share));
+            from[src] ^= slots;
+            to[dst] ^= slots;
+            limit.take(src, dst, slots);
+            grants[granted] = Grant { src: src as u16, dst: dst as u16, slots };
+            flows[granted] = flow.served(count, now);
+            granted += 1;
+            given += count;
+        }
         self.granted += granted;
         self.given += given;
+        granted
     }
 
     /// Its first timeslot.
@@ -180,4 +215,19 @@ impl Batch {
     pub fn given(&self) -> u32 {
         self.given
     }
+}
+
+/// Tells those of `flows` that want more from those that have all.
+#[inline]
+fn part(flows: &[Flow], exits: &mut Exits<'_>) {
+    let before = exits.again.len();
+    let (again, done) = (exits.again.room(), exits.done.room());
+    let mut agains = 0;
+    for (at, &flow) in flows.iter().enumerate() {
+        again[agains] = flow;
+        done[at - agains] = flow.dry_at(before + agains);
+        agains += usize::from(flow.backlog() > 0);
+    }
+    exits.again.grow(agains);
+    exits.done.grow(flows.len() - agains);
 }

@@ -132,15 +132,16 @@ impl Ledger {
     /// for more since go to where they would be in `again`; the others are forgotten. `renewed` is
     /// for the work between, and empty before and after.
     pub(super) fn renew(&mut self, done: &mut Flows, again: &mut Flows, renewed: &mut Flows) {
-        let Self { pairs, handed, now, .. } = self;
-        done.retain(|flow| {
+        let dry = done.len();
+        let Self { pairs, now, .. } = self;
+        done.retain_rare(|flow| {
             let more = pairs.take(flow.src(), flow.dst());
             if more > 0 {
                 renewed.push(Flow::new(flow.src() as u16, flow.dst() as u16, more, *now));
             }
-            *handed -= u32::from(more == 0);
             more > 0
         });
+        self.handed -= (dry - done.len()) as u32;
         again.insert(done.as_slice(), renewed.as_slice());
         done.clear();
         renewed.clear();

@@ -4,26 +4,20 @@
 const EACH: u64 = 0x0101_0101_0101_0101;
 /// In each octet, its highest bit.
 const TOPS: u64 = EACH << 7;
-/// The lowest `count` ones of each octet, at `[octet][count - 1]`.
-static LOWEST: [[u8; 8]; 256] = lowest_of_octets();
+/// Each octet without its `count` highest ones, at `[octet][count]`.
+static WITHOUT: [[u8; 8]; 256] = without();
 
-const fn lowest_of_octets() -> [[u8; 8]; 256] {
+const fn without() -> [[u8; 8]; 256] {
     let mut table = [[0; 8]; 256];
     let mut octet = 0;
     while octet < 256 {
+        let mut rest = octet;
         let mut count = 0;
-        let mut taken = 0;
-        let mut bit = 0;
-        while bit < 8 {
-            if octet >> bit & 1 == 1 {
-                taken |= 1 << bit;
-                table[octet][count] = taken;
-                count += 1;
-            }
-            bit += 1;
-        }
         while count < 8 {
-            table[octet][count] = taken;
+            table[octet][count] = rest as u8;
+            if rest > 0 {
+                rest ^= 1 << rest.ilog2();
+            }
             count += 1;
         }
         octet += 1;
@@ -36,22 +30,23 @@ const fn lowest_of_octets() -> [[u8; 8]; 256] {
 ///
 /// Without a branch or a loop, as what is asked for is different each time and a wrong guess would
 /// cost as much as all of this; and without the instructions for it, which not every processor has:
-/// ones are counted octet by octet, the octet in which the last one lies is looked up in a table.
+/// ones are counted octet by octet, and what is left of the octet in which the last one lies is
+/// looked up in a table.
 #[inline]
 pub(super) fn lowest(word: u64, count: u32) -> (u64, u32) {
     debug_assert!(word != 0 && count > 0);
     let pairs = word - (word >> 1 & 0x5555_5555_5555_5555);
     let fours = (pairs & 0x3333_3333_3333_3333) + (pairs >> 2 & 0x3333_3333_3333_3333);
     let octets = (fours + (fours >> 4)) & 0x0f0f_0f0f_0f0f_0f0f;
-    // In each octet: how many ones are in it and those below; 64 at most.
-    let sums = octets.wrapping_mul(EACH);
-    let count = count.min((sums >> 56) as u32);
-    // The highest bit of an octet stays where its sum is not below the count.
-    let reach = ((sums | TOPS) - EACH * u64::from(count)) & TOPS;
-    let at = reach.trailing_zeros() & 0x38;
-    let below = (sums << 8 >> at) as u32 & 0xff;
-    let last = LOWEST[(word >> at) as usize & 0xff][(count - below - 1) as usize & 7];
-    (word & !(u64::MAX << at) | u64::from(last) << at, count)
+    let all = octets.wrapping_mul(EACH) >> 56;
+    let count = u64::from(count).min(all);
+    // In each octet: how many more ones are in it and those below than are wanted, plus 128. So its
+    // highest bit is set where they suffice, and nothing is carried to the next one, as there are
+    // 64 at most.
+    let reach = (octets + 128 - count).wrapping_mul(EACH);
+    let at = (reach & TOPS).trailing_zeros() & 0x38;
+    let last = WITHOUT[(word >> at) as usize & 0xff][(reach >> at) as usize & 7];
+    (word & !(u64::MAX << at) | u64::from(last) << at, count as u32)
 }
 
 #[cfg(test)]
