@@ -74,7 +74,7 @@ pub use config::{
     Config, ConfigError, Delivery, GroupId, Link, Member, OBJECTS_MAX, PIECE_FRONT_OCTETS,
 };
 pub use event::{Event, Failure, Outcome, Reason, SendError, Unsent};
-pub use group::Group;
+pub use group::{Gathered, Group, Placing};
 pub use groups::Groups;
 pub use schedule::{
     Algorithm, BLOCKS_MAX, First, MEMBERS_MAX, Plain, Schedule, ScheduleError, Transfer,

@@ -86,6 +86,8 @@ pub(crate) struct Object {
     pub missing: u32,
     /// Blocks that others were asked for.
     pub asked: Bits,
+    /// Pieces, block and number, whose octets are being written where they belong.
+    placing: Vec<(u32, u32)>,
     /// Pieces that are here, and by block how many are not.
     pieces: Bits,
     left: Vec<u32>,
@@ -104,6 +106,7 @@ impl Object {
             held: Bits::new(blocks),
             missing: blocks,
             asked: Bits::new(blocks),
+            placing: Vec::new(),
             pieces: Bits::new(pieces),
             left: (0..blocks).map(|block| shape.pieces(block)).collect(),
             digests: vec![0; blocks as usize],
@@ -121,6 +124,7 @@ impl Object {
             held,
             missing: 0,
             asked: Bits::default(),
+            placing: Vec::new(),
             pieces: Bits::default(),
             left: Vec::new(),
             digests: vec![0; shape.blocks as usize],
@@ -129,9 +133,35 @@ impl Object {
         }
     }
 
-    /// Takes in a piece that lies where the shape says.
-    pub fn take(&mut self, block: u32, piece: u32, digest: u64, octets: &[u8]) -> Taken {
-        if self.held.has(block) {
+    /// Begins to write a piece where it belongs, if it is not here and nobody else does. Until
+    /// [`Self::placed`], [`Self::room`] is where.
+    pub fn place(&mut self, block: u32, piece: u32, digest: u64) -> bool {
+        let is_known =
+            self.held.has(block) || self.pieces.has(self.shape.first_piece(block) + piece);
+        let is_other = self.is_digested.has(block) && self.digests[block as usize] != digest;
+        if is_known || is_other || self.placing.contains(&(block, piece)) {
+            return false;
+        }
+        self.placing.push((block, piece));
+        true
+    }
+
+    /// Where a piece that is being written belongs.
+    pub fn room(&mut self, block: u32, piece: u32) -> Option<&mut [u8]> {
+        let is_placing = self.placing.contains(&(block, piece));
+        is_placing.then(|| &mut self.memory[self.shape.piece(block, piece)])
+    }
+
+    /// Nothing more is written there. Answers whether anything might have been.
+    pub fn placed(&mut self, block: u32, piece: u32) -> bool {
+        let at = self.placing.iter().position(|placing| *placing == (block, piece));
+        at.is_some_and(|at| self.placing.swap_remove(at) == (block, piece))
+    }
+
+    /// Takes in a piece that lies where the shape says; of one that was placed, no octets come.
+    pub fn take(&mut self, block: u32, piece: u32, digest: u64, octets: Option<&[u8]>) -> Taken {
+        // What is being written from elsewhere is awaited: its link works, or is given up.
+        if self.held.has(block) || self.placing.contains(&(block, piece)) {
             return Taken::Known;
         }
         let is_first = self.is_digested.set(block);
@@ -144,7 +174,9 @@ impl Object {
         if !self.pieces.set(self.shape.first_piece(block) + piece) {
             return Taken::Known;
         }
-        self.memory[self.shape.piece(block, piece)].copy_from_slice(octets);
+        if let Some(octets) = octets {
+            self.memory[self.shape.piece(block, piece)].copy_from_slice(octets);
+        }
         let left = &mut self.left[block as usize];
         *left -= 1;
         if *left > 0 {
@@ -227,10 +259,10 @@ mod tests {
         let mut root = Object::whole(shape, memory.clone());
         let mut copy = Object::empty(shape, vec![0; 20]);
         let digest = root.digest(1);
-        let piece = |at| &memory[shape.piece(1, at)];
+        let piece = |at| Some(&memory[shape.piece(1, at)]);
         assert_eq!(copy.take(1, 2, digest, piece(2)), Taken::Part);
         assert_eq!(copy.take(1, 2, digest, piece(2)), Taken::Known);
-        assert_eq!(copy.take(1, 0, digest, &[9, 9, 9]), Taken::Part);
+        assert_eq!(copy.take(1, 0, digest, Some(&[9, 9, 9])), Taken::Part);
         assert_eq!(copy.take(1, 1, digest, piece(1)), Taken::Corrupt);
         // Another digest takes the place of the first.
         assert_eq!(copy.take(1, 0, digest ^ 1, piece(0)), Taken::Part);
@@ -242,11 +274,34 @@ mod tests {
         for block in [0, 2] {
             let digest = root.digest(block);
             for at in 0..shape.pieces(block) {
-                copy.take(block, at, digest, &memory[shape.piece(block, at)]);
+                copy.take(block, at, digest, Some(&memory[shape.piece(block, at)]));
             }
         }
         assert_eq!((copy.missing, &copy.memory), (0, &memory));
         assert_eq!(copy.digest_behind(5), root.digest_behind(5));
         assert_ne!(copy.digest_behind(5), root.digest_behind(6));
+    }
+
+    #[test]
+    fn a_piece_is_written_in_place_by_one_at_a_time() {
+        let shape = shape(20, 8, 3);
+        let memory: Vec<u8> = (0..20).collect();
+        let mut root = Object::whole(shape, memory.clone());
+        let mut copy = Object::empty(shape, vec![0; 20]);
+        let digest = root.digest(2);
+        assert!(copy.place(2, 0, digest) && !copy.place(2, 0, digest));
+        let piece = |at| Some(&memory[shape.piece(2, at)]);
+        assert_eq!(copy.take(2, 0, digest, piece(0)), Taken::Known, "it is awaited");
+        assert_eq!(copy.take(2, 1, digest, piece(1)), Taken::Part);
+        assert!(!copy.place(2, 1, digest) && copy.room(2, 1).is_none(), "it is here");
+        copy.room(2, 0).expect("it is being written").copy_from_slice(&memory[16..19]);
+        assert!(copy.placed(2, 0) && !copy.placed(2, 0) && copy.room(2, 0).is_none());
+        assert_eq!(copy.take(2, 0, digest, None), Taken::Whole);
+        assert!(!copy.place(2, 0, digest) && !copy.place(1, 0, digest ^ 1) || copy.placed(1, 0));
+        // One that was given up comes again, and another digest is not mixed with the first.
+        let digest = root.digest(0);
+        assert!(copy.place(0, 0, digest) && copy.placed(0, 0) && copy.place(0, 0, digest));
+        assert_eq!(copy.take(0, 1, digest, Some(&memory[3..6])), Taken::Part);
+        assert!(!copy.place(0, 2, digest ^ 1));
     }
 }

@@ -69,6 +69,8 @@ pub(crate) struct Peer {
     pub lane: Lane,
     pub life: Option<Incarnation>,
     pub has_failed: bool,
+    /// Its link takes nothing now.
+    pub is_blocked: bool,
     pub heard_at: Mono,
     pub told_at: Mono,
     /// By the schedule.
@@ -104,6 +106,7 @@ impl Peer {
             lane,
             life: None,
             has_failed: false,
+            is_blocked: false,
             heard_at: Mono::from_ns(0),
             told_at: Mono::from_ns(0),
             queue: VecDeque::new(),

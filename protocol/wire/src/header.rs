@@ -39,6 +39,8 @@ impl Flags {
     /// from which it comes. No commit that is told there counts yet (design: failure.md, "What is
     /// told where a former life holds commits?").
     pub const FORMER: u8 = 1 << 6;
+    /// Of a piece of bulk multicast: `integrity` covers its front alone (see [`crate::seal_apart`]).
+    pub const APART: u8 = 1 << 7;
 }
 
 /// The 52 octets at the front of every frame, as they travel.
@@ -227,6 +229,17 @@ impl<'a> Frame<'a> {
 /// As [`Frame::parse`].
 #[inline]
 pub fn peek(octets: &[u8]) -> Result<(&Header, Opcode), DecodeError> {
+    let (header, opcode, rest) = begin(octets)?;
+    if rest.len() < header.length() {
+        let (need, got) = (header.length(), rest.len());
+        return Err(DecodeError::Truncated { part: "payload", need, got });
+    }
+    Ok((header, opcode))
+}
+
+/// As [`peek`], where the payload need not be there yet; what there is of it stands behind.
+#[inline]
+pub(crate) fn begin(octets: &[u8]) -> Result<(&Header, Opcode, &[u8]), DecodeError> {
     let truncated =
         DecodeError::Truncated { part: "header", need: HEADER_OCTETS, got: octets.len() };
     let (header, rest) = Header::ref_from_prefix(octets).map_err(|_| truncated)?;
@@ -236,12 +249,7 @@ pub fn peek(octets: &[u8]) -> Result<(&Header, Opcode), DecodeError> {
     if integrity::hop(header) != header.hop_check.get() {
         return Err(DecodeError::HopCheck);
     }
-    let opcode = header.opcode()?;
-    if rest.len() < header.length() {
-        let (need, got) = (header.length(), rest.len());
-        return Err(DecodeError::Truncated { part: "payload", need, got });
-    }
-    Ok((header, opcode))
+    Ok((header, header.opcode()?, rest))
 }
 
 /// The front of a frame, with nothing checked but its length: for hints, which cost time when they

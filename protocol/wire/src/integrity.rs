@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::{Flags, HEADER_OCTETS, Header};
+use crate::{Flags, HEADER_OCTETS, Header, Opcode};
 
 /// Octets of the header that the hop check covers: all but the check itself.
 const HOP_COVERED: usize = HEADER_OCTETS - 4;
@@ -30,20 +30,26 @@ pub fn seal(octets: &mut [u8], header: Header, payload_octets: usize) -> usize {
 /// # Panics
 /// As [`seal`].
 #[inline]
-pub fn seal_with_hops(
+pub fn seal_with_hops(octets: &mut [u8], header: Header, payload_octets: usize, hops: u8) -> usize {
+    complete(octets, header, (payload_octets, payload_octets), hops)
+}
+
+/// Writes the header of a frame of whose payload the first octets stand behind its place. Answers
+/// how long the frame is up to there.
+#[inline]
+pub(crate) fn complete(
     octets: &mut [u8],
     mut header: Header,
-    payload_octets: usize,
+    (here, payload_octets): (usize, usize),
     hops: u8,
 ) -> usize {
     let (front, rest) = octets.split_at_mut(HEADER_OCTETS);
-    let payload = &rest[..payload_octets];
     header.length = U16::new(u16::try_from(payload_octets).expect("a frame is below 64 KiB"));
     header.hops = hops;
-    header.integrity = U64::new(end_to_end(&header, payload));
+    header.integrity = U64::new(end_to_end(&header, &rest[..here]));
     header.hop_check = U32::new(hop(&header));
     front.copy_from_slice(header.as_bytes());
-    HEADER_OCTETS + payload_octets
+    HEADER_OCTETS + here
 }
 
 /// Writes new promises into a frame in place and renews its hop check, whatever that was: the
@@ -104,5 +110,9 @@ pub(crate) fn end_to_end(header: &Header, payload: &[u8]) -> u64 {
     fixed.hops = 0;
     fixed.integrity = U64::ZERO;
     fixed.hop_check = U32::ZERO;
-    xxh3_64(fixed.as_bytes()).rotate_left(17) ^ xxh3_64(payload)
+    let covered = match header.opcode == Opcode::BulkPiece as u8 {
+        true => crate::apart::covered(header, payload),
+        false => payload,
+    };
+    xxh3_64(fixed.as_bytes()).rotate_left(17) ^ xxh3_64(covered)
 }

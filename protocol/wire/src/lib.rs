@@ -29,6 +29,7 @@
 mod ack;
 mod amcast;
 mod announce;
+mod apart;
 mod bulk;
 mod connect;
 mod data;
@@ -53,6 +54,7 @@ pub use amcast::{
 pub use announce::{
     ANNOUNCE_HEADER_OCTETS, Announce, AnnounceView, LINK_OCTETS, Link, LinkState, Side,
 };
+pub use apart::{APART_OCTETS, open_apart, seal_apart};
 pub use bulk::{
     BULK_FAILURE_OCTETS, BULK_FRONT_OCTETS, BULK_PIECE_HEADER_OCTETS, BULK_WORDS_MAX, BulkAck,
     BulkAckView, BulkFailure, BulkFailures, BulkFront, BulkHave, BulkHaveView, BulkPiece,

@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::Mono;
-use onepipe_wire::{BulkPiece, BulkPieceHeader, Extent};
+use onepipe_wire::{BulkPieceHeader, Extent};
 
+use super::place::Octets;
 use super::{Group, Staged};
 use crate::event::{Event, Reason};
 use crate::object::{Object, Shape, Taken};
@@ -94,7 +94,7 @@ impl Group {
         }
         if let Some(staged) = self.staged.take_if(|staged| staged.header.object == object) {
             let octets = core::mem::take(&mut self.staged_octets);
-            self.fill(staged.from, &staged.header, &octets);
+            self.fill(staged.from, &staged.header, Octets::Here(&octets));
             self.staged_octets = octets;
         }
         let missed = core::mem::take(&mut self.live_mut(object).missed);
@@ -104,20 +104,20 @@ impl Group {
         self.ask();
     }
 
-    pub(super) fn on_piece(&mut self, _now: Mono, from: u32, piece: BulkPiece<'_>) {
-        let header = piece.header;
+    pub(super) fn on_piece(&mut self, from: u32, header: &BulkPieceHeader, octets: Octets<'_>) {
         let Some(shape) = self.on_extent(header.object, header.extent) else { return };
         self.sources.set(from);
         if header.offers {
             return self.tell(from);
         }
-        let at = shape.piece_at(header.block, header.offset, piece.octets.len());
-        if at.is_none() {
-            self.stats.misbehaved += 1;
-        } else if self.get(header.object).is_some_and(|live| live.object.is_some()) {
-            self.fill(from, &header, piece.octets);
-        } else {
-            self.stage(from, header, piece.octets);
+        let at = shape.piece_at(header.block, header.offset, octets.len());
+        let has_memory = self.get(header.object).is_some_and(|live| live.object.is_some());
+        match octets {
+            _ if at.is_none() => self.stats.misbehaved += 1,
+            octets if has_memory => self.fill(from, header, octets),
+            Octets::Here(octets) => self.stage(from, *header, octets),
+            // Its memory is gone, and so is the object.
+            Octets::Placed(_) => {}
         }
     }
 
@@ -136,11 +136,15 @@ impl Group {
     }
 
     /// Takes in a piece of an object for which there is memory.
-    fn fill(&mut self, from: u32, header: &BulkPieceHeader, octets: &[u8]) {
+    pub(super) fn fill(&mut self, from: u32, header: &BulkPieceHeader, octets: Octets<'_>) {
         let BulkPieceHeader { object, block, offset, digest, ordinal, .. } = *header;
         let Some(body) = self.object_mut(object) else { return };
         let Some(piece) = body.shape.piece_at(block, offset, octets.len()) else { return };
-        let taken = body.take(block, piece, digest, octets);
+        let taken = match octets {
+            Octets::Here(octets) => body.take(block, piece, digest, Some(octets)),
+            Octets::Placed(_) if body.placed(block, piece) => body.take(block, piece, digest, None),
+            Octets::Placed(_) => return,
+        };
         let is_through = body.held.has(block) || taken == Taken::Corrupt;
         match taken {
             Taken::Known => self.stats.pieces_known += 1,

@@ -7,6 +7,7 @@ use onepipe_wire::{
 };
 
 use super::Group;
+use super::place::Octets;
 use crate::event::{Outcome, Reason};
 
 /// Refusals that wait to be sent; whoever asks again is answered again.
@@ -14,7 +15,12 @@ const REFUSALS: usize = 16;
 
 impl Group {
     pub(super) fn on_frame(&mut self, now: Mono, port: Port, octets: &[u8]) -> Verdict {
-        match self.read(now, port, octets) {
+        let read = Frame::parse(octets).and_then(|frame| self.read(now, port, &frame, None));
+        self.conclude(read)
+    }
+
+    pub(super) fn conclude(&mut self, read: Result<(), DecodeError>) -> Verdict {
+        match read {
             Ok(()) => {
                 self.stats.frames_received += 1;
                 Verdict::Consumed
@@ -26,8 +32,14 @@ impl Group {
         }
     }
 
-    fn read(&mut self, now: Mono, port: Port, octets: &[u8]) -> Result<(), DecodeError> {
-        let frame = Frame::parse(octets)?;
+    /// Takes in a frame; of a piece that was placed, so many octets are where they belong.
+    pub(super) fn read(
+        &mut self,
+        now: Mono,
+        port: Port,
+        frame: &Frame<'_>,
+        placed: Option<usize>,
+    ) -> Result<(), DecodeError> {
         if frame.opcode as u8 & 0xf0 != Opcode::BulkPiece as u8 {
             return Err(DecodeError::Opcode(frame.opcode as u8));
         }
@@ -37,7 +49,7 @@ impl Group {
         }
         if frame.opcode == Opcode::BulkRefused {
             let refused = BulkRefused::parse(rest)?;
-            self.on_refused(&frame, refused);
+            self.on_refused(frame, refused);
             return Ok(());
         }
         let from = u32::from(front.from);
@@ -46,7 +58,7 @@ impl Group {
                 member.process == frame.header.src() && from != self.config.own
             });
         if !is_member || front.plan != self.plan {
-            return self.refuse(port, &frame, BulkRefused::OtherPlan);
+            return self.refuse(port, frame, BulkRefused::OtherPlan);
         }
         let life = frame.header.incarnation();
         match self.peers[from as usize].life {
@@ -54,10 +66,10 @@ impl Group {
             Some(known) if life > known => {
                 // So the life that is a member is over.
                 self.fail(from, self.config.own, Reason::Reborn);
-                return self.refuse(port, &frame, BulkRefused::OtherLife);
+                return self.refuse(port, frame, BulkRefused::OtherLife);
             }
             _ if self.has_failed.has(from) => {
-                return self.refuse(port, &frame, BulkRefused::Excluded);
+                return self.refuse(port, frame, BulkRefused::Excluded);
             }
             _ => self.peer(from).life = Some(life),
         }
@@ -76,7 +88,7 @@ impl Group {
         }
         (self.peer(from).said_stable, self.peer(from).said_failed) = (front.stable, front.failed);
         self.on_stable(front.stable);
-        self.body(now, from, frame.opcode, rest)
+        self.body(now, from, frame.opcode, (rest, placed))
     }
 
     fn body(
@@ -84,7 +96,7 @@ impl Group {
         now: Mono,
         from: u32,
         opcode: Opcode,
-        rest: &[u8],
+        (rest, placed): (&[u8], Option<usize>),
     ) -> Result<(), DecodeError> {
         let is_over = self.outcome.is_some();
         match opcode {
@@ -96,7 +108,11 @@ impl Group {
                     self.fail(failure.rank.into(), failure.by.into(), reason);
                 }
             }
-            Opcode::BulkPiece if !is_over => self.on_piece(now, from, BulkPiece::parse(rest)?),
+            Opcode::BulkPiece if !is_over => {
+                let piece = BulkPiece::parse(rest)?;
+                let octets = placed.map_or(Octets::Here(piece.octets), Octets::Placed);
+                self.on_piece(from, &piece.header, octets);
+            }
             Opcode::BulkHave if !is_over => self.on_have(from, &BulkHaveView::parse(rest)?),
             Opcode::BulkWant if !is_over => {
                 let BulkWant { object, block } = BulkWant::parse(rest)?;

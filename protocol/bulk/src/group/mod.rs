@@ -4,6 +4,7 @@ mod announce;
 mod deal;
 mod fail;
 mod handle;
+mod place;
 mod repair;
 mod settle;
 mod tell;
@@ -24,6 +25,8 @@ use crate::peer::Peer;
 use crate::schedule::Schedule;
 use crate::stats::Stats;
 use crate::{Config, ConfigError};
+
+pub use place::{Gathered, Placing};
 
 /// An object under way, or a place for one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -237,6 +240,14 @@ impl Group {
         self.fail(rank, self.config.own, Reason::Link);
     }
 
+    /// The link to a member takes nothing now, or does again. Others go on meanwhile.
+    pub fn set_blocked(&mut self, rank: u32, is_blocked: bool) {
+        if let Some(peer) = self.peers.get_mut(rank as usize) {
+            peer.is_blocked = is_blocked;
+            self.ready.set(rank);
+        }
+    }
+
     /// The octets of an object that is whole here and not yet stable.
     pub fn octets(&self, object: u32) -> Option<&[u8]> {
         let object = self.get(object)?.object.as_ref().filter(|object| object.missing == 0)?;
@@ -340,7 +351,7 @@ impl Machine for Group {
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         self.begin(now.mono);
-        self.transmit(now, slot)
+        self.transmit(now, slot, false).map(|sent| sent.front)
     }
 
     fn poll_event(&mut self) -> Option<Event> {

@@ -4,6 +4,7 @@ use onepipe_base::{Now, ProcessId, Promises, Psn, Transmit};
 use onepipe_wire::{
     BULK_FAILURE_OCTETS, BULK_FRONT_OCTETS, BulkAck, BulkFailure, BulkFailures, BulkFront,
     BulkHave, BulkPieceHeader, BulkState, BulkWant, Flags, HEADER_OCTETS, Header, Opcode, seal,
+    seal_apart,
 };
 
 use super::Group;
@@ -206,18 +207,36 @@ impl Group {
         slot: &mut [u8],
         body: impl FnOnce(&Self, &mut [u8]) -> Option<usize>,
     ) -> Option<Transmit> {
+        self.write_apart(now, rank, (opcode, None), item, slot, body)
+    }
+
+    /// As [`Self::write`], where so many octets of the frame may stay where they are.
+    pub(super) fn write_apart(
+        &mut self,
+        now: Now,
+        rank: u32,
+        (opcode, behind): (Opcode, Option<usize>),
+        item: Option<Item>,
+        slot: &mut [u8],
+        body: impl FnOnce(&Self, &mut [u8]) -> Option<usize>,
+    ) -> Option<Transmit> {
         let front = self.front();
         let room = front.write(slot.get_mut(HEADER_OCTETS..)?)?;
         let octets = BULK_FRONT_OCTETS + body(self, room)?;
         let member = self.config.members[rank as usize];
         let header = self.header(opcode, member.process);
         let lane = &mut self.peer(rank).lane;
-        let asks = item.is_some() && lane.awaits_answer(HEADER_OCTETS + octets);
+        let all = octets + behind.unwrap_or(0);
+        let asks = item.is_some() && lane.awaits_answer(HEADER_OCTETS + all);
         let header = header.flagged(u8::from(asks) * Flags::ACK_NOW);
         let psn = if item.is_some() { lane.next() } else { Psn::FIRST };
-        let octets = seal(slot, header.stamped(now.sync, Promises::both(now.sync), psn), octets);
+        let header = header.stamped(now.sync, Promises::both(now.sync), psn);
+        let octets = match behind {
+            Some(behind) => seal_apart(slot, header, behind),
+            None => seal(slot, header, octets),
+        };
         if let Some(item) = item {
-            lane.on_sent(now.mono, item, octets);
+            lane.on_sent(now.mono, item, HEADER_OCTETS + all);
             self.watch(rank);
         }
         self.stats.frames_sent += 1;

@@ -2,18 +2,25 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Mono, Now, Transmit};
+use onepipe_base::{Mono, Now};
 use onepipe_wire::{BulkPieceHeader, Opcode};
 
 use super::Group;
+use super::place::Gathered;
 use crate::config::PIECE_FRONT_OCTETS;
 use crate::lane::Item;
 use crate::peer::Due;
 
 impl Group {
-    pub(super) fn transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+    /// The next frame; the octets of a piece may be left where they are.
+    pub(super) fn transmit(
+        &mut self,
+        now: Now,
+        slot: &mut [u8],
+        may_gather: bool,
+    ) -> Option<Gathered> {
         if let Some(sent) = self.write_refusal(now, slot) {
-            return Some(sent);
+            return Some(sent.into());
         }
         self.deal();
         let mut best: Option<((u32, u64), u32)> = None;
@@ -26,8 +33,11 @@ impl Group {
                     self.ready.clear(rank);
                     continue;
                 }
+                if self.peer(rank).is_blocked {
+                    continue;
+                }
                 if let Some(sent) = self.tell_one(now, rank, slot) {
-                    return Some(sent);
+                    return Some(sent.into());
                 }
                 match self.candidate(rank) {
                     Some(step) if best.is_none_or(|(least, _)| step < least) => {
@@ -40,7 +50,7 @@ impl Group {
             }
         }
         let (_, rank) = best?;
-        self.write_piece(now, rank, slot)
+        self.write_piece(now, rank, slot, may_gather)
     }
 
     /// The step of the next piece for a member, if one may be sent.
@@ -106,7 +116,13 @@ impl Group {
     }
 
     /// Writes the piece that [`Group::candidate`] found.
-    fn write_piece(&mut self, now: Now, rank: u32, slot: &mut [u8]) -> Option<Transmit> {
+    fn write_piece(
+        &mut self,
+        now: Now,
+        rank: u32,
+        slot: &mut [u8],
+        may_gather: bool,
+    ) -> Option<Gathered> {
         let peer = &mut self.peers[rank as usize];
         let item = match peer.again.pop_front() {
             Some(item) => item,
@@ -135,12 +151,20 @@ impl Group {
             offers: false,
         };
         self.stats.pieces_sent += 1;
-        self.write(now, rank, Opcode::BulkPiece, Some(item), slot, |group, room| {
+        if may_gather {
+            let opcode = (Opcode::BulkPiece, Some(range.len()));
+            let sent = self.write_apart(now, rank, opcode, Some(item), slot, |_, room| {
+                header.write(room).map(|_| onepipe_wire::BULK_PIECE_HEADER_OCTETS)
+            })?;
+            return Some(Gathered { front: sent, behind: Some((object, range)) });
+        }
+        let sent = self.write(now, rank, Opcode::BulkPiece, Some(item), slot, |group, room| {
             let room = header.write(room)?;
             let octets = &group.get(object)?.object.as_ref()?.memory[range];
             room.get_mut(..octets.len())?.copy_from_slice(octets);
             Some(onepipe_wire::BULK_PIECE_HEADER_OCTETS + octets.len())
-        })
+        })?;
+        Some(sent.into())
     }
 
     /// What was in frames to `rank` that are lost.

@@ -21,6 +21,7 @@ fn lossy_links_lose_repeat_reorder_and_corrupt() {
             config.lookahead_blocks = 1 + seed as u32 % 4;
             config.objects_max = 1 + seed as u32 % 8;
         });
+        world.is_in_place = seed % 3 == 0;
         world.faults = Faults {
             loss: dice.below(250),
             duplication: dice.below(300),
@@ -37,6 +38,7 @@ fn lossy_links_lose_repeat_reorder_and_corrupt() {
 fn a_corrupt_frame_on_a_reliable_link_is_sent_again() {
     for seed in 0..20 {
         let mut world = World::new(5, Link::Reliable, seed, |_| {});
+        world.is_in_place = seed % 2 == 0;
         world.faults.corruption = 100;
         send_all(&mut world, &SIZES);
         assert!(world.run(120 * SECOND), "seed {seed}");
@@ -62,8 +64,10 @@ pub fn corrupt_piece(octets: &mut [u8]) -> bool {
 
 #[test]
 fn a_corrupt_block_is_found_and_asked_for_again() {
-    for link in [Link::Reliable, Link::Lossy] {
+    let links = [Link::Reliable, Link::Lossy];
+    for (link, is_in_place) in links.into_iter().flat_map(|link| [(link, false), (link, true)]) {
         let mut world = World::new(8, link, 1, |_| {});
+        world.is_in_place = is_in_place;
         let mut left = 5;
         world.fate = Box::new(move |_, from, _, octets| {
             if from == 1 && left > 0 && corrupt_piece(octets) {

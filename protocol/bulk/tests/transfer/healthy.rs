@@ -40,11 +40,26 @@ fn every_schedule_brings_every_size_to_everybody() {
     let sizes = [0, 1, 300, 301, 999, 1_000, 1_001, 7_500, 0, 20_000];
     for (n, link) in (1..=9).chain([16, 17]).flat_map(|n| [(n, Link::Reliable), (n, Link::Lossy)]) {
         for plain in PLAIN {
-            let mut world =
-                World::new(n, link, 1, |config| config.algorithm = Algorithm::Plain(plain));
-            send_all(&mut world, &sizes);
-            assert!(world.run(60 * SECOND), "{plain:?} of {n} over {link:?}");
-            assert_complete(&world, &sizes);
+            for is_in_place in [false, true] {
+                let mut world =
+                    World::new(n, link, 1, |config| config.algorithm = Algorithm::Plain(plain));
+                world.is_in_place = is_in_place;
+                send_all(&mut world, &sizes);
+                assert!(world.run(60 * SECOND), "{plain:?} of {n} over {link:?}");
+                assert_complete(&world, &sizes);
+            }
         }
     }
+}
+
+#[test]
+fn a_member_whose_link_is_blocked_holds_nobody_up() {
+    let mut world = World::new(4, Link::Reliable, 1, |_| {});
+    world.group(0).set_blocked(3, true);
+    world.act(0, |root| root.send(object(0, 9_000))).expect("it is taken");
+    let has = |world: &World, rank: usize| !world.apps[rank].delivered.is_empty();
+    assert!(world.run_until(SECOND, |world| has(world, 1) && has(world, 2)));
+    assert!(world.group(3).stats().frames_received > 0, "others speak to it");
+    world.act(0, |root| root.set_blocked(3, false));
+    assert!(world.run_until(SECOND, |world| has(world, 3)));
 }

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
-use onepipe_bulk::{Config, Event, Group, GroupId, Link, Member, Outcome};
+use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp, Transmit};
+use onepipe_bulk::{Config, Event, Gathered, Group, GroupId, Link, Member, Outcome};
 
 /// A generator of its own for each test (xorshift64*).
 #[derive(Clone)]
@@ -81,6 +81,8 @@ pub struct World {
     /// On FIFO links nothing overtakes.
     arrival: BTreeMap<(usize, usize), u64>,
     count: u64,
+    /// Whether octets of pieces go from object to object.
+    pub is_in_place: bool,
     /// Frames with pieces that have left, and the first one of each block.
     pub frames: u64,
     pub steps: u64,
@@ -123,6 +125,7 @@ impl World {
             slow_until: BTreeMap::new(),
             fate: Box::new(|_, _, _, _| true),
             free_at: vec![0; n],
+            is_in_place: false,
             wakes: vec![u64::MAX; n],
             queue: BinaryHeap::new(),
             arrival: BTreeMap::new(),
@@ -192,9 +195,15 @@ impl World {
                 self.wake(at, self.free_at[at]);
                 break;
             }
-            let Some(sent) = group.poll_transmit(now, &mut slot) else { break };
+            let sent = match self.is_in_place {
+                true => group.poll_gather(now, &mut slot),
+                false => group.poll_transmit(now, &mut slot).map(Gathered::from),
+            };
+            let Some(sent) = sent else { break };
             self.frames += 1;
-            let (to, octets) = (usize::from(sent.port.0), slot[..sent.octets].to_vec());
+            let to = usize::from(sent.front.port.0);
+            let octets = [&slot[..sent.front.octets], group.behind(&sent)].concat();
+            let sent = Transmit { octets: octets.len(), ..sent.front };
             self.free_at[at] = self.now + sent.octets as u64 * self.octet_ns[at];
             self.carry(at, to, octets);
         }
@@ -261,7 +270,14 @@ impl World {
         match what {
             Happens::Frame { to, from, mut octets } => {
                 if let Some(group) = &mut self.groups[to] {
-                    group.handle_frame(now, Port(from as u16), &mut octets);
+                    match group.place(&octets).filter(|_| self.is_in_place) {
+                        None => _ = group.handle_frame(now, Port(from as u16), &mut octets),
+                        Some(placing) => {
+                            let behind = &octets[octets.len() - placing.octets()..];
+                            group.room(&placing).expect("it is kept").copy_from_slice(behind);
+                            group.handle_placed(now, Port(from as u16), &placing);
+                        }
+                    }
                     self.attend(to);
                 }
             }
