@@ -248,6 +248,11 @@ impl Group {
         }
     }
 
+    /// Whether [`Machine::poll_event`] has something to tell.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// The octets of an object that is whole here and not yet stable.
     pub fn octets(&self, object: u32) -> Option<&[u8]> {
         let object = self.get(object)?.object.as_ref().filter(|object| object.missing == 0)?;

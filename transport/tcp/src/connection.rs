@@ -1,0 +1,67 @@
+//! One connection to another member.
+
+use std::io;
+use std::net::TcpStream;
+
+use onepipe_base::{Now, Port};
+use onepipe_bulk::Group;
+use socket2::SockRef;
+
+use crate::inbound::{Heard, Inbound};
+use crate::outbound::Outbound;
+
+/// Octets that may wait in the socket and have not left: news must not wait for long behind pieces,
+/// and the sender must not wait for the kernel.
+const UNSENT_OCTETS_MAX: u32 = 256 << 10;
+
+/// A link to another member.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: TcpStream,
+    pub inbound: Inbound,
+    pub outbound: Outbound,
+    /// The kernel is asked to say when it takes more.
+    pub is_watched: bool,
+    /// There may be more to read than the kernel tells of.
+    pub has_more: bool,
+}
+
+impl Connection {
+    pub fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_read_timeout(None)?;
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_OCTETS_MAX)?;
+        Ok(Self {
+            stream,
+            inbound: Inbound::new(),
+            outbound: Outbound::default(),
+            is_watched: false,
+            has_more: true,
+        })
+    }
+
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    pub fn receive(
+        &mut self,
+        now: Now,
+        port: Port,
+        group: &mut Group,
+        frames: &mut usize,
+    ) -> io::Result<()> {
+        let heard = self.inbound.receive(&self.stream, now, port, group, frames)?;
+        self.has_more = heard == Heard::More;
+        Ok(())
+    }
+
+    pub fn send(&mut self, front: &[u8], behind: &[u8]) -> io::Result<bool> {
+        self.outbound.send(&self.stream, front, behind)
+    }
+
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.outbound.flush(&self.stream)
+    }
+}

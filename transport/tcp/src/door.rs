@@ -1,0 +1,140 @@
+//! Where a process is found, by however many groups.
+
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::hello::{Caller, OCTETS, Role};
+
+/// Whoever has not said so soon who he is, is nobody.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Those who have said so wait so long to be asked in.
+const KEPT: Duration = Duration::from_secs(60);
+/// Connections that wait here, at most; more wait in the system.
+const WAITING_MAX: usize = 1024;
+/// How often the door is looked at while somebody waits there.
+const LOOK: Duration = Duration::from_micros(500);
+
+/// A listening socket that sorts who comes by what he wants. Clones are the same door.
+#[derive(Clone, Debug)]
+pub struct Door {
+    address: SocketAddr,
+    hall: Arc<Mutex<Hall>>,
+}
+
+#[derive(Debug)]
+struct Hall {
+    listener: TcpListener,
+    strangers: Vec<Stranger>,
+    callers: Vec<(Caller, TcpStream, Instant)>,
+}
+
+/// Somebody who has not said all of who he is.
+#[derive(Debug)]
+struct Stranger {
+    stream: TcpStream,
+    octets: [u8; OCTETS],
+    have: usize,
+    since: Instant,
+}
+
+impl Door {
+    /// Opens one at an address; its port may be 0 for any.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let hall = Hall { listener, strangers: Vec::new(), callers: Vec::new() };
+        Ok(Self { address, hall: Arc::new(Mutex::new(hall)) })
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The next guest, if one comes before `until`.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn guest(&self, until: Instant) -> io::Result<Option<TcpStream>> {
+        self.wait(until, |caller| caller.role == Role::Guest)
+    }
+
+    /// The link that a member of a group makes to another one, if it comes before `until`.
+    pub(crate) fn member(
+        &self,
+        group: u64,
+        (from, to): (u32, u32),
+        until: Instant,
+    ) -> io::Result<Option<TcpStream>> {
+        let wanted = Caller { role: Role::Member, group, from, to };
+        self.wait(until, |caller| *caller == wanted)
+    }
+
+    fn wait(
+        &self,
+        until: Instant,
+        is_wanted: impl Fn(&Caller) -> bool,
+    ) -> io::Result<Option<TcpStream>> {
+        loop {
+            let now = Instant::now();
+            let mut hall = self.hall.lock().unwrap_or_else(PoisonError::into_inner);
+            hall.look(now)?;
+            if let Some(at) = hall.callers.iter().position(|(caller, ..)| is_wanted(caller)) {
+                let (_, stream, _) = hall.callers.swap_remove(at);
+                stream.set_nonblocking(false)?;
+                return Ok(Some(stream));
+            }
+            drop(hall);
+            if now >= until {
+                return Ok(None);
+            }
+            std::thread::sleep(LOOK.min(until.saturating_duration_since(now)));
+        }
+    }
+}
+
+impl Hall {
+    /// Takes in who is there.
+    fn look(&mut self, now: Instant) -> io::Result<()> {
+        while self.strangers.len() + self.callers.len() < WAITING_MAX {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(true)?;
+                    let octets = [0; OCTETS];
+                    self.strangers.push(Stranger { stream, octets, have: 0, since: now });
+                }
+                // Who has gone already is nobody.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        for stranger in std::mem::take(&mut self.strangers) {
+            self.question(stranger, now);
+        }
+        self.callers.retain(|(_, _, since)| now.duration_since(*since) < KEPT);
+        Ok(())
+    }
+
+    fn question(&mut self, mut stranger: Stranger, now: Instant) {
+        match stranger.stream.read(&mut stranger.octets[stranger.have..]) {
+            Ok(0) => return,
+            Ok(more) => stranger.have += more,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return,
+        }
+        if stranger.have < OCTETS {
+            if now.duration_since(stranger.since) < PATIENCE {
+                self.strangers.push(stranger);
+            }
+        } else if let Some(caller) = Caller::parse(&stranger.octets) {
+            self.callers.push((caller, stranger.stream, now));
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What comes over a connection.
+
+use std::io::{self, IoSliceMut, Read};
+use std::net::TcpStream;
+
+use onepipe_base::{Machine, Now, Port};
+use onepipe_bulk::{Group, Placing};
+use onepipe_wire::{APART_OCTETS, HEADER_OCTETS, glance, is_hop_intact};
+
+use crate::outbound::is_for_later;
+
+/// Octets that are read where no piece is awaited. Every frame but a piece fits.
+const FRONT_OCTETS: usize = 4096;
+/// Reads of one connection before the others have their turn.
+const READS_MAX: u32 = 16;
+
+/// What is being read.
+#[derive(Debug)]
+enum Taking {
+    /// The front of a frame.
+    Front,
+    /// A piece, into its object.
+    Piece { placing: Placing, have: usize },
+    /// A frame that goes nowhere yet, into memory of ours.
+    Frame { have: usize },
+}
+
+/// What has come over a connection and is not a whole frame yet.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    /// Fronts, and short frames.
+    front: Box<[u8; FRONT_OCTETS]>,
+    have: usize,
+    /// A frame that does not fit there.
+    frame: Vec<u8>,
+    taking: Taking,
+}
+
+/// What a connection has had to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// All of it was read.
+    All,
+    /// There may be more.
+    More,
+}
+
+impl Inbound {
+    pub fn new() -> Self {
+        let front = Box::new([0; FRONT_OCTETS]);
+        Self { front, have: 0, frame: Vec::new(), taking: Taking::Front }
+    }
+
+    /// Hands what has come to the group. Adds the number of frames to `frames`.
+    ///
+    /// # Errors
+    /// When the connection is over, or what comes is no frame: it is of no use any more.
+    pub fn receive(
+        &mut self,
+        from: &TcpStream,
+        now: Now,
+        port: Port,
+        group: &mut Group,
+        frames: &mut usize,
+    ) -> io::Result<Heard> {
+        if self.parse(now, port, group, frames)? {
+            return Ok(Heard::More);
+        }
+        for _ in 0..READS_MAX {
+            let octets = match self.read(from, group) {
+                Err(error) if is_for_later(&error) => return Ok(Heard::All),
+                octets => octets?,
+            };
+            if octets == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.on_octets(octets, now, port, group, frames);
+            if self.parse(now, port, group, frames)? {
+                break;
+            }
+        }
+        Ok(Heard::More)
+    }
+
+    /// The connection is over.
+    pub fn end(&mut self, group: &mut Group) {
+        if let Taking::Piece { placing, .. } = std::mem::replace(&mut self.taking, Taking::Front) {
+            group.abandon(&placing);
+        }
+    }
+
+    /// Reads the rest of what is awaited, and the next front behind it.
+    fn read(&mut self, mut from: &TcpStream, group: &mut Group) -> io::Result<usize> {
+        let front = &mut self.front[self.have..];
+        match &self.taking {
+            Taking::Front => from.read(front),
+            Taking::Piece { placing, have } => match group.room(placing) {
+                Some(room) => read_both(from, &mut room[*have..], front),
+                None => {
+                    // Nobody needs it any more: it goes where it does no harm.
+                    self.frame.resize(placing.octets(), 0);
+                    read_both(from, &mut self.frame[*have..], front)
+                }
+            },
+            Taking::Frame { have } => read_both(from, &mut self.frame[*have..], front),
+        }
+    }
+
+    /// So many octets were read.
+    fn on_octets(
+        &mut self,
+        octets: usize,
+        now: Now,
+        port: Port,
+        group: &mut Group,
+        frames: &mut usize,
+    ) {
+        match &mut self.taking {
+            Taking::Front => self.have += octets,
+            Taking::Piece { placing, have } => {
+                let here = octets.min(placing.octets() - *have);
+                *have += here;
+                self.have += octets - here;
+                if *have == placing.octets() {
+                    group.handle_placed(now, port, placing);
+                    self.taking = Taking::Front;
+                    *frames += 1;
+                }
+            }
+            Taking::Frame { have } => {
+                let here = octets.min(self.frame.len() - *have);
+                *have += here;
+                self.have += octets - here;
+                if *have == self.frame.len() {
+                    group.handle_frame(now, port, &mut self.frame);
+                    self.taking = Taking::Front;
+                    *frames += 1;
+                }
+            }
+        }
+    }
+
+    /// Takes apart what stands at the front. Answers whether what has come should be looked at by
+    /// the application first: there may be no memory for what follows.
+    fn parse(
+        &mut self,
+        now: Now,
+        port: Port,
+        group: &mut Group,
+        frames: &mut usize,
+    ) -> io::Result<bool> {
+        let mut at = 0;
+        while matches!(self.taking, Taking::Front)
+            && self.have - at >= HEADER_OCTETS
+            && !group.has_events()
+        {
+            let rest = &mut self.front[at..self.have];
+            let header = glance(rest).filter(|_| is_hop_intact(rest));
+            let octets = HEADER_OCTETS + header.ok_or(io::ErrorKind::InvalidData)?.length();
+            if octets <= rest.len() {
+                group.handle_frame(now, port, &mut rest[..octets]);
+                at += octets;
+                *frames += 1;
+            } else if rest.len() < APART_OCTETS {
+                break;
+            } else if let Some(placing) = group.place(rest) {
+                let have = rest.len() - APART_OCTETS;
+                if let Some(room) = group.room(&placing) {
+                    room[..have].copy_from_slice(&rest[APART_OCTETS..]);
+                }
+                self.taking = Taking::Piece { placing, have };
+                at = self.have;
+            } else if octets > FRONT_OCTETS {
+                self.frame.clear();
+                self.frame.extend_from_slice(rest);
+                self.frame.resize(octets, 0);
+                self.taking = Taking::Frame { have: rest.len() };
+                at = self.have;
+            } else {
+                break;
+            }
+        }
+        self.front.copy_within(at..self.have, 0);
+        self.have -= at;
+        Ok(group.has_events())
+    }
+}
+
+/// Reads into one and then the other; of the second no more than the front of a piece, whose octets
+/// belong elsewhere.
+fn read_both(mut from: &TcpStream, first: &mut [u8], second: &mut [u8]) -> io::Result<usize> {
+    let front = APART_OCTETS.min(second.len());
+    let mut parts = [IoSliceMut::new(first), IoSliceMut::new(&mut second[..front])];
+    from.read_vectored(&mut parts)
+}

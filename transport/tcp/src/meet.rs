@@ -1,0 +1,206 @@
+//! How the members of a group find each other.
+//!
+//! Who has the lower rank connects to who has the higher one, so the root needs no door. Who has met
+//! everybody says so to the root, and the root says to all when to begin: else one would count as
+//! silent to those who began earlier.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::Door;
+use crate::hello::{Caller, Role};
+
+/// Whoever is not there yet is tried again after so long.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// Who meets.
+#[derive(Clone, Copy, Debug)]
+pub struct Meeting<'a> {
+    /// The group's name, the same at all members.
+    pub group: u64,
+    /// Where each member's door is, by rank; the root's is never asked for.
+    pub members: &'a [SocketAddr],
+    /// Our own rank.
+    pub own: u32,
+    /// How long we wait for the others.
+    pub patience: Duration,
+}
+
+/// Why members have not met.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeetError {
+    /// A member cannot be reached, or did not come.
+    #[error("member {rank} at {address} cannot be reached")]
+    Member {
+        /// Its rank.
+        rank: u32,
+        /// Where it should be.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A member has told us that it cannot reach another one.
+    #[error("member {by} cannot reach member {rank} at {address}")]
+    Between {
+        /// Who told.
+        by: u32,
+        /// Whom it cannot reach.
+        rank: u32,
+        /// Where that one should be.
+        address: SocketAddr,
+    },
+    /// Our own door fails.
+    #[error("cannot listen at {address}")]
+    Door {
+        /// Where it is.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Meets all other members of a group. Answers the connection to each by rank; there is none to
+/// ourselves.
+///
+/// # Errors
+/// [`MeetError`]: who was not there. Nobody begins without all.
+pub fn meet(meeting: &Meeting<'_>, door: &Door) -> Result<Vec<Option<TcpStream>>, MeetError> {
+    let until = Instant::now() + meeting.patience;
+    let mut streams: Vec<Option<TcpStream>> = meeting.members.iter().map(|_| None).collect();
+    let met = find_all(meeting, door, until, &mut streams).and_then(|()| {
+        if meeting.own == 0 {
+            conduct(meeting, until, &streams)
+        } else {
+            follow(meeting, until, &streams)
+        }
+    });
+    if let Err(error) = met {
+        // Who waits for us should hear why it is in vain.
+        let missed = error.rank().unwrap_or(meeting.own);
+        for stream in streams.iter().flatten() {
+            // Nothing more can be done for whoever does not hear it.
+            let _ = meeting.caller(Role::Misses, missed).say(stream);
+        }
+        return Err(error);
+    }
+    Ok(streams)
+}
+
+/// Connects to those behind us and waits for those before us.
+fn find_all(
+    meeting: &Meeting<'_>,
+    door: &Door,
+    until: Instant,
+    streams: &mut [Option<TcpStream>],
+) -> Result<(), MeetError> {
+    let own = meeting.own;
+    for (rank, address) in (0..).zip(meeting.members).skip(own as usize + 1) {
+        let stream = connect(*address, until)
+            .and_then(|stream| meeting.caller(Role::Member, rank).say(&stream).map(|()| stream));
+        let stream = stream.map_err(|source| meeting.misses(rank, source))?;
+        streams[rank as usize] = Some(stream);
+    }
+    for rank in 0..own {
+        let stream = door
+            .member(meeting.group, (rank, own), until)
+            .map_err(|source| MeetError::Door { address: door.address(), source })?;
+        let stream = stream.ok_or_else(|| meeting.misses(rank, silence(meeting.patience)))?;
+        streams[rank as usize] = Some(stream);
+    }
+    Ok(())
+}
+
+/// The root: waits until everybody has met everybody, and lets the group begin.
+fn conduct(
+    meeting: &Meeting<'_>,
+    until: Instant,
+    streams: &[Option<TcpStream>],
+) -> Result<(), MeetError> {
+    for (rank, stream) in ranked(streams) {
+        hear(meeting, rank, stream, Role::Ready, until)?;
+    }
+    for (rank, stream) in ranked(streams) {
+        let said = meeting.caller(Role::Go, rank).say(stream);
+        said.map_err(|source| meeting.misses(rank, source))?;
+    }
+    Ok(())
+}
+
+/// Everybody else: tells the root, and waits for its word.
+fn follow(
+    meeting: &Meeting<'_>,
+    until: Instant,
+    streams: &[Option<TcpStream>],
+) -> Result<(), MeetError> {
+    let Some((root, stream)) = ranked(streams).next() else { return Ok(()) };
+    let said = meeting.caller(Role::Ready, root).say(stream);
+    said.map_err(|source| meeting.misses(root, source))?;
+    // The root may begin to wait later than we do, and for as long.
+    hear(meeting, root, stream, Role::Go, until + meeting.patience)
+}
+
+fn ranked(streams: &[Option<TcpStream>]) -> impl Iterator<Item = (u32, &TcpStream)> {
+    (0..).zip(streams).filter_map(|(rank, stream)| Some((rank, stream.as_ref()?)))
+}
+
+/// Waits for a word of a member.
+fn hear(
+    meeting: &Meeting<'_>,
+    rank: u32,
+    stream: &TcpStream,
+    wanted: Role,
+    until: Instant,
+) -> Result<(), MeetError> {
+    let left = until.saturating_duration_since(Instant::now()).max(AGAIN);
+    let heard = stream.set_read_timeout(Some(left)).and_then(|()| Caller::hear(stream)).map_err(
+        |error| match error.kind() {
+            io::ErrorKind::WouldBlock => meeting.misses(rank, silence(meeting.patience)),
+            _ => meeting.misses(rank, error),
+        },
+    )?;
+    match heard.role {
+        role if role == wanted => Ok(()),
+        Role::Misses if (heard.to as usize) < meeting.members.len() => {
+            let address = meeting.members[heard.to as usize];
+            Err(MeetError::Between { by: rank, rank: heard.to, address })
+        }
+        _ => Err(meeting.misses(rank, io::ErrorKind::InvalidData.into())),
+    }
+}
+
+fn connect(address: SocketAddr, until: Instant) -> io::Result<TcpStream> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match TcpStream::connect_timeout(&address, left.max(AGAIN)) {
+            Err(_) if left > AGAIN => std::thread::sleep(AGAIN),
+            connected => return connected,
+        }
+    }
+}
+
+fn silence(patience: Duration) -> io::Error {
+    let what = format!("nothing heard in {:.0} s", patience.as_secs_f64());
+    io::Error::new(io::ErrorKind::TimedOut, what)
+}
+
+impl Meeting<'_> {
+    fn caller(&self, role: Role, to: u32) -> Caller {
+        Caller { role, group: self.group, from: self.own, to }
+    }
+
+    fn misses(&self, rank: u32, source: io::Error) -> MeetError {
+        MeetError::Member { rank, address: self.members[rank as usize], source }
+    }
+}
+
+impl MeetError {
+    /// Who is missed.
+    pub fn rank(&self) -> Option<u32> {
+        match self {
+            Self::Member { rank, .. } | Self::Between { rank, .. } => Some(*rank),
+            Self::Door { .. } => None,
+        }
+    }
+}
