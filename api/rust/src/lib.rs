@@ -89,6 +89,11 @@
 //! stay fast beside them. It is an end of its own, not part of a pipe, and takes no part in the
 //! order of messages. The example `transfer` has three senders and one receiver.
 //!
+//! [`Group`] sends each object to many: members hand its blocks on to each other, over TCP, so that
+//! it takes little longer to eight than to one; files, too ([`Group::send_file`]). When a member
+//! dies the survivors get from each other what they lack, and a group that closes without error has
+//! brought everything to everybody. The example `group` shows how.
+//!
 //! # When something fails
 //! - A *message* cannot be delivered: [`Outcome::Lost`], it was not and will not be.
 //!   [`Outcome::Unknown`]: the receiver cannot be asked any more, it may have been.
@@ -115,6 +120,7 @@ mod embedded;
 mod engine;
 mod error;
 mod event;
+mod group;
 mod idle;
 mod node;
 mod peers;
@@ -126,9 +132,14 @@ pub use builder::Builder;
 pub use embedded::EmbeddedPipe;
 pub use error::{JoinError, LeaveError, ReceiveError};
 pub use event::{Event, Link, Received};
+pub use group::{
+    FileError, FileProgress, FileReport, FileSource, Group, GroupEnd, GroupError, GroupObject,
+    GroupOptions, GroupProgress, GroupSendError, MemberFailure,
+};
 pub use idle::Idle;
 pub use onepipe_arbiter::{ClientStats, ObjectId, TransferError, TransferEvent, TransferStats};
 pub use onepipe_base::{Incarnation, ProcessId, ScatteringId, Timestamp};
+pub use onepipe_bulk::{Algorithm, Delivery, Plain, Reason};
 pub use onepipe_endpoint::{
     Config, ConfigError, Links, MESSAGE_CHARGE_OCTETS, Message, Outcome, ProcessFailed,
     ReceiveMode, SendError, SendFailed, Stats as EndpointStats,
@@ -137,6 +148,7 @@ pub use onepipe_transport_driver::{Duty, Progress};
 pub use onepipe_transport_shm::{
     AttachError, Config as SharedMemoryConfig, Stats as SharedMemoryStats,
 };
+pub use onepipe_transport_tcp::{Door, MeetError};
 pub use onepipe_transport_udp::{Config as UdpConfig, OverlayStats, Stats as UdpStats};
 pub use onepipe_wire::Service;
 pub use stats::{FabricStats, Stats};

@@ -82,3 +82,15 @@ fn transfer() {
     let last = said.lines().last().expect("it says something");
     assert!(last.contains(" Mbit/s; half of the frames found "), "{last}");
 }
+
+#[test]
+fn group() {
+    let said = run("group");
+    let digest = blake3::hash(&[b'.'; 1_000_000]).to_hex();
+    for own in 1..4 {
+        let line = format!("member {own}: BLAKE3 {digest} and 20000000 octets");
+        assert!(said.lines().any(|said| said == line), "{line:?} is missing from:\n{said}");
+    }
+    let last = "3 members have a file of 1000000 octets and an object of 20000000";
+    assert_eq!(said.lines().last(), Some(last));
+}

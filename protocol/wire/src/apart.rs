@@ -1,8 +1,8 @@
 //! Pieces of bulk multicast whose octets stay where they are.
 //!
-//! Between the ends of a link that gathers and scatters (a TCP socket), the octets of a piece go from
-//! the sender's object into the receiver's, and are touched by nobody on the way: the end-to-end
-//! check covers what stands before them, and the block's digest covers them.
+//! Between the ends of a link that gathers and scatters (a TCP socket), the octets of a piece go
+//! from the sender's object into the receiver's, and are touched by nobody on the way: the
+//! end-to-end check covers what stands before them, and the block's digest covers them.
 
 use crate::bulk::{BULK_FRONT_OCTETS, BULK_PIECE_HEADER_OCTETS};
 use crate::header::begin;
@@ -24,8 +24,8 @@ pub(crate) fn covered<'a>(header: &Header, payload: &'a [u8]) -> &'a [u8] {
 /// `behind` follow it on the link, and are somewhere else now.
 ///
 /// # Panics
-/// When `octets` cannot hold the front or the payload exceeds 65,535 octets: the caller has measured
-/// its own frame wrongly.
+/// When `octets` cannot hold the front or the payload exceeds 65,535 octets: the caller has
+/// measured its own frame wrongly.
 pub fn seal_apart(octets: &mut [u8], header: Header, behind: usize) -> usize {
     let header = header.flagged(Flags::APART);
     complete(octets, header, (COVERED, COVERED + behind), crate::HOPS_MAX)

@@ -39,7 +39,8 @@ impl Flags {
     /// from which it comes. No commit that is told there counts yet (design: failure.md, "What is
     /// told where a former life holds commits?").
     pub const FORMER: u8 = 1 << 6;
-    /// Of a piece of bulk multicast: `integrity` covers its front alone (see [`crate::seal_apart`]).
+    /// Of a piece of bulk multicast: `integrity` covers its front alone (see
+    /// [`crate::seal_apart`]).
     pub const APART: u8 = 1 << 7;
 }
 

@@ -39,11 +39,11 @@ impl Progress {
 /// Drives one member over its connections. Who has a thread to spare calls [`End::turn`] with the
 /// time that it may wait in a loop.
 ///
-/// The driver rules of [`Machine`] are kept: D1 the clock is read once before what has come and once
-/// before sending, and `mono` is held if it goes back; D2 after every mutation events and frames are
-/// drained before it waits; D3 the frames for a member leave in the order polled, and a member whose
-/// socket is full is polled for no more; D4 connections are FIFO: [`onepipe_bulk::Link::Reliable`];
-/// D5 what is due is due by the clock.
+/// The driver rules of [`Machine`] are kept: D1 the clock is read once before what has come and
+/// once before sending, and `mono` is held if it goes back; D2 after every mutation events and
+/// frames are drained before it waits; D3 the frames for a member leave in the order polled, and a
+/// member whose socket is full is polled for no more; D4 connections are FIFO:
+/// [`onepipe_bulk::Link::Reliable`]; D5 what is due is due by the clock.
 #[derive(Debug)]
 pub struct End<C> {
     group: Group,

@@ -1,8 +1,8 @@
 //! How the members of a group find each other.
 //!
-//! Who has the lower rank connects to who has the higher one, so the root needs no door. Who has met
-//! everybody says so to the root, and the root says to all when to begin: else one would count as
-//! silent to those who began earlier.
+//! Who has the lower rank connects to who has the higher one, so the root needs no door. Who has
+//! met everybody says so to the root, and the root says to all when to begin: else one would count
+//! as silent to those who began earlier.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};

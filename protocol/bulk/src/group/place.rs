@@ -1,8 +1,8 @@
 //! Pieces that go from one object into another, and are copied by nobody between.
 //!
-//! A world that gathers what it sends ([`Group::poll_gather`]) writes the octets of a piece from the
-//! object in which they lie. One that scatters what it takes ([`Group::place`]) reads them into the
-//! object to which they belong.
+//! A world that gathers what it sends ([`Group::poll_gather`]) writes the octets of a piece from
+//! the object in which they lie. One that scatters what it takes ([`Group::place`]) reads them into
+//! the object to which they belong.
 
 use core::ops::Range;
 

@@ -1,0 +1,68 @@
+//! One root, three receivers, each a process of its own: a file and a large object come to all of
+//! them, and the root knows that they have.
+//!
+//! `cargo run -p onepipe --example group`
+
+use std::error::Error;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+
+use onepipe::{Group, GroupOptions};
+
+const OBJECT_OCTETS: usize = 20_000_000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match &arguments[..] {
+        [] => send(),
+        [own, members @ ..] => {
+            let members: Result<Vec<SocketAddr>, _> =
+                members.iter().map(|address| address.parse()).collect();
+            receive(own.parse()?, &members?)
+        }
+    }
+}
+
+/// The root: starts the others, and sends.
+fn send() -> Result<(), Box<dyn Error>> {
+    // Ports that are free now. Where each member has a machine of its own any port will do.
+    let free = || std::net::TcpListener::bind("127.0.0.1:0")?.local_addr();
+    let members = [free()?, free()?, free()?, free()?];
+    let mut receivers = Vec::new();
+    for own in 1..members.len() {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(own.to_string()).args(members.map(|address| address.to_string()));
+        receivers.push(command.stdin(Stdio::null()).spawn()?);
+    }
+    let mut file = std::env::temp_dir();
+    file.push(format!("onepipe-group-{}", std::process::id()));
+    std::fs::File::create(&file)?.write_all(&[b'.'; 1_000_000])?;
+
+    let mut group = Group::create(&members, 0, GroupOptions::default())?;
+    let report = group.send_file(&file)?;
+    group.send(vec![7; OBJECT_OCTETS])?;
+    group.close()?;
+    std::fs::remove_file(&file)?;
+    for mut receiver in receivers {
+        assert!(receiver.wait()?.success(), "a receiver has failed");
+    }
+    println!("3 members have a file of {} octets and an object of {OBJECT_OCTETS}", report.octets);
+    Ok(())
+}
+
+/// Everybody else.
+fn receive(own: u32, members: &[SocketAddr]) -> Result<(), Box<dyn Error>> {
+    let mut group = Group::create(members, own, GroupOptions::default())?;
+    // Where the object will be; without this it would be somewhere.
+    group.give(Vec::with_capacity(OBJECT_OCTETS));
+    let mut file = std::env::temp_dir();
+    file.push(format!("onepipe-group-{}", std::process::id()));
+    let report = group.recv_file(&file)?;
+    std::fs::remove_file(&file)?;
+    let object = group.recv()?.ok_or("the root has closed too early")?;
+    assert!(object.octets.iter().all(|octet| *octet == 7));
+    println!("member {own}: BLAKE3 {} and {} octets", report.digest_hex(), object.octets.len());
+    group.close()?;
+    Ok(())
+}

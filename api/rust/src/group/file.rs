@@ -1,0 +1,277 @@
+//! Files through a group: an object that says what comes, its octets in chunks, and a digest.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use super::Group;
+use crate::{GroupEnd, GroupSendError};
+
+/// The first octets of the object that begins a file; the last one is the version.
+const MAGIC: [u8; 8] = [b'1', b'p', b'f', b'i', b'l', b'e', 0, 1];
+/// Octets of that object: magic, the file's octets, where it begins, octets of a chunk, reserved.
+const BEGIN_OCTETS: usize = 32;
+/// Octets of a chunk: an object that many blocks share, and four of which fit a memory.
+const CHUNK_OCTETS: u32 = 16 << 20;
+
+/// Which part of a file is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSource {
+    /// Octets of the whole file.
+    pub octets: u64,
+    /// Where to begin: every receiver has all before this.
+    pub from: u64,
+    /// Octets of each object that it is sent in but the last. Default 16 MiB.
+    pub chunk_octets: u32,
+}
+
+impl FileSource {
+    /// All of a file.
+    pub fn all(octets: u64) -> Self {
+        Self { octets, from: 0, chunk_octets: CHUNK_OCTETS }
+    }
+}
+
+/// What was sent or received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileReport {
+    /// Octets of the whole file.
+    pub octets: u64,
+    /// Octets of it that were there before.
+    pub from: u64,
+    /// BLAKE3 of the whole file. Sender and receiver have compared it.
+    pub digest: [u8; 32],
+}
+
+/// How far a file has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileProgress {
+    /// Octets that have been sent, or written here.
+    pub done: u64,
+    /// Octets of the whole file.
+    pub octets: u64,
+}
+
+/// Why a file has not come through.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// The file cannot be opened or made.
+    #[error("cannot open {}", path.display())]
+    Open {
+        /// Which one.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file cannot be read.
+    #[error("cannot read the file at octet {at}")]
+    Read {
+        /// Where.
+        at: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file cannot be written: the disk is full, perhaps.
+    #[error("cannot write the file at octet {at}")]
+    Write {
+        /// Where.
+        at: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What has come is no file.
+    #[error("what the root has sent is no file: object {number} has {octets} octets")]
+    NoFile {
+        /// The number of the object.
+        number: u32,
+        /// How many octets it has.
+        octets: usize,
+    },
+    /// The group was closed before all of the file had come.
+    #[error("the group was closed at octet {at} of {octets}")]
+    Cut {
+        /// Octets that are here.
+        at: u64,
+        /// Octets of the whole file.
+        octets: u64,
+    },
+    /// All octets are here, and they are not those that were sent.
+    #[error("the file's BLAKE3 digest is {here}, and {sent} at the sender")]
+    Digest {
+        /// Of what is here.
+        here: String,
+        /// Of what was sent.
+        sent: String,
+    },
+    /// The group has ended.
+    #[error(transparent)]
+    Ended(#[from] GroupEnd),
+    /// The group takes nothing.
+    #[error(transparent)]
+    Send(#[from] GroupSendError),
+}
+
+impl Group {
+    /// Sends all of a file to all others, from the root, in chunks of 16 MiB.
+    ///
+    /// # Errors
+    /// [`FileError`]. Members that have failed meanwhile are one.
+    pub fn send_file(&mut self, path: impl AsRef<Path>) -> Result<FileReport, FileError> {
+        let path = path.as_ref();
+        let open = |source| FileError::Open { path: path.to_path_buf(), source };
+        let mut file = File::open(path).map_err(open)?;
+        let octets = file.metadata().map_err(open)?.len();
+        self.send_part(&mut file, FileSource::all(octets), |_| {})
+    }
+
+    /// Receives a file that the root sends by [`Group::send_file`] to `path`, which is made, or
+    /// replaced.
+    ///
+    /// # Errors
+    /// [`FileError`]. What there is of the file stays.
+    pub fn recv_file(&mut self, path: impl AsRef<Path>) -> Result<FileReport, FileError> {
+        let path = path.as_ref();
+        let options = File::options().read(true).write(true).create(true).truncate(true).open(path);
+        let mut file =
+            options.map_err(|source| FileError::Open { path: path.to_path_buf(), source })?;
+        self.recv_part(&mut file, |_| {})
+    }
+
+    /// Sends a part of what can be read, as [`FileSource`] says. The octets before it are read,
+    /// too, for the digest. Tells `on_progress` after every chunk.
+    ///
+    /// # Errors
+    /// As [`Group::send_file`].
+    pub fn send_part(
+        &mut self,
+        file: &mut impl Read,
+        source: FileSource,
+        mut on_progress: impl FnMut(FileProgress),
+    ) -> Result<FileReport, FileError> {
+        let FileSource { octets, from, chunk_octets } = source;
+        let from = from.min(octets);
+        let mut hasher = hash_before(file, from)?;
+        self.send(begin(FileSource { from, ..source }))?;
+        let mut at = from;
+        while at < octets {
+            let chunk = (octets - at).min(chunk_octets.max(1).into());
+            let mut memory = self.memory(chunk as usize);
+            file.read_exact(&mut memory).map_err(|source| FileError::Read { at, source })?;
+            hasher.update(&memory);
+            self.send(memory)?;
+            at += chunk;
+            on_progress(FileProgress { done: at, octets });
+        }
+        let digest = *hasher.finalize().as_bytes();
+        self.send(digest)?;
+        Ok(FileReport { octets, from, digest })
+    }
+
+    /// Receives what the root sends by [`Group::send_part`]: the octets before the part are there
+    /// already, and read for the digest. Tells `on_progress` after every chunk.
+    ///
+    /// # Errors
+    /// As [`Group::recv_file`].
+    pub fn recv_part(
+        &mut self,
+        file: &mut (impl Read + Write + Seek),
+        mut on_progress: impl FnMut(FileProgress),
+    ) -> Result<FileReport, FileError> {
+        let cut = |at, octets| move || FileError::Cut { at, octets };
+        let first = self.recv()?.ok_or_else(cut(0, 0))?;
+        let no_file = FileError::NoFile { number: first.number, octets: first.octets.len() };
+        let FileSource { octets, from, .. } = parse(&first.octets).ok_or(no_file)?;
+        file.seek(SeekFrom::Start(0)).map_err(|source| FileError::Read { at: 0, source })?;
+        let mut hasher = hash_before(file, from)?;
+        // Behind what was read to where something is written: not every file does that by itself.
+        file.seek(SeekFrom::Start(from)).map_err(|source| FileError::Write { at: from, source })?;
+        let mut at = from;
+        while at < octets {
+            let chunk = self.recv()?.ok_or_else(cut(at, octets))?;
+            let size = chunk.octets.len();
+            if size == 0 || at + size as u64 > octets {
+                return Err(FileError::NoFile { number: chunk.number, octets: size });
+            }
+            file.write_all(&chunk.octets).map_err(|source| FileError::Write { at, source })?;
+            hasher.update(&chunk.octets);
+            at += size as u64;
+            self.give(chunk.octets);
+            on_progress(FileProgress { done: at, octets });
+        }
+        file.flush().map_err(|source| FileError::Write { at, source })?;
+        let last = self.recv()?.ok_or_else(cut(at, octets))?;
+        let no_file = FileError::NoFile { number: last.number, octets: last.octets.len() };
+        let sent: [u8; 32] = last.octets[..].try_into().map_err(|_| no_file)?;
+        let here = hasher.finalize();
+        if here.as_bytes() != &sent {
+            let sent = blake3::Hash::from_bytes(sent).to_hex().to_string();
+            return Err(FileError::Digest { here: here.to_hex().to_string(), sent });
+        }
+        Ok(FileReport { octets, from, digest: sent })
+    }
+}
+
+impl FileReport {
+    /// The digest as people write it: 64 hexadecimal digits.
+    pub fn digest_hex(&self) -> String {
+        blake3::Hash::from_bytes(self.digest).to_hex().to_string()
+    }
+}
+
+/// Reads the octets before the part.
+fn hash_before(file: &mut impl Read, from: u64) -> Result<blake3::Hasher, FileError> {
+    let mut hasher = blake3::Hasher::new();
+    let mut memory = vec![0; from.min(1 << 20) as usize];
+    let mut at = 0;
+    while at < from {
+        let octets = (from - at).min(memory.len() as u64) as usize;
+        let room = &mut memory[..octets];
+        file.read_exact(room).map_err(|source| FileError::Read { at, source })?;
+        hasher.update(room);
+        at += octets as u64;
+    }
+    Ok(hasher)
+}
+
+fn begin(source: FileSource) -> Vec<u8> {
+    let mut object = Vec::with_capacity(BEGIN_OCTETS);
+    object.extend_from_slice(&MAGIC);
+    object.extend_from_slice(&source.octets.to_be_bytes());
+    object.extend_from_slice(&source.from.to_be_bytes());
+    object.extend_from_slice(&source.chunk_octets.to_be_bytes());
+    object.extend_from_slice(&[0; 4]);
+    object
+}
+
+fn parse(object: &[u8]) -> Option<FileSource> {
+    let object: &[u8; BEGIN_OCTETS] = object.try_into().ok()?;
+    let number = |at: usize, octets: usize| {
+        object[at..at + octets].iter().fold(0, |all, octet| all << 8 | u64::from(*octet))
+    };
+    let source = FileSource {
+        octets: number(8, 8),
+        from: number(16, 8),
+        chunk_octets: number(24, 4) as u32,
+    };
+    (object[..8] == MAGIC && source.from <= source.octets).then_some(source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_begins_a_file_is_read_and_nothing_else() {
+        let source = FileSource { octets: 1 << 40 | 5, from: 77, chunk_octets: 1 << 31 };
+        let object = begin(source);
+        assert_eq!(parse(&object), Some(source));
+        for octets in 0..BEGIN_OCTETS {
+            assert_eq!(parse(&object[..octets]), None);
+        }
+        assert_eq!(parse(&begin(FileSource { from: u64::MAX, ..source })), None);
+        let mut other = object;
+        other[7] = 2;
+        assert_eq!(parse(&other), None, "another version");
+    }
+}

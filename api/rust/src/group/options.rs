@@ -1,0 +1,117 @@
+//! What a group is like, and what a member chooses for itself.
+
+use std::fmt;
+use std::time::Duration;
+
+use onepipe_base::{Incarnation, Port, ProcessId};
+use onepipe_bulk::{Algorithm, Config, Delivery, GroupId, Link, Member, PIECE_FRONT_OCTETS, Plain};
+use onepipe_transport_tcp::Door;
+
+use crate::Idle;
+
+/// Octets of a piece: the longest frame is 65,587 octets, and whole pages are quicker.
+const PIECE_OCTETS: u32 = 61_440;
+
+/// What is called with each object as soon as it is here: its number and its octets.
+pub type OnObject = Box<dyn FnMut(u32, &[u8]) + Send>;
+
+/// Settings of a group, each with a default. All members must say the same of those *for all*.
+pub struct GroupOptions {
+    /// For all: the group's name. Members that meet at the same doors for several groups give each
+    /// another one. Default 1.
+    pub group: u64,
+    /// For all: how blocks travel. Default: the binomial pipeline.
+    pub algorithm: Algorithm,
+    /// For all: when objects are handed out. Default: at once.
+    pub delivery: Delivery,
+    /// For all: objects that may be under way at a time, 1 to 8. Default 4.
+    pub objects_max: u32,
+    /// Octets of each block of what we send. Default 1 MiB.
+    pub block_octets: u32,
+    /// Whether each block of what we send has a digest (XXH3-64) that every receiver checks.
+    /// Default yes. Without, octets are trusted as far as TCP's own check.
+    pub has_digests: bool,
+    /// Octets of an object that we take at most. Default 2^40.
+    pub object_octets_max: u64,
+    /// Octets of objects that may be on their way in, or have come and were not received; one
+    /// object always may. Senders wait for more. Default 256 MiB.
+    pub memory_octets_max: u64,
+    /// How long we wait for the others in the beginning. Default 10 s.
+    pub patience: Duration,
+    /// A member that answers nothing for so long has failed; one whose connection breaks has at
+    /// once. Default 5 s.
+    pub dead_after: Duration,
+    /// What to do when there is nothing to do. Default [`Idle::Backoff`].
+    pub idle: Idle,
+    /// Where this process is found. Default: a door of its own at its address in the list.
+    pub door: Option<Door>,
+    /// What is called with each object: see [`GroupOptions::on_object`]. Default nothing.
+    pub on_object: Option<OnObject>,
+}
+
+impl Default for GroupOptions {
+    fn default() -> Self {
+        Self {
+            group: 1,
+            algorithm: Algorithm::Plain(Plain::Pipeline),
+            delivery: Delivery::AtOnce,
+            objects_max: 4,
+            block_octets: 1 << 20,
+            has_digests: true,
+            object_octets_max: 1 << 40,
+            memory_octets_max: 256 << 20,
+            patience: Duration::from_secs(10),
+            dead_after: Duration::from_secs(5),
+            idle: Idle::default(),
+            door: None,
+            on_object: None,
+        }
+    }
+}
+
+impl GroupOptions {
+    /// Calls `on_object` with the number and the octets of each object as soon as it is whole here,
+    /// on the group's own thread, where the octets lie. The object is received later all the same.
+    #[must_use]
+    pub fn on_object(mut self, on_object: impl FnMut(u32, &[u8]) + Send + 'static) -> Self {
+        self.on_object = Some(Box::new(on_object));
+        self
+    }
+
+    /// The machine's configuration: members are numbered by rank.
+    pub(super) fn config(&self, members: usize, own: u32) -> Config {
+        let member = |rank: usize| Member {
+            process: ProcessId(rank as u32),
+            port: Port(rank as u16),
+            link: Link::Reliable,
+        };
+        // A connection is one life: who comes back is another one, and not of this group.
+        let life = Incarnation(1);
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Config {
+            algorithm: self.algorithm.clone(),
+            delivery: self.delivery,
+            objects_max: self.objects_max,
+            block_octets: self.block_octets,
+            has_digests: self.has_digests,
+            object_octets_max: self.object_octets_max,
+            dead_after_ns: nanoseconds(self.dead_after),
+            piece_octets: PIECE_OCTETS,
+            frame_octets_max: PIECE_FRONT_OCTETS + PIECE_OCTETS as usize,
+            ..Config::new(GroupId(self.group), (0..members).map(member).collect(), own, life)
+        }
+    }
+}
+
+impl fmt::Debug for GroupOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GroupOptions")
+            .field("group", &self.group)
+            .field("algorithm", &self.algorithm)
+            .field("delivery", &self.delivery)
+            .field("objects_max", &self.objects_max)
+            .field("block_octets", &self.block_octets)
+            .field("door", &self.door)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,101 @@
+//! What a group shares with its thread.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use onepipe_bulk::OBJECTS_MAX;
+
+use super::{GroupObject, GroupProgress};
+use crate::{GroupEnd, MemberFailure};
+
+/// Pieces of memory in the pool: as many objects may be under way, and be received meanwhile.
+const POOL_MAX: usize = 2 * OBJECTS_MAX as usize;
+
+/// What the thread is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// To go on.
+    #[default]
+    Live,
+    /// To end the group when all that was sent is everywhere.
+    Close,
+    /// To leave it now.
+    Leave,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// What was sent and the thread has not taken yet.
+    pub outbox: VecDeque<Vec<u8>>,
+    /// Objects that were sent and are not yet everywhere.
+    pub under_way: u32,
+    /// How many were sent in all.
+    pub sent: u32,
+    /// What has come and was not received yet, and its octets.
+    pub inbox: VecDeque<GroupObject>,
+    pub inbox_octets: u64,
+    /// Memory for what comes.
+    pub pool: Vec<Vec<u8>>,
+    pub wish: Wish,
+    pub progress: GroupProgress,
+    pub failures: Vec<MemberFailure>,
+    /// Objects that every survivor has.
+    pub stable: u32,
+    /// How it has ended, once it has.
+    pub ended: Option<Result<(), GroupEnd>>,
+    /// The thread is over.
+    pub is_over: bool,
+}
+
+impl State {
+    /// Memory of so many octets: from the pool what is just large enough, or new. `None` when there
+    /// is not so much.
+    pub fn memory(&mut self, octets: u64) -> Option<Vec<u8>> {
+        let octets = usize::try_from(octets).ok()?;
+        let fits = |(_, memory): &(usize, &Vec<u8>)| memory.capacity() >= octets;
+        let best = self.pool.iter().enumerate().filter(fits).min_by_key(|(_, it)| it.capacity());
+        let Some((at, _)) = best else {
+            // Memory that is not there is an answer, and not the end of the program.
+            Vec::<u8>::new().try_reserve_exact(octets).ok()?;
+            return Some(vec![0; octets]);
+        };
+        let mut memory = self.pool.swap_remove(at);
+        // Octets of before are written over; only those that never were are made now.
+        memory.truncate(octets);
+        memory.resize(octets, 0);
+        Some(memory)
+    }
+
+    /// Keeps memory for later, but no more than may be under way.
+    pub fn give(&mut self, memory: Vec<u8>) {
+        self.pool.push(memory);
+        if self.pool.len() > POOL_MAX {
+            let least = self.pool.iter().enumerate().min_by_key(|(_, memory)| memory.capacity());
+            let least = least.map_or(0, |(at, _)| at);
+            self.pool.swap_remove(least);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    /// The lock. Who panicked with it had changed one thing at a time, so what it guards is whole.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a change.
+    pub fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something has changed.
+    pub fn tell(&self) {
+        self.changed.notify_all();
+    }
+}

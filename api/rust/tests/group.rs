@@ -1,0 +1,341 @@
+//! Bulk multicast between members in threads of one process, over real sockets.
+
+use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use onepipe::{
+    Door, FileError, FileSource, Group, GroupEnd, GroupError, GroupObject, GroupOptions,
+    GroupSendError, Reason,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn doors(n: usize) -> Vec<Door> {
+    let open = |_| Door::open("127.0.0.1:0".parse().expect("an address")).expect("a door");
+    (0..n).map(open).collect()
+}
+
+fn addresses(doors: &[Door]) -> Vec<SocketAddr> {
+    doors.iter().map(Door::address).collect()
+}
+
+fn options(door: &Door) -> GroupOptions {
+    GroupOptions {
+        door: Some(door.clone()),
+        patience: PATIENCE,
+        block_octets: 1 << 17,
+        ..GroupOptions::default()
+    }
+}
+
+fn octets(number: u32, count: usize) -> Vec<u8> {
+    let mut word = u64::from(number) + 1;
+    let next = |_| {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (word >> 56) as u8
+    };
+    (0..count).map(next).collect()
+}
+
+/// Everybody does something with a member of one group; the root is 0.
+fn together<T: Send>(n: usize, act: impl Fn(Group) -> T + Sync) -> Vec<T> {
+    let doors = doors(n);
+    let members = addresses(&doors);
+    let live = |own: usize| {
+        let group = Group::create(&members, own as u32, options(&doors[own]));
+        act(group.expect("all are here"))
+    };
+    thread::scope(|scope| {
+        let live = &live;
+        let all: Vec<_> = (0..n).map(|own| scope.spawn(move || live(own))).collect();
+        all.into_iter().map(|member| member.join().expect("it does not panic")).collect()
+    })
+}
+
+#[test]
+fn objects_are_received_owned_copied_and_shown() {
+    let sizes = [0, 1, 3_000_000, 70_000];
+    let doors = doors(3);
+    let members = addresses(&doors);
+    let (shows, shown) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut group = Group::create(&members, 1, options(&doors[1])).expect("all are here");
+            group.give(vec![9; 3_000_000]);
+            for (number, size) in (0..).zip(sizes) {
+                let object = GroupObject { number, octets: octets(number, size) };
+                assert!(group.recv() == Ok(Some(object)), "{size}");
+            }
+            assert_eq!(group.recv(), Ok(None));
+            assert_eq!(group.progress().objects[1], 4);
+            assert_eq!(group.close(), Ok(()));
+        });
+        scope.spawn(|| {
+            let options = options(&doors[2]).on_object(move |number, octets| {
+                shows.send((number, octets.to_vec())).expect("somebody looks");
+            });
+            let mut group = Group::create(&members, 2, options).expect("all are here");
+            let mut memory = [0; 100];
+            for (number, size) in (0..).zip(sizes) {
+                assert_eq!(group.recv_into(&mut memory), Ok(Some(size)));
+                let fits = size.min(100);
+                assert_eq!(memory[..fits], octets(number, size)[..fits]);
+            }
+            assert_eq!(group.close(), Ok(()));
+        });
+        let mut root = Group::create(&members, 0, options(&doors[0])).expect("all are here");
+        for (number, size) in (0..).zip(sizes) {
+            assert_eq!(root.send(octets(number, size)).expect("it is the root"), number);
+        }
+        assert_eq!(root.close(), Ok(()));
+    });
+    let all: Vec<_> = shown.iter().collect();
+    assert!(all == (0..).zip(sizes).map(|(at, size)| (at, octets(at, size))).collect::<Vec<_>>());
+}
+
+#[test]
+fn who_leaves_is_named_and_the_others_have_the_same() {
+    let ends = together(4, |mut group| match group.own() {
+        0 => {
+            let refused = (0..1_000).find_map(|number| group.send(octets(number, 500_000)).err());
+            let refused = refused.expect("somebody leaves");
+            assert!(matches!(refused, GroupSendError::Ended(GroupEnd::Failed { .. })));
+            Some((group.close().expect_err("somebody has left"), u32::MAX))
+        }
+        2 => {
+            let first = group.recv().expect("nobody has failed").expect("there is one");
+            assert!(first.octets == octets(0, 500_000));
+            group.leave();
+            None
+        }
+        _ => {
+            let mut count = 0;
+            loop {
+                match group.recv() {
+                    Ok(object) => {
+                        let object = object.expect("it does not end well");
+                        assert!(object.octets == octets(count, 500_000));
+                        count += 1;
+                    }
+                    Err(end) => return Some((end, count)),
+                }
+            }
+        }
+    });
+    let ends: Vec<_> = ends.into_iter().flatten().collect();
+    assert_eq!(ends.len(), 3);
+    for (end, received) in &ends {
+        let GroupEnd::Failed { failures, objects } = end else { panic!("{end}") };
+        assert_eq!((failures.len(), failures[0].rank), (1, 2));
+        assert!(matches!(failures[0].reason, Reason::Left | Reason::Link));
+        assert!(end.to_string().starts_with("member 2 at 127.0.0.1:"), "{end}");
+        assert!(*received == u32::MAX || received == objects, "{received} of {objects}");
+        assert_eq!(Some(*objects), ends.iter().map(|(_, count)| *count).min());
+    }
+}
+
+#[test]
+fn everybody_is_root_of_a_group_over_the_same_doors() {
+    const N: u32 = 3;
+    let doors = doors(N as usize);
+    let members = addresses(&doors);
+    thread::scope(|scope| {
+        for (process, root) in (0..N).flat_map(|process| (0..N).map(move |root| (process, root))) {
+            let (members, door) = (&members, &doors[process as usize]);
+            scope.spawn(move || {
+                let turned: Vec<_> = (0..N).map(|at| members[((root + at) % N) as usize]).collect();
+                let own = (process + N - root) % N;
+                let options = GroupOptions { group: u64::from(root) + 40, ..options(door) };
+                let mut group = Group::create(&turned, own, options).expect("all are here");
+                for at in 0..5 {
+                    let object = octets(100 * root + at, 400_001);
+                    if own == 0 {
+                        group.send(object).expect("it is the root");
+                    } else {
+                        let got = group.recv().expect("nobody fails").expect("there is one");
+                        assert!(got.octets == object && got.number == at);
+                    }
+                }
+                assert_eq!(group.close(), Ok(()));
+            });
+        }
+    });
+}
+
+#[test]
+fn a_receiver_that_takes_its_time_is_waited_for() {
+    let doors = doors(2);
+    let members = addresses(&doors);
+    let (takes, taken) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let (members, theirs) = (&members, &doors[1]);
+        let receiver = scope.spawn(move || {
+            let options = GroupOptions { memory_octets_max: 250_000, ..options(theirs) };
+            let mut group = Group::create(members, 1, options).expect("both are here");
+            taken.recv().expect("the root is at it");
+            let mut count = 0;
+            while let Some(object) = group.recv().expect("nobody fails") {
+                assert!(object.octets == octets(count, 100_000));
+                group.give(object.octets);
+                count += 1;
+            }
+            count
+        });
+        let mut root = Group::create(members, 0, options(&doors[0])).expect("both are here");
+        // Two fit the receiver's memory, four are under way.
+        for number in 0..6 {
+            root.send(octets(number, 100_000)).expect("it is the root");
+        }
+        let sender = scope.spawn(move || {
+            for number in 6..20 {
+                root.send(octets(number, 100_000)).expect("it is the root");
+            }
+            root.close()
+        });
+        thread::sleep(Duration::from_millis(50));
+        assert!(!sender.is_finished(), "nobody has made room");
+        takes.send(()).expect("it waits");
+        assert_eq!(receiver.join().expect("it does not panic"), 20);
+        assert_eq!(sender.join().expect("it does not panic"), Ok(()));
+    });
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let doors = doors(2);
+    let members = addresses(&doors);
+    let create = |members: &[SocketAddr], own| {
+        Group::create(members, own, options(&doors[0])).map(|_| ()).expect_err("no group")
+    };
+    assert!(matches!(create(&members, 2), GroupError::Rank { own: 2, members: 2 }));
+    let twice = [members[0], members[1], members[1]];
+    assert!(matches!(create(&twice, 0), GroupError::Twice(who) if who == members[1]));
+    let none = GroupOptions { objects_max: 0, ..options(&doors[0]) };
+    assert!(matches!(Group::create(&members, 0, none), Err(GroupError::Config(_))));
+    // Nobody is there: who is missing is said.
+    let soon = GroupOptions { patience: Duration::from_millis(50), ..options(&doors[1]) };
+    let error = Group::create(&members, 1, soon).expect_err("the root does not come");
+    assert!(error.to_string().starts_with("member 0 at 127.0.0.1:"), "{error}");
+
+    let ends = together(2, |mut group| {
+        let refused = (group.own() == 1).then(|| group.send([1, 2]).expect_err("it receives"));
+        (refused.map(|error| error.to_string()), group.close())
+    });
+    assert_eq!(ends[1].0.as_deref(), Some("only the root of a group sends: this is member 1"));
+    assert!(ends.iter().all(|(_, end)| *end == Ok(())));
+}
+
+#[test]
+fn a_group_of_one_has_what_it_sends() {
+    let ends = together(1, |mut group| {
+        for number in 0..9 {
+            group.send(octets(number, 10)).expect("it is the root");
+        }
+        group.close()
+    });
+    assert_eq!(ends, [Ok(())]);
+}
+
+#[test]
+fn files_of_every_size_come_through_with_their_digest() {
+    for size in [0, 1, 999, 1_000, 1_001, 700_000] {
+        let file = octets(1, size);
+        let source = FileSource { octets: size as u64, from: 0, chunk_octets: 1_000 };
+        let reports = together(3, |mut group| {
+            if group.own() == 0 {
+                let mut told = 0;
+                let report = group
+                    .send_part(&mut &file[..], source, |progress| told = progress.done)
+                    .expect("nobody fails");
+                assert_eq!(told, size as u64);
+                group.close().expect("nobody fails");
+                return report;
+            }
+            let mut copy = Cursor::new(vec![]);
+            let report = group.recv_part(&mut copy, |_| {}).expect("nobody fails");
+            assert!(copy.into_inner() == file, "{size}");
+            report
+        });
+        assert_eq!((reports[0].digest, reports[0].octets), (reports[2].digest, size as u64));
+        assert_eq!(reports[0].digest_hex(), blake3::hash(&file).to_hex().to_string());
+    }
+}
+
+#[test]
+fn a_file_is_resumed_where_all_have_it_and_a_wrong_beginning_is_found() {
+    let file = octets(1, 100_000);
+    let source = FileSource { octets: 100_000, from: 60_000, chunk_octets: 7_000 };
+    let outcomes = together(3, |mut group| {
+        if group.own() == 0 {
+            let report = group.send_part(&mut &file[..], source, |_| {});
+            // Whoever has found it wrong has left, perhaps before the end.
+            let _ = group.close();
+            report.map(|report| report.from)
+        } else {
+            let mut before = file[..60_000].to_vec();
+            before[5] ^= u8::from(group.own() == 2);
+            let mut copy = Cursor::new(before);
+            let report = group.recv_part(&mut copy, |_| {})?;
+            assert!(copy.into_inner() == file);
+            Ok(report.from)
+        }
+    });
+    assert!(matches!(outcomes[..], [_, Ok(60_000), Err(FileError::Digest { .. })]), "{outcomes:?}");
+}
+
+/// A disk with room for so many octets.
+struct Full(Cursor<Vec<u8>>, usize);
+
+impl Write for Full {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        if self.0.get_ref().len() + octets.len() > self.1 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.0.write(octets)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for Full {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        self.0.read(room)
+    }
+}
+
+impl Seek for Full {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.0.seek(to)
+    }
+}
+
+#[test]
+fn a_full_disk_at_one_receiver_is_its_own_affair() {
+    let file = octets(1, 3_000_000);
+    let source = FileSource { octets: 3_000_000, from: 0, chunk_octets: 100_000 };
+    let outcomes = together(3, |mut group| match group.own() {
+        0 => group.send_part(&mut &file[..], source, |_| {}).map(|_| 0),
+        1 => {
+            let mut full = Full(Cursor::new(vec![]), 450_000);
+            group.recv_part(&mut full, |_| {}).map(|_| 0)
+        }
+        _ => {
+            let mut copy = Cursor::new(vec![]);
+            let error = group.recv_part(&mut copy, |_| {}).expect_err("the root stops");
+            assert!(copy.get_ref()[..] == file[..copy.get_ref().len()]);
+            assert!(matches!(error, FileError::Ended(GroupEnd::Failed { .. })), "{error}");
+            Ok(copy.get_ref().len())
+        }
+    });
+    let [Err(FileError::Send(_)), Err(FileError::Write { at: 400_000, source }), Ok(_)] =
+        &outcomes[..]
+    else {
+        panic!("{outcomes:?}")
+    };
+    assert_eq!(source.kind(), io::ErrorKind::StorageFull);
+}
