@@ -18,6 +18,10 @@ const STAMP: u32 = 32;
 const BACKLOG: u64 = 0xffff_ffff;
 
 impl Flow {
+    /// Not a flow, but the end of those that one batch hands on to the next: nobody sends to
+    /// themselves.
+    pub(crate) const END: Self = Self(0);
+
     /// That comes, or was served, in batch number `now`, modulo 256.
     pub(crate) const fn new(src: u16, dst: u16, backlog: u32, now: u8) -> Self {
         let pair = (src as u64) << SRC | (dst as u64) << DST;

@@ -45,25 +45,31 @@ mod clock;
 mod comm;
 mod config;
 mod demand;
+mod desk;
 mod failover;
 mod fcp;
 mod isolate;
 mod path;
+mod pipeline;
 mod ring;
 mod timeslot;
 mod transfer;
 
 pub use allocate::{Allocator, Batch, Capacity, CapacityError, Grant, Ledger, Stage};
-pub use arbiter::{Arbiter, ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats};
+pub use arbiter::Arbiter;
 pub use between::{Core, CorePaths, Routes};
 pub use client::{Client, ClientConfig, ClientEvent, ClientStats, EnqueueError, Labels};
 pub use clock::SlotClock;
 pub use comm::{Comm, CommConfig, CommStats, Demand};
 pub use config::{Config, ConfigError, Policy, RequestError};
 pub use demand::{Flow, Flows};
+pub use desk::{
+    ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats, Command, Desk, Given,
+};
 pub use failover::{FailoverConfig, Role};
 pub use isolate::Fault;
 pub use path::{Fabric, FabricError, PathStats, Paths, Tree, TreePaths};
+pub use pipeline::{Allocated, Refused, Turn, Worker};
 pub use timeslot::{BATCH_SLOTS_MAX, NOBODY, Schedule, Timeslot};
 pub use transfer::{
     ObjectId, Transfer, TransferConfig, TransferError, TransferEvent, TransferStats,

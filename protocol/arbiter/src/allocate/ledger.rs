@@ -97,7 +97,7 @@ impl Ledger {
     }
 
     /// Forgets what `src` has come with since the last batch, and what it has in `waiting`.
-    pub(super) fn forget(&mut self, src: u32, waiting: &mut Flows) {
+    pub(crate) fn forget(&mut self, src: u32, waiting: &mut Flows) {
         let Self { pairs, wanted, .. } = self;
         let mut is_kept = |flow: Flow| {
             let is_gone = flow.src() == src as usize;

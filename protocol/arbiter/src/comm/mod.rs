@@ -6,6 +6,7 @@
 
 mod config;
 mod rows;
+mod totals;
 
 use alloc::vec::Vec;
 
@@ -16,6 +17,7 @@ use crate::fcp::{Ends, Judgement, RETRY_NS, Session, Told, seal_frame};
 use crate::ring::Ring;
 use crate::{ConfigError, Paths, Routes, Schedule, Timeslot};
 use rows::Rows;
+use totals::Totals;
 
 pub use config::{CommConfig, CommStats};
 
@@ -42,35 +44,15 @@ pub enum Demand {
     },
 }
 
-/// A pair's timeslots since the reset, modulo 2^16: demanded, and given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Totals {
-    asked: u16,
-    given: u16,
-}
-
-impl Totals {
-    /// So many more are given. What is given beyond what was asked for was asked for before a
-    /// reset, which its batch did not know of yet.
-    fn give(&mut self, more: u16) -> u16 {
-        self.given = self.given.wrapping_add(more);
-        if self.given.wrapping_sub(self.asked) as i16 > 0 {
-            self.asked = self.given;
-        }
-        self.given
-    }
-
-    fn owed(self) -> u32 {
-        (self.asked.wrapping_sub(self.given) as i16).max(0) as u32
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Peer {
     session: Session,
     rows: Rows,
     again: Ring<u16>,
     heard_at: Mono,
+    /// The first batch that gives it what it has asked for since it began anew; what is given by
+    /// those before, which are still under way, its former life has asked for.
+    since: u64,
     /// Timeslots that it is owed.
     owed: u32,
     is_ready: bool,
@@ -88,6 +70,8 @@ pub struct Comm {
     /// Who is looked after next, and when: soonest first.
     ticks: Ring<(Mono, u16)>,
     demands: Ring<Demand>,
+    /// The number of the batch that what is demanded now counts in.
+    batch: u64,
     epoch: u32,
     stats: CommStats,
 }
@@ -105,6 +89,7 @@ impl Comm {
             rows: Rows::EMPTY,
             again: Ring::new(AGAIN_MAX),
             heard_at: Mono::from_ns(0),
+            since: 0,
             owed: 0,
             is_ready: false,
             is_looked_after: false,
@@ -115,6 +100,7 @@ impl Comm {
             ready: Ring::new(nodes),
             ticks: Ring::new(nodes),
             demands: Ring::new(nodes + DEMANDS_MAX),
+            batch: 0,
             epoch: 0,
             stats: CommStats::default(),
             config,
@@ -207,6 +193,8 @@ impl Comm {
         let peer = &mut self.peers[usize::from(src)];
         peer.rows.clear();
         peer.again.clear();
+        // Until the allocator is told.
+        peer.since = u64::MAX;
         peer.owed = 0;
         let nodes = self.config.nodes as usize;
         self.totals[usize::from(src) * nodes..][..nodes].fill(Totals::default());
@@ -257,13 +245,25 @@ impl Comm {
 
     /// The next thing that the allocator is to do.
     pub fn poll_demand(&mut self) -> Option<Demand> {
-        self.demands.pop()
+        let demand = self.demands.pop()?;
+        if let Demand::Forget(src) = demand {
+            self.peers[src as usize].since = self.batch;
+        }
+        Some(demand)
     }
 
-    /// The allocator has not taken `slots` of what was demanded: the endpoint will ask again.
-    pub fn refuse(&mut self, src: u32, dst: u32, slots: u32) {
+    /// What was polled until now counts in a batch whose number is answered; what is polled from
+    /// now on, in later ones.
+    pub fn close_batch(&mut self) -> u64 {
+        self.batch += 1;
+        self.batch - 1
+    }
+
+    /// Batch `number` has not taken `slots` of what was demanded: the endpoint will ask again.
+    pub fn refuse(&mut self, number: u64, (src, dst): (u32, u32), slots: u32) {
         let nodes = self.config.nodes;
-        if src >= nodes || dst >= nodes {
+        let has_src = self.peers.get(src as usize).is_some_and(|peer| peer.since <= number);
+        if !has_src || dst >= nodes {
             return;
         }
         let totals = &mut self.totals[(src * nodes + dst) as usize];
@@ -273,8 +273,9 @@ impl Comm {
         self.stats.refused += u64::from(slots);
     }
 
-    /// Tells endpoints what they were given in the first `slots` timeslots of a batch that begins
-    /// at `start`, by the paths that were chosen for it.
+    /// Tells endpoints what they were given in the first `slots` timeslots of batch `number`, which
+    /// begins at `start`, by the paths that were chosen for it. Who has begun anew since the batch
+    /// was closed is given nothing by it.
     ///
     /// # Panics
     /// When the paths are those of fewer endpoints than the schedule has.
@@ -282,7 +283,7 @@ impl Comm {
         &mut self,
         schedule: &Schedule,
         routes: &impl Routes,
-        start: Timeslot,
+        (number, start): (u64, Timeslot),
         slots: u32,
     ) {
         let all = u64::MAX.unbounded_shr(u64::BITS.saturating_sub(slots));
@@ -294,8 +295,8 @@ impl Comm {
                 continue;
             }
             let peer = &mut self.peers[usize::from(src)];
-            if !peer.session.is_open() {
-                // Who has begun anew meanwhile is owed nothing.
+            if !peer.session.is_open() || number < peer.since {
+                // Its timeslots pass unused.
                 self.stats.void += u64::from(busy.count_ones());
                 continue;
             }

@@ -1,114 +1,134 @@
-//! The arbiter's ends apart from its allocator, as when the two run on cores of their own.
+//! The arbiter's desk apart from its workers, as when these run on cores of their own.
 
-use onepipe_arbiter::{
-    Allocator, Client, Comm, CommConfig, Config, Demand, Fabric, Paths, Schedule, Timeslot,
-};
-use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
+use std::collections::VecDeque;
+
+use onepipe_arbiter::{Allocated, Client, Command, Desk, Flow, Ledger, Turn, Worker};
+use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp, Verdict};
 use onepipe_wire::Frame;
 
-use crate::world::{SLOT_NS, client_config};
+use crate::world::{SLOT_NS, arbiter_config, client_config};
 
 const ORIGIN_NS: u64 = 1 << 50;
 
 struct Pipeline {
-    comm: Comm,
-    allocator: Allocator,
-    paths: Paths,
+    desk: Desk,
+    turn: Turn,
+    workers: Vec<Worker>,
+    ledger: Ledger,
+    flows: Vec<Flow>,
+    /// Batches that are allocated and not yet told.
+    behind: VecDeque<Allocated>,
     client: Client,
     now_ns: u64,
-    /// Batches that are allocated and not yet told.
-    behind: Vec<(Timeslot, Schedule)>,
     sent: u32,
 }
 
 impl Pipeline {
+    fn new(workers: usize) -> Self {
+        let config = arbiter_config(0, 4, 1);
+        let worker = |at| Worker::new(&config, at, workers).expect("right");
+        Self {
+            turn: Turn::new(workers),
+            workers: (0..workers).map(worker).collect(),
+            ledger: Ledger::new(&config.allocator).expect("right"),
+            flows: Worker::first_flows().to_vec(),
+            desk: Desk::new(config).expect("right"),
+            behind: VecDeque::new(),
+            client: Client::new(client_config(0, 4, 1)).expect("right"),
+            now_ns: 0,
+            sent: 0,
+        }
+    }
+
     fn now(&self) -> Now {
         let sync = Timestamp::from_ns(ORIGIN_NS + self.now_ns);
         Now { mono: Mono::from_ns(self.now_ns), sync }
     }
 
-    /// What the client says is heard, and what is demanded handed on.
+    /// What the client says is heard.
     fn hear(&mut self) {
         let (now, mut slot) = (self.now(), [0; 1_472]);
         self.client.handle_timeout(now);
         while let Some(transmit) = self.client.poll_transmit(now, &mut slot) {
-            let frame = Frame::parse(&slot[..transmit.octets]).expect("sealed");
-            self.sent += u32::from(frame.header.dst() == ProcessId(1));
-            if frame.header.dst() == ProcessId(4) {
-                self.comm.handle_frame(now, &frame);
-            }
-            while let Some(demand) = self.comm.poll_demand() {
-                match demand {
-                    Demand::Forget(src) => self.allocator.forget(src),
-                    Demand::Want { src, dst, slots } => {
-                        self.allocator.request(src, dst, slots).expect("few");
-                    }
-                }
+            let frame = &mut slot[..transmit.octets];
+            let dst = Frame::parse(frame).expect("sealed").header.dst();
+            self.sent += u32::from(dst == ProcessId(1));
+            if dst == ProcessId(4) {
+                let verdict = self.desk.handle_frame(now, Port(0), frame);
+                assert!(matches!(verdict, Verdict::Consumed | Verdict::Dropped));
             }
         }
     }
 
-    /// A batch is allocated, and the one before the last `behind` is told.
-    fn allocate(&mut self, behind: usize) {
-        let ahead = 60_000 / SLOT_NS;
-        self.allocator.skip_to(Timeslot((ORIGIN_NS + self.now_ns) / SLOT_NS + ahead));
-        let batch = self.allocator.next_batch();
-        let mut schedule = Schedule::new(4);
-        schedule.fill(batch.grants());
-        self.behind.push((batch.start(), schedule));
-        while self.behind.len() > behind {
-            let (start, schedule) = self.behind.remove(0);
-            self.paths.assign(&schedule, 8);
-            self.comm.grant(&schedule, &self.paths, start, 8);
+    /// What is commanded is done, and the batches before the last `behind` are told.
+    fn work(&mut self, behind: usize) {
+        while let Some(command) = self.desk.poll_command() {
+            let heard_by = self.turn.of(&command);
+            self.workers[heard_by.clone()].iter_mut().for_each(|it| it.on_command(command));
+            if let Command::Batch(_) = command {
+                let worker = &mut self.workers[heard_by.start];
+                worker.on_flows(&self.flows);
+                worker.on_ledger(&mut self.ledger);
+                self.flows = worker.onward().to_vec();
+                worker.clear_onward();
+                let mut allocated = Allocated::new(4);
+                worker.write(&mut allocated);
+                self.behind.push_back(allocated);
+            }
         }
+        while self.behind.len() > behind
+            && let Some(allocated) = self.behind.pop_front()
+        {
+            let now = self.now();
+            self.desk.on_given(now, allocated.given(), allocated.schedule(), &allocated);
+        }
+    }
+
+    fn step(&mut self, behind: usize) {
+        self.now_ns += 8 * SLOT_NS;
+        self.desk.handle_timeout(self.now());
+        self.hear();
+        self.work(behind);
         let (now, mut slot) = (self.now(), [0; 1_472]);
-        while let Some(octets) = self.comm.poll_transmit(now, &mut slot) {
-            let frame = &mut slot[..octets];
+        while let Some(transmit) = self.desk.poll_transmit(now, &mut slot) {
+            let frame = &mut slot[..transmit.octets];
             if Frame::parse(frame).expect("sealed").header.dst() == ProcessId(0) {
                 self.client.handle_frame(now, Port(0), frame);
             }
         }
     }
 
-    fn step(&mut self, behind: usize) {
-        self.now_ns += 8 * SLOT_NS;
-        self.comm.handle_timeout(self.now());
-        self.hear();
-        self.allocate(behind);
+    fn enqueue(&mut self, count: u32) {
+        for _ in 0..count {
+            self.client.enqueue(ProcessId(1), &[0; 200]).expect("there is room");
+        }
     }
 }
 
-/// What was allocated for an endpoint's former life comes to it when it has begun anew: it counts,
-/// and nothing is given in its place or on top of it.
+/// What was allocated for an endpoint's former life does not come to its next one, which is given
+/// what it asks for and no more.
 #[test]
-fn batches_that_are_told_after_a_reset_are_neither_lost_nor_given_twice() {
+fn who_begins_anew_is_given_nothing_that_its_former_life_has_asked_for() {
     for (before, after) in [(40, 0), (40, 3), (40, 50), (4, 1)] {
-        let fabric = Fabric { nodes: 4, rack_nodes: 4, paths: 1, is_strict: false };
-        let mut pipeline = Pipeline {
-            comm: Comm::new(CommConfig::new(ProcessId(4), 4)).expect("right"),
-            allocator: Allocator::new(Config { batch_slots: 8, ..Config::new(4) }).expect("right"),
-            paths: Paths::new(fabric).expect("right"),
-            client: Client::new(client_config(0, 4, 1)).expect("right"),
-            now_ns: 0,
-            behind: Vec::new(),
-            sent: 0,
-        };
-        let enqueue = |client: &mut Client, count| {
-            (0..count).for_each(|_| client.enqueue(ProcessId(1), &[0; 200]).expect("room"));
-        };
-        enqueue(&mut pipeline.client, before);
-        (0..4).for_each(|_| pipeline.step(3));
-        let mut config = client_config(0, 4, 1);
-        config.incarnation = Incarnation(2);
-        pipeline.client = Client::new(config).expect("right");
-        pipeline.sent = 0;
-        enqueue(&mut pipeline.client, after);
-        (0..8).for_each(|_| pipeline.step(3));
-        (0..2_000).for_each(|_| pipeline.step(0));
-        assert_eq!((pipeline.client.backlog(), pipeline.sent), (0, after));
-        let (asked, given) = pipeline.client.totals(ProcessId(1));
-        assert_eq!((asked, given), pipeline.comm.totals(0, 1), "{before}, then {after}");
-        assert_eq!((asked, pipeline.allocator.wanted()), (given, 0));
-        assert!(u32::from(given) <= 24 + after, "{given} for {after}");
+        for workers in [1, 2, 3] {
+            let mut pipeline = Pipeline::new(workers);
+            pipeline.enqueue(before);
+            while pipeline.behind.iter().all(|batch| batch.given().given == 0) {
+                pipeline.step(3);
+            }
+            let mut config = client_config(0, 4, 1);
+            config.incarnation = Incarnation(2);
+            pipeline.client = Client::new(config).expect("right");
+            pipeline.sent = 0;
+            pipeline.enqueue(after);
+            (0..8).for_each(|_| pipeline.step(3));
+            assert!(pipeline.desk.comm_stats().void > 0, "there was something of its former life");
+            (0..2_000).for_each(|_| pipeline.step(0));
+            assert_eq!((pipeline.client.backlog(), pipeline.sent), (0, after));
+            let (asked, given) = pipeline.client.totals(ProcessId(1));
+            assert_eq!((asked, given), pipeline.desk.comm().totals(0, 1), "{before}, {after}");
+            assert_eq!((asked, pipeline.desk.waiting()), (given, (0, 0)));
+            assert_eq!(u32::from(given), after, "after {before}");
+        }
     }
 }

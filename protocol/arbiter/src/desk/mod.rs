@@ -1,0 +1,378 @@
+//! The arbiter without its allocator: who is heard, who is primary, when a batch is due, which link
+//! is to blame. Who is given which timeslots is found out elsewhere, on other cores perhaps.
+
+mod config;
+
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Slew, Transmit, Verdict};
+use onepipe_wire::{Drops, Frame, HEADER_OCTETS, Opcode, WATCHDOG_OCTETS, Watchdog};
+
+use crate::failover::{Change, Failover};
+use crate::fcp::{Ends, seal_frame};
+use crate::isolate::{Fault, Isolation};
+use crate::ring::Ring;
+use crate::{
+    Comm, CommConfig, CommStats, ConfigError, CorePaths, Demand, Routes, Schedule, SlotClock,
+    Timeslot,
+};
+
+pub use config::{ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats};
+
+/// Batches that are given out at once, when the driver was late: those before are skipped.
+const CATCH_UP_MAX: u32 = 4;
+/// Batches that are closed and not yet given out: more would only wait.
+pub(crate) const FLIGHT_MAX: u32 = 8;
+/// Demands of a batch, at most: what is more waits for the next one. Four of each endpoint where
+/// there are most.
+pub(crate) const BATCH_DEMANDS_MAX: u32 = 1 << 14;
+/// Orders that wait to be taken: a batch's, or what to avoid. A driver that takes none for so long
+/// has stopped.
+const ORDERS_MAX: usize = 256;
+
+/// What whoever gives out timeslots is to do, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// Somebody wants timeslots, or no longer.
+    Demand(Demand),
+    /// Avoid this, or use it again, from the batch on that is closed next.
+    Avoid {
+        /// What.
+        fault: Fault,
+        /// Whether it is avoided.
+        avoids: bool,
+    },
+    /// Give out a batch that begins here: all demands before count in it.
+    Batch(Timeslot),
+}
+
+/// A batch that was given out, but for who was given what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Given {
+    /// Which one: the [`Command::Batch`]es before it.
+    pub number: u64,
+    /// Its first timeslot.
+    pub start: Timeslot,
+    /// Its length in timeslots.
+    pub slots: u32,
+    /// Packets that may be sent in it.
+    pub given: u32,
+    /// Those of them that no path was left for.
+    pub unplaced: u32,
+    /// Timeslots that are wanted beyond it.
+    pub wanted: u64,
+    /// Pairs that wait for them.
+    pub pairs: u32,
+}
+
+/// The arbiter without its allocator.
+///
+/// After each call all of [`Desk::poll_command`] is handed on, in order; what comes of it comes
+/// back by [`Desk::on_refused`] and [`Desk::on_given`], at once or later.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Desk {
+    config: ArbiterConfig,
+    clock: SlotClock,
+    stamp: Slew,
+    comm: Comm,
+    failover: Failover,
+    isolation: Option<Isolation>,
+    orders: Ring<Command>,
+    /// Demands handed on since the last batch.
+    demands: u32,
+    /// Where the next batch begins.
+    next: Timeslot,
+    /// Batches that were ordered and not yet given out.
+    flight: u32,
+    /// When the next batch is given out.
+    batch_due: Option<Mono>,
+    /// Timeslots that were wanted beyond the last batch, and by how many pairs.
+    waiting: (u64, u32),
+    events: Ring<ArbiterEvent>,
+    stats: ArbiterStats,
+}
+
+impl Desk {
+    /// With nobody heard. All memory that it will ever need is taken here.
+    ///
+    /// # Errors
+    /// When a setting makes no sense.
+    pub fn new(config: ArbiterConfig) -> Result<Self, ArbiterError> {
+        let check = |is_right, name, value| match is_right {
+            true => Ok(()),
+            false => Err(ConfigError { name, value }),
+        };
+        let nodes = config.comm.nodes;
+        check((1..=1 << 30).contains(&config.slot_ns), "slot_ns", config.slot_ns as u32)?;
+        check(config.allocator.nodes == nodes, "allocator's nodes", config.allocator.nodes)?;
+        check(config.core.nodes() == nodes, "fabric's nodes", config.core.nodes())?;
+        config.allocator.check()?;
+        Ok(Self {
+            isolation: CorePaths::new(config.core)?.isolation(),
+            clock: SlotClock::new(config.slot_ns),
+            stamp: Slew::new(),
+            comm: Comm::new(config.comm)?,
+            failover: Failover::new(config.comm.process, config.failover.clone()),
+            orders: Ring::new(ORDERS_MAX),
+            demands: 0,
+            next: Timeslot(0),
+            flight: 0,
+            batch_due: None,
+            waiting: (0, 0),
+            events: Ring::new(64),
+            stats: ArbiterStats::default(),
+            config,
+        })
+    }
+
+    /// Whether it gives out timeslots.
+    pub fn is_primary(&self) -> bool {
+        self.failover.is_primary()
+    }
+
+    /// The highest epoch that it knows of.
+    pub fn epoch(&self) -> u32 {
+        self.failover.epoch()
+    }
+
+    /// Its ends of the control protocol.
+    pub fn comm(&self) -> &Comm {
+        &self.comm
+    }
+
+    /// What its ends have done.
+    pub fn comm_stats(&self) -> &CommStats {
+        self.comm.stats()
+    }
+
+    /// What it has done.
+    pub fn stats(&self) -> &ArbiterStats {
+        &self.stats
+    }
+
+    /// Timeslots that were wanted beyond the batch given out last, and how many pairs wait for
+    /// them.
+    pub fn waiting(&self) -> (u64, u32) {
+        self.waiting
+    }
+
+    /// As it was set up.
+    pub fn config(&self) -> &ArbiterConfig {
+        &self.config
+    }
+
+    /// What is to be done next.
+    pub fn poll_command(&mut self) -> Option<Command> {
+        if self.demands < BATCH_DEMANDS_MAX
+            && let Some(demand) = self.comm.poll_demand()
+        {
+            self.demands += 1;
+            return Some(Command::Demand(demand));
+        }
+        let order = self.orders.pop()?;
+        if let Command::Batch(_) = order {
+            self.comm.close_batch();
+            self.demands = 0;
+        }
+        Some(order)
+    }
+
+    /// Batch `number` has not taken so many of the timeslots that a pair has demanded.
+    pub fn on_refused(&mut self, number: u64, pair: (u32, u32), slots: u32) {
+        self.stats.refused += u64::from(slots);
+        self.comm.refuse(number, pair, slots);
+    }
+
+    /// A batch is given out: who sends to whom, and by which paths. They come in the order in which
+    /// they were commanded.
+    pub fn on_given(
+        &mut self,
+        now: Now,
+        batch: &Given,
+        schedule: &Schedule,
+        routes: &impl Routes,
+    ) {
+        let Given { number, start, slots, .. } = *batch;
+        self.stats.batches += 1;
+        self.stats.given += u64::from(batch.given);
+        self.stats.unplaced += u64::from(batch.unplaced);
+        self.waiting = (batch.wanted, batch.pairs);
+        let (sync, begin) = (self.stamp.read(now), self.clock.begin(start));
+        self.stats.late += u64::from(begin <= sync);
+        let ahead_ns = begin.since_ns(sync);
+        let lead_ns = self.clock.slots(self.config.lead_ns) * self.config.slot_ns;
+        self.stats.lag_ns = match ahead_ns {
+            0 => lead_ns + sync.since_ns(begin),
+            _ => lead_ns.saturating_sub(ahead_ns),
+        };
+        self.stats.lag_max_ns = self.stats.lag_max_ns.max(self.stats.lag_ns);
+        self.comm.grant(schedule, routes, (number, start), slots);
+        if let Some(isolation) = &mut self.isolation {
+            isolation.on_granted(schedule, routes, slots);
+        }
+        self.flight = self.flight.saturating_sub(1);
+        if self.batch_due.is_none() && self.is_primary() {
+            self.plan(now);
+        }
+    }
+
+    fn on_change(&mut self, now: Now, change: Change) {
+        match change {
+            Change::Primary { may_follow } => {
+                self.stats.takeovers += 1;
+                // Whoever was it before, itself perhaps, may have worked ahead by a lead and a
+                // batch; and another one, if it is still alive, does so until it has heard of this
+                // one, which takes less than a lead.
+                let leads = if may_follow { 2 } else { 1 };
+                let ahead = self.clock.slots((1 + leads) * self.config.lead_ns)
+                    + leads * u64::from(self.config.allocator.batch_slots);
+                let start = Timeslot(self.clock.at(self.stamp.read(now)).0 + ahead);
+                self.next = self.next.max(start);
+                self.comm.set_epoch(self.failover.epoch());
+                self.comm.reset_all(now);
+                self.plan(now);
+                self.events.push(ArbiterEvent::Primary(self.next));
+            }
+            Change::Secondary => {
+                self.comm.close_all();
+                self.batch_due = None;
+                self.events.push(ArbiterEvent::Secondary);
+            }
+        }
+    }
+
+    /// Orders the batches that are due.
+    fn order(&mut self, now: Now) {
+        let sync = self.stamp.read(now);
+        let lead = self.clock.slots(self.config.lead_ns);
+        let until = Timeslot(self.clock.at(sync).0 + lead);
+        let slots = self.config.allocator.batch_slots;
+        let late = until.0.saturating_sub(self.next.0);
+        if late > u64::from(CATCH_UP_MAX * slots) {
+            self.stats.skipped += late;
+            self.next = until;
+        }
+        while self.next <= until
+            && self.flight < FLIGHT_MAX
+            && self.orders.push(Command::Batch(self.next))
+        {
+            self.next = self.next.plus(slots);
+            self.flight += 1;
+        }
+        self.plan(now);
+    }
+
+    /// Notes when the next batch is due; when too many are under way, once one of them is given
+    /// out.
+    fn plan(&mut self, now: Now) {
+        let lead = self.clock.slots(self.config.lead_ns);
+        let begin = Timeslot(self.next.0.saturating_sub(lead));
+        let due = self.clock.mono(now, self.stamp.read(now), begin);
+        self.batch_due = Some(due).filter(|_| self.flight < FLIGHT_MAX);
+    }
+
+    /// An endpoint misses packets.
+    fn on_drops(&mut self, now: Now, dst: ProcessId, payload: &[u8]) -> Verdict {
+        let nodes = self.config.comm.nodes;
+        let Ok(drops) = Drops::parse(payload) else { return self.drop_frame() };
+        let Some(isolation) = self.isolation.as_mut().filter(|_| dst.0 < nodes) else {
+            return self.drop_frame();
+        };
+        for loss in drops.losses().filter(|loss| u32::from(loss.src) < nodes) {
+            self.stats.lost += u64::from(loss.lost);
+            isolation.on_lost(now.mono, (loss.src, dst.0 as u16), loss.path, loss.lost);
+        }
+        while let Some(fault) = isolation.find(now.mono) {
+            self.orders.push(Command::Avoid { fault, avoids: true });
+            self.events.push(ArbiterEvent::Avoids(fault));
+        }
+        Verdict::Consumed
+    }
+
+    /// It is known to be repaired: if it is avoided it is used again from the next batch on.
+    pub fn repair(&mut self, fault: Fault) {
+        if self.isolation.as_mut().is_some_and(|isolation| isolation.repair(fault)) {
+            self.orders.push(Command::Avoid { fault, avoids: false });
+        }
+    }
+
+    fn drop_frame(&mut self) -> Verdict {
+        self.stats.dropped += 1;
+        Verdict::Dropped
+    }
+}
+
+impl Machine for Desk {
+    type Event = ArbiterEvent;
+
+    fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
+        self.stamp.read(now);
+        let Ok(frame) = Frame::parse(frame) else { return self.drop_frame() };
+        if frame.header.dst() != self.config.comm.process {
+            return self.drop_frame();
+        }
+        match frame.opcode {
+            Opcode::Fcp if self.is_primary() => match self.comm.handle_frame(now, &frame) {
+                true => Verdict::Consumed,
+                false => Verdict::Dropped,
+            },
+            Opcode::Watchdog => {
+                let Ok(heard) = Watchdog::parse(frame.payload) else { return self.drop_frame() };
+                if let Some(change) = self.failover.on_watchdog(now.mono, heard) {
+                    self.on_change(now, change);
+                }
+                self.comm.set_epoch(self.failover.epoch());
+                Verdict::Consumed
+            }
+            Opcode::Drops if self.is_primary() => {
+                self.on_drops(now, frame.header.src(), frame.payload)
+            }
+            _ => self.drop_frame(),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.stamp.read(now);
+        if let Some(change) = self.failover.on_timeout(now.mono) {
+            self.on_change(now, change);
+        }
+        if !self.is_primary() {
+            return;
+        }
+        self.comm.handle_timeout(now);
+        while let Some(fault) =
+            self.isolation.as_mut().and_then(|isolation| isolation.on_timeout(now.mono))
+        {
+            self.orders.push(Command::Avoid { fault, avoids: false });
+            self.events.push(ArbiterEvent::Tries(fault));
+        }
+        if self.batch_due.is_some_and(|due| due <= now.mono) {
+            self.order(now);
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        if slot.len() < self.config.comm.frame_octets_max {
+            return None;
+        }
+        if let Some((dst, word)) = self.failover.poll() {
+            let CommConfig { process, incarnation, .. } = self.config.comm;
+            let ends = Ends { src: process, incarnation, dst };
+            let octets = word.write(&mut slot[HEADER_OCTETS..]).unwrap_or(WATCHDOG_OCTETS);
+            let octets = seal_frame(slot, (Opcode::Watchdog, ends, 0), now, octets);
+            return Some(Transmit { port: Port(0), octets });
+        }
+        let octets = self.comm.poll_transmit(now, slot)?;
+        Some(Transmit { port: Port(0), octets })
+    }
+
+    fn poll_event(&mut self) -> Option<ArbiterEvent> {
+        self.events.pop()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        let comm = if self.is_primary() { self.comm.poll_timeout() } else { None };
+        let faults = self.isolation.as_ref().and_then(Isolation::due);
+        let faults = faults.filter(|_| self.is_primary());
+        let next = Mono::earlier(Mono::earlier(comm, faults), self.batch_due);
+        Mono::earlier(self.failover.due(), next)
+    }
+}
