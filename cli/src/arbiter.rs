@@ -21,6 +21,7 @@ Examples:
   onepipe arbiter --udp 127.0.0.1:4410                 for processes 0 to 63, as process 1000
   onepipe arbiter --udp 10.0.0.1:4410 --nodes 256 --rack-nodes 32 --paths 4 --slot 1.2us
   onepipe arbiter --udp 127.0.0.1:4410 --process 1001 --peers 1000 --secondary
+  onepipe arbiter --udp 127.0.0.1:4410 --cores 0,2-3 --spin
 
 Two arbiters take over from each other: each is told of the other by --peers.";
 
@@ -37,11 +38,11 @@ pub struct Arguments {
     /// How many endpoints it serves: the processes below this number
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=4096))]
     nodes: u32,
-    /// Endpoints of a rack, numbered rack by rack [default: all, up to 64]
+    /// Endpoints of a rack, numbered rack by rack [default: all behind one switch]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     rack_nodes: Option<u32>,
     /// Ways from a rack to any other
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, requires = "rack_nodes", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     paths: u32,
     /// Length of a timeslot: what a full frame takes on an endpoint's link
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = number::time_ns)]
@@ -64,11 +65,46 @@ pub struct Arguments {
     /// How long nothing is heard of a primary before another arbiter takes over
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = number::time_ns)]
     takeover: u64,
-    /// Never sleep: one core for itself
+    /// Never sleep: cores for itself
     #[arg(long)]
     spin: bool,
+    /// How many cores it stays on, or which, like 0,2-3: the first for communication, the others
+    /// for timeslots [default: one, whichever]
+    #[arg(long, value_name = "N|LIST", value_parser = cores)]
+    cores: Option<Cores>,
     #[command(flatten)]
     serving: Serving,
+}
+
+/// The cores of an arbiter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Cores {
+    /// So many of those there are.
+    Any(usize),
+    /// These.
+    These(Vec<usize>),
+}
+
+/// A number of cores, or a list of them.
+fn cores(text: &str) -> Result<Cores, String> {
+    let number = |text: &str| match text.parse::<usize>() {
+        Ok(core) if core < 1024 => Ok(core),
+        _ => Err(format!("{text:?} is no core: 2, or a list like 0,2-3")),
+    };
+    if let Ok(count) = text.parse::<usize>() {
+        let is_some = (1..=64).contains(&count);
+        return if is_some { Ok(Cores::Any(count)) } else { Err("1 to 64".to_owned()) };
+    }
+    let mut all = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(first)?, number(last)?);
+        if last < first || (first..=last).any(|core| all.contains(&core)) {
+            return Err(format!("{part:?} goes back, or is there already"));
+        }
+        all.extend(first..=last);
+    }
+    Ok(Cores::These(all))
 }
 
 /// Whose packets go first.
@@ -91,7 +127,7 @@ impl Order {
 
 /// Runs an arbiter.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let mut daemon = ArbiterDaemon::new(&config(arguments)).context("cannot start an arbiter")?;
+    let mut daemon = ArbiterDaemon::new(&config(arguments)?).context("cannot start an arbiter")?;
     let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.serving.until_input_ends)?;
     writeln!(stdout(), "arbiter {} behind {}", arguments.process, arguments.udp)
         .context("cannot print")?;
@@ -101,7 +137,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut next = interval.map(|interval| began + interval);
     let mut before = daemon.report();
     let mut printed = Ok(());
-    onepipe_transport_clock::sharpen_timers();
+    daemon.settle();
     while !stop.load(Ordering::Acquire) {
         let progress = daemon.turn(|event| {
             if printed.is_ok() {
@@ -121,13 +157,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn config(arguments: &Arguments) -> Config {
+fn config(arguments: &Arguments) -> Result<Config> {
     let Arguments { nodes, paths, .. } = *arguments;
     let process = ProcessId(arguments.process);
     let mut config = Config::new(arguments.udp, process, nodes, arguments.slot);
     let machine = &mut config.machine;
-    let rack_nodes = arguments.rack_nodes.unwrap_or(nodes.min(64));
-    machine.core = Core::Racks(Fabric { nodes, rack_nodes, paths, is_strict: false });
+    if let Some(rack_nodes) = arguments.rack_nodes {
+        machine.core = Core::Racks(Fabric { nodes, rack_nodes, paths, is_strict: false });
+    }
     machine.lead_ns = arguments.lead;
     machine.allocator.batch_slots = arguments.batch;
     machine.allocator.policy = arguments.policy.policy();
@@ -140,7 +177,16 @@ fn config(arguments: &Arguments) -> Config {
     if arguments.spin {
         config.idle = Idle::Spin;
     }
-    config
+    config.cores = match &arguments.cores {
+        None => Vec::new(),
+        Some(Cores::These(these)) => these.clone(),
+        Some(Cores::Any(count)) => {
+            let there = onepipe_transport_clock::cores().context("which cores there are")?;
+            // Where there are fewer, several threads share one.
+            there.into_iter().cycle().take(*count).collect()
+        }
+    };
+    Ok(config)
 }
 
 /// One line for what has happened.

@@ -12,6 +12,7 @@ fn an_arbiter_takes_over_from_one_that_is_killed() {
     let mut switch = Beside::start(&mut onepipe(&["switch", "--listen", "127.0.0.1:0"]));
     let line = switch.line();
     let at = line.strip_prefix("listening at ").expect("it says where");
+    // One on a single core, the other on three, of which there may be fewer.
     let arbiter = |process, others: &[&str]| {
         let of = ["arbiter", "--udp", at, "--process", process, "--takeover", TAKEOVER, "--json"];
         let mut arbiter = Beside::start(&mut onepipe(&[&of, others].concat()));
@@ -20,7 +21,7 @@ fn an_arbiter_takes_over_from_one_that_is_killed() {
     };
     let mut primary = arbiter("1000", &["--peers", "1001"]);
     assert!(primary.line().starts_with("primary from timeslot "));
-    let mut other = arbiter("1001", &["--peers", "1000", "--secondary"]);
+    let mut other = arbiter("1001", &["--peers", "1000", "--secondary", "--cores", "3"]);
     primary.signal("-KILL");
     assert!(other.line().starts_with("primary from timeslot "));
     other.signal("-INT");
@@ -43,6 +44,10 @@ fn an_arbiter_that_cannot_be_is_refused() {
     refused(&["--udp", "127.0.0.1:9", "--process", "7"], 1, "process cannot be 7");
     refused(&["--udp", "127.0.0.1:9", "--nodes", "5000"], 2, "5000");
     refused(&["--udp", "127.0.0.1:9", "--slot", "10"], 2, "has no unit");
+    refused(&["--udp", "127.0.0.1:9", "--paths", "2"], 2, "--rack-nodes");
+    refused(&["--udp", "127.0.0.1:9", "--cores", "0,1,1"], 2, "is there already");
+    refused(&["--udp", "127.0.0.1:9", "--cores", "all"], 2, "is no core");
+    refused(&["--udp", "127.0.0.1:9", "--cores", "0,1000"], 1, "cannot run on core 1000");
 }
 
 /// The same incast twice: what TCP fills, timeslots leave empty.

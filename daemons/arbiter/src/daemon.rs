@@ -2,20 +2,32 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use onepipe_arbiter::{Arbiter, ArbiterEvent};
-use onepipe_transport_clock::{SystemClock, begin_life, sharpen_timers};
-use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Progress};
+use onepipe_arbiter::{Arbiter, ArbiterEvent, Desk};
+use onepipe_transport_clock::{SystemClock, begin_life, cores, sharpen_timers, stay_on};
+use onepipe_transport_driver::{
+    Config as DriverConfig, Doorbell, Driver, Pipe, Progress, Transport,
+};
 use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
+use crate::crew::{Crew, CrewError};
+use crate::foreman::Foreman;
 use crate::{Config, Report, StartError};
 
 /// How often the clock is brought back to the machine's own, which others share, in ns.
 const CLOCK_FOLLOW_NS: u64 = 10_000_000;
 
-/// An arbiter: one thread, one socket.
+/// An arbiter: one thread and one socket, and threads that give out timeslots, if there are cores
+/// for them.
 #[derive(Debug)]
 pub struct ArbiterDaemon {
-    driver: Driver<Arbiter, UdpLink, SystemClock>,
+    work: Work,
+    core: Option<usize>,
+}
+
+#[derive(Debug)]
+enum Work {
+    Alone(Box<Driver<Arbiter, UdpLink, SystemClock>>),
+    Crew(Box<Driver<Foreman, UdpLink, SystemClock>>),
 }
 
 impl ArbiterDaemon {
@@ -35,27 +47,56 @@ impl ArbiterDaemon {
             machine.failover.peers.push(own);
         }
         machine.comm.incarnation = begin_life();
-        let arbiter = Arbiter::new(machine)?;
-        let link = UdpLink::connect(config.switch, &udp)
-            .map_err(|source| StartError::Socket { switch: config.switch, source })?;
-        let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
-        let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() };
-        Ok(Self { driver: Driver::new(arbiter, link, clock, driver_config) })
+        check(&config.cores)?;
+        let connect = || {
+            UdpLink::connect(config.switch, &udp)
+                .map_err(|source| StartError::Socket { switch: config.switch, source })
+        };
+        let work = if config.cores.len() < 2 {
+            let arbiter = Arbiter::new(machine)?;
+            Work::Alone(Box::new(drive(arbiter, connect()?, config)))
+        } else {
+            let desk = Desk::new(machine.clone())?;
+            let link = connect()?;
+            let crew = Crew::start(&machine, &config.cores[1..], config.idle, &link.doorbell());
+            let (crew, posts) = crew.map_err(|error| match error {
+                CrewError::Machine(error) => StartError::Machine(error),
+                CrewError::Thread(error) => StartError::Thread(error),
+            })?;
+            Work::Crew(Box::new(drive(Foreman::new(desk, crew, posts), link, config)))
+        };
+        Ok(Self { work, core: config.cores.first().copied() })
+    }
+
+    /// Prepares the calling thread to give it its turns: it stays on the core that was chosen, and
+    /// wakes when it is time.
+    pub fn settle(&self) {
+        if let Some(core) = self.core {
+            // It has been tried.
+            let _ = stay_on(core);
+        }
+        sharpen_timers();
     }
 
     /// Takes what has arrived, gives out what is due. `on_event` hears what the arbiter tells.
     pub fn turn(&mut self, mut on_event: impl FnMut(ArbiterEvent)) -> Progress {
-        self.driver.turn(|_, event| on_event(event))
+        match &mut self.work {
+            Work::Alone(driver) => driver.turn(|_, event| on_event(event)),
+            Work::Crew(driver) => driver.turn(|_, event| on_event(event)),
+        }
     }
 
     /// Rests as the idle strategy says, given what the last turn did.
     pub fn rest(&mut self, progress: Progress) {
-        self.driver.rest(progress);
+        match &mut self.work {
+            Work::Alone(driver) => driver.rest(progress),
+            Work::Crew(driver) => driver.rest(progress),
+        }
     }
 
     /// Works until `stop` is set. Ring the doorbell after setting it.
     pub fn run(&mut self, stop: &AtomicBool, mut on_event: impl FnMut(ArbiterEvent)) {
-        sharpen_timers();
+        self.settle();
         while !stop.load(Ordering::Acquire) {
             let progress = self.turn(&mut on_event);
             self.rest(progress);
@@ -64,11 +105,33 @@ impl ArbiterDaemon {
 
     /// What wakes it when it blocks.
     pub fn doorbell(&self) -> Doorbell {
-        self.driver.doorbell()
+        match &self.work {
+            Work::Alone(driver) => driver.doorbell(),
+            Work::Crew(driver) => driver.doorbell(),
+        }
     }
 
     /// What it has done.
     pub fn report(&self) -> Report {
-        Report::new(self.driver.machine())
+        Report::new(match &self.work {
+            Work::Alone(driver) => driver.machine().desk(),
+            Work::Crew(driver) => driver.machine().desk(),
+        })
+    }
+}
+
+fn drive<M: Pipe>(machine: M, link: UdpLink, config: &Config) -> Driver<M, UdpLink, SystemClock> {
+    let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
+    let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() };
+    Driver::new(machine, link, clock, driver_config)
+}
+
+/// Whether threads may run on all of these.
+fn check(wanted: &[usize]) -> Result<(), StartError> {
+    let Some(&first) = wanted.first() else { return Ok(()) };
+    let there = cores().map_err(|source| StartError::Core { core: first, source })?;
+    match wanted.iter().find(|core| !there.contains(core)) {
+        None => Ok(()),
+        Some(&core) => Err(StartError::Core { core, source: std::io::ErrorKind::NotFound.into() }),
     }
 }

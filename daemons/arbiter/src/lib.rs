@@ -1,7 +1,10 @@
 //! The arbiter of scheduled transfer as a daemon, behind a switch over UDP.
 //!
 //! demand → allocate → timeslots → path → grants: all of it is the machine
-//! [`onepipe_arbiter::Arbiter`]; [`ArbiterDaemon`] gives it a socket, a clock and a thread.
+//! [`onepipe_arbiter::Arbiter`]; [`ArbiterDaemon`] gives it a socket, a clock and a thread. With
+//! more cores than one the thread has the machine [`onepipe_arbiter::Desk`] alone, and a
+//! [`onepipe_arbiter::Worker`] is on each of the others, joined by rings with one writer and one
+//! reader: what is granted is the same.
 //!
 //! # Invariants
 //! - It decides nothing: what is granted is the machine's.
@@ -12,9 +15,13 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod crew;
 mod daemon;
+mod foreman;
+mod place;
 mod report;
 
 pub use config::{Config, StartError};
 pub use daemon::ArbiterDaemon;
+pub use place::{Done, Place, Post, places};
 pub use report::Report;

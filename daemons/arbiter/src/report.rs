@@ -1,6 +1,6 @@
 //! What an arbiter has done, for people and programs.
 
-use onepipe_arbiter::Arbiter;
+use onepipe_arbiter::Desk;
 use serde::Serialize;
 
 /// Counters and state of an arbiter.
@@ -39,8 +39,9 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(arbiter: &Arbiter) -> Self {
+    pub(crate) fn new(arbiter: &Desk) -> Self {
         let (stats, comm) = (arbiter.stats(), arbiter.comm_stats());
+        let (slots_waiting, pairs_waiting) = arbiter.waiting();
         Self {
             process: arbiter.config().comm.process.0,
             is_primary: arbiter.is_primary(),
@@ -50,8 +51,8 @@ impl Report {
             slots_demanded: comm.demanded,
             slots_granted: stats.given,
             slots_skipped: stats.skipped,
-            slots_waiting: arbiter.allocator().wanted(),
-            pairs_waiting: arbiter.allocator().pairs(),
+            slots_waiting,
+            pairs_waiting,
             packets_received: comm.received,
             packets_sent: comm.sent,
             packets_bad: comm.bad + comm.stale + comm.malformed + comm.unknown,

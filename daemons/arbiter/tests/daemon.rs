@@ -67,13 +67,14 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    /// Each arbiter with so many cores; they share those that there are.
+    fn new(cores: usize) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let switch = SoftwareSwitch::new(&SwitchConfig::new(any)).expect("a switch");
         let at = switch.local_addr();
         let arbiter = |nth: usize| {
             let mut config = Config::new(at, ARBITERS[nth], NODES, SLOT_NS);
-            config.idle = Idle::Spin;
+            config.cores = the_first(cores);
             config.machine.failover.peers = vec![ARBITERS[1 - nth]];
             config.machine.failover.role = [Role::Primary, Role::Secondary][nth];
             // Whoever is off its core is not dead.
@@ -138,6 +139,12 @@ impl World {
     }
 }
 
+/// So many cores, or the same again.
+fn the_first(count: usize) -> Vec<usize> {
+    let there = onepipe_transport_clock::cores().expect("the kernel says");
+    there.into_iter().cycle().take(count).collect()
+}
+
 fn host(process: u32, switch: SocketAddr) -> Station {
     let mut config = ClientConfig::new(ProcessId(process), NODES, ARBITERS[0], SLOT_NS);
     config.incarnation = begin_life();
@@ -150,9 +157,8 @@ fn host(process: u32, switch: SocketAddr) -> Station {
     Driver::new(Host { client, arrived: Vec::new() }, link, clock, driver_config)
 }
 
-#[test]
-fn packets_come_in_granted_timeslots_and_when_the_primary_dies_by_grants_of_the_other() {
-    let mut world = World::new();
+fn survives_its_primary(cores: usize) {
+    let mut world = World::new(cores);
     world.until("somebody is the primary", |world| !world.primaries.is_empty());
     assert_eq!(world.primaries, [0]);
     // Switches know who has sent something: what comes before is lost, and each says something to
@@ -171,10 +177,23 @@ fn packets_come_in_granted_timeslots_and_when_the_primary_dies_by_grants_of_the_
 }
 
 #[test]
+fn packets_come_in_granted_timeslots_and_when_the_primary_dies_by_grants_of_the_other() {
+    survives_its_primary(0);
+}
+
+#[test]
+fn the_same_goes_for_arbiters_with_several_cores() {
+    survives_its_primary(2);
+    survives_its_primary(4);
+}
+
+#[test]
 fn an_arbiter_that_cannot_be_is_refused() {
     let at = SocketAddr::from(([127, 0, 0, 1], 9));
     let inside = Config::new(at, ProcessId(3), NODES, SLOT_NS);
     assert!(matches!(ArbiterDaemon::new(&inside), Err(StartError::Machine(_))));
+    let nowhere = Config { cores: vec![0, 999], ..Config::new(at, ARBITERS[0], NODES, SLOT_NS) };
+    assert!(matches!(ArbiterDaemon::new(&nowhere), Err(StartError::Core { core: 999, .. })));
     let endless = Config::new(at, ARBITERS[0], NODES, 0);
     assert!(matches!(ArbiterDaemon::new(&endless), Err(StartError::Machine(_))));
 }

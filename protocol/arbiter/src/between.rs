@@ -38,7 +38,12 @@ impl Routes for TreePaths {
 /// A fabric of racks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Core {
-    /// One tier of switches between the racks, or none.
+    /// All endpoints are behind one switch: there is no path to choose.
+    One {
+        /// Endpoints.
+        nodes: u32,
+    },
+    /// One tier of switches between the racks.
     Racks(Fabric),
     /// Two tiers.
     Tree(Tree),
@@ -48,16 +53,22 @@ impl Core {
     /// Endpoints.
     pub const fn nodes(&self) -> u32 {
         match self {
+            Self::One { nodes } => *nodes,
             Self::Racks(fabric) => fabric.nodes,
             Self::Tree(tree) => tree.nodes,
         }
     }
 }
 
+/// The paths of whoever needs none.
+static NOWHERE: [u8; BATCH_SLOTS_MAX as usize] = [Paths::NONE; BATCH_SLOTS_MAX as usize];
+
 /// Gives every packet its path, through whichever it is.
 #[expect(clippy::large_enum_variant, reason = "an arbiter has one")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CorePaths {
+    /// None: so many endpoints are behind one switch.
+    One(u32),
     /// See [`Paths`].
     Racks(Paths),
     /// See [`TreePaths`].
@@ -71,6 +82,7 @@ impl CorePaths {
     /// When there can be no such fabric.
     pub fn new(core: Core) -> Result<Self, FabricError> {
         match core {
+            Core::One { nodes } => Ok(Self::One(nodes)),
             Core::Racks(fabric) => Paths::new(fabric).map(Self::Racks),
             Core::Tree(tree) => TreePaths::new(tree).map(Self::Tree),
         }
@@ -83,7 +95,7 @@ impl CorePaths {
                 let fabric = paths.fabric();
                 Some(Isolation::new(fabric.nodes, fabric.rack_nodes, fabric.paths))
             }
-            Self::Tree(_) => None,
+            Self::One(_) | Self::Tree(_) => None,
         }
     }
 
@@ -96,13 +108,16 @@ impl CorePaths {
             (Self::Racks(paths), Some(rack)) => paths.set_cut(rack, fault.path, avoids),
             (Self::Racks(paths), None) => paths.set_failed(fault.path, avoids),
             (Self::Tree(paths), Some(rack)) => paths.set_cut(rack, fault.path, avoids),
-            (Self::Tree(_), None) => Err(FabricError { name: "path", value: fault.path }),
+            (Self::One(_), _) | (Self::Tree(_), None) => {
+                Err(FabricError { name: "path", value: fault.path })
+            }
         }
     }
 
     /// As [`Paths::assign`].
     pub fn assign(&mut self, schedule: &Schedule, slots: u32) -> u32 {
         match self {
+            Self::One(_) => 0,
             Self::Racks(paths) => paths.assign(schedule, slots),
             Self::Tree(paths) => paths.assign(schedule, slots),
         }
@@ -112,6 +127,7 @@ impl CorePaths {
 impl Routes for CorePaths {
     fn rack_nodes(&self) -> u32 {
         match self {
+            Self::One(nodes) => (*nodes).max(1),
             Self::Racks(paths) => paths.rack_nodes(),
             Self::Tree(paths) => paths.rack_nodes(),
         }
@@ -120,6 +136,7 @@ impl Routes for CorePaths {
     #[inline]
     fn of(&self, src: u32) -> &[u8; BATCH_SLOTS_MAX as usize] {
         match self {
+            Self::One(_) => &NOWHERE,
             Self::Racks(paths) => paths.of(src),
             Self::Tree(paths) => paths.of(src),
         }

@@ -23,12 +23,14 @@
 
 mod calibration;
 mod clock;
+mod cores;
 mod life;
 mod ticks;
 mod timers;
 
 pub use calibration::Calibration;
 pub use clock::{Clock, SystemClock};
+pub use cores::{cores, stay_on};
 pub use life::begin_life;
 pub use ticks::Source;
 pub use timers::sharpen_timers;

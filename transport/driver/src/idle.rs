@@ -25,31 +25,36 @@ impl Idle {
 
 /// What an idle turn shall end with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rest {
+pub enum Rest {
+    /// The next turn follows at once.
     Spin,
+    /// The core is offered to others first.
     Yield,
+    /// It waits until it is woken.
     Block,
 }
 
 /// Counts idle turns in a row.
 #[derive(Clone, Debug)]
-pub(crate) struct Idler {
+pub struct Idler {
     idle: Idle,
     turns: u32,
 }
 
 impl Idler {
-    pub(crate) fn new(idle: Idle) -> Self {
+    /// With no idle turn yet.
+    pub fn new(idle: Idle) -> Self {
         Self { idle, turns: 0 }
     }
 
-    pub(crate) fn on_busy(&mut self) {
+    /// A turn did something.
+    pub fn on_busy(&mut self) {
         self.turns = 0;
     }
 
     /// The next step down; `may_block` is false while something is due that nobody will wake us
     /// for.
-    pub(crate) fn on_idle(&mut self, may_block: bool) -> Rest {
+    pub fn on_idle(&mut self, may_block: bool) -> Rest {
         let turns = self.turns;
         self.turns = turns.saturating_add(1);
         match self.idle {

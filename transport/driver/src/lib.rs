@@ -32,7 +32,7 @@ mod transport;
 pub use doorbell::{Bell, Doorbell};
 pub use driver::{Config, Driver, Progress};
 pub use duty::Duty;
-pub use idle::Idle;
+pub use idle::{Idle, Idler, Rest};
 pub use pipe::Pipe;
 pub use transport::Transport;
 

@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use onepipe_arbiter::{
-    Allocator, BATCH_SLOTS_MAX, Config, Fabric, NOBODY, Paths, Policy, Schedule,
+    Allocator, ArbiterConfig, BATCH_SLOTS_MAX, Config, Core, Fabric, NOBODY, Paths, Policy,
+    Schedule,
 };
+use onepipe_base::ProcessId;
 
 use crate::{Better, Detail, Harness, Progress, Report};
 pub use comm::{CommOptions, arbiter_comm};
@@ -136,6 +138,14 @@ impl Outcome {
             detail("timeslots", self.slots as f64 / seconds, "slots/s"),
         ]
     }
+}
+
+/// An arbiter with such an allocator, all endpoints behind one switch: nothing is measured but who
+/// is given timeslots.
+fn machine(config: Config, slot_ns: u64) -> ArbiterConfig {
+    let nodes = config.nodes;
+    let arbiter = ArbiterConfig::new(ProcessId(nodes), nodes, (1, 1), slot_ns);
+    ArbiterConfig { allocator: config, core: Core::One { nodes }, ..arbiter }
 }
 
 /// Something that gives out timeslots.

@@ -5,28 +5,19 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow, ensure};
-use onepipe_arbiter::{Config, Flow, Flows, Ledger, Schedule, Stage, Timeslot};
-use rtrb::{Consumer, Producer, RingBuffer};
+use onepipe_arbiter::{Command, Config, Demand, Timeslot};
+use onepipe_daemon_arbiter::{Place, Post, places};
 
 use super::load::Load;
-use super::{Outcome, check};
+use super::{Outcome, check, machine};
 
-/// Flows that are taken from the core before at a time.
-const CHUNK: usize = 512;
-/// Looks at an empty ring before others get the core.
+/// Looks at empty rings before others get the core.
 const SPINS: u32 = 10_000;
+/// Of no account where timeslots are not given out by the clock.
+const SLOT_NS: u64 = 1_000;
 
 /// What a batch is asked for.
 type Requests = Vec<(u32, u32, u32)>;
-
-/// A core's place in the ring of cores.
-struct Place {
-    flows_in: Consumer<Flow>,
-    flows_out: Producer<Flow>,
-    /// Whoever has the ledger may end its batch; the flows before it have all been sent.
-    ledger_in: Consumer<Ledger>,
-    ledger_out: Producer<Ledger>,
-}
 
 /// Packets that a core has given timeslots, in all and before the middle; when it came to the
 /// middle, and when it had ended.
@@ -43,16 +34,16 @@ pub(super) fn run(config: Config, cores: usize, load: f64, slots: u64) -> Result
     let requests: Vec<Requests> =
         (0..slots).step_by(batch as usize).map(|start| load.until(start).to_vec()).collect();
     let middle = requests.len() / 2;
-    let places = places(config, cores)?;
+    let (places, posts) = places(&machine(config, SLOT_NS), cores)?;
     let ready = Barrier::new(cores);
     let counts = std::thread::scope(|scope| {
-        let cores: Vec<_> = (places.into_iter().enumerate())
-            .map(|(core, place)| {
+        let cores: Vec<_> = (places.into_iter().zip(posts).enumerate())
+            .map(|(core, (place, post))| {
                 let worker = Worker { config, core, cores, requests: &requests };
                 let ready = &ready;
                 scope.spawn(move || {
                     ready.wait();
-                    worker.work(place)
+                    worker.work(place, post)
                 })
             })
             .collect();
@@ -79,29 +70,6 @@ pub(super) fn run(config: Config, cores: usize, load: f64, slots: u64) -> Result
     })
 }
 
-fn places(config: Config, cores: usize) -> Result<Vec<Place>> {
-    let (mut flows_out, flows_in): (Vec<_>, Vec<_>) =
-        (0..cores).map(|_| RingBuffer::new(config.pairs_max as usize)).unzip();
-    let (mut ledger_out, ledger_in): (Vec<_>, Vec<_>) =
-        (0..cores).map(|_| RingBuffer::new(1)).unzip();
-    // What a core reads from, the one before it writes to.
-    flows_out.rotate_left(1);
-    ledger_out.rotate_left(1);
-    let last = ledger_out.last_mut().expect("there is a core");
-    last.push(Ledger::new(&config)?).map_err(|_| anyhow!("there is room for one"))?;
-    let flows = flows_in.into_iter().zip(flows_out);
-    let ledgers = ledger_in.into_iter().zip(ledger_out);
-    Ok(flows
-        .zip(ledgers)
-        .map(|((flows_in, flows_out), (ledger_in, ledger_out))| Place {
-            flows_in,
-            flows_out,
-            ledger_in,
-            ledger_out,
-        })
-        .collect())
-}
-
 struct Worker<'a> {
     config: Config,
     core: usize,
@@ -110,10 +78,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    fn work(&self, mut place: Place) -> Result<Count> {
-        let mut stage = Stage::new(self.config)?;
-        let mut onward = Flows::new(self.config.pairs_max);
-        let mut schedule = Schedule::new(self.config.nodes);
+    fn work(&self, mut place: Place, mut post: Post) -> Result<Count> {
         let middle = self.requests.len() / 2;
         let mut count = Count { given: 0, given_before: 0, times: [Instant::now(); 2] };
         for number in (self.core..self.requests.len()).step_by(self.cores) {
@@ -121,71 +86,37 @@ impl Worker<'_> {
                 count.times[0] = Instant::now();
             }
             let start = number as u64 * u64::from(self.config.batch_slots);
-            stage.begin(number as u64, Timeslot(start));
-            let mut ledger = place.offer_all(&mut stage, &mut onward);
-            for &(src, dst, slots) in &self.requests[number] {
-                ledger.request(src, dst, slots)?;
+            demand(&mut post, &self.requests[number], Timeslot(start));
+            let mut spins = 0;
+            while !post.has_written() {
+                spins = if place.turn().is_busy { 0 } else { spins + 1 };
+                if spins >= SPINS {
+                    std::thread::yield_now();
+                }
             }
-            stage.finish(&mut ledger, &mut onward);
-            place.hand_on(&mut onward);
-            if place.ledger_out.push(ledger).is_err() {
-                return Err(anyhow!("the core behind has not taken the ledger"));
-            }
-            schedule.fill(stage.batch().grants());
-            let given = u64::from(stage.batch().given());
+            let given = post.read(|batch| {
+                let given = u64::from(batch.given().given);
+                // Now and then, before the middle only: it would be part of the time.
+                if number < middle && number % 16 == 0 {
+                    check(batch.schedule(), self.config.batch_slots, given)?;
+                }
+                anyhow::Ok(given)
+            });
+            let given = given.expect("it has written one")?;
             count.given += given;
             count.given_before += if number < middle { given } else { 0 };
-            // Now and then, before the middle only: it would be part of the time.
-            if number < middle && number % 16 == 0 {
-                check(&schedule, self.config.batch_slots, given)?;
-            }
         }
         count.times[1] = Instant::now();
         Ok(count)
     }
 }
 
-impl Place {
-    /// Takes all flows of the batch before, and the ledger behind them.
-    fn offer_all(&mut self, stage: &mut Stage, onward: &mut Flows) -> Ledger {
-        let mut spins = 0;
-        loop {
-            // Looked for first: then no flow can come behind it.
-            let ledger = self.ledger_in.pop().ok();
-            let mut is_idle = true;
-            while let Ok(chunk) = self.flows_in.read_chunk(self.flows_in.slots().min(CHUNK)) {
-                if chunk.is_empty() {
-                    break;
-                }
-                is_idle = false;
-                let (first, second) = chunk.as_slices();
-                stage.offer(first, onward);
-                stage.offer(second, onward);
-                chunk.commit_all();
-                self.hand_on(onward);
-            }
-            if let Some(ledger) = ledger {
-                return ledger;
-            }
-            spins = if is_idle { spins + 1 } else { 0 };
-            if spins >= SPINS {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
-        }
+/// Demands all of these in a batch that begins at `start`.
+pub(super) fn demand(post: &mut Post, requests: &[(u32, u32, u32)], start: Timeslot) {
+    for &(src, dst, slots) in requests {
+        post.command(Command::Demand(Demand::Want { src, dst, slots }));
     }
-
-    /// Sends on what must wait for the next batch.
-    fn hand_on(&mut self, onward: &mut Flows) {
-        let flows = onward.as_slice();
-        let chunk = self
-            .flows_out
-            .write_chunk_uninit(flows.len())
-            .expect("there are no more flows than the ring has room for");
-        let _ = chunk.fill_from_iter(flows.iter().copied());
-        onward.clear();
-    }
+    post.command(Command::Batch(start));
 }
 
 #[cfg(test)]

@@ -110,10 +110,8 @@ fn config(job: &Job, incarnation: Incarnation) -> Config {
 /// Stays on one core, if the machine has it.
 pub(crate) fn stay_on(core: Option<usize>) {
     if let Some(core) = core {
-        let mut cores = rustix::thread::CpuSet::new();
-        cores.set(core);
         // A machine with fewer cores runs it anywhere.
-        let _ = rustix::thread::sched_setaffinity(None, &cores);
+        let _ = onepipe_transport_clock::stay_on(core);
     }
 }
 

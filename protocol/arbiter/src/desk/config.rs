@@ -69,7 +69,7 @@ pub enum ArbiterEvent {
     Tries(Fault),
 }
 
-/// What an arbiter has done since its beginning, beside [`CommStats`].
+/// What an arbiter has done since its beginning, beside [`crate::CommStats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ArbiterStats {
     /// Batches given out.

@@ -26,7 +26,7 @@ pub(crate) const FLIGHT_MAX: u32 = 8;
 pub(crate) const BATCH_DEMANDS_MAX: u32 = 1 << 14;
 /// Orders that wait to be taken: a batch's, or what to avoid. A driver that takes none for so long
 /// has stopped.
-const ORDERS_MAX: usize = 256;
+pub(crate) const ORDERS_MAX: usize = 256;
 
 /// What whoever gives out timeslots is to do, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -183,13 +183,7 @@ impl Desk {
 
     /// A batch is given out: who sends to whom, and by which paths. They come in the order in which
     /// they were commanded.
-    pub fn on_given(
-        &mut self,
-        now: Now,
-        batch: &Given,
-        schedule: &Schedule,
-        routes: &impl Routes,
-    ) {
+    pub fn on_given(&mut self, now: Now, batch: &Given, schedule: &Schedule, routes: &impl Routes) {
         let Given { number, start, slots, .. } = *batch;
         self.stats.batches += 1;
         self.stats.given += u64::from(batch.given);

@@ -14,7 +14,7 @@ mod worker;
 
 use core::ops::Range;
 
-use crate::desk::Command;
+use crate::desk::{BATCH_DEMANDS_MAX, Command, FLIGHT_MAX, ORDERS_MAX};
 
 pub use allocated::{Allocated, Refused};
 pub use worker::Worker;
@@ -27,6 +27,10 @@ pub struct Turn {
 }
 
 impl Turn {
+    /// Commands that may wait for one worker: all of a batch, so that none waits for room behind
+    /// which the worker would learn that the batch is to begin.
+    pub const COMMANDS_MAX: usize = BATCH_DEMANDS_MAX as usize + ORDERS_MAX + FLIGHT_MAX as usize;
+
     /// Of so many workers, one at least; the first is first.
     pub const fn new(workers: usize) -> Self {
         Self { workers: if workers == 0 { 1 } else { workers }, next: 0 }

@@ -126,7 +126,8 @@ impl Worker {
         if self.forgets {
             // How they are divided among calls changes nothing.
             let bits = u64::BITS as usize;
-            let is_kept = |flow: &Flow| forgotten[flow.src() / bits] >> (flow.src() % bits) & 1 == 0;
+            let is_kept =
+                |flow: &Flow| forgotten[flow.src() / bits] >> (flow.src() % bits) & 1 == 0;
             for run in own.chunk_by(|one, other| is_kept(one) == is_kept(other)) {
                 if run.first().is_some_and(is_kept) {
                     stage.offer(run, onward);
@@ -200,7 +201,8 @@ impl Worker {
         let unplaced = self.paths.assign(&into.schedule, self.given.slots);
         into.given = Given { unplaced, ..self.given };
         into.rack_nodes = self.paths.rack_nodes();
-        for (src, routes) in into.routes.iter_mut().enumerate() {
+        let needs_paths = !matches!(self.paths, CorePaths::One(_));
+        for (src, routes) in into.routes.iter_mut().enumerate().filter(|_| needs_paths) {
             if into.schedule.busy(src as u32) != 0 {
                 *routes = *self.paths.of(src as u32);
             }
