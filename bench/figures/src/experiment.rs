@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::reference::Reference;
 use crate::world::{beacon_share, fat_tree};
-use crate::{Background, Rack, Setup, cores};
+use crate::{Background, Multicast, Rack, Setup, cores};
 
 /// What a run has measured, by name.
 pub type Values = BTreeMap<String, f64>;
@@ -163,6 +163,8 @@ pub enum Task {
     },
     /// Bulk traffic on Fastpass's rack.
     Rack(Rack),
+    /// Bulk multicast.
+    Multicast(Multicast),
     /// Timeslots given out by a core of this machine.
     Timeslots {
         /// Endpoints.
@@ -209,6 +211,7 @@ impl Task {
             Self::Measured(_) | Self::BeaconCores { .. } | Self::Reorder { .. } => true,
             Self::Timeslots { .. } | Self::Paths { .. } => true,
             Self::Order(setup) => setup.processes > 5_000,
+            Self::Multicast(multicast) => multicast.is_large(),
             Self::RecoveryAtScale { hosts, .. } => *hosts > 5_000,
             _ => false,
         }
@@ -243,6 +246,7 @@ impl Task {
                 Ok(values.map(|(name, value)| (name.to_owned(), value)).into())
             }
             Self::Rack(rack) => rack.run(),
+            Self::Multicast(multicast) => multicast.run(),
             Self::Timeslots { nodes, load_permille } => cores::timeslots(*nodes, *load_permille),
             Self::Paths { nodes, load_permille } => cores::paths(*nodes, *load_permille),
             Self::Recovery { hosts, component, seed } => {

@@ -41,4 +41,6 @@ pub use experiments::all;
 pub use output::{Figure, Line, lines, summary, write};
 pub use reference::Reference;
 pub use runner::{Progress, Record};
-pub use world::{Background, Bulk, Form, Rack, Scheduler, Setup, System, Traffic};
+pub use world::{
+    Background, Bulk, Form, Lesson, Multicast, Rack, Scheduler, Scheme, Setup, System, Traffic,
+};

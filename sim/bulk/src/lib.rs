@@ -5,6 +5,9 @@
 //! member had everything, and how much has crossed between switches. Links lose what their queues
 //! cannot hold, and mark what finds them long.
 //!
+//! A [`Mesh`] has no fabric: each two members share a link of their own, as in the formulas of the
+//! paper. Its [`Flow`] tells how every block came to every member.
+//!
 //! ```
 //! use onepipe_sim_bulk::{Setup, World};
 //! use onepipe_topology::Shape;
@@ -21,9 +24,11 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod mesh;
 mod node;
 mod setup;
 mod world;
 
+pub use mesh::{Flow, Hop, Mesh};
 pub use setup::Setup;
 pub use world::{Outcome, Stats, World};

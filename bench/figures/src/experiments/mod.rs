@@ -3,10 +3,12 @@
 mod background;
 mod cores;
 mod latency;
+mod multicast;
 mod order;
 mod overhead;
 mod rack;
 mod recovery;
+mod robust;
 mod scale;
 
 use crate::{Experiment, Form, Setup, System, Task, Traffic};
@@ -35,6 +37,15 @@ pub fn all() -> Vec<Experiment> {
         cores::timeslots(),
         cores::paths(),
         rack::resent(),
+        multicast::large(),
+        multicast::middling(),
+        multicast::blocks(),
+        multicast::rate(),
+        multicast::sierra(),
+        robust::breakdown(),
+        robust::stall(),
+        robust::slow_link(),
+        robust::slack(),
     ]
 }
 

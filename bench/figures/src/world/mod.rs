@@ -3,6 +3,7 @@
 mod application;
 mod background;
 mod beacons;
+mod multicast;
 mod node;
 mod paced;
 mod plain;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use self::application::Bench;
 pub use self::background::Background;
 pub(crate) use self::beacons::beacon_share;
+pub use self::multicast::{Lesson, Multicast, Scheme};
 use self::node::Node;
 use self::queues::Queues;
 pub use self::rack::{Bulk, Rack, Scheduler};

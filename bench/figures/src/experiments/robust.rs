@@ -1,0 +1,184 @@
+//! RDMC's table 1 and what its section 4.5 says of delays: where the time of a transfer goes, a
+//! relay that stands still, a slow link, slack.
+
+use crate::experiment::{Axis, Claim, Curve, Experiment, Role, Task, Verdict};
+use crate::reference::Reference;
+use crate::{Lesson, Multicast, Scheme};
+
+const PIPELINE: &str = "binomial pipeline";
+const CHAIN: &str = "chain";
+const FORMULA_SLOW: &str = "strict steps, by the paper's formula";
+const MIB: u64 = 1 << 20;
+const GROUPS: &[f64] = &[4.0, 8.0, 16.0, 32.0, 64.0];
+/// Blocks of an object where groups of up to 64 are compared: a multiple of all of them.
+const BLOCKS: u64 = 256;
+
+const RUNS_AHEAD: &str = "members do not wait for the end of a step here, so some run ahead of \
+                          others, and blocks lie longer: more slack, at no cost in time";
+const NO_HOSTS: &str = "no host waits here: neither for a processor nor for its interrupts";
+
+fn curve(name: &'static str, task: fn(f64) -> Option<Task>) -> Curve {
+    Curve { name, column: None, role: Role::Predicted, remark: "", task }
+}
+
+fn run(lesson: Lesson, scheme: Scheme, members: u32, octets: u64, block: u64) -> Option<Task> {
+    let block_octets = block as u32;
+    Some(Task::Multicast(Multicast { lesson, scheme, members, octets, block_octets }))
+}
+
+/// T-1: the same run for every line.
+pub fn breakdown() -> Experiment {
+    Experiment {
+        id: "T-1",
+        title: "Where the time of 256 MiB to 4 members goes (RDMC, Stampede)",
+        headline: "99 % of it the network is in use",
+        x: Axis {
+            label: "1 until the first block is there, 2 other blocks, 3 waiting, 4 all",
+            is_log: false,
+        },
+        y: Axis { label: "us, at the farthest member", is_log: true },
+        metric: "part_{x}_us",
+        curves: vec![Curve {
+            column: Some("RDMC"),
+            remark: NO_HOSTS,
+            ..curve(PIPELINE, |_| run(Lesson::Breakdown, Scheme::Pipeline, 4, 256 * MIB, MIB))
+        }],
+        xs: &[1.0, 2.0, 3.0, 4.0],
+        xs_quick: &[1.0, 2.0, 3.0, 4.0],
+        reference: Reference::new(include_str!("../../data/rdmc_transfer.tsv")),
+        claims: vec![Claim {
+            text: "99 % of the time blocks are under way",
+            judge: |measured| {
+                let at = |x| measured.at(PIPELINE, x);
+                let percent = 100.0 * (at(1.0)? + at(2.0)?) / at(4.0)?;
+                let ours = format!("{percent:.1} %");
+                Some(Verdict { holds: percent >= 98.9, ours, paper: "98.9 %".into() })
+            },
+            remark: "",
+        }],
+    }
+}
+
+fn stall_of(scheme: Scheme, us: f64) -> Option<Task> {
+    run(Lesson::Stall { us: us as u32 }, scheme, 4, 64 * MIB, MIB)
+}
+
+/// R-5.
+pub fn stall() -> Experiment {
+    Experiment {
+        id: "R-5",
+        title: "A relay of four members stands still for a while (RDMC, Stampede)",
+        headline: "100 us make the root wait one step",
+        x: Axis { label: "us for which it stands still", is_log: false },
+        y: Axis { label: "us that the transfer takes longer", is_log: false },
+        metric: "more_us",
+        curves: vec![
+            curve(PIPELINE, |us| stall_of(Scheme::Pipeline, us)),
+            curve(CHAIN, |us| stall_of(Scheme::Chain, us)),
+        ],
+        xs: &[25.0, 50.0, 100.0, 200.0, 400.0, 800.0],
+        xs_quick: &[100.0, 400.0],
+        reference: Reference::new(""),
+        claims: vec![
+            Claim {
+                text: "a relay that stands still for 100 us costs the transfer a step at the most",
+                judge: |measured| {
+                    let more = measured.at(PIPELINE, 100.0)?;
+                    let step = measured.other(PIPELINE, 100.0, "step_us")?;
+                    let ours = format!("{more:.0} us more; a step takes {step:.0}");
+                    let paper = "the sender waits for one step".into();
+                    Some(Verdict { holds: more <= step, ours, paper })
+                },
+                remark: "",
+            },
+            Claim {
+                text: "one that stands still for longer costs no more than that: 400 us, a step at \
+                       the most beyond them",
+                judge: |measured| {
+                    let (pipeline, chain) =
+                        (measured.at(PIPELINE, 400.0)?, measured.at(CHAIN, 400.0)?);
+                    let step = measured.other(PIPELINE, 400.0, "step_us")?;
+                    let ours = format!("{pipeline:.0} us more, the chain {chain:.0}");
+                    let paper = "by its formulas as much as it stood".into();
+                    Some(Verdict { holds: pipeline <= 400.0 + step, ours, paper })
+                },
+                remark: "",
+            },
+        ],
+    }
+}
+
+fn slow_of(scheme: Scheme, members: f64) -> Option<Task> {
+    run(Lesson::SlowLink, scheme, members as u32, BLOCKS << 16, 1 << 16)
+}
+
+/// One link at half rate.
+pub fn slow_link() -> Experiment {
+    Experiment {
+        id: "R-slow",
+        title: "One link carries half as much as the others (RDMC section 4.5)",
+        headline: "85.6 % of the bandwidth are left with 64 members; a chain keeps 50 %",
+        x: Axis { label: "members", is_log: true },
+        y: Axis { label: "% of the bandwidth that is left", is_log: false },
+        metric: "kept_percent",
+        curves: vec![
+            Curve {
+                column: Some(FORMULA_SLOW),
+                remark: "each neighbour has a queue of its own here: nobody waits for the slow link \
+                         but those who need what comes over it",
+                ..curve(PIPELINE, |n| slow_of(Scheme::Pipeline, n))
+            },
+            Curve {
+                column: Some("chain, by its argument"),
+                ..curve(CHAIN, |n| slow_of(Scheme::Chain, n))
+            },
+        ],
+        xs: &GROUPS[1..],
+        xs_quick: &[8.0],
+        reference: Reference::new(include_str!("../../data/rdmc_slow_link.tsv")),
+        claims: vec![Claim {
+            text: "with 64 members 85 % and more are left",
+            judge: |measured| {
+                let (pipeline, chain) = (measured.at(PIPELINE, 64.0)?, measured.at(CHAIN, 64.0)?);
+                let ours = format!("{pipeline:.1} %; of the chain {chain:.1} %");
+                let paper = "85.6 % by its formula; of the chain 50 %".into();
+                Some(Verdict { holds: pipeline >= 85.0, ours, paper })
+            },
+            remark: "",
+        }],
+    }
+}
+
+/// Slack.
+pub fn slack() -> Experiment {
+    Experiment {
+        id: "R-slack",
+        title: "Steps between a block's coming to a member and its leaving (RDMC section 4.5)",
+        headline: "about 2, by its formula",
+        x: Axis { label: "members", is_log: true },
+        y: Axis { label: "steps, mean", is_log: false },
+        metric: "slack",
+        curves: vec![Curve {
+            column: Some("strict steps, by the paper's formula"),
+            remark: RUNS_AHEAD,
+            ..curve(PIPELINE, |n| {
+                run(Lesson::Calm, Scheme::Pipeline, n as u32, BLOCKS << 16, 1 << 16)
+            })
+        }],
+        xs: GROUPS,
+        xs_quick: &[8.0],
+        reference: Reference::new(include_str!("../../data/rdmc_slack.tsv")),
+        claims: vec![Claim {
+            text: "a send is 2 steps behind what it sends (within 25 %), from 16 members on",
+            judge: |measured| {
+                let at = |x| measured.at(PIPELINE, x);
+                let all = [at(16.0)?, at(32.0)?, at(64.0)?];
+                let ours =
+                    format!("{:.2}, {:.2} and {:.2} with 16, 32 and 64", all[0], all[1], all[2]);
+                let holds = all.iter().all(|slack| (1.5..=2.5).contains(slack));
+                Some(Verdict { holds, ours, paper: "about 2".into() })
+            },
+            remark: RUNS_AHEAD,
+        }],
+    }
+}

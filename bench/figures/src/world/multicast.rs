@@ -1,0 +1,205 @@
+//! One run of bulk multicast, as RDMC's experiments have them.
+
+use anyhow::{Result, ensure};
+use onepipe_bulk::{Algorithm, Plain};
+use onepipe_sim_bulk::{Flow, Hop, Mesh, Setup, World};
+use onepipe_sim_network::LinkConfig;
+use onepipe_topology::Shape;
+use serde::{Deserialize, Serialize};
+
+use crate::experiment::Values;
+
+/// Fractus: "16 RDMA-enabled nodes", "a 100 Gb/s Mellanox IB switch" (RDMC section 5.1).
+const FRACTUS_BITS_PER_S: u64 = 100_000_000_000;
+/// Stampede: "unicast speeds of up to 40 Gb/s"; Sierra: "a 40 Gb/s line rate" (section 5.1).
+const STAMPEDE_BITS_PER_S: u64 = 40_000_000_000;
+/// A process sends one small message in this time: 1Pipe section 7.2, 5 M messages/s. RDMC's text
+/// has no such number.
+const FRAME_NS: u64 = 200;
+/// Objects of an octet that a sender sends (the paper: 100,000).
+const RATE_OBJECTS: u32 = 200;
+/// Sierra's fabric has two stages (section 5.1): leaves, spines, hosts of a leaf; none is
+/// oversubscribed.
+const SIERRA: (u32, u32, u32) = (16, 32, 32);
+/// A relay stands still at the worst of so many moments.
+const STALL_MOMENTS: u64 = 8;
+/// How long a run may take, in virtual time.
+const RUN_NS: u64 = 10_000_000_000;
+
+/// How blocks travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Scheme {
+    /// The root sends everything to each member in turn.
+    Sequential,
+    /// Each member relays to the next.
+    Chain,
+    /// Whoever has the whole object hands it on.
+    Tree,
+    /// The binomial pipeline.
+    Pipeline,
+}
+
+/// What befalls a transfer, or what is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lesson {
+    /// A transfer on Fractus.
+    Calm,
+    /// One on Stampede.
+    Breakdown,
+    /// One on Stampede, and the first relay stands still for so many us about half-way, at the
+    /// worst of eight moments.
+    Stall {
+        /// For how long.
+        us: u32,
+    },
+    /// The link between the root and the first relay carries half as much as all others.
+    SlowLink,
+    /// Objects of an octet, from so many members, each in a group of its own.
+    Rate {
+        /// How many send.
+        senders: u32,
+    },
+    /// On Sierra: a fabric of two stages with 512 hosts, and links of 40 Gbit/s.
+    Sierra,
+}
+
+/// Everything that a run depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Multicast {
+    /// What befalls it.
+    pub lesson: Lesson,
+    /// How blocks travel.
+    pub scheme: Scheme,
+    /// Members, the root among them.
+    pub members: u32,
+    /// Octets of the object.
+    pub octets: u64,
+    /// Octets of a block.
+    pub block_octets: u32,
+}
+
+impl Multicast {
+    /// Whether it takes gigabytes.
+    pub(crate) fn is_large(&self) -> bool {
+        self.octets * u64::from(self.members) > 1 << 30
+    }
+
+    /// Runs it. Answers `ms` and `gbps` (octets of the object by the time until all have it);
+    /// beside that
+    /// - calm: `slack`, of a send in the steady state;
+    /// - breakdown: `part_1_us` and so on, the paper's table 1;
+    /// - stall: `more_us` than without it, and `step_us`, how long a block takes;
+    /// - slow link: `kept_percent` of the bandwidth without it;
+    /// - rate: `thousand_per_s`, messages of all senders.
+    ///
+    /// # Errors
+    /// When the fabric cannot be laid out, or somebody has not got everything.
+    pub fn run(&self) -> Result<Values> {
+        let mesh = self.mesh();
+        let (last_ns, others) = match self.lesson {
+            Lesson::Calm => {
+                let flow = mesh.run();
+                let slack = vec![("slack", flow.slack(mesh.block_ns()))];
+                (flow.last_ns, if self.members > 2 { slack } else { vec![] })
+            }
+            Lesson::Breakdown => {
+                let flow = mesh.run();
+                (flow.last_ns, breakdown(&flow))
+            }
+            Lesson::Stall { us } => {
+                let even_ns = mesh.run().last_ns;
+                let last_ns = |moment: u64| {
+                    // Quarters of a step, over two steps.
+                    let from = even_ns / 2 + moment * (mesh.block_ns() / 4.0) as u64;
+                    let stall = Some((1, from, u64::from(us) * 1_000));
+                    Mesh { stall, ..mesh.clone() }.run().last_ns
+                };
+                let last_ns = (0..STALL_MOMENTS).map(last_ns).max().unwrap_or(even_ns);
+                let more_us = last_ns.saturating_sub(even_ns) as f64 / 1e3;
+                (last_ns, vec![("more_us", more_us), ("step_us", mesh.block_ns() / 1e3)])
+            }
+            Lesson::SlowLink => {
+                let slow = Some((0, 1, mesh.rate_bits_per_s / 2));
+                let (even, last) = (mesh.run(), Mesh { slow, ..mesh.clone() }.run());
+                let kept = 100.0 * even.last_ns as f64 / last.last_ns as f64;
+                (last.last_ns, vec![("kept_percent", kept)])
+            }
+            Lesson::Rate { senders } => {
+                let last_ns = mesh.run().last_ns;
+                let objects = f64::from(senders * RATE_OBJECTS);
+                (last_ns, vec![("thousand_per_s", objects * 1e6 / last_ns as f64)])
+            }
+            Lesson::Sierra => (self.on_sierra()?, vec![]),
+        };
+        let (ms, gbps) = (last_ns as f64 / 1e6, self.octets as f64 * 8.0 / last_ns as f64);
+        let all = [("ms", ms), ("gbps", gbps)].into_iter().chain(others);
+        Ok(all.map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::Plain(match self.scheme {
+            Scheme::Sequential => Plain::Sequential,
+            Scheme::Chain => Plain::Chain,
+            Scheme::Tree => Plain::Tree,
+            Scheme::Pipeline => Plain::Pipeline,
+        })
+    }
+
+    fn mesh(&self) -> Mesh {
+        let mesh = Mesh {
+            algorithm: self.algorithm(),
+            rate_bits_per_s: match self.lesson {
+                Lesson::Breakdown | Lesson::Stall { .. } => STAMPEDE_BITS_PER_S,
+                _ => FRACTUS_BITS_PER_S,
+            },
+            ..Mesh::new(self.members as usize, self.octets as usize, self.block_octets)
+        };
+        match self.lesson {
+            Lesson::Rate { senders } => Mesh {
+                senders: senders as usize,
+                objects: RATE_OBJECTS,
+                frame_ns: FRAME_NS,
+                ..mesh
+            },
+            _ => mesh,
+        }
+    }
+
+    fn on_sierra(&self) -> Result<u64> {
+        let link = LinkConfig { rate_bits_per_s: STAMPEDE_BITS_PER_S, ..LinkConfig::default() };
+        let (leaves, spines, hosts) = SIERRA;
+        let shape = Shape::leaf_spine(leaves, spines, hosts)?;
+        let setup = Setup {
+            host_link: link,
+            switch_link: link,
+            algorithm: self.algorithm(),
+            objects: vec![self.octets as usize],
+            block_octets: self.block_octets,
+            ..Setup::new(shape, self.members)
+        };
+        let outcome = World::new(&setup).run(RUN_NS);
+        ensure!(outcome.is_clean, "not everybody has everything: {:?}", outcome.ended);
+        // It is clean, so all have it.
+        Ok(outcome.last_ns().unwrap_or(0))
+    }
+}
+
+/// Lines of the paper's table 1, seen by the member that is farthest from the root: until its first
+/// block is whole (by the paper the time "taken by the root to send and by the first receiver to
+/// relay"); while it takes others; while nothing comes; all. The others, setup and copying, are
+/// what hosts take, and cost nothing in the simulator.
+fn breakdown(flow: &Flow) -> Vec<(&'static str, f64)> {
+    let hops = flow.hops.last().map_or(&[][..], Vec::as_slice);
+    let first = hops.iter().map(|hop| hop.whole_ns).min().unwrap_or(0);
+    let others = hops.iter().filter(|hop| hop.whole_ns > first);
+    let busy: u64 = others.map(|hop: &Hop| hop.busy_ns).sum();
+    let waiting = flow.last_ns.saturating_sub(first + busy);
+    let us = |ns: u64| ns as f64 / 1e3;
+    let all = us(flow.last_ns);
+    vec![
+        ("part_1_us", us(first)),
+        ("part_2_us", us(busy)),
+        ("part_3_us", us(waiting)),
+        ("part_4_us", all),
+    ]
+}

@@ -1,0 +1,80 @@
+//! Members with a link between each two: what the paper's formulas say of them.
+
+use onepipe_bulk::{Algorithm, Plain};
+use onepipe_sim_bulk::{Flow, Mesh};
+
+const BLOCK: u32 = 1 << 14;
+const HALF_RATE: u64 = 50_000_000_000;
+
+/// Octets of so many blocks.
+fn blocks(count: usize) -> usize {
+    count * BLOCK as usize
+}
+
+/// A mesh whose links are short against the time that a block takes, as with blocks of 1 MiB.
+fn mesh(members: usize, count: usize) -> Mesh {
+    Mesh { latency_ns: 50, ..Mesh::new(members, blocks(count), BLOCK) }
+}
+
+/// How long a transfer took, in block times.
+fn steps(mesh: &Mesh) -> f64 {
+    mesh.run().last_ns as f64 / mesh.block_ns()
+}
+
+#[test]
+fn a_pipeline_takes_little_longer_than_its_steps_and_a_tree_far_longer() {
+    for (plain, steps_of, most) in [
+        (Plain::Pipeline, 64.0 + 3.0 - 1.0, 1.10),
+        (Plain::Chain, 64.0 + 8.0 - 2.0, 1.12),
+        (Plain::Tree, 64.0 * 3.0, 1.05),
+        (Plain::Sequential, 64.0 * 7.0, 1.05),
+    ] {
+        let algorithm = Algorithm::Plain(plain);
+        let found = steps(&Mesh { algorithm, ..mesh(8, 64) }) / steps_of;
+        assert!((0.99..most).contains(&found), "{plain:?}: {found}");
+    }
+}
+
+#[test]
+fn a_send_is_about_two_steps_behind_what_it_sends() {
+    // The formula of strict steps: 2(1 - (l-1)/(n-2)). Queues of their own let members run ahead.
+    for n in [8, 32] {
+        let even = mesh(n, 128);
+        let strict = 2.0 * (1.0 - f64::from(n.ilog2() - 1) / (n as f64 - 2.0));
+        let found = even.run().slack(even.block_ns());
+        assert!((strict..strict + 1.0).contains(&found), "{n}: {found}, {strict} by the formula");
+    }
+}
+
+#[test]
+fn one_slow_link_of_64_members_leaves_a_pipeline_its_rate_and_a_chain_half() {
+    let slow = Some((0, 1, HALF_RATE));
+    let kept = |mesh: Mesh| steps(&mesh) / steps(&Mesh { slow, ..mesh.clone() });
+    let even = mesh(64, 128);
+    let chain = Mesh { algorithm: Algorithm::Plain(Plain::Chain), ..mesh(8, 128) };
+    let (pipeline, chain) = (kept(even), kept(chain));
+    assert!(pipeline > 0.95, "{pipeline}");
+    assert!((0.45..0.55).contains(&chain), "{chain}");
+}
+
+#[test]
+fn who_stands_still_is_waited_for_and_equal_runs_are_equal() {
+    let calm = mesh(4, 64);
+    let even = calm.run();
+    assert_eq!(even, calm.run());
+    let whole = |flow: &Flow| flow.hops[3].iter().all(|hop| hop.whole_ns >= hop.sent_ns);
+    assert!(whole(&even) && even.hops[0].iter().all(|hop| hop.whole_ns == 0));
+    let stalled = Mesh { stall: Some((1, 30_000, 20_000)), ..calm }.run();
+    let more = stalled.last_ns - even.last_ns;
+    assert!((2_000..25_000).contains(&more), "{more} ns more");
+}
+
+#[test]
+fn who_sends_in_groups_of_their_own_share_the_links() {
+    let mesh = Mesh { senders: 4, ..mesh(4, 64) };
+    // Four objects, each to three members, over four links.
+    let found = steps(&mesh) / (4.0 * 64.0 * 3.0 / 4.0);
+    assert!((1.0..1.15).contains(&found), "{found}");
+    let small = Mesh { objects: 20, senders: 2, ..Mesh::new(5, 1, BLOCK) };
+    assert!(small.run().last_ns > 0);
+}
