@@ -175,66 +175,8 @@ impl Flows {
     }
 }
 
-/// What each pair with a [`Flow`] under way has asked for since: a row for each source, two octets
-/// a pair, so that the rows of a few hundred endpoints stay in the cache.
-///
-/// Bits in place of counts would take less room, but steps that follow each other would change the
-/// same word too often to be done side by side: measured, 256 endpoints take a fifth longer.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Pairs {
-    /// Zero: no flow. Otherwise what was asked for beside it, plus one.
-    counts: Vec<u16>,
-    nodes: usize,
-}
-
-/// What a pair may ask for beside its flow, at most.
-pub(crate) const MORE_MAX: u32 = u16::MAX as u32 - 1;
-
-impl Pairs {
-    /// Of so many endpoints.
-    pub fn new(nodes: u32) -> Self {
-        let nodes = nodes as usize;
-        Self { counts: alloc::vec![0; nodes * nodes], nodes }
-    }
-
-    /// The pair asks for up to `slots` more. Answers how many were taken; `None` if it has no flow
-    /// under way.
-    pub fn ask(&mut self, src: usize, dst: usize, slots: u32) -> Option<u32> {
-        let count = &mut self.counts[src * self.nodes + dst];
-        let more = u32::from(*count).checked_sub(1)?;
-        let taken = slots.min(MORE_MAX - more);
-        *count += taken as u16;
-        Some(taken)
-    }
-
-    /// A flow of this pair is under way now. Answers false when there is one already.
-    #[inline]
-    pub fn begin(&mut self, src: usize, dst: usize) -> bool {
-        let count = &mut self.counts[src * self.nodes + dst];
-        let is_first = *count == 0;
-        if is_first {
-            *count = 1;
-        }
-        is_first
-    }
-
-    /// The pair's flow has run dry: what it has asked for since; if nothing, it has no flow now.
-    #[inline]
-    pub fn take(&mut self, src: usize, dst: usize) -> u32 {
-        let count = &mut self.counts[src * self.nodes + dst];
-        debug_assert_ne!(*count, 0, "it had a flow");
-        let more = count.saturating_sub(1);
-        *count = u16::from(more > 0);
-        u32::from(more)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use alloc::collections::BTreeMap;
-
-    use proptest::prelude::*;
-
     use super::*;
 
     #[test]
@@ -261,40 +203,5 @@ mod tests {
         let places = [0, 2, 3].map(|place| Flow::new(0, 9, 0, 0).dry_at(place));
         list.insert(&places, &[flows[0], flows[4], flows[2]]);
         assert_eq!(list.as_slice(), [0, 1, 3, 4, 5, 2].map(|src| flows[src]));
-    }
-
-    proptest! {
-        #[test]
-        fn the_table_knows_what_a_map_knows(
-            steps in prop::collection::vec((0u32..3, 0usize..70, 0usize..2, 0u32..40_000), 1..400),
-        ) {
-            let mut pairs = Pairs::new(70);
-            let mut known: BTreeMap<(usize, usize), u32> = BTreeMap::new();
-            for (what, src, dst, slots) in steps {
-                let dst = dst * 69;
-                match (what, known.get_mut(&(src, dst))) {
-                    (0, it) => {
-                        let is_first = it.is_none();
-                        prop_assert_eq!(pairs.begin(src, dst), is_first);
-                        if is_first {
-                            known.insert((src, dst), 0);
-                        }
-                    }
-                    (2, Some(more)) => {
-                        let had = core::mem::take(more);
-                        prop_assert_eq!(pairs.take(src, dst), had);
-                        if had == 0 {
-                            known.remove(&(src, dst));
-                        }
-                    }
-                    (_, Some(more)) => {
-                        let taken = slots.min(MORE_MAX - *more);
-                        prop_assert_eq!(pairs.ask(src, dst, slots), Some(taken));
-                        *more += taken;
-                    }
-                    _ => prop_assert_eq!(pairs.ask(src, dst, slots), None),
-                }
-            }
-        }
     }
 }

@@ -49,6 +49,7 @@ mod desk;
 mod failover;
 mod fcp;
 mod isolate;
+mod pairs;
 mod path;
 mod pipeline;
 mod ring;

@@ -23,6 +23,9 @@ impl Timeslot {
     }
 }
 
+const SLOTS: usize = BATCH_SLOTS_MAX as usize;
+/// Timeslots of a short batch, for which whole rows need not be written.
+const SHORT: usize = 16;
 /// Timeslots that are written at a time.
 const LANES: usize = 8;
 /// For each octet: all ones in the places of its zeros, and none in those of its ones.
@@ -52,11 +55,11 @@ const fn others() -> [Lanes; 256] {
 /// are in one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(align(64))]
-struct Row([u16; BATCH_SLOTS_MAX as usize]);
+struct Row([u16; SLOTS]);
 
 impl Row {
     /// Of an endpoint that sends nothing.
-    const SILENT: Self = Self([NOBODY; BATCH_SLOTS_MAX as usize]);
+    const SILENT: Self = Self([NOBODY; SLOTS]);
 }
 
 /// A batch's grants, spread out: whom each endpoint sends to in each timeslot.
@@ -67,13 +70,15 @@ pub struct Schedule {
     rows: Vec<Row>,
     /// In which timeslots each source sends something.
     busy: Vec<u64>,
+    /// Timeslots that may be other than [`NOBODY`] in any row.
+    slots: usize,
 }
 
 impl Schedule {
     /// Of so many endpoints, with nothing in it.
     pub fn new(nodes: u32) -> Self {
         let nodes = nodes as usize;
-        Self { rows: alloc::vec![Row::SILENT; nodes + 1], busy: alloc::vec![0; nodes] }
+        Self { rows: alloc::vec![Row::SILENT; nodes + 1], busy: alloc::vec![0; nodes], slots: 0 }
     }
 
     /// Nobody sends anything.
@@ -94,19 +99,32 @@ impl Schedule {
         }
         row.0[slot as usize] = dst;
         *busy |= 1 << slot;
+        self.slots = SLOTS;
     }
 
     /// Takes in the grants of a batch instead of what was here. Grants of endpoints that are not
     /// here are left out, and so are those of no timeslot.
     pub fn fill(&mut self, grants: &[Grant]) {
         self.clear();
+        match grants.iter().any(|grant| grant.slots >> SHORT != 0) {
+            false => self.paint_all::<SHORT>(grants),
+            true => self.paint_all::<SLOTS>(grants),
+        }
+    }
+
+    /// Takes in grants of the first so many timeslots.
+    fn paint_all<const COUNT: usize>(&mut self, grants: &[Grant]) {
+        if self.slots > COUNT {
+            self.rows.fill(Row::SILENT);
+        }
+        self.slots = COUNT;
         for grant in grants {
             let src = usize::from(grant.src);
             let silent = self.busy.len();
             let Some(busy) = self.busy.get_mut(src) else { continue };
             let before = select_unpredictable(*busy == 0, silent, src);
             *busy |= grant.slots;
-            self.paint(grant, before);
+            self.paint::<COUNT>(grant, before);
         }
     }
 
@@ -115,9 +133,9 @@ impl Schedule {
     /// nobody has is [`NOBODY`], which has all bits, and each is given once: so to keep the common
     /// bits is to write it.
     #[inline]
-    fn paint(&mut self, grant: &Grant, before: usize) {
+    fn paint<const COUNT: usize>(&mut self, grant: &Grant, before: usize) {
         let src = usize::from(grant.src);
-        for at in (0..BATCH_SLOTS_MAX as usize).step_by(LANES) {
+        for at in (0..COUNT).step_by(LANES) {
             let Lanes(others) = &OTHERS[(grant.slots >> at) as usize & 0xff];
             let mut places: [u16; LANES] =
                 *self.rows[before].0[at..].first_chunk().expect("it has so many");
@@ -132,7 +150,7 @@ impl Schedule {
     ///
     /// # Panics
     /// When there is no endpoint `src`.
-    pub fn of(&self, src: u32) -> &[u16; BATCH_SLOTS_MAX as usize] {
+    pub fn of(&self, src: u32) -> &[u16; SLOTS] {
         let silent = self.busy.len();
         let row = if self.busy[src as usize] == 0 { silent } else { src as usize };
         &self.rows[row].0
@@ -162,7 +180,7 @@ impl Schedule {
     }
 
     /// All rows, as they are to be read.
-    fn read(&self) -> impl Iterator<Item = &[u16; BATCH_SLOTS_MAX as usize]> {
+    fn read(&self) -> impl Iterator<Item = &[u16; SLOTS]> {
         (0..self.nodes()).map(|src| self.of(src))
     }
 }
@@ -200,6 +218,14 @@ mod tests {
         assert_eq!(used.of(0), &[NOBODY; 64]);
         assert_eq!((used.of(1)[1], used.of(1)[2], used.of(1)[3]), (2, 0, NOBODY));
         assert_eq!(used.pairs(2).collect::<Vec<_>>(), [(1, 0), (2, 0)]);
+        // A short one behind a long one, and again.
+        let short = [grant(2, 1, 1)];
+        used.fill(&short);
+        fresh.fill(&short);
+        assert_eq!((used.of(2)[0], used.of(2)[2], &used), (1, NOBODY, &fresh));
+        used.put(2, 40, 0);
+        used.fill(&short);
+        assert_eq!(used, fresh);
         used.clear();
         used.put(1, 5, 0);
         assert_eq!(used.busy(1), 1 << 5);

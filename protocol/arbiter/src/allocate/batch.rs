@@ -145,17 +145,18 @@ impl Batch {
         onward: &mut Flows,
     ) -> usize {
         let (from, to) = (&*self.idle_sources, &*self.idle_destinations);
-        let mut blocked = 0;
+        let (mut opens, mut blocked) = (0, 0);
         let room = onward.room();
-        for (at, &flow) in flows.iter().enumerate() {
+        for &flow in flows {
             let (src, dst) = (flow.src(), flow.dst());
             let is_blocked = from[src] & to[dst] & limit.free(src, dst) == 0;
             room[blocked] = flow;
-            open[at - blocked] = flow;
+            open[opens] = flow;
             blocked += usize::from(is_blocked);
+            opens = opens + 1 - usize::from(is_blocked);
         }
         onward.grow(blocked);
-        flows.len() - blocked
+        opens
     }
 
     /// Gives each of `flows`, which have found something, up to `share` timeslots, and writes what
@@ -222,12 +223,14 @@ impl Batch {
 fn part(flows: &[Flow], exits: &mut Exits<'_>) {
     let before = exits.again.len();
     let (again, done) = (exits.again.room(), exits.done.room());
-    let mut agains = 0;
-    for (at, &flow) in flows.iter().enumerate() {
+    let (mut agains, mut dones) = (0, 0);
+    for &flow in flows {
         again[agains] = flow;
-        done[at - agains] = flow.dry_at(before + agains);
-        agains += usize::from(flow.backlog() > 0);
+        done[dones] = flow.dry_at(before + agains);
+        let is_done = flow.backlog() == 0;
+        dones += usize::from(is_done);
+        agains = agains + 1 - usize::from(is_done);
     }
     exits.again.grow(agains);
-    exits.done.grow(flows.len() - agains);
+    exits.done.grow(dones);
 }

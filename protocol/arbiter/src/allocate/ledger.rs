@@ -1,6 +1,7 @@
 //! Who has asked for what.
 
-use crate::demand::{Flow, Flows, MORE_MAX, Pairs};
+use crate::demand::{Flow, Flows};
+use crate::pairs::{MORE_MAX, Pairs};
 use crate::{Config, ConfigError, RequestError};
 
 /// What is wanted, and by whom. A pair that wants something has one [`Flow`], which is here at
@@ -133,14 +134,7 @@ impl Ledger {
     /// for the work between, and empty before and after.
     pub(super) fn renew(&mut self, done: &mut Flows, again: &mut Flows, renewed: &mut Flows) {
         let dry = done.len();
-        let Self { pairs, now, .. } = self;
-        done.retain_rare(|flow| {
-            let more = pairs.take(flow.src(), flow.dst());
-            if more > 0 {
-                renewed.push(Flow::new(flow.src() as u16, flow.dst() as u16, more, *now));
-            }
-            more > 0
-        });
+        self.pairs.renew(done, self.now, renewed);
         self.handed -= (dry - done.len()) as u32;
         again.insert(done.as_slice(), renewed.as_slice());
         done.clear();
