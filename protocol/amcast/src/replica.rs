@@ -92,12 +92,15 @@ pub struct Replica {
     pause: Pause,
     due: Option<Mono>,
     asked: usize,
+    /// Members that know that this life begins, by their places.
+    greeted: u32,
     is_behind: bool,
     stats: ReplicaStats,
 }
 
 impl Replica {
-    /// A replica that has delivered nothing, of a group that has delivered nothing.
+    /// A replica that has delivered nothing. What its group has delivered before it asks for: if
+    /// members do not keep that any more, it is behind.
     ///
     /// # Errors
     /// When a setting makes no sense, or its process is no replica of any group.
@@ -121,8 +124,10 @@ impl Replica {
             outbox: Outbox::new(OUTBOX, groups.groups[at].members.iter().copied()),
             settled: VecDeque::with_capacity(positions),
             pause: Pause::new(config.repeat_ns),
-            due: None,
+            // It does not know what it lacks: it asks.
+            due: Some(Mono::from_ns(0)),
             asked: 0,
+            greeted: 0,
             is_behind: false,
             stats: ReplicaStats::default(),
             config,
@@ -137,8 +142,6 @@ impl Replica {
         let mut replica = Self::new(config)?;
         (replica.first, replica.whole) = (point.position, point.position);
         replica.last = Some(point.last);
-        // It does not know what it lacks: it asks.
-        replica.due = Some(Mono::from_ns(0));
         Ok(replica)
     }
 
@@ -189,6 +192,10 @@ impl Replica {
                 self.on_bounds();
                 if body.has(Amcast::ASKS) {
                     self.ask(place);
+                }
+                // Not what was told a former life.
+                if body.has(Amcast::FETCH) && body.position == self.life() {
+                    self.greeted |= 1 << place;
                 }
             }
             Opcode::Gap if body.has(Amcast::BEHIND) => self.is_behind = true,
@@ -261,14 +268,29 @@ impl Replica {
     fn ask(&mut self, place: usize) {
         let own = self.config.groups.get(self.group).expect("it is a replica of it");
         let body = Amcast { position: self.whole, ..Amcast::new(self.group, 0) };
-        self.outbox.push(own.members[place], Opcode::Gap, body, None);
+        let is_known = self.greeted >> place & 1 == 1;
+        let (flags, count) = if is_known { (0, 0) } else { (Amcast::ASKS, self.life()) };
+        self.outbox.push(own.members[place], Opcode::Gap, Amcast { flags, count, ..body }, None);
+    }
+
+    fn life(&self) -> u64 {
+        self.config.incarnation.0.into()
+    }
+
+    /// Whether some member that will live on may not know what this life lacks: of a majority one
+    /// lives on, and tells it until it has everything.
+    fn is_new(&self) -> bool {
+        self.greeted.count_ones() < self.config.groups.majority(self.group)
     }
 
     fn lacks(&self) -> bool {
         // Positions, or a barrier at which what it has can be delivered.
         let is_open = |position| self.get(position).is_some();
         let has_less = |(_, count): &(LogicalTime, u64)| *count > self.whole;
-        self.bounds.iter().any(has_less) || is_open(self.whole) || !self.settled.is_empty()
+        self.is_new()
+            || self.bounds.iter().any(has_less)
+            || is_open(self.whole)
+            || !self.settled.is_empty()
     }
 
     fn settle(&mut self, now: Now) {
@@ -333,9 +355,15 @@ impl Machine for Replica {
     fn handle_timeout(&mut self, now: Now) {
         if self.due.is_some_and(|due| due <= now.mono) {
             self.due = None;
-            // Another one each time, for any of them may have crashed.
-            self.asked = (self.asked + 1) % self.bounds.len();
-            self.ask(self.asked);
+            if self.is_new() {
+                let is_known = self.greeted;
+                let others = (0..self.bounds.len()).filter(|place| is_known >> place & 1 == 0);
+                others.for_each(|place| self.ask(place));
+            } else {
+                // Another one each time, for any of them may have crashed.
+                self.asked = (self.asked + 1) % self.bounds.len();
+                self.ask(self.asked);
+            }
         }
         self.settle(now);
     }

@@ -10,7 +10,7 @@ use onepipe_sim_check::{Agreed, Belongs, digest};
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
 use onepipe_sim_network::{Application, At, LinkId, NodeId};
 use onepipe_topology::Topology;
-use onepipe_wire::{Amcast, HEADER_OCTETS, LogicalTime, peek};
+use onepipe_wire::{Amcast, Frame, LogicalTime};
 
 use crate::court::Court;
 use crate::element::Element;
@@ -418,15 +418,15 @@ impl Application<Node> for Bench {
         if !self.setup.watches_frames || self.setup.is_rival {
             return;
         }
-        let (Some(from), Ok((header, _))) = (self.link_from.get(link.index()), peek(frame)) else {
+        let (Some(from), Ok(frame)) = (self.link_from.get(link.index()), Frame::parse(frame))
+        else {
             return;
         };
         // Once for each frame: where it sets out.
-        let (src, dst) = (header.src(), header.dst());
-        if self.seats.node(src) == *from
-            && let Ok((body, _)) = Amcast::parse(&frame[HEADER_OCTETS..])
-        {
-            self.checker.on_frame(src, dst, &body);
+        let (src, dst) = (frame.header.src(), frame.header.dst());
+        if self.seats.node(src) == *from {
+            let packets = Amcast::packets(frame.opcode, frame.payload).map_while(Result::ok);
+            packets.for_each(|(body, _)| self.checker.on_frame(src, dst, &body));
         }
     }
 }

@@ -31,6 +31,7 @@ mod mishap;
 mod node;
 mod seats;
 mod setup;
+mod swarm;
 mod ways;
 mod world;
 
@@ -38,4 +39,5 @@ pub use application::Delivered;
 pub use mishap::Mishap;
 pub use seats::Seats;
 pub use setup::{Load, Pace, Setup};
+pub use swarm::{Outcome, Swarm};
 pub use world::World;

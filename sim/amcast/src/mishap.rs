@@ -17,7 +17,7 @@ pub enum Mishap {
     Restart(NodeId),
     /// The host stands still for so many ns.
     Pause(NodeId, u64),
-    /// All links between switches lose, repeat, change and hold up frames like this.
+    /// All links lose, repeat, change and hold up frames like this.
     Links(LinkFaults),
     /// The links between a switch and the switches next to it are cut: what lies on them is lost.
     CutOff(NodeId),

@@ -79,6 +79,8 @@ pub struct Setup {
     pub load: Load,
     /// Whether each frame is looked at, for who may hear of what.
     pub watches_frames: bool,
+    /// How many of the last events are kept as text.
+    pub trace_lines_max: usize,
     /// Everything that is drawn.
     pub seed: u64,
 }
@@ -113,6 +115,7 @@ impl Setup {
             reroute_ns: 50_000,
             load: Load { messages: 0, octets: (16, 128), is_for_some: true, pace },
             watches_frames: true,
+            trace_lines_max: 0,
             seed: 1,
         }
     }

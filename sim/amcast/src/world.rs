@@ -46,6 +46,7 @@ impl World {
             cpu: setup.cpu,
             frame_octets_max: setup.frame_octets_max,
             steps_max: STEPS_MAX,
+            trace_lines_max: setup.trace_lines_max,
             ..Config::default()
         };
         let bench = Bench::new(setup.clone(), topology.clone());
@@ -82,6 +83,11 @@ impl World {
     /// A digest of everything that happened.
     pub fn trace_hash(&self) -> u64 {
         self.network.trace_hash()
+    }
+
+    /// The last events as text, as many as the setup says.
+    pub fn trace_lines(&self) -> impl Iterator<Item = &str> {
+        self.network.trace_lines()
     }
 
     /// Virtual time, in ns.
@@ -171,12 +177,7 @@ impl World {
             }
             Mishap::Pause(node, ns) => self.network.inflict(Fault::Pause(node, ns)),
             Mishap::Links(faults) => {
-                let hosts = self.network.topology().hosts();
-                let inner = |(_, from, to): &(LinkId, NodeId, NodeId)| {
-                    from.0 >= hosts && to.0 >= hosts || faults.is_fifo()
-                };
-                let links: Vec<LinkId> =
-                    self.network.links().filter(inner).map(|(link, ..)| link).collect();
+                let links: Vec<LinkId> = self.network.links().map(|(link, ..)| link).collect();
                 links.into_iter().for_each(|link| {
                     self.network.inflict(Fault::Switches(link, faults));
                 });

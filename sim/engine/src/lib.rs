@@ -26,10 +26,12 @@
 
 mod queue;
 mod random;
+mod seeds;
 mod time;
 mod trace;
 
 pub use queue::{Queue, Span};
 pub use random::Random;
+pub use seeds::Seeds;
 pub use time::{Instant, MICROSECOND, MILLISECOND, NANOSECOND, SECOND};
 pub use trace::Trace;

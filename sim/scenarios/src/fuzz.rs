@@ -1,10 +1,10 @@
 //! Many seeds, one after the other on every core.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use onepipe_sim_check::Rule;
+use onepipe_sim_engine::Seeds;
 
 use crate::{Mishap, Outcome, Report, Swarm};
 
@@ -127,31 +127,21 @@ pub fn fuzz(
     stops: &AtomicBool,
     progress: impl Fn(u64, u64) + Sync,
 ) -> FuzzReport {
-    let (next, report) = (AtomicU64::new(0), Mutex::new(FuzzReport::default()));
-    std::thread::scope(|scope| {
-        for _ in 0..options.jobs.max(1) {
-            scope.spawn(|| {
-                while !stops.load(Ordering::Relaxed) {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= options.seeds {
-                        return;
-                    }
-                    let seed = options.first.wrapping_add(number);
-                    let swarm = Swarm::draw(seed);
-                    let outcome = swarm.attempt();
-                    let Ok(mut report) = report.lock() else { return };
-                    report.add(seed, &swarm, &outcome);
-                    let (done, failed) = (report.seeds, report.failed);
-                    drop(report);
-                    progress(done, failed);
-                    if failed > 0 && options.stops_at_failure {
-                        stops.store(true, Ordering::Relaxed);
-                    }
-                }
-            });
+    let mut report = FuzzReport::default();
+    let seeds = Seeds { first: options.first, count: options.seeds, jobs: options.jobs };
+    let attempt = |seed| {
+        let swarm = Swarm::draw(seed);
+        let outcome = swarm.attempt();
+        (swarm, outcome)
+    };
+    seeds.for_each(stops, attempt, |seed, (swarm, outcome)| {
+        report.add(seed, &swarm, &outcome);
+        progress(report.seeds, report.failed);
+        if report.failed > 0 && options.stops_at_failure {
+            stops.store(true, Ordering::Relaxed);
         }
     });
-    report.into_inner().unwrap_or_default()
+    report
 }
 
 /// Makes a failing seed small; `None` when it does not fail.

@@ -9,6 +9,9 @@ use crate::barrier::Clocks;
 use crate::log::Entry;
 
 impl Member {
+    /// How often a candidate asks the same member for its log in vain.
+    const STALLS_MAX: u32 = 2;
+
     /// The controller has chosen this member to lead its group in `epoch`, which no other member
     /// leads, and which is later than those before. Answers whether it may try; when it leads, it
     /// says so. Whoever has promised a later epoch, or leads, must be told another one.
@@ -17,8 +20,10 @@ impl Member {
             return false;
         }
         self.follow(epoch, None);
-        let best = (u64::from(self.synced), self.log.end(), self.place);
-        self.role = Role::Candidate { promised_by: 1 << self.place, best };
+        self.role = Role::Candidate;
+        self.promises.fill(None);
+        self.promises[self.place] = Some((u64::from(self.synced), self.log.end()));
+        self.stalls = 0;
         self.pause.reset();
         self.due = Some(Mono::from_ns(now.mono.as_ns()));
         self.on_promises();
@@ -83,30 +88,45 @@ impl Member {
             self.stats.other_epoch += 1;
             return;
         }
-        let Role::Candidate { promised_by, best } = &mut self.role else { return };
         // Whom it asks for the log is settled with the majority: later ones are not needed.
-        if promised_by.count_ones() < self.config.groups.majority(self.group) {
-            *promised_by |= 1 << place;
-            let (synced, count, _) = *best;
-            if (body.timestamp.0, body.count) > (synced, count) {
-                *best = (body.timestamp.0, body.count, place);
-            }
+        if self.role == Role::Candidate && !self.has_promises() {
+            self.promises[place] = Some((body.timestamp.0, body.count));
             self.clock = self.clock.max(body.clock);
             self.on_promises();
         }
     }
 
+    fn has_promises(&self) -> bool {
+        self.promises.iter().flatten().count() >= self.majority() as usize
+    }
+
+    /// Takes the log of the latest epoch, of these the longest, of these the own one.
     fn on_promises(&mut self) {
-        let Role::Candidate { promised_by, best } = self.role else { return };
-        if promised_by.count_ones() < self.majority() {
+        if !self.has_promises() {
             return;
         }
-        let (_, count, place) = best;
-        if place == self.place {
+        let own = self.place;
+        let given = self.promises.iter().enumerate();
+        let given = given.filter_map(|(place, promise)| Some(((*promise)?, place == own, place)));
+        let Some(((_, count), is_own, place)) = given.max() else { return };
+        if is_own {
             self.begin_to_lead();
         } else {
             self.fetch(place, count);
         }
+    }
+
+    /// Nothing comes of the log that was asked for: who has promised it may have died since. Any
+    /// other majority is as good.
+    pub(super) fn look_after_candidacy(&mut self) {
+        self.stalls += 1;
+        if let Some(place) = self.stage.from.filter(|_| self.stalls > Self::STALLS_MAX) {
+            self.promises[place] = None;
+            self.stage.cancel();
+            self.stalls = 0;
+        }
+        self.ask_promises();
+        self.ask_stage();
     }
 
     /// Awaits the log of the member at `place`, which has `count` positions.
@@ -134,6 +154,7 @@ impl Member {
         }
         if self.stage.push(body.position, entry, message) {
             self.pause.reset();
+            self.stalls = 0;
             if self.stage.is_whole() {
                 self.install();
             } else if self.stage.next().is_multiple_of(Self::BURST) {
@@ -160,7 +181,7 @@ impl Member {
             self.bind(position, entry.id, entry.groups);
         }
         let from = self.stage.from.take();
-        if let Role::Candidate { .. } = self.role {
+        if self.role == Role::Candidate {
             self.begin_to_lead();
         } else if let Some(leader) = from {
             self.synced = self.promised;
@@ -205,10 +226,13 @@ impl Member {
     }
 
     /// Asks for promises, those who have not given one.
-    pub(super) fn ask_promises(&mut self, promised_by: u32) {
+    fn ask_promises(&mut self) {
         let own = self.own();
         let body = Amcast { flags: own.flags | Amcast::ASKS, ..own };
-        let has_not = |place: usize| promised_by >> place & 1 == 0;
-        self.tell_members(self.group, Opcode::NewLeader, body, None, has_not);
+        for place in 0..self.promises.len() {
+            if self.promises[place].is_none() {
+                self.tell_place(place, Opcode::NewLeader, body);
+            }
+        }
     }
 }

@@ -54,11 +54,8 @@ enum Role {
     Leader,
     /// Of the member at this place, once that is known.
     Follower(Option<usize>),
-    /// Collects promises, by places; and the best log among them: of which epoch, how long, whose.
-    Candidate {
-        promised_by: u32,
-        best: (u64, u64, usize),
-    },
+    /// Collects promises.
+    Candidate,
 }
 
 /// A member of one group: it proposes timestamps or takes those of its leader, and tells replicas
@@ -83,6 +80,11 @@ pub struct Member {
     stage: Stage,
     /// How many positions each member has, by its place; nothing, until heard of in this epoch.
     counts: Vec<Option<u64>>,
+    /// Of a candidate: what each member has promised with, by its place: of which epoch its log is,
+    /// and how long.
+    promises: Vec<Option<(u64, u64)>>,
+    /// How often in a row nothing has come of the log that a candidate has asked for.
+    stalls: u32,
     /// What each replica lacks first.
     wanted: Vec<u64>,
     outbox: Outbox,
@@ -128,6 +130,8 @@ impl Member {
             votes: Votes::new(groups),
             stage: Stage::new(positions, octets),
             counts: vec![None; own.members.len()],
+            promises: vec![None; own.members.len()],
+            stalls: 0,
             wanted: vec![0; own.replicas.len()],
             outbox: Outbox::new(config.outbox, config.peers(group)),
             has_news: false,

@@ -69,9 +69,11 @@ impl Member {
         self.stats.repeated += 1;
     }
 
-    /// A replica has everything before `body.position`.
+    /// A replica has everything before `body.position`; ASKS: its life `body.count` begins there, and
+    /// a former one may have had more.
     pub(super) fn on_replica_gap(&mut self, replica: usize, src: ProcessId, body: &Amcast) {
-        if self.wanted[replica] < body.position {
+        let begins = body.has(Amcast::ASKS);
+        if self.wanted[replica] < body.position || begins {
             self.wanted[replica] = body.position.min(self.log.end());
             self.pause.reset();
         }
@@ -88,7 +90,10 @@ impl Member {
             self.stats.repeated += 1;
         }
         // It may lack nothing but the barrier.
-        self.tell(src, Opcode::Deliver, self.settled(), None);
+        let settled = self.settled();
+        // Who begins waits for this: whatever is told it from now on is told this life.
+        let (flags, position) = if begins { (Amcast::FETCH, body.count) } else { (0, 0) };
+        self.tell(src, Opcode::Deliver, Amcast { flags, position, ..settled }, None);
     }
 
     /// Asks for what is missing at the end of the log.
@@ -104,7 +109,7 @@ impl Member {
     pub(super) fn is_unsettled(&self) -> bool {
         let has_open = self.log.undone() < self.log.end();
         let others = match self.role {
-            Role::Candidate { .. } => true,
+            Role::Candidate => true,
             Role::Leader => self.others_lack(),
             Role::Follower(_) => {
                 self.stage.from.is_some()
@@ -127,10 +132,7 @@ impl Member {
     pub(super) fn on_due(&mut self) {
         self.stats.repeated += 1;
         match self.role {
-            Role::Candidate { promised_by, .. } => {
-                self.ask_promises(promised_by);
-                self.ask_stage();
-            }
+            Role::Candidate => self.look_after_candidacy(),
             Role::Leader => {
                 self.announce();
                 let end = self.log.end();

@@ -1,0 +1,310 @@
+//! Random fabrics, groups, loads and mishaps, all drawn from one seed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use onepipe_base::ProcessId;
+use onepipe_sim_engine::Random;
+use onepipe_sim_network::{LinkFaults, Loss, NodeId};
+use onepipe_topology::{Shape, Topology};
+
+use crate::mishap::Mishap;
+use crate::seats::Seats;
+use crate::setup::{Load, Pace, Setup};
+use crate::world::World;
+
+/// The time in which things go wrong, and the time by which all must be well again, in ns.
+const TROUBLE_NS: u64 = 5_000_000;
+const END_NS: u64 = 400_000_000;
+
+/// A world and what befalls it.
+#[derive(Clone, Debug)]
+pub struct Swarm {
+    /// What it was drawn from.
+    pub seed: u64,
+    /// The world.
+    pub setup: Setup,
+    /// What befalls it, by the time in ns.
+    pub timeline: Vec<(u64, Mishap)>,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What was wrong; nothing, if all was right.
+    pub complaints: Vec<String>,
+    /// Whether a machine panicked.
+    pub is_panic: bool,
+    /// Events of the network.
+    pub events: u64,
+    /// Messages sent, and deliveries checked.
+    pub sent: u64,
+    /// Deliveries, each checked.
+    pub delivered: u64,
+    /// How often a member began to lead.
+    pub elections: u64,
+    /// How often a leader had no room.
+    pub busy: u64,
+    /// What happened to frames: lost, changed, repeated, held up.
+    pub frames: [u64; 4],
+    /// The last events, as many as the setup keeps.
+    pub trace_lines: Vec<String>,
+    /// A digest of everything that happened.
+    pub trace_hash: u64,
+}
+
+impl Swarm {
+    /// Draws one.
+    pub fn draw(seed: u64) -> Self {
+        let mut random = Random::named(seed, "amcast", 0);
+        let setup = draw_setup(&mut random, seed);
+        let topology = Topology::new(setup.shape, 1).expect("a host has one process");
+        let seats = Seats::new(&setup, &topology);
+        let mut fate = Fate { random, seats: &seats, topology: &topology, timeline: Vec::new() };
+        fate.draw(setup.members as usize / 2);
+        let mut timeline = fate.timeline;
+        timeline.sort_by_key(|(at_ns, _)| *at_ns);
+        Self { seed, setup, timeline }
+    }
+
+    /// Lives through it, and then heals it: everybody who lives must come to the same end.
+    pub fn run(&self) -> Outcome {
+        let mut world = World::new(&self.setup);
+        for (at_ns, mishap) in &self.timeline {
+            world.plan(*at_ns, mishap.clone());
+        }
+        for mishap in self.healing() {
+            world.plan(TROUBLE_NS, mishap);
+        }
+        world.run_until(TROUBLE_NS);
+        let wrong = world.settle(END_NS);
+        let mut complaints = world.checker().texts().to_vec();
+        if complaints.is_empty() {
+            complaints.extend(wrong);
+        }
+        let stats = world.stats();
+        Outcome {
+            complaints,
+            is_panic: false,
+            events: stats.events,
+            sent: world.checker().sent() as u64,
+            delivered: world.checker().delivered(),
+            elections: world.checker().elections() as u64,
+            busy: world.members().map(|member| member.stats().busy).sum(),
+            frames: [stats.drops.lost, stats.corrupted, stats.duplicated, stats.delayed],
+            trace_lines: world.trace_lines().map(str::to_owned).collect(),
+            trace_hash: world.trace_hash(),
+        }
+    }
+
+    /// As [`Swarm::run`]; a machine that panics is wrong, and no more.
+    pub fn attempt(&self) -> Outcome {
+        catch_unwind(AssertUnwindSafe(|| self.run())).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            let complaints = vec![format!("a machine panicked: {}", text.unwrap_or_default())];
+            Outcome { complaints, is_panic: true, ..Outcome::default() }
+        })
+    }
+
+    /// The same with as few mishaps as make it go wrong, after so many attempts.
+    #[must_use]
+    pub fn shrunk(&self, attempts_max: u32) -> Self {
+        let (mut small, mut attempts, mut at) = (self.clone(), 0, 0);
+        while at < small.timeline.len() && attempts < attempts_max {
+            let mut smaller = small.clone();
+            smaller.timeline.remove(at);
+            attempts += 1;
+            match smaller.attempt().complaints.is_empty() {
+                true => at += 1,
+                false => small = smaller,
+            }
+        }
+        small
+    }
+
+    /// What ends all that does not end by itself.
+    fn healing(&self) -> Vec<Mishap> {
+        let ends = self.timeline.iter().filter_map(|(_, mishap)| match mishap {
+            Mishap::CutOff(node) => Some(Mishap::Mend(*node)),
+            Mishap::Deaf(coordinator, _) => Some(Mishap::Deaf(*coordinator, None)),
+            _ => None,
+        });
+        ends.chain([Mishap::Links(LinkFaults::default())]).collect()
+    }
+}
+
+fn draw_setup(random: &mut Random, seed: u64) -> Setup {
+    let shape = match random.below(4) {
+        0 => Ok(Shape::testbed()),
+        1 => Shape::leaf_spine(2, 2, 9),
+        2 => Shape::leaf_spine(3, 4, 6),
+        _ => Shape::leaf_spine(3, 2, 6),
+    };
+    let shape = shape.expect("these are fabrics");
+    let has_five = shape.switch_count() > 6 && random.happens(400_000);
+    let silence_ns = random.between(60_000, 300_000);
+    let pace = match random.below(3) {
+        0 => Pace::Every(1_000 * random.between(5_000, 100_000)),
+        _ => Pace::Eager { pause_ns_max: random.between(1_000, 300_000) },
+    };
+    let base = Setup::new(shape);
+    Setup {
+        groups: random.between(1, 3) as u32,
+        members: if has_five { 5 } else { 3 },
+        replicas: random.between(1, 3) as u32,
+        clients: random.between(1, 4) as u32,
+        window: random.between(1, 8) as u32,
+        repeat_ns: random.between(20_000, 100_000),
+        busy_from: if random.happens(300_000) { random.between(1, 4) } else { 64 },
+        ask_ns: silence_ns / 4,
+        silence_ns,
+        load: Load { messages: random.between(8, 60) as u32, pace, ..base.load },
+        seed,
+        ..base
+    }
+}
+
+/// Draws what befalls a world.
+struct Fate<'a> {
+    random: Random,
+    seats: &'a Seats,
+    topology: &'a Topology,
+    timeline: Vec<(u64, Mishap)>,
+}
+
+impl Fate<'_> {
+    fn at(&mut self) -> u64 {
+        self.random.below(TROUBLE_NS * 3 / 4)
+    }
+
+    fn plan(&mut self, at_ns: u64, mishap: Mishap) {
+        self.timeline.push((at_ns, mishap));
+    }
+
+    fn pick(&mut self, list: &[ProcessId]) -> ProcessId {
+        *self.random.pick(list)
+    }
+
+    fn draw(&mut self, faults: usize) {
+        if self.random.happens(700_000) {
+            let links = self.links();
+            self.plan(0, Mishap::Links(links));
+        }
+        if self.random.happens(700_000) {
+            self.crashes(faults);
+        }
+        if self.random.happens(300_000) {
+            let client = self.pick(&self.seats.groups.clients.clone());
+            let at_ns = self.at();
+            self.plan(at_ns, Mishap::Host(self.seats.node(client)));
+        }
+        if self.random.happens(500_000) {
+            let replicas = self.seats.groups.groups.iter().flat_map(|group| &group.replicas);
+            let replica = self.pick(&replicas.copied().collect::<Vec<_>>());
+            self.dies_for_a_while(replica, 600_000);
+        }
+        if self.random.happens(300_000) {
+            self.dies_for_a_while(self.seats.coordinators[0], 500_000);
+        }
+        for _ in 0..self.random.below(3) {
+            let host = NodeId(self.random.below(self.topology.hosts().into()) as u32);
+            let (at_ns, ns) = (self.at(), self.random.between(1_000, 1_500_000));
+            self.plan(at_ns, Mishap::Pause(host, ns));
+        }
+        for _ in 0..self.random.below(3) {
+            self.false_alarm();
+        }
+        if self.random.happens(200_000) {
+            let at_ns = self.at();
+            self.plan(at_ns, Mishap::Lapse);
+        }
+    }
+
+    fn links(&mut self) -> LinkFaults {
+        let random = &mut self.random;
+        let mut some = |of: u64, most: u64| match random.below(of) {
+            0 => random.below(most) as u32,
+            _ => 0,
+        };
+        LinkFaults {
+            loss: Loss::every(some(1, 60_000) + some(4, 100_000)),
+            corrupt_ppm: some(4, 10_000),
+            duplicate_ppm: some(2, 200_000),
+            reorder_ppm: some(2, 300_000),
+            burst_ppm: some(6, 2_000),
+            burst_frames: 8,
+            delay_ns_max: u64::from(some(1, 400_000)),
+            ..LinkFaults::default()
+        }
+    }
+
+    fn dies_for_a_while(&mut self, process: ProcessId, returns_ppm: u32) {
+        let (at_ns, node) = (self.at(), self.seats.node(process));
+        self.plan(at_ns, Mishap::Host(node));
+        if self.random.happens(returns_ppm) {
+            let back_ns = at_ns + self.random.between(1, 1_000_000);
+            self.plan(back_ns, Mishap::Restart(node));
+        }
+    }
+
+    /// Members and switches die, as many of each group as may.
+    fn crashes(&mut self, faults: usize) {
+        let groups = self.seats.groups.groups.clone();
+        let mut dead: Vec<ProcessId> = Vec::new();
+        for _ in 0..self.random.between(1, 2 * faults as u64 * groups.len() as u64) {
+            let group = self.random.below(groups.len() as u64) as usize;
+            let victim = match self.random.happens(500_000) {
+                true => groups[group].members[0],
+                false => self.pick(&groups[group].members),
+            };
+            let node = self.seats.node(victim);
+            let takes_switch = self.random.happens(400_000) && self.may_lose(node);
+            let with: Vec<ProcessId> = match takes_switch {
+                true => self.seats.at(node).collect(),
+                false => vec![victim],
+            };
+            let after: Vec<ProcessId> = dead.iter().chain(&with).copied().collect();
+            let is_lost = |group: &onepipe_amcast::Group| {
+                group.members.iter().filter(|member| after.contains(member)).count() > faults
+            };
+            if groups.iter().any(is_lost) || dead.contains(&victim) {
+                continue;
+            }
+            dead = after;
+            let at_ns = self.at();
+            self.plan(
+                at_ns,
+                if takes_switch { Mishap::Switch(node) } else { Mishap::Member(victim) },
+            );
+        }
+    }
+
+    /// Whether the world can do without this switch: a coordinator that nothing else befalls must
+    /// not be cut off.
+    fn may_lose(&self, node: NodeId) -> bool {
+        let rack = self.topology.shape().hosts_per_tor();
+        let last = self.seats.coordinators.last().expect("there are coordinators");
+        node.0 != self.topology.hosts() + self.seats.node(*last).0 / rack
+    }
+
+    /// A member that lives is taken for dead, because a coordinator does not hear it, or because
+    /// its switch is cut off for a while: then there are two who think that they lead.
+    fn false_alarm(&mut self) {
+        let groups = self.seats.groups.groups.clone();
+        let group = self.random.below(groups.len() as u64) as usize;
+        let member = match self.random.happens(700_000) {
+            true => groups[group].members[0],
+            false => self.pick(&groups[group].members),
+        };
+        let (at_ns, ns) = (self.at(), self.random.between(50_000, 1_000_000));
+        if self.random.happens(500_000) {
+            let coordinator = self.pick(&self.seats.coordinators);
+            self.plan(at_ns, Mishap::Deaf(coordinator, Some(member)));
+            self.plan(at_ns + ns, Mishap::Deaf(coordinator, None));
+        } else {
+            let node = self.seats.node(member);
+            self.plan(at_ns, Mishap::CutOff(node));
+            self.plan(at_ns + ns, Mishap::Mend(node));
+        }
+    }
+}

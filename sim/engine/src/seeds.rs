@@ -1,0 +1,70 @@
+//! Many seeds, on every core.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Which seeds, and how many at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seeds {
+    /// The first seed.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+    /// How many at a time.
+    pub jobs: usize,
+}
+
+impl Seeds {
+    /// Runs each, until all are done or `stops`; and hands what came of it to `take`, one after the
+    /// other, in the order in which they are done.
+    pub fn for_each<R>(
+        &self,
+        stops: &AtomicBool,
+        run: impl Fn(u64) -> R + Sync,
+        take: impl FnMut(u64, R) + Send,
+    ) {
+        let (next, take) = (AtomicU64::new(0), Mutex::new(take));
+        std::thread::scope(|scope| {
+            for _ in 0..self.jobs.max(1) {
+                scope.spawn(|| {
+                    while !stops.load(Ordering::Relaxed) {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        if number >= self.count {
+                            return;
+                        }
+                        let seed = self.first.wrapping_add(number);
+                        let outcome = run(seed);
+                        let Ok(mut take) = take.lock() else { return };
+                        take(seed, outcome);
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_seed_is_run_once_and_none_after_the_end() {
+        let stops = AtomicBool::new(false);
+        let mut seen = Vec::new();
+        let seeds = Seeds { first: u64::MAX, count: 100, jobs: 3 };
+        seeds.for_each(&stops, |seed| seed.wrapping_mul(2), |seed, twice| seen.push((seed, twice)));
+        seen.sort_unstable();
+        let expected = (0..99).map(|seed| (seed, 2 * seed)).chain([(u64::MAX, u64::MAX - 1)]);
+        assert!(seen.iter().copied().eq(expected));
+        let mut count = 0;
+        Seeds { first: 0, count: 100, jobs: 1 }.for_each(
+            &stops,
+            |_| (),
+            |_, ()| {
+                count += 1;
+                stops.store(count == 7, Ordering::Relaxed);
+            },
+        );
+        assert_eq!(count, 7);
+    }
+}
