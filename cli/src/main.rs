@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod aggregator;
+mod amcast;
 mod arbiter;
 mod bench;
 mod completions;
@@ -58,6 +59,8 @@ enum Command {
     Aggregator(aggregator::Arguments),
     Controller(controller::Arguments),
     Arbiter(arbiter::Arguments),
+    Member(amcast::MemberArguments),
+    Coordinator(amcast::CoordinatorArguments),
     Status(status::Arguments),
     Sim(sim::Arguments),
     Bench(bench::Arguments),
@@ -82,6 +85,8 @@ fn main() -> ExitCode {
         Command::Aggregator(arguments) => aggregator::run(&arguments),
         Command::Controller(arguments) => controller::run(&arguments),
         Command::Arbiter(arguments) => arbiter::run(&arguments),
+        Command::Member(arguments) => amcast::run_member(&arguments),
+        Command::Coordinator(arguments) => amcast::run_coordinator(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

@@ -94,6 +94,14 @@
 //! dies the survivors get from each other what they lack, and a group that closes without error has
 //! brought everything to everybody. The example `group` shows how.
 //!
+//! # Groups that do not stall
+//! A fabric holds still while a failure is decided. Agreed multicast does not: groups of members
+//! (`onepipe member`) order messages by quorums, and go on while a majority of each lives. An
+//! [`Amcast`] sends to one group or several, all or none, and an [`AmcastReplica`] delivers what
+//! its group is sent, in the same order as all others. It has nothing to do with pipes but that the
+//! machines are of one kind. The example `register` keeps a value at three replicas; `ledger` moves
+//! money between two groups.
+//!
 //! # When something fails
 //! - A *message* cannot be delivered: [`Outcome::Lost`], it was not and will not be.
 //!   [`Outcome::Unknown`]: the receiver cannot be asked any more, it may have been.
@@ -114,6 +122,7 @@
 
 #![forbid(unsafe_code)]
 
+mod amcast;
 mod builder;
 mod departure;
 mod embedded;
@@ -128,6 +137,7 @@ mod stats;
 mod threaded;
 mod transfer;
 
+pub use amcast::{Amcast, AmcastReplica, Behind, WaitError};
 pub use builder::Builder;
 pub use embedded::EmbeddedPipe;
 pub use error::{JoinError, LeaveError, ReceiveError};
@@ -137,12 +147,20 @@ pub use group::{
     GroupOptions, GroupProgress, GroupSendError, MemberFailure,
 };
 pub use idle::Idle;
+pub use onepipe_amcast::{
+    AmcastError, ClientStats as AmcastStats, DeliveryPoint, GroupId, LogicalTime, MessageId, Over,
+    ReplicaStats,
+};
 pub use onepipe_arbiter::{ClientStats, ObjectId, TransferError, TransferEvent, TransferStats};
 pub use onepipe_base::{Incarnation, ProcessId, ScatteringId, Timestamp};
 pub use onepipe_bulk::{Algorithm, Delivery, Plain, Reason};
 pub use onepipe_endpoint::{
     Config, ConfigError, Links, MESSAGE_CHARGE_OCTETS, Message, Outcome, ProcessFailed,
     ReceiveMode, SendError, SendFailed, Stats as EndpointStats,
+};
+pub use onepipe_transport_amcast::{
+    Directory, DirectoryError, Loopback, OpenError as AmcastOpenError, Options as AmcastOptions,
+    Role,
 };
 pub use onepipe_transport_driver::{Duty, Progress};
 pub use onepipe_transport_shm::{

@@ -94,3 +94,19 @@ fn group() {
     let last = "3 members have a file of 1000000 octets and an object of 20000000";
     assert_eq!(said.lines().last(), Some(last));
 }
+
+#[test]
+fn register() {
+    let said = run("register");
+    assert!(said.starts_with("3 replicas, 100 values each, all the same; the last: "), "{said}");
+}
+
+#[test]
+fn ledger() {
+    let said = run("ledger");
+    assert!(
+        said.starts_with("60 transfers, ") && said.ends_with(" by both; 200 in the end\n"),
+        "{said}"
+    );
+    assert!(!said.contains(" 0 booked") && !said.contains(" 0 refused"), "{said}");
+}

@@ -8,6 +8,9 @@
 //! the replicas of one machine; or, with the feature `etcd`, `EtcdStore`, for replicas on several.
 //! Another one answers `GET /status` ([`Report`]) and `GET /metrics`.
 //!
+//! [`CoordinatorDaemon`] drives an [`onepipe_amcast::Coordinator`], which says who leads groups of
+//! agreed multicast, with a clerk and a store of the same kinds.
+//!
 //! # Invariants
 //! - The thread of the machine never waits for the store, nor for who asks for the status.
 //! - The machine is told that it is active only once the whole log has been read.
@@ -18,6 +21,7 @@
 
 mod clerk;
 mod config;
+mod coordinator;
 mod counters;
 mod daemon;
 #[cfg(feature = "etcd")]
@@ -30,6 +34,7 @@ mod report;
 mod store_state;
 
 pub use config::{Attachment, Config, StartError};
+pub use coordinator::{CoordinatorConfig, CoordinatorDaemon, CoordinatorEvent};
 pub use daemon::ControllerDaemon;
 #[cfg(feature = "etcd")]
 pub use etcd::{EtcdConfig, EtcdError, EtcdStore};

@@ -207,6 +207,17 @@ impl Client {
         &self.stats
     }
 
+    /// Whether the message is under way: it was sent, and is not over.
+    pub fn is_open(&self, id: MessageId) -> bool {
+        let slot = (id.sequence % self.config.groups.window) as usize;
+        self.open[slot].is_some_and(|open| open.id == id)
+    }
+
+    /// Whether there is something to send.
+    pub fn wants_transmit(&self) -> bool {
+        !self.telling.is_empty()
+    }
+
     fn on_answer(&mut self, now: Now, opcode: Opcode, src: ProcessId, body: &Amcast) -> bool {
         let groups = &self.config.groups;
         let Some(place) = groups.member_place(body.group, src) else { return false };

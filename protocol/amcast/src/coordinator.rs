@@ -168,6 +168,16 @@ impl Coordinator {
         Some((self.config.groups.get(group)?.members[watch.leader], watch.epoch))
     }
 
+    /// Its last decision of each group that has had any: all that need be kept.
+    pub fn decisions(&self) -> impl Iterator<Item = Decision> {
+        let all = (0..self.groups.len() as u16).map(GroupId);
+        let decision = |group| {
+            let (leader, epoch) = self.leader(group)?;
+            (epoch > 1).then_some(Decision { group, epoch, leader })
+        };
+        all.filter_map(decision)
+    }
+
     /// What it has counted.
     pub fn stats(&self) -> &CoordinatorStats {
         &self.stats

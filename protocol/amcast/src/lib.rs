@@ -60,5 +60,5 @@ pub use client::{AmcastError, Client, ClientStats, Over};
 pub use config::{Config, ConfigError, Group, Groups, MEMBERS_MAX};
 pub use coordinator::{Coordinator, CoordinatorConfig, CoordinatorStats, Decision};
 pub use member::{Member, MemberEvent, MemberStats};
-pub use onepipe_wire::{GroupId, GroupSet, LogicalTime, MessageId};
+pub use onepipe_wire::{GROUPS_MAX, GroupId, GroupSet, LogicalTime, MessageId};
 pub use replica::{Delivery, DeliveryPoint, Replica, ReplicaEvent, ReplicaStats};

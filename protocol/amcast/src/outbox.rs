@@ -70,6 +70,10 @@ impl Outbox {
         }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.busy.is_empty()
+    }
+
     pub fn push(&mut self, to: ProcessId, opcode: Opcode, body: Amcast, message: Option<u64>) {
         let Ok(at) = self.queues.binary_search_by_key(&to, |queue| queue.to) else {
             debug_assert!(false, "{to:?} is nobody that there is anything to say to");

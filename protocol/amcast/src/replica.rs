@@ -173,6 +173,11 @@ impl Replica {
         &self.stats
     }
 
+    /// Whether there is something to send.
+    pub fn wants_transmit(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
     fn slot(&self, position: u64) -> usize {
         (position % self.known.len() as u64) as usize
     }

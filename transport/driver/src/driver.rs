@@ -112,6 +112,11 @@ impl<M: Pipe, T: Transport, C: Clock> Driver<M, T, C> {
         &mut self.machine
     }
 
+    /// What time it is, for commands that want to know.
+    pub fn now(&mut self) -> Now {
+        self.read_clock()
+    }
+
     /// The transport, for its counters.
     pub fn transport(&self) -> &T {
         &self.transport

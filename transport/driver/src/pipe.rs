@@ -1,5 +1,6 @@
 //! What the driver asks of a machine beyond [`Machine`].
 
+use onepipe_amcast::{Client, Coordinator, Member, Replica};
 use onepipe_arbiter::{Arbiter, Transfer};
 use onepipe_base::{Incarnation, Machine, Now, Port, Promises, Timestamp};
 use onepipe_endpoint::Endpoint;
@@ -52,6 +53,27 @@ pub trait Pipe: Machine {
 impl Pipe for Arbiter {}
 
 impl Pipe for Transfer {}
+
+/// Nor does agreed multicast.
+impl Pipe for Client {
+    fn wants_transmit(&self) -> bool {
+        Self::wants_transmit(self)
+    }
+}
+
+impl Pipe for Coordinator {}
+
+impl Pipe for Member {
+    fn wants_transmit(&self) -> bool {
+        Self::wants_transmit(self)
+    }
+}
+
+impl Pipe for Replica {
+    fn wants_transmit(&self) -> bool {
+        Self::wants_transmit(self)
+    }
+}
 
 impl Pipe for Endpoint {
     #[inline]

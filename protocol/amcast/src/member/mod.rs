@@ -189,6 +189,11 @@ impl Member {
         self.outbox.lost
     }
 
+    /// Whether there may be something to send.
+    pub fn wants_transmit(&self) -> bool {
+        self.has_news || !self.outbox.is_empty()
+    }
+
     /// Whether it has the log of its epoch: only then it acknowledges, and its clock counts.
     fn is_in(&self) -> bool {
         self.synced == self.promised

@@ -1,0 +1,33 @@
+//! Agreed multicast: messages to groups of replicas, in one order, without a stall when members of
+//! the groups die.
+
+mod client;
+mod replica;
+
+use std::time::{Duration, Instant};
+
+use onepipe_transport_amcast::Station;
+use onepipe_transport_driver::Pipe;
+
+pub use client::{Amcast, WaitError};
+pub use replica::{AmcastReplica, Behind};
+
+/// Drives a station until something has come of it or `timeout` has passed. Answers whether it has.
+fn drive_until<M: Pipe>(
+    station: &mut Station<M>,
+    timeout: Duration,
+    mut on_event: impl FnMut(&mut M, M::Event) -> bool,
+) -> bool {
+    let until = Instant::now() + timeout;
+    loop {
+        let mut is_done = false;
+        let progress = station.turn(|machine, event| is_done |= on_event(machine, event));
+        if is_done {
+            return true;
+        }
+        if Instant::now() >= until {
+            return false;
+        }
+        station.rest(progress);
+    }
+}

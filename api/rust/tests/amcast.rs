@@ -1,0 +1,153 @@
+//! Agreed multicast through the library, over real sockets: what goes wrong, and what does not.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use onepipe::{
+    Amcast, AmcastError, AmcastOptions, AmcastReplica, Directory, GroupId, Loopback, Role,
+    WaitError,
+};
+use onepipe_daemon_member::MemberDaemon;
+
+/// Everything here takes milliseconds; what takes this long never comes.
+const PATIENCE: Duration = Duration::from_secs(60);
+const WINDOW: u32 = 16;
+
+/// Members in threads of their own, while `work` lasts.
+fn with_members(world: Loopback, options: AmcastOptions, work: impl FnOnce(&Directory)) {
+    let mut directory = world.directory().expect("there are ports");
+    directory.set_window(WINDOW);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let members =
+            (0..world.groups).flat_map(|group| directory.of(Role::Member(GroupId(group))));
+        let mut doorbells = Vec::new();
+        for at in members {
+            let mut member = MemberDaemon::new(&directory, at, &options).expect("a member");
+            doorbells.push(member.doorbell());
+            let stop = &stop;
+            scope.spawn(move || member.run(stop, |_| {}));
+        }
+        let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&directory)));
+        stop.store(true, Ordering::Release);
+        doorbells.iter().for_each(|doorbell| doorbell.ring());
+        worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+fn world(groups: u16, replicas: usize) -> Loopback {
+    Loopback { groups, members: 3, replicas, clients: 1, coordinators: 0 }
+}
+
+fn client(directory: &Directory) -> Amcast {
+    Amcast::open(directory, directory.of(Role::Client)[0]).expect("a client")
+}
+
+fn replicas(directory: &Directory, group: u16) -> Vec<AmcastReplica> {
+    let all = directory.of(Role::Replica(GroupId(group)));
+    all.into_iter().map(|at| AmcastReplica::open(directory, at).expect("a replica")).collect()
+}
+
+/// What the replica delivers next, `count` of it.
+fn read(replica: &mut AmcastReplica, count: usize) -> Vec<(u64, Vec<u8>)> {
+    let mut read = Vec::new();
+    while read.len() < count {
+        let has_come = replica
+            .wait(PATIENCE, |message, _, place| read.push((place.0, message.to_vec())))
+            .expect("it is not behind");
+        assert!(has_come, "{} of {count} have come", read.len());
+    }
+    read
+}
+
+/// Sends numbers to `groups`, as many at a time as may be open, and waits until all are over.
+fn send_all(client: &mut Amcast, groups: &[u16], count: u32) {
+    let (mut next, mut over) = (0, 0);
+    let until = Instant::now() + PATIENCE;
+    while over < count {
+        while next < count && client.amcast(groups, &next.to_be_bytes()).is_ok() {
+            next += 1;
+        }
+        let progress = client.poll(|_| over += 1);
+        client.rest(progress);
+        assert!(Instant::now() < until, "{over} of {count} are over: {:?}", client.stats());
+    }
+}
+
+#[test]
+fn what_cannot_be_sent_is_an_error_with_its_limit() {
+    // Nobody is there: nothing is over.
+    let mut directory = world(2, 1).directory().expect("there are ports");
+    directory.set_window(2);
+    let mut client = client(&directory);
+    assert_eq!(client.amcast(&[], b"to nobody"), Err(AmcastError::NoGroup));
+    for unknown in [2, 64, u16::MAX] {
+        let refused = client.amcast(&[0, unknown], b"to somebody unknown");
+        assert_eq!(refused, Err(AmcastError::UnknownGroup(GroupId(unknown))));
+    }
+    let limit = client.message_octets_max();
+    let refused = client.amcast(&[0], &vec![0; limit + 1]).expect_err("one packet");
+    assert_eq!(refused, AmcastError::TooLong { got: limit + 1, limit });
+    assert!(refused.to_string().contains(&limit.to_string()), "{refused}");
+    let first = client.amcast(&[0], &vec![0; limit]).expect("it fits");
+    client.amcast(&[0, 1, 0], b"twice the same is once").expect("there is room");
+    assert_eq!(client.amcast(&[0], b"one too many"), Err(AmcastError::WindowFull(2)));
+    assert_eq!(client.wait(first, Duration::from_millis(20)), Err(WaitError::Timeout));
+    let never = onepipe::MessageId { client: 0, sequence: 77 };
+    assert_eq!(client.wait(never, PATIENCE), Err(WaitError::Unknown));
+    assert_eq!(client.open_messages(), 2);
+}
+
+#[test]
+fn who_is_not_in_the_directory_is_told_so() {
+    let directory = world(1, 1).directory().expect("there are ports");
+    let (stranger, member) =
+        (([127, 0, 0, 1], 9).into(), directory.of(Role::Member(GroupId(0)))[0]);
+    let error = Amcast::open(&directory, stranger).expect_err("nobody").to_string();
+    assert_eq!(error, "127.0.0.1:9 is no client of this directory");
+    let error = Amcast::open(&directory, member).expect_err("somebody else").to_string();
+    assert_eq!(error, format!("{member} is no client of this directory"));
+    let error = AmcastReplica::open(&directory, member).expect_err("somebody else").to_string();
+    assert_eq!(error, format!("{member} is no replica of this directory"));
+    let mut even = world(1, 1);
+    even.members = 2;
+    let even = even.directory().expect("there are ports");
+    let error = Amcast::open(&even, even.of(Role::Client)[0]).expect_err("two have no majority");
+    assert_eq!(error.to_string(), "members is 2, out of range");
+}
+
+#[test]
+fn a_busy_group_takes_everything_in_the_end() {
+    let options = AmcastOptions { busy_from: Some(1), ..AmcastOptions::default() };
+    with_members(world(2, 1), options, |directory| {
+        let mut client = client(directory);
+        let mut all: Vec<AmcastReplica> =
+            (0..2).flat_map(|group| replicas(directory, group)).collect();
+        send_all(&mut client, &[0, 1], 40);
+        assert!(client.stats().busy > 0, "nobody was told to wait: {:?}", client.stats());
+        let delivered: Vec<_> = all.iter_mut().map(|replica| read(replica, 40)).collect();
+        assert_eq!(delivered[0], delivered[1], "one order in both groups");
+    });
+}
+
+#[test]
+fn a_replica_that_lags_holds_up_nobody_and_misses_nothing() {
+    // It has room for so many, and the members keep that many for it.
+    let kept = 256;
+    let options = AmcastOptions { kept, ..AmcastOptions::default() };
+    with_members(world(1, 2), options, |directory| {
+        let mut client = client(directory);
+        let mut all = replicas(directory, 0);
+        let count = (kept + WINDOW as usize) as u32;
+        send_all(&mut client, &[0], count);
+        let quick = read(&mut all[0], count as usize);
+        assert_eq!(all[1].stats().delivered, 0, "nobody has driven it");
+        let slow = read(&mut all[1], count as usize);
+        assert_eq!(quick, slow);
+        let numbers = quick.iter().map(|(_, message)| message.clone());
+        let mut numbers: Vec<_> = numbers.collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), count as usize, "each once");
+    });
+}

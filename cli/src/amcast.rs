@@ -1,0 +1,306 @@
+//! Agreed multicast: who takes part, `onepipe member` and `onepipe coordinator`.
+
+use std::io::{Write, stdout};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use onepipe_amcast::{GROUPS_MAX, MemberEvent};
+use onepipe_daemon_controller::{
+    CoordinatorConfig, CoordinatorDaemon, CoordinatorEvent, RedbStore,
+};
+use onepipe_daemon_member::{MemberDaemon, Report};
+use onepipe_transport_amcast::{Directory, OpenError, Options};
+use onepipe_transport_driver::Idle;
+
+use crate::number::{self, readable};
+use crate::switch::{Serving, address};
+
+const MEMBER_EXAMPLES: &str = "\
+Examples:
+  onepipe member --groups lab.toml --listen 10.0.0.1:4500
+  onepipe member --group 0=127.0.0.1:4500,127.0.0.1:4501,127.0.0.1:4502 \\
+      --replicas 0=127.0.0.1:4600 --clients 127.0.0.1:4700 --listen 127.0.0.1:4500
+
+All who take part must be told the same of the others. The file of groups:
+  clients = ['10.0.0.9:4700']
+  coordinators = ['10.0.0.8:4800']
+  [[groups]]
+  members = ['10.0.0.1:4500', '10.0.0.2:4500', '10.0.0.3:4500']
+  replicas = ['10.0.0.4:4600']";
+
+const COORDINATOR_EXAMPLES: &str = "\
+Examples:
+  onepipe coordinator --groups lab.toml --listen 10.0.0.8:4800
+
+Of several coordinators that share a store one is active.";
+
+/// Who takes part in agreed multicast.
+#[derive(Debug, Args)]
+pub struct Map {
+    /// The file that says who takes part, and where
+    #[arg(long, value_name = "FILE", env = "ONEPIPE_GROUPS", conflicts_with = "group")]
+    groups: Option<PathBuf>,
+    /// Instead of a file: the members of a group, an odd number; the first leads at first
+    #[arg(long, value_name = "GROUP=ADDRESS,...", value_parser = seats, required_unless_present = "groups")]
+    group: Vec<Seats>,
+    /// Who delivers the messages of a group
+    #[arg(long, value_name = "GROUP=ADDRESS,...", value_parser = seats, requires = "group")]
+    replicas: Vec<Seats>,
+    /// Who sends
+    #[arg(long, value_name = "ADDRESS,...", value_delimiter = ',', value_parser = address, requires = "group")]
+    clients: Vec<SocketAddr>,
+    /// Who says who leads next
+    #[arg(long, value_name = "ADDRESS,...", value_delimiter = ',', value_parser = address, requires = "group")]
+    coordinators: Vec<SocketAddr>,
+    /// Messages that a client may have open at a time [default: 256]
+    #[arg(long, requires = "group")]
+    window: Option<u32>,
+    /// The longest message, in octets [default: 1336, which fits an Ethernet frame]
+    #[arg(long, value_name = "OCTETS", requires = "group")]
+    message_octets: Option<usize>,
+}
+
+/// A group and some of its processes.
+#[derive(Clone, Debug)]
+struct Seats {
+    group: u16,
+    at: Vec<SocketAddr>,
+}
+
+/// Reads `0=127.0.0.1:4500,127.0.0.1:4501`.
+fn seats(text: &str) -> Result<Seats> {
+    let Some((group, at)) = text.split_once('=') else {
+        bail!("{text:?} names no group: write for example 0=127.0.0.1:4500,127.0.0.1:4501");
+    };
+    let group = group.trim().parse().ok().filter(|group| *group < GROUPS_MAX);
+    let Some(group) = group else { bail!("{text:?}: groups are numbered from 0 to 63") };
+    Ok(Seats { group, at: at.split(',').map(address).collect::<Result<_>>()? })
+}
+
+impl Map {
+    fn directory(&self) -> Result<Directory> {
+        if let Some(path) = &self.groups {
+            let text = std::fs::read_to_string(path);
+            let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+            return Directory::read(&text).with_context(|| format!("in {}", path.display()));
+        }
+        let mut directory = Directory::new();
+        for seats in &self.group {
+            directory.set_members(seats.group, seats.at.clone());
+        }
+        for seats in &self.replicas {
+            directory.set_replicas(seats.group, seats.at.clone());
+        }
+        directory.set_clients(self.clients.clone());
+        directory.set_coordinators(self.coordinators.clone());
+        if let Some(window) = self.window {
+            directory.set_window(window);
+        }
+        if let Some(octets) = self.message_octets {
+            directory.set_message_octets(octets);
+        }
+        Ok(directory)
+    }
+}
+
+/// Run a member of a group of agreed multicast, which orders messages with the others
+#[derive(Debug, Args)]
+#[command(after_help = MEMBER_EXAMPLES)]
+pub struct MemberArguments {
+    #[command(flatten)]
+    map: Map,
+    /// Which of the members it is: its own address
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    listen: SocketAddr,
+    /// Open messages at which clients are told that it is busy [default: as many as there can be]
+    #[arg(long, value_name = "MESSAGES", value_parser = clap::value_parser!(u64).range(1..))]
+    busy_from: Option<u64>,
+    /// Never sleep: one core for itself
+    #[arg(long)]
+    spin: bool,
+    #[command(flatten)]
+    serving: Serving,
+}
+
+/// Runs a member.
+pub fn run_member(arguments: &MemberArguments) -> Result<ExitCode> {
+    let directory = arguments.map.directory()?;
+    let idle = if arguments.spin { Idle::Spin } else { Idle::CIVIL };
+    let options = Options { idle, busy_from: arguments.busy_from, ..Options::default() };
+    let mut daemon = settled(MemberDaemon::new(&directory, arguments.listen, &options))?;
+    let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.serving.until_input_ends)?;
+    let report = daemon.report();
+    writeln!(
+        stdout(),
+        "member {} of group {} at {}",
+        report.process,
+        report.group,
+        arguments.listen
+    )
+    .context("cannot print")?;
+    let began = Instant::now();
+    let interval = arguments.serving.stats_interval.map(Duration::from_nanos);
+    let mut next = interval.map(|interval| began + interval);
+    let (mut before, mut is_behind, mut printed) = (report, false, Ok(()));
+    onepipe_transport_clock::sharpen_timers();
+    while !stop.load(Ordering::Acquire) && !is_behind {
+        let progress = daemon.turn(|event| {
+            is_behind |= event == MemberEvent::Behind;
+            if let (true, MemberEvent::Leads(epoch)) = (printed.is_ok(), event) {
+                printed = writeln!(stdout(), "leads in epoch {epoch}");
+            }
+        });
+        if let (Some(at), Some(interval)) = (next, interval)
+            && Instant::now() >= at
+        {
+            next = Some(at + interval);
+            before = print_interval(daemon.report(), &before, began, interval);
+        }
+        daemon.rest(progress);
+    }
+    printed.context("cannot print")?;
+    summarise(&daemon.report(), began, arguments.serving.json)?;
+    if is_behind {
+        bail!("it has missed more than the others keep, and can follow no more");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A directory that makes no sense is a fault of the arguments.
+fn settled<T>(opened: Result<T, OpenError>) -> Result<T> {
+    match opened {
+        Err(error @ (OpenError::Directory(_) | OpenError::Config(_))) => {
+            crate::refuse(&format!("{error:#}"))
+        }
+        opened => opened.context("cannot start"),
+    }
+}
+
+fn print_interval(now: Report, before: &Report, began: Instant, interval: Duration) -> Report {
+    let rate = |now: u64, before: u64| readable((now - before) as f64 / interval.as_secs_f64());
+    eprintln!(
+        "{:>6.0} s  epoch {}{}, {} messages proposed/s, {} decided/s, {} open, {} frames/s in, {} out",
+        began.elapsed().as_secs_f64(),
+        now.epoch,
+        if now.is_leader { ", leads" } else { "" },
+        rate(now.proposed, before.proposed),
+        rate(now.decided, before.decided),
+        now.open,
+        rate(now.frames_received, before.frames_received),
+        rate(now.frames_sent, before.frames_sent),
+    );
+    now
+}
+
+fn summarise(report: &Report, began: Instant, is_json: bool) -> Result<()> {
+    let mut out = stdout().lock();
+    if is_json {
+        serde_json::to_writer(&mut out, report)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "ran for {:.1} s: {} messages proposed, {} decided, {} open; {} clients told to wait; {} \
+         frames taken, {} sent, {} packets said again; epoch {}",
+        began.elapsed().as_secs_f64(),
+        report.proposed,
+        report.decided,
+        report.open,
+        report.busy,
+        report.frames_received,
+        report.frames_sent,
+        report.repeated,
+        report.epoch,
+    )?;
+    Ok(())
+}
+
+/// Run a coordinator, which names another leader of a group of agreed multicast when one dies
+#[derive(Debug, Args)]
+#[command(after_help = COORDINATOR_EXAMPLES)]
+pub struct CoordinatorArguments {
+    #[command(flatten)]
+    map: Map,
+    /// Which of the coordinators it is: its own address
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    listen: SocketAddr,
+    /// The file to keep decisions in; coordinators of one machine may share it
+    #[arg(long, value_name = "FILE", default_value = "onepipe-coordinator.redb")]
+    store: PathBuf,
+    /// The etcd to keep decisions in instead, for coordinators on several machines
+    #[cfg(feature = "etcd")]
+    #[arg(long, value_name = "URL,...", value_delimiter = ',', conflicts_with = "store")]
+    etcd: Vec<String>,
+    /// A leader that has not answered for so long is replaced
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = number::time_ns)]
+    silence: u64,
+    /// End when standard input does: for a starter that may die
+    #[arg(long, hide = true)]
+    until_input_ends: bool,
+    /// Remove the file of decisions in the end: for a starter that may die
+    #[arg(long, hide = true)]
+    forget: bool,
+}
+
+/// Runs a coordinator.
+pub fn run_coordinator(arguments: &CoordinatorArguments) -> Result<ExitCode> {
+    let directory = arguments.map.directory()?;
+    let mut config = CoordinatorConfig::new(directory, arguments.listen);
+    config.silence = Duration::from_nanos(arguments.silence);
+    config.ask = config.silence / 10;
+    let mut daemon = settled(open_coordinator(&config, arguments))?;
+    let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.until_input_ends)?;
+    let mut out = stdout();
+    writeln!(out, "coordinator at {}", arguments.listen).context("cannot print")?;
+    let mut printed = Ok(());
+    daemon.run(&stop, |event| {
+        if printed.is_ok() {
+            printed = print(event);
+        }
+    });
+    drop(daemon);
+    if arguments.forget {
+        // It may not have come so far as to decide anything.
+        let _ = std::fs::remove_file(&arguments.store);
+    }
+    printed.context("cannot print")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn open_coordinator(
+    config: &CoordinatorConfig,
+    arguments: &CoordinatorArguments,
+) -> Result<CoordinatorDaemon, OpenError> {
+    #[cfg(feature = "etcd")]
+    if !arguments.etcd.is_empty() {
+        use onepipe_daemon_controller::{EtcdConfig, EtcdStore};
+        let mut etcd = EtcdConfig::new(arguments.etcd.iter().cloned());
+        etcd.prefix = "/onepipe/amcast/".to_owned();
+        match EtcdStore::new(&etcd) {
+            Ok(store) => return CoordinatorDaemon::new(config, store),
+            Err(error) => crate::refuse(&format!("{error:#}")),
+        }
+    }
+    CoordinatorDaemon::new(config, RedbStore::new(arguments.store.clone()))
+}
+
+fn print(event: CoordinatorEvent) -> std::io::Result<()> {
+    let mut out = stdout().lock();
+    match event {
+        CoordinatorEvent::Active => writeln!(out, "active")?,
+        CoordinatorEvent::Deposed => writeln!(out, "deposed")?,
+        CoordinatorEvent::Leads(decision) => writeln!(
+            out,
+            "process {} leads group {} in epoch {}",
+            decision.leader.0, decision.group.0, decision.epoch
+        )?,
+        other => writeln!(out, "{other:?}")?,
+    }
+    out.flush()
+}

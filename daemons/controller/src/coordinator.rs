@@ -1,0 +1,238 @@
+//! Who leads the groups of agreed multicast: a coordinator with its store.
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use onepipe_amcast::{ConfigError, Coordinator, CoordinatorConfig as MachineConfig, Decision};
+use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
+use onepipe_controller::{Epoch, Leadership, Record, RecordId, Store};
+use onepipe_transport_amcast::{Directory, DirectoryError, OpenError, Role, Station, open_with};
+use onepipe_transport_clock::{begin_life, sharpen_timers};
+use onepipe_transport_driver::{Doorbell, Idle, Pipe};
+
+use crate::clerk::{Desk, News, Rhythm};
+
+/// A log that has grown by so many decisions is replaced by the last of each group.
+const LOG_RECORDS_MAX: usize = 1_000;
+
+/// How a coordinator daemon is set up.
+#[derive(Clone, Debug)]
+pub struct CoordinatorConfig {
+    /// Who takes part.
+    pub directory: Directory,
+    /// Where it is: one of the directory's coordinators.
+    pub at: SocketAddr,
+    /// How often members are asked how they are. Default 5 ms.
+    pub ask: Duration,
+    /// A leader that has not answered for so long is replaced. Default 50 ms: where processes share
+    /// cores they may be off them for ten (design: platform.md).
+    pub silence: Duration,
+    /// How often one that is not active asks whether it may be. Default 250 ms.
+    pub campaign_interval: Duration,
+    /// How often the active one says that it is alive. Default 1 s.
+    pub renew_interval: Duration,
+    /// What to do when there is nothing to do. Default [`Idle::CIVIL`].
+    pub idle: Idle,
+}
+
+impl CoordinatorConfig {
+    /// The defaults.
+    pub fn new(directory: Directory, at: SocketAddr) -> Self {
+        Self {
+            directory,
+            at,
+            ask: Duration::from_millis(5),
+            silence: Duration::from_millis(50),
+            campaign_interval: Duration::from_millis(250),
+            renew_interval: Duration::from_secs(1),
+            idle: Idle::CIVIL,
+        }
+    }
+}
+
+/// What a coordinator tells who runs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CoordinatorEvent {
+    /// It is the active one.
+    Active,
+    /// It is not any more.
+    Deposed,
+    /// It has named a leader, and that is written down.
+    Leads(Decision),
+}
+
+/// A coordinator: one thread for the machine, one for the store.
+#[derive(Debug)]
+pub struct CoordinatorDaemon {
+    station: Station<Desked>,
+    desk: Desk,
+}
+
+impl CoordinatorDaemon {
+    /// A coordinator that has its socket, campaigns, and does nothing else before it runs.
+    ///
+    /// # Errors
+    /// [`OpenError`]. A store that does not answer is none: it is waited for.
+    pub fn new<S>(config: &CoordinatorConfig, store: S) -> Result<Self, OpenError>
+    where
+        S: Store<Error: Error> + Send + 'static,
+    {
+        let (directory, at) = (&config.directory, config.at);
+        let groups = directory.groups()?;
+        let Some((process, Role::Coordinator)) = directory.at(at) else {
+            return Err(DirectoryError::Nobody { at, what: "coordinator" }.into());
+        };
+        let ns = |name, time: Duration| match u64::try_from(time.as_nanos()) {
+            Ok(ns) => Ok(ns),
+            Err(_) => Err(ConfigError { name, value: u64::MAX }),
+        };
+        let machine = Coordinator::new(MachineConfig {
+            incarnation: begin_life(),
+            ask_ns: ns("ask", config.ask)?,
+            silence_ns: ns("silence", config.silence)?,
+            ..MachineConfig::new(process, groups.clone())
+        })?;
+        let machine = Desked::new(machine);
+        let sizes = (groups.frame_octets_max, config.idle);
+        let station = open_with(directory, (at, process), sizes, machine)?;
+        let rhythm = Rhythm {
+            campaign_interval: config.campaign_interval,
+            renew_interval: config.renew_interval,
+            resign_pause: config.campaign_interval,
+        };
+        let desk = Desk::open(store, process, rhythm, station.doorbell());
+        Ok(Self { station, desk: desk.map_err(OpenError::Thread)? })
+    }
+
+    /// What wakes it when it blocks.
+    pub fn doorbell(&self) -> Doorbell {
+        self.station.doorbell()
+    }
+
+    /// Works until `stop` is set; then it resigns, if it is active. Ring the doorbell after setting
+    /// it.
+    pub fn run(&mut self, stop: &AtomicBool, mut on_event: impl FnMut(CoordinatorEvent)) {
+        sharpen_timers();
+        while !stop.load(Ordering::Acquire) {
+            while let Some(news) = self.desk.news() {
+                self.station.machine_mut().inbox.push_back(news);
+            }
+            let progress = self.station.turn(|_, event| on_event(event));
+            while let Some((epoch, id, record)) = self.station.machine_mut().poll_persist() {
+                self.desk.append(epoch, id, record);
+            }
+            if let Some((epoch, records)) = self.station.machine_mut().poll_replace() {
+                self.desk.replace(epoch, records);
+            }
+            self.station.rest(progress);
+        }
+    }
+}
+
+/// The machine with what its clerk has told.
+#[derive(Debug)]
+struct Desked {
+    machine: Coordinator,
+    /// To be handed to the machine at the next turn, which knows the time.
+    inbox: VecDeque<News>,
+    /// While it is active.
+    epoch: Option<Epoch>,
+    /// What is being written down, by the numbers of the records.
+    waiting: VecDeque<(RecordId, Decision)>,
+    last: u64,
+    /// Records in the log, as far as this one has seen it grow.
+    log_records: usize,
+    events: VecDeque<CoordinatorEvent>,
+}
+
+impl Desked {
+    fn new(machine: Coordinator) -> Self {
+        let (inbox, waiting, events) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        Self { machine, inbox, epoch: None, waiting, last: 0, log_records: 0, events }
+    }
+
+    fn poll_persist(&mut self) -> Option<(Epoch, RecordId, Record)> {
+        let epoch = self.epoch?;
+        let decision = self.machine.poll_persist()?;
+        self.last += 1;
+        let id = RecordId(self.last);
+        self.waiting.push_back((id, decision));
+        let Decision { group, epoch: of_group, leader } = decision;
+        Some((epoch, id, Record::Leads(Leadership { group, epoch: of_group, leader })))
+    }
+
+    fn poll_replace(&mut self) -> Option<(Epoch, Vec<Record>)> {
+        let epoch = self.epoch.filter(|_| self.log_records >= LOG_RECORDS_MAX)?;
+        self.log_records = 0;
+        let decisions = self.machine.decisions();
+        let record =
+            |Decision { group, epoch, leader }| Record::Leads(Leadership { group, epoch, leader });
+        Some((epoch, decisions.map(record).collect()))
+    }
+
+    fn read_inbox(&mut self, now: Now) {
+        while let Some(news) = self.inbox.pop_front() {
+            match news {
+                News::Elected(epoch, records) => {
+                    self.epoch = Some(epoch);
+                    self.waiting.clear();
+                    self.log_records = records.len();
+                    let decisions = records.iter().filter_map(|record| match record {
+                        Record::Leads(Leadership { group, epoch, leader }) => {
+                            Some(Decision { group: *group, epoch: *epoch, leader: *leader })
+                        }
+                        _ => None,
+                    });
+                    self.machine.activate(now, decisions);
+                    self.events.push_back(CoordinatorEvent::Active);
+                }
+                News::Written(id, written) => {
+                    self.log_records += 1;
+                    let at = self.waiting.iter().position(|(waiting, _)| *waiting == id);
+                    if let Some((_, decision)) = at.and_then(|at| self.waiting.remove(at)) {
+                        self.machine.handle_persisted(now, decision, written.is_ok());
+                    }
+                }
+                News::Deposed(epoch) if self.epoch == Some(epoch) => {
+                    self.epoch = None;
+                    self.machine.deactivate();
+                    self.events.push_back(CoordinatorEvent::Deposed);
+                }
+                News::Deposed(_) => {}
+            }
+        }
+    }
+}
+
+impl Machine for Desked {
+    type Event = CoordinatorEvent;
+
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        self.machine.handle_frame(now, port, frame)
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.read_inbox(now);
+        self.machine.handle_timeout(now);
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        self.machine.poll_transmit(now, slot)
+    }
+
+    fn poll_event(&mut self) -> Option<CoordinatorEvent> {
+        let decided = |machine: &mut Coordinator| machine.poll_event().map(CoordinatorEvent::Leads);
+        self.events.pop_front().or_else(|| decided(&mut self.machine))
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        let at_once = (!self.inbox.is_empty()).then_some(Mono::from_ns(0));
+        Mono::earlier(at_once, self.machine.poll_timeout())
+    }
+}
+
+impl Pipe for Desked {}

@@ -1,0 +1,318 @@
+//! Who takes part, and where.
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use onepipe_amcast::{ConfigError, Group, GroupId, Groups};
+use onepipe_base::ProcessId;
+use serde::Deserialize;
+
+/// Messages of a client that may be open at a time, if nothing else is said. Every member has room
+/// for so many of each client.
+pub const GROUP_WINDOW: u32 = 256;
+/// Octets of a message, if nothing else is said: a packet in an Ethernet frame over IPv6, 1,500 -
+/// 40 - 8 for the headers below and 116 for ours.
+const MESSAGE_OCTETS: usize = 1_336;
+/// Octets before the message in a packet.
+const FRONT_OCTETS: usize = 116;
+
+/// What a process is in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Orders messages of this group.
+    Member(GroupId),
+    /// Delivers messages of this group.
+    Replica(GroupId),
+    /// Sends.
+    Client,
+    /// Says who leads.
+    Coordinator,
+}
+
+/// All who take part in agreed multicast, and where they are. It must be the same at all of them:
+/// ids are given in the order of the directory, group by group first members, then replicas; then
+/// clients, then coordinators.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Directory {
+    groups: Vec<Seats>,
+    clients: Vec<SocketAddr>,
+    coordinators: Vec<SocketAddr>,
+    window: Option<u32>,
+    message_octets: Option<usize>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Seats {
+    members: Vec<SocketAddr>,
+    replicas: Vec<SocketAddr>,
+}
+
+/// Why a directory makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DirectoryError {
+    /// Nobody orders anything.
+    #[error("no group is named")]
+    NoGroup,
+    /// Groups are numbered from 0 without gaps.
+    #[error("group {0} is not named, or has no members")]
+    NoMembers(u16),
+    /// Named twice, or for two things: each process needs an address of its own.
+    #[error("{0} is named twice")]
+    Twice(SocketAddr),
+    /// Nobody sends.
+    #[error("no client is named")]
+    NoClient,
+    /// Who shall be it is not in the directory.
+    #[error("{at} is no {what} of this directory")]
+    Nobody {
+        /// The address.
+        at: SocketAddr,
+        /// What it should be.
+        what: &'static str,
+    },
+    /// No address can be found for it.
+    #[error("{0:?} is no address: write for example 127.0.0.1:4500")]
+    Address(Box<str>),
+    /// The machines refuse it.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The text is no directory.
+    #[error(transparent)]
+    Text(#[from] toml::de::Error),
+}
+
+/// As it stands in a file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    groups: Vec<FileGroup>,
+    clients: Vec<String>,
+    #[serde(default)]
+    coordinators: Vec<String>,
+    window: Option<u32>,
+    message_octets: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileGroup {
+    members: Vec<String>,
+    #[serde(default)]
+    replicas: Vec<String>,
+}
+
+impl Directory {
+    /// Nobody.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads the text of a file:
+    ///
+    /// ```
+    /// let directory = onepipe_transport_amcast::Directory::read("
+    ///     clients = ['10.0.0.9:4600']
+    ///     coordinators = ['10.0.0.8:4700']
+    ///     window = 64             # messages that a client may have open
+    ///     message_octets = 1024   # the longest message
+    ///     [[groups]]
+    ///     members = ['10.0.0.1:4500', '10.0.0.2:4500', '10.0.0.3:4500']
+    ///     replicas = ['10.0.0.4:4500']
+    /// ");
+    /// assert_eq!(directory?.groups()?.groups.len(), 1);
+    /// # Ok::<(), onepipe_transport_amcast::DirectoryError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`DirectoryError`].
+    pub fn read(text: &str) -> Result<Self, DirectoryError> {
+        let file: File = toml::from_str(text)?;
+        let mut directory = Self::new();
+        for (number, group) in (0..).zip(&file.groups) {
+            directory.set_members(number, addresses(&group.members)?);
+            directory.set_replicas(number, addresses(&group.replicas)?);
+        }
+        directory.set_clients(addresses(&file.clients)?);
+        directory.set_coordinators(addresses(&file.coordinators)?);
+        (directory.window, directory.message_octets) = (file.window, file.message_octets);
+        Ok(directory)
+    }
+
+    fn seats(&mut self, group: u16) -> &mut Seats {
+        let groups = usize::from(group) + 1;
+        if self.groups.len() < groups {
+            self.groups.resize_with(groups, Seats::default);
+        }
+        &mut self.groups[usize::from(group)]
+    }
+
+    /// Who orders the messages of `group`: an odd number; the first leads at first.
+    pub fn set_members(&mut self, group: u16, members: Vec<SocketAddr>) {
+        self.seats(group).members = members;
+    }
+
+    /// Who delivers the messages of `group`.
+    pub fn set_replicas(&mut self, group: u16, replicas: Vec<SocketAddr>) {
+        self.seats(group).replicas = replicas;
+    }
+
+    /// Who sends.
+    pub fn set_clients(&mut self, clients: Vec<SocketAddr>) {
+        self.clients = clients;
+    }
+
+    /// Who says who leads, once a leader has died.
+    pub fn set_coordinators(&mut self, coordinators: Vec<SocketAddr>) {
+        self.coordinators = coordinators;
+    }
+
+    /// Messages of a client that may be open at a time. Default [`GROUP_WINDOW`].
+    pub fn set_window(&mut self, window: u32) {
+        self.window = Some(window);
+    }
+
+    /// The longest message, in octets. Default 1,336: a packet in an Ethernet frame.
+    pub fn set_message_octets(&mut self, octets: usize) {
+        self.message_octets = Some(octets);
+    }
+
+    /// Everybody with address and role, in the order of ids.
+    fn all(&self) -> impl Iterator<Item = (ProcessId, SocketAddr, Role)> {
+        let groups = (0..).zip(&self.groups).flat_map(|(number, seats)| {
+            let group = GroupId(number);
+            let members = seats.members.iter().map(move |at| (*at, Role::Member(group)));
+            members.chain(seats.replicas.iter().map(move |at| (*at, Role::Replica(group))))
+        });
+        let clients = self.clients.iter().map(|at| (*at, Role::Client));
+        let coordinators = self.coordinators.iter().map(|at| (*at, Role::Coordinator));
+        let all = groups.chain(clients).chain(coordinators);
+        (0..).zip(all).map(|(id, (at, role))| (ProcessId(id), at, role))
+    }
+
+    /// Who has this role, in the order of their ids.
+    pub fn of(&self, role: Role) -> Vec<SocketAddr> {
+        let wanted = self.all().filter(|(_, _, other)| *other == role);
+        wanted.map(|(_, at, _)| at).collect()
+    }
+
+    /// Everybody's id and address.
+    pub fn addresses(&self) -> impl Iterator<Item = (ProcessId, SocketAddr)> {
+        self.all().map(|(id, at, _)| (id, at))
+    }
+
+    /// Who is at this address, and what it is.
+    pub fn at(&self, at: SocketAddr) -> Option<(ProcessId, Role)> {
+        self.all().find(|(_, other, _)| *other == at).map(|(id, _, role)| (id, role))
+    }
+
+    /// The ids of the coordinators.
+    pub fn coordinators(&self) -> Vec<ProcessId> {
+        let coordinators = self.all().filter(|(_, _, role)| *role == Role::Coordinator);
+        coordinators.map(|(id, _, _)| id).collect()
+    }
+
+    /// As the machines want it.
+    ///
+    /// # Errors
+    /// [`DirectoryError`], but for what only the machines look at.
+    pub fn groups(&self) -> Result<Groups, DirectoryError> {
+        if self.groups.is_empty() {
+            return Err(DirectoryError::NoGroup);
+        }
+        let empty = self.groups.iter().position(|seats| seats.members.is_empty());
+        if let Some(empty) = empty {
+            return Err(DirectoryError::NoMembers(empty as u16));
+        }
+        if self.clients.is_empty() {
+            return Err(DirectoryError::NoClient);
+        }
+        let mut seen = BTreeSet::new();
+        if let Some((_, twice)) = self.addresses().find(|(_, at)| !seen.insert(*at)) {
+            return Err(DirectoryError::Twice(twice));
+        }
+        let ids = |wanted: Role| {
+            let all = self.all().filter(|(_, _, role)| *role == wanted);
+            all.map(|(id, _, _)| id).collect::<Vec<_>>()
+        };
+        let group = |group| Group {
+            members: ids(Role::Member(group)),
+            replicas: ids(Role::Replica(group)),
+        };
+        Ok(Groups {
+            groups: (0..self.groups.len() as u16).map(|number| group(GroupId(number))).collect(),
+            clients: ids(Role::Client),
+            window: self.window.unwrap_or(GROUP_WINDOW),
+            message_groups_max: self.groups.len(),
+            frame_octets_max: self.message_octets.unwrap_or(MESSAGE_OCTETS) + FRONT_OCTETS,
+        })
+    }
+}
+
+/// The first address of each name.
+fn addresses(names: &[String]) -> Result<Vec<SocketAddr>, DirectoryError> {
+    let first = |name: &String| {
+        let found = name.to_socket_addrs().ok().and_then(|mut found| found.next());
+        found.ok_or_else(|| DirectoryError::Address(name.as_str().into()))
+    };
+    names.iter().map(first).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(port: u16) -> SocketAddr {
+        ([127, 0, 0, 1], port).into()
+    }
+
+    fn two_groups() -> Directory {
+        let mut directory = Directory::new();
+        directory.set_members(0, vec![at(1), at(2), at(3)]);
+        directory.set_replicas(0, vec![at(4)]);
+        directory.set_members(1, vec![at(5)]);
+        directory.set_clients(vec![at(6), at(7)]);
+        directory.set_coordinators(vec![at(8)]);
+        directory
+    }
+
+    #[test]
+    fn ids_follow_the_order() {
+        let directory = two_groups();
+        let groups = directory.groups().expect("it makes sense");
+        assert_eq!(groups.groups[0].members, [0, 1, 2].map(ProcessId));
+        assert_eq!(groups.groups[0].replicas, [ProcessId(3)]);
+        assert_eq!(groups.groups[1].members, [ProcessId(4)]);
+        assert_eq!(groups.clients, [5, 6].map(ProcessId));
+        assert_eq!(directory.coordinators(), [ProcessId(7)]);
+        assert_eq!(directory.at(at(4)), Some((ProcessId(3), Role::Replica(GroupId(0)))));
+        assert_eq!(directory.at(at(9)), None);
+        assert_eq!(groups.message_octets_max(), MESSAGE_OCTETS);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        let error = |change: fn(&mut Directory)| {
+            let mut directory = two_groups();
+            change(&mut directory);
+            directory.groups().expect_err("it makes no sense").to_string()
+        };
+        assert_eq!(error(|all| *all = Directory::new()), "no group is named");
+        let gap = error(|all| all.set_replicas(3, vec![at(9)]));
+        assert_eq!(gap, "group 2 is not named, or has no members");
+        assert_eq!(error(|all| all.set_clients(vec![at(2)])), "127.0.0.1:2 is named twice");
+        assert_eq!(error(|all| all.set_clients(vec![])), "no client is named");
+    }
+
+    #[test]
+    fn a_file_says_the_same() {
+        let text = "clients = ['127.0.0.1:6', '127.0.0.1:7']\ncoordinators = ['127.0.0.1:8']\n\
+                    [[groups]]\nmembers = ['127.0.0.1:1', '127.0.0.1:2', '127.0.0.1:3']\n\
+                    replicas = ['127.0.0.1:4']\n[[groups]]\nmembers = ['127.0.0.1:5']\n";
+        assert_eq!(Directory::read(text), Ok(two_groups()));
+        let error = |text: &str| Directory::read(text).expect_err("none").to_string();
+        assert!(error(&text.replace("replicas", "replica")).contains("unknown field `replica`"));
+        let unknown = error(&text.replace("127.0.0.1:5", "nowhere"));
+        assert_eq!(unknown, "\"nowhere\" is no address: write for example 127.0.0.1:4500");
+    }
+}

@@ -1,0 +1,131 @@
+//! A machine with its socket and its clock.
+
+use std::io;
+use std::net::SocketAddr;
+
+use onepipe_amcast::{Config, ConfigError};
+use onepipe_base::ProcessId;
+use onepipe_transport_clock::{SystemClock, begin_life};
+use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle, Pipe};
+use onepipe_transport_udp::{Config as UdpConfig, UdpMesh};
+
+use crate::{Directory, DirectoryError};
+
+/// How often the clock is brought back to the machine's own, which others share, in ns.
+const CLOCK_FOLLOW_NS: u64 = 10_000_000;
+/// What was not answered is said again after so long, in ns: a process among others may be off its
+/// core for milliseconds (design: platform.md).
+const REPEAT_NS: u64 = 4_000_000;
+/// Packets that may wait to leave: what comes of all frames that one look at the socket may bring.
+const OUTBOX: usize = 1 << 15;
+/// Messages that are kept for who has missed them.
+const KEPT: usize = 4_096;
+/// A burst of sending is cut off after so many frames: what comes of one look at the socket most
+/// often fits.
+const BURST_FRAMES: u32 = 2_048;
+/// Room for what is written and not yet handed to the kernel, in octets.
+const SEND_ROOM_OCTETS: usize = 4 << 20;
+
+/// A machine of agreed multicast, driven over UDP.
+pub type Station<M> = Driver<M, UdpMesh, SystemClock>;
+
+/// What may be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// What to do when there is nothing to do. Default [`Idle::CIVIL`].
+    pub idle: Idle,
+    /// Of a member: open messages at which clients are told that it is busy. Default: as many as
+    /// there can be, so never.
+    pub busy_from: Option<u64>,
+    /// What was not answered is said again after so long, in ns. Default 4 ms.
+    pub repeat_ns: u64,
+    /// Messages that members and replicas keep for who has missed them. Default 4096.
+    pub kept: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { idle: Idle::CIVIL, busy_from: None, repeat_ns: REPEAT_NS, kept: KEPT }
+    }
+}
+
+/// Why there is no station.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The directory makes no sense, or does not name who is to be opened.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// A number is out of its range.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The system refuses the socket.
+    #[error("cannot listen at {at}")]
+    Socket {
+        /// Where.
+        at: SocketAddr,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The system gives no thread.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+}
+
+/// Opens the machine that `make` makes for whoever `directory` names at `at`, which must be a
+/// `what`.
+///
+/// # Errors
+/// [`OpenError`]. That others do not answer is none: they are waited for.
+pub fn open<M: Pipe>(
+    directory: &Directory,
+    (at, what): (SocketAddr, &'static str),
+    options: &Options,
+    make: impl FnOnce(Config) -> Result<M, ConfigError>,
+) -> Result<Station<M>, OpenError> {
+    let groups = directory.groups()?;
+    let Some((process, _)) = directory.at(at) else {
+        return Err(DirectoryError::Nobody { at, what }.into());
+    };
+    let mut config = Config::new(process, groups);
+    config.incarnation = begin_life();
+    config.coordinators = directory.coordinators();
+    config.repeat_ns = options.repeat_ns;
+    config.busy_from = options.busy_from.unwrap_or(u64::MAX);
+    config.kept = options.kept;
+    config.outbox = OUTBOX;
+    let frame_octets_max = config.groups.frame_octets_max;
+    // Who is named, but as something else, is no process of that kind to the machine.
+    let machine = make(config).map_err(|error| match error.name {
+        "process" => OpenError::Directory(DirectoryError::Nobody { at, what }),
+        _ => OpenError::Config(error),
+    })?;
+    open_with(directory, (at, process), (frame_octets_max, options.idle), machine)
+}
+
+/// As [`open`], with a machine that was made already, of process `process`.
+///
+/// # Errors
+/// [`OpenError::Socket`].
+pub fn open_with<M: Pipe>(
+    directory: &Directory,
+    (at, process): (SocketAddr, ProcessId),
+    (frame_octets_max, idle): (usize, Idle),
+    machine: M,
+) -> Result<Station<M>, OpenError> {
+    let udp = UdpConfig {
+        frame_octets_max: frame_octets_max.max(256),
+        bind: Some(at),
+        send_room_octets: SEND_ROOM_OCTETS,
+        ..UdpConfig::default()
+    };
+    let processes = directory.addresses().count() as u32;
+    let mesh = UdpMesh::bind(&udp, processes);
+    let mut mesh = mesh.map_err(|source| OpenError::Socket { at, source })?;
+    for (other, there) in directory.addresses().filter(|(other, _)| *other != process) {
+        mesh.set_peer(other, there);
+    }
+    let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
+    let config = DriverConfig { idle, burst_frames_max: BURST_FRAMES, ..DriverConfig::default() };
+    Ok(Driver::new(machine, mesh, clock, config))
+}
