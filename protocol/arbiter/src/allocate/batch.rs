@@ -50,6 +50,9 @@ pub struct Batch {
 pub(super) struct Exits<'a> {
     /// Those that no timeslot of this batch is left for, which is final: what is taken stays taken.
     pub onward: &'a mut Flows,
+    /// Of these those that were not seen to be so at the first look, if the others are to keep
+    /// their order: otherwise they follow those that were looked at together with them.
+    pub lost: Option<&'a mut Flows>,
     /// Those that were given some and want more.
     pub again: &'a mut Flows,
     /// Those that were given all; in the place of their backlog is how many were in `again` then.
@@ -128,7 +131,8 @@ impl Batch {
                 }
                 false => self.look(limit, flows, &mut open, exits.onward),
             };
-            let served = self.serve(limit, &mut open[..count], share, now, exits.onward);
+            let lost = exits.lost.as_deref_mut().unwrap_or(exits.onward);
+            let served = self.serve(limit, &mut open[..count], share, now, lost);
             self.is_open = flows.len() - served <= LOOK / 8;
             part(&open[..served], exits);
         }
@@ -160,7 +164,7 @@ impl Batch {
     }
 
     /// Gives each of `flows`, which have found something, up to `share` timeslots, and writes what
-    /// they still want. Those whose timeslots were taken by one just before them go `onward`;
+    /// they still want. Those whose timeslots were taken by one just before them are `lost`;
     /// answers how many are left.
     #[inline]
     fn serve(
@@ -169,7 +173,7 @@ impl Batch {
         flows: &mut [Flow],
         share: u32,
         now: u8,
-        onward: &mut Flows,
+        lost: &mut Flows,
     ) -> usize {
         let (from, to) = (&mut *self.idle_sources, &mut *self.idle_destinations);
         let grants = &mut self.grants[self.granted..][..flows.len()];
@@ -180,7 +184,7 @@ impl Batch {
             let (src, dst) = (flow.src(), flow.dst());
             let free = from[src] & to[dst] & limit.free(src, dst);
             if free == 0 {
-                onward.push(flow);
+                lost.push(flow);
                 continue;
             }
             let (slots, count) = lowest(free, flow.backlog().min(share));

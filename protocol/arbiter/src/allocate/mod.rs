@@ -9,6 +9,7 @@ mod batch;
 mod capacity;
 mod ledger;
 mod pick;
+mod shortest;
 mod stage;
 
 use crate::demand::Flows;

@@ -3,16 +3,10 @@
 use super::batch::{Batch, Exits, LOOK};
 use super::capacity::{Capacity, CapacityError};
 use super::ledger::Ledger;
+use super::shortest;
 use crate::demand::{Flow, Flows};
 use crate::timeslot::Timeslot;
 use crate::{Config, ConfigError, Policy};
-
-/// Batches without service after which a pair goes first whatever it has left (shortest first).
-const AGE_URGENT: u8 = 32;
-/// The age that those keep which are older: ages are counted modulo 256.
-const AGE_KEPT: u8 = 128;
-/// Lengths of backlogs that are told apart in the order of the shortest: all above are alike.
-const LENGTHS: usize = 256;
 
 /// Gives out the timeslots of a batch, then those of another. What it cannot serve it hands on to
 /// the stage of the next batch, one by one and for good, so that this one can begin before it has
@@ -29,6 +23,8 @@ pub struct Stage {
     again: Flows,
     turn: Flows,
     done: Flows,
+    /// Shortest first: who goes onward, and not in the order of lengths.
+    late: Flows,
 }
 
 impl Stage {
@@ -45,6 +41,7 @@ impl Stage {
             again: flows(),
             turn: flows(),
             done: flows(),
+            late: flows(),
             config,
         })
     }
@@ -101,11 +98,31 @@ impl Stage {
     pub fn finish(&mut self, ledger: &mut Ledger, onward: &mut Flows) {
         debug_assert_eq!(self.now, ledger.now(), "batches are finished one after the other");
         ledger.hand_over(&mut self.turn);
-        if self.config.policy == Policy::ShortestFirst {
-            self.sort_by_length();
+        match self.config.policy {
+            Policy::MaxMinFair => {
+                self.visit_turn(onward);
+                self.visit_again(ledger, onward);
+            }
+            Policy::ShortestFirst => self.visit_by_length(ledger, onward),
         }
-        self.visit_turn(onward);
-        // Who was served and wants more has another turn when everybody has had one.
+        ledger.close(self.batch.given());
+    }
+
+    fn visit(&mut self, flows: &[Flow], onward: &mut Flows) {
+        let (again, done) = (&mut self.again, &mut self.done);
+        let share = self.config.share();
+        self.batch.visit(flows, share, self.now, &mut Exits { onward, lost: None, again, done });
+    }
+
+    fn visit_turn(&mut self, onward: &mut Flows) {
+        let (again, done) = (&mut self.again, &mut self.done);
+        let (flows, share) = (self.turn.as_slice(), self.config.share());
+        self.batch.visit(flows, share, self.now, &mut Exits { onward, lost: None, again, done });
+        self.turn.clear();
+    }
+
+    /// Who was served and wants more has another turn when everybody has had one.
+    fn visit_again(&mut self, ledger: &mut Ledger, onward: &mut Flows) {
         loop {
             ledger.renew(&mut self.done, &mut self.again, &mut self.turn);
             if self.again.is_empty() {
@@ -114,47 +131,27 @@ impl Stage {
             core::mem::swap(&mut self.turn, &mut self.again);
             self.visit_turn(onward);
         }
-        ledger.close(self.batch.given());
     }
 
-    fn visit(&mut self, flows: &[Flow], onward: &mut Flows) {
-        let (again, done) = (&mut self.again, &mut self.done);
-        let share = self.config.share();
-        self.batch.visit(flows, share, self.now, &mut Exits { onward, again, done });
-    }
-
-    fn visit_turn(&mut self, onward: &mut Flows) {
-        let (again, done) = (&mut self.again, &mut self.done);
-        let (flows, share) = (self.turn.as_slice(), self.config.share());
-        self.batch.visit(flows, share, self.now, &mut Exits { onward, again, done });
-        self.turn.clear();
-    }
-
-    /// Puts the shortest first, and before them who has waited for long.
-    fn sort_by_length(&mut self) {
-        let key = |flow: &Flow| match flow.age(self.now) < AGE_URGENT {
-            true => (flow.backlog() as usize).min(LENGTHS - 1),
-            false => 0,
-        };
-        let mut begins = [0u32; LENGTHS];
-        for flow in self.turn.as_slice() {
-            begins[key(flow)] += 1;
-        }
-        let mut begin = 0;
-        for count in &mut begins {
-            begin += core::mem::replace(count, begin);
-        }
-        let sorted = self.again.room();
-        for flow in self.turn.as_slice() {
-            let place = &mut begins[key(flow)];
-            let is_urgent = flow.age(self.now) >= AGE_URGENT;
-            sorted[*place as usize] =
-                if is_urgent { flow.with_age(AGE_KEPT, self.now) } else { *flow };
-            *place += 1;
-        }
+    /// Who is blocked keeps its place among the others, so that few need be sorted for the next
+    /// batch. Everybody else follows.
+    fn visit_by_length(&mut self, ledger: &mut Ledger, onward: &mut Flows) {
+        let urgent = shortest::sort(self.turn.as_slice(), self.now, self.again.room());
         self.again.grow(self.turn.len());
         core::mem::swap(&mut self.turn, &mut self.again);
         self.again.clear();
+        let (first, others) = self.turn.as_slice().split_at(urgent);
+        let (again, done, late) = (&mut self.again, &mut self.done, &mut self.late);
+        let share = self.config.share();
+        let mut exits = Exits { onward: late, lost: None, again, done };
+        self.batch.visit(first, share, self.now, &mut exits);
+        let Exits { onward: late, again, done, .. } = exits;
+        let mut exits = Exits { onward, lost: Some(late), again, done };
+        self.batch.visit(others, share, self.now, &mut exits);
+        self.turn.clear();
+        onward.extend(self.late.as_slice());
+        self.late.clear();
+        self.visit_again(ledger, onward);
     }
 
     /// The batch under way, or given out last.

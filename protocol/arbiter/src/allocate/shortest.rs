@@ -1,0 +1,165 @@
+//! The shortest first, and before them who has waited for long.
+
+use crate::demand::Flow;
+
+/// Batches without service after which a pair goes first whatever it has left.
+const AGE_URGENT: u8 = 32;
+/// The age that those keep which are older: ages are counted modulo 256.
+const AGE_KEPT: u8 = 128;
+/// Every so many-th batch it is looked who has waited for long.
+const AGES_EVERY: u8 = 4;
+/// Lengths of backlogs that are told apart: all above are alike.
+const LENGTHS: usize = 256;
+
+#[inline]
+fn length(flow: Flow) -> usize {
+    (flow.backlog() as usize).min(LENGTHS - 1)
+}
+
+/// Writes `flows` to `sorted`, which has room for them: first those that have waited for long,
+/// then the others, the shortest first. Answers how many have waited for long.
+///
+/// `now`: the number of the batch, modulo 256.
+pub(super) fn sort(flows: &[Flow], now: u8, sorted: &mut [Flow]) -> usize {
+    if now.is_multiple_of(AGES_EVERY) {
+        return sort_all(flows, now, sorted);
+    }
+    let (ends, run) = sorted_run(flows);
+    if run < flows.len() / 4 {
+        return sort_all(flows, now, sorted);
+    }
+    let (run, rest) = flows.split_at(run);
+    merge(run, &ends, rest, now, sorted)
+}
+
+/// By what it is sorted: no backlog is of length 0.
+#[inline]
+fn key(flow: Flow, now: u8) -> usize {
+    if flow.age(now) >= AGE_URGENT { 0 } else { length(flow) }
+}
+
+fn sort_all(flows: &[Flow], now: u8, sorted: &mut [Flow]) -> usize {
+    let mut counts = [0u32; LENGTHS];
+    for flow in flows {
+        counts[key(*flow, now)] += 1;
+    }
+    let urgent = counts[0] as usize;
+    let mut begin = 0;
+    for count in &mut counts {
+        begin += core::mem::replace(count, begin);
+    }
+    for flow in flows {
+        let place = &mut counts[key(*flow, now)];
+        sorted[*place as usize] = *flow;
+        *place += 1;
+    }
+    keep_urgent(&mut sorted[..urgent], now)
+}
+
+/// Answers how many they are.
+fn keep_urgent(flows: &mut [Flow], now: u8) -> usize {
+    for flow in &mut *flows {
+        *flow = flow.with_age(AGE_KEPT, now);
+    }
+    flows.len()
+}
+
+/// Those that were blocked in the batch before are sorted still, and come first: only the `rest`
+/// are sorted, and put between. Who was found to have waited for long in another batch, and was not
+/// served, is among the rest.
+fn merge(
+    mut run: &[Flow],
+    ends: &[u32; LENGTHS],
+    rest: &[Flow],
+    now: u8,
+    sorted: &mut [Flow],
+) -> usize {
+    let mut counts = [0u32; LENGTHS];
+    for flow in rest {
+        counts[key(*flow, now)] += 1;
+    }
+    let urgent = counts[0] as usize;
+    let (all, mut to) = (run.len(), 0);
+    for (count, end) in counts.iter_mut().zip(ends) {
+        if *count > 0 {
+            let before = run.len() - (all - *end as usize);
+            let (first, behind) = run.split_at(before);
+            sorted[to..][..before].copy_from_slice(first);
+            (run, to) = (behind, to + before);
+            to += core::mem::replace(count, to as u32) as usize;
+        }
+    }
+    sorted[to..][..run.len()].copy_from_slice(run);
+    for flow in rest {
+        let place = &mut counts[key(*flow, now)];
+        sorted[*place as usize] = *flow;
+        *place += 1;
+    }
+    keep_urgent(&mut sorted[..urgent], now)
+}
+
+/// Where the flows of each length end among those that come first and are sorted, and how many
+/// these are.
+fn sorted_run(flows: &[Flow]) -> ([u32; LENGTHS], usize) {
+    let mut ends = [0; LENGTHS];
+    let mut run = 0;
+    for (at, flow) in flows.iter().enumerate() {
+        let length = length(*flow);
+        if length != run {
+            if length < run {
+                ends[run..].fill(at as u32);
+                return (ends, at);
+            }
+            ends[run..length].fill(at as u32);
+            run = length;
+        }
+    }
+    ends[run..].fill(flows.len() as u32);
+    (ends, flows.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn flows() -> impl Strategy<Value = Vec<Flow>> {
+        let flow = (0u16..9, 0u16..9, prop_oneof![1u32..40, 200u32..300], 0u8..60);
+        let flow = flow.prop_map(|(src, dst, backlog, age)| {
+            Flow::new(src, dst, backlog, 0u8.wrapping_sub(age))
+        });
+        (prop::collection::vec(flow.clone(), 0..300), prop::collection::vec(flow, 0..40)).prop_map(
+            |(mut sorted, rest)| {
+                sorted.sort_by_key(|flow| length(*flow));
+                sorted.extend(rest);
+                sorted
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_merged_is_sorted_and_equals_keep_their_order(flows in flows()) {
+            let flows: Vec<_> = flows.into_iter().map(|flow| flow.with_age(3, 1)).collect();
+            let mut sorted = alloc::vec![Flow::default(); flows.len()];
+            prop_assert_eq!(sort(&flows, 1, &mut sorted), 0);
+            let mut known = flows.clone();
+            known.sort_by_key(|flow| length(*flow));
+            prop_assert_eq!(sorted, known);
+        }
+
+        #[test]
+        fn who_has_waited_for_long_comes_first(flows in flows()) {
+            let mut sorted = alloc::vec![Flow::default(); flows.len()];
+            let urgent = sort(&flows, 0, &mut sorted);
+            let is_urgent = |flow: &&Flow| flow.age(0) >= AGE_URGENT;
+            prop_assert_eq!(urgent, flows.iter().filter(is_urgent).count());
+            prop_assert!(sorted[..urgent].iter().all(|flow| flow.age(0) == AGE_KEPT));
+            prop_assert!(sorted[urgent..].is_sorted_by_key(|flow| length(*flow)));
+            prop_assert!(!sorted[urgent..].iter().any(|flow| is_urgent(&flow)));
+        }
+    }
+}
