@@ -27,6 +27,7 @@ const RANKS: &[(&str, u8)] = &[
     ("protocol/arbiter", 2),
     ("bench/rivals", 2),
     ("protocol/node", 3),
+    ("protocol/large", 3),
     ("sim/*", 4),
     ("transport/*", 4),
     ("apps/*", 4),

@@ -44,6 +44,11 @@ impl Groups {
         self.groups.remove(&id)
     }
 
+    /// A group, for questions.
+    pub fn get(&self, id: GroupId) -> Option<&Group> {
+        self.groups.get(&id)
+    }
+
     /// A group, for commands and questions.
     pub fn get_mut(&mut self, id: GroupId) -> Option<&mut Group> {
         self.groups.get_mut(&id)

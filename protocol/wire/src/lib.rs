@@ -38,6 +38,7 @@ mod fcp;
 mod header;
 mod here;
 mod integrity;
+mod large;
 mod opcode;
 mod piece;
 mod probe;
@@ -75,6 +76,10 @@ pub use header::{
 pub use here::{HERE_OCTETS, Here};
 pub use integrity::{
     is_hop_intact, mark_congestion, rewrite_promises, seal, seal_with_hops, take_hop,
+};
+pub use large::{
+    DESCRIPTOR_OCTETS, INVITATION_OCTETS, LargeMembers, LargeNote, LargeObject, QUOTE_OCTETS,
+    WITHDRAWN_OCTETS,
 };
 pub use opcode::{Opcode, Service};
 pub use piece::{

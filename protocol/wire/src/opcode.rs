@@ -174,10 +174,15 @@ impl Opcode {
         matches!(self as u8 & 0xf0, 0x20 | 0x40 | 0x60 | 0x80 | 0xf0)
     }
 
+    /// Whether the frame belongs to bulk multicast.
+    pub const fn is_bulk(self) -> bool {
+        self as u8 & 0xf0 == Self::BulkPiece as u8
+    }
+
     /// Whether what is lost is not said again, or counts on its order: it goes one way as other
     /// packets do, though it [is control][Self::is_control].
     pub const fn keeps_way(self) -> bool {
-        matches!(self, Self::Slot | Self::Foreign) || self as u8 & 0xf0 == Self::BulkPiece as u8
+        matches!(self, Self::Slot | Self::Foreign) || self.is_bulk()
     }
 
     /// Which of the two services the frame belongs to, if to one.

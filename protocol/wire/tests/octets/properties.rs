@@ -7,7 +7,7 @@ mod bulk;
 use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
     Ack, AckView, Amcast, AnnounceView, Connect, DecodeError, Drops, Echo, FRAGMENT_HEADER_OCTETS,
-    Failure, Fcp, FcpPart, FcpWriter, Fragment, Frame, HEADER_OCTETS, Header,
+    Failure, Fcp, FcpPart, FcpWriter, Fragment, Frame, HEADER_OCTETS, Header, LargeNote,
     MESSAGE_HEADER_OCTETS, Messages, Opcode, Probe, Recall, RecoveryView, Slot, TransferPacket,
     Undeliverable, Watchdog, Wave, WaveKind, WaveView, is_hop_intact, mark_congestion, peek,
     rewrite_promises, seal_with_hops, take_hop, write_fragment_header, write_message, write_packet,
@@ -45,12 +45,34 @@ fn both_ends(frame: &Frame<'_>) {
 }
 
 /// Reading a body never panics, and writing what was read gives the same again. The first octet is
-/// the opcode, the others are the payload.
+/// the opcode, the others are the payload; or they are a note of a large payload, behind its mark.
 pub fn messages(octets: &[u8]) {
     let Some((code, payload)) = octets.split_first() else { return };
+    let mut note = Vec::new();
+    LargeNote::write_quoted(&[], |part| note.extend_from_slice(part));
+    note.truncate(8);
+    note.extend_from_slice(payload);
+    large_note(&note);
     for opcode in Opcode::try_from(*code).into_iter() {
         body(opcode, payload);
     }
+}
+
+/// A note that is read is written as one that says the same.
+fn large_note(octets: &[u8]) {
+    let Ok(Some(note)) = LargeNote::parse(octets) else { return };
+    let mut again = Vec::new();
+    let put = |part: &[u8]| again.extend_from_slice(part);
+    match note {
+        LargeNote::Quoted(message) => LargeNote::write_quoted(message, put),
+        LargeNote::Invitation { object, block_octets, piece_octets, members } => {
+            let plan = (block_octets, piece_octets);
+            LargeNote::write_invitation(object, plan, members.iter(), put);
+        }
+        LargeNote::Descriptor(object) => LargeNote::write_descriptor(object, put),
+        LargeNote::Withdrawn(group) => LargeNote::write_withdrawn(group, put),
+    }
+    assert_eq!(LargeNote::parse(&again), Ok(Some(note)));
 }
 
 /// What hops do to a frame leaves the end-to-end check alone, and never mends a corrupt header.

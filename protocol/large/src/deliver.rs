@@ -1,0 +1,146 @@
+//! What the endpoint says: messages are handed on, notes are not.
+
+use onepipe_endpoint::{Delivery as Message, Event as Told, Outcome, SendFailed, Service};
+use onepipe_wire::{LargeNote, LargeObject, QUOTE_OCTETS};
+
+use crate::event::Held;
+use crate::objects::Invitation;
+use crate::outgoing::Purpose;
+use crate::{Delivery, Event, LargeEndpoint};
+
+/// A note, read.
+enum Note {
+    Quoted,
+    Invitation(Invitation),
+    Descriptor(LargeObject),
+    Withdrawn(u64),
+    /// It makes no sense.
+    Misread,
+}
+
+impl LargeEndpoint {
+    /// What the application is to be told of it.
+    #[inline]
+    pub(crate) fn on_event(&mut self, event: Told) -> Option<Event> {
+        match event {
+            Told::Delivered(message) => {
+                if LargeNote::is_one(self.endpoint.payload(&message)) {
+                    return self.on_note(message);
+                }
+                Some(Event::Delivered(as_message(message, 0)))
+            }
+            other => self.on_news(other),
+        }
+    }
+
+    #[cold]
+    fn on_news(&mut self, event: Told) -> Option<Event> {
+        self.is_restless = true;
+        match event {
+            Told::SendFailed(failed) => self.on_send_failed(failed),
+            Told::LinkLost(port) => Some(Event::LinkLost(port)),
+            Told::ProcessFailed(failed) => {
+                self.on_process_failed(failed.process, failed.at);
+                Some(Event::ProcessFailed(failed))
+            }
+            Told::Excluded(at) => {
+                while !self.outgoing.queue.is_empty() {
+                    self.abort(0);
+                }
+                Some(Event::Excluded(at))
+            }
+            Told::Recovered(at) => Some(Event::Recovered(at)),
+            // Deliveries do not come here, and there is nothing else in this version.
+            _ => None,
+        }
+    }
+
+    #[cold]
+    fn on_note(&mut self, message: Message) -> Option<Event> {
+        self.is_restless = true;
+        let note = match LargeNote::parse(self.endpoint.payload(&message)) {
+            Ok(Some(LargeNote::Quoted(_))) => Note::Quoted,
+            Ok(Some(LargeNote::Invitation { object, block_octets, piece_octets, members })) => {
+                let members = members.iter().collect();
+                Note::Invitation(Invitation { object, block_octets, piece_octets, members })
+            }
+            Ok(Some(LargeNote::Descriptor(object))) => Note::Descriptor(object),
+            Ok(Some(LargeNote::Withdrawn(group))) => Note::Withdrawn(group),
+            Ok(None) | Err(_) => Note::Misread,
+        };
+        let (from, service) = (message.from, message.service);
+        match note {
+            Note::Quoted => return Some(Event::Delivered(as_message(message, QUOTE_OCTETS))),
+            Note::Descriptor(object) => {
+                let Message { timestamp, index, .. } = message;
+                let (octets, held) = (object.octets, Held::Object(object.group));
+                let delivery = Delivery { service, timestamp, from, index, octets, held };
+                self.endpoint.release(message);
+                return self.on_descriptor(from, object).then_some(Event::Delivered(delivery));
+            }
+            Note::Invitation(invitation) => {
+                self.endpoint.release(message);
+                self.on_invitation(from, service, invitation);
+            }
+            Note::Withdrawn(group) => {
+                self.endpoint.release(message);
+                let arrival = self.incoming.arrivals.get(&group);
+                if arrival.is_some_and(|it| it.from == from && !it.is_ordered) {
+                    self.drop_object(group);
+                }
+            }
+            Note::Misread => {
+                self.endpoint.release(message);
+                self.stats.misbehaved += 1;
+            }
+        }
+        None
+    }
+
+    /// Reports what is the program's, under the number that it knows.
+    fn on_send_failed(&mut self, failed: SendFailed) -> Option<Event> {
+        match self.outgoing.purpose(&failed).cloned() {
+            None => Some(Event::SendFailed(failed)),
+            Some(Purpose::Invitation(group)) => {
+                if let Some((at, object)) = self.outgoing.object_mut(group)
+                    && !object.is_whole
+                {
+                    self.abort(at);
+                }
+                None
+            }
+            Some(Purpose::Order(scattering, objects)) => {
+                let object = objects.get(usize::from(failed.index)).copied().flatten();
+                if let Some(group) = object {
+                    self.on_not_ordered(failed.service, group, &failed);
+                }
+                Some(Event::SendFailed(SendFailed { scattering, ..failed }))
+            }
+            Some(Purpose::Withdrawal(group)) => {
+                // A reliable one is lost only to those who have failed.
+                if failed.service == Service::BestEffort {
+                    self.on_not_ordered(failed.service, group, &failed);
+                }
+                None
+            }
+        }
+    }
+
+    /// A receiver has a payload that will have no place in its order. Whoever cannot be reached has
+    /// nothing, or will find that we have gone.
+    fn on_not_ordered(&mut self, service: Service, group: u64, failed: &SendFailed) {
+        if failed.outcome == Outcome::Lost {
+            self.outgoing.withdrawn.push_back((service, group, failed.to));
+            self.advance();
+        }
+    }
+}
+
+/// A message whose payload begins behind `skip` octets.
+#[inline]
+fn as_message(message: Message, skip: usize) -> Delivery {
+    let Message { service, timestamp, from, index, octets, .. } = message;
+    let octets = u64::from(octets) - skip as u64;
+    let held = Held::Message { delivery: message, skip };
+    Delivery { service, timestamp, from, index, octets, held }
+}

@@ -1,0 +1,360 @@
+//! Groups and what they bring: the receiver's side, and what the sender hears of its groups.
+
+use alloc::vec::Vec;
+
+use onepipe_base::{Port, ProcessId, Timestamp};
+use onepipe_bulk::PIECE_FRONT_OCTETS;
+use onepipe_bulk::{Config as GroupConfig, Event as GroupEvent, Group, GroupId, Member, Reason};
+use onepipe_endpoint::{Links, Service};
+use onepipe_wire::LargeObject;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::LargeEndpoint;
+use crate::incoming::Arrival;
+use crate::submit::is_group_of;
+
+/// What an invitation says.
+pub(crate) struct Invitation {
+    pub object: LargeObject,
+    pub block_octets: u32,
+    pub piece_octets: u16,
+    /// The sender first.
+    pub members: Vec<ProcessId>,
+}
+
+impl LargeEndpoint {
+    /// An invitation has its place in the order, so all members hear it at about the same time.
+    pub(crate) fn on_invitation(
+        &mut self,
+        from: ProcessId,
+        service: Service,
+        invitation: Invitation,
+    ) {
+        let own = self.config.endpoint.process;
+        let Invitation { object, piece_octets, ref members, .. } = invitation;
+        let rank = members.iter().position(|member| *member == own);
+        let fits =
+            usize::from(piece_octets) + PIECE_FRONT_OCTETS <= self.config.endpoint.frame_octets_max;
+        let is_known = self.incoming.arrivals.contains_key(&object.group);
+        let is_his = members.first() == Some(&from) && is_group_of(object.group, from);
+        let Some(rank) = rank.filter(|_| fits && is_his && !is_known) else {
+            self.stats.misbehaved += 1;
+            return;
+        };
+        // One of ours that was given up before it was invited for is no more.
+        if from == own && self.outgoing.object_mut(object.group).is_none() {
+            return;
+        }
+        let Ok(mut group) = Group::new(self.group_config(&invitation, rank)) else {
+            self.stats.misbehaved += 1;
+            return;
+        };
+        if from == own {
+            let begun = self
+                .outgoing
+                .object_mut(object.group)
+                .is_some_and(|(_, object)| group.send(core::mem::take(&mut object.memory)).is_ok());
+            if !begun {
+                return;
+            }
+        } else {
+            self.incoming.arrivals.insert(object.group, Arrival::new(from, service, object));
+        }
+        self.groups.insert(group);
+        self.settle();
+    }
+
+    fn group_config(&self, invitation: &Invitation, rank: usize) -> GroupConfig {
+        let endpoint = &self.config.endpoint;
+        let port = |process: ProcessId| match endpoint.links {
+            Links::Uplink => Port(0),
+            Links::Overlay => Port(1),
+            Links::Mesh => Port(process.0 as u16),
+        };
+        let member = |process: &ProcessId| Member {
+            process: *process,
+            port: port(*process),
+            link: self.config.link,
+        };
+        let dead_after_ns = self.config.dead_after_ns;
+        let members = invitation.members.iter().map(member).collect();
+        let id = GroupId(invitation.object.group);
+        let config = GroupConfig::new(id, members, rank as u32, endpoint.incarnation);
+        GroupConfig {
+            piece_octets: invitation.piece_octets.into(),
+            frame_octets_max: endpoint.frame_octets_max,
+            block_octets: invitation.block_octets,
+            objects_max: 1,
+            lookahead_blocks: 4,
+            object_octets_max: self.config.object_octets_max,
+            dead_after_ns,
+            keepalive_ns: config.keepalive_ns.min(dead_after_ns / 4).max(1),
+            ..config
+        }
+    }
+
+    /// Hears what groups have to say, and lets go of those that are over.
+    pub(crate) fn hear_groups(&mut self) {
+        use onepipe_base::Machine as _;
+        while let Some((GroupId(group), event)) = self.groups.poll_event() {
+            match self.outgoing.object_mut(group).map(|(at, _)| at) {
+                Some(at) => self.on_own_group(at, group, event),
+                None => self.on_group(group, event),
+            }
+        }
+        while let Some(GroupId(group)) = self.done_group() {
+            self.salvage(group);
+            self.groups.remove(GroupId(group));
+        }
+    }
+
+    /// A group that is over, and everybody knows.
+    fn done_group(&self) -> Option<GroupId> {
+        let done = self.groups.iter().find(|group| group.is_done());
+        done.map(|group| group.config().group)
+    }
+
+    /// What a group says that brings one of our payloads.
+    fn on_own_group(&mut self, at: usize, group: u64, event: GroupEvent) {
+        match event {
+            GroupEvent::Stable { memory, .. } => {
+                let service = self.outgoing.queue[at].service;
+                let mut own = None;
+                if let Some((_, object)) = self.outgoing.object_mut(group) {
+                    object.is_whole = true;
+                    own = object.is_own.then_some(object.note);
+                }
+                if let Some(note) = own {
+                    self.keep(self.config.endpoint.process, service, note, memory);
+                }
+            }
+            // A payload is for all of its receivers, or for none.
+            GroupEvent::Failed(_) | GroupEvent::Closed(_) | GroupEvent::Lost { .. } => {
+                let is_open = self.outgoing.object_mut(group).is_some_and(|(_, it)| !it.is_whole);
+                if is_open {
+                    self.abort(at);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What a group says that brings a payload of somebody else's, or one whose fate is known.
+    fn on_group(&mut self, group: u64, event: GroupEvent) {
+        match event {
+            GroupEvent::Wanted { octets, .. } => self.on_wanted(group, octets),
+            GroupEvent::Delivered { .. } => self.on_whole(group),
+            GroupEvent::Stable { memory, .. } => {
+                if let Some(arrival) = self.incoming.arrivals.get_mut(&group) {
+                    arrival.memory = Some(memory);
+                    self.forget_if_over(group);
+                }
+            }
+            GroupEvent::Failed(failure) if failure.rank == 0 => {
+                self.on_sender_lost(group, failure.reason);
+            }
+            GroupEvent::Closed(_) | GroupEvent::Lost { .. } => {
+                let is_whole = |arrival: &Arrival| arrival.is_whole;
+                if !self.incoming.arrivals.get(&group).is_none_or(is_whole) {
+                    self.drop_object(group);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_wanted(&mut self, group: u64, octets: u64) {
+        let Some(arrival) = self.incoming.arrivals.get(&group) else {
+            return self.leave_group(group);
+        };
+        if arrival.note.octets != octets || octets > self.config.object_octets_max {
+            if let Some(group) = self.groups.get_mut(GroupId(group)) {
+                group.decline(0);
+            }
+            return self.drop_object(group);
+        }
+        self.incoming.wanting.push_back(group);
+        self.give_room();
+    }
+
+    /// Gives memory to those who wait for it, as far as there is any.
+    fn give_room(&mut self) {
+        while let Some(group) = self.incoming.wanting.front().copied() {
+            let Some(arrival) = self.incoming.arrivals.get_mut(&group) else {
+                self.incoming.wanting.pop_front();
+                continue;
+            };
+            let octets = arrival.note.octets;
+            if self.incoming.octets + octets > self.config.received_octets_max {
+                return;
+            }
+            self.incoming.wanting.pop_front();
+            let memory = alloc::vec![0; octets as usize];
+            let taken = self.groups.get_mut(GroupId(group));
+            if taken.is_some_and(|group| group.provide(0, memory).is_ok()) {
+                arrival.has_room = true;
+                self.incoming.octets += octets;
+            }
+        }
+    }
+
+    /// All octets have come. Nobody has been told so yet.
+    fn on_whole(&mut self, group: u64) {
+        let Some(arrival) = self.incoming.arrivals.get_mut(&group) else { return };
+        let octets = self.groups.get_mut(GroupId(group)).and_then(|group| group.octets(0));
+        if octets.map(xxh3_64) == Some(arrival.note.digest) {
+            arrival.is_whole = true;
+            self.stats.objects_received += 1;
+        } else {
+            self.stats.misbehaved += 1;
+            self.drop_object(group);
+        }
+    }
+
+    /// The sender of a payload takes part in its group no more.
+    fn on_sender_lost(&mut self, group: u64, reason: Reason) {
+        let is_member = self.config.endpoint.controllers.is_some();
+        let Some(arrival) = self.incoming.arrivals.get_mut(&group) else { return };
+        if !arrival.is_whole || (reason == Reason::Left && !arrival.is_ordered) {
+            // It orders nothing that has not come to all, and leaves only what it does not order.
+            return self.drop_object(group);
+        }
+        // Perhaps it was ordered before that. Controllers say what was; where there are none, it
+        // would have come by then.
+        if !(arrival.service == Service::Reliable && is_member) {
+            arrival.drop_at = Some(self.now.after_ns(self.config.dead_after_ns));
+        }
+    }
+
+    /// A process has failed: above this it has ordered nothing.
+    pub(crate) fn on_process_failed(&mut self, process: ProcessId, at: Timestamp) {
+        let groups: Vec<(u64, bool)> = self
+            .incoming
+            .arrivals
+            .iter_mut()
+            .filter(|(_, arrival)| arrival.from == process)
+            .map(|(group, arrival)| {
+                arrival.failed_at = Some(at);
+                (*group, arrival.is_whole)
+            })
+            .collect();
+        for (group, is_whole) in groups {
+            if !is_whole {
+                self.drop_object(group);
+            }
+        }
+        // Nobody gets what not all can get.
+        while let Some(at) = self.outgoing.queue.iter().position(|scattering| {
+            let is_for = |receivers: &Vec<ProcessId>| receivers.contains(&process);
+            scattering.objects.iter().any(|object| is_for(&object.receivers))
+        }) {
+            self.abort(at);
+        }
+    }
+
+    /// The endpoint has nothing to say: everything that may be delivered was, so what a failed
+    /// process has ordered is known, and what has failed was reported.
+    pub(crate) fn on_drained(&mut self) {
+        if self.outgoing.is_watching() && self.endpoint.is_settled() {
+            self.outgoing.unwatch();
+        }
+        if self.incoming.arrivals.is_empty() {
+            return;
+        }
+        let commit = self.endpoint.commit_barrier();
+        let is_over = |(group, arrival): (&u64, &Arrival)| {
+            let is_over = arrival.failed_at.is_some_and(|at| commit.is_some_and(|now| now >= at));
+            (is_over && !arrival.is_ordered).then_some(*group)
+        };
+        let over: Vec<u64> = self.incoming.arrivals.iter().filter_map(is_over).collect();
+        over.into_iter().for_each(|group| self.drop_object(group));
+    }
+
+    /// Drops what has had its time.
+    pub(crate) fn drop_overdue(&mut self) {
+        let now = self.now;
+        let is_over = |(group, arrival): (&u64, &Arrival)| {
+            arrival.drop_at.is_some_and(|at| at <= now).then_some(*group)
+        };
+        let over: Vec<u64> = self.incoming.arrivals.iter().filter_map(is_over).collect();
+        for group in over {
+            if let Some(arrival) = self.incoming.arrivals.get_mut(&group) {
+                arrival.drop_at = None;
+                if !arrival.is_ordered {
+                    self.drop_object(group);
+                }
+            }
+        }
+    }
+
+    /// A payload will have no place in the order.
+    pub(crate) fn drop_object(&mut self, group: u64) {
+        self.leave_group(group);
+        if self.forget(group) {
+            self.stats.objects_dropped += 1;
+        }
+    }
+
+    pub(crate) fn forget(&mut self, group: u64) -> bool {
+        let is_there = self.incoming.forget(group).is_some();
+        self.give_room();
+        is_there
+    }
+
+    pub(crate) fn leave_group(&mut self, group: u64) {
+        if let Some(group) = self.groups.get_mut(GroupId(group)) {
+            group.leave();
+        }
+    }
+
+    pub(crate) fn close_group(&mut self, group: u64) {
+        if let Some(group) = self.groups.get_mut(GroupId(group)) {
+            // We are its root.
+            let _ = group.close();
+        }
+    }
+
+    /// Takes over what a group that is over holds, and somebody will want.
+    fn salvage(&mut self, group: u64) {
+        let Some(arrival) = self.incoming.arrivals.get_mut(&group) else { return };
+        if arrival.memory.is_none() && arrival.is_whole {
+            let octets = self.groups.get_mut(GroupId(group)).and_then(|group| group.octets(0));
+            arrival.memory = octets.map(<[u8]>::to_vec);
+        }
+    }
+
+    /// The octets of a payload that is whole.
+    pub(crate) fn object(&self, group: u64) -> &[u8] {
+        let memory = self.incoming.arrivals.get(&group).and_then(|it| it.memory.as_deref());
+        let in_group = || self.groups.get(GroupId(group)).and_then(|group| group.octets(0));
+        memory.or_else(in_group).unwrap_or(&[])
+    }
+
+    /// Takes note of a descriptor. Answers whether its payload is here.
+    pub(crate) fn on_descriptor(&mut self, from: ProcessId, note: LargeObject) -> bool {
+        let arrival = self.incoming.arrivals.get_mut(&note.group);
+        let Some(arrival) = arrival.filter(|it| it.is_whole && it.note == note && it.from == from)
+        else {
+            self.stats.orphans += 1;
+            return false;
+        };
+        arrival.is_ordered = true;
+        arrival.drop_at = None;
+        true
+    }
+
+    /// Answers the memory of a payload that nobody needs any more.
+    pub(crate) fn release_object(&mut self, group: u64) -> Option<Vec<u8>> {
+        let arrival = self.incoming.arrivals.get_mut(&group)?;
+        arrival.is_released = true;
+        self.forget_if_over(group)
+    }
+
+    /// Forgets a payload that was ordered and released, once its group needs it no more.
+    fn forget_if_over(&mut self, group: u64) -> Option<Vec<u8>> {
+        let arrival = self.incoming.arrivals.get_mut(&group).filter(|it| it.is_released)?;
+        let memory = arrival.memory.take()?;
+        self.forget(group);
+        Some(memory)
+    }
+}

@@ -1,0 +1,238 @@
+//! Scatterings with large payloads, until they have their place in the order.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use onepipe_base::{ProcessId, ScatteringId};
+use onepipe_endpoint::{Message, SendFailed, Service};
+use onepipe_wire::{LargeNote, LargeObject};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Scatterings whose fate is looked after: what fails of older ones is reported under the number
+/// that the endpoint gave them.
+const WATCHED_MAX: usize = 4_096;
+/// Numbers of scatterings with large payloads have this bit; those of the endpoint never.
+const LARGE_BIT: u64 = 1 << 63;
+
+/// One message of a scattering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Part {
+    pub to: ProcessId,
+    content: Content,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Content {
+    /// It lies among the small ones: from where, and how long it is.
+    Small(usize, usize),
+    /// One of the objects.
+    Object(usize),
+}
+
+/// A large payload, for all messages that bear it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Object {
+    pub note: LargeObject,
+    /// Until the group has it.
+    pub memory: Vec<u8>,
+    /// Without ourselves.
+    pub receivers: Vec<ProcessId>,
+    /// Whether it is for ourselves, too.
+    pub is_own: bool,
+    pub is_invited: bool,
+    /// All receivers have it.
+    pub is_whole: bool,
+}
+
+/// A scattering on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Scattering {
+    pub id: ScatteringId,
+    pub service: Service,
+    pub parts: Vec<Part>,
+    pub objects: Vec<Object>,
+    small: Vec<u8>,
+    pub octets: u64,
+    /// It takes part in the limit of payloads on their way.
+    pub has_begun: bool,
+}
+
+impl Scattering {
+    /// Copies what is to be sent. Equal payloads are one object. Groups are numbered from `group`.
+    pub fn new(
+        (service, id): (Service, ScatteringId),
+        messages: &[Message<'_>],
+        large_octets: usize,
+        own: ProcessId,
+        group: u64,
+    ) -> Self {
+        let (mut objects, mut small) = (Vec::<Object>::new(), Vec::new());
+        let mut parts = Vec::with_capacity(messages.len());
+        for Message { to, payload } in messages {
+            let content = if payload.len() > large_octets {
+                // One receiver gets each object once.
+                let same = |object: &Object| {
+                    let has_it =
+                        if *to == own { object.is_own } else { object.receivers.contains(to) };
+                    !has_it && object.memory == *payload
+                };
+                let at = objects.iter().position(same).unwrap_or_else(|| {
+                    objects.push(Object::new(payload, group + objects.len() as u64));
+                    objects.len() - 1
+                });
+                let object = &mut objects[at];
+                match *to == own {
+                    true => object.is_own = true,
+                    false => object.receivers.push(*to),
+                }
+                Content::Object(at)
+            } else {
+                let from = small.len();
+                put_message(payload, |octets| small.extend_from_slice(octets));
+                Content::Small(from, small.len() - from)
+            };
+            parts.push(Part { to: *to, content });
+        }
+        let octets = octets_of(messages);
+        Self { id, service, parts, objects, small, octets, has_begun: false }
+    }
+
+    /// Whether all of it has come to where it is to be.
+    pub fn is_whole(&self) -> bool {
+        self.objects.iter().all(|object| object.is_whole)
+    }
+
+    /// What goes into the order, as [`Scattering::message`] finds it in what is written behind
+    /// `octets`.
+    pub fn write(&self, octets: &mut Vec<u8>) -> Vec<(ProcessId, usize, usize)> {
+        let mut at = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            let from = octets.len();
+            match part.content {
+                Content::Small(begin, length) => {
+                    octets.extend_from_slice(&self.small[begin..begin + length]);
+                }
+                Content::Object(object) => {
+                    let note = self.objects[object].note;
+                    LargeNote::write_descriptor(note, |part| octets.extend_from_slice(part));
+                }
+            }
+            at.push((part.to, from, octets.len()));
+        }
+        at
+    }
+
+    /// The object of the message at `index`, if it bears one.
+    pub fn object_at(&self, index: usize) -> Option<u64> {
+        match self.parts.get(index)?.content {
+            Content::Object(object) => Some(self.objects[object].note.group),
+            Content::Small(..) => None,
+        }
+    }
+}
+
+impl Object {
+    fn new(payload: &[u8], group: u64) -> Self {
+        let (octets, digest) = (payload.len() as u64, xxh3_64(payload));
+        Self {
+            note: LargeObject { group, octets, digest },
+            memory: payload.to_vec(),
+            receivers: Vec::new(),
+            is_own: false,
+            is_invited: false,
+            is_whole: false,
+        }
+    }
+}
+
+/// Octets of a scattering, all payloads together.
+pub(crate) fn octets_of(messages: &[Message<'_>]) -> u64 {
+    messages.iter().map(|message| message.payload.len() as u64).sum()
+}
+
+/// A program's message as it travels.
+pub(crate) fn put_message(payload: &[u8], mut put: impl FnMut(&[u8])) {
+    match LargeNote::is_one(payload) {
+        true => LargeNote::write_quoted(payload, put),
+        false => put(payload),
+    }
+}
+
+/// What a scattering of the endpoint was for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Purpose {
+    /// To invite for this object.
+    Invitation(u64),
+    /// To order these messages: the objects of those that bear one.
+    Order(ScatteringId, Vec<Option<u64>>),
+    /// To withdraw this object.
+    Withdrawal(u64),
+}
+
+/// What the sender knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Outgoing {
+    pub queue: VecDeque<Scattering>,
+    /// Octets of all in the queue.
+    pub octets: u64,
+    /// By service and number.
+    watched: VecDeque<(Service, ScatteringId, Purpose)>,
+    /// What to withdraw, from whom.
+    pub withdrawn: VecDeque<(Service, u64, ProcessId)>,
+    next: u64,
+    /// How many groups there were.
+    pub groups: u32,
+}
+
+impl Outgoing {
+    pub fn next_id(&mut self) -> ScatteringId {
+        self.next += 1;
+        ScatteringId(LARGE_BIT | (self.next - 1))
+    }
+
+    /// Payloads on their way.
+    pub fn under_way(&self) -> usize {
+        let begun = self.queue.iter().filter(|scattering| scattering.has_begun);
+        begun.map(|scattering| scattering.objects.len()).sum()
+    }
+
+    /// The object that a group brings, and the place of its scattering.
+    pub fn object_mut(&mut self, group: u64) -> Option<(usize, &mut Object)> {
+        let mut objects = self.queue.iter_mut().enumerate().flat_map(|(at, scattering)| {
+            scattering.objects.iter_mut().map(move |object| (at, object))
+        });
+        objects.find(|(_, object)| object.note.group == group)
+    }
+
+    pub fn remove(&mut self, at: usize) -> Option<Scattering> {
+        let scattering = self.queue.remove(at)?;
+        self.octets -= scattering.octets;
+        Some(scattering)
+    }
+
+    pub fn watch(&mut self, service: Service, id: ScatteringId, purpose: Purpose) {
+        if self.watched.len() == WATCHED_MAX {
+            self.watched.pop_front();
+        }
+        self.watched.push_back((service, id, purpose));
+    }
+
+    /// What a scattering was for of which something has failed; `None`: the program's own.
+    pub fn purpose(&self, failed: &SendFailed) -> Option<&Purpose> {
+        let is = |(service, id, _): &&(Service, ScatteringId, Purpose)| {
+            (*service, *id) == (failed.service, failed.scattering)
+        };
+        self.watched.iter().find(is).map(|(.., purpose)| purpose)
+    }
+
+    /// Whether the fate of any scattering is looked after.
+    #[inline]
+    pub fn is_watching(&self) -> bool {
+        !self.watched.is_empty()
+    }
+
+    /// The fate of everything is known, and was told.
+    pub fn unwatch(&mut self) {
+        self.watched.clear();
+    }
+}

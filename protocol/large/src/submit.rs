@@ -1,0 +1,317 @@
+//! The sender's side: invitations, transfers, and at last the order.
+
+use alloc::vec::Vec;
+
+use onepipe_base::{ProcessId, ScatteringId};
+use onepipe_endpoint::{Message, Outcome, SendFailed, Service};
+use onepipe_wire::LargeNote;
+
+use crate::config::block_octets;
+use crate::incoming::Arrival;
+use crate::outgoing::{Purpose, Scattering, octets_of, put_message};
+use crate::{Event, LargeEndpoint, SendError};
+
+/// A group is numbered so: 20 bits for its sender, 12 for its life, the rest counts.
+const SENDER_SHIFT: u32 = 44;
+const LIFE_SHIFT: u32 = 32;
+
+/// Whether a group is one of this sender's.
+pub(crate) fn is_group_of(group: u64, sender: ProcessId) -> bool {
+    group >> SENDER_SHIFT == u64::from(sender.0)
+}
+
+impl LargeEndpoint {
+    /// Submits a scattering of the best-effort service, as [`onepipe_endpoint::Endpoint::scatter`],
+    /// with payloads of any size. They are copied.
+    ///
+    /// # Errors
+    /// [`SendError`]; then nothing of the scattering was accepted.
+    #[inline]
+    pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
+        match self.is_plain(messages) {
+            true => Ok(self.endpoint.scatter(messages)?),
+            false => self.submit(Service::BestEffort, messages),
+        }
+    }
+
+    /// Submits a reliable scattering, as [`onepipe_endpoint::Endpoint::scatter_reliably`], with
+    /// payloads of any size: all correct receivers deliver it, or none does.
+    ///
+    /// # Errors
+    /// [`SendError`]; then nothing of the scattering was accepted.
+    #[inline]
+    pub fn scatter_reliably(
+        &mut self,
+        messages: &[Message<'_>],
+    ) -> Result<ScatteringId, SendError> {
+        match self.is_plain(messages) {
+            true => Ok(self.endpoint.scatter_reliably(messages)?),
+            false => self.submit(Service::Reliable, messages),
+        }
+    }
+
+    /// Whether a scattering goes as it is.
+    #[inline]
+    fn is_plain(&self, messages: &[Message<'_>]) -> bool {
+        let is_plain = |message: &Message<'_>| {
+            message.payload.len() <= self.config.large_octets && !LargeNote::is_one(message.payload)
+        };
+        !self.is_leaving() && messages.iter().all(is_plain)
+    }
+
+    #[cold]
+    fn submit(
+        &mut self,
+        service: Service,
+        messages: &[Message<'_>],
+    ) -> Result<ScatteringId, SendError> {
+        if self.is_leaving() {
+            return Err(onepipe_endpoint::SendError::Left.into());
+        }
+        let large_octets = self.config.large_octets;
+        let is_large = |message: &Message<'_>| message.payload.len() > large_octets;
+        if !messages.iter().any(is_large) {
+            return Ok(self.submit_quoted(service, messages)?);
+        }
+        self.check(messages)?;
+        let id = self.outgoing.next_id();
+        let group = self.next_group();
+        let own = self.config.endpoint.process;
+        let scattering = Scattering::new((service, id), messages, large_octets, own, group);
+        self.outgoing.groups = self.outgoing.groups.wrapping_add(scattering.objects.len() as u32);
+        self.outgoing.octets += scattering.octets;
+        self.outgoing.queue.push_back(scattering);
+        self.advance();
+        Ok(id)
+    }
+
+    /// What the endpoint would refuse, and what does not fit here.
+    fn check(&self, messages: &[Message<'_>]) -> Result<(), SendError> {
+        for (index, message) in messages.iter().enumerate() {
+            let (octets, max) = (message.payload.len() as u64, self.config.object_octets_max);
+            if octets > max {
+                return Err(SendError::TooLarge { index, octets, max });
+            }
+        }
+        // A descriptor is no longer than any large payload: so it is as with these.
+        let large_octets = self.config.large_octets;
+        let as_sent = messages.iter().map(|message| {
+            let octets = message.payload.len().min(large_octets);
+            Message { to: message.to, payload: &message.payload[..octets] }
+        });
+        self.config.endpoint.check_scattering(&as_sent.collect::<Vec<_>>())?;
+        if !self.endpoint.is_member() {
+            return Err(onepipe_endpoint::SendError::Excluded.into());
+        }
+        let (need, max) = (octets_of(messages), self.config.sent_octets_max);
+        if need > max {
+            return Err(SendError::TooLarge { index: 0, octets: need, max });
+        }
+        let free = max - self.outgoing.octets;
+        if need > free { Err(SendError::Full { need, free }) } else { Ok(()) }
+    }
+
+    /// A scattering of small messages, some of which begin as our notes do.
+    fn submit_quoted(
+        &mut self,
+        service: Service,
+        messages: &[Message<'_>],
+    ) -> Result<ScatteringId, onepipe_endpoint::SendError> {
+        let mut written = Vec::new();
+        let mut at = Vec::with_capacity(messages.len());
+        for message in messages {
+            let from = written.len();
+            put_message(message.payload, |part| written.extend_from_slice(part));
+            at.push((message.to, from, written.len()));
+        }
+        self.scatter_written(service, &written, &at)
+    }
+
+    fn scatter_written(
+        &mut self,
+        service: Service,
+        written: &[u8],
+        at: &[(ProcessId, usize, usize)],
+    ) -> Result<ScatteringId, onepipe_endpoint::SendError> {
+        let message = |(to, from, end): &(ProcessId, usize, usize)| Message {
+            to: *to,
+            payload: &written[*from..*end],
+        };
+        let messages: Vec<Message<'_>> = at.iter().map(message).collect();
+        match service {
+            Service::BestEffort => self.endpoint.scatter(&messages),
+            Service::Reliable => self.endpoint.scatter_reliably(&messages),
+        }
+    }
+
+    fn next_group(&self) -> u64 {
+        let endpoint = &self.config.endpoint;
+        let life = u64::from(endpoint.incarnation.0) & ((1 << (SENDER_SHIFT - LIFE_SHIFT)) - 1);
+        let sender = u64::from(endpoint.process.0);
+        sender << SENDER_SHIFT | life << LIFE_SHIFT | u64::from(self.outgoing.groups)
+    }
+
+    /// Does what can be done now, in the order of submission.
+    pub(crate) fn advance(&mut self) {
+        while let Some((service, group, to)) = self.outgoing.withdrawn.front().copied() {
+            if self.withdraw(service, group, to).is_err() {
+                break;
+            }
+            self.outgoing.withdrawn.pop_front();
+        }
+        let mut at = 0;
+        while at < self.outgoing.queue.len() {
+            let scattering = &self.outgoing.queue[at];
+            let result = if scattering.is_whole() {
+                self.order(at)
+            } else if scattering.has_begun {
+                self.invite(at)
+            } else {
+                let under_way = self.outgoing.under_way();
+                let all = under_way + scattering.objects.len();
+                if under_way > 0 && all > self.config.objects_max {
+                    break;
+                }
+                self.outgoing.queue[at].has_begun = true;
+                self.invite(at)
+            };
+            match result {
+                Ok(Step::Over) => {}
+                Ok(Step::Waits) => at += 1,
+                // What leaves makes room.
+                Err(onepipe_endpoint::SendError::BufferFull { .. }) => break,
+                Err(_) => self.abort(at),
+            }
+        }
+        if self.is_leaving() && self.outgoing.queue.is_empty() {
+            self.endpoint.leave();
+        }
+    }
+
+    /// Invites whoever has not been invited yet.
+    fn invite(&mut self, at: usize) -> Result<Step, onepipe_endpoint::SendError> {
+        let own = self.config.endpoint.process;
+        for number in 0..self.outgoing.queue[at].objects.len() {
+            let scattering = &mut self.outgoing.queue[at];
+            let service = scattering.service;
+            let object = &mut scattering.objects[number];
+            if object.is_invited {
+                continue;
+            }
+            let note = object.note;
+            if object.receivers.is_empty() {
+                // It is for ourselves alone.
+                (object.is_invited, object.is_whole) = (true, true);
+                let memory = core::mem::take(&mut object.memory);
+                self.keep(own, service, note, memory);
+                continue;
+            }
+            let mut written = core::mem::take(&mut self.written);
+            written.clear();
+            let members: Vec<ProcessId> =
+                core::iter::once(own).chain(object.receivers.iter().copied()).collect();
+            let plan = (block_octets(note.octets), self.config.piece_octets());
+            LargeNote::write_invitation(note, plan, members.iter().copied(), |part| {
+                written.extend_from_slice(part);
+            });
+            // To ourselves, too: then everybody begins at the same time.
+            let all = members.iter().map(|to| (*to, 0, written.len())).collect::<Vec<_>>();
+            let result = self.scatter_written(service, &written, &all);
+            self.written = written;
+            let id = result?;
+            self.outgoing.watch(service, id, Purpose::Invitation(note.group));
+            self.outgoing.queue[at].objects[number].is_invited = true;
+            self.stats.objects_sent += 1;
+        }
+        match self.outgoing.queue[at].is_whole() {
+            true => self.order(at),
+            false => Ok(Step::Waits),
+        }
+    }
+
+    /// Everything has come to where it is to be: it gets its place.
+    fn order(&mut self, at: usize) -> Result<Step, onepipe_endpoint::SendError> {
+        let mut written = core::mem::take(&mut self.written);
+        written.clear();
+        let scattering = &self.outgoing.queue[at];
+        let service = scattering.service;
+        let messages = scattering.write(&mut written);
+        let result = self.scatter_written(service, &written, &messages);
+        self.written = written;
+        let id = result?;
+        let Some(scattering) = self.outgoing.remove(at) else { return Ok(Step::Over) };
+        let objects = (0..scattering.parts.len()).map(|index| scattering.object_at(index));
+        self.outgoing.watch(service, id, Purpose::Order(scattering.id, objects.collect()));
+        for object in &scattering.objects {
+            self.stats.objects_ordered += 1;
+            self.close_group(object.note.group);
+        }
+        Ok(Step::Over)
+    }
+
+    /// A scattering that cannot come to all its receivers: nothing of it is ordered.
+    pub(crate) fn abort(&mut self, at: usize) {
+        let Some(scattering) = self.outgoing.remove(at) else { return };
+        for (index, part) in scattering.parts.iter().enumerate() {
+            self.events.push_back(Event::SendFailed(SendFailed {
+                service: scattering.service,
+                scattering: scattering.id,
+                index: index as u16,
+                to: part.to,
+                timestamp: None,
+                outcome: Outcome::Lost,
+            }));
+        }
+        for object in &scattering.objects {
+            self.stats.objects_failed += 1;
+            // Whoever has it hears that we have left, and drops it.
+            self.leave_group(object.note.group);
+            self.forget(object.note.group);
+        }
+    }
+
+    /// A payload of our own that is for ourselves, too.
+    pub(crate) fn keep(
+        &mut self,
+        own: ProcessId,
+        service: Service,
+        note: onepipe_wire::LargeObject,
+        memory: Vec<u8>,
+    ) {
+        let mut arrival = Arrival::new(own, service, note);
+        (arrival.is_whole, arrival.has_room, arrival.memory) = (true, true, Some(memory));
+        self.incoming.octets += note.octets;
+        self.incoming.arrivals.insert(note.group, arrival);
+    }
+
+    fn withdraw(
+        &mut self,
+        service: Service,
+        group: u64,
+        to: ProcessId,
+    ) -> Result<(), onepipe_endpoint::SendError> {
+        if to == self.config.endpoint.process {
+            self.forget(group);
+            return Ok(());
+        }
+        let mut written = Vec::new();
+        LargeNote::write_withdrawn(group, |part| written.extend_from_slice(part));
+        match self.scatter_written(service, &written, &[(to, 0, written.len())]) {
+            Ok(id) => {
+                self.outgoing.watch(service, id, Purpose::Withdrawal(group));
+                Ok(())
+            }
+            Err(full @ onepipe_endpoint::SendError::BufferFull { .. }) => Err(full),
+            // Nobody takes part any more.
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// How far a scattering has got.
+pub(crate) enum Step {
+    /// It has its place in the order.
+    Over,
+    /// For payloads that are on their way.
+    Waits,
+}

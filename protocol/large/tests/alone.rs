@@ -1,0 +1,115 @@
+//! A process that talks to itself: what goes by which way, what is refused, what is held.
+
+use onepipe_base::{Incarnation, Machine, Mono, Now, ProcessId, Timestamp};
+use onepipe_endpoint::{Links, Message, SendError as Refused, Service};
+use onepipe_large::{Config, ConfigError, Delivery, Event, LargeEndpoint, SendError};
+
+const LARGE: usize = 1_000;
+
+fn config() -> Config {
+    let endpoint = onepipe_endpoint::Config::new(ProcessId(0), Incarnation(1));
+    let endpoint = onepipe_endpoint::Config { links: Links::Mesh, ..endpoint };
+    Config {
+        large_octets: LARGE,
+        object_octets_max: 100_000,
+        sent_octets_max: 250_000,
+        received_octets_max: 250_000,
+        ..Config::new(endpoint)
+    }
+}
+
+fn alone() -> LargeEndpoint {
+    LargeEndpoint::new(config()).expect("the settings are in range")
+}
+
+/// Lets time pass, and answers what was delivered.
+fn deliveries(end: &mut LargeEndpoint, ns: &mut u64) -> Vec<Delivery> {
+    let mut all = vec![];
+    for _ in 0..8 {
+        *ns += 1_000;
+        let now = Now { mono: Mono::from_ns(*ns), sync: Timestamp::from_ns((1 << 50) + *ns) };
+        end.handle_timeout(now);
+        assert!(end.poll_transmit(now, &mut [0; 1_472]).is_none());
+        while let Some(event) = end.poll_event() {
+            let Event::Delivered(delivery) = event else { panic!("{event:?}") };
+            all.push(delivery);
+        }
+    }
+    all
+}
+
+fn to_itself(payload: &[u8]) -> Message<'_> {
+    Message { to: ProcessId(0), payload }
+}
+
+#[test]
+fn payloads_of_all_sizes_share_a_scattering() {
+    for service in [Service::BestEffort, Service::Reliable] {
+        let (mut end, mut ns) = (alone(), 0);
+        // What begins as a note does is a program's message all the same.
+        let mut quoted = vec![0xf1, 0x1b, 0x9d, 0xc4, 0x27, 0xe8, 0x5a, 0xb3];
+        quoted.extend([4; 40]);
+        let payloads = [vec![], b"small".to_vec(), vec![3; 5_000], quoted, vec![3; 5_000]];
+        let all: Vec<Message<'_>> = payloads.iter().map(|payload| to_itself(payload)).collect();
+        for messages in [&all[..], &all[..2], &all[3..4], &all[2..3]] {
+            match service {
+                Service::BestEffort => end.scatter(messages),
+                Service::Reliable => end.scatter_reliably(messages),
+            }
+            .expect("there is room");
+            let found = deliveries(&mut end, &mut ns);
+            assert_eq!(found.len(), messages.len(), "{service:?}");
+            let one = found[0].timestamp;
+            for (index, (delivery, message)) in found.into_iter().zip(messages).enumerate() {
+                assert_eq!((usize::from(delivery.index), delivery.timestamp), (index, one));
+                assert_eq!(delivery.octets, message.payload.len() as u64);
+                assert_eq!(end.payload(&delivery), message.payload);
+                match index % 2 {
+                    0 => end.release(delivery),
+                    _ => assert_eq!(end.take(delivery), message.payload),
+                }
+            }
+        }
+        assert!(end.is_settled());
+        assert_eq!(end.large_octets(), (0, 0), "everything was released");
+    }
+}
+
+#[test]
+fn what_is_too_much_is_refused() {
+    let mut end = alone();
+    let (too_large, large) = (vec![1; 100_001], vec![1; 100_000]);
+    let refused = end.scatter(&[to_itself(b"small"), to_itself(&too_large)]);
+    assert_eq!(refused, Err(SendError::TooLarge { index: 1, octets: 100_001, max: 100_000 }));
+    let refused = end.scatter(&[to_itself(&large), to_itself(&large), to_itself(&large)]);
+    assert_eq!(refused, Err(SendError::TooLarge { index: 0, octets: 300_000, max: 250_000 }));
+    let stranger = Message { to: ProcessId(1_000), payload: &large };
+    let refused = end.scatter(&[to_itself(b"small"), stranger]);
+    let unknown = Refused::UnknownProcess { index: 1, process: 1_000, max: 64 };
+    assert_eq!(refused, Err(SendError::Endpoint(unknown)));
+    assert_eq!(end.large_octets(), (0, 0), "nothing of all this was taken");
+
+    // To somebody who never answers: it stays submitted, and takes its room.
+    let elsewhere = Message { to: ProcessId(1), payload: &large };
+    end.scatter(&[elsewhere]).expect("there is room");
+    end.scatter(&[elsewhere]).expect("there is room");
+    let refused = end.scatter(&[elsewhere]);
+    assert_eq!(refused, Err(SendError::Full { need: 100_000, free: 50_000 }));
+
+    let mut end = alone();
+    end.leave();
+    for payload in [&b"small"[..], &large] {
+        let refused = end.scatter_reliably(&[to_itself(payload)]);
+        assert_eq!(refused, Err(SendError::Endpoint(Refused::Left)));
+    }
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    let too_large = Config { object_octets_max: 300_000, ..config() };
+    let refused = ConfigError::OutOfRange { field: "object_octets_max", value: 300_000 };
+    assert_eq!(LargeEndpoint::new(too_large).err(), Some(refused));
+    let none = Config { objects_max: 0, ..config() };
+    let refused = ConfigError::OutOfRange { field: "objects_max", value: 0 };
+    assert_eq!(LargeEndpoint::new(none).err(), Some(refused));
+}

@@ -1,0 +1,329 @@
+//! Builds the nodes, submits what is to be scattered, and notes what everybody is told.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use onepipe_base::{Controllers, HostId, Incarnation, ProcessId, ScatteringId, SwitchId};
+use onepipe_controller::{Controller, Epoch, RecordId};
+use onepipe_endpoint::{Message, SendFailed, Service};
+use onepipe_large::{Config, Event, LargeEndpoint, SendError};
+use onepipe_node::Host;
+use onepipe_sim_engine::{Instant, NANOSECOND};
+use onepipe_sim_network::{Application, At, LinkId, NodeId};
+use onepipe_switch::Switch;
+use onepipe_topology::{Node as Vertex, Topology};
+
+use crate::node::{Node, Said};
+use crate::setup::Setup;
+
+/// What an alarm is for: a probe, the store, or the scattering of this number behind these.
+const ALARM_PROBE: u32 = 0;
+const ALARM_STORE: u32 = 1;
+const ALARM_FIRST: u32 = 2;
+/// The store takes so long, in ns.
+const STORE_NS: u64 = 1_000;
+/// What has no room is submitted again after this, in ns.
+const AGAIN_NS: u64 = 10_000;
+/// Tags of probes lie above those of scatterings.
+const PROBES: u64 = 1 << 32;
+
+/// A message as a receiver saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// By which service.
+    pub service: Service,
+    /// The timestamp of its scattering, in ns.
+    pub timestamp: u64,
+    /// Who sent it.
+    pub from: u32,
+    /// Its place in its scattering.
+    pub index: u16,
+    /// Which scattering it is of, as numbered in the setup; `None`: a probe.
+    pub scattering: Option<usize>,
+    /// When, in ns.
+    pub at_ns: u64,
+    /// How long after it was submitted, in ns.
+    pub after_ns: u64,
+}
+
+/// What has become of everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Story {
+    /// By process: what it has delivered, in this order.
+    pub delivered: Vec<Vec<Seen>>,
+    /// By process: what it was told of its own messages that failed, with the number of the
+    /// scattering.
+    pub failed: Vec<Vec<(usize, SendFailed)>>,
+    /// By scattering: whether it was accepted.
+    pub is_accepted: Vec<bool>,
+    /// By process: the most octets of large payloads of others that it held.
+    pub octets_held_max: Vec<u64>,
+    /// By process that lives: octets of large payloads of others that it holds in the end.
+    pub octets_held: Vec<Option<u64>>,
+    /// By process that lives: whether the fate of all of its messages is known.
+    pub is_settled: Vec<Option<bool>>,
+    /// By process that lives: what its large endpoint has counted.
+    pub stats: Vec<Option<onepipe_large::Stats>>,
+    /// A digest of everything that happened.
+    pub trace_hash: u64,
+}
+
+impl Story {
+    /// How long probes took, in ns, ascending, of those that were sent within a time.
+    pub fn probes_ns(&self, within: std::ops::Range<u64>) -> Vec<u64> {
+        let probes = self.delivered.iter().flatten().filter(|seen| seen.scattering.is_none());
+        let sent = |seen: &&Seen| within.contains(&(seen.at_ns - seen.after_ns));
+        let mut all: Vec<u64> = probes.filter(sent).map(|seen| seen.after_ns).collect();
+        all.sort_unstable();
+        all
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Bench {
+    setup: Setup,
+    topology: Topology,
+    pub story: Story,
+    /// By process and number: which scattering it is.
+    submitted: BTreeMap<(u32, bool, ScatteringId), usize>,
+    probe_at: BTreeMap<u64, Instant>,
+    probes: u64,
+    writing: VecDeque<RecordId>,
+}
+
+impl Bench {
+    pub fn new(setup: Setup, topology: Topology) -> Self {
+        let processes = setup.processes as usize;
+        let story = Story {
+            delivered: vec![vec![]; processes],
+            failed: vec![vec![]; processes],
+            is_accepted: vec![false; setup.scatterings.len()],
+            octets_held_max: vec![0; processes],
+            ..Story::default()
+        };
+        let (submitted, probe_at) = (BTreeMap::new(), BTreeMap::new());
+        Self { setup, topology, story, submitted, probe_at, probes: 0, writing: VecDeque::new() }
+    }
+
+    fn controllers(&self) -> Option<Controllers> {
+        let first = ProcessId(self.topology.processes() - 1);
+        self.setup.has_controller.then_some(Controllers { first, count: 1 })
+    }
+
+    fn switch(&self, vertex: Vertex, id: u32) -> Switch {
+        let ports = self.topology.ports(vertex);
+        let config = onepipe_switch::Config {
+            switch: SwitchId(id),
+            controllers: self.controllers(),
+            announce_interval_ns: 100_000,
+            ..onepipe_switch::Config::new(ports.lower, ports.upper, self.topology.route(vertex))
+        };
+        Switch::new(config).expect("the settings are in range")
+    }
+
+    fn process(&self, process: ProcessId) -> LargeEndpoint {
+        let endpoint = onepipe_endpoint::Config {
+            processes_max: self.topology.processes(),
+            controllers: self.controllers(),
+            announce_interval_ns: 100_000,
+            frame_octets_max: self.setup.frame_octets_max,
+            ..onepipe_endpoint::Config::new(process, Incarnation(1))
+        };
+        let config = Config {
+            large_octets: self.setup.large_octets,
+            received_octets_max: self.setup.received_octets_max,
+            object_octets_max: Config::new(endpoint.clone())
+                .object_octets_max
+                .min(self.setup.received_octets_max),
+            dead_after_ns: self.setup.dead_after_ns,
+            ..Config::new(endpoint)
+        };
+        LargeEndpoint::new(config).expect("the settings are in range")
+    }
+
+    fn court(&self, controllers: Controllers) -> Controller {
+        let config = onepipe_controller::Config {
+            incarnation: Incarnation(1),
+            frame_octets_max: self.setup.frame_octets_max,
+            processes_max: self.topology.processes(),
+            ..onepipe_controller::Config::new(controllers.first, controllers)
+        };
+        Controller::new(config).expect("the settings are in range")
+    }
+
+    fn serve(&mut self, at: &mut At<'_>, controller: &mut Controller) {
+        while let Some((id, _)) = controller.poll_persist() {
+            self.writing.push_back(id);
+            at.alarm(STORE_NS * NANOSECOND, ALARM_STORE);
+        }
+    }
+
+    fn probe(&mut self, mut at: At<'_>, process: &mut LargeEndpoint) {
+        let Some(probes) = self.setup.probes else { return };
+        if at.instant.as_ns() >= probes.until_ns {
+            return;
+        }
+        at.alarm(probes.every_ns * NANOSECOND, ALARM_PROBE);
+        let (own, n) = (u64::from(at.node.0), u64::from(self.setup.processes));
+        self.probes += 1;
+        let to = (own + 1 + self.probes % (n - 1)) % n;
+        let tag = PROBES + self.probes;
+        let payload = payload(tag, 64);
+        let messages = [Message { to: ProcessId(to as u32), payload: &payload }];
+        // A full buffer is none of what is measured.
+        if submit(process, probes.service, &messages).is_ok() {
+            self.probe_at.insert(tag, at.instant);
+        }
+    }
+
+    fn scatter(&mut self, mut at: At<'_>, process: &mut LargeEndpoint, number: usize) {
+        let scattering = &self.setup.scatterings[number];
+        let (large, small) = (payload(number as u64, scattering.octets), payload(number as u64, 8));
+        let part = |to: &u32, payload| Message { to: ProcessId(*to), payload };
+        let messages: Vec<Message<'_>> = (scattering.to.iter().map(|to| part(to, &large[..])))
+            .chain(scattering.small_to.iter().map(|to| part(to, &small[..])))
+            .collect();
+        let service = scattering.service;
+        match submit(process, service, &messages) {
+            Ok(id) => {
+                let key = (at.node.0, service == Service::Reliable, id);
+                assert!(self.submitted.insert(key, number).is_none(), "two with one number");
+                self.story.is_accepted[number] = true;
+            }
+            Err(SendError::Full { .. }) => {
+                at.alarm(AGAIN_NS * NANOSECOND, ALARM_FIRST + number as u32);
+            }
+            // Its receiver has failed, or it has itself.
+            Err(_) => {}
+        }
+    }
+
+    fn see(&mut self, at: &At<'_>, process: &mut LargeEndpoint, delivery: onepipe_large::Delivery) {
+        let octets = process.payload(&delivery);
+        let tag = u64::from_be_bytes(octets[..8].try_into().expect("eight octets"));
+        assert_eq!(octets.len() as u64, delivery.octets);
+        assert!(octets == payload(tag, octets.len()), "K: {delivery:?}");
+        let scattering = (tag < PROBES).then_some(tag as usize);
+        let sent_ns = match scattering {
+            Some(number) => self.setup.scatterings[number].at_ns,
+            None => self.probe_at.get(&tag).map_or(0, |at| at.as_ns()),
+        };
+        let at_ns = at.instant.as_ns();
+        self.story.delivered[at.node.index()].push(Seen {
+            service: delivery.service,
+            timestamp: delivery.timestamp.as_ns(),
+            from: delivery.from.0,
+            index: delivery.index,
+            scattering,
+            at_ns,
+            after_ns: at_ns - sent_ns,
+        });
+        process.release(delivery);
+    }
+}
+
+fn submit(
+    process: &mut LargeEndpoint,
+    service: Service,
+    messages: &[Message<'_>],
+) -> Result<ScatteringId, SendError> {
+    match service {
+        Service::BestEffort => process.scatter(messages),
+        Service::Reliable => process.scatter_reliably(messages),
+    }
+}
+
+/// The octets of a payload: its tag, then what follows from it.
+fn payload(tag: u64, octets: usize) -> Vec<u8> {
+    let mut payload = Vec::with_capacity(octets + 8);
+    let mut word = tag;
+    while payload.len() < octets {
+        payload.extend_from_slice(&word.to_be_bytes());
+        word = word.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1);
+    }
+    payload.truncate(octets);
+    payload
+}
+
+impl Application<Node> for Bench {
+    fn build(&mut self, node: NodeId, _life: u32) -> Node {
+        let hosts = self.topology.hosts();
+        if node.0 >= hosts {
+            let vertex = Vertex::Switch(SwitchId(node.0 - hosts));
+            return Node::Switch(self.switch(vertex, node.0));
+        }
+        if let Some(controllers) = self.controllers().filter(|all| all.first.0 == node.0) {
+            let controller = Box::new(self.court(controllers));
+            return Node::Controller(controller, self.topology.network_card());
+        }
+        if node.0 >= self.setup.processes {
+            return Node::Idle;
+        }
+        let switch = self.switch(Vertex::Host(HostId(node.0)), node.0);
+        Node::Host(Host::new(switch, vec![self.process(ProcessId(node.0))]))
+    }
+
+    fn on_start(&mut self, mut at: At<'_>, machine: &mut Node) {
+        if let Node::Controller(controller, _) = machine {
+            controller.activate(at.now, Epoch(1), &[]);
+            return self.serve(&mut at, controller);
+        }
+        if machine.process().is_none() {
+            return;
+        }
+        for (number, scattering) in self.setup.scatterings.iter().enumerate() {
+            if scattering.from == at.node.0 {
+                at.alarm(scattering.at_ns * NANOSECOND, ALARM_FIRST + number as u32);
+            }
+        }
+        if let Some(probes) = self.setup.probes {
+            // Not all at once.
+            let phase = probes.every_ns * u64::from(at.node.0) / u64::from(self.setup.processes);
+            at.alarm((probes.from_ns + phase) * NANOSECOND, ALARM_PROBE);
+        }
+    }
+
+    fn on_event(&mut self, at: At<'_>, machine: &mut Node, event: Said) {
+        let Said::Process(event) = event else { return };
+        let Some(process) = machine.process_mut() else { return };
+        match event {
+            Event::Delivered(delivery) => self.see(&at, process, delivery),
+            Event::ProcessFailed(_) => process.endpoint_mut().on_failure_handled(),
+            Event::SendFailed(failed) => {
+                let key = (at.node.0, failed.service == Service::Reliable, failed.scattering);
+                // Probes that fail are not looked after.
+                if let Some(number) = self.submitted.get(&key) {
+                    self.story.failed[at.node.index()].push((*number, failed));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_settled(&mut self, mut at: At<'_>, machine: &mut Node) {
+        if let Node::Controller(controller, _) = machine {
+            return self.serve(&mut at, controller);
+        }
+        if let Some(process) = machine.process() {
+            let held = &mut self.story.octets_held_max[at.node.index()];
+            *held = (*held).max(process.large_octets().1);
+        }
+    }
+
+    fn on_alarm(&mut self, mut at: At<'_>, machine: &mut Node, token: u32) {
+        if let Node::Controller(controller, _) = machine {
+            if let Some(id) = self.writing.pop_front() {
+                controller.handle_persisted(at.now, id, Ok(()));
+            }
+            return self.serve(&mut at, controller);
+        }
+        let Some(process) = machine.process_mut() else { return };
+        match token {
+            ALARM_PROBE => self.probe(at, process),
+            number => self.scatter(at, process, (number - ALARM_FIRST) as usize),
+        }
+    }
+
+    fn on_crash(&mut self, _instant: Instant, _node: NodeId) {}
+
+    fn on_departure(&mut self, _instant: Instant, _link: LinkId, _frame: &[u8]) {}
+}

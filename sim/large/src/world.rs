@@ -1,0 +1,66 @@
+//! A network of processes and switches that lives through virtual time.
+
+use onepipe_sim_engine::{Instant, NANOSECOND};
+use onepipe_sim_network::{ClockConfig, Config, Fault, LinkFaults, Loss, Network, NodeId};
+use onepipe_topology::Topology;
+
+use crate::application::{Bench, Story};
+use crate::node::Node;
+use crate::setup::Setup;
+
+/// A network at the start of time.
+#[derive(Debug)]
+pub struct World {
+    network: Network<Node, Bench>,
+    setup: Setup,
+}
+
+impl World {
+    /// Laid out as `setup` says.
+    ///
+    /// # Panics
+    /// When it has more processes than the fabric has hosts, or a number is out of its range.
+    pub fn new(setup: Setup) -> Self {
+        let topology = Topology::new(setup.shape, 1).expect("a host has one process");
+        let places = topology.hosts() - u32::from(setup.has_controller);
+        assert!(setup.processes <= places, "a process has a host of its own");
+        let config = Config {
+            host_link: setup.host_link,
+            switch_link: setup.switch_link,
+            clocks: ClockConfig { offset_ns_max: setup.clock_ns, drift_ppb_max: 0 },
+            frame_octets_max: setup.frame_octets_max,
+            class: Setup::class,
+            ..Config::default()
+        };
+        let bench = Bench::new(setup.clone(), topology.clone());
+        let mut network = Network::new(topology, config, setup.seed, bench);
+        if setup.loss_ppm > 0 {
+            let faults = LinkFaults { loss: Loss::every(setup.loss_ppm), ..LinkFaults::default() };
+            let links: Vec<_> = network.links().map(|(link, ..)| link).collect();
+            links.into_iter().for_each(|link| network.inflict(Fault::Switches(link, faults)));
+        }
+        let at = |ns: u64| Instant::from_ps(ns * NANOSECOND);
+        for (process, ns) in &setup.deaths {
+            network.schedule(at(*ns), Fault::Crash(NodeId(*process)));
+        }
+        for (process, ns, frames) in &setup.deaths_after {
+            network.schedule(at(*ns), Fault::CrashAfter(NodeId(*process), *frames));
+        }
+        Self { network, setup }
+    }
+
+    /// Lets `ns` pass.
+    pub fn run(mut self, ns: u64) -> Story {
+        self.network.run_for(ns * NANOSECOND);
+        let mut story = std::mem::take(&mut self.network.application.story);
+        let processes = (0..self.setup.processes).map(NodeId);
+        let processes = processes.map(|node| self.network.machine(node).and_then(Node::process));
+        for process in processes {
+            story.octets_held.push(process.map(|process| process.large_octets().1));
+            story.is_settled.push(process.map(|process| process.is_settled()));
+            story.stats.push(process.map(|process| *process.stats()));
+        }
+        story.trace_hash = self.network.trace_hash();
+        story
+    }
+}
