@@ -10,6 +10,7 @@ mod aggregator;
 mod amcast;
 mod arbiter;
 mod bench;
+mod bulk;
 mod completions;
 mod controller;
 mod demo;
@@ -61,6 +62,7 @@ enum Command {
     Arbiter(arbiter::Arguments),
     Member(amcast::MemberArguments),
     Coordinator(amcast::CoordinatorArguments),
+    Bulk(bulk::Arguments),
     Status(status::Arguments),
     Sim(sim::Arguments),
     Bench(bench::Arguments),
@@ -87,6 +89,7 @@ fn main() -> ExitCode {
         Command::Arbiter(arguments) => arbiter::run(&arguments),
         Command::Member(arguments) => amcast::run_member(&arguments),
         Command::Coordinator(arguments) => amcast::run_coordinator(&arguments),
+        Command::Bulk(arguments) => bulk::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

@@ -3,6 +3,7 @@
 mod arbiter;
 mod arguments;
 mod bench;
+mod bulk;
 mod controller;
 mod demo;
 mod failures;

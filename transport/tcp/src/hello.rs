@@ -10,7 +10,7 @@ pub(crate) const OCTETS: usize = 24;
 
 /// What somebody connects for, or says before the group begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub(crate) enum Role {
     /// To be a member's link to another one.
     Member,
     /// To say something that is the application's affair: the stream is handed to it.
@@ -25,7 +25,7 @@ pub enum Role {
 
 /// Who connects, and what for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub(crate) struct Caller {
     /// What for.
     pub role: Role,
     /// The group.

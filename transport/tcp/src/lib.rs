@@ -28,7 +28,6 @@ mod outbound;
 
 pub use door::Door;
 pub use end::{End, Progress};
-pub use hello::{Caller, Role};
 pub use meet::{MeetError, Meeting, meet};
 
 #[cfg(test)]

@@ -142,15 +142,13 @@ fn who_is_not_there_is_named() {
 
 #[test]
 fn strangers_at_the_door_are_ignored_and_guests_let_in() {
-    use crate::{Caller, Role};
     use std::io::{Read, Write};
     use std::net::TcpStream;
     let door = Door::open("127.0.0.1:0".parse().expect("an address")).expect("a door");
     let mut stranger = TcpStream::connect(door.address()).expect("it is open");
     stranger.write_all(b"GET / HTTP/1.1\r\nHost: onepipe\r\n\r\n").expect("it is taken");
     let _half = TcpStream::connect(door.address()).expect("it is open");
-    let guest = TcpStream::connect(door.address()).expect("it is open");
-    Caller { role: Role::Guest, group: 0, from: 0, to: 0 }.say(&guest).expect("it is taken");
+    let guest = Door::visit(door.address(), PATIENCE).expect("it is open");
     (&guest).write_all(b"hello").expect("it is taken");
     let mut let_in = door.guest(Instant::now() + PATIENCE).expect("a door").expect("a guest");
     let mut octets = [0; 5];

@@ -6,11 +6,12 @@ mod bulk;
 
 use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
-    Ack, AckView, Amcast, AnnounceView, Connect, DecodeError, Drops, Echo, FRAGMENT_HEADER_OCTETS,
-    Failure, Fcp, FcpPart, FcpWriter, Fragment, Frame, HEADER_OCTETS, Header, LargeNote,
-    MESSAGE_HEADER_OCTETS, Messages, Opcode, Probe, Recall, RecoveryView, Slot, TransferPacket,
-    Undeliverable, Watchdog, Wave, WaveKind, WaveView, is_hop_intact, mark_congestion, peek,
-    rewrite_promises, seal_with_hops, take_hop, write_fragment_header, write_message, write_packet,
+    APART_OCTETS, Ack, AckView, Amcast, AnnounceView, Connect, DecodeError, Drops, Echo,
+    FRAGMENT_HEADER_OCTETS, Failure, Fcp, FcpPart, FcpWriter, Flags, Fragment, Frame,
+    HEADER_OCTETS, Header, LargeNote, MESSAGE_HEADER_OCTETS, Messages, Opcode, Probe, Recall,
+    RecoveryView, Slot, TransferPacket, Undeliverable, Watchdog, Wave, WaveKind, WaveView,
+    is_hop_intact, mark_congestion, open_apart, peek, rewrite_promises, seal_with_hops, take_hop,
+    write_fragment_header, write_message, write_packet,
 };
 
 /// A time against which 48-bit times are expanded; any would do.
@@ -26,9 +27,24 @@ pub fn frame(octets: &[u8]) {
     // No luck finds octets whose checks hold. So take them for what a sender wants to send.
     if let Some(sealed) = sealed(octets) {
         let frame = Frame::parse(&sealed).expect("sealed just now");
+        apart(&sealed, &frame);
         assert_eq!(resealed(&frame), sealed);
         both_ends(&frame);
         body(frame.opcode, frame.payload);
+    }
+}
+
+/// The front of a piece alone tells what the whole frame does, and only of one that may be apart.
+fn apart(octets: &[u8], frame: &Frame<'_>) {
+    let is_apart = frame.opcode == Opcode::BulkPiece
+        && frame.header.has(Flags::APART)
+        && octets.len() >= APART_OCTETS;
+    let front = &octets[..octets.len().min(APART_OCTETS)];
+    let opened = open_apart(front);
+    assert_eq!(opened.is_ok(), is_apart);
+    if let Ok((header, covered, behind)) = opened {
+        assert_eq!((header, covered), (frame.header, &frame.payload[..covered.len()]));
+        assert_eq!(covered.len() + behind, frame.payload.len());
     }
 }
 

@@ -1,0 +1,104 @@
+//! What a sender and a receiver say to each other besides the file: a line of JSON at a time.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::Schedule;
+
+/// What is spoken here; both ends must speak the same.
+pub const VERSION: u32 = 1;
+/// A line is never longer.
+const LINE_OCTETS_MAX: u64 = 1 << 16;
+
+/// What a sender says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// A file is coming.
+    Invite(Invitation),
+    /// It begins now.
+    Begin(Round),
+}
+
+/// Which file is coming.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Invitation {
+    /// What is spoken.
+    pub version: u32,
+    /// Its name, without folders.
+    pub name: String,
+    /// Its octets.
+    pub octets: u64,
+    /// When it was changed last, in ns since 1970: another time, another file.
+    pub changed_ns: u64,
+    /// Octets that come at a time.
+    pub chunk_octets: u64,
+}
+
+/// Who takes part in a round, and how.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Round {
+    /// The group's name.
+    pub group: u64,
+    /// Its members, the sender first.
+    pub members: Vec<SocketAddr>,
+    /// The receiver's own rank.
+    pub own: u32,
+    /// How blocks travel.
+    pub schedule: Schedule,
+}
+
+/// What a receiver says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// It wants the file, and has so many octets of it.
+    Has(u64),
+    /// It has all of it, and this is its digest.
+    Done(String),
+    /// It cannot have it.
+    Failed {
+        /// Why.
+        why: String,
+        /// Whether it is of no use to try again.
+        is_final: bool,
+    },
+}
+
+/// One end of the conversation.
+#[derive(Debug)]
+pub struct Talk {
+    stream: BufReader<TcpStream>,
+}
+
+impl Talk {
+    /// Over a fresh connection.
+    pub fn new(stream: TcpStream) -> Self {
+        Self { stream: BufReader::new(stream) }
+    }
+
+    /// Says something.
+    pub fn say(&self, what: &impl Serialize) -> Result<()> {
+        let mut line = serde_json::to_vec(what)?;
+        line.push(b'\n');
+        self.stream.get_ref().write_all(&line).context("the connection broke")
+    }
+
+    /// Hears what is said next, within `patience`.
+    pub fn hear<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T> {
+        self.stream.get_ref().set_read_timeout(Some(patience))?;
+        let mut line = Vec::new();
+        let read = self.stream.by_ref().take(LINE_OCTETS_MAX).read_until(b'\n', &mut line);
+        match read.map(|_| line.last() == Some(&b'\n')) {
+            Ok(true) => serde_json::from_slice(&line).context("what was said makes no sense"),
+            Ok(false) => bail!("the connection was closed"),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                bail!("no answer in {} s", patience.as_secs())
+            }
+            Err(error) => Err(error).context("the connection broke"),
+        }
+    }
+}

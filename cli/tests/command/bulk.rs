@@ -1,0 +1,208 @@
+//! `onepipe bulk`: real processes, real sockets, real files.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::program::{Beside, errors, json, onepipe, output, wait_until};
+
+/// A receiver that is started again must be found where it was.
+struct Receiver {
+    program: Beside,
+    address: String,
+    out: PathBuf,
+}
+
+impl Receiver {
+    fn start(listen: &str, out: &Path, more: &[&str]) -> Self {
+        let path = out.to_str().expect("a plain path");
+        let of = ["bulk", "recv", "--listen", listen, "--out", path, "--json"];
+        let mut program = Beside::start(&mut onepipe(&[&of, more].concat()));
+        let line = program.line();
+        let address = line.strip_prefix("listening at ").expect("it says where").to_owned();
+        Self { program, address, out: out.to_owned() }
+    }
+
+    fn report(&mut self) -> Value {
+        let line = self.program.line();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+    }
+
+    fn part(&self) -> PathBuf {
+        PathBuf::from(format!("{}.onepipe-part", self.out.display()))
+    }
+}
+
+fn file(folder: &TempDir, octets: usize) -> (PathBuf, Vec<u8>) {
+    let path = folder.path().join("original");
+    let octets: Vec<u8> =
+        (0..octets as u32).map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
+    std::fs::write(&path, &octets).expect("there is room");
+    (path, octets)
+}
+
+fn send<'a>(file: &'a Path, to: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let of = ["bulk", "send", file.to_str().expect("a plain path"), "--to", to, "--json"];
+    [&of, more].concat()
+}
+
+fn addresses(receivers: &[Receiver]) -> String {
+    receivers.iter().map(|receiver| receiver.address.as_str()).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn a_file_comes_to_all_receivers_whole_and_with_its_digest() {
+    for (octets, schedule) in [(0, "pipeline"), (3_000_007, "pipeline"), (70_000, "chain")] {
+        let folder = TempDir::new().expect("a folder");
+        let (original, content) = file(&folder, octets);
+        let mut receivers: Vec<Receiver> = (0..3)
+            .map(|at| folder.path().join(format!("copy{at}")))
+            .map(|out| Receiver::start("127.0.0.1:0", &out, &[]))
+            .collect();
+        let to = addresses(&receivers);
+        let sizes = ["--chunk", "1000000", "--block", "64KiB", "--schedule", schedule];
+        let sent = output(&send(&original, &to, &sizes));
+        assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
+        let sent = json(&sent);
+        assert_eq!((&sent["command"], &sent["octets"]), (&"bulk send".into(), &octets.into()));
+        for receiver in &mut receivers {
+            let report = receiver.report();
+            assert_eq!((&report["digest"], &report["octets"]), (&sent["digest"], &octets.into()));
+            assert_eq!(report["from"], 0);
+            assert_eq!(receiver.program.status(), Some(0));
+            assert!(std::fs::read(&receiver.out).expect("it is there") == content);
+            assert!(!receiver.part().exists());
+        }
+        let left = std::fs::read_dir(folder.path()).expect("a folder").count();
+        assert_eq!(left, 4, "the file and its copies, nothing else");
+    }
+}
+
+/// The last receiver writes into a pipe that is read only for a while, so that all others wait in
+/// the middle of the file. One of those is killed.
+#[test]
+fn who_is_killed_is_left_out_and_goes_on_where_it_was() {
+    let folder = TempDir::new().expect("a folder");
+    let (original, content) = file(&folder, 8 << 20);
+    let fifo = folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo runs").success());
+    // A pipe opens when both ends do.
+    let reader = std::thread::spawn({
+        let fifo = fifo.clone();
+        move || File::open(fifo).expect("a pipe")
+    });
+    let outs = [folder.path().join("copy0"), folder.path().join("copy1"), fifo];
+    let mut receivers = outs.map(|out| Receiver::start("127.0.0.1:0", &out, &[]));
+    let to = addresses(&receivers);
+    let more = ["--chunk", "64KiB", "--retry", "60s"];
+    let mut sender = Beside::start(&mut onepipe(&send(&original, &to, &more)));
+    let mut reader = reader.join().expect("it does not panic");
+    let mut beginning = vec![0; 1 << 20];
+    reader.read_exact(&mut beginning).expect("it comes");
+    assert!(beginning == content[..1 << 20]);
+
+    let part = receivers[0].part();
+    wait_until("a part is there", || std::fs::metadata(&part).is_ok_and(|it| it.len() >= 1 << 20));
+    receivers[0].program.signal("-KILL");
+    receivers[0].program.status();
+    let address = receivers[0].address.clone();
+    let mut again = Receiver::start(&address, &receivers[0].out.clone(), &[]);
+    // A pipe cannot go back: it is out for good, and says so.
+    let drain = std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+    assert_eq!(receivers[1].report()["octets"], 8 << 20);
+    let report = again.report();
+    assert!(report["from"].as_u64() >= Some(1 << 20), "{report}");
+    for receiver in [&receivers[1], &again] {
+        assert!(std::fs::read(&receiver.out).expect("it is there") == content);
+    }
+    let line: Value = serde_json::from_str(&sender.line()).expect("one JSON object");
+    assert_eq!(sender.status(), Some(1));
+    let state = |at: usize| line["receivers"][at]["state"].as_str();
+    assert_eq!((state(0), state(1), state(2)), (Some("has it"), Some("has it"), Some("failed")));
+    let why = line["receivers"][2]["why"].as_str().expect("it says why");
+    assert!(why.contains("fifo") && why.contains("cannot go on"), "{why}");
+    assert_eq!(receivers[2].program.status(), Some(1));
+    drain.join().expect("it does not panic").expect("it can be read");
+}
+
+#[test]
+fn a_full_disk_is_one_receivers_affair() {
+    let folder = TempDir::new().expect("a folder");
+    let (original, content) = file(&folder, 1 << 20);
+    let outs = [folder.path().join("copy"), PathBuf::from("/dev/full")];
+    let mut receivers = outs.map(|out| Receiver::start("127.0.0.1:0", &out, &[]));
+    let to = addresses(&receivers);
+    let sent = output(&send(&original, &to, &["--chunk", "64KiB", "--retry", "1s"]));
+    assert_eq!(sent.status.code(), Some(1));
+    assert!(errors(&sent).contains("No space left on device"), "{}", errors(&sent));
+    let report = json(&sent);
+    assert_eq!(report["receivers"][0]["state"], "has it");
+    assert_eq!(report["receivers"][1]["state"], "failed");
+    assert_eq!((receivers[0].program.status(), receivers[1].program.status()), (Some(0), Some(1)));
+    assert!(std::fs::read(&receivers[0].out).expect("it is there") == content);
+}
+
+#[test]
+fn an_interrupted_sender_leaves_nobody_behind_and_another_goes_on() {
+    let folder = TempDir::new().expect("a folder");
+    let (original, content) = file(&folder, 4 << 20);
+    let fifo = folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo runs").success());
+    let reader = std::thread::spawn({
+        let fifo = fifo.clone();
+        move || File::open(fifo).expect("a pipe")
+    });
+    let mut receiver = Receiver::start("127.0.0.1:0", &folder.path().join("copy"), &[]);
+    let slow = Receiver::start("127.0.0.1:0", &fifo, &[]);
+    let to = format!("{},{}", receiver.address, slow.address);
+    let mut sender = Beside::start(&mut onepipe(&send(&original, &to, &["--chunk", "64KiB"])));
+    let reader = reader.join().expect("it does not panic");
+    let part = receiver.part();
+    wait_until("a part is there", || std::fs::metadata(&part).is_ok_and(|it| it.len() > 0));
+    sender.listens_to_interrupts();
+    sender.signal("-INT");
+    assert_eq!(sender.status(), Some(130));
+    drop((reader, slow));
+    let sent = output(&send(&original, &receiver.address, &["--chunk", "64KiB"]));
+    assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
+    assert!(receiver.report()["from"].as_u64() > Some(0));
+    assert_eq!(receiver.program.status(), Some(0));
+    assert!(std::fs::read(&receiver.out).expect("it is there") == content);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let folder = TempDir::new().expect("a folder");
+    let (original, _) = file(&folder, 10);
+    let refused = |arguments: &[&str], status, complaint: &str| {
+        let output = output(arguments);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}");
+        assert!(errors(&output).contains(complaint), "{arguments:?}: {}", errors(&output));
+    };
+    refused(&["bulk", "send", "/nowhere", "--to", "127.0.0.1:9"], 1, "cannot read /nowhere");
+    refused(&["bulk", "send", "/", "--to", "127.0.0.1:9"], 1, "is no file");
+    refused(&send(&original, "nowhere", &[]), 2, "nowhere");
+    refused(&send(&original, "127.0.0.1:9,127.0.0.1:9", &[]), 2, "127.0.0.1:9 is named twice");
+    refused(
+        &send(&original, "127.0.0.1:9", &["--retry", "1ns"]),
+        1,
+        "127.0.0.1:9 does not have it",
+    );
+    refused(&["bulk", "recv", "--listen", "192.0.2.1:9"], 1, "cannot listen at 192.0.2.1:9");
+
+    // A file that is there is kept, and the sender is told.
+    let out = folder.path().join("copy");
+    File::create(&out).and_then(|mut file| file.write_all(b"mine")).expect("there is room");
+    let mut receiver = Receiver::start("127.0.0.1:0", &out, &[]);
+    refused(&send(&original, &receiver.address, &[]), 1, "is there already");
+    assert_eq!(receiver.program.status(), Some(1));
+    assert_eq!(std::fs::read(&out).expect("it is there"), b"mine");
+    let mut receiver = Receiver::start("127.0.0.1:0", &out, &["--force"]);
+    assert_eq!(output(&send(&original, &receiver.address, &[])).status.code(), Some(0));
+    assert_eq!(receiver.program.status(), Some(0));
+    assert_eq!(std::fs::read(&out).expect("it is there").len(), 10);
+}
