@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use onepipe_bench_micro::{
-    ArbiterOptions, CommOptions, EndpointOptions, OrderOptions, PairOptions, Progress as Run,
-    RecoverySimOptions, ReorderOptions, Report, Rule, SimOptions, SwitchOptions, arbiter_alloc,
-    arbiter_comm, arbiter_path, endpoint, order, pair_reliable, pair_shm, pair_udp, recovery_sim,
-    reorder, sim, switch,
+    ArbiterOptions, CommOptions, EndpointOptions, OrderOptions, PaceOptions, PairOptions,
+    Progress as Run, RecoverySimOptions, ReorderOptions, Report, Rule, SimOptions, SwitchOptions,
+    arbiter_alloc, arbiter_comm, arbiter_pace, arbiter_path, endpoint, order, pair_reliable,
+    pair_shm, pair_udp, recovery_sim, reorder, sim, switch,
 };
 
 use crate::arbiter::Order;
@@ -29,6 +29,7 @@ Examples:
   onepipe bench arbiter alloc --cores 2 --nodes 256 --load 0.5,0.8
   onepipe bench arbiter path --json | tail -n 1
   onepipe bench arbiter comm --nodes 64
+  onepipe bench arbiter pace --cores 2 --slot-ns 312 --load 0.8
 
 A ratio above 1 is better than the yardstick, whatever is measured.";
 
@@ -48,7 +49,7 @@ pub struct Arguments {
     /// How often each side runs, 3 at least
     #[arg(long, value_parser = clap::value_parser!(u64).range(3..=1000))]
     runs: Option<u64>,
-    /// How long each run takes (pair, order, arbiter comm)
+    /// How long each run takes (pair, order, arbiter comm, pace)
     #[arg(long, value_parser = crate::number::seconds)]
     seconds: Option<f64>,
     /// The reliable service, with best effort as the yardstick (pair)
@@ -75,19 +76,22 @@ pub struct Arguments {
     /// The largest fabric (recovery-sim: 32 and fat trees of 1024, 8192, 35152)
     #[arg(long, default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(32..))]
     hosts: u32,
-    /// How many cores give out timeslots (arbiter alloc)
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-    cores: u32,
-    /// How many endpoints (arbiter) [default: 32,256,1024,4096, for paths 512,1024]
+    /// How many cores give out timeslots (arbiter alloc, pace) [default: 1, for pace 2]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    cores: Option<u32>,
+    /// How many endpoints (arbiter) [default: 32,256,1024,4096, for path 512,1024, for pace 256]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=4096))]
     nodes: Vec<u32>,
-    /// What part of what they could send they ask for (arbiter) [default: 0.1,0.5,0.9,0.99]
+    /// What part of what they could send they ask for (arbiter) [default: 0.1,0.5,0.9,0.99, for pace 0.8]
     #[arg(long, value_delimiter = ',', value_parser = crate::number::load)]
     load: Vec<f64>,
-    /// How many timeslots are given out together (arbiter alloc)
+    /// How many timeslots are given out together (arbiter alloc, pace)
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=64))]
     batch: u32,
-    /// Whose packets go first (arbiter alloc)
+    /// Length of a timeslot, ns (arbiter pace)
+    #[arg(long, default_value_t = 312, value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
+    slot_ns: u64,
+    /// Whose packets go first (arbiter alloc, pace)
     #[arg(long, value_enum, default_value_t = Order::Fair)]
     policy: Order,
     /// Print one JSON object as the last line of standard output
@@ -114,7 +118,7 @@ enum Name {
     Sim,
     /// The switch machine: cores for the beacons of 32 ports, frames that pass
     Switch,
-    /// The arbiter: timeslots (alloc), paths (path), or its daemon over UDP (comm)
+    /// The arbiter: timeslots (alloc), paths (path), its daemon over UDP (comm), or by the clock (pace)
     Arbiter,
 }
 
@@ -127,6 +131,8 @@ enum Part {
     Path,
     /// What a timeslot costs the daemon, over UDP
     Comm,
+    /// Timeslots by the clock: whether all are given out before they begin
+    Pace,
 }
 
 /// Other ways to an order.
@@ -180,7 +186,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         crate::refuse("--rival goes with bench order");
     }
     if arguments.part.is_some() != (name == Name::Arbiter) {
-        crate::refuse("alloc, path and comm are parts of bench arbiter, which takes one of them");
+        crate::refuse(
+            "alloc, path, comm and pace are parts of bench arbiter, which takes one of them",
+        );
     }
     if name == Name::Recovery {
         drop(out);
@@ -275,6 +283,9 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
                 let options = CommOptions { runs: runs(defaults.runs), seconds, nodes };
                 return arbiter_comm(&options, show);
             }
+            if arguments.part == Some(Part::Pace) {
+                return arbiter_pace(&pace_options(arguments), show);
+            }
             let is_path = arguments.part == Some(Part::Path);
             let options = arbiter_options(arguments, is_path);
             if is_path { arbiter_path(&options, show) } else { arbiter_alloc(&options, show) }
@@ -301,10 +312,26 @@ fn arbiter_options(arguments: &Arguments, is_path: bool) -> ArbiterOptions {
     if !arguments.load.is_empty() {
         options.loads.clone_from(&arguments.load);
     }
-    options.cores = arguments.cores as usize;
+    options.cores = arguments.cores.map_or(options.cores, |cores| cores as usize);
     options.batch_slots = arguments.batch;
     options.policy = arguments.policy.policy();
     options
+}
+
+fn pace_options(arguments: &Arguments) -> PaceOptions {
+    let defaults = PaceOptions::default();
+    let given = |given: &Vec<_>, default| if given.is_empty() { default } else { given.clone() };
+    PaceOptions {
+        runs: arguments.runs.map_or(defaults.runs, |runs| runs as usize),
+        seconds: arguments.seconds.unwrap_or(defaults.seconds),
+        nodes: given(&arguments.nodes, defaults.nodes),
+        loads: if arguments.load.is_empty() { defaults.loads } else { arguments.load.clone() },
+        slot_ns: arguments.slot_ns,
+        batch_slots: arguments.batch,
+        policy: arguments.policy.policy(),
+        cores: arguments.cores.map_or(defaults.cores, |cores| cores as usize),
+        ..defaults
+    }
 }
 
 /// The hidden command that a benchmark's processes run.

@@ -34,7 +34,10 @@ mod report;
 mod sim;
 mod switch;
 
-pub use arbiter::{ArbiterOptions, CommOptions, arbiter_alloc, arbiter_comm, arbiter_path};
+pub use arbiter::{
+    ArbiterOptions, CommOptions, PaceOptions, arbiter_alloc, arbiter_comm, arbiter_pace,
+    arbiter_path,
+};
 pub use crowd::{Rule, WORKER, worker};
 pub use endpoint::{EndpointOptions, endpoint, message_ns};
 pub use hardware::Hardware;

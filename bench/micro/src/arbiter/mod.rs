@@ -3,6 +3,7 @@
 
 mod comm;
 mod load;
+mod pace;
 mod pipeline;
 mod plain;
 
@@ -18,6 +19,7 @@ use onepipe_base::ProcessId;
 use crate::{Better, Detail, Harness, Progress, Report};
 pub use comm::{CommOptions, arbiter_comm};
 use load::Load;
+pub use pace::{PaceOptions, arbiter_pace};
 use plain::{PlainAllocator, PlainPaths};
 
 /// What to measure.

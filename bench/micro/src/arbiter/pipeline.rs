@@ -86,7 +86,10 @@ impl Worker<'_> {
                 count.times[0] = Instant::now();
             }
             let start = number as u64 * u64::from(self.config.batch_slots);
-            demand(&mut post, &self.requests[number], Timeslot(start));
+            for &(src, dst, slots) in &self.requests[number] {
+                post.command(Command::Demand(Demand::Want { src, dst, slots }));
+            }
+            post.command(Command::Batch(Timeslot(start)));
             let mut spins = 0;
             while !post.has_written() {
                 spins = if place.turn().is_busy { 0 } else { spins + 1 };
@@ -109,14 +112,6 @@ impl Worker<'_> {
         count.times[1] = Instant::now();
         Ok(count)
     }
-}
-
-/// Demands all of these in a batch that begins at `start`.
-pub(super) fn demand(post: &mut Post, requests: &[(u32, u32, u32)], start: Timeslot) {
-    for &(src, dst, slots) in requests {
-        post.command(Command::Demand(Demand::Want { src, dst, slots }));
-    }
-    post.command(Command::Batch(start));
 }
 
 #[cfg(test)]

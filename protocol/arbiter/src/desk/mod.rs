@@ -21,9 +21,9 @@ pub use config::{ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats};
 const CATCH_UP_MAX: u32 = 4;
 /// Batches that are closed and not yet given out: more would only wait.
 pub(crate) const FLIGHT_MAX: u32 = 8;
-/// Demands of a batch, at most: what is more waits for the next one. Four of each endpoint where
+/// Demands of a batch, at most: what is more waits for the next one. Sixteen of each endpoint where
 /// there are most.
-pub(crate) const BATCH_DEMANDS_MAX: u32 = 1 << 14;
+pub(crate) const BATCH_DEMANDS_MAX: u32 = 1 << 16;
 /// Orders that wait to be taken: a batch's, or what to avoid. A driver that takes none for so long
 /// has stopped.
 pub(crate) const ORDERS_MAX: usize = 256;
