@@ -72,6 +72,9 @@ pub struct Arguments {
     /// for timeslots [default: one, whichever]
     #[arg(long, value_name = "N|LIST", value_parser = cores)]
     cores: Option<Cores>,
+    /// Where to say over HTTP how it is, for `onepipe status --from` [default: nowhere]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    status_listen: Option<SocketAddr>,
     #[command(flatten)]
     serving: Serving,
 }
@@ -131,6 +134,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.serving.until_input_ends)?;
     writeln!(stdout(), "arbiter {} behind {}", arguments.process, arguments.udp)
         .context("cannot print")?;
+    if let Some(addr) = daemon.status_addr() {
+        writeln!(stdout(), "status at http://{addr}/status").context("cannot print")?;
+    }
 
     let began = Instant::now();
     let interval = arguments.serving.stats_interval.map(Duration::from_nanos);
@@ -186,6 +192,7 @@ fn config(arguments: &Arguments) -> Result<Config> {
             there.into_iter().cycle().take(*count).collect()
         }
     };
+    config.status_listen = arguments.status_listen;
     Ok(config)
 }
 

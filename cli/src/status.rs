@@ -1,4 +1,6 @@
-//! `onepipe status`: how the controllers see their fabric.
+//! `onepipe status`: how the controllers see their fabric, and how arbiters are.
+
+mod arbiter;
 
 use std::io::{Read, Write, stdout};
 use std::net::{SocketAddr, TcpStream};
@@ -8,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use onepipe_daemon_controller::{FailureReport, Report};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::controller::{STATUS_LISTEN, address};
 
@@ -16,15 +18,16 @@ const EXAMPLES: &str = "\
 Examples:
   onepipe status
   onepipe status --from 10.0.0.1:4480 --from 10.0.0.2:4480
+  onepipe status --from 10.0.0.1:4490                  an arbiter, its --status-listen
   onepipe status --json
 
 The same as JSON: curl http://127.0.0.1:4480/status; for monitors: /metrics.";
 
-/// Show members, epochs, barriers and failures, as the controllers see them
+/// Show members, epochs, barriers and failures, as the controllers see them; or how arbiters are
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Which controllers to ask: their `--status-listen`
+    /// Which controllers or arbiters to ask: their `--status-listen`
     #[arg(long, value_name = "ADDRESS", env = "ONEPIPE_STATUS_FROM", value_delimiter = ',',
           default_value = STATUS_LISTEN)]
     from: Vec<String>,
@@ -33,27 +36,46 @@ pub struct Arguments {
     json: bool,
 }
 
-/// How long a controller may take to answer.
+/// How long one may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest answer that is read: a report of 2^20 processes is shorter.
 const ANSWER_OCTETS_MAX: u64 = 1 << 28;
 /// Failures listed in the table; the JSON has all.
 const FAILURES_SHOWN: usize = 10;
 
-/// What one controller has said.
+/// What one of them has said.
 #[derive(Debug, Serialize)]
 struct Answer {
     from: String,
     #[serde(flatten)]
-    report: Option<Report>,
+    report: Option<Said>,
     /// Why it has not.
     #[serde(skip_serializing_if = "Option::is_none")]
     unreachable: Option<String>,
 }
 
+/// Whatever it is. A report of one is none of the other.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Said {
+    Controller(Box<Report>),
+    Arbiter(Box<arbiter::Report>),
+}
+
+impl Said {
+    fn table(&self) -> String {
+        match self {
+            Self::Controller(report) => table(report),
+            Self::Arbiter(report) => arbiter::table(report),
+        }
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct Answers {
     controllers: Vec<Answer>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    arbiters: Vec<Answer>,
 }
 
 /// Asks, and prints.
@@ -62,12 +84,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let is_reached = answers.iter().any(|answer| answer.report.is_some());
     let mut out = stdout().lock();
     if arguments.json {
-        serde_json::to_writer(&mut out, &Answers { controllers: answers })?;
+        let is_arbiter = |answer: &Answer| matches!(answer.report, Some(Said::Arbiter(_)));
+        let (arbiters, controllers) = answers.into_iter().partition(is_arbiter);
+        serde_json::to_writer(&mut out, &Answers { controllers, arbiters })?;
         writeln!(out).context("cannot print")?;
     } else {
         for answer in &answers {
             let text = match (&answer.report, &answer.unreachable) {
-                (Some(report), _) => table(report),
+                (Some(report), _) => report.table(),
                 (None, why) => format!("no answer: {}\n", why.as_deref().unwrap_or("no reason")),
             };
             write!(out, "{}\n{text}\n", answer.from).context("cannot print")?;
@@ -85,7 +109,7 @@ fn ask(from: &str) -> Answer {
     Answer { from: from.to_owned(), report, unreachable }
 }
 
-fn get(from: SocketAddr) -> Result<Report> {
+fn get(from: SocketAddr) -> Result<Said> {
     let mut stream = TcpStream::connect_timeout(&from, PATIENCE).context("nobody listens")?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -96,7 +120,8 @@ fn get(from: SocketAddr) -> Result<Report> {
     let (head, body) = text.split_once("\r\n\r\n").context("no HTTP answer")?;
     let status = head.lines().next().unwrap_or_default();
     ensure!(status.split(' ').nth(1) == Some("200"), "it answers {status:?}");
-    serde_json::from_str(body).context("not a controller, or one of another version")
+    serde_json::from_str(body)
+        .context("neither a controller nor an arbiter, or one of another version")
 }
 
 /// A report for people.

@@ -36,7 +36,7 @@ fn answering(answer: String) -> SocketAddr {
 #[test]
 fn a_report_becomes_a_table() {
     let answer = format!("HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n{REPORT}");
-    let report = get(answering(answer)).expect("a report");
+    let said = get(answering(answer)).expect("a report");
     let expected = "  replica     process 63 life 7, active in epoch 4, up for 12 s
   place       shared memory lab
   store       UNAVAILABLE for 3 s: etcd is unavailable; recovery waits, 2 records wait
@@ -49,7 +49,33 @@ fn a_report_becomes_a_table() {
   failures    1
   failed      process 3 life 5 at 1700 ns (not exactly)
 ";
-    assert_eq!(table(&report), expected);
+    assert_eq!(said.table(), expected);
+}
+
+#[test]
+fn an_arbiters_report_is_told_from_a_controllers() {
+    let report = arbiter::Report {
+        process: 1000,
+        attachment: "switch 127.0.0.1:4410".to_owned(),
+        threads: 3,
+        is_primary: true,
+        lag_ns: 20_000,
+        lead_ns: 65_000,
+        ..Default::default()
+    };
+    let report = serde_json::to_string(&report).expect("it is text");
+    let answer = format!("HTTP/1.0 200 OK\r\n\r\n{report}");
+    let said = get(answering(answer)).expect("a report");
+    let expected = "  arbiter     process 1000 life 0, primary in epoch 0, up for 0 s
+  place       switch 127.0.0.1:4410, 3 threads
+  endpoints   0 of 0 known, 0 fell silent, 0 resets
+  backlog     0 timeslots of 0 pairs
+  timeslots   0 asked for, 0 given, 0 told, 0 skipped, 0 without a path
+  refused     0, and 0 capped
+  lag         20 us of a lead of 65 us, 0 us at most; 0 of 0 batches late
+  packets     0 taken, 0 sent, 0 bad, 0 of them by their check; 0 frames dropped
+";
+    assert_eq!(said.table(), expected);
 }
 
 #[test]
@@ -58,7 +84,7 @@ fn what_is_no_controller_is_named() {
     assert_eq!(error("SSH-2.0-here\r\n"), "no HTTP answer");
     assert_eq!(error("HTTP/1.0 503 Later\r\n\r\n"), r#"it answers "HTTP/1.0 503 Later""#);
     let other = error("HTTP/1.0 200 OK\r\n\r\n{\"name\":\"somebody\"}");
-    assert!(other.starts_with("not a controller, or one of another version"), "{other}");
+    assert!(other.starts_with("neither a controller nor an arbiter"), "{other}");
     let nobody = ask("127.0.0.1:1");
     assert!(nobody.unreachable.expect("nobody").starts_with("nobody listens"));
 }

@@ -15,13 +15,24 @@ fn an_arbiter_takes_over_from_one_that_is_killed() {
     // One on a single core, the other on three, of which there may be fewer.
     let arbiter = |process, others: &[&str]| {
         let of = ["arbiter", "--udp", at, "--process", process, "--takeover", TAKEOVER, "--json"];
-        let mut arbiter = Beside::start(&mut onepipe(&[&of, others].concat()));
+        let others = [others, &["--status-listen", "127.0.0.1:0"]].concat();
+        let mut arbiter = Beside::start(&mut onepipe(&[&of[..], &others].concat()));
         assert_eq!(arbiter.line(), format!("arbiter {process} behind {at}"));
-        arbiter
+        let line = arbiter.line();
+        let at = line.strip_prefix("status at http://").and_then(|at| at.strip_suffix("/status"));
+        (arbiter, at.expect("it says where").to_owned())
     };
-    let mut primary = arbiter("1000", &["--peers", "1001"]);
+    let (mut primary, at_primary) = arbiter("1000", &["--peers", "1001"]);
     assert!(primary.line().starts_with("primary from timeslot "));
-    let mut other = arbiter("1001", &["--peers", "1000", "--secondary", "--cores", "3"]);
+    let (mut other, at_other) =
+        arbiter("1001", &["--peers", "1000", "--secondary", "--cores", "3"]);
+    let from = format!("{at_primary},{at_other}");
+    let output = output(&["status", "--from", &from, "--json"]);
+    let said: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let of = |nth: usize, what: &str| said["arbiters"][nth][what].clone();
+    assert_eq!((of(0, "is_primary"), of(1, "is_primary")), (true.into(), false.into()), "{said}");
+    assert_eq!((of(0, "threads"), of(1, "threads")), (1.into(), 3.into()), "{said}");
+    assert_eq!(said["controllers"], Value::Array(Vec::new()));
     primary.signal("-KILL");
     assert!(other.line().starts_with("primary from timeslot "));
     other.signal("-INT");

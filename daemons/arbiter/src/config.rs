@@ -19,6 +19,8 @@ pub struct Config {
     /// The cores that it stays on: the first is for communication, the others give out timeslots;
     /// one does both. Default none: one thread, on whichever core.
     pub cores: Vec<usize>,
+    /// Where it says over HTTP how it is. Default nowhere.
+    pub status_listen: Option<SocketAddr>,
 }
 
 impl Config {
@@ -33,7 +35,7 @@ impl Config {
         machine.comm.silence_ns = 1_000_000_000;
         machine.failover.watchdog_ns = 1_000_000;
         machine.failover.takeover_ns = 20_000_000;
-        Self { switch, machine, idle: Idle::CIVIL, cores: Vec::new() }
+        Self { switch, machine, idle: Idle::CIVIL, cores: Vec::new(), status_listen: None }
     }
 }
 
@@ -49,6 +51,14 @@ pub enum StartError {
     Core {
         /// Its number.
         core: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The status cannot be answered there.
+    #[error("cannot listen at {listen}")]
+    Listen {
+        /// Where.
+        listen: SocketAddr,
         /// What the system said.
         source: io::Error,
     },

@@ -1,12 +1,15 @@
 //! An arbiter one can start.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use onepipe_arbiter::{Arbiter, ArbiterEvent, Desk};
 use onepipe_transport_clock::{SystemClock, begin_life, cores, sharpen_timers, stay_on};
 use onepipe_transport_driver::{
     Config as DriverConfig, Doorbell, Driver, Pipe, Progress, Transport,
 };
+use onepipe_transport_status::{Questions, Server, bind};
 use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
 use crate::crew::{Crew, CrewError};
@@ -22,6 +25,18 @@ const CLOCK_FOLLOW_NS: u64 = 10_000_000;
 pub struct ArbiterDaemon {
     work: Work,
     core: Option<usize>,
+    threads: usize,
+    switch: SocketAddr,
+    began: Instant,
+    status: Option<Answers>,
+}
+
+/// Who answers questions of the outside.
+#[derive(Debug)]
+struct Answers {
+    addr: SocketAddr,
+    questions: Questions<Report>,
+    _server: Server,
 }
 
 #[derive(Debug)]
@@ -65,7 +80,19 @@ impl ArbiterDaemon {
             })?;
             Work::Crew(Box::new(drive(Foreman::new(desk, crew, posts), link, config)))
         };
-        Ok(Self { work, core: config.cores.first().copied() })
+        let mut daemon = Self {
+            work,
+            core: config.cores.first().copied(),
+            threads: config.cores.len().max(1),
+            switch: config.switch,
+            began: Instant::now(),
+            status: None,
+        };
+        if let Some(listen) = config.status_listen {
+            let answers = answer(listen, daemon.doorbell());
+            daemon.status = Some(answers.map_err(|source| StartError::Listen { listen, source })?);
+        }
+        Ok(daemon)
     }
 
     /// Prepares the calling thread to give it its turns: it stays on the core that was chosen, and
@@ -78,8 +105,16 @@ impl ArbiterDaemon {
         sharpen_timers();
     }
 
+    /// Where it answers `GET /status` and `GET /metrics`, if it does.
+    pub fn status_addr(&self) -> Option<SocketAddr> {
+        self.status.as_ref().map(|answers| answers.addr)
+    }
+
     /// Takes what has arrived, gives out what is due. `on_event` hears what the arbiter tells.
     pub fn turn(&mut self, mut on_event: impl FnMut(ArbiterEvent)) -> Progress {
+        if let Some(answers) = &self.status {
+            answers.questions.answer(|| self.report());
+        }
         match &mut self.work {
             Work::Alone(driver) => driver.turn(|_, event| on_event(event)),
             Work::Crew(driver) => driver.turn(|_, event| on_event(event)),
@@ -113,10 +148,16 @@ impl ArbiterDaemon {
 
     /// What it has done.
     pub fn report(&self) -> Report {
-        Report::new(match &self.work {
+        let report = Report::new(match &self.work {
             Work::Alone(driver) => driver.machine().desk(),
             Work::Crew(driver) => driver.machine().desk(),
-        })
+        });
+        Report {
+            attachment: format!("switch {}", self.switch),
+            uptime_s: self.began.elapsed().as_secs_f64(),
+            threads: self.threads,
+            ..report
+        }
     }
 }
 
@@ -124,6 +165,12 @@ fn drive<M: Pipe>(machine: M, link: UdpLink, config: &Config) -> Driver<M, UdpLi
     let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
     let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() };
     Driver::new(machine, link, clock, driver_config)
+}
+
+fn answer(listen: SocketAddr, doorbell: Doorbell) -> std::io::Result<Answers> {
+    let (listener, addr) = bind(listen)?;
+    let (server, questions) = Server::start(listener, doorbell)?;
+    Ok(Answers { addr, questions, _server: server })
 }
 
 /// Whether threads may run on all of these.

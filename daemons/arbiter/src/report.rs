@@ -1,27 +1,62 @@
 //! What an arbiter has done, for people and programs.
 
-use onepipe_arbiter::Desk;
-use serde::Serialize;
+use std::fmt;
 
-/// Counters and state of an arbiter.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+use onepipe_arbiter::Desk;
+use onepipe_transport_status::{Metrics, Status};
+use serde::{Deserialize, Serialize};
+
+/// Counters and state of an arbiter. All times in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Its process id.
     pub process: u32,
+    /// Its incarnation.
+    pub incarnation: u32,
+    /// The switch that it sits behind.
+    pub attachment: String,
+    /// How long it has been running, in seconds.
+    pub uptime_s: f64,
+    /// Threads that work: one, or one for communication and the others for timeslots.
+    pub threads: usize,
     /// Whether it gives out timeslots.
     pub is_primary: bool,
     /// The highest epoch that it knows of.
     pub epoch: u32,
     /// Times that it has become the primary.
     pub takeovers: u64,
+    /// Length of a timeslot.
+    pub slot_ns: u64,
+    /// How long before it begins a batch is to be given out.
+    pub lead_ns: u64,
+    /// How long after that the last batch was given out.
+    pub lag_ns: u64,
+    /// The most that this ever was.
+    pub lag_max_ns: u64,
+    /// Endpoints that it serves.
+    pub endpoints: u32,
+    /// Of these, the ones that have said something since it last began anew with them.
+    pub endpoints_known: u32,
+    /// Endpoints that fell silent while they were owed timeslots.
+    pub endpoints_silent: u64,
     /// Batches given out.
     pub batches: u64,
+    /// Of these, the ones that had begun already.
+    pub batches_late: u64,
     /// Timeslots that endpoints have asked for.
     pub slots_demanded: u64,
     /// Timeslots given to pairs.
     pub slots_granted: u64,
+    /// Of these, the ones that endpoints were told of in time.
+    pub slots_told: u64,
+    /// Timeslots given for which no path was left.
+    pub slots_unplaced: u64,
     /// Timeslots that passed unused because the daemon was late.
     pub slots_skipped: u64,
+    /// Timeslots asked for above what a pair may be owed.
+    pub slots_capped: u64,
+    /// Timeslots asked for and not taken, because as many pairs wait as may.
+    pub slots_refused: u64,
     /// Timeslots that are wanted and not yet given.
     pub slots_waiting: u64,
     /// Pairs that wait for timeslots.
@@ -32,6 +67,10 @@ pub struct Report {
     pub packets_sent: u64,
     /// Control packets that were out of step, stale or nonsense.
     pub packets_bad: u64,
+    /// Of these, the ones whose check was wrong.
+    pub checks_failed: u64,
+    /// Resets begun here, and those of endpoints that were taken over.
+    pub resets: u64,
     /// Frames that were none, or not for this arbiter, or came while it was not the primary.
     pub frames_dropped: u64,
     /// Packets that endpoints have reported as lost.
@@ -40,24 +79,106 @@ pub struct Report {
 
 impl Report {
     pub(crate) fn new(arbiter: &Desk) -> Self {
-        let (stats, comm) = (arbiter.stats(), arbiter.comm_stats());
+        let (config, stats, comm) = (arbiter.config(), arbiter.stats(), arbiter.comm_stats());
         let (slots_waiting, pairs_waiting) = arbiter.waiting();
         Self {
-            process: arbiter.config().comm.process.0,
+            process: config.comm.process.0,
+            incarnation: config.comm.incarnation.0,
+            attachment: String::new(),
+            uptime_s: 0.0,
+            threads: 1,
             is_primary: arbiter.is_primary(),
             epoch: arbiter.epoch(),
             takeovers: stats.takeovers,
+            slot_ns: config.slot_ns,
+            lead_ns: config.lead_ns,
+            lag_ns: stats.lag_ns,
+            lag_max_ns: stats.lag_max_ns,
+            endpoints: config.comm.nodes,
+            endpoints_known: arbiter.comm().known(),
+            endpoints_silent: comm.silent,
             batches: stats.batches,
+            batches_late: stats.late,
             slots_demanded: comm.demanded,
             slots_granted: stats.given,
+            slots_told: comm.told,
+            slots_unplaced: stats.unplaced,
             slots_skipped: stats.skipped,
+            slots_capped: comm.capped,
+            slots_refused: stats.refused,
             slots_waiting,
             pairs_waiting,
             packets_received: comm.received,
             packets_sent: comm.sent,
             packets_bad: comm.bad + comm.stale + comm.malformed + comm.unknown,
+            checks_failed: comm.bad,
+            resets: comm.resets + comm.resets_taken,
             frames_dropped: stats.dropped,
             packets_lost: stats.lost,
+        }
+    }
+}
+
+impl Status for Report {
+    const PREFIX: &'static str = "onepipe_arbiter";
+
+    fn write(&self, metrics: &mut Metrics<'_>) -> fmt::Result {
+        let gauges = [
+            ("primary", "Whether it gives out timeslots", u64::from(self.is_primary)),
+            ("epoch", "The highest epoch that it knows of", self.epoch.into()),
+            ("lag_ns", "How long after its time the last batch was given out", self.lag_ns),
+            ("lag_max_ns", "The most that this ever was", self.lag_max_ns),
+            ("endpoints_known", "Endpoints that are in step", self.endpoints_known.into()),
+            ("slots_waiting", "Timeslots wanted and not given", self.slots_waiting),
+            ("pairs_waiting", "Pairs that wait for timeslots", self.pairs_waiting.into()),
+        ];
+        for (name, help, value) in gauges {
+            metrics.gauge(name, help, value as i64)?;
+        }
+        for (name, value) in [
+            ("takeovers", self.takeovers),
+            ("endpoints_silent", self.endpoints_silent),
+            ("batches", self.batches),
+            ("batches_late", self.batches_late),
+            ("slots_demanded", self.slots_demanded),
+            ("slots_granted", self.slots_granted),
+            ("slots_told", self.slots_told),
+            ("slots_unplaced", self.slots_unplaced),
+            ("slots_skipped", self.slots_skipped),
+            ("slots_capped", self.slots_capped),
+            ("slots_refused", self.slots_refused),
+            ("packets_received", self.packets_received),
+            ("packets_sent", self.packets_sent),
+            ("packets_bad", self.packets_bad),
+            ("checks_failed", self.checks_failed),
+            ("resets", self.resets),
+            ("frames_dropped", self.frames_dropped),
+            ("packets_lost", self.packets_lost),
+        ] {
+            metrics.counter(name, value)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onepipe_transport_status::text;
+
+    use super::*;
+
+    #[test]
+    fn monitors_read_what_it_is_and_what_it_has_done() {
+        let report = Report { is_primary: true, lag_ns: 7_000, slots_told: 5, ..Report::default() };
+        let text = text(report).expect("text has room");
+        for line in [
+            "onepipe_arbiter_primary 1",
+            "onepipe_arbiter_lag_ns 7000",
+            "onepipe_arbiter_slots_told_total 5",
+            "onepipe_arbiter_resets_total 0",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
     }
 }

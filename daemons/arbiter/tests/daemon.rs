@@ -2,7 +2,8 @@
 //!
 //! One thread gives everybody turns, so that a busy machine makes it slow and nothing else.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use onepipe_arbiter::{ArbiterEvent, Client, ClientConfig, ClientEvent, Role};
@@ -75,6 +76,7 @@ impl World {
         let arbiter = |nth: usize| {
             let mut config = Config::new(at, ARBITERS[nth], NODES, SLOT_NS);
             config.cores = the_first(cores);
+            config.status_listen = Some(any);
             config.machine.failover.peers = vec![ARBITERS[1 - nth]];
             config.machine.failover.role = [Role::Primary, Role::Secondary][nth];
             // Whoever is off its core is not dead.
@@ -139,6 +141,18 @@ impl World {
     }
 }
 
+/// What the daemon answers over HTTP.
+fn ask(at: SocketAddr, what: &str) -> std::thread::JoinHandle<String> {
+    let question = format!("GET {what} HTTP/1.0\r\n\r\n");
+    std::thread::spawn(move || {
+        let mut stream = TcpStream::connect(at).expect("it listens");
+        stream.write_all(question.as_bytes()).expect("it takes the question");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("it answers");
+        text
+    })
+}
+
 /// So many cores, or the same again.
 fn the_first(count: usize) -> Vec<usize> {
     let there = onepipe_transport_clock::cores().expect("the kernel says");
@@ -167,6 +181,16 @@ fn survives_its_primary(cores: usize) {
     let granted = world.arbiters[0].report().slots_granted;
     assert!(granted >= 5 * 12, "{granted}");
     assert_eq!(world.arbiters[1].report().slots_granted, 0);
+
+    let at = world.arbiters[0].status_addr().expect("it listens");
+    for (what, answer) in
+        [("/status", "\"is_primary\":true"), ("/metrics", "onepipe_arbiter_endpoints_known 4\n")]
+    {
+        let asked = ask(at, what);
+        world.until("it has answered", |_| asked.is_finished());
+        let text = asked.join().expect("it has answered");
+        assert!(text.starts_with("HTTP/1.0 200 OK") && text.contains(answer), "{text}");
+    }
 
     world.arbiters.remove(0);
     world.until("the other takes over", |world| world.primaries.len() == 2);

@@ -3,7 +3,6 @@
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
 use onepipe_base::Incarnation;
@@ -11,10 +10,10 @@ use onepipe_controller::{Controller, Event, Links, Store};
 use onepipe_transport_clock::{Clock, SystemClock, begin_life, sharpen_timers};
 use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Transport};
 use onepipe_transport_shm::{Config as ShmConfig, Shm};
+use onepipe_transport_status::{Questions, Server, bind};
 use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
 use crate::clerk::{Desk, Rhythm};
-use crate::http::{Question, Server, bind};
 use crate::node::Node;
 use crate::{Attachment, Config, Report, StartError};
 
@@ -117,8 +116,7 @@ struct Office<T: Transport> {
     desk: Desk,
     /// There are replicas beside this one.
     has_others: bool,
-    questions: Receiver<Question>,
-    _server: Option<Server>,
+    status: Option<(Server, Questions<Report>)>,
     attachment: String,
     incarnation: Incarnation,
     began: Instant,
@@ -145,12 +143,11 @@ impl<T: Transport> Office<T> {
         let node = Node::new(Controller::new(machine)?, ports);
         let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() };
         let driver = Driver::new(node, transport, clock.clone(), driver_config);
-        let (to_ask, questions) = channel();
-        let server = match answers {
+        let status = match answers {
             None => None,
             Some((listener, listen)) => {
-                let server = Server::start(listener, to_ask, driver.doorbell());
-                Some(server.map_err(|source| StartError::Listen { listen, source })?)
+                let status = Server::start(listener, driver.doorbell());
+                Some(status.map_err(|source| StartError::Listen { listen, source })?)
             }
         };
         let rhythm = Rhythm {
@@ -164,8 +161,7 @@ impl<T: Transport> Office<T> {
             clock,
             desk: desk.map_err(StartError::Thread)?,
             has_others,
-            questions,
-            _server: server,
+            status,
             attachment: config.attachment.to_string(),
             incarnation,
             began: Instant::now(),
@@ -195,16 +191,15 @@ impl<T: Transport> Office<T> {
             if let Some((epoch, records)) = self.driver.machine_mut().poll_replace() {
                 self.desk.replace(epoch, records);
             }
-            while let Ok(question) = self.questions.try_recv() {
-                // Who has asked may not wait any more.
-                let _ = question.send(self.report());
+            if let Some((_, questions)) = &self.status {
+                questions.answer(|| self.report());
             }
             self.driver.rest(progress);
         }
     }
 
-    fn report(&mut self) -> Report {
-        let now = self.clock.read();
+    fn report(&self) -> Report {
+        let now = self.clock.clone().read();
         let node = self.driver.machine();
         let state = self.desk.state();
         let mut report = Report::new(&node.machine().status());

@@ -26,7 +26,6 @@ mod counters;
 mod daemon;
 #[cfg(feature = "etcd")]
 mod etcd;
-mod http;
 mod metrics;
 mod node;
 mod redb_store;

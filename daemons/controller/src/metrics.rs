@@ -3,32 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
+use onepipe_transport_status::{Metrics, Status};
 
 use crate::Report;
 
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+impl Status for Report {
+    const PREFIX: &'static str = "onepipe_controller";
 
-/// `report` as text.
-pub(crate) fn text(report: Report) -> Result<String, fmt::Error> {
-    let mut registry = Registry::with_prefix("onepipe_controller");
-    registry.register_collector(Box::new(Scrape(report)));
-    let mut text = String::new();
-    encode(&mut text, &registry)?;
-    Ok(text)
-}
-
-#[derive(Debug)]
-struct Scrape(Report);
-
-impl Collector for Scrape {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Self(report) = self;
+    fn write(&self, metrics: &mut Metrics<'_>) -> fmt::Result {
+        let report = self;
         let states = ["joining", "up", "suspected", "failed"];
         let mut members = BTreeMap::from(states.map(|state| (state, 0i64)));
         for member in &report.members {
@@ -51,32 +34,22 @@ impl Collector for Scrape {
             ("links_frozen", "Links that hold commits", report.frozen.len() as i64),
         ];
         for (name, help, value) in gauges {
-            gauge(&mut encoder, name, help, value)?;
+            metrics.gauge(name, help, value)?;
         }
         for (state, count) in members {
-            gauge(&mut encoder, &format!("members_{state}"), "Nodes in this state", count)?;
+            metrics.gauge(&format!("members_{state}"), "Nodes in this state", count)?;
         }
         for (name, value) in &report.counters {
-            counter(&mut encoder, name, *value)?;
+            metrics.counter(name, *value)?;
         }
-        counter(&mut encoder, "store_calls_failed", report.store.failures)
+        metrics.counter("store_calls_failed", report.store.failures)
     }
-}
-
-fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: i64) -> fmt::Result {
-    let gauge = ConstGauge::new(value);
-    gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
-}
-
-fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, value: u64) -> fmt::Result {
-    let counter = ConstCounter::new(value);
-    let help = name.replace('_', " ");
-    counter.encode(encoder.encode_descriptor(name, &help, None, counter.metric_type())?)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use onepipe_transport_status::text;
+
     use crate::report::tests::report;
 
     #[test]

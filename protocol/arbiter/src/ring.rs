@@ -23,6 +23,16 @@ impl<T> Ring<T> {
         has_room
     }
 
+    /// Adds what is not there yet, as far as there is room.
+    pub fn push_once(&mut self, item: T)
+    where
+        T: PartialEq,
+    {
+        if !self.contains(&item) {
+            self.push(item);
+        }
+    }
+
     pub fn pop(&mut self) -> Option<T> {
         self.items.pop_front()
     }

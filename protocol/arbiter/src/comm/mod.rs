@@ -48,6 +48,8 @@ pub enum Demand {
 struct Peer {
     session: Session,
     rows: Rows,
+    /// Destinations whose totals are to be told again. When it is full the endpoint will ask, as it
+    /// waits for timeslots that it does not know to be given.
     again: Ring<u16>,
     heard_at: Mono,
     /// The first batch that gives it what it has asked for since it began anew; what is given by
@@ -55,6 +57,8 @@ struct Peer {
     since: u64,
     /// Timeslots that it is owed.
     owed: u32,
+    /// It has said something in step since the last beginning.
+    is_known: bool,
     is_ready: bool,
     is_looked_after: bool,
 }
@@ -91,6 +95,7 @@ impl Comm {
             heard_at: Mono::from_ns(0),
             since: 0,
             owed: 0,
+            is_known: false,
             is_ready: false,
             is_looked_after: false,
         };
@@ -130,6 +135,7 @@ impl Comm {
                     self.forget(src);
                     self.be_ready(src);
                 }
+                self.peers[usize::from(src)].is_known = true;
                 self.on_parts(src, &fcp);
                 self.look_after(now.mono, src);
                 true
@@ -196,6 +202,7 @@ impl Comm {
         // Until the allocator is told.
         peer.since = u64::MAX;
         peer.owed = 0;
+        peer.is_known = false;
         let nodes = self.config.nodes as usize;
         self.totals[usize::from(src) * nodes..][..nodes].fill(Totals::default());
         let own = u32::from(src);
@@ -307,7 +314,7 @@ impl Comm {
                 own[usize::from(dst)].give(given as u16);
                 *owed = owed.saturating_sub(given);
                 stats.void += u64::from(given);
-                push_once(again, dst);
+                again.push_once(dst);
             };
             let row = peer.rows.push(|grant| void(grant.dst, grant.slots.count_ones()));
             row.start = start;
@@ -332,7 +339,7 @@ impl Comm {
 
     /// The totals of a pair are to be told, though nothing is granted.
     fn tell_again(&mut self, src: u16, dst: u16) {
-        push_once(&mut self.peers[usize::from(src)].again, dst);
+        self.peers[usize::from(src)].again.push_once(dst);
         self.be_ready(src);
     }
 
@@ -366,7 +373,7 @@ impl Comm {
         }
         let before = Mono::from_ns(now.as_ns().saturating_sub(RETRY_NS));
         while let Some(told) = peer.session.unheard.lose(before) {
-            told.all().iter().for_each(|dst| push_once(&mut peer.again, *dst));
+            told.all().iter().for_each(|dst| peer.again.push_once(*dst));
         }
         let is_silent = now.since_ns(peer.heard_at) > self.config.silence_ns;
         if is_silent && peer.owed > 0 {
@@ -437,14 +444,14 @@ impl Comm {
         {
             let total = own[usize::from(dst)].given;
             if !writer.grant(0, FcpGrant { dst, total, path: NO_PATH, slots: 0 }) {
-                push_once(&mut peer.again, dst);
+                peer.again.push_once(dst);
                 break;
             }
             told.push(dst);
         }
         let number = peer.session.unheard.next();
         let (octets, lost) = peer.session.finish(now.mono, writer, told);
-        lost.all().iter().for_each(|dst| push_once(&mut peer.again, *dst));
+        lost.all().iter().for_each(|dst| peer.again.push_once(*dst));
         if !peer.rows.is_empty() || !peer.again.is_empty() {
             self.be_ready(src);
         }
@@ -466,6 +473,11 @@ impl Comm {
         self.peers.get(src as usize).map_or(0, |peer| peer.owed)
     }
 
+    /// Endpoints that have said something in step since the last beginning with them.
+    pub fn known(&self) -> u32 {
+        self.peers.iter().map(|peer| u32::from(peer.is_known)).sum()
+    }
+
     /// Timeslots of a pair since its reset, modulo 2^16: demanded, and told as given.
     pub fn totals(&self, src: u32, dst: u32) -> (u16, u16) {
         let nodes = self.config.nodes;
@@ -481,13 +493,5 @@ impl Comm {
     /// What it has done.
     pub fn stats(&self) -> &CommStats {
         &self.stats
-    }
-}
-
-/// Adds what is not there yet. When it is full the endpoint will ask, as it waits for timeslots
-/// that it does not know to be given.
-fn push_once(again: &mut Ring<u16>, dst: u16) {
-    if !again.contains(&dst) {
-        again.push(dst);
     }
 }

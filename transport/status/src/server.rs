@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,41 +14,58 @@ use axum::routing::get;
 use onepipe_transport_driver::Doorbell;
 use tokio::sync::oneshot;
 
-use crate::{Report, metrics};
+use crate::{Status, metrics};
 
-/// How long the controller has to say how it is: it has other things to do, but not for that long.
+/// How long the daemon has to say how it is: it has other things to do, but not for that long.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Somebody wants to know.
-pub(crate) type Question = oneshot::Sender<Report>;
+type Question<S> = oneshot::Sender<S>;
 
-/// How questions reach the controller.
+/// What the daemon is asked.
+#[derive(Debug)]
+pub struct Questions<S>(Receiver<Question<S>>);
+
+impl<S> Questions<S> {
+    /// Answers all that were asked until now.
+    pub fn answer(&self, mut report: impl FnMut() -> S) {
+        while let Ok(question) = self.0.try_recv() {
+            // Who has asked may not wait any more.
+            let _ = question.send(report());
+        }
+    }
+}
+
+/// How questions reach the daemon.
 #[derive(Clone)]
-struct Asking {
-    questions: Sender<Question>,
+struct Asking<S> {
+    questions: Sender<Question<S>>,
     doorbell: Doorbell,
 }
 
 /// A thread that answers until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Answers at `listener`.
-    pub(crate) fn start(
+    /// Answers at `listener`. The daemon is woken by `doorbell` when somebody asks.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start<S: Status>(
         listener: TcpListener,
-        questions: Sender<Question>,
         doorbell: Doorbell,
-    ) -> io::Result<Self> {
+    ) -> io::Result<(Self, Questions<S>)> {
+        let (questions, asked) = channel();
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (end, ended) = oneshot::channel::<()>();
         let routes = Router::new()
-            .route("/status", get(status))
-            .route("/metrics", get(metrics_text))
+            .route("/status", get(status::<S>))
+            .route("/metrics", get(metrics_text::<S>))
             .with_state(Asking { questions, doorbell });
         let serve = async move {
             let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -62,7 +79,7 @@ impl Server {
             // It serves without end; what a connection comes to is between it and its client.
             let _ = runtime.block_on(serve);
         })?;
-        Ok(Self { end: Some(end), thread: Some(thread) })
+        Ok((Self { end: Some(end), thread: Some(thread) }, Questions(asked)))
     }
 }
 
@@ -77,13 +94,16 @@ impl Drop for Server {
 }
 
 /// Where `listen` is, once it is bound.
-pub(crate) fn bind(listen: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+///
+/// # Errors
+/// When the system does not give it.
+pub fn bind(listen: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(listen)?;
     let addr = listener.local_addr()?;
     Ok((listener, addr))
 }
 
-async fn ask(asking: &Asking) -> Result<Report, StatusCode> {
+async fn ask<S: Status>(asking: &Asking<S>) -> Result<S, StatusCode> {
     let (question, answer) = oneshot::channel();
     asking.questions.send(question).map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     asking.doorbell.ring();
@@ -93,13 +113,13 @@ async fn ask(asking: &Asking) -> Result<Report, StatusCode> {
     }
 }
 
-async fn status(State(asking): State<Asking>) -> Result<Response, StatusCode> {
+async fn status<S: Status>(State(asking): State<Asking<S>>) -> Result<Response, StatusCode> {
     let report = ask(&asking).await?;
     let text = serde_json::to_string(&report).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-async fn metrics_text(State(asking): State<Asking>) -> Result<Response, StatusCode> {
+async fn metrics_text<S: Status>(State(asking): State<Asking<S>>) -> Result<Response, StatusCode> {
     let report = ask(&asking).await?;
     let text = metrics::text(report).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())

@@ -1,0 +1,69 @@
+//! An arbiter's report as a table.
+
+pub use onepipe_daemon_arbiter::Report;
+
+/// In microseconds: leads are tens of them.
+fn us(ns: u64) -> String {
+    format!("{:.0} us", ns as f64 / 1e3)
+}
+
+/// A report for people.
+pub fn table(report: &Report) -> String {
+    let role = if report.is_primary { "primary" } else { "secondary" };
+    let lines = [
+        (
+            "arbiter",
+            format!(
+                "process {} life {}, {role} in epoch {}, up for {:.0} s",
+                report.process, report.incarnation, report.epoch, report.uptime_s
+            ),
+        ),
+        ("place", format!("{}, {} threads", report.attachment, report.threads)),
+        (
+            "endpoints",
+            format!(
+                "{} of {} known, {} fell silent, {} resets",
+                report.endpoints_known, report.endpoints, report.endpoints_silent, report.resets
+            ),
+        ),
+        (
+            "backlog",
+            format!("{} timeslots of {} pairs", report.slots_waiting, report.pairs_waiting),
+        ),
+        (
+            "timeslots",
+            format!(
+                "{} asked for, {} given, {} told, {} skipped, {} without a path",
+                report.slots_demanded,
+                report.slots_granted,
+                report.slots_told,
+                report.slots_skipped,
+                report.slots_unplaced
+            ),
+        ),
+        ("refused", format!("{}, and {} capped", report.slots_refused, report.slots_capped)),
+        (
+            "lag",
+            format!(
+                "{} of a lead of {}, {} at most; {} of {} batches late",
+                us(report.lag_ns),
+                us(report.lead_ns),
+                us(report.lag_max_ns),
+                report.batches_late,
+                report.batches
+            ),
+        ),
+        (
+            "packets",
+            format!(
+                "{} taken, {} sent, {} bad, {} of them by their check; {} frames dropped",
+                report.packets_received,
+                report.packets_sent,
+                report.packets_bad,
+                report.checks_failed,
+                report.frames_dropped
+            ),
+        ),
+    ];
+    lines.iter().map(|(what, text)| format!("  {what:<11} {text}\n")).collect()
+}
