@@ -82,7 +82,8 @@ pub struct Arguments {
     /// How many endpoints (arbiter) [default: 32,256,1024,4096, for path 512,1024, for pace 256]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=4096))]
     nodes: Vec<u32>,
-    /// What part of what they could send they ask for (arbiter) [default: 0.1,0.5,0.9,0.99, for pace 0.8]
+    /// What part of what they could send they ask for (arbiter) [default: 0.1,0.5,0.9,0.99; pace:
+    /// 0.8]
     #[arg(long, value_delimiter = ',', value_parser = crate::number::load)]
     load: Vec<f64>,
     /// How many timeslots are given out together (arbiter alloc, pace)
@@ -118,7 +119,8 @@ enum Name {
     Sim,
     /// The switch machine: cores for the beacons of 32 ports, frames that pass
     Switch,
-    /// The arbiter: timeslots (alloc), paths (path), its daemon over UDP (comm), or by the clock (pace)
+    /// The arbiter: timeslots (alloc), paths (path), its daemon over UDP (comm), timeslots by the
+    /// clock (pace)
     Arbiter,
 }
 

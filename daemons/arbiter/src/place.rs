@@ -110,11 +110,8 @@ impl Place {
             done.has_written = true;
             done.is_busy = true;
         }
-        while !self.worker.is_open()
-            && let Ok(command) = self.commands.pop()
-        {
-            self.worker.on_command(command);
-            done.is_busy = true;
+        if !self.worker.is_open() {
+            done.is_busy |= self.take_commands();
         }
         if self.worker.is_open() {
             done.is_busy |= self.take_flows();
@@ -131,6 +128,16 @@ impl Place {
             }
         }
         done
+    }
+
+    /// Takes commands until the batch is open.
+    fn take_commands(&mut self) -> bool {
+        let Ok(chunk) = self.commands.read_chunk(self.commands.slots()) else { return false };
+        let (first, second) = chunk.as_slices();
+        let mut taken = self.worker.on_commands(first);
+        taken += self.worker.on_commands(second);
+        chunk.commit(taken);
+        taken > 0
     }
 
     /// Takes flows of the batch before, some at a time, that the worker behind has something to do.
@@ -169,6 +176,16 @@ impl Post {
     /// When there is no room.
     pub fn command(&mut self, command: Command) {
         self.commands.push(command).expect("whoever commands looks for room first");
+    }
+
+    /// Commands the worker, all at once.
+    ///
+    /// # Panics
+    /// When there is no room for so many.
+    pub fn command_all(&mut self, commands: impl ExactSizeIterator<Item = Command>) {
+        let room = self.commands.write_chunk_uninit(commands.len());
+        let room = room.expect("whoever commands looks for room first");
+        let _ = room.fill_from_iter(commands);
     }
 
     /// Whether the worker has given out a batch that was not read.

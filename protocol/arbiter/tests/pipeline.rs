@@ -119,14 +119,10 @@ fn in_turns(
         // Everybody has a turn now and then, whatever is drawn.
         let at = if idle < 10 { draw(workers) } else { idle % workers };
         let place = &mut places[at];
-        for _ in 0..1 + draw(30) {
-            if !place.worker.is_open()
-                && let Some(command) = place.commands.pop_front()
-            {
-                place.worker.on_command(command);
-                idle = 0;
-            }
-        }
+        let count = (1 + draw(30)).min(place.commands.len());
+        let taken = place.worker.on_commands(&place.commands.make_contiguous()[..count]);
+        place.commands.drain(..taken);
+        idle = if taken > 0 { 0 } else { idle };
         if !place.worker.is_open() {
             continue;
         }

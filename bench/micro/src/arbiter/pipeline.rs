@@ -86,9 +86,8 @@ impl Worker<'_> {
                 count.times[0] = Instant::now();
             }
             let start = number as u64 * u64::from(self.config.batch_slots);
-            for &(src, dst, slots) in &self.requests[number] {
-                post.command(Command::Demand(Demand::Want { src, dst, slots }));
-            }
+            let want = |&(src, dst, slots)| Command::Demand(Demand::Want { src, dst, slots });
+            post.command_all(self.requests[number].iter().map(want));
             post.command(Command::Batch(Timeslot(start)));
             let mut spins = 0;
             while !post.has_written() {

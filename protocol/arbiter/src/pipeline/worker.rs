@@ -88,12 +88,22 @@ impl Worker {
         [Flow::END]
     }
 
-    /// Takes a command, unless its batch is open.
+    /// Takes commands until its batch is open. Answers how many: those behind are of a later one.
     ///
     /// # Panics
     /// When it is told to avoid what there is not, or of an endpoint that there is not.
-    pub fn on_command(&mut self, command: Command) {
-        debug_assert!(!self.is_open(), "it is of a later batch");
+    pub fn on_commands(&mut self, commands: &[Command]) -> usize {
+        let taken = commands.iter().take_while(|command| {
+            let is_taken = !self.is_open();
+            if is_taken {
+                self.on_command(**command);
+            }
+            is_taken
+        });
+        taken.count()
+    }
+
+    fn on_command(&mut self, command: Command) {
         match command {
             Command::Demand(demand) => {
                 if let Demand::Forget(src) = demand {

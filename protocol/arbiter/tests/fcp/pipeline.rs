@@ -64,7 +64,9 @@ impl Pipeline {
     fn work(&mut self, behind: usize) {
         while let Some(command) = self.desk.poll_command() {
             let heard_by = self.turn.of(&command);
-            self.workers[heard_by.clone()].iter_mut().for_each(|it| it.on_command(command));
+            for worker in &mut self.workers[heard_by.clone()] {
+                assert_eq!(worker.on_commands(&[command]), 1);
+            }
             if let Command::Batch(_) = command {
                 let worker = &mut self.workers[heard_by.start];
                 worker.on_flows(&self.flows);
