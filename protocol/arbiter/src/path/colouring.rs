@@ -47,8 +47,12 @@ impl Edge {
 pub(super) struct Colouring {
     free: [Vec<u64>; 2],
     usable: Vec<u64>,
-    /// The edge of each colour at each rack; right only where the colour is taken.
-    holders: [Vec<[u16; 64]>; 2],
+    /// Where the edges that leave each rack begin, and where those of the last one end: behind them
+    /// are those that had no colour at first, of any rack.
+    begins: Vec<u16>,
+    /// The edge of each colour that enters each rack; right only where the colour is taken. Those
+    /// that leave a rack are few and lie together, so they are looked through.
+    entering: Vec<[u16; 64]>,
     /// The edges that have changed their colours for the last one.
     chain: Vec<u16>,
 }
@@ -56,29 +60,48 @@ pub(super) struct Colouring {
 impl Colouring {
     pub fn new(racks: usize) -> Self {
         let free = || alloc::vec![0; racks];
-        let holders = || alloc::vec![[0; 64]; racks];
         Self {
             free: [free(), free()],
             usable: free(),
-            holders: [holders(), holders()],
+            begins: alloc::vec![0; racks + 1],
+            entering: alloc::vec![[0; 64]; racks],
             // It passes each rack twice at most, once on each side.
             chain: Vec::with_capacity(2 * racks),
         }
     }
 
-    /// A timeslot in which these edges have their colours; each rack may use those of `usable` that
-    /// are in `mask`.
-    pub fn begin(&mut self, usable: &[u64], mask: u64, edges: &[Edge]) {
-        for (rack, usable) in usable.iter().enumerate() {
-            self.usable[rack] = usable & mask;
-            self.free[LEAVES][rack] = usable & mask;
-            self.free[ENTERS][rack] = usable & mask;
+    /// A timeslot in which these edges have their colours, rack by rack. `of` says of each rack
+    /// which colours it may use, which are free where edges leave it and where they enter it, and
+    /// where its edges begin.
+    pub fn begin(&mut self, of: impl Fn(usize) -> ([u64; 3], u16), edges: &[Edge]) {
+        for rack in 0..self.usable.len() {
+            let ([usable, leaving, entering], begin) = of(rack);
+            self.usable[rack] = usable;
+            self.free[LEAVES][rack] = leaving;
+            self.free[ENTERS][rack] = entering;
+            self.begins[rack] = begin;
         }
+        *self.begins.last_mut().expect("there is one more than racks") = edges.len() as u16;
         for (at, edge) in edges.iter().enumerate() {
-            for side in [LEAVES, ENTERS] {
-                let rack = edge.rack(side);
-                self.free[side][rack] &= !(1 << edge.colour());
-                self.holders[side][rack][usize::from(edge.colour())] = at as u16;
+            self.entering[edge.rack(ENTERS)][usize::from(edge.colour() & 63)] = at as u16;
+        }
+    }
+
+    /// Who has a colour that is taken at the end of `side` of edges of `rack`.
+    fn holder(&self, edges: &[Edge], side: usize, rack: usize, colour: u32) -> u16 {
+        if side == ENTERS {
+            return self.entering[rack][colour as usize];
+        }
+        let begin = self.begins[rack];
+        let late = *self.begins.last().expect("there is one more than racks");
+        let has_it = |edge: &Edge| u32::from(edge.colour()) == colour;
+        let own = &edges[usize::from(begin)..usize::from(self.begins[rack + 1])];
+        let late_one = |edge: &Edge| edge.rack(LEAVES) == rack && has_it(edge);
+        match own.iter().position(has_it) {
+            Some(at) => begin + at as u16,
+            None => {
+                let at = edges[usize::from(late)..].iter().position(late_one);
+                late + at.expect("the colour is taken") as u16
             }
         }
     }
@@ -106,10 +129,9 @@ impl Colouring {
         let edge = &mut edges[at];
         edge.set_colour(colour as u8);
         for side in [LEAVES, ENTERS] {
-            let rack = edge.rack(side);
-            self.free[side][rack] &= !(1 << colour);
-            self.holders[side][rack][colour as usize] = at as u16;
+            self.free[side][edge.rack(side)] &= !(1 << colour);
         }
+        self.entering[edge.rack(ENTERS)][colour as usize] = at as u16;
     }
 
     /// No colour is free at both ends: one that is free at the first is made so at the other, by
@@ -119,6 +141,10 @@ impl Colouring {
         let (from, to) = (edges[at].rack(LEAVES), edges[at].rack(ENTERS));
         // Of those that the other end can use at all, though others have them.
         let mut ours = self.free[LEAVES][from] & self.usable[to];
+        if self.place_by_one(edges, at, ours) {
+            *flips += 1;
+            return true;
+        }
         while ours != 0 {
             let one = ours.trailing_zeros();
             let mut theirs = self.free[ENTERS][to];
@@ -136,13 +162,35 @@ impl Colouring {
         false
     }
 
+    /// As [`Colouring::place_by_flip`], if it is enough that one other edge, which has a colour of
+    /// `ours` and enters the same rack, takes one that is free at both its ends. Mostly it is, and
+    /// far less is looked at than along a chain.
+    fn place_by_one(&mut self, edges: &mut [Edge], at: usize, mut ours: u64) -> bool {
+        let to = edges[at].rack(ENTERS);
+        while ours != 0 {
+            let one = ours.trailing_zeros();
+            let holder = self.entering[to][one as usize];
+            let edge = edges[usize::from(holder)];
+            let free = self.free[LEAVES][edge.rack(LEAVES)] & self.free[ENTERS][to];
+            if free != 0 {
+                self.chain.push(holder);
+                self.give(edges, usize::from(holder), free.trailing_zeros());
+                self.free[LEAVES][edge.rack(LEAVES)] |= 1 << one;
+                self.give(edges, at, one);
+                return true;
+            }
+            ours &= ours - 1;
+        }
+        false
+    }
+
     /// Exchanges colours `one` and `other` along the path that begins with the edge of `one` that
     /// enters rack `start`. Not if that would give the rack at its end a colour that it cannot use.
     fn flip(&mut self, edges: &mut [Edge], start: usize, one: u32, other: u32) -> bool {
         self.chain.clear();
         let (mut side, mut rack, mut colour) = (ENTERS, start, one);
         while self.is_taken(side, rack, colour) {
-            let at = self.holders[side][rack][colour as usize];
+            let at = self.holder(edges, side, rack, colour);
             self.chain.push(at);
             side = 1 - side;
             rack = edges[usize::from(at)].rack(side);
@@ -156,9 +204,7 @@ impl Colouring {
             let edge = &mut edges[usize::from(*at)];
             let colour = one + other - u32::from(edge.colour());
             edge.set_colour(colour as u8);
-            for side in [LEAVES, ENTERS] {
-                self.holders[side][edge.rack(side)][colour as usize] = *at;
-            }
+            self.entering[edge.rack(ENTERS)][colour as usize] = *at;
         }
         // Between its ends both colours were taken before and are now.
         let both = 1 << one | 1 << other;

@@ -98,6 +98,8 @@ pub struct Paths {
     edges: Vec<Edge>,
     counts: [usize; SLOTS],
     late: [usize; SLOTS],
+    /// By rack: how many there were in front when its own began.
+    begins: Vec<[usize; SLOTS]>,
     /// A row for each source.
     routes: Vec<[u8; SLOTS]>,
     stats: PathStats,
@@ -136,6 +138,7 @@ impl Paths {
             edges: alloc::vec![Edge::default(); edge_places(fabric.nodes as usize) * SLOTS],
             counts: [0; SLOTS],
             late: [0; SLOTS],
+            begins: alloc::vec![[0; SLOTS]; racks as usize],
             routes: alloc::vec![row; fabric.nodes as usize],
             stats: PathStats::default(),
             fabric,
@@ -202,8 +205,14 @@ impl Paths {
         }
         self.counts = [0; SLOTS];
         self.late = [0; SLOTS];
-        for src in 0..self.nodes(schedule) {
-            self.assign_row(src, schedule.of(src as u32), schedule.busy(src as u32) & all);
+        let rack_nodes = self.fabric.rack_nodes as usize;
+        for src in 0..self.rack_of.len() {
+            if src.is_multiple_of(rack_nodes) {
+                self.begins[src / rack_nodes] = self.counts;
+            }
+            if src < schedule.nodes() as usize {
+                self.assign_row(src, schedule.of(src as u32), schedule.busy(src as u32) & all);
+            }
         }
         let mut unplaced = 0;
         for (slot, mask) in masks.into_iter().enumerate() {
@@ -275,18 +284,24 @@ impl Paths {
     /// Gives a path to the packets of a timeslot that have found none, and others another. Answers
     /// how many there is none for.
     fn assign_late(&mut self, slot: usize, mask: u64) -> u32 {
+        let Self { usable, leaving, entering, begins, colouring, .. } = self;
         let places = edge_places(self.rack_of.len());
         let edges = &mut self.edges[slot * places..][..places];
         let (first, late) = (self.counts[slot], self.late[slot]);
         edges.copy_within(places - late.., first);
-        self.colouring.begin(&self.usable, mask, &edges[..first]);
+        let edges = &mut edges[..first + late];
+        let of = |rack: usize| {
+            let usable = usable[rack] & mask;
+            ([usable, leaving[rack][slot], entering[rack][slot]], begins[rack][slot] as u16)
+        };
+        colouring.begin(of, &edges[..first]);
         let mut unplaced = 0;
         for at in first..first + late {
-            if !self.colouring.place(edges, at, &mut self.stats.flips) {
+            if !colouring.place(edges, at, &mut self.stats.flips) {
                 unplaced += 1;
                 continue;
             }
-            for &at in self.colouring.changed().iter().chain([&(at as u16)]) {
+            for &at in colouring.changed().iter().chain([&(at as u16)]) {
                 let edge = edges[usize::from(at)];
                 self.routes[edge.src()][slot] = self.path_of[usize::from(edge.colour())];
             }
