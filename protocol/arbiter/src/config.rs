@@ -25,7 +25,7 @@ pub struct Config {
     pub policy: Policy,
     /// Timeslots that a pair gets at a time while others wait, 1 to 64. With 1 competing pairs take
     /// turns timeslot by timeslot; more cost less, and soon complete what is long already. Default
-    /// 16.
+    /// 32.
     pub share_slots: u32,
     /// Pairs that may want timeslots at one time. Default 256 for each endpoint, or all pairs there
     /// are if these are fewer.
@@ -41,7 +41,7 @@ impl Config {
             nodes,
             batch_slots: BATCH_SLOTS_MAX,
             policy: Policy::MaxMinFair,
-            share_slots: 16,
+            share_slots: 32,
             pairs_max: if some < all { some } else { all },
         }
     }
