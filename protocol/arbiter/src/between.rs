@@ -88,29 +88,31 @@ impl CorePaths {
         }
     }
 
-    /// What finds faults in it, if that can be: through two tiers a path names too many links.
+    /// What finds faults in it, if there are paths to choose from.
     pub(crate) fn isolation(&self) -> Option<Isolation> {
         match self {
-            Self::Racks(paths) => {
-                let fabric = paths.fabric();
-                Some(Isolation::new(fabric.nodes, fabric.rack_nodes, fabric.paths))
-            }
-            Self::One(_) | Self::Tree(_) => None,
+            Self::One(_) => None,
+            Self::Racks(paths) => Some(Isolation::of_racks(paths.fabric())),
+            Self::Tree(paths) => Some(Isolation::of_tree(paths.tree())),
         }
     }
 
     /// Avoids what is faulty from now on, or uses it again.
     ///
     /// # Errors
-    /// When there is no such rack or path.
+    /// When there is no such thing in this fabric.
     pub fn avoid(&mut self, fault: Fault, avoids: bool) -> Result<(), FabricError> {
-        match (self, fault.rack) {
-            (Self::Racks(paths), Some(rack)) => paths.set_cut(rack, fault.path, avoids),
-            (Self::Racks(paths), None) => paths.set_failed(fault.path, avoids),
-            (Self::Tree(paths), Some(rack)) => paths.set_cut(rack, fault.path, avoids),
-            (Self::One(_), _) | (Self::Tree(_), None) => {
-                Err(FabricError { name: "path", value: fault.path })
+        let nowhere = |link| Err(FabricError { name: "link", value: link });
+        match (self, fault) {
+            (Self::Racks(paths), Fault::Link { rack, path }) => paths.set_cut(rack, path, avoids),
+            (Self::Racks(paths), Fault::Path(path)) => paths.set_failed(path, avoids),
+            (Self::Tree(paths), Fault::Link { rack, path }) => paths.set_cut(rack, path, avoids),
+            (Self::Tree(paths), Fault::SpineLink { spine, link }) => {
+                paths.set_spine_cut(spine, link, avoids)
             }
+            (Self::One(_), Fault::Link { path, .. } | Fault::Path(path)) => nowhere(path),
+            (Self::Tree(_), Fault::Path(path)) => nowhere(path),
+            (Self::One(_) | Self::Racks(_), Fault::SpineLink { link, .. }) => nowhere(link),
         }
     }
 

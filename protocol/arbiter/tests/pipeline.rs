@@ -161,7 +161,8 @@ fn a_command() -> impl Strategy<Value = Command> {
         1 => Just(Command::Demand(Demand::Want { src: 3, dst: 4, slots: 70_000 })),
         4 => (0..NODES).prop_map(|src| Command::Demand(Demand::Forget(src))),
         1 => fault.prop_map(|(rack, path, avoids)| {
-            Command::Avoid { fault: Fault { rack, path }, avoids }
+            let link = |rack| Fault::Link { rack, path };
+            Command::Avoid { fault: rack.map_or(Fault::Path(path), link), avoids }
         }),
         4 => Just(Command::Batch(Timeslot(0))),
     ]

@@ -64,11 +64,33 @@ impl World {
     /// # Panics
     /// When there is no such host or link.
     pub fn up_link(&self, host: u32, nth: u16) -> LinkId {
+        self.link(self.up(self.rack_switch(host), nth))
+    }
+
+    /// The link further up from the switch that this one leads to, the `above`th of them.
+    ///
+    /// # Panics
+    /// When there is no such host or link.
+    pub fn core_link(&self, host: u32, nth: u16, above: u16) -> LinkId {
+        let up = self.up(self.rack_switch(host), nth);
+        let spine = self.network.topology().peer(up).expect("there is such a link").node;
+        self.link(self.up(spine, above))
+    }
+
+    fn rack_switch(&self, host: u32) -> Vertex {
         let topology = self.network.topology();
         let card = End { node: Vertex::Host(HostId(host)), port: topology.network_card() };
-        let tor = topology.peer(card).expect("every host has one").node;
-        let port = Port(topology.ports(tor).lower + nth);
-        self.network.link(self.network.node(tor), port).expect("there is such a link")
+        topology.peer(card).expect("every host has one").node
+    }
+
+    /// The `nth` upper port of a switch.
+    fn up(&self, node: Vertex, nth: u16) -> End {
+        End { node, port: Port(self.network.topology().ports(node).lower + nth) }
+    }
+
+    fn link(&self, end: End) -> LinkId {
+        let node = self.network.node(end.node);
+        self.network.link(node, end.port).expect("there is such a link")
     }
 
     /// All links, with the nodes at their ends.

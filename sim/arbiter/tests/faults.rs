@@ -180,3 +180,46 @@ fn a_link_that_drops_is_left_alone_within_milliseconds_and_used_again_after_its_
     assert!(used_after.is_some_and(|ms| ms <= 25), "after {used_after:?} ms");
     assert_eq!(world.witness().wrong, [""; 0]);
 }
+
+/// Five pods of a fat tree, and one more in which the arbiter is; a link from a spine to a core loses
+/// packets, then one from a rack to a spine.
+#[test]
+fn through_three_tiers_a_link_that_drops_is_left_alone_and_used_again_after_its_repair() {
+    let setup = Setup {
+        shape: Shape::fat_tree(6).expect("six is even"),
+        arbitration: Some(Arbitration { endpoints: 45, ..Arbitration::of(54) }),
+        offer: Some(Offer { apart_hosts: 9, ..Offer::to_all(300) }),
+        has_witness: true,
+        ..Setup::rack()
+    };
+    for is_of_core in [true, false] {
+        let mut world = World::new(&setup);
+        let link = if is_of_core { world.core_link(0, 1, 1) } else { world.up_link(0, 1) };
+        let in_ms = |world: &mut World| {
+            let before = world.slots_on(link);
+            world.run_for_ns(MS);
+            world.slots_on(link) - before
+        };
+        world.run_for_ns(2 * MS);
+        let healthy = in_ms(&mut world);
+        assert!(healthy > 100, "a third of what three hosts send: {healthy}");
+        let loss = LinkFaults { loss: Loss::every(400_000), ..LinkFaults::default() };
+        world.schedule(0, Fault::Switches(link, loss));
+        let left_after = (1..=10).find(|_| in_ms(&mut world) == 0);
+        assert!(left_after.is_some_and(|ms| ms <= 5), "after {left_after:?} ms");
+        let lost = world.arbiter(53).map(|arbiter| arbiter.stats().lost);
+        assert!(lost.is_some_and(|lost| lost > 0));
+        // It is all that is avoided: its neighbours bear what it bore.
+        let others = |world: &World| match is_of_core {
+            true => world.slots_on(world.core_link(0, 1, 0)),
+            false => world.slots_on(world.up_link(0, 0)),
+        };
+        let before = others(&world);
+        assert_eq!(in_ms(&mut world), 0);
+        assert!(others(&world) - before > healthy / 2, "{}", others(&world) - before);
+        world.schedule(0, Fault::Switches(link, LinkFaults::default()));
+        let used_after = (1..=40).find(|_| in_ms(&mut world) > healthy / 2);
+        assert!(used_after.is_some_and(|ms| ms <= 25), "after {used_after:?} ms");
+        assert_eq!(world.witness().wrong, [""; 0]);
+    }
+}

@@ -134,3 +134,22 @@ fn who_begins_anew_is_given_nothing_that_its_former_life_has_asked_for() {
         }
     }
 }
+
+/// Workers that are too slow: no more is ordered than they can have under way, what passes
+/// meanwhile is skipped and counted, and when they have caught up everybody is served.
+#[test]
+fn an_arbiter_whose_workers_fall_behind_skips_timeslots_and_goes_on() {
+    let mut pipeline = Pipeline::new(2);
+    pipeline.enqueue(200);
+    (0..400).for_each(|_| pipeline.step(usize::MAX));
+    assert_eq!(pipeline.behind.len(), 8, "as many as may be under way");
+    assert_eq!(pipeline.desk.stats().batches, 0);
+    pipeline.step(4);
+    let (late, lag_ns) = (pipeline.desk.stats().late, pipeline.desk.stats().lag_ns);
+    assert!(late == 4 && lag_ns > 300 * 8 * SLOT_NS, "{late} batches late by {lag_ns} ns");
+    (0..2_000).for_each(|_| pipeline.step(0));
+    let stats = pipeline.desk.stats();
+    assert!(stats.skipped > 300 * 8 && stats.batches > 900, "{stats:?}");
+    assert_eq!((pipeline.client.backlog(), pipeline.sent), (0, 200));
+    assert_eq!(pipeline.desk.waiting(), (0, 0));
+}

@@ -1,0 +1,372 @@
+//! Finds the link that loses packets, has it avoided, and tries it again later.
+//!
+//! Endpoints report what they miss, by path: so a loss accuses the sender's rack's link to the
+//! path, the receiver's, and what lies between: through three tiers the links of two spines to a
+//! core. The one is found that has lost the greatest part of
+//! what was granted to pass it, and clearly more than is lost everywhere; what that explains
+//! accuses nobody else. Nothing tells of a repair: after a while the link is used again, and if it
+//! still loses, avoided for twice as long (design: arbiter.md section 4, fault isolation).
+
+mod layout;
+
+use alloc::vec::Vec;
+
+use onepipe_base::Mono;
+
+use crate::Schedule;
+use crate::between::Routes;
+use crate::path::{Fabric, Paths, Tree};
+use crate::ring::Ring;
+use crate::timeslot::BATCH_SLOTS_MAX;
+
+use layout::{Crossings, Layout, TIERS};
+
+/// Losses are looked at together that were reported within two of these, in ns.
+const WINDOW_NS: u64 = 1_000_000;
+/// Losses that accuse a link, at least: fewer are an accident.
+const LOST_MIN: u32 = 6;
+/// And at least one in so many of those granted.
+const LOST_ONE_IN: u32 = 64;
+/// Reports that are looked at together.
+const REPORTS_MAX: usize = 256;
+/// What is avoided has been on its way for so long at most when the last loss is reported, in ns.
+const GRACE_NS: u64 = 2_000_000;
+/// What is avoided is tried again after so much, and after twice as much each time that it still
+/// loses, up to the second; in ns.
+const TRY_FIRST_NS: u64 = 10_000_000;
+const TRY_LAST_NS: u64 = 1_000_000_000;
+/// Faults that are remembered at a time.
+const FAULTS_MAX: usize = 64;
+
+/// What is avoided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Fault {
+    /// The link between a rack and a path; through three tiers, the upper link of that number of
+    /// the rack's switch.
+    Link {
+        /// The rack.
+        rack: u32,
+        /// The path, or link.
+        path: u32,
+    },
+    /// A path as a whole, all links to it.
+    Path(u32),
+    /// The upper link of a spine.
+    SpineLink {
+        /// The spine, counted pod by pod.
+        spine: u32,
+        /// Which of its upper links.
+        link: u32,
+    },
+}
+
+impl Fault {
+    /// Of which tier, of which rack or spine there (all, if of none), the link of which number.
+    fn place(self) -> (usize, Option<u32>, u32) {
+        match self {
+            Self::Link { rack, path } => (0, Some(rack), path),
+            Self::Path(path) => (0, None, path),
+            Self::SpineLink { spine, link } => (1, Some(spine), link),
+        }
+    }
+
+    /// The link of a rack or spine, at this tier.
+    fn at(tier: usize, group: u16, link: u8) -> Self {
+        let (group, link) = (u32::from(group), u32::from(link));
+        match tier {
+            0 => Self::Link { rack: group, path: link },
+            _ => Self::SpineLink { spine: group, link },
+        }
+    }
+
+    fn explains(self, crossings: &Crossings) -> bool {
+        let (tier, group, link) = self.place();
+        crossings[tier].is_some_and(|crossing| {
+            let is_of =
+                |group| u32::from(crossing.from) == group || u32::from(crossing.to) == group;
+            link == u32::from(crossing.link) && group.is_none_or(is_of)
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Report {
+    at: Mono,
+    crossings: Crossings,
+    lost: u16,
+}
+
+/// A fault that was found, and is avoided or was until lately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Found {
+    fault: Fault,
+    /// When it was found last.
+    at: Mono,
+    /// When it is tried again; if it is used, when it is forgotten that it was a fault.
+    due: Mono,
+    wait_ns: u64,
+    is_avoided: bool,
+}
+
+/// Packets that were granted: up from each rack, or spine, by each of its links, and down.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Granted {
+    up: [Vec<u32>; TIERS],
+    down: [Vec<u32>; TIERS],
+}
+
+impl Granted {
+    fn new(layout: &Layout) -> Self {
+        let none = |tier: usize| alloc::vec![0; layout.groups(tier) * layout.links(tier)];
+        Self { up: [none(0), none(1)], down: [none(0), none(1)] }
+    }
+
+    fn clear(&mut self) {
+        self.up.iter_mut().chain(&mut self.down).for_each(|counts| counts.fill(0));
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Isolation {
+    layout: Layout,
+    /// In this window, and in the one before.
+    granted: [Granted; 2],
+    window_ends: Option<Mono>,
+    reports: Ring<Report>,
+    found: Vec<Found>,
+}
+
+impl Isolation {
+    /// Of two tiers.
+    pub fn of_racks(fabric: &Fabric) -> Self {
+        Self::new(Layout::of_racks(fabric))
+    }
+
+    /// Of three.
+    pub fn of_tree(tree: &Tree) -> Self {
+        Self::new(Layout::of_tree(tree))
+    }
+
+    fn new(layout: Layout) -> Self {
+        let granted = Granted::new(&layout);
+        Self {
+            granted: [granted.clone(), granted],
+            window_ends: None,
+            reports: Ring::new(REPORTS_MAX),
+            found: Vec::with_capacity(FAULTS_MAX),
+            layout,
+        }
+    }
+
+    /// Takes note of what was granted in a batch of so many timeslots.
+    pub fn on_granted(&mut self, schedule: &Schedule, routes: &impl Routes, slots: u32) {
+        let all = u64::MAX.unbounded_shr(BATCH_SLOTS_MAX - slots.min(BATCH_SLOTS_MAX));
+        for src in 0..schedule.nodes() {
+            let (row, paths) = (schedule.of(src), routes.of(src));
+            let mut busy = schedule.busy(src) & all;
+            while busy != 0 {
+                let slot = busy.trailing_zeros() as usize;
+                busy &= busy - 1;
+                let path = paths[slot];
+                if path == Paths::NONE {
+                    continue;
+                }
+                let crossings = self.layout.crossings(src as u16, row[slot], path);
+                for (tier, crossing) in crossings.into_iter().flatten().enumerate() {
+                    let Some(crossing) = crossing else { continue };
+                    let up = self.layout.place(tier, crossing.from, crossing.link);
+                    let down = self.layout.place(tier, crossing.to, crossing.link);
+                    self.granted[0].up[tier][up] += 1;
+                    self.granted[0].down[tier][down] += 1;
+                }
+            }
+        }
+    }
+
+    /// An endpoint misses so many packets of another one by this path.
+    pub fn on_lost(&mut self, now: Mono, (src, dst): (u16, u16), path: u8, lost: u16) {
+        let Some(crossings) = self.layout.crossings(src, dst, path) else { return };
+        let is_explained = |found: &Found| {
+            let is_late = now.since_ns(found.at) <= GRACE_NS;
+            (found.is_avoided || is_late) && found.fault.explains(&crossings)
+        };
+        if self.found.iter().any(is_explained) {
+            return;
+        }
+        let is_like = |report: &&mut Report| {
+            let is_recent = now.since_ns(report.at) < WINDOW_NS;
+            is_recent && report.crossings == crossings
+        };
+        let known = self.reports.iter_mut().find(is_like);
+        if let Some(report) = known {
+            report.lost = report.lost.saturating_add(lost);
+        } else {
+            self.reports.push(Report { at: now, crossings, lost });
+        }
+    }
+
+    /// Forgets what is too long ago. Answers what is to be used again, if something is.
+    pub fn on_timeout(&mut self, now: Mono) -> Option<Fault> {
+        if self.window_ends.is_none_or(|end| end <= now) {
+            self.window_ends = Some(now.after_ns(WINDOW_NS));
+            self.granted.swap(0, 1);
+            self.granted[0].clear();
+            self.reports.retain(|report| now.since_ns(report.at) < 2 * WINDOW_NS);
+        }
+        self.found.retain(|found| found.is_avoided || now < found.due);
+        let found = self.found.iter_mut().find(|found| found.due <= now)?;
+        found.is_avoided = false;
+        found.due = now.after_ns(2 * found.wait_ns);
+        Some(found.fault)
+    }
+
+    /// When something is to be done.
+    pub fn due(&self) -> Option<Mono> {
+        let tries = self.found.iter().map(|found| found.due).min();
+        let window = self.window_ends.filter(|_| !self.reports.is_empty());
+        Mono::earlier(tries, window)
+    }
+
+    /// It is known to be repaired: it is to be used again, and was no fault. Answers whether it was
+    /// avoided.
+    pub fn repair(&mut self, fault: Fault) -> bool {
+        let was_avoided = self.found.iter().any(|found| found.fault == fault && found.is_avoided);
+        self.found.retain(|found| found.fault != fault);
+        was_avoided
+    }
+
+    /// Looks at what was reported. Answers what is to be avoided from now on, if something is.
+    pub fn find(&mut self, now: Mono) -> Option<Fault> {
+        if self.found.len() == FAULTS_MAX {
+            return None;
+        }
+        let fault = loop {
+            let fault = self.worst()?;
+            self.reports.retain(|report| !fault.explains(&report.crossings));
+            // The last way of a rack is used even so, and nobody else is to blame for it.
+            if self.has_others(fault) {
+                break fault;
+            }
+        };
+        let before = self.found.iter().find(|found| found.fault == fault);
+        let wait_ns = before.map_or(TRY_FIRST_NS, |found| found.wait_ns * 2).min(TRY_LAST_NS);
+        self.found.retain(|found| found.fault != fault);
+        let due = now.after_ns(wait_ns);
+        self.found.push(Found { fault, at: now, due, wait_ns, is_avoided: true });
+        Some(fault)
+    }
+
+    /// The link, or the path as a whole, that has lost the greatest part of what passed it, if that
+    /// is more than an accident.
+    fn worst(&self) -> Option<Fault> {
+        let mut worst: Option<(u64, Fault)> = None;
+        let is_worse = |part: u64, worst: &Option<(u64, Fault)>| match worst {
+            Some((than, _)) => part > *than,
+            None => true,
+        };
+        for report in self.reports.iter() {
+            for (tier, crossing) in report.crossings.iter().enumerate() {
+                let Some(crossing) = crossing else { continue };
+                for (group, is_up) in [(crossing.from, true), (crossing.to, false)] {
+                    let fault = Fault::at(tier, group, crossing.link);
+                    let part = self.part(tier, group, crossing.link, is_up);
+                    // Of two that explain as much, the one that was it before.
+                    let was_it = self.found.iter().any(|found| found.fault == fault);
+                    let part = part.map(|part| part + if was_it { part / 4 } else { 0 });
+                    if let Some(part) = part.filter(|part| is_worse(*part, &worst)) {
+                        worst = Some((part, fault));
+                    }
+                }
+            }
+        }
+        let (part, fault) = worst?;
+        if part * 2 < self.everywhere() * 3 {
+            // As much is lost everywhere: it is not the link.
+            return None;
+        }
+        // The part of the whole path is less if it is only one of its links.
+        let Fault::Link { path, .. } = fault else { return Some(fault) };
+        let all = self.whole(path as u8).filter(|all| all * 10 >= part * 8);
+        Some(if all.is_some() { Fault::Path(path) } else { fault })
+    }
+
+    fn granted(&self, tier: usize, group: u16, link: u8, is_up: bool) -> u32 {
+        let place = self.layout.place(tier, group, link);
+        let all = self.granted.iter().map(|all| if is_up { &all.up } else { &all.down });
+        all.map(|counts| counts[tier][place]).sum()
+    }
+
+    /// Which part of what passed a link one way was lost, in 65536ths, if that is more than an
+    /// accident.
+    fn part(&self, tier: usize, group: u16, link: u8, is_up: bool) -> Option<u64> {
+        let is_of = |report: &&Report| {
+            report.crossings[tier].is_some_and(|crossing| {
+                let end = if is_up { crossing.from } else { crossing.to };
+                (end, crossing.link) == (group, link)
+            })
+        };
+        let lost = self.reports.iter().filter(is_of).map(|report| u32::from(report.lost)).sum();
+        fraction(lost, self.granted(tier, group, link, is_up))
+    }
+
+    /// Which part of all that took any path was lost, in 65536ths.
+    fn everywhere(&self) -> u64 {
+        let lost: u64 = self.reports.iter().map(|report| u64::from(report.lost)).sum();
+        let granted = self.granted.iter().flat_map(|granted| &granted.up[0]);
+        let granted: u64 = granted.map(|granted| u64::from(*granted)).sum();
+        (lost << 16) / granted.max(lost).max(1)
+    }
+
+    /// Which part of all that took this path was lost, if both senders and receivers are of more
+    /// than one rack. Through three tiers links of one number have nothing in common.
+    fn whole(&self, path: u8) -> Option<u64> {
+        if self.layout.has_spines() {
+            return None;
+        }
+        let reported = || {
+            let of_path = self.reports.iter().map(|report| (report.crossings[0], report.lost));
+            let of_path = of_path.filter_map(|(crossing, lost)| Some((crossing?, lost)));
+            of_path.filter(|(crossing, _)| crossing.link == path)
+        };
+        let (first, _) = reported().next()?;
+        let has_more = reported().any(|(crossing, _)| crossing.from != first.from)
+            && reported().any(|(crossing, _)| crossing.to != first.to);
+        let lost = reported().map(|(_, lost)| u32::from(lost)).sum();
+        let racks = 0..self.layout.groups(0) as u16;
+        let granted = racks.map(|rack| self.granted(0, rack, path, true)).sum();
+        fraction(lost, granted).filter(|_| has_more)
+    }
+
+    /// Whether any two racks, or spines, that this fault parts have another link to each other,
+    /// which both can use.
+    fn has_others(&self, fault: Fault) -> bool {
+        let (tier, group, link) = fault.place();
+        let meets = |one: usize, other: usize| {
+            let both = self.usable(tier, one) & self.usable(tier, other);
+            !self.layout.are_joined(tier, one, other) || both & !(1 << link) != 0
+        };
+        let all = 0..self.layout.groups(tier);
+        match group {
+            Some(group) => all.clone().all(|other| meets(group as usize, other)),
+            None => all.clone().all(|one| all.clone().all(|other| meets(one, other))),
+        }
+    }
+
+    /// A bit for each link that a rack, or spine, can use.
+    fn usable(&self, tier: usize, group: usize) -> u64 {
+        let all = u64::MAX.unbounded_shr(u64::BITS - self.layout.links(tier) as u32);
+        self.found.iter().filter(|found| found.is_avoided).fold(all, |usable, found| {
+            let (of_tier, of, link) = found.fault.place();
+            let is_of_it = of_tier == tier && of.is_none_or(|of| of as usize == group);
+            if is_of_it { usable & !(1 << link) } else { usable }
+        })
+    }
+}
+
+fn fraction(lost: u32, granted: u32) -> Option<u64> {
+    let is_much = lost >= LOST_MIN && lost.saturating_mul(LOST_ONE_IN) >= granted;
+    is_much.then(|| (u64::from(lost) << 16) / u64::from(granted.max(lost)))
+}
+
+#[cfg(test)]
+mod tests;
