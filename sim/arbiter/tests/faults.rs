@@ -181,8 +181,8 @@ fn a_link_that_drops_is_left_alone_within_milliseconds_and_used_again_after_its_
     assert_eq!(world.witness().wrong, [""; 0]);
 }
 
-/// Five pods of a fat tree, and one more in which the arbiter is; a link from a spine to a core loses
-/// packets, then one from a rack to a spine.
+/// Five pods of a fat tree, and one more in which the arbiter is; a link from a spine to a core
+/// loses packets, then one from a rack to a spine.
 #[test]
 fn through_three_tiers_a_link_that_drops_is_left_alone_and_used_again_after_its_repair() {
     let setup = Setup {

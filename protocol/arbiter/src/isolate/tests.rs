@@ -126,7 +126,8 @@ fn a_few_losses_and_old_ones_accuse_nobody() {
 }
 
 /// The testbed with a pod more: six racks of eight in three pods, two spines in each with eight
-/// links up. Between two pods alone what goes up by a spine's link comes down by one of the other's.
+/// links up. Between two pods alone what goes up by a spine's link comes down by one of the
+/// other's.
 const TREE: Tree =
     Tree { nodes: 48, rack_nodes: 8, pod_racks: 2, rack_links: 8, spines: 2, spine_links: 8 };
 
