@@ -245,6 +245,7 @@ impl Group {
         if let Some(peer) = self.peers.get_mut(rank as usize) {
             peer.is_blocked = is_blocked;
             self.ready.set(rank);
+            self.watch(rank);
         }
     }
 

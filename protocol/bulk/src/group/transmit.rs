@@ -196,7 +196,11 @@ impl Group {
     /// Keeps `due_at` no later than what is due first over the link to `rank`.
     pub(super) fn watch(&mut self, rank: u32) {
         let peer = &self.peers[rank as usize];
-        let due_at = peer.lane.due_at().filter(|_| !peer.has_failed);
-        self.due_at = Mono::earlier(self.due_at, due_at);
+        let due_at = match peer.is_blocked {
+            // What cannot be said now is not due: nobody would do anything when it is.
+            true => peer.lane.probe_at(),
+            false => peer.lane.due_at(),
+        };
+        self.due_at = Mono::earlier(self.due_at, due_at.filter(|_| !peer.has_failed));
     }
 }

@@ -227,6 +227,11 @@ impl Lane {
         Mono::earlier(self.probe_at, tell_at)
     }
 
+    /// When the other end is asked after what is in flight.
+    pub fn probe_at(&self) -> Option<Mono> {
+        self.probe_at
+    }
+
     /// Whether the other end has left everything unanswered for `ns`.
     pub fn is_silent(&self, now: Mono, ns: u64) -> bool {
         self.waits_since.is_some_and(|since| now.since_ns(since) >= ns)

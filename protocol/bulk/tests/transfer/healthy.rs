@@ -63,3 +63,21 @@ fn a_member_whose_link_is_blocked_holds_nobody_up() {
     world.act(0, |root| root.set_blocked(3, false));
     assert!(world.run_until(SECOND, |world| has(world, 3)));
 }
+
+/// What is owed to a member whose link is blocked is not due: a world that waits for what is due
+/// would never wait.
+#[test]
+fn nothing_is_due_over_a_blocked_link() {
+    let mut world = World::new(4, Link::Reliable, 1, |config| config.keepalive_ns = SECOND / 100);
+    let has = |world: &World, rank: usize, count| world.apps[rank].delivered.len() == count;
+    world.act(0, |root| root.send(object(0, 9_000))).expect("it is taken");
+    assert!(world.run_until(SECOND, |world| (1..4).all(|rank| has(world, rank, 1))));
+    world.act(0, |root| root.set_blocked(3, true));
+    let before = world.group(0).stats().frames_received;
+    // The world says so when time stands still.
+    world.run_until(SECOND / 20, |_| false);
+    assert!(world.group(0).stats().frames_received > before, "others speak to it");
+    world.act(0, |root| root.set_blocked(3, false));
+    world.act(0, |root| root.send(object(1, 9_000))).expect("it is taken");
+    assert!(world.run_until(SECOND, |world| (1..4).all(|rank| has(world, rank, 2))));
+}
