@@ -1,5 +1,6 @@
 //! `onepipe sim`: a whole fabric in virtual time, every invariant checked.
 
+mod agreed;
 mod fuzz;
 
 use std::io::{Write, stdout};

@@ -9,12 +9,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
+use onepipe_sim_engine::Seeds;
 use onepipe_sim_scenarios::{
     Failing, FuzzOptions, FuzzReport, Mishap, Outcome, Swarm, fuzz, shrink,
 };
 use serde::Serialize;
 
+use super::agreed;
 use crate::interrupt;
 use crate::number::readable;
 use crate::progress::Progress;
@@ -23,20 +25,25 @@ const EXAMPLES: &str = "\
 Examples:
   onepipe sim fuzz --seeds 10000              on every core; Ctrl-C ends it with what it has
   onepipe sim fuzz --seed 4711 --trace        one seed again, its history in seed-4711.txt
+  onepipe sim fuzz --service amcast           agreed multicast: groups, elections, fail-over
 
 A seed draws a topology, clocks, a load, controllers, and faults: links that lose, change, repeat,
 overtake, flap or die, nodes, processes and controllers that crash, pause or leave, clocks that
 step, partitions, a store that fails. Every invariant is checked at every event; then everything is
 healed, and everybody must come back; in some seeds one process is gone for good, and the others
-must get on.";
+must get on. With --service amcast: groups of members in switches, their replicas, clients and coordinators,
+of whom as many die as may while leaders change.";
 
 /// How many events the history of a seed has at most.
-const TRACE_EVENTS: usize = 1 << 20;
+pub(super) const TRACE_EVENTS: usize = 1 << 20;
 
 /// Simulate random fabrics with random faults; exit status 1 if an invariant broke
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
+    /// Which service
+    #[arg(long, value_enum, default_value_t = Service::Scattering)]
+    service: Service,
     /// How many seeds [default: 1000, or 1 with --trace]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
@@ -55,6 +62,69 @@ pub struct Arguments {
     /// Print one JSON object as the last line of standard output
     #[arg(long)]
     json: bool,
+}
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Service {
+    /// Ordered scattering, best effort and reliable
+    Scattering,
+    /// Agreed multicast
+    Amcast,
+}
+
+/// Which seeds, as they were asked for.
+pub(super) struct Chosen {
+    pub seeds: Seeds,
+    pub stops_at_failure: bool,
+    pub is_json: bool,
+}
+
+/// What is common to all services: it shows how far the seeds are, and ends at Ctrl-C.
+pub(super) struct Watch {
+    pub stops: Arc<AtomicBool>,
+    was_interrupted: Arc<AtomicBool>,
+    progress: Mutex<Progress>,
+    began: Instant,
+    count: u64,
+}
+
+impl Watch {
+    pub fn begin(count: u64) -> Result<Self> {
+        let (stops, was_interrupted) =
+            (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (told, noted) = (Arc::clone(&stops), Arc::clone(&was_interrupted));
+        interrupt::on_interrupt(move || {
+            noted.store(true, Ordering::Relaxed);
+            told.store(true, Ordering::Relaxed);
+        })?;
+        let progress = Mutex::new(Progress::new());
+        Ok(Self { stops, was_interrupted, progress, began: Instant::now(), count })
+    }
+
+    pub fn show(&self, done: u64, failed: u64) {
+        if let Ok(mut progress) = self.progress.lock() {
+            let text = match failed {
+                0 => format!("{done} seeds"),
+                failed => format!("{done} seeds, {failed} failed"),
+            };
+            progress.show(done as f64 / self.count as f64, &text);
+        }
+    }
+
+    /// How long it took in seconds, and whether it was interrupted.
+    pub fn end(self) -> (f64, bool) {
+        (self.began.elapsed().as_secs_f64(), self.was_interrupted.load(Ordering::Relaxed))
+    }
+}
+
+/// What a program is told.
+pub(super) fn status(failed: u64, was_interrupted: bool) -> ExitCode {
+    match (failed, was_interrupted) {
+        (0, false) => ExitCode::SUCCESS,
+        (0, true) => ExitCode::from(interrupt::EXIT_STATUS),
+        _ => ExitCode::FAILURE,
+    }
 }
 
 /// What a program reads.
@@ -93,53 +163,41 @@ struct JsonFailing {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     // What panics is caught and reported with its seed.
     std::panic::set_hook(Box::new(|_| {}));
-    if let (true, Some(seed)) = (arguments.trace, arguments.seed) {
-        return trace(seed);
-    }
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let fresh = || since.map_or(0, |since| since.as_secs() * 1_000);
     let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let options = FuzzOptions {
+    let seeds = Seeds {
         first: arguments.seed.unwrap_or_else(fresh),
-        seeds: arguments.seeds.unwrap_or(1_000),
+        count: arguments.seeds.unwrap_or(1_000),
         jobs: arguments.jobs.map_or_else(cores, usize::from),
-        stops_at_failure: arguments.stop,
     };
-    let (stops, was_interrupted) =
-        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (told, noted) = (Arc::clone(&stops), Arc::clone(&was_interrupted));
-    interrupt::on_interrupt(move || {
-        noted.store(true, Ordering::Relaxed);
-        told.store(true, Ordering::Relaxed);
-    })?;
-    let progress = Mutex::new(Progress::new());
-    let began = Instant::now();
-    let report = fuzz(&options, &stops, |done, failed| {
-        if let Ok(mut progress) = progress.lock() {
-            let text = match failed {
-                0 => format!("{done} seeds"),
-                failed => format!("{done} seeds, {failed} failed"),
-            };
-            progress.show(done as f64 / options.seeds as f64, &text);
-        }
-    });
-    let wall_seconds = began.elapsed().as_secs_f64();
-    drop(progress);
-    let was_interrupted = was_interrupted.load(Ordering::Relaxed);
+    let (stops_at_failure, is_json) = (arguments.stop, arguments.json);
+    let chosen = Chosen { seeds, stops_at_failure, is_json };
+    match (arguments.service, arguments.trace) {
+        (Service::Scattering, true) => trace(seeds.first),
+        (Service::Scattering, false) => scattering(&chosen),
+        (Service::Amcast, true) => agreed::trace(seeds.first),
+        (Service::Amcast, false) => agreed::run(&chosen),
+    }
+}
+
+fn scattering(chosen: &Chosen) -> Result<ExitCode> {
+    let Seeds { first, count, jobs } = chosen.seeds;
+    let options =
+        FuzzOptions { first, seeds: count, jobs, stops_at_failure: chosen.stops_at_failure };
+    let watch = Watch::begin(count)?;
+    let report = fuzz(&options, &watch.stops, |done, failed| watch.show(done, failed));
+    let (wall_seconds, was_interrupted) = watch.end();
     let first = report.failing.first().copied().and_then(shrink);
     let json = json(&options, &report, wall_seconds, was_interrupted, first.as_ref());
     let mut out = stdout().lock();
-    if arguments.json {
+    if chosen.is_json {
         serde_json::to_writer(&mut out, &json)?;
         writeln!(out)?;
     } else {
         print(&mut out, &json)?;
     }
-    Ok(match (report.failed, was_interrupted) {
-        (0, false) => ExitCode::SUCCESS,
-        (0, true) => ExitCode::from(interrupt::EXIT_STATUS),
-        _ => ExitCode::FAILURE,
-    })
+    Ok(status(report.failed, was_interrupted))
 }
 
 fn json(

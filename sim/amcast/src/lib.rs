@@ -27,6 +27,7 @@
 mod application;
 mod court;
 mod element;
+mod fuzz;
 mod mishap;
 mod node;
 mod seats;
@@ -36,6 +37,7 @@ mod ways;
 mod world;
 
 pub use application::Delivered;
+pub use fuzz::{FuzzReport, fuzz};
 pub use mishap::Mishap;
 pub use seats::Seats;
 pub use setup::{Load, Pace, Setup};

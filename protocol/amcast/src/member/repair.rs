@@ -69,8 +69,8 @@ impl Member {
         self.stats.repeated += 1;
     }
 
-    /// A replica has everything before `body.position`; ASKS: its life `body.count` begins there, and
-    /// a former one may have had more.
+    /// A replica has everything before `body.position`; ASKS: its life `body.count` begins there,
+    /// and a former one may have had more.
     pub(super) fn on_replica_gap(&mut self, replica: usize, src: ProcessId, body: &Amcast) {
         let begins = body.has(Amcast::ASKS);
         if self.wanted[replica] < body.position || begins {

@@ -1,0 +1,155 @@
+//! `onepipe sim fuzz --service amcast`: agreed multicast, by seeds.
+
+use std::collections::BTreeMap;
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use onepipe_sim_amcast::{FuzzReport, Mishap, Swarm, fuzz};
+use serde::Serialize;
+
+use super::fuzz::{Chosen, TRACE_EVENTS, Watch, status};
+use crate::number::readable;
+
+/// Runs that may be spent on making the first failing seed smaller.
+const SHRINK_ATTEMPTS: u32 = 100;
+
+/// What a program reads.
+#[derive(Serialize)]
+struct Json {
+    service: &'static str,
+    first_seed: u64,
+    seeds: u64,
+    events: u64,
+    messages_sent: u64,
+    deliveries_checked: u64,
+    elections: u64,
+    busy: u64,
+    faults: BTreeMap<&'static str, u64>,
+    wall_seconds: f64,
+    seeds_per_hour: f64,
+    was_interrupted: bool,
+    failed_seeds: u64,
+    panics: u64,
+    first_failing: Option<JsonFailing>,
+}
+
+#[derive(Serialize)]
+struct JsonFailing {
+    seed: u64,
+    reproduce: String,
+    complaints: Vec<String>,
+    mishaps_drawn: usize,
+    mishaps_needed: Vec<String>,
+}
+
+/// Runs the seeds.
+pub fn run(chosen: &Chosen) -> Result<ExitCode> {
+    let watch = Watch::begin(chosen.seeds.count)?;
+    let progress = |done, failed| watch.show(done, failed);
+    let report = fuzz(&chosen.seeds, &watch.stops, chosen.stops_at_failure, progress);
+    let (wall_seconds, was_interrupted) = watch.end();
+    let FuzzReport { seeds, failed, .. } = report;
+    let first_failing = report.failing.first().map(|seed| failing(*seed));
+    let json = Json {
+        service: "amcast",
+        first_seed: chosen.seeds.first,
+        seeds,
+        events: report.events,
+        messages_sent: report.sent,
+        deliveries_checked: report.delivered,
+        elections: report.elections,
+        busy: report.busy,
+        faults: report.faults,
+        wall_seconds,
+        seeds_per_hour: seeds as f64 * 3_600.0 / wall_seconds,
+        was_interrupted,
+        failed_seeds: failed,
+        panics: report.panics,
+        first_failing,
+    };
+    let mut out = stdout().lock();
+    if chosen.is_json {
+        serde_json::to_writer(&mut out, &json)?;
+        writeln!(out)?;
+    } else {
+        print(&mut out, &json)?;
+    }
+    Ok(status(failed, was_interrupted))
+}
+
+fn failing(seed: u64) -> JsonFailing {
+    let swarm = Swarm::draw(seed);
+    let small = swarm.shrunk(SHRINK_ATTEMPTS);
+    JsonFailing {
+        seed,
+        reproduce: format!("onepipe sim fuzz --service amcast --seed {seed} --trace"),
+        complaints: small.attempt().complaints,
+        mishaps_drawn: swarm.timeline.len(),
+        mishaps_needed: small.timeline.iter().map(line).collect(),
+    }
+}
+
+fn line((at_ns, mishap): &(u64, Mishap)) -> String {
+    format!("{} us: {mishap:?}", at_ns / 1_000)
+}
+
+fn print(out: &mut impl Write, json: &Json) -> Result<()> {
+    let how = if json.was_interrupted { ", interrupted" } else { "" };
+    let (seeds, first, seconds) = (json.seeds, json.first_seed, json.wall_seconds);
+    let an_hour = readable(json.seeds_per_hour);
+    writeln!(
+        out,
+        "  seeds      {seeds} from {first} on in {seconds:.1} s: {an_hour} an hour{how}"
+    )?;
+    writeln!(
+        out,
+        "  checked    {} deliveries of {} messages; {} events",
+        readable(json.deliveries_checked as f64),
+        readable(json.messages_sent as f64),
+        readable(json.events as f64)
+    )?;
+    writeln!(out, "  leaders    {} elected; {} times busy", json.elections, json.busy)?;
+    for (number, (name, count)) in json.faults.iter().enumerate() {
+        let head = if number == 0 { "faults" } else { "" };
+        writeln!(out, "  {head:<10} {:>10} {name}", readable(*count as f64))?;
+    }
+    if let Some(first) = &json.first_failing {
+        let (needed, drawn) = (first.mishaps_needed.len(), first.mishaps_drawn);
+        writeln!(out, "  first      seed {}; again with", first.seed)?;
+        writeln!(out, "               {}", first.reproduce)?;
+        writeln!(out, "             {needed} of its {drawn} mishaps are enough:")?;
+        for what in &first.mishaps_needed {
+            writeln!(out, "               {what}")?;
+        }
+        for text in &first.complaints {
+            writeln!(out, "  VIOLATION  {text}")?;
+        }
+    }
+    match json.failed_seeds {
+        0 => writeln!(out, "  verdict    every invariant held")?,
+        failed => writeln!(out, "  verdict    {failed} SEEDS FAILED, {} by panic", json.panics)?,
+    }
+    Ok(())
+}
+
+/// Runs one seed and writes its history.
+pub fn trace(seed: u64) -> Result<ExitCode> {
+    let mut swarm = Swarm::draw(seed);
+    swarm.setup.trace_lines_max = TRACE_EVENTS;
+    let outcome = swarm.attempt();
+    let mut out = stdout().lock();
+    for mishap in &swarm.timeline {
+        writeln!(out, "  mishap     {}", line(mishap))?;
+    }
+    for text in &outcome.complaints {
+        writeln!(out, "  VIOLATION  {text}")?;
+    }
+    let path = format!("seed-{seed}.txt");
+    std::fs::write(&path, outcome.trace_lines.join("\n") + "\n")
+        .with_context(|| format!("cannot write the history to {path}"))?;
+    writeln!(out, "  history    {path}")?;
+    let is_right = outcome.complaints.is_empty();
+    writeln!(out, "  verdict    {}", if is_right { "every invariant held" } else { "FAILED" })?;
+    Ok(status(u64::from(!is_right), false))
+}

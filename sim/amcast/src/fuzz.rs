@@ -1,0 +1,85 @@
+//! Many seeds, one after the other on every core.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use onepipe_sim_engine::Seeds;
+
+use crate::swarm::{Outcome, Swarm};
+
+/// How many failing seeds are listed.
+const LISTED_MAX: usize = 100;
+
+/// What many seeds add up to.
+#[derive(Clone, Debug, Default)]
+pub struct FuzzReport {
+    /// Seeds that were run to their end.
+    pub seeds: u64,
+    /// Events of their networks.
+    pub events: u64,
+    /// Messages sent.
+    pub sent: u64,
+    /// Deliveries, each checked.
+    pub delivered: u64,
+    /// How often a member began to lead.
+    pub elections: u64,
+    /// How often a leader had no room.
+    pub busy: u64,
+    /// Faults, by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Seeds in which a machine panicked.
+    pub panics: u64,
+    /// Seeds that failed, ascending; the first ones.
+    pub failing: Vec<u64>,
+    /// How many seeds failed.
+    pub failed: u64,
+}
+
+impl FuzzReport {
+    fn add(&mut self, seed: u64, swarm: &Swarm, outcome: &Outcome) {
+        self.seeds += 1;
+        self.events += outcome.events;
+        self.sent += outcome.sent;
+        self.delivered += outcome.delivered;
+        self.elections += outcome.elections;
+        self.busy += outcome.busy;
+        self.panics += u64::from(outcome.is_panic);
+        let mut count = |name, count| *self.faults.entry(name).or_default() += count;
+        for name in swarm.timeline.iter().filter_map(|(_, mishap)| mishap.name()) {
+            count(name, 1);
+        }
+        let kinds = ["frame lost", "frame changed", "frame duplicated", "frame overtaken"];
+        kinds.into_iter().zip(outcome.frames).for_each(|(name, frames)| count(name, frames));
+        if !outcome.complaints.is_empty() {
+            self.failed += 1;
+            let place = self.failing.partition_point(|failing| *failing < seed);
+            self.failing.insert(place, seed);
+            self.failing.truncate(LISTED_MAX);
+        }
+    }
+}
+
+/// Runs seeds until all are done or `stops`, or one has failed, if it `stops_at_failure`; `progress`
+/// is told how many are done, and how many of them have failed. Panics of machines are caught; their
+/// hook is the caller's to silence.
+pub fn fuzz(
+    seeds: &Seeds,
+    stops: &AtomicBool,
+    stops_at_failure: bool,
+    progress: impl Fn(u64, u64) + Sync + Send,
+) -> FuzzReport {
+    let mut report = FuzzReport::default();
+    let attempt = |seed| {
+        let swarm = Swarm::draw(seed);
+        let outcome = swarm.attempt();
+        (swarm, outcome)
+    };
+    seeds.for_each(stops, attempt, |seed, (swarm, outcome)| {
+        report.add(seed, &swarm, &outcome);
+        progress(report.seeds, report.failed);
+        if report.failed > 0 && stops_at_failure {
+            stops.store(true, Ordering::Relaxed);
+        }
+    });
+    report
+}
