@@ -1,5 +1,5 @@
-//! The machines with one mistake each: what checks histories must catch each of them but one, at a
-//! seed at which nothing is wrong without it.
+//! The machines with one mistake each: what checks histories must catch each of them, at a seed at
+//! which nothing is wrong without it; one of them in a story of its own.
 //!
 //! All in one test, for the mistake is chosen for the whole program.
 
@@ -7,10 +7,14 @@ mod world;
 
 use std::panic::catch_unwind;
 
+use onepipe_amcast::GroupSet;
+use onepipe_base::ProcessId;
 use onepipe_base::mistake::{Mistake, choose};
+use onepipe_wire::{Frame, Opcode};
 use world::{Plan, World};
 
-/// What histories drawn so do not show: it takes an election between two particular packets.
+/// What histories drawn so do not show: it takes an election between two particular packets. See
+/// [`a_leader_dies_with_what_only_it_has_heard`].
 const MISSED: &[&str] = &["quorum-forgotten"];
 /// How many seeds each gets.
 const SEEDS: u64 = 600;
@@ -20,6 +24,38 @@ fn shown(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     let found = catch_unwind(|| World::new(Plan::draw(seed)).run());
     choose(None);
     found.unwrap_or_else(|_| Some("a machine finds itself wrong".into()))
+}
+
+/// Group 0 is {0, 1, 2}, group 1 {3, 4, 5}. What group 1 says reaches the leader of group 0 alone,
+/// and what that says of its clock nobody.
+fn only_the_leader_hears(world: &World, frame: &Frame<'_>) -> bool {
+    let (ProcessId(src), ProcessId(dst)) = (frame.header.src(), frame.header.dst());
+    let is_follower = dst == 1 || dst == 2;
+    let is_deaf = (3..6).contains(&src) || (src == 0 && frame.opcode == Opcode::AmcastAck);
+    world.now < 1_000_000 && is_follower && is_deaf
+}
+
+/// The final timestamp of a message comes from the other group and lies far above the clocks here.
+/// A leader that lets its replicas deliver there before a majority has heard of it, and dies, is
+/// followed by one that proposes below.
+fn a_leader_dies_with_what_only_it_has_heard(mistake: Option<Mistake>) -> Option<String> {
+    choose(mistake);
+    let mut world = World::new(Plan { members: vec![3, 3], clients: 2, ..Plan::calm() });
+    world.cuts = only_the_leader_hears;
+    // The clock of group 1 runs ahead.
+    for _ in 0..6 {
+        assert!(world.send_one(0, GroupSet::from_bits(0b10)));
+    }
+    world.run_until(200_000);
+    assert!(world.send_one(1, GroupSet::from_bits(0b11)));
+    // It is sent when something happens next, which is when the client looks after it.
+    world.run_until(300_000);
+    world.members[0] = None;
+    world.elect(1);
+    assert!(world.send_one(1, GroupSet::from_bits(0b01)));
+    let wrong = world.run();
+    choose(None);
+    wrong
 }
 
 #[test]
@@ -36,4 +72,8 @@ fn every_mistake_is_caught_and_nothing_without_it() {
     }
     let _ = std::panic::take_hook();
     assert_eq!(missed, MISSED, "by {SEEDS} seeds");
+    assert_eq!(a_leader_dies_with_what_only_it_has_heard(None), None);
+    let shown = a_leader_dies_with_what_only_it_has_heard(Some(Mistake::QuorumForgotten));
+    let told = "is over and was not delivered";
+    assert!(shown.is_some_and(|wrong| wrong.contains(told)), "a replica had passed it");
 }

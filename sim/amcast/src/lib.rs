@@ -27,9 +27,11 @@
 mod application;
 mod court;
 mod element;
+mod failover;
 mod fuzz;
 mod mishap;
 mod node;
+mod poster;
 mod seats;
 mod setup;
 mod swarm;
@@ -37,8 +39,10 @@ mod ways;
 mod world;
 
 pub use application::Delivered;
+pub use failover::{Failover, Victim, failover, failover_setup, failovers};
 pub use fuzz::{FuzzReport, fuzz};
 pub use mishap::Mishap;
+pub use poster::{Measured, Orderer, Poster};
 pub use seats::Seats;
 pub use setup::{Load, Pace, Setup};
 pub use swarm::{Outcome, Swarm};
