@@ -1,6 +1,7 @@
 //! `onepipe sim`: a whole fabric in virtual time, every invariant checked.
 
 mod agreed;
+mod failover;
 mod fuzz;
 
 use std::io::{Write, stdout};
@@ -26,6 +27,7 @@ Examples:
   onepipe sim --form delegate                          switches that cannot rewrite packets
   onepipe sim --seed 7 --trace history.txt             the last events, as text
   onepipe sim fuzz --seeds 10000                       fabrics, loads and faults at random
+  onepipe sim fail-over                                leaders of agreed multicast that die
 
 One seed is one history: the same arguments print the same trace hash, on every machine.";
 
@@ -85,6 +87,7 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Fuzz(fuzz::Arguments),
+    FailOver(failover::Arguments),
 }
 
 /// What processes send.
@@ -159,8 +162,10 @@ fn shape(text: &str) -> Result<Shape> {
 
 /// Runs a simulation.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    if let Some(Command::Fuzz(arguments)) = &arguments.command {
-        return fuzz::run(arguments);
+    match &arguments.command {
+        Some(Command::Fuzz(arguments)) => return fuzz::run(arguments),
+        Some(Command::FailOver(arguments)) => return failover::run(arguments),
+        None => {}
     }
     let options = options(arguments);
     let mut progress = Progress::new();

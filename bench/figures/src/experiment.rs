@@ -179,6 +179,8 @@ pub enum Task {
         /// The load, in thousandths of what they can send.
         load_permille: u32,
     },
+    /// Agreed multicast on the poster's testbed.
+    Agreed(Agreed),
     /// A failure.
     Recovery {
         /// Hosts with a process.
@@ -197,6 +199,19 @@ pub enum Task {
         /// Whatever is left to chance.
         seed: u64,
     },
+}
+
+/// A load on the testbed of P4mCast's poster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Agreed {
+    /// Whether switches order; else processes on hosts, as PrimCast has it.
+    pub is_in_switches: bool,
+    /// Whether the frames of these go through their kernels.
+    pub has_kernel: bool,
+    /// Octets of a request.
+    pub octets: u32,
+    /// Requests a second.
+    pub offered_per_s: u64,
 }
 
 /// 1Pipe section 7.2.
@@ -249,6 +264,7 @@ impl Task {
             Self::Multicast(multicast) => multicast.run(),
             Self::Timeslots { nodes, load_permille } => cores::timeslots(*nodes, *load_permille),
             Self::Paths { nodes, load_permille } => cores::paths(*nodes, *load_permille),
+            Self::Agreed(agreed) => Ok(agreed.run()),
             Self::Recovery { hosts, component, seed } => {
                 let component = Component::ALL.into_iter().find(|one| one.name() == component);
                 let component = component.unwrap_or(Component::Host);

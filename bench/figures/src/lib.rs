@@ -35,7 +35,8 @@ mod world;
 
 pub use calibration::Calibration;
 pub use experiment::{
-    Axis, Claim, Compared, Curve, Experiment, Measured, Role, Task, Values, Verdict, value_at,
+    Agreed, Axis, Claim, Compared, Curve, Experiment, Measured, Role, Task, Values, Verdict,
+    value_at,
 };
 pub use experiments::all;
 pub use output::{Figure, Line, lines, summary, write};

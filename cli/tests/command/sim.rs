@@ -119,6 +119,25 @@ fn a_traced_seed_leaves_its_history_in_a_file() {
 }
 
 #[test]
+fn agreed_multicast_is_fuzzed_too_and_its_leaders_are_killed() {
+    let run = |arguments: &[&str]| {
+        let output = output(&[&["sim"], arguments, &["--json"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+        json(&output)
+    };
+    let said = run(&["fuzz", "--service", "amcast", "--seeds", "12", "--seed", "100"]);
+    assert_eq!((&said["service"], &said["failed_seeds"]), (&"amcast".into(), &0.into()), "{said}");
+    for key in ["events", "deliveries_checked", "elections"] {
+        assert!(said[key].as_u64().is_some_and(|count| count > 3), "{key}: {said}");
+    }
+    let said = run(&["fail-over", "--crashes", "5", "--victim", "switch"]);
+    assert_eq!((&said["crashes"], &said["victim"]), (&5.into(), &"switch".into()), "{said}");
+    let of = |what: &str, key: &str| said[what][key].as_f64().expect("a number");
+    assert!(of("to_new_message_us", "p50") > 50.0 && of("to_new_message_us", "max") < 2_000.0);
+    assert!(of("to_next_delivery_us", "p50") <= of("to_new_message_us", "p50"), "{said}");
+}
+
+#[test]
 fn ctrl_c_ends_fuzzing_with_what_it_has() {
     let arguments = ["sim", "fuzz", "--seeds", "10000000", "--seed", "100", "--json"];
     let mut fuzz = Beside::start(&mut onepipe(&arguments));

@@ -77,7 +77,7 @@ pub fn failover(victim: Victim, seed: u64) -> Option<Failover> {
         return None;
     }
     let here = || world.deliveries().iter().filter(|one| one.replica == replica);
-    let mut last_ns = here().filter(|one| one.at_ns <= crash_ns).next_back()?.at_ns;
+    let mut last_ns = here().rfind(|one| one.at_ns <= crash_ns)?.at_ns;
     let mut gap_ns = 0;
     for one in here().filter(|one| one.at_ns > crash_ns) {
         gap_ns = gap_ns.max(one.at_ns - last_ns);

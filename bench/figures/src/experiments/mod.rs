@@ -1,5 +1,6 @@
 //! The figures.
 
+mod agreed;
 mod background;
 mod cores;
 mod latency;
@@ -46,6 +47,7 @@ pub fn all() -> Vec<Experiment> {
         robust::stall(),
         robust::slow_link(),
         robust::slack(),
+        agreed::throughput_and_latency(),
     ]
 }
 

@@ -1,0 +1,166 @@
+//! P-4: throughput against latency of agreed multicast, in switches and on hosts (P4mCast, figure 4).
+
+use onepipe_sim_amcast::{Orderer, Poster};
+
+use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
+use crate::reference::Reference;
+use crate::{Agreed, Values};
+
+/// Thousands of messages a second that are offered.
+const OFFERED: &[f64] = &[
+    10.0, 50.0, 100.0, 200.0, 300.0, 400.0, 500.0, 600.0, 750.0, 1_000.0, 1_500.0, 2_000.0,
+    3_000.0, 4_000.0,
+];
+
+/// A frame through the kernel, on its way out or in: half of what a bare datagram takes on this
+/// machine, 1.6 us (docs/results/benchmarks.md).
+const KERNEL_FRAME_NS: u64 = 800;
+/// A message costs a process of 1Pipe's testbed so much (`Calibration::PAPER`).
+const MESSAGE_NS: u64 = 200;
+
+/// What is offered is delivered, but for so much.
+const SUSTAINED: f64 = 0.97;
+
+impl Agreed {
+    /// Runs it. Answers `throughput_kps`, and if that is what was offered `latency_us` (the mean)
+    /// and `p99_us`.
+    pub(crate) fn run(self) -> Values {
+        let orderer = match self {
+            Self { is_in_switches: true, .. } => Orderer::Switches,
+            Self { has_kernel, .. } => Orderer::Hosts {
+                frame_ns: if has_kernel { KERNEL_FRAME_NS } else { 0 },
+                entry_ns: MESSAGE_NS,
+            },
+        };
+        let (packet_octets, offered_per_s) = (self.octets as usize, self.offered_per_s);
+        let measured = Poster { orderer, packet_octets, offered_per_s }.run();
+        let mut values: Values =
+            [("throughput_kps".to_owned(), measured.delivered_per_s / 1e3)].into();
+        if measured.delivered_per_s >= SUSTAINED * offered_per_s as f64 {
+            values.insert("latency_us".to_owned(), measured.mean_ns / 1e3);
+            values.insert("p99_us".to_owned(), measured.p99_ns as f64 / 1e3);
+        }
+        values
+    }
+}
+
+fn task(is_in_switches: bool, has_kernel: bool, octets: u32, kilo: f64) -> Option<Task> {
+    let offered_per_s = (kilo * 1e3) as u64;
+    let (orderer, packet_octets) = (Orderer::Switches, octets as usize);
+    let poster = Poster { orderer, packet_octets, offered_per_s };
+    let agreed = Agreed { is_in_switches, has_kernel, octets, offered_per_s };
+    (offered_per_s <= poster.line_rate_per_s()).then_some(Task::Agreed(agreed))
+}
+
+/// What `curve` sustains at most, in thousands a second, and its latency there in us.
+fn most(measured: &Measured, curve: &str) -> Option<(f64, f64)> {
+    let points = measured.curves.get(curve)?;
+    let sustained = points.iter().filter_map(|(_, values)| {
+        Some((*values.get("throughput_kps")?, *values.get("latency_us")?))
+    });
+    sustained.max_by(|one, other| one.0.total_cmp(&other.0))
+}
+
+/// How many times as much ours sustains as the rival, or both are limited.
+fn times(measured: &Measured, ours: &str, rival: &str, paper: &str) -> Option<Verdict> {
+    let (ours, rival) = (most(measured, ours)?, most(measured, rival)?);
+    let times = ours.0 / rival.0;
+    let ours = format!(
+        "{times:.1} times: {:.0} k/s at {:.1} us, and {:.0} k/s at {:.1} us",
+        ours.0, ours.1, rival.0, rival.1
+    );
+    Some(Verdict { holds: times >= 10.0, ours, paper: paper.into() })
+}
+
+const IDEAL: &str = "the rival is better than any that was measured: whatever waits for the same process \
+                     travels in one frame, it never fails, and its processor does nothing else. What \
+                     limits ours is the injector's 10 Gbit/s, and at 150 B the replica's card, to \
+                     which three members tell each message; what limits the rival is one core";
+
+macro_rules! curves {
+    ($(($name:literal, $switches:literal, $kernel:literal, $octets:literal, $remark:expr),)*) => {
+        vec![$(Curve {
+            name: $name,
+            column: None,
+            role: Role::Predicted,
+            remark: $remark,
+            task: |kilo| task($switches, $kernel, $octets, kilo),
+        },)*]
+    };
+}
+
+/// P-4.
+pub fn throughput_and_latency() -> Experiment {
+    Experiment {
+        id: "P-4",
+        title: "Agreed multicast: latency against throughput, one group of three (P4mCast)",
+        headline: "ten times PrimCast's throughput, at tens of us; the poster gives no points",
+        x: Axis { label: "thousands of messages a second", is_log: true },
+        y: Axis { label: "us from request to delivery, mean", is_log: true },
+        metric: "latency_us",
+        curves: curves![
+            ("switches, 150 B", true, false, 150, ""),
+            ("switches, 512 B", true, false, 512, ""),
+            ("switches, 1024 B", true, false, 1_024, ""),
+            ("switches, 1500 B", true, false, 1_500, ""),
+            ("PrimCast, 150 B", false, true, 150, ""),
+            ("PrimCast, 512 B", false, true, 512, ""),
+            ("PrimCast, 1024 B", false, true, 1_024, ""),
+            ("PrimCast, 1500 B", false, true, 1_500, ""),
+            ("PrimCast without kernel, 150 B", false, false, 150, ""),
+            ("PrimCast without kernel, 1500 B", false, false, 1_500, ""),
+        ],
+        xs: OFFERED,
+        xs_quick: &[10.0, 200.0, 750.0, 3_000.0],
+        reference: Reference::new(""),
+        claims: vec![
+            Claim {
+                text: "ten times the rival's throughput with packets of 150 B",
+                judge: |measured| {
+                    let paper = "\"one order of magnitude higher\"";
+                    times(measured, "switches, 150 B", "PrimCast, 150 B", paper)
+                },
+                remark: IDEAL,
+            },
+            Claim {
+                text: "ten times the rival's throughput with packets of 1500 B",
+                judge: |measured| {
+                    let paper = "\"one order of magnitude higher\"";
+                    times(measured, "switches, 1500 B", "PrimCast, 1500 B", paper)
+                },
+                remark: IDEAL,
+            },
+            Claim {
+                text: "tens of us at the most, at every size and load that is sustained",
+                judge: |measured| {
+                    let ours =
+                        measured.curves.iter().filter(|(name, _)| name.starts_with("switches"));
+                    let values = ours.flat_map(|(_, points)| points);
+                    let all = values.filter_map(|(_, values)| values.get("p99_us").copied());
+                    let most = all.reduce(f64::max)?;
+                    let ours = format!("99 % within {most:.1} us");
+                    Some(Verdict { holds: most < 100.0, ours, paper: "tens of us".into() })
+                },
+                remark: "",
+            },
+            Claim {
+                text: "a request of 1500 B is delivered 12 us earlier than by the rival, at the load \
+                       that this sustains",
+                judge: |measured| {
+                    let (kilo, rival) = most(measured, "PrimCast, 1500 B")?;
+                    let near = measured.curves.get("switches, 1500 B")?.iter();
+                    let near = near.filter(|(x, _)| *x <= 1.05 * kilo);
+                    let ours =
+                        near.filter_map(|(_, values)| values.get("latency_us")).next_back()?;
+                    let less = rival - ours;
+                    let text =
+                        format!("{less:.1} us: {ours:.1} and {rival:.1} us at {kilo:.0} k/s");
+                    let paper = "\"a major latency reduction of 12 microseconds\"".into();
+                    Some(Verdict { holds: less >= 12.0, ours: text, paper })
+                },
+                remark: "the poster does not say at which load; the rival's own queues begin where it \
+                         is nearly full",
+            },
+        ],
+    }
+}

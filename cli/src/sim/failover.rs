@@ -1,0 +1,163 @@
+//! `onepipe sim fail-over`: how long a group of agreed multicast delivers nothing new when its
+//! leader dies.
+
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use clap::{Args, ValueEnum};
+use onepipe_sim_amcast::{Failover, Victim, failover_setup, failovers};
+use onepipe_sim_engine::Seeds;
+use serde::Serialize;
+
+use super::fuzz::{Watch, status};
+use crate::number::readable_ns;
+
+const EXAMPLES: &str = "\
+Examples:
+  onepipe sim fail-over                         the leader's program dies, 1,000 times
+  onepipe sim fail-over --victim switch --json  its whole switch, with the rack below
+
+Three leaves, two spines, one group of three; four clients send a message every 10 us each. The
+leader dies at any time; a coordinator finds it silent, writes the next leader into the store, and the
+group goes on.";
+
+/// Kill the leader of a group again and again, and measure until messages are delivered again
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// How many crashes
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
+    crashes: u64,
+    /// The seed of the first
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// What dies
+    #[arg(long, value_enum, default_value_t = What::Member)]
+    victim: What,
+    /// How many at a time [default: as many as there are cores]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Print one JSON object as the last line of standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// What dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// The leader's program
+    Member,
+    /// Its switch, with the rack below
+    Switch,
+}
+
+/// What a program reads. Times in us from the crash.
+#[derive(Serialize)]
+struct Json {
+    victim: &'static str,
+    crashes: u64,
+    not_recovered: Vec<u64>,
+    ask_us: f64,
+    silence_us: f64,
+    repeat_us: f64,
+    to_next_delivery_us: Spread,
+    longest_gap_us: Spread,
+    to_new_message_us: Spread,
+    wall_seconds: f64,
+    was_interrupted: bool,
+}
+
+#[derive(Serialize)]
+struct Spread {
+    min: f64,
+    p10: f64,
+    p50: f64,
+    p90: f64,
+    p99: f64,
+    max: f64,
+}
+
+impl Spread {
+    fn of(measured: &[Failover], what: fn(&Failover) -> u64) -> Self {
+        let mut all: Vec<u64> = measured.iter().map(what).collect();
+        all.sort_unstable();
+        let at = |percent: usize| {
+            let place = (all.len() * percent / 100).min(all.len().saturating_sub(1));
+            all.get(place).map_or(0.0, |ns| *ns as f64 / 1e3)
+        };
+        Self { min: at(0), p10: at(10), p50: at(50), p90: at(90), p99: at(99), max: at(100) }
+    }
+}
+
+/// Has leaders die.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let (victim, name) = match arguments.victim {
+        What::Member => (Victim::Member, "member"),
+        What::Switch => (Victim::Switch, "switch"),
+    };
+    let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let jobs = arguments.jobs.map_or_else(cores, usize::from);
+    let seeds = Seeds { first: arguments.seed, count: arguments.crashes, jobs };
+    let watch = Watch::begin(arguments.crashes)?;
+    let all = failovers(victim, &seeds, &watch.stops, |done| watch.show(done, 0));
+    let (wall_seconds, was_interrupted) = watch.end();
+    let measured: Vec<Failover> = all.iter().filter_map(|(_, one)| *one).collect();
+    let failed = all.iter().filter(|(_, one)| one.is_none()).map(|(seed, _)| *seed);
+    let not_recovered: Vec<u64> = failed.collect();
+    ensure!(!measured.is_empty(), "no group has gone on: {not_recovered:?}");
+    let setup = failover_setup(arguments.seed);
+    let us = |ns: u64| ns as f64 / 1e3;
+    let json = Json {
+        victim: name,
+        crashes: all.len() as u64,
+        ask_us: us(setup.ask_ns),
+        silence_us: us(setup.silence_ns),
+        repeat_us: us(setup.repeat_ns),
+        to_next_delivery_us: Spread::of(&measured, |one| one.next_ns),
+        longest_gap_us: Spread::of(&measured, |one| one.gap_ns),
+        to_new_message_us: Spread::of(&measured, |one| one.new_ns),
+        wall_seconds,
+        was_interrupted,
+        not_recovered,
+    };
+    let mut out = stdout().lock();
+    if arguments.json {
+        serde_json::to_writer(&mut out, &json)?;
+        writeln!(out)?;
+    } else {
+        print(&mut out, &json)?;
+    }
+    Ok(status(json.not_recovered.len() as u64, was_interrupted))
+}
+
+fn print(out: &mut impl Write, json: &Json) -> Result<()> {
+    let how = if json.was_interrupted { ", interrupted" } else { "" };
+    let (crashes, seconds) = (json.crashes, json.wall_seconds);
+    writeln!(out, "  crashes    {crashes} of a leader's {} in {seconds:.1} s{how}", json.victim)?;
+    for (name, spread) in [
+        ("next", &json.to_next_delivery_us),
+        ("gap", &json.longest_gap_us),
+        ("new", &json.to_new_message_us),
+    ] {
+        let of = |us: f64| readable_ns((us * 1e3) as u64);
+        writeln!(
+            out,
+            "  {name:<10} p10 {}, p50 {}, p90 {}, p99 {}, max {}",
+            of(spread.p10),
+            of(spread.p50),
+            of(spread.p90),
+            of(spread.p99),
+            of(spread.max)
+        )?;
+    }
+    writeln!(
+        out,
+        "             next: from the crash to the next delivery; gap: the longest time without one;\n             \
+         new: to the first delivery of a message sent after the crash"
+    )?;
+    for seed in &json.not_recovered {
+        writeln!(out, "  VIOLATION  the group does not go on at seed {seed}")?;
+    }
+    Ok(())
+}
