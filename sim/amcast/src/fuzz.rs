@@ -59,9 +59,9 @@ impl FuzzReport {
     }
 }
 
-/// Runs seeds until all are done or `stops`, or one has failed, if it `stops_at_failure`; `progress`
-/// is told how many are done, and how many of them have failed. Panics of machines are caught; their
-/// hook is the caller's to silence.
+/// Runs seeds until all are done or `stops`, or one has failed, if it `stops_at_failure`. Tells
+/// `progress` how many are done, and how many of them have failed. Panics of machines are caught;
+/// their hook is the caller's to silence.
 pub fn fuzz(
     seeds: &Seeds,
     stops: &AtomicBool,

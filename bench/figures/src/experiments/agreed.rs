@@ -1,4 +1,5 @@
-//! P-4: throughput against latency of agreed multicast, in switches and on hosts (P4mCast, figure 4).
+//! P-4: throughput against latency of agreed multicast, in switches and on hosts (P4mCast, its
+//! figure 4).
 
 use onepipe_sim_amcast::{Orderer, Poster};
 
