@@ -76,7 +76,8 @@ pub struct Arguments {
     /// The largest fabric (recovery-sim: 32 and fat trees of 1024, 8192, 35152)
     #[arg(long, default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(32..))]
     hosts: u32,
-    /// How many cores give out timeslots (arbiter alloc, pace) [default: 1, for pace 2]
+    /// How many cores give out timeslots (arbiter alloc, pace), or work at all (comm) [default: 1,
+    /// for pace 2]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     cores: Option<u32>,
     /// How many endpoints (arbiter) [default: 32,256,1024,4096, for path 512,1024, for pace 256]
@@ -282,7 +283,8 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
                     true => defaults.nodes,
                     false => arguments.nodes.clone(),
                 };
-                let options = CommOptions { runs: runs(defaults.runs), seconds, nodes };
+                let workers = arguments.cores.map_or(0, |cores| cores as usize - 1);
+                let options = CommOptions { runs: runs(defaults.runs), seconds, nodes, workers };
                 return arbiter_comm(&options, show);
             }
             if arguments.part == Some(Part::Pace) {

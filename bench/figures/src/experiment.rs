@@ -172,6 +172,11 @@ pub enum Task {
         /// The load, in thousandths of what they can send.
         load_permille: u32,
     },
+    /// Endpoints served by a core of this machine, over UDP.
+    Communication {
+        /// Endpoints.
+        nodes: u32,
+    },
     /// Paths chosen by a core of this machine.
     Paths {
         /// Endpoints, 32 to a rack.
@@ -224,7 +229,7 @@ impl Task {
     pub fn is_alone(&self) -> bool {
         match self {
             Self::Measured(_) | Self::BeaconCores { .. } | Self::Reorder { .. } => true,
-            Self::Timeslots { .. } | Self::Paths { .. } => true,
+            Self::Timeslots { .. } | Self::Paths { .. } | Self::Communication { .. } => true,
             Self::Order(setup) => setup.processes > 5_000,
             Self::Multicast(multicast) => multicast.is_large(),
             Self::RecoveryAtScale { hosts, .. } => *hosts > 5_000,
@@ -262,6 +267,7 @@ impl Task {
             }
             Self::Rack(rack) => rack.run(),
             Self::Multicast(multicast) => multicast.run(),
+            Self::Communication { nodes } => cores::communication(*nodes),
             Self::Timeslots { nodes, load_permille } => cores::timeslots(*nodes, *load_permille),
             Self::Paths { nodes, load_permille } => cores::paths(*nodes, *load_permille),
             Self::Agreed(agreed) => Ok(agreed.run()),

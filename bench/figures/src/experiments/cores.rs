@@ -3,6 +3,8 @@
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
 use crate::reference::Reference;
 
+/// Endpoints that share one thread here, and still keep up.
+const SERVED: &[f64] = &[16.0, 32.0, 64.0];
 const LOADS: &[f64] = &[0.1, 0.5, 0.9, 0.99];
 const CORE: &str = "one core";
 /// As many endpoints as the paper's arbiter was compiled for.
@@ -41,6 +43,45 @@ fn at_least(measured: &Measured, tbps: f64, paper: &str) -> Option<Verdict> {
     let slot_us = measured.other(CORE, 0.9, "slot_us")?;
     let ours = format!("{core:.2} Tbit/s on one core at load 0.9, {slot_us:.2} us a timeslot");
     Some(Verdict { holds: core >= tbps, ours, paper: paper.into() })
+}
+
+/// F-D.
+pub fn communication() -> Experiment {
+    Experiment {
+        id: "F-D",
+        title: "Traffic whose requests and grants one core takes and sends, over UDP (Fastpass)",
+        headline: "130 Gbit/s with 1 us of queueing in the card",
+        x: Axis { label: "endpoints", is_log: true },
+        y: Axis { label: "Gbit/s of traffic, on one core for communication", is_log: false },
+        metric: "gbps",
+        curves: vec![Curve {
+            name: CORE,
+            column: None,
+            role: Role::Machine,
+            remark: "",
+            task: |nodes| Some(Task::Communication { nodes: nodes as u32 }),
+        }],
+        xs: SERVED,
+        xs_quick: &[16.0],
+        reference: Reference::new(""),
+        claims: vec![Claim {
+            text: "one core for communication serves 130 Gbit/s of traffic, and packets wait 1 us",
+            judge: |measured| {
+                let most = *SERVED.last()?;
+                let gbps = measured.at(CORE, most)?;
+                let turn_us = measured.other(CORE, most, "turn_us")?;
+                let slot_ns = measured.other(CORE, most, "slot_ns")?;
+                let ours = format!(
+                    "{gbps:.0} Gbit/s, {slot_ns:.0} ns a timeslot, and {turn_us:.0} us to the next \
+                     look, with {most} endpoints"
+                );
+                let paper = "130 Gbit/s with 1 us".into();
+                Some(Verdict { holds: gbps >= 130.0 && turn_us <= 1.0, ours, paper })
+            },
+            remark: "the paper polls the card's queues from user space; here a look is a system \
+                     call, and packets come through the kernel's sockets",
+        }],
+    }
 }
 
 /// F-F.

@@ -34,6 +34,7 @@ pub fn all() -> Vec<Experiment> {
         rack::queue(),
         rack::ping(),
         rack::shares(),
+        cores::communication(),
         rack::control(),
         cores::timeslots(),
         cores::paths(),

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use hdrhistogram::Histogram;
 use onepipe_arbiter::{Client, ClientConfig};
 use onepipe_base::{Incarnation, Machine, Port, ProcessId};
 use onepipe_daemon_arbiter::{ArbiterDaemon, Config, Report as Counted};
-use onepipe_transport_clock::{Clock, SystemClock};
+use onepipe_transport_clock::{Clock, SystemClock, cores};
 use onepipe_transport_driver::Idle;
 use onepipe_wire::{Opcode, peek};
 use rand::{RngExt, SeedableRng};
@@ -27,16 +28,19 @@ pub struct CommOptions {
     pub seconds: f64,
     /// Endpoints. Default 16 and 64.
     pub nodes: Vec<u32>,
+    /// Threads that give out timeslots beside the one that communicates. Default none: it does
+    /// both.
+    pub workers: usize,
 }
 
 impl Default for CommOptions {
     fn default() -> Self {
-        Self { runs: 3, seconds: 1.0, nodes: vec![16, 64] }
+        Self { runs: 3, seconds: 1.0, nodes: vec![16, 64], workers: 0 }
     }
 }
 
 const COMM: &str = "the arbiter's daemon over UDP: control packets in, allocation, paths, control \
-                    packets out, in processor time of its one thread; endpoints that always want \
+                    packets out, in processor time of its thread that communicates; endpoints that always want \
                     more, four destinations each; yardstick: a thread that takes and sends as many \
                     bare datagrams";
 /// The arbiter.
@@ -64,11 +68,11 @@ pub fn arbiter_comm(options: &CommOptions, progress: impl FnMut(Progress<'_>)) -
         // Datagrams of a timeslot, in the run before.
         let datagrams = std::cell::Cell::new(0.0);
         harness.measure(
-            &format!("nodes={nodes} slot={}us", SLOT_NS / 1_000),
+            &format!("nodes={nodes} slot={}us workers={}", SLOT_NS / 1_000, options.workers),
             "ns/timeslot",
             Better::Lower,
             || {
-                let run = run(nodes, time)?;
+                let run = run(nodes, time, options.workers)?;
                 said = run.details();
                 datagrams.set(run.packets() as f64 / run.counted.slots_granted as f64);
                 Ok(run.slot_ns())
@@ -85,6 +89,9 @@ struct Run {
     counted: Counted,
     seconds: f64,
     spent: Duration,
+    /// How long turns take in which something has come, ns: so long at most what comes meanwhile
+    /// waits to be seen.
+    turns: Histogram<u64>,
 }
 
 impl Run {
@@ -111,6 +118,8 @@ impl Run {
             detail("packets in", rate(packets_received), "/s"),
             detail("packets out", rate(packets_sent), "/s"),
             // Packets of 1500 octets, as the original counted (design: arbiter.md section 5).
+            detail("turn p50", self.turns.value_at_quantile(0.5) as f64 / 1e3, "us"),
+            detail("turn p99", self.turns.value_at_quantile(0.99) as f64 / 1e3, "us"),
             detail("a core's worth", 12_000.0 / self.slot_ns(), "Gbit/s"),
         ]
     }
@@ -124,12 +133,15 @@ fn spent() -> Duration {
 
 /// The daemon in a thread of its own; all endpoints in this one, behind one socket, which is the
 /// switch to the daemon. Packets in their timeslots go nowhere.
-fn run(nodes: u32, time: Duration) -> Result<Run> {
+fn run(nodes: u32, time: Duration, workers: usize) -> Result<Run> {
     let hub = UdpSocket::bind(SocketAddr::from(([127, 0, 0, 1], 0))).context("a socket")?;
     hub.set_nonblocking(true)?;
     let mut config = Config::new(hub.local_addr()?, ARBITER, nodes, SLOT_NS);
     // Its processor time is that of its work.
     config.idle = Idle::Backoff { spins: 0, yields: 0 };
+    if workers > 0 {
+        config.cores = cores()?.into_iter().cycle().take(1 + workers).collect();
+    }
     let daemon = ArbiterDaemon::new(&config)?;
     let (doorbell, stop, is_warm) =
         (daemon.doorbell(), AtomicBool::new(false), AtomicBool::new(false));
@@ -142,7 +154,7 @@ fn run(nodes: u32, time: Duration) -> Result<Run> {
         });
         stop.store(true, Ordering::Release);
         doorbell.ring();
-        let run = daemon.join().map_err(|_| anyhow!("the daemon has panicked"))?;
+        let run = daemon.join().map_err(|_| anyhow!("the daemon has panicked"))??;
         worked?;
         ensure!(run.counted.slots_granted > 0, "nothing was granted");
         Ok(run)
@@ -150,13 +162,18 @@ fn run(nodes: u32, time: Duration) -> Result<Run> {
 }
 
 /// Gives the daemon its turns; what it does is counted from when it `is_warm`.
-fn serve(mut daemon: ArbiterDaemon, is_warm: &AtomicBool, stop: &AtomicBool) -> Run {
+fn serve(mut daemon: ArbiterDaemon, is_warm: &AtomicBool, stop: &AtomicBool) -> Result<Run> {
+    let mut turns = Histogram::new_with_bounds(1, 10_000_000_000, 3)?;
     let mut first = None;
     while !stop.load(Ordering::Acquire) {
         if first.is_none() && is_warm.load(Ordering::Acquire) {
             first = Some((daemon.report(), spent(), Instant::now()));
         }
+        let begin = Instant::now();
         let progress = daemon.turn(|_| {});
+        if first.is_some() && progress.frames_received > 0 {
+            turns.saturating_record(begin.elapsed().as_nanos() as u64);
+        }
         daemon.rest(progress);
     }
     let (before, spent_before, began) =
@@ -167,7 +184,7 @@ fn serve(mut daemon: ArbiterDaemon, is_warm: &AtomicBool, stop: &AtomicBool) -> 
     counted.packets_received -= before.packets_received;
     counted.packets_sent -= before.packets_sent;
     let seconds = began.elapsed().as_secs_f64();
-    Run { counted, seconds, spent: spent() - spent_before }
+    Ok(Run { counted, seconds, spent: spent() - spent_before, turns })
 }
 
 /// All endpoints.
@@ -302,8 +319,11 @@ mod tests {
 
     #[test]
     fn a_daemon_grants_what_endpoints_want() {
-        let run = run(4, Duration::from_millis(300)).expect("timeslots are granted");
-        assert!(run.counted.packets_received > 0 && run.slot_ns() > 0.0);
+        for workers in [0, 1] {
+            let run = run(4, Duration::from_millis(300), workers).expect("timeslots are granted");
+            assert!(run.counted.packets_received > 0 && run.slot_ns() > 0.0);
+            assert!(!run.turns.is_empty());
+        }
         assert!(bare_datagram_ns(Duration::from_millis(50)).is_ok_and(|ns| ns > 0.0));
     }
 }
