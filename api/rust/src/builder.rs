@@ -5,12 +5,15 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use onepipe_base::{Controllers, ProcessId};
+use onepipe_bulk::Link;
 use onepipe_endpoint::{Config, Endpoint, Links, ReceiveMode};
+use onepipe_large::{Config as LargeConfig, ConfigError as LargeConfigError, LargeEndpoint};
 use onepipe_transport_clock::{SystemClock, begin_life};
 use onepipe_transport_shm::{self as shm, AttachError, Shm};
 use onepipe_transport_udp::{self as udp, UdpLink, UdpOverlay, Whoami};
 
 use crate::embedded::World;
+use crate::end::End;
 use crate::engine::{Engine, Fabric};
 use crate::{EmbeddedPipe, Idle, JoinError, Pipe};
 
@@ -44,6 +47,10 @@ const _: () = {
     assert!(questions_ns >= STANDSTILL_NS);
 };
 
+/// A member of a bulk group that answers nothing for so long has failed: as silence is believed,
+/// and more, because a payload that has failed is not sent again.
+const LARGE_DEAD_AFTER_NS: u64 = 4 * STANDSTILL_NS;
+
 /// How long a sender waits for a receiver that does not empty its ring before it drops frames: as
 /// the time-out of a link, but below it, because others wait for the sender meanwhile.
 const HOLD_NS: u64 = 50_000_000;
@@ -63,7 +70,9 @@ pub struct Builder {
     leave_timeout: Duration,
     controllers: Option<Controllers>,
     receive_mode: ReceiveMode,
+    has_any_size: bool,
     tune: Tunes<Config>,
+    tune_any_size: Tunes<LargeConfig>,
     tune_shared_memory: Tunes<shm::Config>,
     tune_udp: Tunes<udp::Config>,
 }
@@ -80,7 +89,9 @@ impl Builder {
             leave_timeout: Duration::from_secs(2),
             controllers: None,
             receive_mode: ReceiveMode::Separate,
+            has_any_size: false,
             tune: Vec::new(),
+            tune_any_size: Vec::new(),
             tune_shared_memory: Vec::new(),
             tune_udp: Vec::new(),
         }
@@ -150,6 +161,25 @@ impl Builder {
     pub fn idle(mut self, idle: Idle) -> Self {
         self.idle = idle;
         self
+    }
+
+    /// Lets payloads have any size, up to [`LargeConfig::object_octets_max`]: large ones travel by
+    /// bulk multicast, over the same links, and take their place in the order when they are at all
+    /// their receivers, so that nobody's messages wait for them. All processes of a fabric that
+    /// send each other anything must say this alike. What a process submits behind a large
+    /// scattering may come before it.
+    #[must_use]
+    pub fn any_size(mut self) -> Self {
+        self.has_any_size = true;
+        self
+    }
+
+    /// As [`Builder::any_size`], and changes the numbers of large payloads: for experts. The
+    /// endpoint is settled by the other settings and stays as it is.
+    #[must_use]
+    pub fn tune_any_size(mut self, change: impl FnMut(&mut LargeConfig) + Send + 'static) -> Self {
+        self.tune_any_size.push(Box::new(change));
+        self.any_size()
     }
 
     /// How long leaving may wait for the fate of what was sent. Default 2 s.
@@ -318,9 +348,33 @@ impl Builder {
             return Err(JoinError::Frame { wanted: config.frame_octets_max, carried });
         }
         let process = config.process;
-        let endpoint =
-            Endpoint::new(config).map_err(|source| JoinError::Config { process, source })?;
-        Ok(Engine::new(endpoint, fabric, clock, self.idle))
+        let end = match self.has_any_size {
+            false => Endpoint::new(config)
+                .map(End::Plain)
+                .map_err(|source| JoinError::Config { process, source })?,
+            true => self.large_end(config)?,
+        };
+        Ok(Engine::new(end, fabric, clock, self.idle))
+    }
+}
+
+impl Builder {
+    fn large_end(&mut self, config: Config) -> Result<End, JoinError> {
+        let process = config.process;
+        let mut large = LargeConfig {
+            // What shared memory cannot hand over waits; datagrams are lost.
+            link: if config.links == Links::Mesh { Link::Reliable } else { Link::Lossy },
+            dead_after_ns: LARGE_DEAD_AFTER_NS,
+            ..LargeConfig::new(config.clone())
+        };
+        self.tune_any_size.iter_mut().for_each(|change| change(&mut large));
+        large.endpoint = config;
+        let refused = |source| match source {
+            LargeConfigError::Endpoint(source) => JoinError::Config { process, source },
+            source => JoinError::LargeConfig { process, source },
+        };
+        let large = LargeEndpoint::new(large).map_err(refused)?;
+        Ok(End::AnySize(Box::new(large)))
     }
 }
 

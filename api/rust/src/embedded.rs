@@ -8,6 +8,7 @@ use onepipe_transport_clock::{Clock, SystemClock};
 use onepipe_transport_driver::Progress;
 use onepipe_transport_shm::Shm;
 use onepipe_transport_udp::{UdpLink, UdpOverlay};
+use onepipe_wire::Service;
 
 use crate::departure::Departure;
 use crate::engine::Engine;
@@ -64,7 +65,7 @@ impl EmbeddedPipe {
     /// [`SendError`]; then nothing of it was accepted.
     #[inline]
     pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
-        with!(&mut self.world, engine => engine.node_mut().endpoint_mut().scatter(messages))
+        with!(&mut self.world, engine => engine.node_mut().scatter(Service::BestEffort, messages))
     }
 
     /// Submits a reliable scattering: every receiver that does not fail delivers its message, or
@@ -79,7 +80,7 @@ impl EmbeddedPipe {
         messages: &[Message<'_>],
     ) -> Result<ScatteringId, SendError> {
         with!(&mut self.world, engine => {
-            engine.node_mut().endpoint_mut().scatter_reliably(messages)
+            engine.node_mut().scatter(Service::Reliable, messages)
         })
     }
 
@@ -182,7 +183,7 @@ impl EmbeddedPipe {
 
     /// Whether the fate of everything submitted is known.
     pub fn is_settled(&self) -> bool {
-        with!(&self.world, engine => engine.node().endpoint().is_settled())
+        with!(&self.world, engine => engine.node().is_settled())
     }
 
     /// Leaves: waits until the fate of everything submitted is known, within the builder's

@@ -1,12 +1,13 @@
 //! An endpoint with its driver on a fabric: one turn, whoever takes it.
 
 use onepipe_base::{ProcessId, Timestamp};
-use onepipe_endpoint::{Config, Endpoint};
+use onepipe_endpoint::Config;
 use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::{self as driver, Doorbell, Driver, Progress, Transport};
 use onepipe_transport_shm::Shm;
 use onepipe_transport_udp::{UdpLink, UdpOverlay};
 
+use crate::end::End;
 use crate::node::{Node, Told};
 use crate::peers::Peers;
 use crate::{FabricStats, Idle, Stats};
@@ -90,10 +91,10 @@ struct Going {
 }
 
 impl<T: Fabric> Engine<T> {
-    pub(crate) fn new(endpoint: Endpoint, fabric: T, clock: SystemClock, idle: Idle) -> Self {
-        let peers = Peers::none(endpoint.config().processes_max);
+    pub(crate) fn new(end: End, fabric: T, clock: SystemClock, idle: Idle) -> Self {
+        let peers = Peers::none(end.endpoint().config().processes_max);
         let config = driver::Config { idle: idle.strategy(), ..driver::Config::default() };
-        let driver = Driver::new(Node::new(endpoint), fabric, clock, config);
+        let driver = Driver::new(Node::new(end), fabric, clock, config);
         let present = peers.clone();
         let (has_changed, going) = (false, Vec::new());
         Self { driver, peers, present, has_changed, deaths: 0, turns: 0, going }

@@ -58,6 +58,14 @@ pub enum JoinError {
         /// Which number.
         source: ConfigError,
     },
+    /// A number of what is set for large payloads is out of its range.
+    #[error("process {} cannot take payloads of any size so", process.0)]
+    LargeConfig {
+        /// Which process it would have been.
+        process: ProcessId,
+        /// Which number.
+        source: onepipe_large::ConfigError,
+    },
     /// The fabric carries shorter frames than the configuration asks for.
     #[error("frame_octets_max = {wanted} is more than the {carried} that this fabric carries")]
     Frame {

@@ -83,6 +83,25 @@
 //! ```
 //! The example `bank` does so over a network that loses messages, and audits itself.
 //!
+//! # Payloads of any size
+//! A message is copied into buffers, and while it leaves nobody hears anything newer of its sender:
+//! it should not be large. With [`Builder::any_size`] a payload of more than
+//! [`LargeConfig::large_octets`] travels by bulk multicast instead, and takes its place in the
+//! order when it is at all its receivers. It is sent, received and reported as any other.
+//!
+//! ```
+//! use onepipe::{Event, Message, Pipe, ProcessId};
+//!
+//! let fabric = format!("doc-any-size-{}", std::process::id());
+//! let join = |process| Pipe::builder().fabric(&fabric).process(process).any_size().join();
+//! let (mut one, mut other) = (join(0)?, join(1)?);
+//! let film = vec![7; 20 << 20];
+//! one.scatter_reliably(&[Message { to: ProcessId(1), payload: &film }])?;
+//! let Event::Message(received) = other.recv()? else { panic!("nothing else happens here") };
+//! assert!(received.payload == film);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Large objects
 //! [`Transfer`] sends objects of any size in timeslots that an arbiter (`onepipe arbiter`) gives
 //! out, one sender and one receiver a timeslot, so that no queue in the network fills and messages
@@ -126,6 +145,7 @@ mod amcast;
 mod builder;
 mod departure;
 mod embedded;
+mod end;
 mod engine;
 mod error;
 mod event;
@@ -158,6 +178,7 @@ pub use onepipe_endpoint::{
     Config, ConfigError, Links, MESSAGE_CHARGE_OCTETS, Message, Outcome, ProcessFailed,
     ReceiveMode, SendError, SendFailed, Stats as EndpointStats,
 };
+pub use onepipe_large::{Config as LargeConfig, ConfigError as LargeConfigError};
 pub use onepipe_transport_amcast::{
     Directory, DirectoryError, Loopback, OpenError as AmcastOpenError, Options as AmcastOptions,
     Role,

@@ -3,18 +3,23 @@
 use std::collections::VecDeque;
 
 use onepipe_base::{
-    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Timestamp, Transmit, Verdict,
+    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, ScatteringId, Timestamp, Transmit,
+    Verdict,
 };
-use onepipe_endpoint::{self as endpoint, Delivery, Endpoint, Links, ProcessFailed, SendFailed};
+use onepipe_endpoint::{
+    self as endpoint, Endpoint, Links, Message, ProcessFailed, SendError, SendFailed,
+};
 use onepipe_transport_driver as driver;
+use onepipe_wire::Service;
 
+use crate::end::{self, End, Lying, Rules};
 use crate::peers::Peers;
-use crate::{Event, Link, Received};
+use crate::{Event, Link};
 
 /// An endpoint that can be driven, and knows which links are lost.
 #[derive(Debug)]
 pub(crate) struct Node {
-    endpoint: Endpoint,
+    end: End,
     /// A deadline has passed, or a link has gone, since it was last polled to the end.
     is_due: bool,
     /// Events stay inside for now.
@@ -30,7 +35,7 @@ pub(crate) struct Node {
 /// What the endpoint tells; a message still lies in its receive buffer.
 #[derive(Debug)]
 pub(crate) enum Told {
-    Delivered(Delivery),
+    Delivered(Lying),
     SendFailed(SendFailed),
     LinkLost(Link),
     /// To be followed by [`Node::on_failure_handled`].
@@ -40,21 +45,42 @@ pub(crate) enum Told {
 }
 
 impl Node {
-    pub(crate) fn new(endpoint: Endpoint) -> Self {
-        let lost = Peers::none(endpoint.config().processes_max);
+    pub(crate) fn new(end: End) -> Self {
+        let lost = Peers::none(end.endpoint().config().processes_max);
         // It has something to do at once: to announce itself.
         let gone = VecDeque::new();
-        Self { endpoint, is_due: true, is_held: false, lost, gone, now: None }
+        Self { end, is_due: true, is_held: false, lost, gone, now: None }
     }
 
     #[inline]
     pub(crate) fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
+        self.end.endpoint()
     }
 
+    /// For commands that have nothing to do with messages.
     #[inline]
     pub(crate) fn endpoint_mut(&mut self) -> &mut Endpoint {
-        &mut self.endpoint
+        self.end.endpoint_mut()
+    }
+
+    /// Submits a scattering.
+    #[inline]
+    pub(crate) fn scatter(
+        &mut self,
+        service: Service,
+        messages: &[Message<'_>],
+    ) -> Result<ScatteringId, SendError> {
+        self.end.scatter(service, messages)
+    }
+
+    /// What is refused at once.
+    pub(crate) fn rules(&self) -> Rules {
+        self.end.rules()
+    }
+
+    /// Whether the fate of everything submitted is known.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.end.is_settled()
     }
 
     /// Keeps events inside from now on, or no longer.
@@ -66,12 +92,12 @@ impl Node {
     /// It is reported, once, if it `has_died`.
     pub(crate) fn part(&mut self, process: ProcessId, has_died: bool, is_back: bool) {
         if !is_back {
-            self.endpoint.unlink(Port(process.0 as u16));
+            self.endpoint_mut().unlink(Port(process.0 as u16));
             self.is_due = true;
         }
         if has_died && !self.lost.contains(process) {
             // One clock for all: nothing that it has stamped is above what is promised now.
-            let bound = self.endpoint.promises().map(|promises| promises.barrier);
+            let bound = self.endpoint().promises().map(|promises| promises.barrier);
             self.gone.push_back((process, bound));
         }
         self.lost.remove(process);
@@ -81,11 +107,10 @@ impl Node {
     #[inline]
     pub(crate) fn show(&mut self, told: Told, on_event: &mut impl FnMut(Event<&[u8]>)) {
         match told {
-            Told::Delivered(delivery) => {
-                let Delivery { service, timestamp, from, index, .. } = delivery;
-                let payload = self.endpoint.payload(&delivery);
-                on_event(Event::Message(Received { service, timestamp, from, index, payload }));
-                self.endpoint.release(delivery);
+            Told::Delivered(lying) => {
+                let payload = self.end.payload(&lying);
+                on_event(Event::Message(lying.received(payload)));
+                self.end.release(lying);
             }
             Told::SendFailed(failed) => on_event(Event::SendFailed(failed)),
             Told::LinkLost(link) => on_event(Event::LinkLost(link)),
@@ -97,12 +122,12 @@ impl Node {
 
     /// The application is through with a [`Told::ProcessFailed`].
     pub(crate) fn on_failure_handled(&mut self) {
-        self.endpoint.on_failure_handled();
+        self.endpoint_mut().on_failure_handled();
         self.is_due = true;
     }
 
     fn is_mesh(&self) -> bool {
-        self.endpoint.config().links == Links::Mesh
+        self.endpoint().config().links == Links::Mesh
     }
 }
 
@@ -111,19 +136,19 @@ impl Machine for Node {
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        self.endpoint.handle_frame(now, port, frame)
+        self.end.handle_frame(now, port, frame)
     }
 
     fn handle_timeout(&mut self, now: Now) {
         self.is_due = true;
         self.now = Some(now);
-        self.endpoint.handle_timeout(now);
+        self.end.handle_timeout(now);
     }
 
     #[inline]
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         self.now = Some(now);
-        let transmit = self.endpoint.poll_transmit(now, slot);
+        let transmit = self.end.poll_transmit(now, slot);
         self.is_due &= transmit.is_some();
         transmit
     }
@@ -133,13 +158,16 @@ impl Machine for Node {
         if self.is_held {
             return None;
         }
-        let Some(event) = self.endpoint.poll_event() else {
-            let barrier = self.endpoint.barrier();
+        let Some(told) = self.end.poll_event() else {
+            let barrier = self.endpoint().barrier();
             let (process, _) = self.gone.pop_front_if(|(_, bound)| *bound <= barrier)?;
             return Some(Told::LinkLost(Link::Process(process)));
         };
+        let event = match told {
+            end::Told::Delivered(lying) => return Some(Told::Delivered(lying)),
+            end::Told::News(event) => event,
+        };
         match event {
-            endpoint::Event::Delivered(delivery) => Some(Told::Delivered(delivery)),
             endpoint::Event::SendFailed(failed) => Some(Told::SendFailed(failed)),
             endpoint::Event::LinkLost(port) if self.is_mesh() => {
                 let process = ProcessId(u32::from(port.0));
@@ -151,7 +179,7 @@ impl Machine for Node {
             endpoint::Event::Excluded(at) => {
                 // What has been received has its fate everywhere: it is asked for at once.
                 if let Some(now) = self.now {
-                    self.endpoint.recover(now);
+                    self.endpoint_mut().recover(now);
                     self.is_due = true;
                 }
                 Some(Told::Excluded(at))
@@ -164,7 +192,7 @@ impl Machine for Node {
 
     #[inline]
     fn poll_timeout(&self) -> Option<Mono> {
-        self.endpoint.poll_timeout()
+        self.end.poll_timeout()
     }
 }
 
@@ -172,32 +200,32 @@ impl driver::Pipe for Node {
     #[inline]
     fn hear(&mut self, now: Now, port: Port, promises: Promises) {
         self.lost.remove(ProcessId(u32::from(port.0)));
-        self.endpoint.hear(now, port, promises);
+        self.endpoint_mut().hear(now, port, promises);
     }
 
     fn meet(&mut self, now: Now, port: Port, incarnation: Incarnation) {
         self.is_due = true;
-        self.endpoint.meet(now, port, incarnation);
+        self.endpoint_mut().meet(now, port, incarnation);
     }
 
     #[inline]
     fn open_since(&self) -> Option<Timestamp> {
-        self.endpoint.open_since()
+        self.endpoint().open_since()
     }
 
     #[inline]
     fn promises(&self) -> Option<Promises> {
-        self.endpoint.promises()
+        self.endpoint().promises()
     }
 
     #[inline]
     fn wants_transmit(&self) -> bool {
-        self.is_due || self.endpoint.wants_transmit()
+        self.is_due || self.end.wants_transmit()
     }
 
     /// In shared memory nobody wakes a process because a promise has risen.
     #[inline]
     fn is_waiting(&self) -> bool {
-        self.is_mesh() && (self.endpoint.pending() > 0 || !self.gone.is_empty())
+        self.is_mesh() && (self.endpoint().pending() > 0 || !self.gone.is_empty())
     }
 }

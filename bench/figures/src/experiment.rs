@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::reference::Reference;
 use crate::world::{beacon_share, fat_tree};
-use crate::{Background, Multicast, Rack, Setup, cores};
+use crate::{Background, Large, Multicast, Rack, Setup, cores};
 
 /// What a run has measured, by name.
 pub type Values = BTreeMap<String, f64>;
@@ -165,6 +165,8 @@ pub enum Task {
     Rack(Rack),
     /// Bulk multicast.
     Multicast(Multicast),
+    /// A payload of some size in the order, beside small messages.
+    Large(Large),
     /// Timeslots given out by a core of this machine.
     Timeslots {
         /// Endpoints.
@@ -268,6 +270,7 @@ impl Task {
             Self::Rack(rack) => rack.run(),
             Self::Multicast(multicast) => multicast.run(),
             Self::Communication { nodes } => cores::communication(*nodes),
+            Self::Large(large) => large.run(),
             Self::Timeslots { nodes, load_permille } => cores::timeslots(*nodes, *load_permille),
             Self::Paths { nodes, load_permille } => cores::paths(*nodes, *load_permille),
             Self::Agreed(agreed) => Ok(agreed.run()),

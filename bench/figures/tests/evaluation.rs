@@ -3,8 +3,8 @@
 use std::sync::atomic::AtomicBool;
 
 use onepipe_bench_figures::{
-    Background, Bulk, Calibration, Experiment, Figure, Form, Rack, Record, Scheduler, Setup,
-    System, Task, Traffic, Values, all, lines, write,
+    Background, Bulk, Calibration, Experiment, Figure, Form, Large, Lesson, Multicast, Rack,
+    Record, Scheduler, Scheme, Setup, System, Task, Traffic, Values, all, lines, write,
 };
 
 fn setup(system: System, processes: u32) -> Setup {
@@ -123,6 +123,44 @@ fn on_the_rack_equal_runs_are_equal_and_the_arbiter_makes_shares_equal() {
     assert!(arbiter["queue_p99_kb"] < 3.1 && tcp["queue_p50_kb"] > 1_000.0, "{tcp:?} {arbiter:?}");
     let load = run(Scheduler::Arbiter, Bulk::Load { permille: 500 });
     assert!((0.3..3.0).contains(&load["control_percent"]), "{load:?}");
+}
+
+#[test]
+fn multicasts_are_equal_when_their_tasks_are_and_the_worse_schedule_is_slower() {
+    let run = |lesson, scheme, members| {
+        let (octets, block_octets) = (1 << 20, 1 << 16);
+        let task = Task::Multicast(Multicast { lesson, scheme, members, octets, block_octets });
+        task.run().unwrap_or_else(|error| panic!("{task:?}: {error}"))
+    };
+    let calm = |scheme| run(Lesson::Calm, scheme, 8);
+    let (pipeline, tree) = (calm(Scheme::Pipeline), calm(Scheme::Tree));
+    assert_eq!(pipeline, calm(Scheme::Pipeline));
+    assert!(pipeline["ms"] < tree["ms"] && tree["ms"] < calm(Scheme::Sequential)["ms"]);
+    let parts = run(Lesson::Breakdown, Scheme::Pipeline, 4);
+    let sum = parts["part_1_us"] + parts["part_2_us"] + parts["part_3_us"];
+    assert!((sum - parts["part_4_us"]).abs() < 1.0, "the parts are the whole: {parts:?}");
+    let stall = run(Lesson::Stall { us: 50 }, Scheme::Pipeline, 4);
+    assert!((1.0..120.0).contains(&stall["more_us"]), "{stall:?}");
+    assert!(run(Lesson::SlowLink, Scheme::Chain, 8)["kept_percent"] < 70.0);
+    assert!(run(Lesson::Sierra, Scheme::Pipeline, 4)["ms"] > 0.2, "1 MiB at 40 Gbit/s");
+}
+
+#[test]
+fn a_large_payload_takes_longer_by_bulk_when_it_is_small_and_others_see_nothing_of_it() {
+    let run = |octets, is_bulk, has_others| {
+        let large = Large {
+            octets,
+            receivers: 7,
+            is_bulk,
+            is_reliable: true,
+            has_classes: true,
+            has_others,
+        };
+        Task::Large(large).run().unwrap_or_else(|error| panic!("{large:?}: {error}"))
+    };
+    assert!(run(2_048, true, false)["took_us"] > run(2_048, false, false)["took_us"]);
+    let beside = run(65_536, true, true);
+    assert!((-1.0..2.0).contains(&beside["more_us"]), "{beside:?}");
 }
 
 #[test]

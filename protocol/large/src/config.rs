@@ -1,6 +1,12 @@
 //! The numbers of an endpoint for payloads of any size.
 
+use alloc::vec::Vec;
+
 use onepipe_bulk::{Link, PIECE_FRONT_OCTETS};
+use onepipe_endpoint::Message;
+
+use crate::SendError;
+use crate::outgoing::octets_of;
 
 /// Blocks of an object, about: enough for relays to be busy, few enough to cost little each
 /// (bulk.md section 4).
@@ -45,6 +51,37 @@ impl Config {
             objects_max: 8,
             dead_after_ns: 2_000_000_000,
         }
+    }
+
+    /// What a process that has submitted nothing would say of a scattering.
+    ///
+    /// # Errors
+    /// Whatever no waiting mends.
+    #[inline]
+    pub fn check_scattering(&self, messages: &[Message<'_>]) -> Result<(), SendError> {
+        if messages.iter().all(|message| message.payload.len() <= self.large_octets) {
+            self.endpoint.check_scattering(messages)?;
+            return Ok(());
+        }
+        self.check_large(messages)
+    }
+
+    #[cold]
+    fn check_large(&self, messages: &[Message<'_>]) -> Result<(), SendError> {
+        for (index, message) in messages.iter().enumerate() {
+            let (octets, max) = (message.payload.len() as u64, self.object_octets_max);
+            if octets > max {
+                return Err(SendError::TooLarge { index, octets, max });
+            }
+        }
+        // A descriptor is no longer than any large payload: so it is as with these.
+        let as_sent = messages.iter().map(|message| {
+            let octets = message.payload.len().min(self.large_octets);
+            Message { to: message.to, payload: &message.payload[..octets] }
+        });
+        self.endpoint.check_scattering(&as_sent.collect::<Vec<_>>())?;
+        let (octets, max) = (octets_of(messages), self.sent_octets_max);
+        if octets > max { Err(SendError::TooLarge { index: 0, octets, max }) } else { Ok(()) }
     }
 
     /// Octets of a piece: what a frame holds.

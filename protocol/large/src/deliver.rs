@@ -100,7 +100,10 @@ impl LargeEndpoint {
     /// Reports what is the program's, under the number that it knows.
     fn on_send_failed(&mut self, failed: SendFailed) -> Option<Event> {
         match self.outgoing.purpose(&failed).cloned() {
-            None => Some(Event::SendFailed(failed)),
+            None => {
+                let scattering = self.outgoing.id_of(failed.service, failed.scattering);
+                Some(Event::SendFailed(SendFailed { scattering, ..failed }))
+            }
             Some(Purpose::Invitation(group)) => {
                 if let Some((at, object)) = self.outgoing.object_mut(group)
                     && !object.is_whole

@@ -38,6 +38,21 @@ pub struct Delivery {
     pub(crate) held: Held,
 }
 
+impl Delivery {
+    /// The endpoint's own delivery, if it is a message as the endpoint has it: then its payload may
+    /// be asked for, and released, there.
+    ///
+    /// # Errors
+    /// It comes back if it is not.
+    #[inline]
+    pub fn into_message(self) -> Result<onepipe_endpoint::Delivery, Self> {
+        match self.held {
+            Held::Message { delivery, skip: 0 } => Ok(delivery),
+            _ => Err(self),
+        }
+    }
+}
+
 /// Where a payload lies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Held {

@@ -8,11 +8,9 @@ use onepipe_endpoint::{Message, SendFailed, Service};
 use onepipe_wire::{LargeNote, LargeObject};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Scatterings whose fate is looked after: what fails of older ones is reported under the number
-/// that the endpoint gave them.
+/// Notes and large scatterings whose fate is looked after: what fails of older ones is reported
+/// under the number that the endpoint gave them.
 const WATCHED_MAX: usize = 4_096;
-/// Numbers of scatterings with large payloads have this bit; those of the endpoint never.
-const LARGE_BIT: u64 = 1 << 63;
 
 /// One message of a scattering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -179,15 +177,61 @@ pub(crate) struct Outgoing {
     watched: VecDeque<(Service, ScatteringId, Purpose)>,
     /// What to withdraw, from whom.
     pub withdrawn: VecDeque<(Service, u64, ProcessId)>,
-    next: u64,
+    /// By service.
+    numbers: [Numbers; 2],
     /// How many groups there were.
     pub groups: u32,
 }
 
-impl Outgoing {
-    pub fn next_id(&mut self) -> ScatteringId {
+/// The program's numbers of scatterings, and the endpoint's, which also counts what is ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Numbers {
+    next: u64,
+    /// From this number of the endpoint's on, so much is to be added, modulo 2^64.
+    shifts: VecDeque<(u64, u64)>,
+}
+
+impl Numbers {
+    fn next(&mut self) -> ScatteringId {
         self.next += 1;
-        ScatteringId(LARGE_BIT | (self.next - 1))
+        ScatteringId(self.next - 1)
+    }
+
+    /// The program's number of a scattering that the endpoint has just taken.
+    #[inline]
+    fn of_new(&mut self, endpoint: ScatteringId) -> ScatteringId {
+        let own = self.next();
+        let shift = own.0.wrapping_sub(endpoint.0);
+        if self.shifts.back().map_or(0, |(_, shift)| *shift) != shift {
+            if self.shifts.len() == WATCHED_MAX {
+                self.shifts.pop_front();
+            }
+            self.shifts.push_back((endpoint.0, shift));
+        }
+        own
+    }
+
+    fn of(&self, endpoint: ScatteringId) -> ScatteringId {
+        let shift = self.shifts.iter().rev().find(|(from, _)| *from <= endpoint.0);
+        ScatteringId(endpoint.0.wrapping_add(shift.map_or(0, |(_, shift)| *shift)))
+    }
+}
+
+impl Outgoing {
+    /// The number of the next scattering with a large payload.
+    pub fn next_id(&mut self, service: Service) -> ScatteringId {
+        self.numbers[service as usize].next()
+    }
+
+    /// The program's number of a scattering that the endpoint has just taken.
+    #[inline]
+    pub fn id_of_new(&mut self, service: Service, endpoint: ScatteringId) -> ScatteringId {
+        self.numbers[service as usize].of_new(endpoint)
+    }
+
+    /// The program's number of a scattering of which the endpoint speaks.
+    pub fn id_of(&self, service: Service, endpoint: ScatteringId) -> ScatteringId {
+        self.numbers[service as usize].of(endpoint)
     }
 
     /// Payloads on their way.
@@ -234,5 +278,9 @@ impl Outgoing {
     /// The fate of everything is known, and was told.
     pub fn unwatch(&mut self) {
         self.watched.clear();
+        for numbers in &mut self.numbers {
+            let old = numbers.shifts.len().saturating_sub(1);
+            numbers.shifts.drain(..old);
+        }
     }
 }

@@ -22,14 +22,18 @@ pub(crate) fn is_group_of(group: u64, sender: ProcessId) -> bool {
 
 impl LargeEndpoint {
     /// Submits a scattering of the best-effort service, as [`onepipe_endpoint::Endpoint::scatter`],
-    /// with payloads of any size. They are copied.
+    /// with payloads of any size. They are copied. Scatterings are numbered from 0 in the order of
+    /// submission, in each service, whatever the endpoint's own numbers are.
     ///
     /// # Errors
     /// [`SendError`]; then nothing of the scattering was accepted.
     #[inline]
     pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
         match self.is_plain(messages) {
-            true => Ok(self.endpoint.scatter(messages)?),
+            true => {
+                let id = self.endpoint.scatter(messages)?;
+                Ok(self.outgoing.id_of_new(Service::BestEffort, id))
+            }
             false => self.submit(Service::BestEffort, messages),
         }
     }
@@ -45,7 +49,10 @@ impl LargeEndpoint {
         messages: &[Message<'_>],
     ) -> Result<ScatteringId, SendError> {
         match self.is_plain(messages) {
-            true => Ok(self.endpoint.scatter_reliably(messages)?),
+            true => {
+                let id = self.endpoint.scatter_reliably(messages)?;
+                Ok(self.outgoing.id_of_new(Service::Reliable, id))
+            }
             false => self.submit(Service::Reliable, messages),
         }
     }
@@ -71,10 +78,11 @@ impl LargeEndpoint {
         let large_octets = self.config.large_octets;
         let is_large = |message: &Message<'_>| message.payload.len() > large_octets;
         if !messages.iter().any(is_large) {
-            return Ok(self.submit_quoted(service, messages)?);
+            let id = self.submit_quoted(service, messages)?;
+            return Ok(self.outgoing.id_of_new(service, id));
         }
         self.check(messages)?;
-        let id = self.outgoing.next_id();
+        let id = self.outgoing.next_id(service);
         let group = self.next_group();
         let own = self.config.endpoint.process;
         let scattering = Scattering::new((service, id), messages, large_octets, own, group);
@@ -85,29 +93,14 @@ impl LargeEndpoint {
         Ok(id)
     }
 
-    /// What the endpoint would refuse, and what does not fit here.
+    /// What no waiting mends, and what does not fit here now.
     fn check(&self, messages: &[Message<'_>]) -> Result<(), SendError> {
-        for (index, message) in messages.iter().enumerate() {
-            let (octets, max) = (message.payload.len() as u64, self.config.object_octets_max);
-            if octets > max {
-                return Err(SendError::TooLarge { index, octets, max });
-            }
-        }
-        // A descriptor is no longer than any large payload: so it is as with these.
-        let large_octets = self.config.large_octets;
-        let as_sent = messages.iter().map(|message| {
-            let octets = message.payload.len().min(large_octets);
-            Message { to: message.to, payload: &message.payload[..octets] }
-        });
-        self.config.endpoint.check_scattering(&as_sent.collect::<Vec<_>>())?;
+        self.config.check_scattering(messages)?;
         if !self.endpoint.is_member() {
             return Err(onepipe_endpoint::SendError::Excluded.into());
         }
-        let (need, max) = (octets_of(messages), self.config.sent_octets_max);
-        if need > max {
-            return Err(SendError::TooLarge { index: 0, octets: need, max });
-        }
-        let free = max - self.outgoing.octets;
+        let need = octets_of(messages);
+        let free = self.config.sent_octets_max - self.outgoing.octets;
         if need > free { Err(SendError::Full { need, free }) } else { Ok(()) }
     }
 

@@ -113,3 +113,22 @@ fn settings_that_make_no_sense_are_refused() {
     let refused = ConfigError::OutOfRange { field: "objects_max", value: 0 };
     assert_eq!(LargeEndpoint::new(none).err(), Some(refused));
 }
+
+#[test]
+fn scatterings_are_numbered_as_the_program_submits_them() {
+    let (mut end, mut ns) = (alone(), 0);
+    let large = vec![1; 5_000];
+    let payloads = [&b"one"[..], &large, b"three", &large, &large, b"six"];
+    for service in [Service::Reliable, Service::BestEffort] {
+        for (number, payload) in payloads.iter().enumerate() {
+            let id = match service {
+                Service::BestEffort => end.scatter(&[to_itself(payload)]),
+                Service::Reliable => end.scatter_reliably(&[to_itself(payload)]),
+            };
+            assert_eq!(id.map(|id| id.0), Ok(number as u64));
+            let found = deliveries(&mut end, &mut ns);
+            assert_eq!(found.len(), 1);
+            found.into_iter().for_each(|delivery| end.release(delivery));
+        }
+    }
+}

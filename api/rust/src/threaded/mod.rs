@@ -16,6 +16,7 @@ use onepipe_endpoint::{Config, Message, ProcessFailed, SendError};
 use onepipe_transport_clock::{Clock, SystemClock};
 use onepipe_wire::Service;
 
+use crate::end::Rules;
 use crate::engine::{Engine, Fabric};
 use crate::{Builder, Event, Idle, JoinError, LeaveError, ReceiveError, Stats};
 use parcel::Counter;
@@ -40,7 +41,7 @@ const WAIT_MAX: Duration = Duration::from_millis(100);
 /// wake-up by the kernel, some tens of us, when it sleeps. [`crate::EmbeddedPipe`] has neither.
 #[derive(Debug)]
 pub struct Pipe {
-    config: Config,
+    rules: Rules,
     clock: SystemClock,
     idle: Idle,
     shared: Arc<Shared>,
@@ -65,8 +66,8 @@ impl Pipe {
         idle: Idle,
         leave_timeout: Duration,
     ) -> Result<Self, JoinError> {
-        let config = engine.config().clone();
-        let process = config.process;
+        let rules = engine.node().rules();
+        let process = rules.endpoint().process;
         let shared = Arc::new(Shared::new(&engine));
         let (counter, chute) = parcel::chute();
         let (press, reader) = sheet::press();
@@ -77,7 +78,7 @@ impl Pipe {
             .spawn(move || thread.run())
             .map_err(|source| JoinError::Thread { process, source })?;
         Ok(Self {
-            config,
+            rules,
             clock,
             idle,
             shared,
@@ -125,7 +126,7 @@ impl Pipe {
             return Err(SendError::Excluded);
         }
         let accepted = || self.shared.accepted_octets.load(Ordering::Acquire);
-        self.counter.submit(&self.config, service, messages, accepted)?;
+        self.counter.submit(&self.rules, service, messages, accepted)?;
         self.shared.rouse(false);
         let next = &mut self.next_ids[usize::from(service == Service::Reliable)];
         let id = ScatteringId(*next);
@@ -200,7 +201,7 @@ impl Pipe {
             }
             if self.has_ended() {
                 // What was handed over before it ended is visible now.
-                let left = ReceiveError::Left(self.config.process);
+                let left = ReceiveError::Left(self.rules.endpoint().process);
                 return self.try_recv().ok_or(left);
             }
             self.wait_for_news(None);
@@ -276,7 +277,7 @@ impl Pipe {
 
     /// Who it is.
     pub fn process(&self) -> ProcessId {
-        self.config.process
+        self.rules.endpoint().process
     }
 
     /// The other processes known to be alive, as of a moment ago. Over a switch nobody knows:
@@ -288,7 +289,7 @@ impl Pipe {
     /// Waits until at least `count` others are there, for at most `timeout`. Answers whether they
     /// are. Over a switch nobody knows, and it answers false at once.
     pub fn wait_for_peers(&self, count: usize, timeout: Duration) -> bool {
-        let knows = self.config.links == onepipe_endpoint::Links::Mesh;
+        let knows = self.rules.endpoint().links == onepipe_endpoint::Links::Mesh;
         let deadline = Instant::now() + timeout;
         while knows && self.peers().len() < count {
             if Instant::now() >= deadline {
@@ -319,7 +320,7 @@ impl Pipe {
 
     /// The endpoint's numbers.
     pub fn config(&self) -> &Config {
-        &self.config
+        self.rules.endpoint()
     }
 
     /// Leaves: waits until the fate of everything submitted is known, within the builder's
@@ -332,7 +333,7 @@ impl Pipe {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         self.shared.is_leaving.store(true, Ordering::Release);
         self.shared.command();
-        let process = self.config.process;
+        let process = self.rules.endpoint().process;
         thread.join().map_err(|_| LeaveError::Panicked(process))?;
         match self.shared.is_settled.load(Ordering::Acquire) {
             true => Ok(()),

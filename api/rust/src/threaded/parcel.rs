@@ -1,9 +1,11 @@
 //! Scatterings on their way from the caller's thread to the driving thread.
 
 use onepipe_base::ProcessId;
-use onepipe_endpoint::{Config, MESSAGE_CHARGE_OCTETS, Message, SendError};
+use onepipe_endpoint::{MESSAGE_CHARGE_OCTETS, Message, SendError};
 use onepipe_wire::Service;
 use rtrb::{Consumer, Producer, RingBuffer};
+
+use crate::end::Rules;
 
 /// Scatterings that may be on their way to the driving thread.
 const PARCELS_MAX: usize = 1024;
@@ -99,12 +101,12 @@ impl Counter {
     #[inline]
     pub(crate) fn submit(
         &mut self,
-        config: &Config,
+        rules: &Rules,
         service: Service,
         messages: &[Message<'_>],
         accepted: impl FnOnce() -> u64,
     ) -> Result<(), SendError> {
-        let need = config.check_scattering(messages)?;
+        let need = rules.check(messages)?;
         self.check_room(need, accepted)?;
         let mut parcel = self.empty.pop().unwrap_or_default();
         parcel.pack(service, messages);

@@ -181,12 +181,9 @@ fn take_parcels<T: Fabric>(
     let (mut count, mut octets) = (0, 0);
     while count < PARCELS_A_TURN {
         let Some(parcel) = kept.take().or_else(|| chute.parcels.pop().ok()) else { break };
-        let endpoint = engine.node_mut().endpoint_mut();
+        let node = engine.node_mut();
         let is_reliable = parcel.service == Service::Reliable;
-        let accepted = parcel.unpack(|messages| match parcel.service {
-            Service::BestEffort => endpoint.scatter(messages),
-            Service::Reliable => endpoint.scatter_reliably(messages),
-        });
+        let accepted = parcel.unpack(|messages| node.scatter(parcel.service, messages));
         let id = ScatteringId(taken[usize::from(is_reliable)]);
         match accepted {
             Err(SendError::BufferFull { .. }) => {

@@ -3,6 +3,7 @@
 mod agreed;
 mod background;
 mod cores;
+mod large;
 mod latency;
 mod multicast;
 mod order;
@@ -49,6 +50,8 @@ pub fn all() -> Vec<Experiment> {
         robust::slow_link(),
         robust::slack(),
         agreed::throughput_and_latency(),
+        large::beside(),
+        large::crossover(),
     ]
 }
 

@@ -3,6 +3,7 @@
 mod application;
 mod background;
 mod beacons;
+mod large;
 mod multicast;
 mod node;
 mod paced;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use self::application::Bench;
 pub use self::background::Background;
 pub(crate) use self::beacons::beacon_share;
+pub use self::large::Large;
 pub use self::multicast::{Lesson, Multicast, Scheme};
 use self::node::Node;
 use self::queues::Queues;

@@ -1,0 +1,104 @@
+//! Payloads of any size in the order, over shared memory and through a switch.
+
+mod rig;
+
+use onepipe::{Builder, Event, Pipe, Received, SendError};
+use rig::{DEADLINE, fabric, message, process, to};
+
+fn any_size(fabric: &str, id: u32) -> Builder {
+    process(fabric, id).tune_any_size(|config| {
+        // However busy this machine is, nobody is taken for dead.
+        config.dead_after_ns = 60_000_000_000;
+        config.object_octets_max = 64 << 20;
+    })
+}
+
+/// Pipes for processes 0 to `count`, which know each other.
+fn meet(fabric: &str, count: u32) -> Vec<Pipe> {
+    let join = |id| any_size(fabric, id).join().expect("the place is free");
+    let pipes: Vec<Pipe> = (0..count).map(join).collect();
+    for pipe in &pipes {
+        assert!(pipe.wait_for_peers(count as usize - 1, DEADLINE));
+    }
+    pipes
+}
+
+/// A payload that no other number has.
+fn payload(number: u8, octets: usize) -> Vec<u8> {
+    (0..octets).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ number).collect()
+}
+
+/// What identifies a message, and how long it is.
+fn key(received: &Received) -> (u64, u32, u16, usize) {
+    let Received { timestamp, from, index, payload, .. } = received;
+    (timestamp.as_ns(), from.0, *index, payload.len())
+}
+
+#[test]
+fn small_and_large_ones_share_one_order() {
+    let name = fabric("large");
+    let mut pipes = meet(&name, 3);
+    let sizes = [100, 5 << 20, 70_000, 10];
+    for (sender, round) in [(0, 0u8), (1, 1), (2, 2), (0, 3)] {
+        for (number, octets) in sizes.into_iter().enumerate() {
+            let payload = payload(round * 4 + number as u8, octets);
+            let all = [to(0, &payload), to(1, &payload), to(2, &payload)];
+            let id = pipes[sender].scatter_reliably_wait(&all, DEADLINE).expect("there is room");
+            let before = if round == 3 { 4 } else { 0 };
+            assert_eq!(id.0, before + number as u64, "they count as the program submits them");
+        }
+    }
+    let logs: Vec<Vec<Received>> =
+        pipes.iter_mut().map(|pipe| (0..16).map(|_| message(pipe)).collect()).collect();
+    for log in &logs {
+        let order: Vec<_> =
+            log.iter().map(|received| (received.timestamp, received.from)).collect();
+        assert!(order.is_sorted(), "{order:?}");
+        for received in log {
+            let number = received.payload[0];
+            assert!(received.payload == payload(number, received.payload.len()));
+        }
+    }
+    // Not the index: each receiver's is its own.
+    let seen = |log: &Vec<Received>| -> Vec<_> {
+        log.iter().map(key).map(|(at, from, _, octets)| (at, from, octets)).collect()
+    };
+    assert_eq!(seen(&logs[0]), seen(&logs[1]));
+    assert_eq!(seen(&logs[0]), seen(&logs[2]));
+    for mut pipe in pipes {
+        pipe.leave().expect("everything has its fate");
+    }
+}
+
+#[test]
+fn what_is_too_large_is_refused_at_once_and_without_it_is_as_ever() {
+    let name = fabric("too-large");
+    let mut pipe = any_size(&name, 0).join().expect("the place is free");
+    let too_large = vec![0; (64 << 20) + 1];
+    let refused = pipe.scatter(&[to(0, &too_large)]);
+    assert!(matches!(refused, Err(SendError::MessageTooLarge { index: 0, .. })), "{refused:?}");
+    let mut plain = process(&name, 1).join().expect("the place is free");
+    let refused = plain.scatter(&[to(1, &too_large)]);
+    let max = 16 << 20;
+    assert!(matches!(refused, Err(SendError::MessageTooLarge { max: most, .. }) if most == max));
+}
+
+#[test]
+fn a_caller_that_drives_itself_borrows_what_has_come() {
+    let name = fabric("large-embedded");
+    let mut pair = [0, 1].map(|id| any_size(&name, id).embedded().expect("the place is free"));
+    let sent = payload(9, 3 << 20);
+    pair[0].scatter(&[to(1, &sent), to(1, b"small")]).expect("there is room");
+    let mut found = vec![];
+    let until = std::time::Instant::now() + DEADLINE;
+    while found.len() < 2 && std::time::Instant::now() < until {
+        pair[0].poll(|event| panic!("nothing is told to the sender: {event:?}"));
+        pair[1].poll(|event| {
+            if let Event::Message(received) = event {
+                found.push((received.index, received.payload == &sent[..], received.payload.len()));
+            }
+        });
+        std::thread::yield_now();
+    }
+    assert_eq!(found, [(0, true, 3 << 20), (1, false, 5)]);
+}

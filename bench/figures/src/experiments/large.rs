@@ -1,0 +1,178 @@
+//! Beyond the papers: payloads of any size in the order, what others see of them, and from which
+//! size on they go by bulk multicast.
+
+use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
+use crate::reference::Reference;
+use crate::world::Large;
+
+const KIB: f64 = 1_024.0;
+const MIB: f64 = 1_048_576.0;
+const SIZES: &[f64] = &[65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0];
+const CROSSING: &[f64] =
+    &[2_048.0, 4_096.0, 8_192.0, 16_384.0, 32_768.0, 65_536.0, 131_072.0, 262_144.0, 1_048_576.0];
+/// From this size on payloads go by bulk multicast: `onepipe_large::Config::large_octets`.
+const THRESHOLD: f64 = 65_536.0;
+
+fn curve(name: &'static str, task: fn(f64) -> Option<Task>) -> Curve {
+    Curve { name, column: None, role: Role::Predicted, remark: "", task }
+}
+
+/// To seven receivers, beside small messages.
+const BESIDE: Large = Large {
+    octets: 0,
+    receivers: 7,
+    is_bulk: true,
+    is_reliable: false,
+    has_classes: true,
+    has_others: true,
+};
+
+fn beside_of(octets: f64, large: Large) -> Option<Task> {
+    Some(Task::Large(Large { octets: octets as u64, ..large }))
+}
+
+/// Reliable, and alone on the fabric.
+fn run(octets: f64, receivers: u32, is_bulk: bool) -> Option<Task> {
+    beside_of(octets, Large { receivers, is_bulk, is_reliable: true, has_others: false, ..BESIDE })
+}
+
+/// What a large payload adds to others.
+pub fn beside() -> Experiment {
+    const BULK: &str = "by bulk";
+    const RELIABLE: &str = "by bulk, reliable";
+    const MESSAGE: &str = "as a message, reliable";
+    Experiment {
+        id: "large",
+        title: "What a payload to 7 receivers adds to small messages of 31 processes meanwhile",
+        headline: "a message of 1 MB adds 80 us to all others (1Pipe)",
+        x: Axis { label: "octets of the payload", is_log: true },
+        y: Axis { label: "us more, mean", is_log: false },
+        metric: "more_us",
+        curves: vec![
+            curve(BULK, |octets| beside_of(octets, BESIDE)),
+            curve(RELIABLE, |octets| beside_of(octets, Large { is_reliable: true, ..BESIDE })),
+            curve("by bulk, one class in switches", |octets| {
+                beside_of(octets, Large { has_classes: false, ..BESIDE })
+            }),
+            curve(MESSAGE, |octets| {
+                let large = Large { is_bulk: false, is_reliable: true, ..BESIDE };
+                (octets <= MIB).then(|| beside_of(octets, large))?
+            }),
+        ],
+        xs: SIZES,
+        xs_quick: &[MIB],
+        reference: Reference::new(""),
+        claims: vec![
+            Claim {
+                text: "1 MiB in the order adds less than 2 us to the others' mean, best effort",
+                judge: |measured| added(measured, BULK),
+                remark: "",
+            },
+            Claim {
+                text: "and less than 2 us where it is reliable, as they are",
+                judge: |measured| added(measured, RELIABLE),
+                remark: "",
+            },
+            Claim {
+                text: "as a message it adds 80 us and more",
+                judge: |measured| {
+                    let more = measured.at(MESSAGE, MIB)?;
+                    let ours = format!("{more:.0} us, to each of 7 receivers its own copy");
+                    Some(Verdict { holds: more >= 80.0, ours, paper: "80 us".into() })
+                },
+                remark: "",
+            },
+        ],
+    }
+}
+
+fn added(measured: &Measured, curve: &str) -> Option<Verdict> {
+    let more = measured.at(curve, MIB)?;
+    let of = |name| measured.other(curve, MIB, name);
+    let (beside, took) = (of("beside_us")?, of("took_us")?);
+    let ours = format!("{more:.2} us more, {beside:.2} us; it is ordered in {took:.0} us");
+    Some(Verdict { holds: more < 2.0, ours, paper: "80 us".into() })
+}
+
+/// The least size from which on bulk multicast is as quick as messages are.
+fn crossing(measured: &Measured, bulk: &str, message: &str) -> Option<f64> {
+    let is_quicker = |x: &f64| Some(measured.at(bulk, *x)? <= measured.at(message, *x)?);
+    let mut from = None;
+    for x in CROSSING.iter().rev() {
+        match is_quicker(x)? {
+            true => from = Some(*x),
+            false => break,
+        }
+    }
+    from
+}
+
+/// From which size on a payload is ordered sooner by bulk multicast.
+pub fn crossover() -> Experiment {
+    const PAIRS: [(u32, &str, &str); 4] = [
+        (1, "1 receiver, by bulk", "1 receiver, as a message"),
+        (3, "3 receivers, by bulk", "3 receivers, as a message"),
+        (7, "7 receivers, by bulk", "7 receivers, as a message"),
+        (30, "30 receivers, by bulk", "30 receivers, as a message"),
+    ];
+    Experiment {
+        id: "large-from",
+        title: "How long a reliable payload takes until all its receivers have delivered it",
+        headline: "small messages by other means are up to 5 times faster, for groups up to 16 and \
+                   10 KB (RDMC section 4.6)",
+        x: Axis { label: "octets of the payload", is_log: true },
+        y: Axis { label: "us", is_log: true },
+        metric: "took_us",
+        curves: vec![
+            curve(PAIRS[0].1, |octets| run(octets, 1, true)),
+            curve(PAIRS[0].2, |octets| run(octets, 1, false)),
+            curve(PAIRS[1].1, |octets| run(octets, 3, true)),
+            curve(PAIRS[1].2, |octets| run(octets, 3, false)),
+            curve(PAIRS[2].1, |octets| run(octets, 7, true)),
+            curve(PAIRS[2].2, |octets| run(octets, 7, false)),
+            curve(PAIRS[3].1, |octets| run(octets, 30, true)),
+            curve(PAIRS[3].2, |octets| run(octets, 30, false)),
+        ],
+        xs: CROSSING,
+        xs_quick: &[8_192.0, 1_048_576.0],
+        reference: Reference::new(""),
+        claims: vec![
+            Claim {
+                text: "messages are quicker below some size and bulk multicast above it, and the \
+                       size is the less the more receivers there are",
+                judge: |measured| {
+                    let from = PAIRS.map(|(_, bulk, message)| crossing(measured, bulk, message));
+                    measured.at(PAIRS[0].1, CROSSING[0])?;
+                    let kib = from.map(|from| match from {
+                        Some(octets) => format!("{}", octets / KIB),
+                        None => "none".to_owned(),
+                    });
+                    let ours = format!(
+                        "from {}, {}, {} and {} KiB on with 1, 3, 7 and 30 receivers",
+                        kib[0], kib[1], kib[2], kib[3]
+                    );
+                    let sizes = from.map(|from| from.unwrap_or(f64::INFINITY));
+                    let holds = sizes.is_sorted_by(|one, other| one >= other)
+                        && sizes[3].is_finite()
+                        && sizes[3] > CROSSING[0];
+                    let paper = "10 KB up to 16 members".into();
+                    Some(Verdict { holds, ours, paper })
+                },
+                remark: "",
+            },
+            Claim {
+                text: "at the threshold, 64 KiB, to 7 receivers neither is twice as quick as the \
+                       other",
+                judge: |measured| {
+                    let (_, bulk, message) = PAIRS[2];
+                    let (bulk, message) =
+                        (measured.at(bulk, THRESHOLD)?, measured.at(message, THRESHOLD)?);
+                    let ours = format!("{bulk:.0} us by bulk, {message:.0} as messages");
+                    let holds = bulk <= 2.0 * message && message <= 2.0 * bulk;
+                    Some(Verdict { holds, ours, paper: "it has no threshold".into() })
+                },
+                remark: "",
+            },
+        ],
+    }
+}
