@@ -13,8 +13,8 @@ use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, P
 use onepipe_wire::{AMCAST_OCTETS, Amcast, Frame, HEADER_OCTETS, Header, Opcode, seal};
 use stateright::{Checker, Model, Property};
 
-/// Members of the group that is looked at; those of the other one follow, who are there only if both
-/// groups are looked at.
+/// Members of the group that is looked at; those of the other one follow, who are there only if
+/// both groups are looked at.
 const MEMBERS: u32 = 3;
 /// Of each group one.
 const REPLICAS: std::ops::Range<u32> = 6..8;
