@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use onepipe_bench_micro::{
-    ArbiterOptions, CommOptions, EndpointOptions, OrderOptions, PaceOptions, PairOptions,
-    Progress as Run, RecoverySimOptions, ReorderOptions, Report, Rule, SimOptions, SwitchOptions,
-    arbiter_alloc, arbiter_comm, arbiter_pace, arbiter_path, endpoint, order, pair_reliable,
-    pair_shm, pair_udp, recovery_sim, reorder, sim, switch,
+    ArbiterOptions, BulkOptions, CommOptions, EndpointOptions, OrderOptions, PaceOptions,
+    PairOptions, Progress as Run, RecoverySimOptions, ReorderOptions, Report, Rule, SimOptions,
+    SwitchOptions, arbiter_alloc, arbiter_comm, arbiter_pace, arbiter_path, bulk, endpoint, order,
+    pair_reliable, pair_shm, pair_udp, recovery_sim, reorder, sim, switch,
 };
 
 use crate::arbiter::Order;
@@ -30,6 +30,8 @@ Examples:
   onepipe bench arbiter path --json | tail -n 1
   onepipe bench arbiter comm --nodes 64
   onepipe bench arbiter pace --cores 2 --slot-ns 312 --load 0.8
+  onepipe bench bulk --processes 4 --octets 1,64KiB,16MiB
+  onepipe bench bulk --between-nodes                   as root: 8 of them, links of 500 Mbit/s
 
 A ratio above 1 is better than the yardstick, whatever is measured.";
 
@@ -70,7 +72,8 @@ pub struct Arguments {
     /// What carries the messages (pair, order, recovery)
     #[arg(long, value_enum, default_value_t = Transport::Shm)]
     transport: Transport,
-    /// How many processes (order: 2 to 16, default 3; sim: 1 to 65536, default 512)
+    /// How many processes (order, bulk: 2 to 16, default 3, and 2, 4 and 8 in turn; sim: 1 to
+    /// 65536, default 512)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     processes: Option<u32>,
     /// The largest fabric (recovery-sim: 32 and fat trees of 1024, 8192, 35152)
@@ -96,6 +99,15 @@ pub struct Arguments {
     /// Whose packets go first (arbiter alloc, pace)
     #[arg(long, value_enum, default_value_t = Order::Fair)]
     policy: Order,
+    /// How large objects are (bulk) [default: 1,64KiB,16MiB,256MiB]
+    #[arg(long, value_delimiter = ',', value_parser = crate::number::octets)]
+    octets: Vec<usize>,
+    /// Between emulated nodes, which takes root, instead of over loopback (bulk)
+    #[arg(long)]
+    between_nodes: bool,
+    /// One of the nodes has a link of half the rate (bulk)
+    #[arg(long, requires = "between_nodes")]
+    slow_link: bool,
     /// Print one JSON object as the last line of standard output
     #[arg(long)]
     json: bool,
@@ -120,6 +132,8 @@ enum Name {
     Sim,
     /// The switch machine: cores for the beacons of 32 ports, frames that pass
     Switch,
+    /// Bulk multicast over TCP, against MPI_Bcast of OpenMPI and MPICH
+    Bulk,
     /// The arbiter: timeslots (alloc), paths (path), its daemon over UDP (comm), timeslots by the
     /// clock (pace)
     Arbiter,
@@ -275,6 +289,7 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
             let defaults = SwitchOptions::default();
             switch(&SwitchOptions { runs: runs(defaults.runs), ..defaults }, show)
         }
+        Name::Bulk => bulk(&bulk_options(arguments), show),
         Name::Arbiter => {
             if arguments.part == Some(Part::Comm) {
                 let defaults = CommOptions::default();
@@ -300,6 +315,25 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
             sim(&SimOptions { runs: runs(defaults.runs), processes, ..defaults }, show)
         }
     }
+}
+
+fn bulk_options(arguments: &Arguments) -> BulkOptions {
+    let mut options = match arguments.between_nodes {
+        true => BulkOptions::nodes(),
+        false => BulkOptions::loopback(),
+    };
+    if let Some(processes) = arguments.processes {
+        if !(2..=16).contains(&processes) {
+            crate::refuse("bench bulk takes 2 to 16 processes");
+        }
+        options.processes = vec![processes];
+    }
+    if !arguments.octets.is_empty() {
+        options.octets.clone_from(&arguments.octets);
+    }
+    options.has_slow_link = arguments.slow_link;
+    options.runs = arguments.runs.map_or(options.runs, |runs| runs as usize);
+    options
 }
 
 fn arbiter_options(arguments: &Arguments, is_path: bool) -> ArbiterOptions {

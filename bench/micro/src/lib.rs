@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod arbiter;
+mod bulk;
 mod crowd;
 mod endpoint;
 mod hardware;
@@ -38,6 +39,7 @@ pub use arbiter::{
     ArbiterOptions, CommOptions, PaceOptions, arbiter_alloc, arbiter_comm, arbiter_pace,
     arbiter_path,
 };
+pub use bulk::{BulkOptions, bulk};
 pub use crowd::{Rule, WORKER, worker};
 pub use endpoint::{EndpointOptions, endpoint, message_ns};
 pub use hardware::Hardware;

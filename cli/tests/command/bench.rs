@@ -9,7 +9,7 @@ fn the_list_names_what_can_be_measured() {
     let output = output(&["bench", "--list"]);
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8_lossy(&output.stdout);
-    for name in ["reorder", "endpoint", "pair", "order", "sim", "switch", "arbiter"] {
+    for name in ["reorder", "endpoint", "pair", "order", "sim", "switch", "bulk", "arbiter"] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name}: {text}");
     }
 }

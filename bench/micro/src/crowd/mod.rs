@@ -26,6 +26,12 @@ pub const WORKER: &str = "bench-worker";
 /// When `args` are not what the benchmark passed, or the part went wrong; the benchmark that
 /// started it reports that.
 pub fn worker(args: &[String]) -> Result<()> {
+    if let [word, starter, job] = args
+        && word == crate::bulk::BULK
+    {
+        end_with(starter.parse().context("reading who has started this")?)?;
+        return crate::bulk::work(job);
+    }
     let [job] = args else { anyhow::bail!("{WORKER} takes one job, not {} words", args.len()) };
     let (job, starter): (Job, u32) =
         serde_json::from_str(job).with_context(|| format!("reading the job {job}"))?;
@@ -50,16 +56,10 @@ fn end_with(starter: u32) -> Result<()> {
 /// Starts a process for each job, waits for all, answers their outcomes in the same order.
 pub(crate) fn run(jobs: &[Job]) -> Result<Vec<Outcome>> {
     let program = std::env::current_exe().context("finding this program")?;
-    let mut crowd = Crowd { children: Vec::new() };
+    let mut crowd = Crowd::default();
     for job in jobs {
-        let child = Command::new(&program)
-            .arg(WORKER)
-            .arg(serde_json::to_string(&(job, std::process::id()))?)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .with_context(|| format!("starting {}", program.display()))?;
-        crowd.children.push(child);
+        let job = serde_json::to_string(&(job, std::process::id()))?;
+        crowd.start(Command::new(&program).arg(WORKER).arg(job))?;
     }
     crowd.outcomes()
 }
@@ -71,12 +71,22 @@ pub(crate) fn free_address() -> Result<String> {
 }
 
 /// Processes that do not outlive the benchmark.
-struct Crowd {
+#[derive(Debug, Default)]
+pub(crate) struct Crowd {
     children: Vec<Child>,
 }
 
 impl Crowd {
-    fn outcomes(mut self) -> Result<Vec<Outcome>> {
+    /// Starts one more.
+    pub(crate) fn start(&mut self, command: &mut Command) -> Result<()> {
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
+        let program = command.get_program().display();
+        self.children.push(child.with_context(|| format!("starting {program}"))?);
+        Ok(())
+    }
+
+    /// Waits for all. Answers what they have said, in the order in which they were started.
+    pub(crate) fn outcomes<T: serde::de::DeserializeOwned>(mut self) -> Result<Vec<T>> {
         let mut outcomes = Vec::new();
         for (at, child) in self.children.iter_mut().enumerate() {
             let mut said = String::new();

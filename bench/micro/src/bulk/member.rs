@@ -1,0 +1,170 @@
+//! One process of our own side.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use onepipe_base::{Incarnation, Port, ProcessId};
+use onepipe_bulk::{Config, Event, Group, GroupId, Link, Member, Outcome, PIECE_FRONT_OCTETS};
+use onepipe_transport_clock::SystemClock;
+use onepipe_transport_tcp::{Door, End, Meeting, meet};
+use serde::{Deserialize, Serialize};
+
+/// Octets of a piece, as the library has them.
+const PIECE_OCTETS: u32 = 61_440;
+/// Idle turns that offer the core to others before one blocks: to be woken costs more than a small
+/// object does.
+const YIELDS: u32 = 200;
+const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_NS: u64 = 10_000_000;
+
+/// What one process shall do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Job {
+    pub members: Vec<SocketAddr>,
+    pub own: u32,
+    pub octets: usize,
+    pub rounds: u32,
+    pub block_octets: u32,
+    pub has_digests: bool,
+}
+
+/// What it has seen: at the root when each round began, elsewhere when the object was there; in ns
+/// of the machine's monotonic clock.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    pub at_ns: Vec<u64>,
+    /// Seconds of processor time.
+    pub cpu_seconds: f64,
+}
+
+/// Lives through its part.
+pub(super) fn work(job: &Job) -> Result<Seen> {
+    let own = job.own;
+    let door = Door::open(if own == 0 { "0.0.0.0:0".parse()? } else { job.members[own as usize] })
+        .context("opening a door")?;
+    let meeting = Meeting { group: 1, members: &job.members, own, patience: PATIENCE };
+    let streams = meet(&meeting, &door)?;
+    let member = |rank: u16| Member {
+        process: ProcessId(rank.into()),
+        port: Port(rank),
+        link: Link::Reliable,
+    };
+    let config = Config {
+        block_octets: job.block_octets,
+        has_digests: job.has_digests,
+        piece_octets: PIECE_OCTETS,
+        frame_octets_max: PIECE_FRONT_OCTETS + PIECE_OCTETS as usize,
+        dead_after_ns: 20_000_000_000,
+        ..Config::new(
+            GroupId(1),
+            (0..job.members.len() as u16).map(member).collect(),
+            own,
+            Incarnation(1),
+        )
+    };
+    let end = End::new(Group::new(config)?, streams, SystemClock::calibrated())?;
+    let mut run = Run { end, expected: pattern(job.octets), at_ns: Vec::new(), idle: 0 };
+    match own {
+        0 => run.send(job)?,
+        _ => run.receive(job)?,
+    }
+    let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let cpu_seconds = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
+    Ok(Seen { at_ns: run.at_ns, cpu_seconds })
+}
+
+struct Run {
+    end: End<SystemClock>,
+    expected: Vec<u8>,
+    at_ns: Vec<u64>,
+    idle: u32,
+}
+
+impl Run {
+    /// The root: one object after the other, each when everybody has compared the one before.
+    fn send(&mut self, job: &Job) -> Result<()> {
+        let mut memory = vec![0; job.octets];
+        for round in 0..job.rounds {
+            stamp(&mut self.expected, round);
+            memory.copy_from_slice(&self.expected);
+            self.at_ns.push(now_ns());
+            self.end.group_mut().send(memory).ok().context("the group takes nothing")?;
+            let mut back = None;
+            while back.is_none() {
+                let mut ended = None;
+                let turned = self.end.turn(self.wait_ns(), |_, event| match event {
+                    Event::Stable { memory, .. } => back = Some(memory),
+                    Event::Closed(outcome) => ended = Some(outcome),
+                    _ => {}
+                })?;
+                self.on_turn(turned.is_idle());
+                ensure!(ended.is_none(), "the group has ended: {ended:?}");
+            }
+            memory = back.context("it has come back")?;
+        }
+        self.end.group_mut().close()?;
+        self.finish(|_, _| {})
+    }
+
+    /// Everybody else.
+    fn receive(&mut self, job: &Job) -> Result<()> {
+        self.end.group_mut().offer_memory(vec![0; job.octets]);
+        let (mut expected, mut at_ns) = (std::mem::take(&mut self.expected), Vec::new());
+        let mut differs = None;
+        self.finish(|group, event| match event {
+            Event::Delivered { object } => {
+                at_ns.push(now_ns());
+                stamp(&mut expected, object);
+                // Nobody goes on before this is told: it is no part of what is measured.
+                if group.octets(object) != Some(&expected) {
+                    differs = Some(object);
+                }
+            }
+            Event::Stable { memory, .. } => group.offer_memory(memory),
+            _ => {}
+        })?;
+        ensure!(differs.is_none(), "something else came in round {differs:?}");
+        self.at_ns = at_ns;
+        Ok(())
+    }
+
+    fn finish(&mut self, mut on_event: impl FnMut(&mut Group, Event)) -> Result<()> {
+        while !self.end.group().is_done() {
+            let wait_ns = self.wait_ns();
+            let turned = self.end.turn(wait_ns, &mut on_event)?;
+            self.on_turn(turned.is_idle());
+        }
+        let outcome = self.end.group().outcome();
+        ensure!(outcome == Some(Outcome::Complete), "the group has ended: {outcome:?}");
+        Ok(())
+    }
+
+    fn wait_ns(&self) -> u64 {
+        if self.idle < YIELDS { 0 } else { WAIT_NS }
+    }
+
+    fn on_turn(&mut self, is_idle: bool) {
+        self.idle = if is_idle { self.idle.saturating_add(1) } else { 0 };
+        if is_idle && self.idle < YIELDS {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Octets that every round begins from, the same as in broadcast.c.
+fn pattern(octets: usize) -> Vec<u8> {
+    (0..octets).map(|at| ((at as u32).wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+/// Makes the octets of a round.
+fn stamp(octets: &mut [u8], round: u32) {
+    for (octet, at) in octets.iter_mut().zip(0..8) {
+        *octet = round.wrapping_add(at) as u8;
+    }
+}
+
+fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -1,0 +1,226 @@
+//! Bulk multicast against `MPI_Bcast`, over loopback or between emulated nodes.
+
+mod member;
+mod mpi;
+mod nodes;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::crowd::{Crowd, WORKER};
+use crate::{Better, Detail, Harness, Progress, Report};
+
+use member::{Job, Seen};
+use mpi::{Mpi, Rival};
+use nodes::Nodes;
+
+/// The word behind [`WORKER`] for processes of this benchmark.
+pub(crate) const BULK: &str = "bulk";
+/// Octets of a second of work, about: small objects go round often.
+const WORK_OCTETS: usize = 512 << 20;
+/// Rate of an emulated node's link, in Mbit/s (design: bulk.md section 9).
+const NODE_MBIT: u32 = 500;
+/// What goes over an emulated link for each octet of an object: Ethernet, IPv4 and TCP headers of
+/// frames with 1,448 octets.
+const WIRE_SHARE: f64 = 1_514.0 / 1_448.0;
+
+/// What to measure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BulkOptions {
+    /// Group sizes. 2 to 16, default 2, 4 and 8; of nodes 8.
+    pub processes: Vec<u32>,
+    /// Octets of an object. Default 1, 64 KiB, 16 MiB and 256 MiB; between nodes 16 MiB.
+    pub octets: Vec<usize>,
+    /// Octets of a block. Default 1 MiB, between nodes 256 KiB: the design's formula.
+    pub block_octets: u32,
+    /// Between network namespaces, each with a link of 500 Mbit/s, instead of over loopback. Needs
+    /// root.
+    pub has_nodes: bool,
+    /// One of the nodes has a link of half the rate.
+    pub has_slow_link: bool,
+    /// How often each side runs. Default 3.
+    pub runs: usize,
+}
+
+impl BulkOptions {
+    /// Over loopback.
+    pub fn loopback() -> Self {
+        Self {
+            processes: vec![2, 4, 8],
+            octets: vec![1, 64 << 10, 16 << 20, 256 << 20],
+            block_octets: 1 << 20,
+            has_nodes: false,
+            has_slow_link: false,
+            runs: 3,
+        }
+    }
+
+    /// Between emulated nodes.
+    pub fn nodes() -> Self {
+        Self {
+            processes: vec![8],
+            octets: vec![16 << 20],
+            block_octets: 256 << 10,
+            has_nodes: true,
+            ..Self::loopback()
+        }
+    }
+}
+
+/// How long it takes until the last of the group has all of an object, every octet compared; the
+/// same by `MPI_Bcast` of OpenMPI and MPICH, each in turn with ours. Installs their Debian packages
+/// where they are missing.
+///
+/// # Errors
+/// When a process fails, or something else comes than was sent.
+pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
+    let about = "time until the last process has all of an object from the first one, over TCP; cpu \
+                 is the processor time of all processes for an object; yardstick: MPI_Bcast";
+    let mpi = Mpi::prepare()?;
+    let most = options.processes.iter().copied().max().unwrap_or(0);
+    ensure!(most <= 16 && !options.processes.contains(&1), "2 to 16 processes");
+    let slow = options.has_slow_link.then_some((most / 2, NODE_MBIT / 2));
+    let nodes = match options.has_nodes {
+        true => Some(Nodes::new(most, NODE_MBIT, slow).context("emulating nodes (as root)")?),
+        false => None,
+    };
+    let rivals: &[Rival] = match options.has_nodes {
+        // MPICH finds ways between namespaces that are none of the links: it was done in a third of
+        // their line time.
+        true => &[Rival::OpenMpiPipeline, Rival::OpenMpi],
+        false => &[Rival::OpenMpi, Rival::Mpich],
+    };
+    let mut harness = Harness::new("bulk", about).with_runs(options.runs).with_progress(progress);
+    for (processes, octets) in pairs(options) {
+        for rival in rivals {
+            let network = if options.has_nodes { "nodes" } else { "loopback" };
+            let slow = if options.has_slow_link { " slow-link=1" } else { "" };
+            let name = rival.name();
+            let case = format!(
+                "network={network}{slow} processes={processes} octets={octets} rival={name}"
+            );
+            let size = (processes, octets, rounds(octets, options.has_nodes));
+            let mut cpu = Vec::new();
+            harness.measure(
+                &case,
+                "us",
+                Better::Lower,
+                || {
+                    let (us, cpu_ms) = ours(options, nodes.as_ref(), size)?;
+                    cpu.push(cpu_ms);
+                    Ok(us)
+                },
+                || mpi.broadcast_us(*rival, nodes.as_ref(), size),
+            )?;
+            let mean = cpu.iter().sum::<f64>() / cpu.len() as f64;
+            let mut details =
+                vec![Detail { name: "cpu".to_owned(), value: mean, unit: "ms".to_owned() }];
+            if options.has_nodes {
+                let line_us = octets as f64 * 8.0 * WIRE_SHARE / f64::from(NODE_MBIT);
+                let line = "line time".to_owned();
+                details.push(Detail { name: line, value: line_us, unit: "us".to_owned() });
+            }
+            harness.detail(details);
+        }
+    }
+    Ok(harness.finish())
+}
+
+fn pairs(options: &BulkOptions) -> impl Iterator<Item = (u32, usize)> {
+    let octets = &options.octets;
+    options.processes.iter().flat_map(move |it| octets.iter().map(move |octets| (*it, *octets)))
+}
+
+/// How often an object goes round in one run.
+fn rounds(octets: usize, has_nodes: bool) -> u32 {
+    let (least, most) = if has_nodes { (3, 20) } else { (4, 2_000) };
+    ((WORK_OCTETS / octets.max(1)) as u32).clamp(least, most)
+}
+
+/// Our own side: the median time, in us, and the processor time of all for one object, in ms.
+fn ours(
+    options: &BulkOptions,
+    nodes: Option<&Nodes>,
+    (processes, octets, rounds): (u32, usize, u32),
+) -> Result<(f64, f64)> {
+    let free = |_| {
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a port")?;
+        Ok((socket.local_addr()?, socket))
+    };
+    let members: Vec<SocketAddr> = match nodes {
+        Some(nodes) => (0..processes).map(|at| nodes.member(at)).collect(),
+        None => {
+            // All at once, so that no port is found twice.
+            let free = (0..processes).map(free).collect::<Result<Vec<_>>>()?;
+            free.into_iter().map(|(address, _)| address).collect()
+        }
+    };
+    let program = std::env::current_exe().context("finding this program")?;
+    let mut crowd = Crowd::default();
+    for own in 0..processes {
+        let job = Job {
+            members: members.clone(),
+            own,
+            octets,
+            rounds,
+            block_octets: options.block_octets,
+            has_digests: false,
+        };
+        let mut command = Command::new("nice");
+        command.args(["-n", if nodes.is_some() { "19" } else { "0" }]);
+        if let Some(nodes) = nodes {
+            command.args(nodes.enter(own));
+        }
+        command.arg(&program).args([WORKER, BULK, &std::process::id().to_string()]);
+        command.arg(serde_json::to_string(&job)?);
+        crowd.start(&mut command)?;
+    }
+    let seen: Vec<Seen> = crowd.outcomes()?;
+    ensure!(seen.iter().all(|seen| seen.at_ns.len() == rounds as usize), "rounds are missing");
+    let times: Vec<f64> = (0..rounds as usize)
+        .map(|round| {
+            let last = seen[1..].iter().map(|seen| seen.at_ns[round]).max().unwrap_or(0);
+            last.saturating_sub(seen[0].at_ns[round]) as f64
+        })
+        .collect();
+    let cpu: f64 = seen.iter().map(|seen| seen.cpu_seconds).sum();
+    Ok((median_us(&times), cpu * 1e3 / f64::from(rounds)))
+}
+
+/// One process of our own side.
+pub(crate) fn work(job: &str) -> Result<()> {
+    let job: Job = serde_json::from_str(job).with_context(|| format!("reading the job {job}"))?;
+    println!("{}", serde_json::to_string(&member::work(&job)?)?);
+    Ok(())
+}
+
+/// The median of times in ns, without the first tenth of them, in us.
+fn median_us(times_ns: &[f64]) -> f64 {
+    let mut times = times_ns[times_ns.len().div_ceil(10)..].to_vec();
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).map_or(0.0, |median| median / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_rounds_do_not_count() {
+        let times: Vec<f64> = [90_000.0, 80_000.0]
+            .into_iter()
+            .chain((1..=18).map(|it| f64::from(it) * 1e3))
+            .collect();
+        assert_eq!(median_us(&times), 10.0);
+    }
+
+    #[test]
+    fn every_size_goes_round_often_enough_for_a_median() {
+        for octets in [0, 1, 1 << 16, 1 << 28, 1 << 34] {
+            let least = rounds(octets, true).min(rounds(octets, false));
+            assert!(least >= 3 && median_us(&vec![5_000.0; least as usize]) == 5.0, "{octets}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! `MPI_Bcast` of two libraries, from Debian's packages.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use super::nodes::{AGENT, Nodes};
+
+const PROGRAM: &str = include_str!("broadcast.c");
+/// The packages, and a file by which each is known to be there.
+const PACKAGES: [(&str, &str); 4] = [
+    ("openmpi-bin", "/usr/bin/mpirun.openmpi"),
+    ("libopenmpi-dev", "/usr/bin/mpicc.openmpi"),
+    ("mpich", "/usr/bin/mpirun.mpich"),
+    ("libmpich-dev", "/usr/bin/mpicc.mpich"),
+];
+/// A broadcast takes no longer than this.
+const LIMIT_SECONDS: &str = "120";
+
+/// A library, and how its broadcast is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rival {
+    /// As it chooses itself.
+    OpenMpi,
+    /// A pipeline in segments, the best of its algorithms on links of equal speed.
+    OpenMpiPipeline,
+    /// As it chooses itself, with a wait that yields.
+    Mpich,
+}
+
+impl Rival {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::OpenMpi => "openmpi",
+            Self::OpenMpiPipeline => "openmpi-pipeline",
+            Self::Mpich => "mpich",
+        }
+    }
+
+    const fn library(self) -> &'static str {
+        match self {
+            Self::OpenMpi | Self::OpenMpiPipeline => "openmpi",
+            Self::Mpich => "mpich",
+        }
+    }
+}
+
+/// The program, compiled for both libraries.
+#[derive(Debug)]
+pub(super) struct Mpi {
+    folder: PathBuf,
+}
+
+impl Mpi {
+    /// Installs what is missing, and says so, and compiles.
+    pub(super) fn prepare() -> Result<Self> {
+        let missing: Vec<&str> = (PACKAGES.iter())
+            .filter(|(_, file)| !Path::new(file).exists())
+            .map(|(package, _)| *package)
+            .collect();
+        if !missing.is_empty() {
+            eprintln!("installing {}", missing.join(" "));
+            let mut install = Command::new("apt-get");
+            install.args(["install", "-y", "--no-install-recommends"]).args(&missing);
+            let status = install.stdout(Stdio::null()).status().context("starting apt-get")?;
+            ensure!(status.success(), "apt-get could not install {}", missing.join(" "));
+        }
+        let folder = std::env::temp_dir().join(format!("onepipe-bulk-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        let mpi = Self { folder };
+        let source = mpi.folder.join("broadcast.c");
+        std::fs::write(&source, PROGRAM)?;
+        for library in ["openmpi", "mpich"] {
+            let compiler = format!("mpicc.{library}");
+            let status = Command::new(&compiler)
+                .arg("-O2")
+                .arg("-o")
+                .arg(mpi.program(library))
+                .arg(&source)
+                .status()
+                .with_context(|| format!("starting {compiler}"))?;
+            ensure!(status.success(), "{compiler} failed");
+        }
+        Ok(mpi)
+    }
+
+    fn program(&self, library: &str) -> PathBuf {
+        self.folder.join(library)
+    }
+
+    /// The median time of a broadcast, in us; the first tenth of the rounds is for warming up.
+    pub(super) fn broadcast_us(
+        &self,
+        rival: Rival,
+        nodes: Option<&Nodes>,
+        (processes, octets, rounds): (u32, usize, u32),
+    ) -> Result<f64> {
+        let mut command = Command::new("timeout");
+        command.args(["-k", "5", LIMIT_SECONDS]);
+        if let Some(nodes) = nodes {
+            command.args(nodes.enter(0));
+        }
+        command.args(["nice", "-n", "19"]);
+        command.arg(format!("mpirun.{}", rival.library()));
+        let count = processes.to_string();
+        match rival {
+            Rival::OpenMpi | Rival::OpenMpiPipeline => {
+                command.args(["--allow-run-as-root", "--oversubscribe", "-np", &count]);
+                command.args(["--mca", "btl", "tcp,self", "--mca", "mpi_yield_when_idle", "1"]);
+                command.args(["--mca", "btl_base_warn_component_unused", "0"]);
+                if let Some(nodes) = nodes {
+                    command.args(["--mca", "plm_rsh_agent"]).arg(nodes.file(AGENT));
+                    command.args(["--host", &nodes.hosts(processes)]);
+                    command.args(["--mca", "btl_tcp_if_include", &nodes.network()]);
+                    command.args(["--mca", "oob_tcp_if_include", &nodes.network()]);
+                }
+                if rival == Rival::OpenMpiPipeline {
+                    command.args(["--mca", "coll_tuned_use_dynamic_rules", "1"]);
+                    command.args(["--mca", "coll_tuned_bcast_algorithm", "3"]);
+                    command.args(["--mca", "coll_tuned_bcast_algorithm_segmentsize", "131072"]);
+                }
+            }
+            Rival::Mpich => {
+                command.args(["-np", &count]).env("MPIR_CVAR_NOLOCAL", "1");
+            }
+        }
+        command.arg(self.program(rival.library()));
+        command.args([octets.to_string(), rounds.to_string()]);
+        if rival == Rival::Mpich {
+            command.arg("yield");
+        }
+        let output = command.stdin(Stdio::null()).output().context("starting mpirun")?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        let times: Vec<f64> =
+            said.lines().filter_map(|line| line.trim().parse::<f64>().ok()).collect();
+        // However it has ended: every round was compared before it was printed.
+        ensure!(
+            times.len() == rounds as usize,
+            "{} printed {} of {rounds} rounds: {}",
+            rival.name(),
+            times.len(),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(super::median_us(&times))
+    }
+}
+
+impl Drop for Mpi {
+    fn drop(&mut self) {
+        // It lies in a folder for temporary files.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}

@@ -1,0 +1,126 @@
+//! Emulated nodes: network namespaces on one bridge, each behind a link of limited rate.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// The script by which an MPI starts something on another node: `agent HOST COMMAND…`.
+pub(super) const AGENT: &str = "agent";
+/// Octets that a link may send at once: with less the emulator is measured (design: platform.md).
+const BURST: &str = "128kb";
+/// Octets that wait before a link: 20 ms at 500 Mbit/s.
+const QUEUE: &str = "1250kb";
+
+/// Namespaces that are gone with this.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    count: u32,
+    prefix: String,
+    subnet: u8,
+    folder: PathBuf,
+}
+
+impl Nodes {
+    /// So many, each with a link of so many Mbit/s; one may have another rate.
+    pub(super) fn new(count: u32, mbit: u32, slow: Option<(u32, u32)>) -> Result<Self> {
+        let pid = std::process::id();
+        let prefix = format!("ob{}", pid % 10_000);
+        let folder = std::env::temp_dir().join(format!("onepipe-nodes-{pid}"));
+        std::fs::create_dir_all(&folder)?;
+        let nodes = Self { count, prefix, subnet: (pid % 200) as u8 + 20, folder };
+        nodes.build(mbit, slow)?;
+        Ok(nodes)
+    }
+
+    fn build(&self, mbit: u32, slow: Option<(u32, u32)>) -> Result<()> {
+        let bridge = self.namespace(self.count);
+        ip(&["netns", "add", &bridge])?;
+        ip(&["-n", &bridge, "link", "add", "br0", "type", "bridge"])?;
+        ip(&["-n", &bridge, "link", "set", "br0", "up"])?;
+        for at in 0..self.count {
+            let (name, port) = (self.namespace(at), format!("p{at}"));
+            ip(&["netns", "add", &name])?;
+            ip(&["-n", &name, "link", "set", "lo", "up"])?;
+            let peer = ["peer", "name", &port, "netns", &bridge];
+            ip(&[&["-n", &name, "link", "add", "e0", "type", "veth"][..], &peer].concat())?;
+            let address = format!("{}/24", self.ip(at));
+            ip(&["-n", &name, "address", "add", &address, "dev", "e0"])?;
+            ip(&["-n", &name, "link", "set", "e0", "up"])?;
+            ip(&["-n", &bridge, "link", "set", &port, "master", "br0", "up"])?;
+            let rate = match slow {
+                Some((who, rate)) if who == at => rate,
+                _ => mbit,
+            };
+            for (namespace, device) in [(&name, "e0"), (&bridge, &port[..])] {
+                let rate = format!("{rate}mbit");
+                let limit = ["tbf", "rate", &rate, "burst", BURST, "limit", QUEUE];
+                let of = ["-n", namespace, "qdisc", "add", "dev", device, "root"];
+                run("tc", &[&of[..], &limit].concat())?;
+            }
+        }
+        let script = format!(
+            "#!/bin/sh\nwhile [ \"${{1#-}}\" != \"$1\" ]; do shift; done\nhost=${{1##*.}}; shift\n\
+             exec ip netns exec {}$((host - 1)) sh -c \"$*\"\n",
+            self.prefix
+        );
+        let path = self.file(AGENT);
+        std::fs::write(&path, script)?;
+        run("chmod", &["+x", &path.display().to_string()])
+    }
+
+    fn namespace(&self, at: u32) -> String {
+        format!("{}{at}", self.prefix)
+    }
+
+    fn ip(&self, at: u32) -> Ipv4Addr {
+        Ipv4Addr::new(10, 77, self.subnet, at as u8 + 1)
+    }
+
+    /// Where a member listens.
+    pub(super) fn member(&self, at: u32) -> SocketAddr {
+        (self.ip(at), 4420).into()
+    }
+
+    /// What a command that shall run on a node begins with.
+    pub(super) fn enter(&self, at: u32) -> [String; 4] {
+        ["ip", "netns", "exec", &self.namespace(at)].map(str::to_owned)
+    }
+
+    pub(super) fn network(&self) -> String {
+        format!("10.77.{}.0/24", self.subnet)
+    }
+
+    /// The first nodes, one process on each.
+    pub(super) fn hosts(&self, count: u32) -> String {
+        (0..count).map(|at| format!("{}:1", self.ip(at))).collect::<Vec<_>>().join(",")
+    }
+
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        for at in 0..=self.count {
+            // One that was not made is not missed.
+            let _ = ip(&["netns", "delete", &self.namespace(at)]);
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn ip(arguments: &[&str]) -> Result<()> {
+    run("ip", arguments)
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<()> {
+    let what = || format!("{program} {}", arguments.join(" "));
+    let output =
+        Command::new(program).args(arguments).stdin(Stdio::null()).output().with_context(what)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {}", what(), said.trim());
+    Ok(())
+}
