@@ -83,7 +83,7 @@ fn seats(text: &str) -> Result<Seats> {
 }
 
 impl Map {
-    fn directory(&self) -> Result<Directory> {
+    pub fn directory(&self) -> Result<Directory> {
         if let Some(path) = &self.groups {
             let text = std::fs::read_to_string(path);
             let text = text.with_context(|| format!("cannot read {}", path.display()))?;

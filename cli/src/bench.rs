@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use onepipe_bench_micro::{
-    ArbiterOptions, BulkOptions, CommOptions, EndpointOptions, OrderOptions, PaceOptions,
-    PairOptions, Progress as Run, RecoverySimOptions, ReorderOptions, Report, Rule, SimOptions,
-    SwitchOptions, arbiter_alloc, arbiter_comm, arbiter_pace, arbiter_path, bulk, endpoint, order,
-    pair_reliable, pair_shm, pair_udp, recovery_sim, reorder, sim, switch,
+    AmcastOptions, ArbiterOptions, BulkOptions, CommOptions, EndpointOptions, OrderOptions,
+    PaceOptions, PairOptions, Progress as Run, RecoverySimOptions, ReorderOptions, Report, Rule,
+    SimOptions, SwitchOptions, amcast, arbiter_alloc, arbiter_comm, arbiter_pace, arbiter_path,
+    bulk, endpoint, order, pair_reliable, pair_shm, pair_udp, recovery_sim, reorder, sim, switch,
 };
 
 use crate::arbiter::Order;
@@ -32,6 +32,7 @@ Examples:
   onepipe bench arbiter pace --cores 2 --slot-ns 312 --load 0.8
   onepipe bench bulk --processes 4 --octets 1,64KiB,16MiB
   onepipe bench bulk --between-nodes                   as root: 8 of them, links of 500 Mbit/s
+  onepipe bench amcast --groups 2 --octets 150 --json | tail -n 1
 
 A ratio above 1 is better than the yardstick, whatever is measured.";
 
@@ -99,7 +100,8 @@ pub struct Arguments {
     /// Whose packets go first (arbiter alloc, pace)
     #[arg(long, value_enum, default_value_t = Order::Fair)]
     policy: Order,
-    /// How large objects are (bulk) [default: 1,64KiB,16MiB,256MiB]
+    /// How large objects are (bulk) [default: 1,64KiB,16MiB,256MiB], or messages (amcast)
+    /// [default: 150,512,1024,1500]
     #[arg(long, value_delimiter = ',', value_parser = crate::number::octets)]
     octets: Vec<usize>,
     /// Between emulated nodes, which takes root, instead of over loopback (bulk)
@@ -108,6 +110,15 @@ pub struct Arguments {
     /// One of the nodes has a link of half the rate (bulk)
     #[arg(long, requires = "between_nodes")]
     slow_link: bool,
+    /// Groups of three that every message is for (amcast) [default: 1,2]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=8))]
+    groups: Vec<u16>,
+    /// Replicas of each group (amcast)
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=8))]
+    replicas: u64,
+    /// Messages that the client has open (amcast)
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    window: u32,
     /// Print one JSON object as the last line of standard output
     #[arg(long)]
     json: bool,
@@ -134,6 +145,8 @@ enum Name {
     Switch,
     /// Bulk multicast over TCP, against MPI_Bcast of OpenMPI and MPICH
     Bulk,
+    /// Agreed multicast over UDP, against PrimCast: groups of three, every message to all of them
+    Amcast,
     /// The arbiter: timeslots (alloc), paths (path), its daemon over UDP (comm), timeslots by the
     /// clock (pace)
     Arbiter,
@@ -241,6 +254,7 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
     let is_udp = arguments.transport == Transport::Udp;
     let runs = |default: usize| arguments.runs.map_or(default, |runs| runs as usize);
     match name {
+        Name::Amcast => amcast(&amcast_options(arguments), show),
         Name::Reorder => {
             let defaults = ReorderOptions::default();
             reorder(&ReorderOptions { runs: runs(defaults.runs), ..defaults }, show)
@@ -333,6 +347,20 @@ fn bulk_options(arguments: &Arguments) -> BulkOptions {
     }
     options.has_slow_link = arguments.slow_link;
     options.runs = arguments.runs.map_or(options.runs, |runs| runs as usize);
+    options
+}
+
+fn amcast_options(arguments: &Arguments) -> AmcastOptions {
+    let mut options = AmcastOptions { window: arguments.window, ..AmcastOptions::default() };
+    options.replicas = arguments.replicas as usize;
+    options.runs = arguments.runs.map_or(options.runs, |runs| runs as usize);
+    options.seconds = arguments.seconds.unwrap_or(options.seconds);
+    if !arguments.groups.is_empty() {
+        options.groups.clone_from(&arguments.groups);
+    }
+    if !arguments.octets.is_empty() {
+        options.octets.clone_from(&arguments.octets);
+    }
     options
 }
 

@@ -71,6 +71,9 @@ enum Command {
     /// One process of a demo
     #[command(hide = true)]
     DemoWorker,
+    /// One replica or client of a demo
+    #[command(hide = true)]
+    AmcastWorker(demo::AmcastWorker),
     /// One process of a benchmark
     #[command(hide = true)]
     BenchWorker {
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         Command::Figures(arguments) => figures::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
         Command::DemoWorker => demo::run_worker(),
+        Command::AmcastWorker(arguments) => demo::run_amcast_worker(&arguments),
         Command::BenchWorker { arguments } => bench::run_worker(&arguments),
     };
     result.unwrap_or_else(complain)

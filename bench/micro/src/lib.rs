@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod amcast;
 mod arbiter;
 mod bulk;
 mod crowd;
@@ -35,6 +36,7 @@ mod report;
 mod sim;
 mod switch;
 
+pub use amcast::{AmcastOptions, amcast};
 pub use arbiter::{
     ArbiterOptions, CommOptions, PaceOptions, arbiter_alloc, arbiter_comm, arbiter_pace,
     arbiter_path,

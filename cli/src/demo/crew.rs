@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ pub enum Told {
 }
 
 /// A process of ours.
-struct Member {
+pub(super) struct Member {
     name: String,
     child: Child,
     stdin: Option<ChildStdin>,
@@ -59,9 +59,8 @@ impl Crew {
             words.extend(["--controllers", controllers]);
         }
         let mut member = Member::start("the switch".to_string(), &words)?;
-        let stdout = member.child.stdout.take().context("the switch has no output")?;
+        let mut lines = member.output()?;
         let switch = self.switch.insert(member);
-        let mut lines = BufReader::new(stdout);
         let mut line = String::new();
         lines.read_line(&mut line).context("cannot read from the switch")?;
         let address = line.trim().rsplit(' ').next().and_then(|word| word.parse().ok());
@@ -90,9 +89,8 @@ impl Crew {
                 .concat();
         self.store = Some(store);
         let mut member = Member::start("the controller".to_string(), &words)?;
-        let stdout = member.child.stdout.take().context("the controller has no output")?;
+        let mut lines = member.output()?.lines();
         let controller = self.controller.insert(member);
-        let mut lines = BufReader::new(stdout).lines();
         loop {
             match lines.next() {
                 Some(Ok(line)) if line.starts_with("active") => break,
@@ -109,10 +107,10 @@ impl Crew {
     pub fn start_worker(&mut self, spec: &Spec, told: &Sender<Told>) -> Result<()> {
         let process = self.workers.len();
         let mut member = Member::start(format!("process {process}"), &["demo-worker"])?;
-        let stdout = member.child.stdout.take().context("a worker has no output")?;
+        let output = member.output()?;
         let told = told.clone();
         std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines() {
+            for line in output.lines() {
                 // A line cut short by a kill is no line.
                 let word = line.ok().and_then(|line| serde_json::from_str(&line).ok());
                 let Some(word) = word else { break };
@@ -135,11 +133,7 @@ impl Crew {
 
     /// Kills a worker on the spot (SIGKILL).
     pub fn kill(&mut self, process: usize) -> Result<u32> {
-        let member = &mut self.workers[process];
-        let pid = member.child.id();
-        member.child.kill().with_context(|| format!("cannot kill process {process}"))?;
-        member.end();
-        Ok(pid)
+        self.workers[process].kill()
     }
 
     /// What a worker that has ended said last, and how it ended.
@@ -162,7 +156,8 @@ impl Crew {
 }
 
 impl Member {
-    fn start(name: String, arguments: &[&str]) -> Result<Self> {
+    /// Starts this program with `arguments`.
+    pub(super) fn start(name: String, arguments: &[&str]) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(&program);
         command.args(arguments);
@@ -186,7 +181,8 @@ impl Member {
         Ok(Self { name, child, stdin, complaint, has_ended: false })
     }
 
-    fn say(&mut self, what: &impl serde::Serialize) {
+    /// Tells it something; one that has ended does not hear it.
+    pub(super) fn say(&mut self, what: &impl serde::Serialize) {
         let Some(stdin) = &mut self.stdin else { return };
         let written = serde_json::to_vec(what).map_err(std::io::Error::other);
         let written = written.and_then(|mut line| {
@@ -199,7 +195,8 @@ impl Member {
         }
     }
 
-    fn complaint(&mut self) -> String {
+    /// What it said last, and how it ended.
+    pub(super) fn complaint(&mut self) -> String {
         let status = self.end();
         let text = self.complaint.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
         match text.trim() {
@@ -226,8 +223,22 @@ impl Member {
         self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
     }
 
+    /// What it says, from now on; once.
+    pub(super) fn output(&mut self) -> Result<BufReader<ChildStdout>> {
+        let output = self.child.stdout.take();
+        output.map(BufReader::new).with_context(|| format!("{} has no output", self.name))
+    }
+
+    /// Kills it on the spot (SIGKILL).
+    pub(super) fn kill(&mut self) -> Result<u32> {
+        let pid = self.child.id();
+        self.child.kill().with_context(|| format!("cannot kill {}", self.name))?;
+        self.end();
+        Ok(pid)
+    }
+
     /// Closes its input and waits. Answers whether it left by itself.
-    fn leave(&mut self, deadline: Instant) -> bool {
+    pub(super) fn leave(&mut self, deadline: Instant) -> bool {
         self.stdin = None;
         while !self.has_ended {
             match self.child.try_wait() {
@@ -244,18 +255,21 @@ impl Member {
     }
 }
 
+/// Ends all that have not ended: first all, then waits for each: none goes on alone.
+pub(super) fn end_all<'a>(members: impl Iterator<Item = &'a mut Member>) {
+    let mut members: Vec<_> = members.filter(|member| !member.has_ended).collect();
+    for member in &mut members {
+        let _ = member.child.kill();
+    }
+    for member in &mut members {
+        let _ = member.child.wait();
+    }
+}
+
 impl Drop for Crew {
     fn drop(&mut self) {
         let others = self.controller.iter_mut().chain(&mut self.switch);
-        let members = self.workers.iter_mut().chain(others);
-        let mut members: Vec<_> = members.filter(|member| !member.has_ended).collect();
-        // First all, then wait for each: none goes on alone.
-        for member in &mut members {
-            let _ = member.child.kill();
-        }
-        for member in &mut members {
-            let _ = member.child.wait();
-        }
+        end_all(self.workers.iter_mut().chain(others));
         if let Some(store) = &self.store {
             // It was not created if the controller did not come that far.
             let _ = std::fs::remove_file(store);

@@ -1,5 +1,7 @@
 //! `onepipe demo`: the main job in one command.
 
+mod amcast;
+mod amcast_worker;
 mod arbiter;
 mod atomicity;
 mod check;
@@ -27,6 +29,7 @@ use clap::{Args, Subcommand, ValueEnum, value_parser};
 use onepipe_transport_clock::SystemClock;
 
 use crate::number;
+pub use amcast_worker::Arguments as AmcastWorker;
 use course::Course;
 use crew::{Crew, Told};
 use show::Show;
@@ -44,7 +47,8 @@ Examples:
   onepipe demo --processes 8 --size 1024 --seconds 10
   onepipe demo --rate 1000 --no-kill            latency without queues
   onepipe demo --json | tail -n 1               for programs
-  onepipe demo arbiter                          many to one, without timeslots and with";
+  onepipe demo arbiter                          many to one, without timeslots and with
+  onepipe demo amcast                           groups that go on when their leader is killed";
 
 /// Start processes that scatter to each other, check that all agree on the order, kill one
 #[derive(Debug, Args)]
@@ -94,6 +98,7 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Of {
     Arbiter(arbiter::Arguments),
+    Amcast(amcast::Arguments),
 }
 
 /// What carries the messages.
@@ -120,10 +125,17 @@ pub fn run_worker() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The hidden command that the replicas and clients of `demo amcast` run.
+pub fn run_amcast_worker(arguments: &AmcastWorker) -> Result<ExitCode> {
+    amcast_worker::run(arguments)
+}
+
 /// Runs the demo.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    if let Some(Of::Arbiter(arguments)) = &arguments.of {
-        return arbiter::run(arguments);
+    match &arguments.of {
+        Some(Of::Arbiter(arguments)) => return arbiter::run(arguments),
+        Some(Of::Amcast(arguments)) => return amcast::run(arguments),
+        None => {}
     }
     if arguments.ipv6 && arguments.transport == Transport::Shm {
         crate::refuse("--ipv6 goes with --transport udp");

@@ -1,5 +1,6 @@
 //! The real binary, as a person or a script runs it.
 
+mod amcast;
 mod arbiter;
 mod arguments;
 mod bench;

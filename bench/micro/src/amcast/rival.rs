@@ -1,0 +1,87 @@
+//! PrimCast over the same sockets.
+
+use anyhow::Result;
+use onepipe_amcast::GroupId;
+use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
+use onepipe_bench_rivals::{Config, Delivery, Method, Rival, To};
+use onepipe_transport_amcast::{Role, open_with};
+use onepipe_transport_clock::begin_life;
+use onepipe_transport_driver::Pipe;
+
+use super::{Case, IDLE, MEMBERS, Outcome, measure};
+
+/// Octets before a message in a frame of the rival, and some air.
+const FRONT_OCTETS: usize = 128;
+/// Octets on their way to one member: as many as the socket holds.
+const WINDOW_OCTETS: usize = 1 << 20;
+/// Late enough that who is off its core is not asked in vain, as with ours.
+const TICK_NS: u64 = 1_000_000;
+const RESEND_NS: u64 = 20_000_000;
+
+/// A member of the rival, for the driver.
+struct Carried(Rival);
+
+impl Machine for Carried {
+    type Event = Delivery;
+
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        self.0.handle_frame(now, port, frame)
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.0.handle_timeout(now);
+    }
+
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        self.0.poll_transmit(now, slot)
+    }
+
+    fn poll_event(&mut self) -> Option<Delivery> {
+        self.0.poll_event()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        self.0.poll_timeout()
+    }
+}
+
+impl Pipe for Carried {}
+
+/// The same load as ours; its members deliver.
+pub(super) fn run(case: Case) -> Result<Outcome> {
+    let directory = case.directory(0)?;
+    let groups = u32::from(case.groups);
+    let method = Method::Primcast { groups, group_members: MEMBERS as u32 };
+    let frame_octets_max = (case.octets + FRONT_OCTETS).max(1_472);
+    let incarnation = begin_life();
+    let rival = |process| {
+        Rival::new(Config {
+            incarnation,
+            frame_octets_max,
+            window_octets: WINDOW_OCTETS,
+            pending_max: case.window as usize,
+            tick_ns: TICK_NS,
+            resend_ns: RESEND_NS,
+            ..Config::new(method, process, groups * MEMBERS as u32 + 1)
+        })
+    };
+    let station = |at| -> Result<_> {
+        let (process, _) = directory.at(at).expect("it is of the directory");
+        let machine = Carried(rival(process)?);
+        Ok(open_with(&directory, (at, process), (frame_octets_max, IDLE), machine)?)
+    };
+    measure(case, |crew, scope| {
+        let mut receivers = Vec::new();
+        for at in (0..case.groups).flat_map(|group| directory.of(Role::Member(GroupId(group)))) {
+            receivers.push(crew.receive(scope, station(at)?, |_, delivery, tally| {
+                tally.take(&delivery.payload);
+            }));
+        }
+        let to = To::Groups(case.all_groups());
+        let client = station(directory.of(Role::Client)[0])?;
+        crew.send(scope, client, case.octets, move |client: &mut Carried, now, message| {
+            client.0.send(now, to, message).is_ok()
+        });
+        Ok(receivers)
+    })
+}

@@ -1,0 +1,123 @@
+//! What a receiver has seen.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use hdrhistogram::Histogram;
+
+/// Deliveries between two checkpoints of the order.
+const CHECKPOINT: u64 = 1_024;
+/// What takes longer counts as this, in ns.
+const LATENCY_NS_MAX: u64 = 60_000_000_000;
+
+/// Counts, latencies, and a rolling hash of everything delivered, in order.
+#[derive(Debug)]
+pub(super) struct Tally {
+    began: Instant,
+    /// Since then, read once a turn.
+    now_ns: u64,
+    delivered: u64,
+    hash: u64,
+    checkpoints: Vec<u64>,
+    latencies: Histogram<u64>,
+    /// When counting began, and what had been delivered then; when it ended.
+    from: Option<(Instant, u64)>,
+    until: Option<Instant>,
+}
+
+impl Tally {
+    pub(super) fn new(began: Instant) -> Self {
+        Self {
+            began,
+            now_ns: 0,
+            delivered: 0,
+            hash: 0,
+            checkpoints: Vec::new(),
+            latencies: Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)
+                .expect("these bounds are within its range"),
+            from: None,
+            until: None,
+        }
+    }
+
+    /// From now on it counts; again has no effect.
+    pub(super) fn begin(&mut self) {
+        self.from.get_or_insert_with(|| (Instant::now(), self.delivered));
+    }
+
+    pub(super) fn end(&mut self) {
+        self.until = Some(Instant::now());
+    }
+
+    pub(super) fn look_at_clock(&mut self) {
+        self.now_ns = self.began.elapsed().as_nanos() as u64;
+    }
+
+    /// A message; its first octets say when it was submitted.
+    pub(super) fn take(&mut self, message: &[u8]) {
+        let sent_ns = message.first_chunk().map_or(0, |sent| u64::from_be_bytes(*sent));
+        self.delivered += 1;
+        self.hash = self.hash.rotate_left(5) ^ sent_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        if self.delivered.is_multiple_of(CHECKPOINT) {
+            let mut hasher = DefaultHasher::new();
+            (self.hash, self.delivered).hash(&mut hasher);
+            self.checkpoints.push(hasher.finish());
+        }
+        if self.from.is_some() {
+            // The clock was read before the batch: what is sent meanwhile is at once there.
+            self.latencies.saturating_record(self.now_ns.saturating_sub(sent_ns).max(1));
+        }
+    }
+
+    /// Deliveries while it counted.
+    pub(super) fn counted(&self) -> u64 {
+        self.from.map_or(0, |(_, before)| self.delivered - before)
+    }
+
+    pub(super) fn rate(&self) -> f64 {
+        match (self.from, self.until) {
+            (Some((from, _)), Some(until)) => {
+                self.counted() as f64 / until.duration_since(from).as_secs_f64()
+            }
+            _ => 0.0,
+        }
+    }
+
+    pub(super) fn latency_us(&self, quantile: f64) -> f64 {
+        self.latencies.value_at_quantile(quantile) as f64 / 1e3
+    }
+}
+
+/// Whether all have delivered the same, as far as each has come.
+pub(super) fn agree(tallies: &[Tally]) -> Result<()> {
+    let longest = tallies.iter().max_by_key(|tally| tally.checkpoints.len());
+    for tally in tallies {
+        let is_same =
+            longest.is_some_and(|longest| longest.checkpoints.starts_with(&tally.checkpoints));
+        ensure!(is_same, "two receivers disagree on the order");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(order: &[u64]) -> Tally {
+        let mut tally = Tally::new(Instant::now());
+        (0..CHECKPOINT).for_each(|at| {
+            let sent = order[at as usize % order.len()];
+            tally.take(&sent.to_be_bytes());
+        });
+        tally
+    }
+
+    #[test]
+    fn another_order_is_found() {
+        assert!(agree(&[tally(&[1, 2, 3]), tally(&[1, 2, 3])]).is_ok());
+        assert!(agree(&[tally(&[1, 2, 3]), tally(&[1, 3, 2])]).is_err());
+        let short = Tally::new(Instant::now());
+        assert!(agree(&[tally(&[1, 2, 3]), short]).is_ok(), "as far as it has come");
+    }
+}

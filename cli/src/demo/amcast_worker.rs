@@ -1,0 +1,189 @@
+//! A replica or a client of `onepipe demo amcast`: it works until its input ends, and says what it
+//! has done in lines of JSON.
+
+use std::io::{Read, Write, stdin, stdout};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use onepipe::{Amcast, AmcastReplica};
+use serde::{Deserialize, Serialize};
+
+use crate::amcast::Map;
+use crate::switch::address;
+
+/// How often it says what it has done.
+const WORD_INTERVAL: Duration = Duration::from_millis(50);
+/// Deliveries between two checkpoints of the order.
+const CHECKPOINT: u64 = 256;
+/// How long a client that is to end waits for what it has begun.
+const DRAIN: Duration = Duration::from_secs(20);
+/// How long a replica waits before it looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long a client sleeps that has nothing to do.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// One replica or client of a demo
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    map: Map,
+    /// Its own address
+    #[arg(long, value_parser = address)]
+    listen: SocketAddr,
+    /// Sends instead of delivering
+    #[arg(long)]
+    sends: bool,
+    /// Octets of a message
+    #[arg(long, default_value_t = 150)]
+    octets: usize,
+    /// Messages a second
+    #[arg(long, default_value_t = 1000.0)]
+    rate: f64,
+}
+
+/// What a worker says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Word {
+    Replica(Delivered),
+    Client(Sent),
+}
+
+/// What a replica has delivered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delivered {
+    pub count: u64,
+    /// Of everything in order.
+    pub hash: u64,
+    /// The same after every so many.
+    pub checkpoints: Vec<u64>,
+    /// The longest time between two deliveries since the word before, in ns, and when it ended, in
+    /// ns since 1970.
+    pub gap_ns: u64,
+    pub gap_until_ns: u64,
+    /// It has missed more than members keep.
+    pub is_behind: bool,
+}
+
+/// What a client has sent, and what of it is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sent {
+    pub sent: u64,
+    pub over: u64,
+}
+
+/// Nanoseconds since 1970, which all processes of a machine count alike.
+pub fn unix_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
+}
+
+/// Works until standard input ends.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let directory = arguments.map.directory()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&stop);
+    std::thread::spawn(move || {
+        // However it ends, it has ended.
+        let _ = stdin().lock().read_to_end(&mut Vec::new());
+        ends.store(true, Ordering::Release);
+    });
+    if arguments.sends {
+        let client = Amcast::open(&directory, arguments.listen).context("cannot start")?;
+        send(client, arguments, &stop)?;
+    } else {
+        let replica = AmcastReplica::open(&directory, arguments.listen).context("cannot start")?;
+        deliver(replica, &stop)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say(word: &Word) -> Result<()> {
+    let mut out = stdout().lock();
+    serde_json::to_writer(&mut out, word)?;
+    writeln!(out)?;
+    out.flush().context("nobody listens")
+}
+
+/// Sends as much as may be open, and no faster than it shall; then waits until all is over.
+fn send(mut client: Amcast, arguments: &Arguments, stop: &AtomicBool) -> Result<()> {
+    let mut sent = Sent::default();
+    let mut message = vec![0; arguments.octets.max(8)];
+    say(&Word::Client(sent))?;
+    let began = Instant::now();
+    let (mut last, mut end) = (began, None);
+    while end.is_none_or(|end| Instant::now() < end && sent.over < sent.sent) {
+        if end.is_none() && stop.load(Ordering::Acquire) {
+            end = Some(Instant::now() + DRAIN);
+        }
+        let due = (began.elapsed().as_secs_f64() * arguments.rate) as u64;
+        let mut has_room = end.is_none();
+        while has_room && sent.sent < due {
+            message[..8].copy_from_slice(&sent.sent.to_be_bytes());
+            has_room = client.amcast(&[0], &message).is_ok();
+            sent.sent += u64::from(has_room);
+        }
+        let before = sent.over;
+        client.poll(|_| sent.over += 1);
+        if sent.over == before {
+            std::thread::sleep(PAUSE);
+        }
+        if last.elapsed() >= WORD_INTERVAL {
+            last = Instant::now();
+            say(&Word::Client(sent))?;
+        }
+    }
+    say(&Word::Client(sent))
+}
+
+/// Delivers until it is told to end.
+fn deliver(mut replica: AmcastReplica, stop: &AtomicBool) -> Result<()> {
+    let mut delivered = Delivered::default();
+    say(&Word::Replica(delivered.clone()))?;
+    let (mut last, mut before_ns) = (Instant::now(), None);
+    while !stop.load(Ordering::Acquire) && !delivered.is_behind {
+        let mut has_come = false;
+        let came = replica.wait(LOOK, |message, id, place| {
+            has_come = true;
+            delivered.take(message, (id.client, id.sequence), place.0);
+        });
+        delivered.is_behind = came.is_err();
+        if has_come {
+            delivered.note_gap(&mut before_ns);
+        }
+        if last.elapsed() >= WORD_INTERVAL {
+            last = Instant::now();
+            say(&Word::Replica(delivered.clone()))?;
+            delivered.checkpoints.clear();
+            delivered.gap_ns = 0;
+        }
+    }
+    say(&Word::Replica(delivered))
+}
+
+impl Delivered {
+    fn take(&mut self, message: &[u8], (client, sequence): (u32, u32), place: u64) {
+        let first = message.first_chunk().map_or(0, |first| u64::from_be_bytes(*first));
+        for word in [u64::from(client) << 32 | u64::from(sequence), place, first] {
+            self.hash = (self.hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+        self.count += 1;
+        if self.count.is_multiple_of(CHECKPOINT) {
+            self.checkpoints.push(self.hash);
+        }
+    }
+
+    /// Something has been delivered now; `before_ns` says when before.
+    fn note_gap(&mut self, before_ns: &mut Option<u64>) {
+        let now_ns = unix_ns();
+        if let Some(before) = before_ns.replace(now_ns) {
+            let gap_ns = now_ns.saturating_sub(before);
+            if gap_ns > self.gap_ns {
+                (self.gap_ns, self.gap_until_ns) = (gap_ns, now_ns);
+            }
+        }
+    }
+}
