@@ -2,23 +2,25 @@
 
 use std::io::{Write, stdout};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use onepipe_amcast::{GROUPS_MAX, MemberEvent};
 use onepipe_daemon_controller::{
     CoordinatorConfig, CoordinatorDaemon, CoordinatorEvent, RedbStore,
 };
-use onepipe_daemon_member::{MemberDaemon, Report};
+use onepipe_daemon_member::{Ended, MemberDaemon, Report};
 use onepipe_transport_amcast::{Directory, OpenError, Options};
 use onepipe_transport_driver::Idle;
 
 use crate::number::{self, readable};
 use crate::switch::{Serving, address};
+
+const BEHIND: &str = "it has missed more than the others keep, and can follow no more";
 
 const MEMBER_EXAMPLES: &str = "\
 Examples:
@@ -85,9 +87,7 @@ fn seats(text: &str) -> Result<Seats> {
 impl Map {
     pub fn directory(&self) -> Result<Directory> {
         if let Some(path) = &self.groups {
-            let text = std::fs::read_to_string(path);
-            let text = text.with_context(|| format!("cannot read {}", path.display()))?;
-            return Directory::read(&text).with_context(|| format!("in {}", path.display()));
+            return read(path);
         }
         let mut directory = Directory::new();
         for seats in &self.group {
@@ -106,6 +106,13 @@ impl Map {
         }
         Ok(directory)
     }
+}
+
+/// Reads the file of groups.
+fn read(path: &Path) -> Result<Directory> {
+    let text = std::fs::read_to_string(path);
+    let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+    Directory::read(&text).with_context(|| format!("in {}", path.display()))
 }
 
 /// Run a member of a group of agreed multicast, which orders messages with the others
@@ -135,14 +142,7 @@ pub fn run_member(arguments: &MemberArguments) -> Result<ExitCode> {
     let mut daemon = settled(MemberDaemon::new(&directory, arguments.listen, &options))?;
     let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.serving.until_input_ends)?;
     let report = daemon.report();
-    writeln!(
-        stdout(),
-        "member {} of group {} at {}",
-        report.process,
-        report.group,
-        arguments.listen
-    )
-    .context("cannot print")?;
+    introduce(&report, arguments.listen)?;
     let began = Instant::now();
     let interval = arguments.serving.stats_interval.map(Duration::from_nanos);
     let mut next = interval.map(|interval| began + interval);
@@ -166,9 +166,66 @@ pub fn run_member(arguments: &MemberArguments) -> Result<ExitCode> {
     printed.context("cannot print")?;
     summarise(&daemon.report(), began, arguments.serving.json)?;
     if is_behind {
-        bail!("it has missed more than the others keep, and can follow no more");
+        bail!("{BEHIND}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn introduce(report: &Report, at: SocketAddr) -> Result<()> {
+    writeln!(stdout(), "member {} of group {} at {at}", report.process, report.group)
+        .context("cannot print")
+}
+
+/// A member that lives in a switch.
+#[derive(Debug, Args)]
+pub struct Hosting {
+    /// Be a member of agreed multicast, too: the one that has this address in the file of groups
+    #[arg(long, value_name = "ADDRESS", value_parser = address, requires = "groups")]
+    member: Option<SocketAddr>,
+    /// The file that says who takes part in agreed multicast, and where
+    #[arg(long, value_name = "FILE", env = "ONEPIPE_GROUPS")]
+    groups: Option<PathBuf>,
+}
+
+impl Hosting {
+    /// The member that is to live here, if one is.
+    pub fn open(&self, idle: Idle) -> Result<Option<MemberDaemon>> {
+        let (Some(at), Some(groups)) = (self.member, &self.groups) else { return Ok(None) };
+        let directory = read(groups)?;
+        let options = Options { idle, ..Options::default() };
+        let daemon = settled(MemberDaemon::new(&directory, at, &options))?;
+        introduce(&daemon.report(), at)?;
+        Ok(Some(daemon))
+    }
+}
+
+/// Does `work` while `member` has a thread of its own, and tells what the member has done. A member
+/// that can follow no more says so and ends; the work goes on.
+pub fn beside<T>(
+    mut member: MemberDaemon,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<(T, Report)> {
+    let stop = AtomicBool::new(false);
+    let doorbell = member.doorbell();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let ended = member.run(&stop, |event| {
+                if let MemberEvent::Leads(epoch) = event {
+                    // A member orders on when nobody reads what it prints.
+                    let _ = writeln!(stdout(), "leads in epoch {epoch}");
+                }
+            });
+            if ended == Ended::Behind {
+                eprintln!("onepipe: the member: {BEHIND}");
+            }
+            member.report()
+        });
+        let done = work();
+        stop.store(true, Ordering::Release);
+        doorbell.ring();
+        let report = thread.join().map_err(|_| anyhow!("the member has panicked"));
+        Ok((done?, report?))
+    })
 }
 
 /// A directory that makes no sense is a fault of the arguments.

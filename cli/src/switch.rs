@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 use onepipe::ProcessId;
+use onepipe_daemon_member::Report;
 use onepipe_daemon_switch::{Config, Controllers, Faults, LinkRate, SoftwareSwitch, SwitchId};
 use onepipe_transport_driver::Idle;
 use serde::Serialize;
 
+use crate::amcast::{self, Hosting};
 use crate::number::{self, readable};
 
 const EXAMPLES: &str = "\
@@ -22,6 +24,8 @@ Examples:
   onepipe switch --listen 127.0.0.1:4411 --up 127.0.0.1:4410
   onepipe switch --loss 1% --reorder 0.1% --seed 7     a bad network, repeatably
   onepipe switch --link-rate 100M --queue 256KiB       a slow one, with queues that can be seen
+  onepipe switch --groups lab.toml --member 10.0.0.1:4500
+                                                       with a member of agreed multicast in it
 
 Then, in other terminals:
   onepipe node --udp 127.0.0.1:4410 --process 0
@@ -87,6 +91,8 @@ pub struct Arguments {
     #[arg(long, value_name = "OCTETS", value_parser = number::octets, requires = "link_rate")]
     mark_above: Option<usize>,
     #[command(flatten)]
+    hosting: Hosting,
+    #[command(flatten)]
     serving: Serving,
 }
 
@@ -125,6 +131,9 @@ struct Counters {
     /// With `--link-rate`: the queues before the links.
     #[serde(skip_serializing_if = "Option::is_none")]
     queues: Option<Queues>,
+    /// With `--member`: what the member has done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    member: Option<Report>,
 }
 
 /// The queues before the links, as each frame found the one that it came to.
@@ -160,13 +169,24 @@ pub fn controllers(text: &str) -> Result<Controllers> {
 
 /// Runs the switch.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let switch = SoftwareSwitch::new(&config(arguments))
+    let config = config(arguments);
+    let member = arguments.hosting.open(config.idle)?;
+    let switch = SoftwareSwitch::new(&config)
         .with_context(|| format!("cannot start a switch at {}", arguments.listen))?;
-    serve(switch, &arguments.serving)
+    let Some(member) = member else { return serve(switch, &arguments.serving) };
+    let (counters, report) = amcast::beside(member, || turns(switch, &arguments.serving))?;
+    summarise(&Counters { member: Some(report), ..counters }, arguments.serving.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Gives `switch` its turns until it is interrupted, and says what it has done.
+pub fn serve(switch: SoftwareSwitch, serving: &Serving) -> Result<ExitCode> {
+    summarise(&turns(switch, serving)?, serving.json)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Gives `switch` its turns until it is interrupted.
-pub fn serve(mut switch: SoftwareSwitch, serving: &Serving) -> Result<ExitCode> {
+fn turns(mut switch: SoftwareSwitch, serving: &Serving) -> Result<Counters> {
     let stop = crate::interrupt::stop_flag(switch.doorbell(), serving.until_input_ends)?;
     writeln!(stdout(), "listening at {}", switch.local_addr()).context("cannot say where")?;
 
@@ -185,8 +205,7 @@ pub fn serve(mut switch: SoftwareSwitch, serving: &Serving) -> Result<ExitCode> 
         }
         switch.rest(progress);
     }
-    summarise(&counters(&switch, began), serving.json)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(counters(&switch, began))
 }
 
 fn config(arguments: &Arguments) -> Config {
@@ -251,6 +270,7 @@ fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
                 octets_present: queues.present_octets,
             }
         }),
+        member: None,
     }
 }
 
@@ -311,6 +331,13 @@ fn summarise(counters: &Counters, is_json: bool) -> Result<()> {
             queues.octets_p99,
             queues.octets_p999,
             queues.octets_max
+        )?;
+    }
+    if let Some(member) = counters.member {
+        writeln!(
+            out,
+            "its member of group {}: {} messages proposed, {} decided, {} open; epoch {}",
+            member.group, member.proposed, member.decided, member.open, member.epoch
         )?;
     }
     let faults = [

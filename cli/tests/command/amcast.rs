@@ -1,6 +1,71 @@
 //! Agreed multicast as processes.
 
-use crate::program::{alone, errors, json, output};
+use std::fs::write;
+use std::io::Read;
+use std::time::Duration;
+
+use onepipe::{Amcast, AmcastReplica, GroupId, Loopback, Role};
+
+use crate::program::{Beside, alone, errors, json, onepipe, output};
+
+/// Only a hang reaches this.
+const HANG: Duration = Duration::from_secs(120);
+
+#[test]
+fn switches_are_members_of_a_group_too() {
+    const MESSAGES: u32 = 20;
+    let world = Loopback { groups: 1, members: 3, replicas: 1, clients: 1, coordinators: 0 };
+    let directory = world.directory().expect("there are ports");
+    let of = |role| directory.of(role);
+    let listed = |role| of(role).iter().map(|at| format!("'{at}'")).collect::<Vec<_>>().join(", ");
+    let folder = tempfile::tempdir().expect("a folder");
+    let groups = folder.path().join("groups.toml");
+    let text = format!(
+        "clients = [{}]\n[[groups]]\nmembers = [{}]\nreplicas = [{}]\n",
+        listed(Role::Client),
+        listed(Role::Member(GroupId(0))),
+        listed(Role::Replica(GroupId(0))),
+    );
+    write(&groups, text).expect("the folder is ours");
+    let mut switches: Vec<_> = of(Role::Member(GroupId(0)))
+        .iter()
+        .map(|at| {
+            let mut command = onepipe(&["switch", "--listen", "127.0.0.1:0", "--json"]);
+            command.arg("--groups").arg(&groups).arg("--member").arg(at.to_string());
+            let mut switch = Beside::start(&mut command);
+            let line = switch.line();
+            assert!(line.contains(&format!("of group 0 at {at}")), "{line}");
+            switch
+        })
+        .collect();
+    let mut replica =
+        AmcastReplica::open(&directory, of(Role::Replica(GroupId(0)))[0]).expect("one");
+    let mut client = Amcast::open(&directory, of(Role::Client)[0]).expect("there is a client");
+    for number in 0..MESSAGES {
+        client.amcast(&[0], &number.to_be_bytes()).expect("the window is wider");
+    }
+    let mut delivered = Vec::new();
+    while delivered.len() < MESSAGES as usize {
+        client.poll(|_| {});
+        let has_come = replica.wait(HANG, |message, _, _| delivered.push(message.to_vec()));
+        assert!(has_come.expect("it is not behind"), "{} came", delivered.len());
+    }
+    let sent = (0..MESSAGES).map(|number| number.to_be_bytes().to_vec());
+    assert_eq!(delivered, sent.collect::<Vec<_>>(), "of one client, in its order");
+    let mut proposed = 0;
+    for switch in &mut switches {
+        switch.listens_to_interrupts();
+        switch.signal("-INT");
+        let mut rest = String::new();
+        switch.lines.read_to_string(&mut rest).expect("its output can be read");
+        assert_eq!(switch.status(), Some(0), "{rest}");
+        let last = rest.lines().last().expect("it has printed");
+        let counters: serde_json::Value = serde_json::from_str(last).expect("an object");
+        assert!(counters["member"]["decided"].as_u64() > Some(0), "{counters}");
+        proposed += counters["member"]["proposed"].as_u64().expect("a number");
+    }
+    assert_eq!(proposed, u64::from(MESSAGES), "by who leads, each once");
+}
 
 #[test]
 fn a_demo_goes_on_when_the_leader_is_killed() {
@@ -50,4 +115,7 @@ fn a_map_that_makes_no_sense_is_refused() {
     refused(&[&["--group", "zero"][..], &own].concat(), "names no group");
     refused(&[&["--group", "64=127.0.0.1:45001"][..], &own].concat(), "numbered from 0 to 63");
     refused(&[&group[..], &own].concat(), "no client is named");
+    let output = output(&["switch", "--member", "127.0.0.1:45001"]);
+    assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
+    assert!(errors(&output).contains("--groups"), "{}", errors(&output));
 }

@@ -4,7 +4,7 @@ use onepipe_amcast::Member;
 use serde::Serialize;
 
 /// Counters and state of a member.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// Its process id.
     pub process: u32,
