@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use onepipe_sim_amcast::{FuzzReport, Mishap, Swarm, fuzz};
 use serde::Serialize;
 
-use super::fuzz::{Chosen, TRACE_EVENTS, Watch, status};
+use super::fuzz::{Chosen, JsonFailing, TRACE_EVENTS, Watch, status};
 use crate::number::readable;
 
 /// Runs that may be spent on making the first failing seed smaller.
@@ -32,15 +32,6 @@ struct Json {
     failed_seeds: u64,
     panics: u64,
     first_failing: Option<JsonFailing>,
-}
-
-#[derive(Serialize)]
-struct JsonFailing {
-    seed: u64,
-    reproduce: String,
-    complaints: Vec<String>,
-    mishaps_drawn: usize,
-    mishaps_needed: Vec<String>,
 }
 
 /// Runs the seeds.

@@ -150,13 +150,14 @@ struct Json {
     first_failing: Option<JsonFailing>,
 }
 
+/// The first seed that fails, as any service tells it.
 #[derive(Serialize)]
-struct JsonFailing {
-    seed: u64,
-    reproduce: String,
-    complaints: Vec<String>,
-    mishaps_drawn: usize,
-    mishaps_needed: Vec<String>,
+pub(super) struct JsonFailing {
+    pub(super) seed: u64,
+    pub(super) reproduce: String,
+    pub(super) complaints: Vec<String>,
+    pub(super) mishaps_drawn: usize,
+    pub(super) mishaps_needed: Vec<String>,
 }
 
 /// Runs the seeds.
