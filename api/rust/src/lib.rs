@@ -183,11 +183,11 @@ pub use onepipe_transport_amcast::{
     Directory, DirectoryError, Loopback, OpenError as AmcastOpenError, Options as AmcastOptions,
     Role,
 };
+pub use onepipe_transport_bulk::{Carrier, Door, MeetError};
 pub use onepipe_transport_driver::{Duty, Progress};
 pub use onepipe_transport_shm::{
     AttachError, Config as SharedMemoryConfig, Stats as SharedMemoryStats,
 };
-pub use onepipe_transport_tcp::{Door, MeetError};
 pub use onepipe_transport_udp::{Config as UdpConfig, OverlayStats, Stats as UdpStats};
 pub use onepipe_wire::Service;
 pub use stats::{FabricStats, Stats};

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use onepipe_bulk::{ConfigError, Reason};
-use onepipe_transport_tcp::MeetError;
+use onepipe_transport_bulk::{JoinError, MeetError};
 
 /// Why there is no group.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +36,15 @@ pub enum GroupError {
         /// What it said.
         source: io::Error,
     },
+}
+
+impl From<JoinError> for GroupError {
+    fn from(error: JoinError) -> Self {
+        match error {
+            JoinError::System { what, source } => Self::System { what, source },
+            JoinError::Meet(error) => Self::Meet(error),
+        }
+    }
 }
 
 /// A member that has failed, and who says so.

@@ -12,9 +12,9 @@ use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
 
 use onepipe_bulk::{BLOCKS_MAX, Group as Machine};
+use onepipe_transport_bulk::{Door, End, Meeting};
 use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::Doorbell;
-use onepipe_transport_tcp::{Door, End, Meeting, meet};
 
 pub use error::{GroupEnd, GroupError, GroupSendError, MemberFailure};
 pub use file::{FileError, FileProgress, FileReport, FileSource};
@@ -112,9 +112,8 @@ impl Group {
                 .map_err(system("listen at this member's address"))?,
         };
         let (group, patience) = (options.group, options.patience);
-        let streams = meet(&Meeting { group, members, own, patience }, &door)?;
-        let end = End::new(machine, streams, SystemClock::calibrated())
-            .map_err(system("use the connections"))?;
+        let meeting = Meeting { group, members, own, patience };
+        let end = End::join(options.carrier, machine, &meeting, &door, SystemClock::calibrated())?;
         let doorbell = end.doorbell();
         let shared = Arc::<Shared>::default();
         let (theirs, members) = (Arc::clone(&shared), members.to_vec());

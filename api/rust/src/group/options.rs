@@ -3,14 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use onepipe_base::{Incarnation, Port, ProcessId};
-use onepipe_bulk::{Algorithm, Config, Delivery, GroupId, Link, Member, PIECE_FRONT_OCTETS, Plain};
-use onepipe_transport_tcp::Door;
+use onepipe_bulk::{Algorithm, Config, Delivery, Plain};
+use onepipe_transport_bulk::{Carrier, Door};
 
 use crate::Idle;
-
-/// Octets of a piece: the longest frame is 65,587 octets, and whole pages are quicker.
-const PIECE_OCTETS: u32 = 61_440;
 
 /// What is called with each object as soon as it is here: its number and its octets.
 pub type OnObject = Box<dyn FnMut(u32, &[u8]) + Send>;
@@ -20,6 +16,8 @@ pub struct GroupOptions {
     /// For all: the group's name. Members that meet at the same doors for several groups give each
     /// another one. Default 1.
     pub group: u64,
+    /// For all: what carries frames. Default: TCP.
+    pub carrier: Carrier,
     /// For all: how blocks travel. Default: the binomial pipeline.
     pub algorithm: Algorithm,
     /// For all: when objects are handed out. Default: at once.
@@ -53,6 +51,7 @@ impl Default for GroupOptions {
     fn default() -> Self {
         Self {
             group: 1,
+            carrier: Carrier::default(),
             algorithm: Algorithm::Plain(Plain::Pipeline),
             delivery: Delivery::AtOnce,
             objects_max: 4,
@@ -80,13 +79,6 @@ impl GroupOptions {
 
     /// The machine's configuration: members are numbered by rank.
     pub(super) fn config(&self, members: usize, own: u32) -> Config {
-        let member = |rank: usize| Member {
-            process: ProcessId(rank as u32),
-            port: Port(rank as u16),
-            link: Link::Reliable,
-        };
-        // A connection is one life: who comes back is another one, and not of this group.
-        let life = Incarnation(1);
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Config {
             algorithm: self.algorithm.clone(),
@@ -96,9 +88,7 @@ impl GroupOptions {
             has_digests: self.has_digests,
             object_octets_max: self.object_octets_max,
             dead_after_ns: nanoseconds(self.dead_after),
-            piece_octets: PIECE_OCTETS,
-            frame_octets_max: PIECE_FRONT_OCTETS + PIECE_OCTETS as usize,
-            ..Config::new(GroupId(self.group), (0..members).map(member).collect(), own, life)
+            ..self.carrier.config(self.group, members, own)
         }
     }
 }
@@ -107,6 +97,7 @@ impl fmt::Debug for GroupOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GroupOptions")
             .field("group", &self.group)
+            .field("carrier", &self.carrier)
             .field("algorithm", &self.algorithm)
             .field("delivery", &self.delivery)
             .field("objects_max", &self.objects_max)

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use onepipe_bulk::{Event, Group as Machine, Outcome, SendError};
+use onepipe_transport_bulk::End;
 use onepipe_transport_clock::{SystemClock, sharpen_timers};
-use onepipe_transport_tcp::End;
 
 use super::GroupObject;
 use super::options::OnObject;

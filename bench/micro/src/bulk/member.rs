@@ -4,14 +4,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use onepipe_base::{Incarnation, Port, ProcessId};
-use onepipe_bulk::{Config, Event, Group, GroupId, Link, Member, Outcome, PIECE_FRONT_OCTETS};
+use onepipe_bulk::{Config, Event, Group, Outcome};
+use onepipe_transport_bulk::{Carrier, Door, End, Meeting};
 use onepipe_transport_clock::SystemClock;
-use onepipe_transport_tcp::{Door, End, Meeting, meet};
 use serde::{Deserialize, Serialize};
 
-/// Octets of a piece, as the library has them.
-const PIECE_OCTETS: u32 = 61_440;
 /// Idle turns that offer the core to others before one blocks: to be woken costs more than a small
 /// object does.
 const YIELDS: u32 = 200;
@@ -21,6 +18,8 @@ const WAIT_NS: u64 = 10_000_000;
 /// What one process shall do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
+    /// Its name.
+    pub carrier: String,
     pub members: Vec<SocketAddr>,
     pub own: u32,
     pub octets: usize,
@@ -44,26 +43,15 @@ pub(super) fn work(job: &Job) -> Result<Seen> {
     let door = Door::open(if own == 0 { "0.0.0.0:0".parse()? } else { job.members[own as usize] })
         .context("opening a door")?;
     let meeting = Meeting { group: 1, members: &job.members, own, patience: PATIENCE };
-    let streams = meet(&meeting, &door)?;
-    let member = |rank: u16| Member {
-        process: ProcessId(rank.into()),
-        port: Port(rank),
-        link: Link::Reliable,
-    };
+    let carrier = Carrier::by_name(&job.carrier).context("no such carrier")?;
     let config = Config {
         block_octets: job.block_octets,
         has_digests: job.has_digests,
-        piece_octets: PIECE_OCTETS,
-        frame_octets_max: PIECE_FRONT_OCTETS + PIECE_OCTETS as usize,
         dead_after_ns: 20_000_000_000,
-        ..Config::new(
-            GroupId(1),
-            (0..job.members.len() as u16).map(member).collect(),
-            own,
-            Incarnation(1),
-        )
+        ..carrier.config(1, job.members.len(), own)
     };
-    let end = End::new(Group::new(config)?, streams, SystemClock::calibrated())?;
+    let clock = SystemClock::calibrated();
+    let end = End::join(carrier, Group::new(config)?, &meeting, &door, clock)?;
     let mut run = Run { end, expected: pattern(job.octets), at_ns: Vec::new(), idle: 0 };
     match own {
         0 => run.send(job)?,

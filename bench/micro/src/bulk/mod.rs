@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use onepipe_transport_bulk::Carrier;
 
 use crate::crowd::{Crowd, WORKER};
 use crate::{Better, Detail, Harness, Progress, Report};
@@ -29,6 +30,8 @@ const WIRE_SHARE: f64 = 1_514.0 / 1_448.0;
 /// What to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BulkOptions {
+    /// What carries our own side's frames. Default: TCP.
+    pub carrier: Carrier,
     /// Group sizes. 2 to 16, default 2, 4 and 8; of nodes 8.
     pub processes: Vec<u32>,
     /// Octets of an object. Default 1, 64 KiB, 16 MiB and 256 MiB; between nodes 16 MiB.
@@ -48,6 +51,7 @@ impl BulkOptions {
     /// Over loopback.
     pub fn loopback() -> Self {
         Self {
+            carrier: Carrier::Tcp,
             processes: vec![2, 4, 8],
             octets: vec![1, 64 << 10, 16 << 20, 256 << 20],
             block_octets: 1 << 20,
@@ -161,6 +165,7 @@ fn ours(
     let mut crowd = Crowd::default();
     for own in 0..processes {
         let job = Job {
+            carrier: options.carrier.name().to_owned(),
             members: members.clone(),
             own,
             octets,

@@ -1,0 +1,87 @@
+//! What carries a group's frames, and how a machine is set up for it.
+
+use onepipe_base::{Incarnation, Port, ProcessId};
+use onepipe_bulk::{Config, GroupId, Link, Member, PIECE_FRONT_OCTETS};
+
+/// Octets of a piece where nothing is cut into packets by us: the longest frame is 65,587 octets,
+/// and whole pages are quicker.
+const STREAM_PIECE_OCTETS: u32 = 61_440;
+
+/// What carries a group's frames. All members of a group must say the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Carrier {
+    /// A TCP connection between each two members.
+    #[default]
+    Tcp,
+}
+
+impl Carrier {
+    /// All that there are.
+    pub const ALL: &[Self] = &[Self::Tcp];
+
+    /// What people call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+        }
+    }
+
+    /// The one of this name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|carrier| carrier.name() == name)
+    }
+
+    /// What its links do with frames.
+    pub const fn link(self) -> Link {
+        match self {
+            Self::Tcp => Link::Reliable,
+        }
+    }
+
+    /// Octets of a block that one frame carries.
+    pub const fn piece_octets(self) -> u32 {
+        match self {
+            Self::Tcp => STREAM_PIECE_OCTETS,
+        }
+    }
+
+    /// The defaults of a machine that [`crate::End`] drives over it: rank `own` of `members`, all
+    /// numbered by rank.
+    pub fn config(self, group: u64, members: usize, own: u32) -> Config {
+        let member = |rank: usize| Member {
+            process: ProcessId(rank as u32),
+            port: Port(rank as u16),
+            link: self.link(),
+        };
+        // A link is met for one life: who comes back is another one, and not of this group.
+        let life = Incarnation(1);
+        let piece_octets = self.piece_octets();
+        Config {
+            piece_octets,
+            frame_octets_max: PIECE_FRONT_OCTETS + piece_octets as usize,
+            ..Config::new(GroupId(group), (0..members).map(member).collect(), own, life)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onepipe_bulk::Group;
+
+    use super::*;
+
+    #[test]
+    fn each_has_a_name_and_a_machine_that_can_be() {
+        for carrier in Carrier::ALL.iter().copied() {
+            assert_eq!(Carrier::by_name(carrier.name()), Some(carrier));
+            let group = Group::new(carrier.config(7, 3, 2)).expect("it can be");
+            let config = group.config();
+            assert_eq!((config.group, config.own, config.members.len()), (GroupId(7), 2, 3));
+            for (rank, member) in (0..).zip(&config.members) {
+                assert_eq!((member.port, member.link), (Port(rank), carrier.link()));
+            }
+        }
+        assert_eq!(Carrier::by_name("pigeon"), None);
+    }
+}

@@ -1,0 +1,101 @@
+//! A member that is driven over whatever carries its group.
+
+use std::io;
+
+use onepipe_bulk::{Event, Group};
+use onepipe_transport_clock::Clock;
+use onepipe_transport_driver::Doorbell;
+use onepipe_transport_tcp as tcp;
+use onepipe_transport_tcp::{Door, MeetError, Meeting, Progress};
+
+use crate::Carrier;
+
+/// Why a member has not begun.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The members have not met.
+    #[error(transparent)]
+    Meet(#[from] MeetError),
+    /// The system refuses what it needs.
+    #[error("cannot {what}")]
+    System {
+        /// What it refuses.
+        what: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+/// One member of a group, and its links. Who has a thread to spare calls [`End::turn`] with the
+/// time that it may wait in a loop.
+#[derive(Debug)]
+pub struct End<C> {
+    ways: Ways<C>,
+}
+
+/// Each keeps the driver rules of [`onepipe_base::Machine`] for itself.
+#[derive(Debug)]
+enum Ways<C> {
+    Tcp(tcp::End<C>),
+}
+
+impl<C: Clock> End<C> {
+    /// Meets all other members at their doors, and begins when everybody has met everybody.
+    /// `group` was set up with [`Carrier::config`] of the same carrier and as many members.
+    ///
+    /// # Errors
+    /// [`JoinError`]: who was not there, for instance. Nobody begins without all.
+    pub fn join(
+        carrier: Carrier,
+        group: Group,
+        meeting: &Meeting<'_>,
+        door: &Door,
+        clock: C,
+    ) -> Result<Self, JoinError> {
+        let system = |what| move |source| JoinError::System { what, source };
+        let ways = match carrier {
+            Carrier::Tcp => {
+                let streams = tcp::meet(meeting, door)?;
+                let end = tcp::End::new(group, streams, clock);
+                Ways::Tcp(end.map_err(system("use the connections"))?)
+            }
+        };
+        Ok(Self { ways })
+    }
+
+    /// The group, to ask it.
+    pub fn group(&self) -> &Group {
+        match &self.ways {
+            Ways::Tcp(end) => end.group(),
+        }
+    }
+
+    /// The group, to command it. The next turn says what comes of it.
+    pub fn group_mut(&mut self) -> &mut Group {
+        match &mut self.ways {
+            Ways::Tcp(end) => end.group_mut(),
+        }
+    }
+
+    /// What ends a wait, from another thread.
+    pub fn doorbell(&self) -> Doorbell {
+        match &self.ways {
+            Ways::Tcp(end) => end.doorbell(),
+        }
+    }
+
+    /// Sends what was commanded; waits for `wait_ns` at most if there is nothing else to do; takes
+    /// what has come, runs what is due, hands out events, sends what comes of all that.
+    ///
+    /// # Errors
+    /// What the system says of waiting. A link that fails is told to the group instead.
+    pub fn turn(
+        &mut self,
+        wait_ns: u64,
+        on_event: impl FnMut(&mut Group, Event),
+    ) -> io::Result<Progress> {
+        match &mut self.ways {
+            Ways::Tcp(end) => end.turn(wait_ns, on_event),
+        }
+    }
+}
