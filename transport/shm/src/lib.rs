@@ -65,6 +65,7 @@ mod mapping;
 mod outbound;
 mod ring;
 mod segment;
+mod shelf;
 mod shm;
 mod sleep;
 mod stale;
@@ -73,6 +74,7 @@ mod sync;
 
 pub use config::Config;
 pub use error::AttachError;
+pub use shelf::{PLACE_OCTETS, Page, Place, Reader, Sheet, Shelf};
 pub use shm::Shm;
 pub use stale::remove_stale_segments;
 pub use stats::Stats;

@@ -83,10 +83,20 @@ fn control(file: &File, command: libc::c_int, range: &mut libc::flock) -> io::Re
 }
 
 /// Sets memory aside for a part of `file`, so that touching it cannot fail later.
-pub(crate) fn set_aside(file: &File, (start, octets): (usize, usize)) -> io::Result<()> {
+pub(crate) fn set_aside(file: &File, part: (usize, usize)) -> io::Result<()> {
+    allocate(file, 0, part)
+}
+
+/// Gives the memory of a part of `file` back; what stood there reads as zeros.
+pub(crate) fn punch(file: &File, (start, octets): (usize, usize)) -> io::Result<()> {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    allocate(file, mode, (start, octets))
+}
+
+fn allocate(file: &File, mode: libc::c_int, (start, octets): (usize, usize)) -> io::Result<()> {
     // SAFETY: takes numbers only.
     let answer = unsafe {
-        libc::fallocate(file.as_raw_fd(), 0, start as libc::off_t, octets as libc::off_t)
+        libc::fallocate(file.as_raw_fd(), mode, start as libc::off_t, octets as libc::off_t)
     };
     if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

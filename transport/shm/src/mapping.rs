@@ -21,15 +21,42 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
+/// What a part of a file is mapped for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// To be read: what is written to it ends the process.
+    Read,
+    /// To be read and written.
+    Write,
+}
+
 impl Mapping {
     /// Maps the first `octets` of `file`, which must be at least as long.
     pub(crate) fn new(file: &File, octets: usize) -> io::Result<Self> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        Self::map(file, 0, octets, Access::Write, libc::MAP_SHARED)
+    }
+
+    /// Maps `octets` of `file` from `at` on, a multiple of a page, which the file must have; with
+    /// all their pages, since all of them are used, and faults cost more one by one.
+    pub(crate) fn part(file: &File, at: u64, octets: usize, access: Access) -> io::Result<Self> {
+        Self::map(file, at, octets, access, libc::MAP_SHARED | libc::MAP_POPULATE)
+    }
+
+    fn map(
+        file: &File,
+        at: u64,
+        octets: usize,
+        access: Access,
+        flags: libc::c_int,
+    ) -> io::Result<Self> {
+        let protection = match access {
+            Access::Read => libc::PROT_READ,
+            Access::Write => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        let (to, at) = (ptr::null_mut(), at as libc::off_t);
         // SAFETY: a new mapping at a place of the kernel's choice disturbs no memory in use; the
         // descriptor is open for reading and writing.
-        let base = unsafe {
-            libc::mmap(ptr::null_mut(), octets, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
-        };
+        let base = unsafe { libc::mmap(to, octets, protection, flags, file.as_raw_fd(), at) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -84,12 +111,30 @@ impl Mapping {
         }
     }
 
+    /// How many octets are mapped.
+    pub(crate) fn octets(&self) -> usize {
+        self.octets
+    }
+
+    /// Octets that nobody writes.
+    ///
+    /// # Safety
+    /// No process writes to them as long as the answer lives.
+    #[inline]
+    pub(crate) unsafe fn read(&self, at: usize, octets: usize) -> &[u8] {
+        let first = self.place(at, octets, 1);
+        // SAFETY: in bounds, mapped as long as `self` lives, valid for any bits; unchanged by the
+        // caller's promise.
+        unsafe { std::slice::from_raw_parts(first.as_ptr(), octets) }
+    }
+
     /// The octets of a frame.
     ///
     /// # Safety
     /// They must be this process's to use, and this call's within the process, as long as the
     /// answer lives: a slot of its own arena that is not in flight, or one that an entry of a ring
-    /// to this process names and that has not been given back.
+    /// to this process names and that has not been given back, or a sheet of its own shelf. They
+    /// must be mapped for writing.
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "exclusiveness is the caller's promise")]
     pub(crate) unsafe fn octets_mut(&self, at: usize, octets: usize) -> &mut [u8] {

@@ -135,6 +135,15 @@ impl Segment {
         lock::unlock_setup(&self.file).map_err(AttachError::io("unlock the segment"))
     }
 
+    /// Takes the segment's name away, if it is still this one's.
+    pub(crate) fn unlink(&self) -> io::Result<()> {
+        let (opened, present) = (self.file.metadata()?, std::fs::metadata(&self.path)?);
+        if (opened.dev(), opened.ino()) == (present.dev(), present.ino()) {
+            std::fs::remove_file(&self.path)?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn config(&self) -> &Config {
         &self.config
     }
@@ -243,7 +252,7 @@ impl Drop for Segment {
         if is_last {
             // Somebody who has opened it already, and waits for the setup lock, finds that it has
             // gone and starts over.
-            let _ = std::fs::remove_file(&self.path);
+            let _ = self.unlink();
         }
         // A doorbell may keep the file open for long: the lock must not stay with it.
         let _ = lock::unlock_setup(&self.file);
@@ -251,7 +260,7 @@ impl Drop for Segment {
 }
 
 /// Where the segment `name` of this user lies.
-fn path_of(name: &str) -> Result<PathBuf, AttachError> {
+pub(crate) fn path_of(name: &str) -> Result<PathBuf, AttachError> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !(1..=64).contains(&name.len()) || !name.chars().all(is_fine) {
         return Err(AttachError::Name(name.to_owned()));
@@ -268,7 +277,7 @@ pub(crate) fn file_prefix() -> String {
 }
 
 /// Opens the file at `path`, creating it where there is none, with the setup lock held.
-fn open_locked(path: &Path) -> Result<File, AttachError> {
+pub(crate) fn open_locked(path: &Path) -> Result<File, AttachError> {
     loop {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);

@@ -98,6 +98,15 @@ impl Shm {
         self.segment.path()
     }
 
+    /// Takes the segment's name away: who has come may stay, nobody else comes, and nothing is left
+    /// when all have gone, however they go.
+    ///
+    /// # Errors
+    /// What the kernel says; somebody else may have taken it away already.
+    pub fn unlink(&self) -> std::io::Result<()> {
+        self.segment.unlink()
+    }
+
     /// What has happened so far.
     pub fn stats(&self) -> &Stats {
         &self.stats

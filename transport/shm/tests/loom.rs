@@ -5,6 +5,8 @@ mod sync {
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 }
 
+#[path = "../src/shelf/claim.rs"]
+mod claim;
 #[path = "../src/line.rs"]
 #[allow(dead_code, reason = "only the paths that threads share are run here")]
 mod line;
@@ -15,6 +17,7 @@ mod ring;
 #[allow(dead_code, reason = "only the paths that threads share are run here")]
 mod sleep;
 
+use claim::Claim;
 use line::{Line, Promise, after_clock};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -262,5 +265,56 @@ fn a_new_life_of_the_receiver_skips_what_it_finds_and_the_sender_gets_it_back() 
         receiver.join().expect("the receiver has not panicked");
         producer.reclaim(segment.cells(), |slot| back.push(slot));
         assert!(back == [0] || back == [0, 1], "{back:?}");
+    });
+}
+
+/// One region of a shelf.
+struct Region {
+    readers: AtomicU64,
+    generation: AtomicU64,
+    octets: UnsafeCell<u64>,
+}
+
+impl Region {
+    fn write(&self, word: u64) {
+        // SAFETY: loom fails the test if anybody else is in the cell.
+        self.octets.with_mut(|octets| unsafe { *octets = word });
+    }
+
+    fn read(&self) -> u64 {
+        // SAFETY: loom fails the test if anybody writes to the cell.
+        self.octets.with(|octets| unsafe { *octets })
+    }
+
+    fn claim(&self) -> Claim<'_> {
+        Claim { readers: &self.readers, generation: &self.generation }
+    }
+}
+
+#[test]
+fn nobody_reads_a_region_while_its_owner_writes_it_again() {
+    loom::model(|| {
+        let region = Arc::new(Region {
+            readers: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
+            octets: UnsafeCell::new(0),
+        });
+        let first = region.claim().renew().expect("nobody reads");
+        region.write(first);
+        // A reader is told of the first generation, and comes late.
+        let theirs = Arc::clone(&region);
+        let reader = thread::spawn(move || {
+            if theirs.claim().take(first) {
+                assert_eq!(theirs.read(), first);
+                theirs.claim().release();
+            }
+        });
+        for _ in 0..2 {
+            if let Some(next) = region.claim().renew() {
+                region.write(next);
+            }
+        }
+        reader.join().expect("it does not panic");
+        assert!(region.claim().renew().is_some(), "no claim is left");
     });
 }
