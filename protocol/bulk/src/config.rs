@@ -12,6 +12,13 @@ use crate::schedule::{Algorithm, Plain, ScheduleError};
 pub const PIECE_FRONT_OCTETS: usize = HEADER_OCTETS + BULK_FRONT_OCTETS + BULK_PIECE_HEADER_OCTETS;
 /// Objects of a group that may be under way at a time, at most.
 pub const OBJECTS_MAX: u32 = 8;
+/// Octets of the longest piece where no frame carries it: any block but a huge one is one piece.
+const SHARED_PIECE_OCTETS: u32 = 1 << 30;
+/// Blocks of an object at most where all members share memory: each of them costs a frame to every
+/// member, and all are dealt at once. So blocks of large objects are larger.
+pub(crate) const SHARED_BLOCKS_MAX: usize = 512;
+/// Such a block is a multiple of so many octets: whole pages are quicker.
+const SHARED_BLOCK_UNIT: u64 = 1 << 16;
 /// A frame that says what a member must be able to say fits this many octets.
 const FRAME_OCTETS_MIN: usize = 512;
 
@@ -63,6 +70,10 @@ pub struct Config {
     pub incarnation: Incarnation,
     /// * How blocks travel. Default: the binomial pipeline.
     pub algorithm: Algorithm,
+    /// * Objects lie where every member can reach them, and frames carry none of their octets. Who
+    ///   is handed a block finds it there, and copies it or uses it where it is. Links are
+    ///   reliable. Default no.
+    pub is_shared: bool,
     /// * Octets of a block that one frame carries. Default 1,200, for frames that fit an Ethernet
     ///   frame; up to 65,000 where frames may be as long.
     pub piece_octets: u32,
@@ -101,6 +112,7 @@ impl Config {
             own,
             incarnation,
             algorithm: Algorithm::Plain(Plain::Pipeline),
+            is_shared: false,
             piece_octets: 1_200,
             frame_octets_max: 1_400,
             block_octets: 1 << 20,
@@ -131,7 +143,7 @@ impl Config {
             return Err(ConfigError::Twice(pair[0]));
         }
         let frame = self.frame_octets_max;
-        let fits = self.piece_octets as usize + PIECE_FRONT_OCTETS <= frame;
+        let fits = self.staged_octets() + PIECE_FRONT_OCTETS <= frame;
         value(fits && self.piece_octets > 0, "piece_octets", self.piece_octets.into())?;
         let frames = FRAME_OCTETS_MIN..=HEADER_OCTETS + usize::from(u16::MAX);
         value(frames.contains(&frame), "frame_octets_max", frame as u64)?;
@@ -146,9 +158,28 @@ impl Config {
         value(patient, "dead_after_ns", self.dead_after_ns)
     }
 
+    /// Octets of the longest piece.
+    pub(crate) fn piece_octets(&self) -> u32 {
+        if self.is_shared { SHARED_PIECE_OCTETS } else { self.piece_octets }
+    }
+
+    /// Octets of the longest piece that a frame carries.
+    pub(crate) fn staged_octets(&self) -> usize {
+        if self.is_shared { 0 } else { self.piece_octets as usize }
+    }
+
+    /// Octets of each block of an object of so many.
+    pub(crate) fn block_octets_of(&self, octets: u64) -> u32 {
+        if !self.is_shared {
+            return self.block_octets;
+        }
+        let least = octets.div_ceil(SHARED_BLOCKS_MAX as u64).next_multiple_of(SHARED_BLOCK_UNIT);
+        self.block_octets.max(u32::try_from(least).unwrap_or(u32::MAX))
+    }
+
     /// A digest of what all members must agree on.
     pub(crate) fn plan(&self) -> u32 {
-        let mut plan = u64::from(self.piece_octets);
+        let mut plan = u64::from(self.piece_octets());
         let mut mix = |word: u64| plan = xxh3_64_with_seed(&word.to_be_bytes(), plan);
         for member in &self.members {
             mix(member.process.0.into());

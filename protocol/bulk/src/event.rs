@@ -7,7 +7,7 @@ use onepipe_wire::BulkRefused;
 /// What a group tells its application. Objects are numbered from 0 in the order of sending.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Event {
+pub enum Event<M = Vec<u8>> {
     /// An object is coming, and there is no memory for it yet: see [`crate::Group::provide`] and
     /// [`crate::Group::decline`].
     Wanted {
@@ -26,7 +26,7 @@ pub enum Event {
         /// Which one.
         object: u32,
         /// Its octets.
-        memory: Vec<u8>,
+        memory: M,
     },
     /// No survivor holds all of an object's blocks: it will never be whole.
     Lost {
@@ -101,11 +101,11 @@ impl Reason {
 /// Memory that was not taken, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{why}")]
-pub struct Unsent {
+pub struct Unsent<M = Vec<u8>> {
     /// Why.
     pub why: SendError,
     /// What was given.
-    pub memory: Vec<u8>,
+    pub memory: M,
 }
 
 /// Why a command was refused.

@@ -6,15 +6,15 @@ use alloc::vec::Vec;
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_wire::{BulkFront, HEADER_OCTETS};
 
-use crate::{Event, Group, GroupId};
+use crate::{Event, Group, GroupId, Memory};
 
 /// Groups that share their links, and take turns frame by frame.
 ///
 /// A frame of a group that is not there is dropped: whoever sent it sends again, so a member may
 /// begin a little later than others.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Groups {
-    groups: BTreeMap<GroupId, Group>,
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Groups<M = Vec<u8>> {
+    groups: BTreeMap<GroupId, Group<M>>,
     /// Whose turn it is to send.
     turns: Vec<GroupId>,
     next: usize,
@@ -22,14 +22,22 @@ pub struct Groups {
     unknown: u64,
 }
 
+impl<M> Default for Groups<M> {
+    fn default() -> Self {
+        Self { groups: BTreeMap::new(), turns: Vec::new(), next: 0, unknown: 0 }
+    }
+}
+
 impl Groups {
     /// None yet.
     pub fn new() -> Self {
         Self::default()
     }
+}
 
+impl<M: Memory> Groups<M> {
     /// Adds a group. Answers the one that had its name, which is no more.
-    pub fn insert(&mut self, group: Group) -> Option<Group> {
+    pub fn insert(&mut self, group: Group<M>) -> Option<Group<M>> {
         let id = group.config().group;
         let former = self.groups.insert(id, group);
         if former.is_none() {
@@ -39,23 +47,23 @@ impl Groups {
     }
 
     /// Takes a group out.
-    pub fn remove(&mut self, id: GroupId) -> Option<Group> {
+    pub fn remove(&mut self, id: GroupId) -> Option<Group<M>> {
         self.turns.retain(|turn| *turn != id);
         self.groups.remove(&id)
     }
 
     /// A group, for questions.
-    pub fn get(&self, id: GroupId) -> Option<&Group> {
+    pub fn get(&self, id: GroupId) -> Option<&Group<M>> {
         self.groups.get(&id)
     }
 
     /// A group, for commands and questions.
-    pub fn get_mut(&mut self, id: GroupId) -> Option<&mut Group> {
+    pub fn get_mut(&mut self, id: GroupId) -> Option<&mut Group<M>> {
         self.groups.get_mut(&id)
     }
 
     /// All groups, in the order of their names.
-    pub fn iter(&self) -> impl Iterator<Item = &Group> {
+    pub fn iter(&self) -> impl Iterator<Item = &Group<M>> {
         self.groups.values()
     }
 
@@ -65,8 +73,8 @@ impl Groups {
     }
 }
 
-impl Machine for Groups {
-    type Event = (GroupId, Event);
+impl<M: Memory> Machine for Groups<M> {
+    type Event = (GroupId, Event<M>);
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         let front = frame.get(HEADER_OCTETS..).map(BulkFront::parse);

@@ -65,6 +65,7 @@ mod event;
 mod group;
 mod groups;
 mod lane;
+mod memory;
 mod object;
 mod peer;
 mod schedule;
@@ -76,6 +77,7 @@ pub use config::{
 pub use event::{Event, Failure, Outcome, Reason, SendError, Unsent};
 pub use group::{Gathered, Group, Placing};
 pub use groups::Groups;
+pub use memory::Memory;
 pub use schedule::{
     Algorithm, BLOCKS_MAX, First, MEMBERS_MAX, Plain, Schedule, ScheduleError, Transfer,
 };

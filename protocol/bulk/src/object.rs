@@ -8,6 +8,7 @@ use onepipe_wire::Extent;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::bits::Bits;
+use crate::memory::Memory;
 use crate::schedule::BLOCKS_MAX;
 
 /// How an object is cut into blocks, and these into pieces.
@@ -47,6 +48,11 @@ impl Shape {
         at(piece as usize)..at(piece as usize + 1)
     }
 
+    /// How many octets the piece has that begins at `offset` of a block.
+    pub fn octets_at(&self, block: u32, offset: u32) -> Option<usize> {
+        (block < self.blocks).then(|| self.piece(block, offset / self.piece_octets).len())
+    }
+
     /// Which piece begins at `offset` of a block and has so many octets, if one does.
     pub fn piece_at(&self, block: u32, offset: u32, octets: usize) -> Option<u32> {
         let piece = offset / self.piece_octets;
@@ -77,9 +83,9 @@ pub(crate) enum Taken {
 
 /// An object for which there is memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Object {
+pub(crate) struct Object<M> {
     pub shape: Shape,
-    pub memory: Vec<u8>,
+    pub memory: M,
     /// Blocks that are whole here.
     pub held: Bits,
     /// Blocks that are not.
@@ -96,9 +102,9 @@ pub(crate) struct Object {
     is_digested: Bits,
 }
 
-impl Object {
+impl<M: Memory> Object<M> {
     /// Nothing of it is here yet. `memory` holds as many octets as the object has.
-    pub fn empty(shape: Shape, memory: Vec<u8>) -> Self {
+    pub fn empty(shape: Shape, memory: M) -> Self {
         let blocks = shape.blocks;
         let pieces = shape.first_piece(blocks - 1) + shape.pieces(blocks - 1);
         Self {
@@ -116,7 +122,7 @@ impl Object {
     }
 
     /// All of it is here.
-    pub fn whole(shape: Shape, memory: Vec<u8>) -> Self {
+    pub fn whole(shape: Shape, memory: M) -> Self {
         let mut held = Bits::new(shape.blocks);
         held.set_all();
         Self {
@@ -149,7 +155,8 @@ impl Object {
     /// Where a piece that is being written belongs.
     pub fn room(&mut self, block: u32, piece: u32) -> Option<&mut [u8]> {
         let is_placing = self.placing.contains(&(block, piece));
-        is_placing.then(|| &mut self.memory[self.shape.piece(block, piece)])
+        let range = self.shape.piece(block, piece);
+        self.memory.octets_mut().filter(|_| is_placing)?.get_mut(range)
     }
 
     /// Nothing more is written there. Answers whether anything might have been.
@@ -174,8 +181,10 @@ impl Object {
         if !self.pieces.set(self.shape.first_piece(block) + piece) {
             return Taken::Known;
         }
-        if let Some(octets) = octets {
-            self.memory[self.shape.piece(block, piece)].copy_from_slice(octets);
+        if let Some(octets) = octets
+            && let Some(memory) = self.memory.octets_mut()
+        {
+            memory[self.shape.piece(block, piece)].copy_from_slice(octets);
         }
         let left = &mut self.left[block as usize];
         *left -= 1;
@@ -199,7 +208,7 @@ impl Object {
     }
 
     fn hash(&self, block: u32) -> u64 {
-        xxh3_64_with_seed(&self.memory[self.shape.range(block)], block.into())
+        xxh3_64_with_seed(&self.memory.octets()[self.shape.range(block)], block.into())
     }
 
     /// The digest of a block that is whole here. The root works it out when it is first needed.

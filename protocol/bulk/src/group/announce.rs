@@ -1,11 +1,10 @@
 //! An object is announced, gets its memory, and is filled.
 
-use alloc::vec::Vec;
-
 use onepipe_wire::{BulkPieceHeader, Extent};
 
 use super::place::Octets;
 use super::{Group, Staged};
+use crate::Memory;
 use crate::event::{Event, Reason};
 use crate::object::{Object, Shape, Taken};
 
@@ -14,7 +13,7 @@ const SAMPLE_BLOCKS: u32 = 64;
 /// Blocks that came before there was memory; there are tokens for one from each of two senders.
 const MISSED_BLOCKS: usize = 8;
 
-impl Group {
+impl<M: Memory> Group<M> {
     /// Works out who may send us something, before anything is known of any object.
     pub(super) fn find_sources(&mut self) {
         let own = self.config.own;
@@ -68,12 +67,12 @@ impl Group {
             return None;
         }
         let fits = extent.octets <= self.config.object_octets_max;
-        let Some(shape) = Shape::new(extent, self.config.piece_octets).filter(|_| fits) else {
+        let Some(shape) = Shape::new(extent, self.config.piece_octets()).filter(|_| fits) else {
             self.go(Reason::Memory);
             return None;
         };
         self.know(object, shape);
-        let is_enough = |memory: &Vec<u8>| memory.len() as u64 >= extent.octets;
+        let is_enough = |memory: &M| memory.octets().len() as u64 >= extent.octets;
         match self.spare.iter().position(is_enough).and_then(|at| self.spare.remove(at)) {
             Some(mut memory) => {
                 memory.truncate(extent.octets as usize);
@@ -113,6 +112,10 @@ impl Group {
         let at = shape.piece_at(header.block, header.offset, octets.len());
         let has_memory = self.get(header.object).is_some_and(|live| live.object.is_some());
         match octets {
+            // It could not be placed yet: whoever has it says so again.
+            Octets::Here(_) if at.is_none() && self.config.is_shared => {
+                self.miss(from, header.object, header.block);
+            }
             _ if at.is_none() => self.stats.misbehaved += 1,
             octets if has_memory => self.fill(from, header, octets),
             Octets::Here(octets) => self.stage(from, *header, octets),
@@ -129,9 +132,18 @@ impl Group {
             self.staged_octets.extend_from_slice(octets);
             return;
         }
-        let missed = &mut self.live_mut(header.object).missed;
-        if missed.len() < MISSED_BLOCKS && !missed.contains(&(from, header.block)) {
-            missed.push((from, header.block));
+        self.miss(from, header.object, header.block);
+    }
+
+    /// A block that came and could not be taken is asked for: when there is memory, if there is
+    /// none yet.
+    fn miss(&mut self, from: u32, object: u32, block: u32) {
+        let live = self.live_mut(object);
+        if live.object.is_some() {
+            return self.want(from, object, block);
+        }
+        if live.missed.len() < MISSED_BLOCKS && !live.missed.contains(&(from, block)) {
+            live.missed.push((from, block));
         }
     }
 

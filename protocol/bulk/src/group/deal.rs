@@ -1,15 +1,18 @@
 //! Our steps of the schedule, dealt to one queue for each receiver.
 
 use super::Group;
+use crate::Memory;
+use crate::config::SHARED_BLOCKS_MAX;
 use crate::peer::{Due, QUEUE_BLOCKS};
 
-impl Group {
+impl<M: Memory> Group<M> {
     /// Deals as far as the queues have places. Each receiver's queue moves on its own, so a slow
     /// one does not hold up the others (design: bulk.md section 9).
     pub(super) fn deal(&mut self) {
         if !self.failures.is_empty() || self.outcome.is_some() {
             return;
         }
+        let blocks_max = if self.config.is_shared { SHARED_BLOCKS_MAX } else { QUEUE_BLOCKS };
         self.dealing = self.dealing.max(self.stable);
         while let Some(live) = self.get(self.dealing) {
             let (object, step) = (self.dealing, live.step);
@@ -20,7 +23,7 @@ impl Group {
             }
             if let Some(next) = self.schedule.outgoing(self.config.own, shape.blocks, step) {
                 let peer = &mut self.peers[next.peer as usize];
-                if peer.queue.len() >= QUEUE_BLOCKS {
+                if peer.queue.len() >= blocks_max {
                     return;
                 }
                 if peer.queue.capacity() == 0 {
@@ -29,7 +32,10 @@ impl Group {
                 let flow = peer.flow(object);
                 let ordinal = flow.dealt;
                 flow.dealt += 1;
-                let step = (object, step + 1);
+                // What lies where all can reach it is handed to all block by block: there is no
+                // step in which anybody could relay it.
+                let place = if self.config.is_shared { next.block.into() } else { step };
+                let step = (object, place + 1);
                 peer.queue.push_back(Due { step, object, block: next.block, ordinal, piece: 0 });
                 self.ready.set(next.peer);
             }

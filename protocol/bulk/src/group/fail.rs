@@ -5,9 +5,10 @@ use onepipe_wire::BulkRefused;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::Group;
+use crate::Memory;
 use crate::event::{Event, Failure, Outcome, Reason};
 
-impl Group {
+impl<M: Memory> Group<M> {
     /// Takes note of the time, and begins when there is one for the first time.
     pub(super) fn begin(&mut self, now: Mono) {
         self.now = now;

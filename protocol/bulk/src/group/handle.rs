@@ -8,12 +8,13 @@ use onepipe_wire::{
 
 use super::Group;
 use super::place::Octets;
+use crate::Memory;
 use crate::event::{Outcome, Reason};
 
 /// Refusals that wait to be sent; whoever asks again is answered again.
 const REFUSALS: usize = 16;
 
-impl Group {
+impl<M: Memory> Group<M> {
     pub(super) fn on_frame(&mut self, now: Mono, port: Port, octets: &[u8]) -> Verdict {
         let read = Frame::parse(octets).and_then(|frame| self.read(now, port, &frame, None));
         self.conclude(read)

@@ -24,15 +24,15 @@ use crate::object::{Object, Shape};
 use crate::peer::Peer;
 use crate::schedule::Schedule;
 use crate::stats::Stats;
-use crate::{Config, ConfigError};
+use crate::{Config, ConfigError, Memory};
 
 pub use place::{Gathered, Placing};
 
 /// An object under way, or a place for one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Live {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Live<M> {
     shape: Option<Shape>,
-    object: Option<Object>,
+    object: Option<Object<M>>,
     is_delivered: bool,
     is_lost: bool,
     /// In this view it is known that the survivors hold all of it.
@@ -46,6 +46,22 @@ struct Live {
     missed: Vec<(u32, u32)>,
 }
 
+impl<M> Default for Live<M> {
+    fn default() -> Self {
+        Self {
+            shape: None,
+            object: None,
+            is_delivered: false,
+            is_lost: false,
+            covered_in: None,
+            digest: None,
+            step: 0,
+            steps: 0,
+            missed: Vec::new(),
+        }
+    }
+}
+
 /// A piece that came before there was memory for its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Staged {
@@ -55,7 +71,7 @@ struct Staged {
 
 /// One member of a group: see the crate's documentation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Group {
+pub struct Group<M = Vec<u8>> {
     config: Config,
     plan: u32,
     schedule: Schedule,
@@ -71,7 +87,7 @@ pub struct Group {
     /// Every object before this one is whole at every survivor, and forgotten.
     stable: u32,
     /// The objects from `stable` on: always as many as may be under way.
-    live: VecDeque<Live>,
+    live: VecDeque<Live<M>>,
     /// A digest of all objects before `stable`.
     digest: u64,
     /// Every object before this one is whole here; whole here or lost; known here.
@@ -89,9 +105,9 @@ pub struct Group {
     is_clean: bool,
     staged: Option<Staged>,
     staged_octets: Vec<u8>,
-    spare: VecDeque<Vec<u8>>,
+    spare: VecDeque<M>,
     refusals: VecDeque<(Port, ProcessId, BulkRefused)>,
-    events: VecDeque<Event>,
+    events: VecDeque<Event<M>>,
     has_begun: bool,
     now: Mono,
     keepalive_at: Option<Mono>,
@@ -101,11 +117,21 @@ pub struct Group {
 }
 
 impl Group {
-    /// A member that has not met the others yet.
+    /// A member that has not met the others yet. Objects lie in plain memory.
     ///
     /// # Errors
     /// When there can be no such group.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
+        Self::with_memory(config)
+    }
+}
+
+impl<M: Memory> Group<M> {
+    /// As [`Group::new`], with objects in memory of another kind.
+    ///
+    /// # Errors
+    /// When there can be no such group.
+    pub fn with_memory(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         let members = config.members.len() as u32;
         let schedule = Schedule::new(&config.algorithm, members)?;
@@ -132,7 +158,7 @@ impl Group {
             is_closed: false,
             is_clean: false,
             staged: None,
-            staged_octets: Vec::with_capacity(config.piece_octets as usize),
+            staged_octets: Vec::with_capacity(config.staged_octets()),
             spare: VecDeque::new(),
             refusals: VecDeque::new(),
             events: VecDeque::new(),
@@ -152,14 +178,15 @@ impl Group {
     ///
     /// # Errors
     /// When the group takes none now; the memory comes back.
-    pub fn send(&mut self, memory: Vec<u8>) -> Result<u32, Unsent> {
+    pub fn send(&mut self, memory: M) -> Result<u32, Unsent<M>> {
         let object = self.known;
+        let octets = memory.octets().len() as u64;
         let extent = Extent {
-            octets: memory.len() as u64,
-            block_octets: self.config.block_octets,
+            octets,
+            block_octets: self.config.block_octets_of(octets),
             has_digests: self.config.has_digests,
         };
-        let shape = Shape::new(extent, self.config.piece_octets);
+        let shape = Shape::new(extent, self.config.piece_octets());
         let why = match shape {
             _ if self.config.own != 0 => SendError::NotRoot,
             _ if self.outcome.is_some() || self.total.is_some() => SendError::Closed,
@@ -180,11 +207,13 @@ impl Group {
     ///
     /// # Errors
     /// When no such object waits, or it does not fit; the memory comes back.
-    pub fn provide(&mut self, object: u32, mut memory: Vec<u8>) -> Result<(), Unsent> {
+    pub fn provide(&mut self, object: u32, mut memory: M) -> Result<(), Unsent<M>> {
         let found = self.get(object).filter(|live| live.object.is_none());
         let why = match found.and_then(|live| live.shape) {
             None => SendError::NotWanted,
-            Some(shape) if (memory.len() as u64) < shape.extent.octets => SendError::TooSmall,
+            Some(shape) if (memory.octets().len() as u64) < shape.extent.octets => {
+                SendError::TooSmall
+            }
             Some(shape) => {
                 memory.truncate(shape.extent.octets as usize);
                 self.live_mut(object).object = Some(Object::empty(shape, memory));
@@ -205,12 +234,12 @@ impl Group {
 
     /// Gives memory ahead, for the next object that it is large enough for: nothing waits for an
     /// answer to [`Event::Wanted`] then. What was not used comes back by [`Group::take_spare`].
-    pub fn offer_memory(&mut self, memory: Vec<u8>) {
+    pub fn offer_memory(&mut self, memory: M) {
         self.spare.push_back(memory);
     }
 
     /// Memory that was given ahead and is not used.
-    pub fn take_spare(&mut self) -> Option<Vec<u8>> {
+    pub fn take_spare(&mut self) -> Option<M> {
         self.spare.pop_front()
     }
 
@@ -257,7 +286,12 @@ impl Group {
     /// The octets of an object that is whole here and not yet stable.
     pub fn octets(&self, object: u32) -> Option<&[u8]> {
         let object = self.get(object)?.object.as_ref().filter(|object| object.missing == 0)?;
-        Some(&object.memory)
+        Some(object.memory.octets())
+    }
+
+    /// The memory of an object under way, of which not all need be here yet.
+    pub fn memory(&self, object: u32) -> Option<&M> {
+        Some(&self.get(object)?.object.as_ref()?.memory)
     }
 
     /// How many blocks of an object under way are here, and how many it has.
@@ -323,16 +357,16 @@ impl Group {
         self.ranks().filter(|rank| self.is_other(*rank)).map(|rank| &self.peers[rank as usize])
     }
 
-    fn get(&self, object: u32) -> Option<&Live> {
+    fn get(&self, object: u32) -> Option<&Live<M>> {
         self.live.get(object.checked_sub(self.stable)? as usize)
     }
 
     /// An object that is under way.
-    fn live_mut(&mut self, object: u32) -> &mut Live {
+    fn live_mut(&mut self, object: u32) -> &mut Live<M> {
         &mut self.live[(object - self.stable) as usize]
     }
 
-    fn object_mut(&mut self, object: u32) -> Option<&mut Object> {
+    fn object_mut(&mut self, object: u32) -> Option<&mut Object<M>> {
         let at = object.checked_sub(self.stable)? as usize;
         self.live.get_mut(at)?.object.as_mut()
     }
@@ -342,8 +376,8 @@ impl Group {
     }
 }
 
-impl Machine for Group {
-    type Event = Event;
+impl<M: Memory> Machine for Group<M> {
+    type Event = Event<M>;
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         self.begin(now.mono);
@@ -360,7 +394,7 @@ impl Machine for Group {
         self.transmit(now, slot, false).map(|sent| sent.front)
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<Event<M>> {
         self.events.pop_front()
     }
 

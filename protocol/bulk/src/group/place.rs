@@ -12,6 +12,7 @@ use onepipe_wire::{
 };
 
 use super::Group;
+use crate::Memory;
 
 /// A frame of which perhaps only the front was written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -35,10 +36,28 @@ pub struct Placing {
     object: u32,
     block: u32,
     piece: u32,
+    at: usize,
     octets: usize,
 }
 
+impl Gathered {
+    /// How many octets the piece has; none if it is something else.
+    pub fn octets(&self) -> usize {
+        self.behind.as_ref().map_or(0, |(_, range)| range.len())
+    }
+}
+
 impl Placing {
+    /// The object that the piece is of.
+    pub fn object(&self) -> u32 {
+        self.object
+    }
+
+    /// Where in the object it begins.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
     /// How many octets it has.
     pub fn octets(&self) -> usize {
         self.octets
@@ -63,7 +82,7 @@ impl Octets<'_> {
     }
 }
 
-impl Group {
+impl<M: Memory> Group<M> {
     /// As [`onepipe_base::Machine::poll_transmit`], but the octets of a piece stay where they are:
     /// [`Group::behind`] shows them, until the group is told or commanded anything. `slot` holds at
     /// least [`crate::Config::frame_octets_max`].
@@ -75,7 +94,7 @@ impl Group {
     /// What follows the front of a frame; nothing, if all of it stands in the slot.
     pub fn behind(&self, gathered: &Gathered) -> &[u8] {
         let octets = gathered.behind.as_ref().and_then(|(object, range)| {
-            self.get(*object)?.object.as_ref()?.memory.get(range.clone())
+            self.get(*object)?.object.as_ref()?.memory.octets().get(range.clone())
         });
         octets.unwrap_or_default()
     }
@@ -93,7 +112,9 @@ impl Group {
         let member = self.config.members.get(rank).map(|member| member.process);
         let is_ours = from.group == self.config.group.0 && from.plan == self.plan;
         let is_theirs = member == Some(header.src()) && from.from != self.config.own as u16;
-        if !is_ours || !is_theirs || self.outcome.is_some() || octets == 0 {
+        // Where memory is shared no octets follow, and the shape says how many there are.
+        let may_be = self.config.is_shared == (octets == 0);
+        if !is_ours || !is_theirs || self.outcome.is_some() || !may_be {
             return None;
         }
         let peer = &self.peers[rank];
@@ -101,16 +122,30 @@ impl Group {
             return None;
         }
         let piece = BulkPiece::parse(rest).ok()?.header;
-        let body = self.object_mut(piece.object)?;
-        if piece.offers || body.shape.extent != piece.extent {
+        if piece.offers {
             return None;
         }
+        if self.config.is_shared {
+            // There is no other occasion: it must be known before it can be placed.
+            self.on_extent(piece.object, piece.extent)?;
+        }
+        let is_shared = self.config.is_shared;
+        let body = self.object_mut(piece.object)?;
+        if body.shape.extent != piece.extent {
+            return None;
+        }
+        let octets = match is_shared {
+            true => body.shape.octets_at(piece.block, piece.offset)?,
+            false => octets,
+        };
         let at = body.shape.piece_at(piece.block, piece.offset, octets)?;
+        let begin = body.shape.piece(piece.block, at).start;
         body.place(piece.block, at, piece.digest).then_some(Placing {
             front,
             object: piece.object,
             block: piece.block,
             piece: at,
+            at: begin,
             octets,
         })
     }
@@ -123,10 +158,10 @@ impl Group {
     /// All octets of a piece are where they belong.
     pub fn handle_placed(&mut self, now: Now, port: Port, placing: &Placing) -> Verdict {
         self.begin(now.mono);
-        let read = open_apart(&placing.front).and_then(|(header, payload, octets)| {
+        let read = open_apart(&placing.front).and_then(|(header, payload, _)| {
             debug_assert!(payload.len() > BULK_FRONT_OCTETS, "the header of a piece is behind");
             let frame = Frame { header, opcode: Opcode::BulkPiece, payload };
-            self.read(now.mono, port, &frame, Some(octets))
+            self.read(now.mono, port, &frame, Some(placing.octets))
         });
         if let Some(body) = self.object_mut(placing.object) {
             // Whoever was no member any more has filled nothing.

@@ -8,10 +8,11 @@
 use onepipe_wire::BulkHaveView;
 
 use super::Group;
+use crate::Memory;
 use crate::bits::Bits;
 use crate::peer::{ASKED_BLOCKS, Flow};
 
-impl Group {
+impl<M: Memory> Group<M> {
     pub(super) fn on_have(&mut self, from: u32, view: &BulkHaveView<'_>) {
         let have = view.have;
         if self.get(have.object).is_none() {
@@ -56,7 +57,7 @@ impl Group {
             return;
         }
         for object in self.stable..self.known {
-            let lacks = |live: &super::Live| {
+            let lacks = |live: &super::Live<M>| {
                 !live.is_lost && live.object.as_ref().is_some_and(|object| object.missing > 0)
             };
             if !self.get(object).is_some_and(lacks) {

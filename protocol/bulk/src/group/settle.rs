@@ -1,10 +1,11 @@
 //! What is whole, what is stable, and when the group is over.
 
 use super::{Group, Live};
+use crate::Memory;
 use crate::config::Delivery;
 use crate::event::{Event, Outcome};
 
-impl Group {
+impl<M: Memory> Group<M> {
     /// Draws all conclusions from what has changed.
     pub(super) fn settle(&mut self) {
         if self.outcome.is_some() {

@@ -8,6 +8,7 @@ use onepipe_wire::{
 };
 
 use super::Group;
+use crate::Memory;
 use crate::lane::Item;
 
 /// Words of held blocks in one frame: they fit the smallest that a member may have.
@@ -15,7 +16,7 @@ const HAVE_WORDS: u32 = 48;
 /// Failures in one frame: the same.
 const FAILURES: usize = 48;
 
-impl Group {
+impl<M: Memory> Group<M> {
     /// A member must be told how far we are.
     pub(super) fn tell(&mut self, rank: u32) {
         if self.is_other(rank) && !self.peers[rank as usize].has_failed {

@@ -7,11 +7,12 @@ use onepipe_wire::{BulkPieceHeader, Opcode};
 
 use super::Group;
 use super::place::Gathered;
+use crate::Memory;
 use crate::config::PIECE_FRONT_OCTETS;
 use crate::lane::Item;
 use crate::peer::Due;
 
-impl Group {
+impl<M: Memory> Group<M> {
     /// The next frame; the octets of a piece may be left where they are.
     pub(super) fn transmit(
         &mut self,
@@ -55,7 +56,7 @@ impl Group {
 
     /// The step of the next piece for a member, if one may be sent.
     fn candidate(&mut self, rank: u32) -> Option<(u32, u64)> {
-        let octets = PIECE_FRONT_OCTETS + self.config.piece_octets as usize;
+        let octets = PIECE_FRONT_OCTETS + self.config.staged_octets();
         if !self.peer(rank).lane.has_room(octets) {
             return None;
         }
@@ -151,8 +152,9 @@ impl Group {
             offers: false,
         };
         self.stats.pieces_sent += 1;
-        if may_gather {
-            let opcode = (Opcode::BulkPiece, Some(range.len()));
+        if may_gather || self.config.is_shared {
+            let behind = if self.config.is_shared { 0 } else { range.len() };
+            let opcode = (Opcode::BulkPiece, Some(behind));
             let sent = self.write_apart(now, rank, opcode, Some(item), slot, |_, room| {
                 header.write(room).map(|_| onepipe_wire::BULK_PIECE_HEADER_OCTETS)
             })?;
@@ -160,7 +162,7 @@ impl Group {
         }
         let sent = self.write(now, rank, Opcode::BulkPiece, Some(item), slot, |group, room| {
             let room = header.write(room)?;
-            let octets = &group.get(object)?.object.as_ref()?.memory[range];
+            let octets = &group.get(object)?.object.as_ref()?.memory.octets()[range];
             room.get_mut(..octets.len())?.copy_from_slice(octets);
             Some(onepipe_wire::BULK_PIECE_HEADER_OCTETS + octets.len())
         })?;

@@ -1,0 +1,260 @@
+//! Groups whose members share memory: frames carry no octets of objects.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
+use onepipe_bulk::{
+    Algorithm, Config, Event, Group, GroupId, Link, Member, Memory, Outcome, Plain,
+};
+use onepipe_wire::APART_OCTETS;
+
+/// Memory of a member's own, or that all can read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Octets {
+    Own(Vec<u8>),
+    Shared(Rc<Vec<u8>>, usize),
+}
+
+impl Memory for Octets {
+    fn octets(&self) -> &[u8] {
+        match self {
+            Self::Own(octets) => octets,
+            Self::Shared(octets, count) => &octets[..*count],
+        }
+    }
+
+    fn octets_mut(&mut self) -> Option<&mut [u8]> {
+        match self {
+            Self::Own(octets) => Some(octets),
+            Self::Shared(..) => None,
+        }
+    }
+
+    fn truncate(&mut self, octets: usize) {
+        match self {
+            Self::Own(own) => own.truncate(octets),
+            Self::Shared(_, count) => *count = octets.min(*count),
+        }
+    }
+}
+
+struct World {
+    groups: Vec<Option<Group<Octets>>>,
+    objects: Vec<Rc<Vec<u8>>>,
+    queue: VecDeque<(usize, usize, Vec<u8>)>,
+    ns: u64,
+    /// Octets copied so far, and of which the next one goes wrong.
+    copied: usize,
+    wrong_at: Option<usize>,
+    got: Vec<Vec<Octets>>,
+    lost: Vec<Vec<u32>>,
+}
+
+impl World {
+    fn new(n: usize, sizes: &[usize]) -> Self {
+        let member = |rank: usize| Member {
+            process: ProcessId(50 + rank as u32),
+            port: Port(rank as u16),
+            link: Link::Reliable,
+        };
+        let group = |own| {
+            let members = (0..n).map(member).collect();
+            let config = Config {
+                is_shared: true,
+                algorithm: Algorithm::Plain(Plain::Sequential),
+                block_octets: 1_000,
+                frame_octets_max: 512,
+                lookahead_blocks: 1_024,
+                ..Config::new(GroupId(7), members, own, Incarnation(3))
+            };
+            Some(Group::with_memory(config).expect("a group"))
+        };
+        let object = |(at, octets): (usize, &usize)| {
+            Rc::new((0..*octets).map(|it| (it * 31 + at) as u8).collect::<Vec<u8>>())
+        };
+        Self {
+            groups: (0..n as u32).map(group).collect(),
+            objects: sizes.iter().enumerate().map(object).collect(),
+            queue: VecDeque::new(),
+            ns: 1_000,
+            copied: 0,
+            wrong_at: None,
+            got: vec![Vec::new(); n],
+            lost: vec![Vec::new(); n],
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now { mono: Mono::from_ns(self.ns), sync: Timestamp::from_ns((1 << 50) + self.ns) }
+    }
+
+    fn hand_out(&mut self, at: usize) {
+        while let Some(event) = self.groups[at].as_mut().and_then(Group::poll_event) {
+            match event {
+                Event::Wanted { object, octets } => {
+                    let shared = &self.objects[object as usize];
+                    assert_eq!(shared.len() as u64, octets);
+                    // Some use it where it lies, others copy it.
+                    let memory = match at % 2 {
+                        0 => Octets::Shared(Rc::clone(shared), shared.len()),
+                        _ => Octets::Own(vec![0; shared.len()]),
+                    };
+                    let group = self.groups[at].as_mut().expect("it lives");
+                    group.provide(object, memory).expect("it is wanted");
+                }
+                Event::Stable { memory, .. } => self.got[at].push(memory),
+                Event::Lost { object } => self.lost[at].push(object),
+                _ => {}
+            }
+        }
+    }
+
+    fn speak(&mut self, at: usize) {
+        self.hand_out(at);
+        let (now, mut slot) = (self.now(), [0; 512]);
+        while let Some(sent) =
+            self.groups[at].as_mut().and_then(|it| it.poll_gather(now, &mut slot))
+        {
+            assert!(sent.front.octets <= 512, "no octets of objects");
+            let to = usize::from(sent.front.port.0);
+            self.queue.push_back((at, to, slot[..sent.front.octets].to_vec()));
+        }
+    }
+
+    fn hear(&mut self, from: usize, to: usize, mut frame: Vec<u8>) {
+        let (now, port) = (self.now(), Port(from as u16));
+        let front = frame.get(..APART_OCTETS).unwrap_or_default().to_vec();
+        let Some(group) = &mut self.groups[to] else { return };
+        let mut placing = group.place(&front);
+        if placing.is_none() {
+            self.hand_out(to);
+            let group = self.groups[to].as_mut().expect("it lives");
+            placing = group.place(&front);
+        }
+        let group = self.groups[to].as_mut().expect("it lives");
+        let Some(placing) = placing else {
+            group.handle_frame(now, port, &mut frame);
+            return;
+        };
+        let range = placing.at()..placing.at() + placing.octets();
+        if let Some(room) = group.room(&placing) {
+            room.copy_from_slice(&self.objects[placing.object() as usize][range.clone()]);
+            self.copied += room.len();
+            if !room.is_empty() && self.wrong_at.is_some_and(|at| self.copied > at) {
+                self.wrong_at = None;
+                room[0] ^= 1;
+            }
+        }
+        group.handle_placed(now, port, &placing);
+    }
+
+    /// Runs until all that live are done; the root sends as much as it may. Answers how many frames
+    /// were heard. `kill` is asked before each.
+    fn run(&mut self, mut kill: impl FnMut(u64) -> Option<usize>) -> u64 {
+        let (mut next, mut frames) = (0, 0);
+        while self.groups.iter().flatten().any(|group| !group.is_done()) {
+            if let Some(root) = &mut self.groups[0] {
+                while let Some(object) = self.objects.get(next) {
+                    let memory = Octets::Shared(Rc::clone(object), object.len());
+                    if root.send(memory).is_err() {
+                        break;
+                    }
+                    next += 1;
+                }
+                if next == self.objects.len() || !root.failures().is_empty() {
+                    root.close().expect("it is the root");
+                }
+            }
+            (0..self.groups.len()).for_each(|at| self.speak(at));
+            if let Some((from, to, frame)) = self.queue.pop_front() {
+                frames += 1;
+                if let Some(dies) = kill(frames) {
+                    self.groups[dies] = None;
+                    let link = |group: &mut Group<Octets>| group.lose_link(dies as u32);
+                    self.groups.iter_mut().flatten().for_each(link);
+                }
+                self.ns += 100;
+                self.hear(from, to, frame);
+                continue;
+            }
+            let due = self.groups.iter().flatten().filter_map(Group::poll_timeout).min();
+            self.ns = self.ns.max(due.map_or(self.ns, |due| due.since_ns(Mono::from_ns(0)))) + 1;
+            assert!(self.ns < 60_000_000_000, "somebody waits for ever");
+            let now = self.now();
+            self.groups.iter_mut().flatten().for_each(|group| group.handle_timeout(now));
+        }
+        frames
+    }
+}
+
+#[test]
+fn objects_are_used_where_they_lie_or_copied_from_there() {
+    let sizes = [0, 1, 999, 1_000, 1_001, 70_000, 3, 1_200_000];
+    for n in [1, 2, 3, 8] {
+        let mut world = World::new(n, &sizes);
+        world.run(|_| None);
+        for (rank, group) in world.groups.iter().enumerate() {
+            let group = group.as_ref().expect("it lives");
+            assert_eq!(group.outcome(), Some(Outcome::Complete));
+            let (own, all): (Vec<_>, Vec<_>) =
+                world.got[rank].iter().partition(|got| matches!(got, Octets::Own(_)));
+            assert_eq!(own.len(), if rank % 2 == 1 { sizes.len() } else { 0 });
+            assert_eq!(own.len() + all.len(), sizes.len());
+            for (got, sent) in world.got[rank].iter().zip(&world.objects) {
+                assert!(got.octets() == &sent[..]);
+            }
+            let asked = group.stats().blocks_asked;
+            assert!(asked <= sizes.len() as u64, "{asked} blocks had to be asked for");
+        }
+        let copies = n / 2 * sizes.iter().sum::<usize>();
+        assert_eq!(world.copied, copies, "each block is copied once");
+    }
+}
+
+#[test]
+fn a_large_object_has_larger_blocks() {
+    let mut world = World::new(2, &[1 << 27]);
+    let frames = world.run(|_| None);
+    assert_eq!(world.got[1].len(), 1);
+    assert!(frames < 2_000, "{frames} frames");
+}
+
+#[test]
+fn a_wrong_copy_is_noticed_and_made_again() {
+    for wrong_at in [0, 5_000, 69_999] {
+        let mut world = World::new(4, &[70_000]);
+        world.wrong_at = Some(wrong_at);
+        world.run(|_| None);
+        let groups = world.groups.iter().flatten();
+        let corrupt: u64 = groups.map(|group| group.stats().blocks_corrupt).sum();
+        assert_eq!((corrupt, world.wrong_at), (1, None));
+        for got in &world.got {
+            assert!(got[0].octets() == &world.objects[0][..]);
+        }
+    }
+}
+
+#[test]
+fn whoever_dies_at_any_frame_the_others_end_alike() {
+    let sizes = [3_500, 1, 2_000];
+    let frames = World::new(4, &sizes).run(|_| None);
+    for dies in 0..4 {
+        for when in 1..=frames {
+            let mut world = World::new(4, &sizes);
+            world.run(|frame| (frame == when).then_some(dies));
+            let others: Vec<usize> = (0..4).filter(|rank| *rank != dies).collect();
+            let outcome = |rank: usize| world.groups[rank].as_ref().and_then(Group::outcome);
+            let first = others[0];
+            for rank in others.iter().copied() {
+                assert!(outcome(rank).is_some(), "{dies} at {when}");
+                assert_eq!(outcome(rank), outcome(first), "{dies} at {when}");
+                let count = world.got[rank].len();
+                assert_eq!(count, world.got[first].len(), "{dies} at {when}");
+                for (got, sent) in world.got[rank].iter().zip(&world.objects) {
+                    assert!(got.octets() == &sent[..]);
+                }
+            }
+        }
+    }
+}
