@@ -1,0 +1,261 @@
+//! One member's group, and the memory that it shares with the others.
+
+use std::io;
+
+use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
+use onepipe_bulk::{Event, Group, Placing};
+use onepipe_transport_clock::Clock;
+use onepipe_transport_driver::{Doorbell, Transport};
+use onepipe_transport_shm::{PLACE_OCTETS, Place, Shelf, Shm};
+use onepipe_transport_tcp::Progress;
+use onepipe_wire::{APART_OCTETS, BulkFront, BulkPiece, Frame, Opcode, open_apart};
+
+use crate::join::Side;
+use crate::{Lender, Links, Octets};
+
+/// A member that waits looks so often whether others live: longer than any of them sleeps who would
+/// wake it, and short beside the time after which silence counts as death.
+const LOOK_NS: u64 = 20_000_000;
+/// A piece of so many octets leaves before the next one is looked at: its digest takes a while.
+const LARGE_OCTETS: usize = 1 << 16;
+
+/// Drives one member over memory that it shares with the others. Who has a thread to spare calls
+/// [`End::turn`] with the time that it may wait in a loop.
+///
+/// The driver rules of [`Machine`] are kept: D1 the clock is read once before what has come and
+/// once before sending, and `mono` is held if it goes back; D2 after every mutation events and
+/// frames are drained before it waits; D3 rings are FIFO, and who is short of room holds up
+/// everybody for a bounded time; D4 [`onepipe_bulk::Link::Reliable`]: what a ring has dropped is
+/// told again; D5 what is due is due by the clock.
+#[derive(Debug)]
+pub struct End<C> {
+    group: Group<Octets>,
+    shm: Shm,
+    side: Side,
+    clock: C,
+    before: Option<Mono>,
+    /// Some frames wait for room.
+    is_held: bool,
+}
+
+impl<C: Clock> End<C> {
+    /// A member that shares memory with all others. The machine's configuration has gone through
+    /// [`crate::shared`]; each member's port must be its rank, and its link reliable.
+    pub fn new(group: Group<Octets>, links: Links, clock: C) -> Self {
+        let Links { mut shm, side } = links;
+        let config = group.config();
+        debug_assert!((0..).zip(&config.members).all(|(rank, member)| member.port == Port(rank)));
+        assert!(config.is_shared && config.frame_octets_max <= shm.config().frame_octets_max);
+        // Nobody here asks for promises.
+        shm.expect(false);
+        Self { group, shm, side, clock, before: None, is_held: false }
+    }
+
+    /// The group, to ask it.
+    pub fn group(&self) -> &Group<Octets> {
+        &self.group
+    }
+
+    /// The group, to command it. The next turn says what comes of it (rule D2). What the root sends
+    /// lies on a page of its [`End::shelf`].
+    pub fn group_mut(&mut self) -> &mut Group<Octets> {
+        &mut self.group
+    }
+
+    /// The root's: where memory for objects comes from.
+    pub fn shelf(&self) -> Option<&Shelf> {
+        match &self.side {
+            Side::Root(shelf, _) => Some(shelf),
+            Side::Other(_) => None,
+        }
+    }
+
+    /// Of others than the root: where the pages come from that objects lie on.
+    pub fn lender(&self) -> Option<&Lender> {
+        match &self.side {
+            Side::Root(..) => None,
+            Side::Other(lender) => Some(lender),
+        }
+    }
+
+    /// What ends a wait, from another thread.
+    pub fn doorbell(&self) -> Doorbell {
+        self.shm.doorbell()
+    }
+
+    /// Sends what was commanded; waits for `wait_ns` at most if there is nothing else to do; takes
+    /// what has come, runs what is due, hands out events, sends what comes of all that.
+    ///
+    /// # Errors
+    /// None; other ends have some.
+    pub fn turn(
+        &mut self,
+        wait_ns: u64,
+        mut on_event: impl FnMut(&mut Group<Octets>, Event<Octets>),
+    ) -> io::Result<Progress> {
+        let mut progress = Progress::default();
+        self.speak(&mut progress, &mut on_event);
+        if progress.is_idle() && !self.is_held && wait_ns > 0 {
+            self.rest(wait_ns);
+        }
+        let now = self.read_clock();
+        self.receive(now, &mut progress, &mut on_event);
+        if self.group.poll_timeout().is_some_and(|due| due <= now.mono) {
+            self.group.handle_timeout(now);
+        }
+        self.speak(&mut progress, &mut on_event);
+        Ok(progress)
+    }
+
+    /// Hands out events and sends, until there is neither.
+    fn speak(
+        &mut self,
+        progress: &mut Progress,
+        on_event: &mut impl FnMut(&mut Group<Octets>, Event<Octets>),
+    ) {
+        loop {
+            let before = *progress;
+            hand_out(&mut self.group, &mut self.side, progress, on_event);
+            self.transmit(progress);
+            if *progress == before {
+                return;
+            }
+        }
+    }
+
+    fn transmit(&mut self, progress: &mut Progress) {
+        let now = self.read_clock();
+        self.is_held = !self.shm.has_room(now);
+        if self.is_held {
+            return;
+        }
+        self.shm.begin_burst(now, None);
+        while let Some(slot) = self.shm.slot() {
+            let Some(sent) = self.group.poll_gather(now, slot) else { break };
+            progress.frames_sent += 1;
+            let is_front = sent.front.octets == APART_OCTETS;
+            let front = slot.get(..APART_OCTETS).filter(|_| is_front);
+            let Some(object) = front.and_then(subject) else {
+                self.shm.send(sent.front);
+                continue;
+            };
+            let octets = self.group.memory(object);
+            let Some(place) = octets.and_then(|octets| self.side.place(object, octets)) else {
+                // There is no memory for what others could read: nobody can have it.
+                self.group.leave();
+                continue;
+            };
+            let octets = sent.front.octets + PLACE_OCTETS;
+            slot[sent.front.octets..octets].copy_from_slice(&place.to_octets());
+            self.shm.send(Transmit { port: sent.front.port, octets });
+            if sent.octets() >= LARGE_OCTETS {
+                // To look at the next one takes a while: whoever gets this one begins now.
+                self.shm.end_burst(None);
+                self.shm.begin_burst(now, None);
+            }
+        }
+        self.shm.end_burst(None);
+    }
+
+    /// Waits until something has come, the doorbell was rung, something is due or the time is over.
+    fn rest(&mut self, wait_ns: u64) {
+        let due_ns = match (self.group.poll_timeout(), self.before) {
+            (Some(due), Some(before)) => due.since_ns(before),
+            _ => u64::MAX,
+        };
+        self.shm.wait(wait_ns.min(due_ns).min(LOOK_NS));
+    }
+
+    fn receive(
+        &mut self,
+        now: Now,
+        progress: &mut Progress,
+        on_event: &mut impl FnMut(&mut Group<Octets>, Event<Octets>),
+    ) {
+        let Self { group, shm, side, .. } = self;
+        let mut events = Progress::default();
+        let frames = shm.receive(now, |port, frame| {
+            let (Side::Other(lender), Some((object, place))) = (&*side, told(frame)) else {
+                return group.handle_frame(now, port, frame);
+            };
+            lender.note(object, place);
+            let front = &frame[..APART_OCTETS];
+            let mut placing = group.place(front);
+            if placing.is_none() && group.has_events() {
+                // It has announced its object, perhaps: then there is memory for it now.
+                hand_out(group, side, &mut events, on_event);
+                placing = group.place(front);
+            }
+            match (placing, &*side) {
+                (Some(placing), Side::Other(lender)) => fill(group, lender, (now, port), &placing),
+                _ => group.handle_frame(now, port, frame),
+            }
+        });
+        progress.frames_received += frames;
+        progress.events += events.events;
+        shm.met(|_, _| {});
+        shm.heard(now, |_, _| {});
+        shm.gone(|port| group.lose_link(port.0.into()));
+    }
+
+    /// Both clocks; `mono` never goes back (rule D1).
+    fn read_clock(&mut self) -> Now {
+        let mut now = self.clock.read();
+        now.mono = self.before.map_or(now.mono, |before| before.max(now.mono));
+        self.before = Some(now.mono);
+        now
+    }
+}
+
+fn hand_out(
+    group: &mut Group<Octets>,
+    side: &mut Side,
+    progress: &mut Progress,
+    on_event: &mut impl FnMut(&mut Group<Octets>, Event<Octets>),
+) {
+    while let Some(event) = group.poll_event() {
+        if let Event::Stable { object, .. } | Event::Lost { object } = &event {
+            side.forget(*object);
+        }
+        on_event(group, event);
+        progress.events += 1;
+    }
+}
+
+/// Of which object a frame tells where it lies: the front of a piece, or an offer.
+fn told(frame: &[u8]) -> Option<(u32, Place)> {
+    let (front, behind) = frame.split_at_checked(APART_OCTETS)?;
+    Some((subject(front)?, Place::parse(behind)?))
+}
+
+/// The object that a front or an offer is of.
+fn subject(front: &[u8]) -> Option<u32> {
+    let payload = match open_apart(front) {
+        Ok((_, payload, _)) => payload,
+        Err(_) => {
+            let frame = Frame::parse(front).ok()?;
+            (frame.opcode == Opcode::BulkPiece).then_some(frame.payload)?
+        }
+    };
+    let (_, rest) = BulkFront::parse(payload).ok()?;
+    Some(BulkPiece::parse(rest).ok()?.header.object)
+}
+
+/// Brings a piece to where it belongs, if it is not there.
+fn fill(
+    group: &mut Group<Octets>,
+    lender: &Lender,
+    (now, port): (Now, Port),
+    placing: &Placing,
+) -> Verdict {
+    let (object, at, octets) = (placing.object(), placing.at(), placing.octets());
+    if let Some(room) = group.room(placing) {
+        let Some(page) = lender.page(object, at + octets) else {
+            // It is there no more: nobody who counts us as a member has given it back.
+            group.abandon(placing);
+            return Verdict::Dropped;
+        };
+        room.copy_from_slice(&page[at..at + octets]);
+    }
+    group.handle_placed(now, port, placing)
+}
