@@ -31,6 +31,7 @@ Examples:
   onepipe bench arbiter comm --nodes 64
   onepipe bench arbiter pace --cores 2 --slot-ns 312 --load 0.8
   onepipe bench bulk --processes 4 --octets 1,64KiB,16MiB
+  onepipe bench bulk --transport udp
   onepipe bench bulk --between-nodes                   as root: 8 of them, links of 500 Mbit/s
   onepipe bench amcast --groups 2 --octets 150 --json | tail -n 1
 
@@ -70,9 +71,9 @@ pub struct Arguments {
     /// Keep all cores busy with something else while processes are killed (recovery)
     #[arg(long)]
     busy: bool,
-    /// What carries the messages (pair, order, recovery)
-    #[arg(long, value_enum, default_value_t = Transport::Shm)]
-    transport: Transport,
+    /// What carries the messages (pair, order, recovery; bulk) [default: shm; of bulk tcp]
+    #[arg(long, value_enum)]
+    transport: Option<Transport>,
     /// How many processes (order, bulk: 2 to 16, default 3, and 2, 4 and 8 in turn; sim: 1 to
     /// 65536, default 512)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -143,7 +144,7 @@ enum Name {
     Sim,
     /// The switch machine: cores for the beacons of 32 ports, frames that pass
     Switch,
-    /// Bulk multicast over TCP, against MPI_Bcast of OpenMPI and MPICH
+    /// Bulk multicast over TCP or UDP, against MPI_Bcast of OpenMPI and MPICH
     Bulk,
     /// Agreed multicast over UDP, against PrimCast: groups of three, every message to all of them
     Amcast,
@@ -197,8 +198,10 @@ impl Rival {
 enum Transport {
     /// Shared memory
     Shm,
-    /// UDP on this machine, through a software switch
+    /// UDP on this machine, through a software switch; bulk: from process to process
     Udp,
+    /// TCP (bulk)
+    Tcp,
 }
 
 /// Runs a benchmark.
@@ -220,6 +223,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             "alloc, path, comm and pace are parts of bench arbiter, which takes one of them",
         );
     }
+    if arguments.transport == Some(Transport::Tcp) && name != Name::Bulk {
+        crate::refuse("--transport tcp goes with bench bulk");
+    }
     if name == Name::Recovery {
         drop(out);
         return crate::demo::recovery::run(&recovery_options(arguments));
@@ -238,8 +244,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 fn recovery_options(arguments: &Arguments) -> crate::demo::recovery::Options {
     crate::demo::recovery::Options {
         transport: match arguments.transport {
-            Transport::Shm => crate::demo::Transport::Shm,
-            Transport::Udp => crate::demo::Transport::Udp,
+            Some(Transport::Udp) => crate::demo::Transport::Udp,
+            _ => crate::demo::Transport::Shm,
         },
         kills: arguments.kills,
         calm_minutes: arguments.calm,
@@ -251,7 +257,7 @@ fn recovery_options(arguments: &Arguments) -> crate::demo::recovery::Options {
 fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
     let mut bar = Progress::new();
     let show = |run: Run<'_>| bar.show(run.done as f64 / run.total.max(1) as f64, run.case);
-    let is_udp = arguments.transport == Transport::Udp;
+    let is_udp = arguments.transport == Some(Transport::Udp);
     let runs = |default: usize| arguments.runs.map_or(default, |runs| runs as usize);
     match name {
         Name::Amcast => amcast(&amcast_options(arguments), show),
@@ -344,6 +350,14 @@ fn bulk_options(arguments: &Arguments) -> BulkOptions {
     }
     if !arguments.octets.is_empty() {
         options.octets.clone_from(&arguments.octets);
+    }
+    if let Some(transport) = arguments.transport {
+        let name = transport.to_possible_value();
+        let carrier = name.and_then(|name| onepipe::Carrier::by_name(name.get_name()));
+        options.carrier = carrier.unwrap_or_else(|| {
+            let names: Vec<&str> = onepipe::Carrier::ALL.iter().map(|it| it.name()).collect();
+            crate::refuse(&format!("bench bulk goes over {}", names.join(", ")))
+        });
     }
     options.has_slow_link = arguments.slow_link;
     options.runs = arguments.runs.map_or(options.runs, |runs| runs as usize);

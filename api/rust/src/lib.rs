@@ -108,10 +108,11 @@
 //! stay fast beside them. It is an end of its own, not part of a pipe, and takes no part in the
 //! order of messages. The example `transfer` has three senders and one receiver.
 //!
-//! [`Group`] sends each object to many: members hand its blocks on to each other, over TCP, so that
-//! it takes little longer to eight than to one; files, too ([`Group::send_file`]). When a member
-//! dies the survivors get from each other what they lack, and a group that closes without error has
-//! brought everything to everybody. The example `group` shows how.
+//! [`Group`] sends each object to many: members hand its blocks on to each other, over TCP or UDP
+//! ([`GroupOptions::carrier`]), so that it takes little longer to eight than to one; files, too
+//! ([`Group::send_file`]). When a member dies the survivors get from each other what they lack, and
+//! a group that closes without error has brought everything to everybody. The example `group` shows
+//! how.
 //!
 //! # Groups that do not stall
 //! A fabric holds still while a failure is decided. Agreed multicast does not: groups of members
@@ -183,7 +184,7 @@ pub use onepipe_transport_amcast::{
     Directory, DirectoryError, Loopback, OpenError as AmcastOpenError, Options as AmcastOptions,
     Role,
 };
-pub use onepipe_transport_bulk::{Carrier, Door, MeetError};
+pub use onepipe_transport_bulk::{Carrier, Door, MeetError, Standing};
 pub use onepipe_transport_driver::{Duty, Progress};
 pub use onepipe_transport_shm::{
     AttachError, Config as SharedMemoryConfig, Stats as SharedMemoryStats,

@@ -4,14 +4,45 @@ use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onepipe::{
-    Door, FileError, FileSource, Group, GroupEnd, GroupError, GroupObject, GroupOptions,
-    GroupSendError, Reason,
+    Carrier, Door, FileError, FileSource, Group, GroupEnd, GroupError, GroupObject, GroupOptions,
+    GroupSendError, MeetError, Reason, Standing,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Every test over every carrier.
+macro_rules! over {
+    ($($carrier:ident: $way:expr,)*) => { $(
+        mod $carrier {
+            over! { in $way;
+                objects_are_received_owned_copied_and_shown
+                who_leaves_is_named_and_the_others_have_the_same
+                everybody_is_root_of_a_group_over_the_same_doors
+                a_receiver_that_takes_its_time_is_waited_for
+                what_makes_no_sense_is_refused
+                a_group_of_one_has_what_it_sends
+                files_of_every_size_come_through_with_their_digest
+                a_file_is_resumed_where_all_have_it_and_a_wrong_beginning_is_found
+                a_full_disk_at_one_receiver_is_its_own_affair
+                who_comes_late_is_told_why
+            }
+        }
+    )* };
+    (in $way:expr; $($name:ident)*) => { $(
+        #[test]
+        fn $name() {
+            super::$name($way);
+        }
+    )* };
+}
+
+over! {
+    tcp: onepipe::Carrier::Tcp,
+    udp: onepipe::Carrier::Udp,
+}
 
 fn doors(n: usize) -> Vec<Door> {
     let open = |_| Door::open("127.0.0.1:0".parse().expect("an address")).expect("a door");
@@ -22,8 +53,9 @@ fn addresses(doors: &[Door]) -> Vec<SocketAddr> {
     doors.iter().map(Door::address).collect()
 }
 
-fn options(door: &Door) -> GroupOptions {
+fn options(door: &Door, carrier: Carrier) -> GroupOptions {
     GroupOptions {
+        carrier,
         door: Some(door.clone()),
         patience: PATIENCE,
         block_octets: 1 << 17,
@@ -41,11 +73,11 @@ fn octets(number: u32, count: usize) -> Vec<u8> {
 }
 
 /// Everybody does something with a member of one group; the root is 0.
-fn together<T: Send>(n: usize, act: impl Fn(Group) -> T + Sync) -> Vec<T> {
+fn together<T: Send>(carrier: Carrier, n: usize, act: impl Fn(Group) -> T + Sync) -> Vec<T> {
     let doors = doors(n);
     let members = addresses(&doors);
     let live = |own: usize| {
-        let group = Group::create(&members, own as u32, options(&doors[own]));
+        let group = Group::create(&members, own as u32, options(&doors[own], carrier));
         act(group.expect("all are here"))
     };
     thread::scope(|scope| {
@@ -55,15 +87,15 @@ fn together<T: Send>(n: usize, act: impl Fn(Group) -> T + Sync) -> Vec<T> {
     })
 }
 
-#[test]
-fn objects_are_received_owned_copied_and_shown() {
+fn objects_are_received_owned_copied_and_shown(carrier: Carrier) {
     let sizes = [0, 1, 3_000_000, 70_000];
     let doors = doors(3);
     let members = addresses(&doors);
     let (shows, shown) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| {
-            let mut group = Group::create(&members, 1, options(&doors[1])).expect("all are here");
+            let mut group =
+                Group::create(&members, 1, options(&doors[1], carrier)).expect("all are here");
             group.give(vec![9; 3_000_000]);
             for (number, size) in (0..).zip(sizes) {
                 let object = GroupObject { number, octets: octets(number, size) };
@@ -74,7 +106,7 @@ fn objects_are_received_owned_copied_and_shown() {
             assert_eq!(group.close(), Ok(()));
         });
         scope.spawn(|| {
-            let options = options(&doors[2]).on_object(move |number, octets| {
+            let options = options(&doors[2], carrier).on_object(move |number, octets| {
                 shows.send((number, octets.to_vec())).expect("somebody looks");
             });
             let mut group = Group::create(&members, 2, options).expect("all are here");
@@ -86,7 +118,8 @@ fn objects_are_received_owned_copied_and_shown() {
             }
             assert_eq!(group.close(), Ok(()));
         });
-        let mut root = Group::create(&members, 0, options(&doors[0])).expect("all are here");
+        let mut root =
+            Group::create(&members, 0, options(&doors[0], carrier)).expect("all are here");
         for (number, size) in (0..).zip(sizes) {
             assert_eq!(root.send(octets(number, size)).expect("it is the root"), number);
         }
@@ -96,9 +129,8 @@ fn objects_are_received_owned_copied_and_shown() {
     assert!(all == (0..).zip(sizes).map(|(at, size)| (at, octets(at, size))).collect::<Vec<_>>());
 }
 
-#[test]
-fn who_leaves_is_named_and_the_others_have_the_same() {
-    let ends = together(4, |mut group| match group.own() {
+fn who_leaves_is_named_and_the_others_have_the_same(carrier: Carrier) {
+    let ends = together(carrier, 4, |mut group| match group.own() {
         0 => {
             let refused = (0..1_000).find_map(|number| group.send(octets(number, 500_000)).err());
             let refused = refused.expect("somebody leaves");
@@ -137,8 +169,7 @@ fn who_leaves_is_named_and_the_others_have_the_same() {
     }
 }
 
-#[test]
-fn everybody_is_root_of_a_group_over_the_same_doors() {
+fn everybody_is_root_of_a_group_over_the_same_doors(carrier: Carrier) {
     const N: u32 = 3;
     let doors = doors(N as usize);
     let members = addresses(&doors);
@@ -148,7 +179,8 @@ fn everybody_is_root_of_a_group_over_the_same_doors() {
             scope.spawn(move || {
                 let turned: Vec<_> = (0..N).map(|at| members[((root + at) % N) as usize]).collect();
                 let own = (process + N - root) % N;
-                let options = GroupOptions { group: u64::from(root) + 40, ..options(door) };
+                let options =
+                    GroupOptions { group: u64::from(root) + 40, ..options(door, carrier) };
                 let mut group = Group::create(&turned, own, options).expect("all are here");
                 for at in 0..5 {
                     let object = octets(100 * root + at, 400_001);
@@ -165,15 +197,14 @@ fn everybody_is_root_of_a_group_over_the_same_doors() {
     });
 }
 
-#[test]
-fn a_receiver_that_takes_its_time_is_waited_for() {
+fn a_receiver_that_takes_its_time_is_waited_for(carrier: Carrier) {
     let doors = doors(2);
     let members = addresses(&doors);
     let (takes, taken) = mpsc::channel::<()>();
     thread::scope(|scope| {
         let (members, theirs) = (&members, &doors[1]);
         let receiver = scope.spawn(move || {
-            let options = GroupOptions { memory_octets_max: 250_000, ..options(theirs) };
+            let options = GroupOptions { memory_octets_max: 250_000, ..options(theirs, carrier) };
             let mut group = Group::create(members, 1, options).expect("both are here");
             taken.recv().expect("the root is at it");
             let mut count = 0;
@@ -184,7 +215,8 @@ fn a_receiver_that_takes_its_time_is_waited_for() {
             }
             count
         });
-        let mut root = Group::create(members, 0, options(&doors[0])).expect("both are here");
+        let mut root =
+            Group::create(members, 0, options(&doors[0], carrier)).expect("both are here");
         // Two fit the receiver's memory, four are under way.
         for number in 0..6 {
             root.send(octets(number, 100_000)).expect("it is the root");
@@ -203,24 +235,23 @@ fn a_receiver_that_takes_its_time_is_waited_for() {
     });
 }
 
-#[test]
-fn what_makes_no_sense_is_refused() {
+fn what_makes_no_sense_is_refused(carrier: Carrier) {
     let doors = doors(2);
     let members = addresses(&doors);
     let create = |members: &[SocketAddr], own| {
-        Group::create(members, own, options(&doors[0])).map(|_| ()).expect_err("no group")
+        Group::create(members, own, options(&doors[0], carrier)).map(|_| ()).expect_err("no group")
     };
     assert!(matches!(create(&members, 2), GroupError::Rank { own: 2, members: 2 }));
     let twice = [members[0], members[1], members[1]];
     assert!(matches!(create(&twice, 0), GroupError::Twice(who) if who == members[1]));
-    let none = GroupOptions { objects_max: 0, ..options(&doors[0]) };
+    let none = GroupOptions { objects_max: 0, ..options(&doors[0], carrier) };
     assert!(matches!(Group::create(&members, 0, none), Err(GroupError::Config(_))));
     // Nobody is there: who is missing is said.
-    let soon = GroupOptions { patience: Duration::from_millis(50), ..options(&doors[1]) };
+    let soon = GroupOptions { patience: Duration::from_millis(50), ..options(&doors[1], carrier) };
     let error = Group::create(&members, 1, soon).expect_err("the root does not come");
     assert!(error.to_string().starts_with("member 0 at 127.0.0.1:"), "{error}");
 
-    let ends = together(2, |mut group| {
+    let ends = together(carrier, 2, |mut group| {
         let refused = (group.own() == 1).then(|| group.send([1, 2]).expect_err("it receives"));
         (refused.map(|error| error.to_string()), group.close())
     });
@@ -228,9 +259,8 @@ fn what_makes_no_sense_is_refused() {
     assert!(ends.iter().all(|(_, end)| *end == Ok(())));
 }
 
-#[test]
-fn a_group_of_one_has_what_it_sends() {
-    let ends = together(1, |mut group| {
+fn a_group_of_one_has_what_it_sends(carrier: Carrier) {
+    let ends = together(carrier, 1, |mut group| {
         for number in 0..9 {
             group.send(octets(number, 10)).expect("it is the root");
         }
@@ -239,12 +269,11 @@ fn a_group_of_one_has_what_it_sends() {
     assert_eq!(ends, [Ok(())]);
 }
 
-#[test]
-fn files_of_every_size_come_through_with_their_digest() {
+fn files_of_every_size_come_through_with_their_digest(carrier: Carrier) {
     for size in [0, 1, 999, 1_000, 1_001, 700_000] {
         let file = octets(1, size);
         let source = FileSource { octets: size as u64, from: 0, chunk_octets: 1_000 };
-        let reports = together(3, |mut group| {
+        let reports = together(carrier, 3, |mut group| {
             if group.own() == 0 {
                 let mut told = 0;
                 let report = group
@@ -264,11 +293,10 @@ fn files_of_every_size_come_through_with_their_digest() {
     }
 }
 
-#[test]
-fn a_file_is_resumed_where_all_have_it_and_a_wrong_beginning_is_found() {
+fn a_file_is_resumed_where_all_have_it_and_a_wrong_beginning_is_found(carrier: Carrier) {
     let file = octets(1, 100_000);
     let source = FileSource { octets: 100_000, from: 60_000, chunk_octets: 7_000 };
-    let outcomes = together(3, |mut group| {
+    let outcomes = together(carrier, 3, |mut group| {
         if group.own() == 0 {
             let report = group.send_part(&mut &file[..], source, |_| {});
             // Whoever has found it wrong has left, perhaps before the end.
@@ -314,11 +342,10 @@ impl Seek for Full {
     }
 }
 
-#[test]
-fn a_full_disk_at_one_receiver_is_its_own_affair() {
+fn a_full_disk_at_one_receiver_is_its_own_affair(carrier: Carrier) {
     let file = octets(1, 3_000_000);
     let source = FileSource { octets: 3_000_000, from: 0, chunk_octets: 100_000 };
-    let outcomes = together(3, |mut group| match group.own() {
+    let outcomes = together(carrier, 3, |mut group| match group.own() {
         0 => group.send_part(&mut &file[..], source, |_| {}).map(|_| 0),
         1 => {
             let mut full = Full(Cursor::new(vec![]), 450_000);
@@ -338,4 +365,51 @@ fn a_full_disk_at_one_receiver_is_its_own_affair() {
         panic!("{outcomes:?}")
     };
     assert_eq!(source.kind(), io::ErrorKind::StorageFull);
+}
+
+/// While the others are at work, and when they are done and somebody is at their doors still.
+fn who_comes_late_is_told_why(carrier: Carrier) {
+    let doors = doors(3);
+    let members = addresses(&doors);
+    let late = |own: u32, standing: Standing| {
+        // Somebody else, as whom nobody knows.
+        let door = Door::open("127.0.0.1:0".parse().expect("an address")).expect("a door");
+        let began = Instant::now();
+        let error = Group::create(&members, own, options(&door, carrier)).expect_err("too late");
+        assert!(began.elapsed() < PATIENCE / 4, "{:?}", began.elapsed());
+        let GroupError::Meet(MeetError::Late { group: 1, standing: told, .. }) = &error else {
+            panic!("{error}")
+        };
+        assert_eq!(*told, standing, "{error}");
+        error.to_string()
+    };
+    let live = |own: usize| {
+        let group = Group::create(&members, own as u32, options(&doors[own], carrier));
+        group.expect("all are here")
+    };
+    let live = &live;
+    let (ends, over) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..3).map(|own| scope.spawn(move || live(own).close())).collect();
+        let mut root = live(0);
+        for own in [0, 1, 2] {
+            let said = late(own, Standing::Begun);
+            assert!(said.starts_with("group 1 has begun without this member: so says member "));
+        }
+        root.send(octets(1, 100_000)).expect("it is the root");
+        assert_eq!(root.close(), Ok(()), "nobody was disturbed");
+        for other in others {
+            assert_eq!(other.join().expect("it does not panic"), Ok(()));
+        }
+        let door = doors[1].clone();
+        let porter = scope.spawn(move || {
+            while over.try_recv().is_err() {
+                let soon = Instant::now() + Duration::from_millis(20);
+                assert!(door.guest(soon).expect("a door").is_none());
+            }
+        });
+        late(2, Standing::Ended);
+        ends.send(()).expect("it listens");
+        porter.join().expect("it does not panic");
+    });
 }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
-use onepipe::Plain;
+use onepipe::{Carrier, Plain};
 
 use crate::number;
 use crate::switch::address;
@@ -22,6 +22,7 @@ const EXAMPLES: &str = "\
 Examples:
   onepipe bulk recv                                    on each machine that shall have the file
   onepipe bulk send disk.img --to host1:4420,host2:4420,host3:4420
+  onepipe bulk send disk.img --transport udp --to host1:4420,host2:4420,host3:4420
 
 Receivers hand blocks on to each other, so each must be reachable from all others under the address
 that the sender is given. Whoever dies is left out, the others go on; a receiver that is started
@@ -50,6 +51,9 @@ pub struct SendArguments {
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', required = true)]
     #[arg(value_parser = address)]
     to: Vec<SocketAddr>,
+    /// What carries the file
+    #[arg(long, value_name = "TRANSPORT", default_value = "tcp", value_parser = carrier)]
+    transport: Carrier,
     /// How blocks travel
     #[arg(long, value_enum, default_value_t = Schedule::Pipeline)]
     schedule: Schedule,
@@ -109,6 +113,12 @@ impl Schedule {
             Self::Sequential => Plain::Sequential,
         }
     }
+}
+
+/// What carries a group, by its name.
+fn carrier(name: &str) -> Result<Carrier, String> {
+    let names = || Carrier::ALL.iter().map(|it| it.name()).collect::<Vec<_>>().join(", ");
+    Carrier::by_name(name).ok_or_else(|| format!("there are {}", names()))
 }
 
 /// Sends or receives.

@@ -127,8 +127,10 @@ fn follow(
 }
 
 fn join(door: &Door, invitation: &Invitation, round: &Round) -> Result<Group> {
+    let carrier = super::carrier(&round.transport).map_err(anyhow::Error::msg)?;
     let options = GroupOptions {
         group: round.group,
+        carrier,
         algorithm: onepipe::Algorithm::Plain(round.schedule.plain()),
         memory_octets_max: CHUNKS_MAX * invitation.chunk_octets,
         door: Some(door.clone()),

@@ -161,8 +161,10 @@ fn round(
     members.extend(talks.iter().map(|talking| all[talking.at].address));
     for (own, talking) in (1..).zip(talks.iter()) {
         let (members, schedule) = (members.clone(), arguments.schedule);
+        let transport = arguments.transport.name().to_owned();
+        let round = Round { group, members, own, schedule, transport };
         // Whoever does not hear it is missed when the members meet.
-        let _ = talking.talk.say(&Request::Begin(Round { group, members, own, schedule }));
+        let _ = talking.talk.say(&Request::Begin(round));
     }
     let from = talks.iter().map(|talking| talking.has).min().unwrap_or(0);
     let sent = send(arguments, invitation, (group, &members), from, bar);
@@ -197,6 +199,7 @@ fn send(
         .with_context(|| format!("cannot open {}", arguments.file.display()))?;
     let options = GroupOptions {
         group,
+        carrier: arguments.transport,
         algorithm: Algorithm::Plain(arguments.schedule.plain()),
         block_octets: arguments.block.clamp(1, u32::MAX as usize) as u32,
         ..GroupOptions::default()

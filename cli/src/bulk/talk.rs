@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::Schedule;
 
 /// What is spoken here; both ends must speak the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// A line is never longer.
 const LINE_OCTETS_MAX: u64 = 1 << 16;
 
@@ -50,6 +50,8 @@ pub struct Round {
     pub own: u32,
     /// How blocks travel.
     pub schedule: Schedule,
+    /// The name of what carries them.
+    pub transport: String,
 }
 
 /// What a receiver says.

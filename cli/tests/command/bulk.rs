@@ -56,7 +56,13 @@ fn addresses(receivers: &[Receiver]) -> String {
 
 #[test]
 fn a_file_comes_to_all_receivers_whole_and_with_its_digest() {
-    for (octets, schedule) in [(0, "pipeline"), (3_000_007, "pipeline"), (70_000, "chain")] {
+    for (octets, schedule, transport) in [
+        (0, "pipeline", "tcp"),
+        (3_000_007, "pipeline", "tcp"),
+        (70_000, "chain", "tcp"),
+        (0, "chain", "udp"),
+        (3_000_007, "pipeline", "udp"),
+    ] {
         let folder = TempDir::new().expect("a folder");
         let (original, content) = file(&folder, octets);
         let mut receivers: Vec<Receiver> = (0..3)
@@ -65,7 +71,8 @@ fn a_file_comes_to_all_receivers_whole_and_with_its_digest() {
             .collect();
         let to = addresses(&receivers);
         let sizes = ["--chunk", "1000000", "--block", "64KiB", "--schedule", schedule];
-        let sent = output(&send(&original, &to, &sizes));
+        let how = ["--transport", transport];
+        let sent = output(&send(&original, &to, &[&sizes[..], &how].concat()));
         assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
         let sent = json(&sent);
         assert_eq!((&sent["command"], &sent["octets"]), (&"bulk send".into(), &octets.into()));
@@ -84,8 +91,7 @@ fn a_file_comes_to_all_receivers_whole_and_with_its_digest() {
 
 /// The last receiver writes into a pipe that is read only for a while, so that all others wait in
 /// the middle of the file. One of those is killed.
-#[test]
-fn who_is_killed_is_left_out_and_goes_on_where_it_was() {
+fn who_is_killed_is_left_out(transport: &str) {
     let folder = TempDir::new().expect("a folder");
     let (original, content) = file(&folder, 8 << 20);
     let fifo = folder.path().join("fifo");
@@ -98,7 +104,7 @@ fn who_is_killed_is_left_out_and_goes_on_where_it_was() {
     let outs = [folder.path().join("copy0"), folder.path().join("copy1"), fifo];
     let mut receivers = outs.map(|out| Receiver::start("127.0.0.1:0", &out, &[]));
     let to = addresses(&receivers);
-    let more = ["--chunk", "64KiB", "--retry", "60s"];
+    let more = ["--chunk", "64KiB", "--retry", "60s", "--transport", transport];
     let mut sender = Beside::start(&mut onepipe(&send(&original, &to, &more)));
     let mut reader = reader.join().expect("it does not panic");
     let mut beginning = vec![0; 1 << 20];
@@ -127,6 +133,16 @@ fn who_is_killed_is_left_out_and_goes_on_where_it_was() {
     assert!(why.contains("fifo") && why.contains("cannot go on"), "{why}");
     assert_eq!(receivers[2].program.status(), Some(1));
     drain.join().expect("it does not panic").expect("it can be read");
+}
+
+#[test]
+fn who_is_killed_is_left_out_and_goes_on_where_it_was() {
+    who_is_killed_is_left_out("tcp");
+}
+
+#[test]
+fn who_is_killed_is_left_out_over_udp_too() {
+    who_is_killed_is_left_out("udp");
 }
 
 #[test]
@@ -186,6 +202,7 @@ fn what_cannot_be_is_refused() {
     refused(&["bulk", "send", "/nowhere", "--to", "127.0.0.1:9"], 1, "cannot read /nowhere");
     refused(&["bulk", "send", "/", "--to", "127.0.0.1:9"], 1, "is no file");
     refused(&send(&original, "nowhere", &[]), 2, "nowhere");
+    refused(&send(&original, "127.0.0.1:9", &["--transport", "pigeon"]), 2, "tcp, udp");
     refused(&send(&original, "127.0.0.1:9,127.0.0.1:9", &[]), 2, "127.0.0.1:9 is named twice");
     refused(
         &send(&original, "127.0.0.1:9", &["--retry", "1ns"]),

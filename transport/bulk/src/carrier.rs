@@ -7,6 +7,9 @@ use onepipe_bulk::{Config, GroupId, Link, Member, PIECE_FRONT_OCTETS};
 /// and whole pages are quicker.
 const STREAM_PIECE_OCTETS: u32 = 61_440;
 
+/// Octets of a piece in a frame that fits an Ethernet frame, behind the headers of IPv4 and UDP.
+const PACKET_PIECE_OCTETS: u32 = 1_472 - PIECE_FRONT_OCTETS as u32;
+
 /// What carries a group's frames. All members of a group must say the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -14,16 +17,20 @@ pub enum Carrier {
     /// A TCP connection between each two members.
     #[default]
     Tcp,
+    /// UDP, with reliability and congestion control of our own. Members meet over TCP; then each
+    /// has a socket of its own.
+    Udp,
 }
 
 impl Carrier {
     /// All that there are.
-    pub const ALL: &[Self] = &[Self::Tcp];
+    pub const ALL: &[Self] = &[Self::Tcp, Self::Udp];
 
     /// What people call it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
+            Self::Udp => "udp",
         }
     }
 
@@ -36,6 +43,7 @@ impl Carrier {
     pub const fn link(self) -> Link {
         match self {
             Self::Tcp => Link::Reliable,
+            Self::Udp => Link::Lossy,
         }
     }
 
@@ -43,6 +51,7 @@ impl Carrier {
     pub const fn piece_octets(self) -> u32 {
         match self {
             Self::Tcp => STREAM_PIECE_OCTETS,
+            Self::Udp => PACKET_PIECE_OCTETS,
         }
     }
 

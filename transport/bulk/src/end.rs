@@ -9,6 +9,8 @@ use onepipe_transport_tcp as tcp;
 use onepipe_transport_tcp::{Door, MeetError, Meeting, Progress};
 
 use crate::Carrier;
+use crate::attendance::Attendance;
+use crate::datagrams::Datagrams;
 
 /// Why a member has not begun.
 #[derive(Debug, thiserror::Error)]
@@ -31,12 +33,14 @@ pub enum JoinError {
 #[derive(Debug)]
 pub struct End<C> {
     ways: Ways<C>,
+    attendance: Attendance,
 }
 
 /// Each keeps the driver rules of [`onepipe_base::Machine`] for itself.
 #[derive(Debug)]
 enum Ways<C> {
-    Tcp(tcp::End<C>),
+    Tcp(Box<tcp::End<C>>),
+    Udp(Box<Datagrams<C>>),
 }
 
 impl<C: Clock> End<C> {
@@ -53,20 +57,23 @@ impl<C: Clock> End<C> {
         clock: C,
     ) -> Result<Self, JoinError> {
         let system = |what| move |source| JoinError::System { what, source };
+        let attendance = Attendance::new(door, meeting.group);
         let ways = match carrier {
             Carrier::Tcp => {
                 let streams = tcp::meet(meeting, door)?;
                 let end = tcp::End::new(group, streams, clock);
-                Ways::Tcp(end.map_err(system("use the connections"))?)
+                Ways::Tcp(Box::new(end.map_err(system("use the connections"))?))
             }
+            Carrier::Udp => Ways::Udp(Box::new(Datagrams::join(group, meeting, door, clock)?)),
         };
-        Ok(Self { ways })
+        Ok(Self { ways, attendance })
     }
 
     /// The group, to ask it.
     pub fn group(&self) -> &Group {
         match &self.ways {
             Ways::Tcp(end) => end.group(),
+            Ways::Udp(end) => end.group(),
         }
     }
 
@@ -74,6 +81,7 @@ impl<C: Clock> End<C> {
     pub fn group_mut(&mut self) -> &mut Group {
         match &mut self.ways {
             Ways::Tcp(end) => end.group_mut(),
+            Ways::Udp(end) => end.group_mut(),
         }
     }
 
@@ -81,6 +89,7 @@ impl<C: Clock> End<C> {
     pub fn doorbell(&self) -> Doorbell {
         match &self.ways {
             Ways::Tcp(end) => end.doorbell(),
+            Ways::Udp(end) => end.doorbell(),
         }
     }
 
@@ -94,8 +103,10 @@ impl<C: Clock> End<C> {
         wait_ns: u64,
         on_event: impl FnMut(&mut Group, Event),
     ) -> io::Result<Progress> {
+        self.attendance.look();
         match &mut self.ways {
             Ways::Tcp(end) => end.turn(wait_ns, on_event),
+            Ways::Udp(end) => Ok(end.turn(wait_ns, on_event)),
         }
     }
 }

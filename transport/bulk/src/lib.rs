@@ -17,9 +17,14 @@
 
 #![forbid(unsafe_code)]
 
+mod attendance;
 mod carrier;
+mod datagrams;
 mod end;
 
 pub use carrier::Carrier;
 pub use end::{End, JoinError};
-pub use onepipe_transport_tcp::{Door, MeetError, Meeting, Progress};
+pub use onepipe_transport_tcp::{Door, MeetError, Meeting, Progress, Standing};
+
+#[cfg(test)]
+mod tests;

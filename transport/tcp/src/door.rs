@@ -2,10 +2,11 @@
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::hello::{Caller, OCTETS, Role};
+use crate::standing::{Register, Standing};
 
 /// Whoever has not said so soon who he is, is nobody.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,6 +29,7 @@ struct Hall {
     listener: TcpListener,
     strangers: Vec<Stranger>,
     callers: Vec<(Caller, TcpStream, Instant)>,
+    register: Register,
 }
 
 /// Somebody who has not said all of who he is.
@@ -48,7 +50,8 @@ impl Door {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let hall = Hall { listener, strangers: Vec::new(), callers: Vec::new() };
+        let (strangers, callers, register) = (Vec::new(), Vec::new(), Register::default());
+        let hall = Hall { listener, strangers, callers, register };
         Ok(Self { address, hall: Arc::new(Mutex::new(hall)) })
     }
 
@@ -67,6 +70,37 @@ impl Door {
         stream.set_nodelay(true)?;
         Caller { role: Role::Guest, group: 0, from: 0, to: 0 }.say(&stream)?;
         Ok(stream)
+    }
+
+    /// How a group stands, as far as it has met here.
+    pub fn standing(&self, group: u64) -> Standing {
+        self.hall().register.get(group)
+    }
+
+    /// Whoever comes late is told so from now on, as often as the door is looked at.
+    pub(crate) fn note(&self, group: u64, standing: Standing) {
+        self.hall().register.set(group, standing);
+    }
+
+    /// A group that has begun is over.
+    pub fn note_end(&self, group: u64) {
+        let mut hall = self.hall();
+        if hall.register.get(group) == Standing::Begun {
+            hall.register.set(group, Standing::Ended);
+        }
+    }
+
+    /// Looks who is there, and answers who asks how a group stands. Whoever has a door and does not
+    /// wait there calls it now and then.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn attend(&self) -> io::Result<()> {
+        self.hall().look(Instant::now())
+    }
+
+    fn hall(&self) -> MutexGuard<'_, Hall> {
+        self.hall.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The next guest, if one comes before `until`.
@@ -95,7 +129,7 @@ impl Door {
     ) -> io::Result<Option<TcpStream>> {
         loop {
             let now = Instant::now();
-            let mut hall = self.hall.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut hall = self.hall();
             hall.look(now)?;
             if let Some(at) = hall.callers.iter().position(|(caller, ..)| is_wanted(caller)) {
                 let (_, stream, _) = hall.callers.swap_remove(at);
@@ -146,7 +180,15 @@ impl Hall {
                 self.strangers.push(stranger);
             }
         } else if let Some(caller) = Caller::parse(&stranger.octets) {
-            self.callers.push((caller, stranger.stream, now));
+            match caller.role {
+                Role::Ask => {
+                    let standing = self.register.get(caller.group);
+                    let answer = Caller { role: Role::Stands, to: standing.bits(), ..caller };
+                    // Who does not hear it asks again.
+                    let _ = answer.say(&stranger.stream);
+                }
+                _ => self.callers.push((caller, stranger.stream, now)),
+            }
         }
     }
 }

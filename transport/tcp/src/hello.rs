@@ -21,6 +21,12 @@ pub(crate) enum Role {
     Misses,
     /// Everybody has met everybody: the group begins.
     Go,
+    /// Something that each two tell each other then: it stands in `to`.
+    Word,
+    /// To ask how a group stands.
+    Ask,
+    /// How it stands: that is in `to`.
+    Stands,
 }
 
 /// Who connects, and what for.
@@ -46,6 +52,9 @@ impl Caller {
             Role::Ready => 3,
             Role::Misses => 4,
             Role::Go => 5,
+            Role::Word => 6,
+            Role::Ask => 7,
+            Role::Stands => 8,
         };
         octets[8..16].copy_from_slice(&self.group.to_be_bytes());
         octets[16..20].copy_from_slice(&self.from.to_be_bytes());
@@ -61,6 +70,9 @@ impl Caller {
             3 => Role::Ready,
             4 => Role::Misses,
             5 => Role::Go,
+            6 => Role::Word,
+            7 => Role::Ask,
+            8 => Role::Stands,
             _ => return None,
         };
         let word = |at: usize| [octets[at], octets[at + 1], octets[at + 2], octets[at + 3]];
@@ -96,7 +108,8 @@ mod tests {
 
     #[test]
     fn what_is_said_is_heard_and_nothing_else() {
-        for role in [Role::Member, Role::Guest, Role::Ready, Role::Misses, Role::Go] {
+        let before = [Role::Ready, Role::Misses, Role::Go, Role::Word];
+        for role in [Role::Member, Role::Guest, Role::Ask, Role::Stands].into_iter().chain(before) {
             let caller = Caller { role, group: 0x0102_0304_0506_0708, from: 9, to: 10 };
             let octets = caller.octets();
             assert_eq!(Caller::parse(&octets), Some(caller));

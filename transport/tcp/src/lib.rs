@@ -23,12 +23,15 @@ mod door;
 mod end;
 mod hello;
 mod inbound;
+mod inquiry;
 mod meet;
 mod outbound;
+mod standing;
 
 pub use door::Door;
 pub use end::{End, Progress};
-pub use meet::{MeetError, Meeting, meet};
+pub use meet::{MeetError, Meeting, meet, swap};
+pub use standing::Standing;
 
 #[cfg(test)]
 mod tests;

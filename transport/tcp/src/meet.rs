@@ -8,8 +8,9 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::Door;
-use crate::hello::{Caller, Role};
+use crate::hello::{Caller, OCTETS, Role};
+use crate::inquiry::Inquiry;
+use crate::{Door, Standing};
 
 /// Whoever is not there yet is tried again after so long.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -51,6 +52,18 @@ pub enum MeetError {
         /// Where that one should be.
         address: SocketAddr,
     },
+    /// We come too late, or nobody knows of the group.
+    #[error("group {group} {standing}: so says member {by} at {address}")]
+    Late {
+        /// Its name.
+        group: u64,
+        /// How it stands.
+        standing: Standing,
+        /// Who says so.
+        by: u32,
+        /// Where that one is.
+        address: SocketAddr,
+    },
     /// Our own door fails.
     #[error("cannot listen at {address}")]
     Door {
@@ -69,13 +82,16 @@ pub enum MeetError {
 pub fn meet(meeting: &Meeting<'_>, door: &Door) -> Result<Vec<Option<TcpStream>>, MeetError> {
     let until = Instant::now() + meeting.patience;
     let mut streams: Vec<Option<TcpStream>> = meeting.members.iter().map(|_| None).collect();
-    let met = find_all(meeting, door, until, &mut streams).and_then(|()| {
+    let mut inquiry = Inquiry::new(meeting, door);
+    door.note(meeting.group, Standing::Meeting);
+    let met = find_all(meeting, door, until, &mut streams, &mut inquiry).and_then(|()| {
         if meeting.own == 0 {
-            conduct(meeting, until, &streams)
+            conduct(meeting, door, until, &streams, &mut inquiry)
         } else {
             follow(meeting, until, &streams)
         }
     });
+    door.note(meeting.group, if met.is_ok() { Standing::Begun } else { Standing::GivenUp });
     if let Err(error) = met {
         // Who waits for us should hear why it is in vain.
         let missed = error.rank().unwrap_or(meeting.own);
@@ -88,25 +104,64 @@ pub fn meet(meeting: &Meeting<'_>, door: &Door) -> Result<Vec<Option<TcpStream>>
     Ok(streams)
 }
 
+/// Tells a word to everybody else, and hears everybody's, over the connections that [`meet`] has
+/// answered: through which port something else goes, for instance. All members must do it.
+///
+/// # Errors
+/// [`MeetError`]: a member that tells nothing, or goes on without.
+pub fn swap(
+    meeting: &Meeting<'_>,
+    streams: &[Option<TcpStream>],
+    word: u32,
+) -> Result<Vec<Option<u32>>, MeetError> {
+    let until = Instant::now() + meeting.patience;
+    for (rank, stream) in ranked(streams) {
+        let said = meeting.caller(Role::Word, word).say(stream);
+        said.map_err(|source| meeting.misses(rank, source))?;
+    }
+    let mut words = vec![None; streams.len()];
+    for (rank, stream) in ranked(streams) {
+        words[rank as usize] = Some(hear(meeting, rank, stream, Role::Word, until)?.to);
+    }
+    Ok(words)
+}
+
 /// Connects to those behind us and waits for those before us.
 fn find_all(
     meeting: &Meeting<'_>,
     door: &Door,
     until: Instant,
     streams: &mut [Option<TcpStream>],
+    inquiry: &mut Inquiry,
 ) -> Result<(), MeetError> {
     let own = meeting.own;
+    let fails = |source| MeetError::Door { address: door.address(), source };
     for (rank, address) in (0..).zip(meeting.members).skip(own as usize + 1) {
-        let stream = connect(*address, until)
-            .and_then(|stream| meeting.caller(Role::Member, rank).say(&stream).map(|()| stream));
-        let stream = stream.map_err(|source| meeting.misses(rank, source))?;
+        let stream = loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match TcpStream::connect_timeout(address, left.max(AGAIN)) {
+                Ok(stream) => break stream,
+                Err(source) if left <= AGAIN => return Err(meeting.misses(rank, source)),
+                Err(_) => {}
+            }
+            std::thread::sleep(AGAIN);
+            door.attend().map_err(fails)?;
+            inquiry.go_on(meeting)?;
+        };
+        let said = meeting.caller(Role::Member, rank).say(&stream);
+        said.map_err(|source| meeting.misses(rank, source))?;
         streams[rank as usize] = Some(stream);
     }
     for rank in 0..own {
-        let stream = door
-            .member(meeting.group, (rank, own), until)
-            .map_err(|source| MeetError::Door { address: door.address(), source })?;
-        let stream = stream.ok_or_else(|| meeting.misses(rank, silence(meeting.patience)))?;
+        let stream = loop {
+            let soon = until.min(Instant::now() + AGAIN);
+            let come = door.member(meeting.group, (rank, own), soon).map_err(fails)?;
+            match come {
+                Some(stream) => break stream,
+                None if soon == until => return Err(meeting.waits_in_vain(rank, inquiry)),
+                None => inquiry.go_on(meeting)?,
+            }
+        };
         streams[rank as usize] = Some(stream);
     }
     Ok(())
@@ -115,10 +170,20 @@ fn find_all(
 /// The root: waits until everybody has met everybody, and lets the group begin.
 fn conduct(
     meeting: &Meeting<'_>,
+    door: &Door,
     until: Instant,
     streams: &[Option<TcpStream>],
+    inquiry: &mut Inquiry,
 ) -> Result<(), MeetError> {
     for (rank, stream) in ranked(streams) {
+        // Nobody begins without us: who has begun has done so with another root of the name.
+        while !has_spoken(stream).map_err(|source| meeting.misses(rank, source))? {
+            if Instant::now() >= until {
+                return Err(meeting.waits_in_vain(rank, inquiry));
+            }
+            door.attend().map_err(|source| MeetError::Door { address: door.address(), source })?;
+            inquiry.go_on(meeting)?;
+        }
         hear(meeting, rank, stream, Role::Ready, until)?;
     }
     for (rank, stream) in ranked(streams) {
@@ -138,7 +203,7 @@ fn follow(
     let said = meeting.caller(Role::Ready, root).say(stream);
     said.map_err(|source| meeting.misses(root, source))?;
     // The root may begin to wait later than we do, and for as long.
-    hear(meeting, root, stream, Role::Go, until + meeting.patience)
+    hear(meeting, root, stream, Role::Go, until + meeting.patience).map(|_| ())
 }
 
 fn ranked(streams: &[Option<TcpStream>]) -> impl Iterator<Item = (u32, &TcpStream)> {
@@ -152,7 +217,7 @@ fn hear(
     stream: &TcpStream,
     wanted: Role,
     until: Instant,
-) -> Result<(), MeetError> {
+) -> Result<Caller, MeetError> {
     let left = until.saturating_duration_since(Instant::now()).max(AGAIN);
     let heard = stream.set_read_timeout(Some(left)).and_then(|()| Caller::hear(stream)).map_err(
         |error| match error.kind() {
@@ -161,7 +226,7 @@ fn hear(
         },
     )?;
     match heard.role {
-        role if role == wanted => Ok(()),
+        role if role == wanted => Ok(heard),
         Role::Misses if (heard.to as usize) < meeting.members.len() => {
             let address = meeting.members[heard.to as usize];
             Err(MeetError::Between { by: rank, rank: heard.to, address })
@@ -170,13 +235,13 @@ fn hear(
     }
 }
 
-fn connect(address: SocketAddr, until: Instant) -> io::Result<TcpStream> {
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        match TcpStream::connect_timeout(&address, left.max(AGAIN)) {
-            Err(_) if left > AGAIN => std::thread::sleep(AGAIN),
-            connected => return connected,
-        }
+/// Whether a word is there, or the connection is over; waits for it a little.
+fn has_spoken(stream: &TcpStream) -> io::Result<bool> {
+    stream.set_read_timeout(Some(AGAIN))?;
+    match stream.peek(&mut [0; OCTETS]) {
+        Ok(octets) => Ok(octets == 0 || octets == OCTETS),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -186,8 +251,21 @@ fn silence(patience: Duration) -> io::Error {
 }
 
 impl Meeting<'_> {
-    fn caller(&self, role: Role, to: u32) -> Caller {
+    pub(crate) fn caller(&self, role: Role, to: u32) -> Caller {
         Caller { role, group: self.group, from: self.own, to }
+    }
+
+    pub(crate) fn late(&self, by: u32, standing: Standing) -> MeetError {
+        let address = self.members[by as usize];
+        MeetError::Late { group: self.group, standing, by, address }
+    }
+
+    /// Nobody has come, and all the patience is used up.
+    fn waits_in_vain(&self, rank: u32, inquiry: &Inquiry) -> MeetError {
+        match inquiry.why(rank) {
+            Some((by, standing)) => self.late(by, standing),
+            None => self.misses(rank, silence(self.patience)),
+        }
     }
 
     fn misses(&self, rank: u32, source: io::Error) -> MeetError {
@@ -200,7 +278,7 @@ impl MeetError {
     pub fn rank(&self) -> Option<u32> {
         match self {
             Self::Member { rank, .. } | Self::Between { rank, .. } => Some(*rank),
-            Self::Door { .. } => None,
+            Self::Door { .. } | Self::Late { .. } => None,
         }
     }
 }

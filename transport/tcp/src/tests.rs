@@ -6,7 +6,7 @@ use onepipe_base::{Incarnation, Port, ProcessId};
 use onepipe_bulk::{Config, Event, Group, GroupId, Link, Member, Outcome, PIECE_FRONT_OCTETS};
 use onepipe_transport_clock::SystemClock;
 
-use crate::{Door, End, MeetError, Meeting, meet};
+use crate::{Door, End, MeetError, Meeting, Standing, meet};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const WAIT_NS: u64 = 10_000_000;
@@ -155,4 +155,49 @@ fn strangers_at_the_door_are_ignored_and_guests_let_in() {
     let_in.read_exact(&mut octets).expect("it has said so");
     assert_eq!(&octets, b"hello");
     assert_eq!(door.guest(Instant::now()).expect("a door").map(|_| ()), None);
+}
+
+#[test]
+fn who_waits_in_vain_is_told_how_the_group_stands() {
+    let doors =
+        [0, 1].map(|_| Door::open("127.0.0.1:0".parse().expect("an address")).expect("a door"));
+    let members = [doors[0].address(), doors[1].address()];
+    let come = |patience_ms| {
+        let patience = Duration::from_millis(patience_ms);
+        let meeting = Meeting { group: 7, members: &members, own: 1, patience };
+        meet(&meeting, &doors[1]).expect_err("the root does not come")
+    };
+    let told = |error: MeetError| match error {
+        MeetError::Late { group: 7, standing, by: 0, address } if address == members[0] => standing,
+        error => panic!("{error}"),
+    };
+    // Nobody is at the root's door.
+    assert_eq!(come(700).rank(), Some(0));
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                doors[0].attend().expect("a door");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        assert_eq!(told(come(700)), Standing::Unknown);
+        // It may be that the others only have to be started again.
+        doors[0].note(7, Standing::GivenUp);
+        assert_eq!(told(come(700)), Standing::GivenUp);
+        // Of these there is nothing to wait for.
+        for standing in [Standing::Begun, Standing::Ended] {
+            doors[0].note(7, standing);
+            assert_eq!(told(come(60_000)), standing);
+        }
+        doors[0].note_end(8);
+        assert_eq!(
+            (doors[0].standing(8), doors[0].standing(7)),
+            (Standing::Unknown, Standing::Ended)
+        );
+        // Whoever has been in a group of the name itself waits for the next one.
+        doors[1].note(7, Standing::Ended);
+        assert_eq!(come(700).rank(), Some(0));
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
 }

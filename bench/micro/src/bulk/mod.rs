@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use onepipe_bulk::Link;
 use onepipe_transport_bulk::Carrier;
 
 use crate::crowd::{Crowd, WORKER};
@@ -23,9 +24,10 @@ pub(crate) const BULK: &str = "bulk";
 const WORK_OCTETS: usize = 512 << 20;
 /// Rate of an emulated node's link, in Mbit/s (design: bulk.md section 9).
 const NODE_MBIT: u32 = 500;
-/// What goes over an emulated link for each octet of an object: Ethernet, IPv4 and TCP headers of
-/// frames with 1,448 octets.
-const WIRE_SHARE: f64 = 1_514.0 / 1_448.0;
+/// Octets of a full Ethernet frame.
+const ETHERNET_OCTETS: f64 = 1_514.0;
+/// Octets of an object in one of TCP's, behind the headers of IPv4 and TCP with its time stamps.
+const TCP_OCTETS: f64 = 1_448.0;
 
 /// What to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +82,7 @@ impl BulkOptions {
 /// # Errors
 /// When a process fails, or something else comes than was sent.
 pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
-    let about = "time until the last process has all of an object from the first one, over TCP; cpu \
+    let about = "time until the last process has all of an object from the first one; cpu \
                  is the processor time of all processes for an object; yardstick: MPI_Bcast";
     let mpi = Mpi::prepare()?;
     let most = options.processes.iter().copied().max().unwrap_or(0);
@@ -96,14 +98,19 @@ pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result
         true => &[Rival::OpenMpiPipeline, Rival::OpenMpi],
         false => &[Rival::OpenMpi, Rival::Mpich],
     };
+    // What goes over an emulated link for each octet of an object.
+    let wire_share = match options.carrier.link() {
+        Link::Lossy => ETHERNET_OCTETS / f64::from(options.carrier.piece_octets()),
+        Link::Reliable => ETHERNET_OCTETS / TCP_OCTETS,
+    };
     let mut harness = Harness::new("bulk", about).with_runs(options.runs).with_progress(progress);
     for (processes, octets) in pairs(options) {
         for rival in rivals {
             let network = if options.has_nodes { "nodes" } else { "loopback" };
             let slow = if options.has_slow_link { " slow-link=1" } else { "" };
-            let name = rival.name();
+            let (transport, name) = (options.carrier.name(), rival.name());
             let case = format!(
-                "network={network}{slow} processes={processes} octets={octets} rival={name}"
+                "network={network}{slow} transport={transport} processes={processes} octets={octets} rival={name}"
             );
             let size = (processes, octets, rounds(octets, options.has_nodes));
             let mut cpu = Vec::new();
@@ -122,7 +129,7 @@ pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result
             let mut details =
                 vec![Detail { name: "cpu".to_owned(), value: mean, unit: "ms".to_owned() }];
             if options.has_nodes {
-                let line_us = octets as f64 * 8.0 * WIRE_SHARE / f64::from(NODE_MBIT);
+                let line_us = octets as f64 * 8.0 * wire_share / f64::from(NODE_MBIT);
                 let line = "line time".to_owned();
                 details.push(Detail { name: line, value: line_us, unit: "us".to_owned() });
             }
