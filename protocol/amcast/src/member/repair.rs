@@ -1,7 +1,7 @@
 //! What was lost is asked for and said again.
 
 use onepipe_base::ProcessId;
-use onepipe_wire::{Amcast, Opcode};
+use onepipe_wire::{Amcast, LogicalTime, Opcode};
 
 use super::{Member, MemberEvent, Role};
 
@@ -58,6 +58,10 @@ impl Member {
         // Without the log of its epoch its clock and count mean nothing in that: a leader that took
         // them for an answer would not give it the log.
         let own = Amcast { epoch: self.synced, ..self.own().of(entry.id, entry.groups) };
+        // Nor may the clock that has risen since it promised another epoch count in the one before:
+        // the leader of the next one knows of the clock of the promise only.
+        let clock = if self.is_in() { self.clock } else { LogicalTime(0) };
+        let own = Amcast { clock, ..own };
         let vote = Amcast { timestamp: entry.timestamp, position, ..own };
         if entry.decided.is_some() {
             // So a majority has taken it, whoever asks.
