@@ -5,6 +5,8 @@
 #[path = "../../../protocol/wire/tests/octets/properties.rs"]
 pub mod wire;
 
+#[path = "../../../protocol/amcast/tests/sequence/properties.rs"]
+pub mod amcast;
 #[path = "../../../protocol/bulk/tests/sequence/properties.rs"]
 pub mod bulk;
 #[path = "../../../protocol/endpoint/tests/sequence/properties.rs"]

@@ -8,6 +8,16 @@ use super::{Member, Role};
 use crate::log::Entry;
 use crate::votes::Cell;
 
+/// No clock and no count comes here: a message each ns for a century. What says more is no
+/// member's, and would make the next timestamp overflow.
+const NUMBERS_MAX: u64 = 1 << 62;
+
+/// Whether a clock or a count is one that there can be.
+fn has_real_numbers(body: &Amcast) -> bool {
+    let times = [body.timestamp, body.clock, body.barrier].map(|time| time.0);
+    times.into_iter().chain([body.position, body.count]).all(|number| number < NUMBERS_MAX)
+}
+
 impl Member {
     /// Takes a packet. Answers whether it made sense.
     pub(super) fn on_packet(
@@ -18,6 +28,9 @@ impl Member {
         message: &[u8],
     ) -> bool {
         let groups = &self.config.groups;
+        if !has_real_numbers(body) {
+            return false;
+        }
         if body.has(Amcast::MESSAGE) {
             let is_known = groups.can_be_for(body.groups)
                 && body.groups.contains(self.group)

@@ -319,10 +319,14 @@ pub fn rewritten(opcode: Opcode, payload: &[u8]) -> Option<Vec<u8>> {
         | Opcode::Gap
         | Opcode::AmcastPromise
         | Opcode::NewLeader => {
-            let (read, message) = Amcast::parse(payload).ok()?;
-            let octets = read.write(&mut room).expect(fits);
-            room[octets..].copy_from_slice(message);
-            payload.len()
+            let mut octets = 0;
+            for packet in Amcast::packets(opcode, payload) {
+                let (read, message) = packet.ok()?;
+                octets += read.write(&mut room[octets..]).expect(fits);
+                room[octets..octets + message.len()].copy_from_slice(message);
+                octets += message.len();
+            }
+            octets
         }
         Opcode::Watchdog => Watchdog::parse(payload).ok()?.write(&mut room).expect(fits),
         Opcode::Drops => Drops::write(&mut room, Drops::parse(payload).ok()?.losses()),

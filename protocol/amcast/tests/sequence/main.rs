@@ -1,0 +1,36 @@
+//! Sequences of anything: drawn ones, and those that a fuzzer has found.
+
+mod properties;
+
+use std::fs;
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 5_000,
+        rng_seed: RngSeed::Fixed(7),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+    #[test]
+    fn all_bear_anything(octets in prop::collection::vec(any::<u8>(), 0..3_000)) {
+        properties::amcast(&octets);
+    }
+}
+
+#[test]
+fn all_bear_what_was_found_before() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../verify/fuzz/corpus/amcast");
+    let mut met = 0;
+    for entry in fs::read_dir(folder).expect("the seeds are committed") {
+        let path = entry.expect("readable").path();
+        let octets = fs::read(&path).expect("readable");
+        let outcome = std::panic::catch_unwind(|| properties::amcast(&octets));
+        assert!(outcome.is_ok(), "{} fails", path.display());
+        met += 1;
+    }
+    assert!(met > 0, "no seeds");
+}
