@@ -25,6 +25,7 @@ struct Json {
     deliveries_checked: u64,
     elections: u64,
     busy: u64,
+    in_parts: u64,
     faults: BTreeMap<&'static str, u64>,
     wall_seconds: f64,
     seeds_per_hour: f64,
@@ -51,6 +52,7 @@ pub fn run(chosen: &Chosen) -> Result<ExitCode> {
         deliveries_checked: report.delivered,
         elections: report.elections,
         busy: report.busy,
+        in_parts: report.in_parts,
         faults: report.faults,
         wall_seconds,
         seeds_per_hour: seeds as f64 * 3_600.0 / wall_seconds,
@@ -101,6 +103,13 @@ fn print(out: &mut impl Write, json: &Json) -> Result<()> {
         readable(json.events as f64)
     )?;
     writeln!(out, "  leaders    {} elected; {} times busy", json.elections, json.busy)?;
+    if json.in_parts > 0 {
+        writeln!(
+            out,
+            "  in parts   {} seeds, where nothing could go on: only order is checked",
+            json.in_parts
+        )?;
+    }
     for (number, (name, count)) in json.faults.iter().enumerate() {
         let head = if number == 0 { "faults" } else { "" };
         writeln!(out, "  {head:<10} {:>10} {name}", readable(*count as f64))?;

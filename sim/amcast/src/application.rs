@@ -59,6 +59,8 @@ pub(crate) struct Bench {
     pub link_from: Vec<NodeId>,
     /// Who is alive, by their ids.
     pub alive: Vec<bool>,
+    /// Coordinators that do not reach their store any more.
+    pub storeless: Vec<ProcessId>,
     senders: Vec<Sender>,
     points: Vec<Option<DeliveryPoint>>,
     random: Random,
@@ -99,6 +101,7 @@ impl Bench {
             deliveries: Vec::new(),
             link_from: Vec::new(),
             alive: vec![true; seats.len()],
+            storeless: Vec::new(),
             senders: vec![sender; groups.clients.len()],
             random: Random::named(setup.seed, "clients", 0),
             octets: Vec::new(),
@@ -134,10 +137,10 @@ impl Bench {
         self.senders.iter().map(|sender| sender.refused).sum()
     }
 
-    /// Whether every client that lives has sent all that it is to send.
-    pub fn has_sent_all(&self) -> bool {
-        let clients = self.seats.groups.clients.iter().zip(&self.senders);
-        clients.into_iter().all(|(client, sender)| !self.is_alive(*client) || sender.left == 0)
+    /// Whether all of these clients have sent all that they are to send.
+    pub fn has_sent_all(&self, of: impl Fn(ProcessId) -> bool) -> bool {
+        let mut clients = self.seats.groups.clients.iter().zip(&self.senders);
+        clients.all(|(client, sender)| sender.left == 0 || !of(*client))
     }
 
     /// Nobody sends anything more.
@@ -391,6 +394,9 @@ impl Application<Node> for Bench {
         }
         let Occupant::Coordinator(coordinator) = occupant else { return };
         let place = Self::place_of(&self.seats.coordinators, process).expect("it is one");
+        if self.storeless.contains(&process) {
+            return;
+        }
         if token == WRITE {
             return self.court.write(at.now, place, coordinator);
         }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use onepipe_sim_engine::Seeds;
 
 use crate::swarm::{Outcome, Swarm};
+use crate::world::Quorums;
 
 /// How many failing seeds are listed.
 const LISTED_MAX: usize = 100;
@@ -25,7 +26,10 @@ pub struct FuzzReport {
     pub elections: u64,
     /// How often a leader had no room.
     pub busy: u64,
-    /// Faults, by kind.
+    /// Seeds whose fabric fell into parts of which none could go on: of these only what must never
+    /// happen was checked.
+    pub in_parts: u64,
+    /// Faults, by kind: what was drawn, and what became of it.
     pub faults: BTreeMap<&'static str, u64>,
     /// Seeds in which a machine panicked.
     pub panics: u64,
@@ -43,6 +47,7 @@ impl FuzzReport {
         self.delivered += outcome.delivered;
         self.elections += outcome.elections;
         self.busy += outcome.busy;
+        self.in_parts += u64::from(outcome.is_in_parts);
         self.panics += u64::from(outcome.is_panic);
         let mut count = |name, count| *self.faults.entry(name).or_default() += count;
         for name in swarm.timeline.iter().filter_map(|(_, mishap)| mishap.name()) {
@@ -50,6 +55,12 @@ impl FuzzReport {
         }
         let kinds = ["frame lost", "frame changed", "frame duplicated", "frame overtaken"];
         kinds.into_iter().zip(outcome.frames).for_each(|(name, frames)| count(name, frames));
+        let Quorums { leaders, followers, changed, lost, rivals } = outcome.quorums;
+        count("leader lost", leaders);
+        count("follower lost", followers);
+        count("quorum changed", changed);
+        count("quorum lost", lost);
+        count("two leaders seen", rivals);
         if !outcome.complaints.is_empty() {
             self.failed += 1;
             let place = self.failing.partition_point(|failing| *failing < seed);

@@ -46,4 +46,4 @@ pub use poster::{Measured, Orderer, Poster};
 pub use seats::Seats;
 pub use setup::{Load, Pace, Setup};
 pub use swarm::{Outcome, Swarm};
-pub use world::World;
+pub use world::{Quorums, World};

@@ -23,6 +23,11 @@ pub enum Mishap {
     CutOff(NodeId),
     /// They work again.
     Mend(NodeId),
+    /// Members of one group, which may be a majority, lose their links to other switches at a time:
+    /// other ones decide meanwhile, or nobody.
+    Apart(Vec<NodeId>),
+    /// They have them again.
+    Together(Vec<NodeId>),
     /// A coordinator does not hear a member, and may take it for dead; `None`: it hears everybody.
     Deaf(ProcessId, Option<ProcessId>),
     /// The active coordinator's lease runs out.
@@ -42,9 +47,12 @@ impl Mishap {
             Self::Pause(..) => "pause",
             Self::Links(_) => "unsound links",
             Self::CutOff(_) => "switch cut off",
+            Self::Apart(_) => "members cut off",
             Self::Deaf(_, Some(_)) => "coordinator deaf to a member",
             Self::Lapse => "lease lost",
-            Self::Mend(_) | Self::Deaf(_, None) | Self::Reroute => return None,
+            Self::Mend(_) | Self::Together(_) | Self::Deaf(_, None) | Self::Reroute => {
+                return None;
+            }
         })
     }
 }

@@ -10,11 +10,13 @@ use onepipe_topology::{Shape, Topology};
 use crate::mishap::Mishap;
 use crate::seats::Seats;
 use crate::setup::{Load, Pace, Setup};
-use crate::world::World;
+use crate::world::{Quorums, World};
 
 /// The time in which things go wrong, and the time by which all must be well again, in ns.
 const TROUBLE_NS: u64 = 5_000_000;
 const END_NS: u64 = 400_000_000;
+/// So often it is looked whether two lead in that time, in ns.
+const LOOK_NS: u64 = 50_000;
 
 /// A world and what befalls it.
 #[derive(Clone, Debug)]
@@ -44,6 +46,11 @@ pub struct Outcome {
     pub elections: u64,
     /// How often a leader had no room.
     pub busy: u64,
+    /// Whether the fabric fell into parts of which none could go on ([`World::core`]): then only
+    /// what must never happen was checked.
+    pub is_in_parts: bool,
+    /// What has become of leaders, followers and majorities.
+    pub quorums: Quorums,
     /// What happened to frames: lost, changed, repeated, held up.
     pub frames: [u64; 4],
     /// The last events, as many as the setup keeps.
@@ -61,6 +68,9 @@ impl Swarm {
         let seats = Seats::new(&setup, &topology);
         let mut fate = Fate { random, seats: &seats, topology: &topology, timeline: Vec::new() };
         fate.draw(setup.members as usize / 2);
+        // Draws of its own, so that what else befalls a seed stays what it was.
+        fate.random = Random::named(seed, "quorums", 0);
+        fate.quorums();
         let mut timeline = fate.timeline;
         timeline.sort_by_key(|(at_ns, _)| *at_ns);
         Self { seed, setup, timeline }
@@ -75,7 +85,10 @@ impl Swarm {
         for mishap in self.healing() {
             world.plan(TROUBLE_NS, mishap);
         }
-        world.run_until(TROUBLE_NS);
+        for at_ns in (0..=TROUBLE_NS).step_by(LOOK_NS as usize) {
+            world.run_until(at_ns);
+            world.look_for_rivals();
+        }
         let wrong = world.settle(END_NS);
         let mut complaints = world.checker().texts().to_vec();
         if complaints.is_empty() {
@@ -90,6 +103,8 @@ impl Swarm {
             delivered: world.checker().delivered(),
             elections: world.checker().elections() as u64,
             busy: world.members().map(|member| member.stats().busy).sum(),
+            quorums: world.quorums(),
+            is_in_parts: world.core().is_none(),
             frames: [stats.drops.lost, stats.corrupted, stats.duplicated, stats.delayed],
             trace_lines: world.trace_lines().map(str::to_owned).collect(),
             trace_hash: world.trace_hash(),
@@ -126,6 +141,7 @@ impl Swarm {
     fn healing(&self) -> Vec<Mishap> {
         let ends = self.timeline.iter().filter_map(|(_, mishap)| match mishap {
             Mishap::CutOff(node) => Some(Mishap::Mend(*node)),
+            Mishap::Apart(nodes) => Some(Mishap::Together(nodes.clone())),
             Mishap::Deaf(coordinator, _) => Some(Mishap::Deaf(*coordinator, None)),
             _ => None,
         });
@@ -285,6 +301,29 @@ impl Fate<'_> {
         let rack = self.topology.shape().hosts_per_tor();
         let last = self.seats.coordinators.last().expect("there are coordinators");
         node.0 != self.topology.hosts() + self.seats.node(*last).0 / rack
+    }
+
+    /// Members of one group are cut off by turns, so that others decide each time; now and then a
+    /// majority is, and nobody does.
+    fn quorums(&mut self) {
+        if !self.random.happens(300_000) {
+            return;
+        }
+        let groups = &self.seats.groups.groups;
+        let members = groups[self.random.below(groups.len() as u64) as usize].members.clone();
+        let mut at_ns = self.at() / 2;
+        for _ in 0..self.random.between(2, 5) {
+            let most = if self.random.happens(250_000) { members.len() } else { members.len() / 2 };
+            let (first, count) =
+                (self.random.below(members.len() as u64), 1 + self.random.below(most as u64));
+            let some = (first..first + count).map(|at| members[at as usize % members.len()]);
+            let nodes: Vec<NodeId> = some.map(|member| self.seats.node(member)).collect();
+            let ns = self.random.between(50_000, 600_000);
+            self.plan(at_ns, Mishap::Apart(nodes.clone()));
+            self.plan(at_ns + ns, Mishap::Together(nodes));
+            // The next ones before these are back, or some time later.
+            at_ns += self.random.between(ns / 2, 2 * ns);
+        }
     }
 
     /// A member that lives is taken for dead, because a coordinator does not hear it, or because

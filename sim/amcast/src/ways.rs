@@ -36,7 +36,7 @@ impl Ways {
     }
 }
 
-fn vertex_of(topology: &Topology, node: NodeId) -> Vertex {
+pub(crate) fn vertex_of(topology: &Topology, node: NodeId) -> Vertex {
     match node.0.checked_sub(topology.hosts()) {
         Some(switch) => Vertex::Switch(SwitchId(switch)),
         None => Vertex::Host(HostId(node.0)),

@@ -1,8 +1,8 @@
 //! A network of members, replicas, clients and coordinators that lives through virtual time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use onepipe_amcast::Member;
+use onepipe_amcast::{Group, Member};
 use onepipe_base::{ProcessId, SwitchId};
 use onepipe_sim_check::Agreed;
 use onepipe_sim_engine::{Instant, NANOSECOND};
@@ -14,7 +14,7 @@ use crate::mishap::Mishap;
 use crate::node::Node;
 use crate::seats::Seats;
 use crate::setup::Setup;
-use crate::ways::{Dead, ways};
+use crate::ways::{Dead, distances, vertex_of, ways};
 
 /// The tier of top-of-rack switches (`Topology::tier`).
 const TOR: u8 = 2;
@@ -23,11 +23,29 @@ const LOOK_NS: u64 = 500_000;
 /// A history ends after so many steps, whatever its machines do.
 const STEPS_MAX: u64 = 200_000_000;
 
+/// What has become of leaders, followers and majorities (design: testing.md, row 33).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quorums {
+    /// Members that died while they led.
+    pub leaders: u64,
+    /// Members that died and did not lead.
+    pub followers: u64,
+    /// Times that other members of a group could reach each other than before, still a majority.
+    pub changed: u64,
+    /// Times that those who could were no majority.
+    pub lost: u64,
+    /// Times that a group was found with two who think that they lead.
+    pub rivals: u64,
+}
+
 /// A network at some point of virtual time.
 #[derive(Debug)]
 pub struct World {
     network: Network<Node, Bench>,
     dead: Dead,
+    /// Switches without links to others, for now.
+    apart: BTreeSet<NodeId>,
+    quorums: Quorums,
     /// What is still to happen, by the time in ns.
     timeline: BTreeMap<(u64, usize), Mishap>,
     number: usize,
@@ -52,7 +70,14 @@ impl World {
         let bench = Bench::new(setup.clone(), topology.clone());
         let mut network = Network::new(topology, config, setup.seed, bench);
         network.application.link_from = network.links().map(|(_, from, _)| from).collect();
-        Self { network, dead: Dead::default(), timeline: BTreeMap::new(), number: 0 }
+        Self {
+            network,
+            dead: Dead::default(),
+            apart: BTreeSet::new(),
+            quorums: Quorums::default(),
+            timeline: BTreeMap::new(),
+            number: 0,
+        }
     }
 
     /// Who sits where.
@@ -134,30 +159,115 @@ impl World {
         texts.first().cloned().or_else(|| self.unsettled())
     }
 
-    /// What is not yet as it must be in the end.
-    fn unsettled(&self) -> Option<String> {
+    /// The part of the fabric that must come to an end: where a majority of every group lives, and
+    /// a coordinator, if there are any. Of such parts there is one at most, for majorities meet.
+    /// Where there is none, because switches have died between those who live, nobody could go on,
+    /// and only what must never happen is checked.
+    pub fn core(&self) -> Option<BTreeSet<NodeId>> {
         let bench = &self.network.application;
-        if !bench.has_sent_all() {
+        let (groups, coordinators) = (&bench.seats.groups.groups, &bench.seats.coordinators);
+        let part = |from: &ProcessId| {
+            let from = vertex_of(self.network.topology(), bench.seats.node(*from));
+            let found = distances(self.network.topology(), from, &self.dead);
+            let nodes = (0..).map(NodeId).zip(found);
+            nodes.filter_map(|(node, at)| at.map(|_| node)).collect::<BTreeSet<NodeId>>()
+        };
+        let goes_on = |part: &BTreeSet<NodeId>| {
+            let lives = |process: &ProcessId| {
+                bench.is_alive(*process) && part.contains(&bench.seats.node(*process))
+            };
+            let has_majority = |group: &Group| {
+                2 * group.members.iter().filter(|member| lives(member)).count()
+                    > group.members.len()
+            };
+            groups.iter().all(has_majority)
+                && (coordinators.is_empty() || coordinators.iter().any(lives))
+        };
+        let is_standing =
+            |member: &&ProcessId| !self.dead.nodes.contains(&bench.seats.node(**member));
+        groups[0].members.iter().filter(is_standing).map(part).find(goes_on)
+    }
+
+    /// What is not yet as it must be in the end, in the part of the fabric that can go on. Who is
+    /// cut off from that for good counts as dead.
+    fn unsettled(&self) -> Option<String> {
+        let core = self.core()?;
+        let bench = &self.network.application;
+        let goes_on = |process: ProcessId| {
+            bench.is_alive(process) && core.contains(&bench.seats.node(process))
+        };
+        if !bench.has_sent_all(goes_on) {
             return Some("a client has not sent everything".to_owned());
         }
-        let is_alive = |replica: usize| bench.is_alive(bench.replica(replica));
+        let is_replica_there = |replica: usize| goes_on(bench.replica(replica));
         let clients = &bench.seats.groups.clients;
-        let is_client_alive = |number: u32| {
-            clients.get(number as usize).is_some_and(|client| bench.is_alive(*client))
-        };
-        let nodes = clients.iter().map(|client| bench.seats.node(*client));
+        let nodes = clients.iter().filter(|client| goes_on(**client));
+        let nodes = nodes.map(|client| bench.seats.node(*client));
         let mut machines = nodes.filter_map(|node| self.network.machine(node));
         let is_any_open = machines.any(|node| node.open() > 0);
         // The rival does not say what is over, only how much is not.
-        let is_client_alive = |number| !bench.setup.is_rival && is_client_alive(number);
-        let unheard = || bench.checker.unheard(is_client_alive, is_alive);
+        let is_client_there = |number: u32| {
+            let client = clients.get(number as usize);
+            !bench.setup.is_rival && client.is_some_and(|client| goes_on(*client))
+        };
+        let unheard = || bench.checker.unheard(is_client_there, is_replica_there);
         match is_any_open {
             true => Some("a message is not over".to_owned()),
-            false => bench.checker.disagreement(is_alive).or_else(unheard),
+            false => bench.checker.disagreement(is_replica_there).or_else(unheard),
         }
     }
 
+    /// What has become of leaders, followers and majorities so far.
+    pub fn quorums(&self) -> Quorums {
+        self.quorums
+    }
+
+    /// The members of each group that live and have links.
+    fn present(&self) -> Vec<Vec<ProcessId>> {
+        let bench = &self.network.application;
+        let is_present = |member: &ProcessId| {
+            let node = bench.seats.node(*member);
+            bench.is_alive(*member) && !self.apart.contains(&node)
+        };
+        let groups = bench.seats.groups.groups.iter();
+        groups.map(|group| group.members.iter().copied().filter(is_present).collect()).collect()
+    }
+
+    /// Counts what a mishap has changed for the groups, who were led by `led`.
+    fn count(&mut self, before: &[Vec<ProcessId>], led: &[Option<ProcessId>]) {
+        for (group, present) in self.present().into_iter().enumerate() {
+            let is_dead = |member: &&ProcessId| !self.is_alive(**member);
+            let (leaders, followers): (Vec<ProcessId>, Vec<ProcessId>) =
+                before[group].iter().filter(is_dead).partition(|gone| led[group] == Some(**gone));
+            self.quorums.leaders += leaders.len() as u64;
+            self.quorums.followers += followers.len() as u64;
+            if present == before[group] {
+                continue;
+            }
+            match 2 * present.len() > self.seats().groups.groups[group].members.len() {
+                true => self.quorums.changed += 1,
+                false => self.quorums.lost += 1,
+            }
+        }
+    }
+
+    /// Looks whether two members of a group think that they lead.
+    pub fn look_for_rivals(&mut self) {
+        let mut leaders = vec![0u32; self.seats().groups.groups.len()];
+        for member in self.members().filter(|member| member.is_leader()) {
+            leaders[member.group().index()] += 1;
+        }
+        self.quorums.rivals += leaders.into_iter().filter(|count| *count > 1).count() as u64;
+    }
+
     fn inflict(&mut self, mishap: Mishap) {
+        let before = self.present();
+        let led: Vec<_> = (0..before.len()).map(|group| self.leader(group)).collect();
+        self.carry_out(mishap);
+        self.count(&before, &led);
+    }
+
+    fn carry_out(&mut self, mishap: Mishap) {
         match mishap {
             Mishap::Switch(node) => self.lose_switch(node),
             Mishap::Member(process) => {
@@ -182,8 +292,10 @@ impl World {
                     self.network.inflict(Fault::Switches(link, faults));
                 });
             }
-            Mishap::CutOff(node) => self.for_links(node, Fault::Cut),
-            Mishap::Mend(node) => self.for_links(node, Fault::Mend),
+            Mishap::CutOff(node) => self.cut_off([node]),
+            Mishap::Mend(node) => self.mend([node]),
+            Mishap::Apart(nodes) => self.cut_off(nodes),
+            Mishap::Together(nodes) => self.mend(nodes),
             Mishap::Deaf(coordinator, whom) => {
                 let node = self.seats().node(coordinator);
                 self.network.command(node, |_, machine, _| {
@@ -209,8 +321,29 @@ impl World {
                 self.network.inflict(Fault::Crash(NodeId(host)));
             }
         }
+        // Their store is where groups go on.
+        if let Some(core) = self.core() {
+            let bench = &mut self.network.application;
+            let is_out = |process: &ProcessId| !core.contains(&bench.seats.node(*process));
+            let coordinators = bench.seats.coordinators.iter().copied();
+            bench.storeless = coordinators.filter(is_out).collect();
+        }
         let reroute_ns = self.network.application.setup.reroute_ns;
         self.plan(at_ns + reroute_ns, Mishap::Reroute);
+    }
+
+    fn cut_off(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
+        for node in nodes {
+            self.apart.insert(node);
+            self.for_links(node, Fault::Cut);
+        }
+    }
+
+    fn mend(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
+        for node in nodes {
+            self.apart.remove(&node);
+            self.for_links(node, Fault::Mend);
+        }
     }
 
     /// The links between a switch and other switches.

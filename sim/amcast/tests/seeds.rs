@@ -2,28 +2,47 @@
 
 use std::collections::BTreeMap;
 
-use onepipe_sim_amcast::Swarm;
+use onepipe_sim_amcast::{Mishap, Quorums, Swarm};
 
 #[test]
 fn everything_holds_under_every_fault() {
     let (mut elections, mut delivered, mut busy, mut names) = (0, 0, 0, BTreeMap::new());
+    let mut quorums = Quorums::default();
     for seed in 0..150 {
         let swarm = Swarm::draw(seed);
         let outcome = swarm.run();
         assert!(outcome.complaints.is_empty(), "seed {seed}: {:?}", outcome.complaints);
         (elections, delivered) = (elections + outcome.elections, delivered + outcome.delivered);
         busy += outcome.busy;
+        let one = outcome.quorums;
+        quorums = Quorums {
+            leaders: quorums.leaders + one.leaders,
+            followers: quorums.followers + one.followers,
+            changed: quorums.changed + one.changed,
+            lost: quorums.lost + one.lost,
+            rivals: quorums.rivals + one.rivals,
+        };
         for name in swarm.timeline.iter().filter_map(|(_, mishap)| mishap.name()) {
             *names.entry(name).or_insert(0) += 1;
         }
     }
     assert!(elections > 100 && delivered > 10_000 && busy > 100, "{elections} {delivered} {busy}");
-    assert!(names.len() == 9 && names.values().all(|count| *count > 5), "{names:?}");
+    let Quorums { leaders, followers, changed, lost, rivals } = quorums;
+    let fewest = [leaders, followers, changed, lost, rivals].into_iter().min();
+    assert!(fewest > Some(20), "{quorums:?}");
+    assert!(names.len() == 10 && names.values().all(|count| *count > 5), "{names:?}");
 }
 
 fn holds(seed: u64) {
-    let complaints = Swarm::draw(seed).run().complaints;
-    assert!(complaints.is_empty(), "seed {seed}: {complaints:?}");
+    let swarm = Swarm::draw(seed);
+    // As it was found, before members were cut off by turns.
+    let mut found = swarm.clone();
+    let is_by_turns = |mishap: &Mishap| matches!(mishap, Mishap::Apart(_) | Mishap::Together(_));
+    found.timeline.retain(|(_, mishap)| !is_by_turns(mishap));
+    for swarm in [swarm, found] {
+        let complaints = swarm.run().complaints;
+        assert!(complaints.is_empty(), "seed {seed}: {complaints:?}");
+    }
 }
 
 /// A replica that began late in a group that had nothing new to say was told nothing.
@@ -43,4 +62,16 @@ fn a_candidate_asks_another_one_when_nothing_comes_of_the_log() {
 #[test]
 fn what_is_decided_here_changes_nothing_when_it_comes_again() {
     holds(1_227);
+}
+
+/// Switches that die may leave those who live in parts. Where one of them has majorities and a
+/// coordinator, it goes on, and who is outside counts as dead; else nobody can, and what must never
+/// happen does not.
+#[test]
+fn only_who_reaches_majorities_and_a_coordinator_must_go_on() {
+    [101_900, 104_345].into_iter().for_each(holds);
+    for seed in [100_681, 101_962, 105_580] {
+        holds(seed);
+        assert!(Swarm::draw(seed).run().is_in_parts, "seed {seed}");
+    }
 }
