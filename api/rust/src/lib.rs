@@ -112,7 +112,7 @@
 //! ([`GroupOptions::carrier`]), so that it takes little longer to eight than to one; files, too
 //! ([`Group::send_file`]). When a member dies the survivors get from each other what they lack, and
 //! a group that closes without error has brought everything to everybody. The example `group` shows
-//! how.
+//! how. [`EmbeddedGroup`] is the same without a thread.
 //!
 //! # Groups that do not stall
 //! A fabric holds still while a failure is decided. Agreed multicast does not: groups of members
@@ -164,8 +164,8 @@ pub use embedded::EmbeddedPipe;
 pub use error::{JoinError, LeaveError, ReceiveError};
 pub use event::{Event, Link, Received};
 pub use group::{
-    FileError, FileProgress, FileReport, FileSource, Group, GroupEnd, GroupError, GroupObject,
-    GroupOptions, GroupProgress, GroupSendError, MemberFailure,
+    EmbeddedGroup, FileError, FileProgress, FileReport, FileSource, Group, GroupEnd, GroupError,
+    GroupObject, GroupOptions, GroupProgress, GroupSendError, MemberFailure,
 };
 pub use idle::Idle;
 pub use onepipe_amcast::{

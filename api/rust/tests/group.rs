@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use onepipe::{
-    Carrier, Door, FileError, FileSource, Group, GroupEnd, GroupError, GroupObject, GroupOptions,
-    GroupSendError, MeetError, Reason, Standing,
+    Carrier, Door, EmbeddedGroup, FileError, FileSource, Group, GroupEnd, GroupError, GroupObject,
+    GroupOptions, GroupSendError, MeetError, Reason, Standing,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,6 +28,7 @@ macro_rules! over {
                 a_file_is_resumed_where_all_have_it_and_a_wrong_beginning_is_found
                 a_full_disk_at_one_receiver_is_its_own_affair
                 who_comes_late_is_told_why
+                one_thread_may_drive_all_members
             }
         }
     )* };
@@ -412,4 +413,55 @@ fn who_comes_late_is_told_why(carrier: Carrier) {
         ends.send(()).expect("it listens");
         porter.join().expect("it does not panic");
     });
+}
+
+fn one_thread_may_drive_all_members(carrier: Carrier) {
+    let doors = doors(3);
+    let members = addresses(&doors);
+    let (members, doors) = (&members, &doors);
+    // Only to meet takes a thread each.
+    let mut groups: Vec<EmbeddedGroup> = thread::scope(|scope| {
+        let create = |own: usize| {
+            let group = EmbeddedGroup::create(members, own as u32, options(&doors[own], carrier));
+            group.expect("all are here")
+        };
+        let all: Vec<_> = (0..3).map(|own| scope.spawn(move || create(own))).collect();
+        all.into_iter().map(|member| member.join().expect("it does not panic")).collect()
+    });
+    let refused = groups[1].send([1]).expect_err("it receives");
+    assert!(matches!(refused, GroupSendError::NotRoot { own: 1 }) && !groups[1].has_room());
+    for number in 0..4 {
+        assert!(groups[0].has_room());
+        assert_eq!(groups[0].send(octets(number, 200_000)).expect("there is room"), number);
+    }
+    let full = groups[0].send(octets(4, 200_000)).expect_err("four may be under way");
+    let GroupSendError::Full { object } = full else { panic!("{full}") };
+    let (mut waiting, mut received) = (Some(object), [0, 0]);
+    let began = Instant::now();
+    while !groups.iter().all(EmbeddedGroup::is_done) {
+        assert!(began.elapsed() < PATIENCE, "{groups:?}");
+        for group in &mut groups {
+            group.poll();
+        }
+        if groups[0].has_room()
+            && let Some(object) = waiting.take()
+        {
+            assert_eq!(groups[0].send(object).expect("there is room"), 4);
+        }
+        for (own, received) in (1..).zip(&mut received) {
+            while let Some(object) = groups[own].recv() {
+                assert!(object.number == *received && object.octets == octets(*received, 200_000));
+                *received += 1;
+            }
+        }
+        if received == [5, 5] && groups[2].ended().is_none() {
+            groups[2].leave();
+        }
+    }
+    assert_eq!((received, groups[2].ended()), ([5, 5], Some(Err(GroupEnd::Left))));
+    for group in &groups[..2] {
+        let end = group.ended().expect("it is done").expect_err("somebody has left");
+        assert!(matches!(end, GroupEnd::Failed { objects: 5, .. }), "{end}");
+        assert_eq!((group.failures()[0].rank, group.failures()[0].reason), (2, Reason::Left));
+    }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-use onepipe_bulk::{ConfigError, Reason};
+use onepipe_bulk::{BLOCKS_MAX, ConfigError, Reason};
 use onepipe_transport_bulk::{JoinError, MeetError};
 
 /// Why there is no group.
@@ -117,10 +117,26 @@ pub enum GroupSendError {
     /// A member has failed, or the group has ended: nothing more is taken.
     #[error("nothing more is sent: {0}")]
     Ended(#[from] GroupEnd),
+    /// As many objects are under way as may be: try again later. Only of [`crate::EmbeddedGroup`]:
+    /// others wait.
+    #[error("as many objects are under way as may be")]
+    Full {
+        /// What was given.
+        object: Vec<u8>,
+    },
     /// There are more blocks than numbers for them: [`crate::GroupOptions::block_octets`].
     #[error("an object of {octets} octets has too many blocks")]
     TooLarge {
         /// Its octets.
         octets: usize,
     },
+}
+
+/// Whether member `own` may ever send an object of so many octets.
+pub(super) fn check(own: u32, octets: usize, block_octets: u32) -> Result<(), GroupSendError> {
+    match octets as u64 > u64::from(BLOCKS_MAX) * u64::from(block_octets) {
+        _ if own != 0 => Err(GroupSendError::NotRoot { own }),
+        true => Err(GroupSendError::TooLarge { octets }),
+        false => Ok(()),
+    }
 }

@@ -1,27 +1,27 @@
 //! Bulk multicast: one object to all members of a group at the speed of one link.
 
+mod driven;
+mod embedded;
 mod error;
 mod file;
 mod options;
 mod shared;
 mod thread;
+mod worker;
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use onepipe_bulk::{BLOCKS_MAX, Group as Machine};
-use onepipe_transport_bulk::{Door, End, Meeting};
-use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::Doorbell;
 
+pub use embedded::EmbeddedGroup;
 pub use error::{GroupEnd, GroupError, GroupSendError, MemberFailure};
 pub use file::{FileError, FileProgress, FileReport, FileSource};
 pub use options::GroupOptions;
 
-use shared::{Shared, State, Wish};
-use thread::Worker;
+use driven::Driven;
+use shared::{Shared, Wish};
 
 /// An object that has come to every surviving member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,46 +94,17 @@ impl Group {
     pub fn create(
         members: &[SocketAddr],
         own: u32,
-        mut options: GroupOptions,
+        options: GroupOptions,
     ) -> Result<Self, GroupError> {
-        let system = |what| move |source| GroupError::System { what, source };
-        let Some(address) = members.get(own as usize).copied() else {
-            return Err(GroupError::Rank { own, members: members.len() });
-        };
-        let (_, others) = members.split_first().unwrap_or((&address, &[]));
-        let twice = (0..).zip(others).find(|(at, other)| others[..*at].contains(other));
-        if let Some((_, twice)) = twice {
-            return Err(GroupError::Twice(*twice));
-        }
-        let machine = Machine::new(options.config(members.len(), own))?;
-        let door = match options.door.take() {
-            Some(door) => door,
-            None => Door::open(if own == 0 { any(address) } else { address })
-                .map_err(system("listen at this member's address"))?,
-        };
-        let (group, patience) = (options.group, options.patience);
-        let meeting = Meeting { group, members, own, patience };
-        let end = End::join(options.carrier, machine, &meeting, &door, SystemClock::calibrated())?;
-        let doorbell = end.doorbell();
-        let shared = Arc::<Shared>::default();
-        let (theirs, members) = (Arc::clone(&shared), members.to_vec());
-        let worker_members = members.clone();
         let (objects_max, block_octets) = (options.objects_max, options.block_octets);
-        let work = move || {
-            let worker = Worker {
-                shared: &theirs,
-                members: worker_members,
-                memory_octets_max: options.memory_octets_max,
-                idle: options.idle,
-                on_object: options.on_object,
-                wanted: VecDeque::new(),
-                under_way_octets: 0,
-            };
-            worker.run(end);
-        };
-        let name = format!("group-{group}-{own}");
-        let thread = std::thread::Builder::new().name(name).spawn(work);
-        let thread = Some(thread.map_err(system("start a thread"))?);
+        let (group, idle) = (options.group, options.idle);
+        let driven = Driven::join(members, own, options)?;
+        let (doorbell, shared) = (driven.doorbell(), Arc::clone(driven.shared()));
+        let thread = std::thread::Builder::new()
+            .name(format!("group-{group}-{own}"))
+            .spawn(move || thread::run(driven, idle))
+            .map_err(|source| GroupError::System { what: "start a thread", source })?;
+        let (members, thread) = (members.to_vec(), Some(thread));
         Ok(Self { shared, members, own, objects_max, block_octets, doorbell, thread })
     }
 
@@ -155,16 +126,10 @@ impl Group {
     /// survivors, and nothing more is taken.
     pub fn send(&mut self, object: impl Into<Vec<u8>>) -> Result<u32, GroupSendError> {
         let object = object.into();
-        if self.own != 0 {
-            return Err(GroupSendError::NotRoot { own: self.own });
-        }
-        let octets = object.len();
-        if octets as u64 > u64::from(BLOCKS_MAX) * u64::from(self.block_octets) {
-            return Err(GroupSendError::TooLarge { octets });
-        }
+        error::check(self.own, object.len(), self.block_octets)?;
         let mut state = self.shared.lock();
         loop {
-            if let Some(end) = ending(&state) {
+            if let Some(end) = state.ending() {
                 return Err(end.into());
             }
             if state.under_way < self.objects_max {
@@ -172,10 +137,7 @@ impl Group {
             }
             state = self.shared.wait(state);
         }
-        let number = state.sent;
-        state.outbox.push_back(object);
-        state.sent += 1;
-        state.under_way += 1;
+        let number = state.put(object);
         drop(state);
         self.doorbell.ring();
         Ok(number)
@@ -189,8 +151,7 @@ impl Group {
     pub fn recv(&mut self) -> Result<Option<GroupObject>, GroupEnd> {
         let mut state = self.shared.lock();
         loop {
-            if let Some(object) = state.inbox.pop_front() {
-                state.inbox_octets -= object.octets.len() as u64;
+            if let Some(object) = state.take() {
                 drop(state);
                 // There may be room for what waits for it.
                 self.doorbell.ring();
@@ -277,27 +238,5 @@ impl Drop for Group {
             self.wish(Wish::Leave);
             self.join();
         }
-    }
-}
-
-/// Why nothing more is sent, if so.
-fn ending(state: &MutexGuard<'_, State>) -> Option<GroupEnd> {
-    match &state.ended {
-        Some(Err(end)) => Some(end.clone()),
-        Some(Ok(())) => Some(GroupEnd::Left),
-        None if !state.failures.is_empty() => {
-            let (failures, objects) = (state.failures.clone(), state.stable);
-            Some(GroupEnd::Failed { failures, objects })
-        }
-        None if state.is_over => Some(GroupEnd::Left),
-        None => None,
-    }
-}
-
-/// Any port of the same kind of address: a root is not looked for.
-fn any(address: SocketAddr) -> SocketAddr {
-    match address {
-        SocketAddr::V4(_) => (std::net::Ipv4Addr::LOCALHOST, 0).into(),
-        SocketAddr::V6(_) => (std::net::Ipv6Addr::LOCALHOST, 0).into(),
     }
 }

@@ -66,6 +66,36 @@ impl State {
         Some(memory)
     }
 
+    /// Takes an object that is sent. Answers its number.
+    pub fn put(&mut self, object: Vec<u8>) -> u32 {
+        let number = self.sent;
+        self.outbox.push_back(object);
+        self.sent += 1;
+        self.under_way += 1;
+        number
+    }
+
+    /// The next object that has come.
+    pub fn take(&mut self) -> Option<GroupObject> {
+        let object = self.inbox.pop_front()?;
+        self.inbox_octets -= object.octets.len() as u64;
+        Some(object)
+    }
+
+    /// Why nothing more is sent, if so.
+    pub fn ending(&self) -> Option<GroupEnd> {
+        match &self.ended {
+            Some(Err(end)) => Some(end.clone()),
+            Some(Ok(())) => Some(GroupEnd::Left),
+            None if !self.failures.is_empty() => {
+                let (failures, objects) = (self.failures.clone(), self.stable);
+                Some(GroupEnd::Failed { failures, objects })
+            }
+            None if self.is_over => Some(GroupEnd::Left),
+            None => None,
+        }
+    }
+
     /// Keeps memory for later, but no more than may be under way.
     pub fn give(&mut self, memory: Vec<u8>) {
         self.pool.push(memory);

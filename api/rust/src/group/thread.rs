@@ -1,22 +1,13 @@
 //! The thread that drives a member of a group.
 
-use std::collections::VecDeque;
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use onepipe_transport_clock::sharpen_timers;
 
-use onepipe_bulk::{Event, Group as Machine, Outcome, SendError};
-use onepipe_transport_bulk::End;
-use onepipe_transport_clock::{SystemClock, sharpen_timers};
-
-use super::GroupObject;
-use super::options::OnObject;
-use super::shared::{Shared, Wish};
-use crate::{GroupEnd, Idle, MemberFailure};
+use super::driven::Driven;
+use super::shared::Shared;
+use crate::{GroupEnd, Idle};
 
 /// The longest wait for something that the doorbell tells of.
 const WAIT_NS: u64 = 100_000_000;
-/// Whoever leaves waits so long for others to have heard of it.
-const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Whoever waits for the thread is told that it is over, even if it has panicked.
 struct LastWord<'a>(&'a Shared);
@@ -31,167 +22,15 @@ impl Drop for LastWord<'_> {
     }
 }
 
-/// What the thread knows.
-pub(super) struct Worker<'a> {
-    pub shared: &'a Shared,
-    pub members: Vec<SocketAddr>,
-    pub memory_octets_max: u64,
-    pub idle: Idle,
-    pub on_object: Option<OnObject>,
-    /// Objects that have no memory yet, and their octets.
-    pub wanted: VecDeque<(u32, u64)>,
-    /// Octets of objects that have memory and are not stable.
-    pub under_way_octets: u64,
-}
-
-impl Worker<'_> {
-    /// Works until the group is over, and everybody knows.
-    pub fn run(mut self, mut end: End<SystemClock>) {
-        let _last_word = LastWord(self.shared);
-        sharpen_timers();
-        let wait_ns = if self.idle == Idle::Backoff { WAIT_NS } else { 0 };
-        let mut farewell = None;
-        while !end.group().is_done() && farewell.is_none_or(|at| Instant::now() < at) {
-            self.command(end.group_mut());
-            let turned = end.turn(wait_ns, |group, event| self.on_event(group, event));
-            match turned {
-                Ok(progress) if progress.is_idle() => {
-                    if self.idle == Idle::Yield {
-                        std::thread::yield_now();
-                    }
-                }
-                Ok(_) => self.note_progress(end.group()),
-                Err(error) => {
-                    self.finish(Err(GroupEnd::System(error.to_string())));
-                    break;
-                }
-            }
-            if end.group().outcome().is_some() {
-                farewell.get_or_insert(Instant::now() + FAREWELL);
-            }
+/// Works until the group is over, and everybody knows.
+pub(super) fn run(mut driven: Driven, idle: Idle) {
+    let shared = driven.shared().clone();
+    let _last_word = LastWord(&shared);
+    sharpen_timers();
+    let wait_ns = if idle == Idle::Backoff { WAIT_NS } else { 0 };
+    while !driven.is_over() {
+        if !driven.turn(wait_ns) && idle == Idle::Yield {
+            std::thread::yield_now();
         }
-    }
-
-    /// Does what was asked for since the last turn.
-    fn command(&mut self, group: &mut Machine) {
-        let mut state = self.shared.lock();
-        while let Some(object) = state.outbox.pop_front() {
-            match group.send(object) {
-                Ok(_) => {}
-                Err(unsent) if unsent.why == SendError::Full => {
-                    state.outbox.push_front(unsent.memory);
-                    break;
-                }
-                Err(unsent) => {
-                    // Who has sent it is told why when it sends again, or closes.
-                    state.under_way -= 1;
-                    state.give(unsent.memory);
-                }
-            }
-        }
-        match state.wish {
-            Wish::Live => {}
-            // Others than the root wait for it to close.
-            Wish::Close if state.outbox.is_empty() => _ = group.close(),
-            Wish::Close => {}
-            Wish::Leave => group.leave(),
-        }
-        if state.wish != Wish::Live {
-            // Nobody asks for it any more.
-            state.inbox.clear();
-            state.inbox_octets = 0;
-        }
-        while let Some((object, octets)) = self.wanted.front().copied() {
-            let used = state.inbox_octets + self.under_way_octets;
-            if used > 0 && used + octets > self.memory_octets_max {
-                return;
-            }
-            self.wanted.pop_front();
-            let Some(memory) = state.memory(octets) else {
-                group.decline(object);
-                continue;
-            };
-            // What is not taken is not wanted any more.
-            if group.provide(object, memory).is_ok() {
-                self.under_way_octets += octets;
-            }
-        }
-    }
-
-    fn on_event(&mut self, group: &mut Machine, event: Event) {
-        match event {
-            Event::Wanted { object, octets } => {
-                self.wanted.push_back((object, octets));
-                self.command(group);
-            }
-            Event::Delivered { object } => {
-                if let (Some(on_object), Some(octets)) = (&mut self.on_object, group.octets(object))
-                {
-                    on_object(object, octets);
-                }
-            }
-            Event::Stable { object, memory } => self.on_stable(group, object, memory),
-            Event::Lost { object } => self.wanted.retain(|(wanted, _)| *wanted != object),
-            Event::Failed(failure) => {
-                let address = self.members[failure.rank as usize];
-                let (rank, by, reason) = (failure.rank, failure.by, failure.reason);
-                let mut state = self.shared.lock();
-                state.failures.push(MemberFailure { rank, address, by, reason });
-                // The root takes nothing more: it is closed, so that all come to an end.
-                if group.config().own == 0 && state.wish == Wish::Live {
-                    state.wish = Wish::Close;
-                }
-                drop(state);
-                self.shared.tell();
-            }
-            Event::Closed(outcome) => {
-                let state = self.shared.lock();
-                let (failures, objects) = (state.failures.clone(), state.stable);
-                drop(state);
-                self.finish(match outcome {
-                    Outcome::Complete => Ok(()),
-                    Outcome::Failed => Err(GroupEnd::Failed { failures, objects }),
-                    Outcome::Refused(_) => Err(GroupEnd::Excluded),
-                    Outcome::Left => Err(GroupEnd::Left),
-                });
-            }
-            _ => {}
-        }
-    }
-
-    fn on_stable(&mut self, group: &Machine, number: u32, octets: Vec<u8>) {
-        let mut state = self.shared.lock();
-        state.stable = number + 1;
-        if group.config().own == 0 {
-            state.under_way -= 1;
-            state.give(octets);
-        } else {
-            self.under_way_octets -= octets.len() as u64;
-            if state.wish == Wish::Live {
-                state.inbox_octets += octets.len() as u64;
-                state.inbox.push_back(GroupObject { number, octets });
-            } else {
-                state.give(octets);
-            }
-        }
-        drop(state);
-        self.shared.tell();
-    }
-
-    fn note_progress(&self, group: &Machine) {
-        let own = group.config().own;
-        let complete = group.completed_by(own).unwrap_or(0);
-        let mut state = self.shared.lock();
-        let progress = &mut state.progress;
-        progress.objects.resize(self.members.len(), 0);
-        for (rank, objects) in (0..).zip(&mut progress.objects) {
-            *objects = group.completed_by(rank).unwrap_or(0);
-        }
-        progress.blocks = group.progress(complete).unwrap_or((0, 0));
-    }
-
-    fn finish(&self, ended: Result<(), GroupEnd>) {
-        self.shared.lock().ended.get_or_insert(ended);
-        self.shared.tell();
     }
 }
