@@ -16,9 +16,9 @@ use crate::{
 /// A member of a group that its caller's own thread drives; see [`crate::Group`].
 ///
 /// Nothing is sent, received, relayed or acknowledged but in [`EmbeddedGroup::poll`] and
-/// [`EmbeddedGroup::wait`]: call them often, until [`EmbeddedGroup::is_done`]. Whoever is not driven
-/// for [`GroupOptions::dead_after`] counts as dead, and holds up the others until then. Only meeting
-/// the others blocks.
+/// [`EmbeddedGroup::wait`]: call them often, until [`EmbeddedGroup::is_done`]. Whoever is not
+/// driven for [`GroupOptions::dead_after`] counts as dead, and holds up the others until then. Only
+/// meeting the others blocks.
 ///
 /// ```
 /// use onepipe::{Door, EmbeddedGroup, GroupOptions};
