@@ -108,6 +108,10 @@ pub struct Arguments {
     /// Between emulated nodes, which takes root, instead of over loopback (bulk)
     #[arg(long)]
     between_nodes: bool,
+    /// Rate of a node's link, in Mbit/s (bulk)
+    #[arg(long, requires = "between_nodes", default_value_t = 500)]
+    #[arg(value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    link_mbit: u32,
     /// One of the nodes has a link of half the rate (bulk)
     #[arg(long, requires = "between_nodes")]
     slow_link: bool,
@@ -359,6 +363,7 @@ fn bulk_options(arguments: &Arguments) -> BulkOptions {
             crate::refuse(&format!("bench bulk goes over {}", names.join(", ")))
         });
     }
+    options.node_mbit = arguments.link_mbit;
     options.has_slow_link = arguments.slow_link;
     options.runs = arguments.runs.map_or(options.runs, |runs| runs as usize);
     options

@@ -22,6 +22,8 @@ use nodes::Nodes;
 pub(crate) const BULK: &str = "bulk";
 /// Octets of a second of work, about: small objects go round often.
 const WORK_OCTETS: usize = 512 << 20;
+/// Line time of the objects of a run between nodes, in us.
+const NODE_WORK_US: f64 = 2e6;
 /// Rate of an emulated node's link, in Mbit/s (design: bulk.md section 9).
 const NODE_MBIT: u32 = 500;
 /// Octets of a full Ethernet frame.
@@ -43,6 +45,8 @@ pub struct BulkOptions {
     /// Between network namespaces, each with a link of 500 Mbit/s, instead of over loopback. Needs
     /// root.
     pub has_nodes: bool,
+    /// Rate of a node's link, in Mbit/s. Default 500.
+    pub node_mbit: u32,
     /// One of the nodes has a link of half the rate.
     pub has_slow_link: bool,
     /// How often each side runs. Default 3.
@@ -58,6 +62,7 @@ impl BulkOptions {
             octets: vec![1, 64 << 10, 16 << 20, 256 << 20],
             block_octets: 1 << 20,
             has_nodes: false,
+            node_mbit: NODE_MBIT,
             has_slow_link: false,
             runs: 3,
         }
@@ -87,15 +92,15 @@ pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result
     let mpi = Mpi::prepare()?;
     let most = options.processes.iter().copied().max().unwrap_or(0);
     ensure!(most <= 16 && !options.processes.contains(&1), "2 to 16 processes");
-    let slow = options.has_slow_link.then_some((most / 2, NODE_MBIT / 2));
+    let slow = options.has_slow_link.then_some((most / 2, options.node_mbit / 2));
     let nodes = match options.has_nodes {
-        true => Some(Nodes::new(most, NODE_MBIT, slow).context("emulating nodes (as root)")?),
+        true => {
+            Some(Nodes::new(most, options.node_mbit, slow).context("emulating nodes (as root)")?)
+        }
         false => None,
     };
     let rivals: &[Rival] = match options.has_nodes {
-        // MPICH finds ways between namespaces that are none of the links: it was done in a third of
-        // their line time.
-        true => &[Rival::OpenMpiPipeline, Rival::OpenMpi],
+        true => &[Rival::OpenMpiPipeline, Rival::OpenMpi, Rival::Mpich],
         false => &[Rival::OpenMpi, Rival::Mpich],
     };
     // What goes over an emulated link for each octet of an object.
@@ -112,7 +117,9 @@ pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result
             let case = format!(
                 "network={network}{slow} transport={transport} processes={processes} octets={octets} rival={name}"
             );
-            let size = (processes, octets, rounds(octets, options.has_nodes));
+            let line_us = octets as f64 * 8.0 * wire_share / f64::from(options.node_mbit);
+            let rounds = if options.has_nodes { node_rounds(line_us) } else { rounds(octets) };
+            let size = (processes, octets, rounds);
             let mut cpu = Vec::new();
             harness.measure(
                 &case,
@@ -129,7 +136,6 @@ pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result
             let mut details =
                 vec![Detail { name: "cpu".to_owned(), value: mean, unit: "ms".to_owned() }];
             if options.has_nodes {
-                let line_us = octets as f64 * 8.0 * wire_share / f64::from(NODE_MBIT);
                 let line = "line time".to_owned();
                 details.push(Detail { name: line, value: line_us, unit: "us".to_owned() });
             }
@@ -144,10 +150,14 @@ fn pairs(options: &BulkOptions) -> impl Iterator<Item = (u32, usize)> {
     options.processes.iter().flat_map(move |it| octets.iter().map(move |octets| (*it, *octets)))
 }
 
-/// How often an object goes round in one run.
-fn rounds(octets: usize, has_nodes: bool) -> u32 {
-    let (least, most) = if has_nodes { (3, 20) } else { (4, 2_000) };
-    ((WORK_OCTETS / octets.max(1)) as u32).clamp(least, most)
+/// How often an object goes round in one run over loopback.
+fn rounds(octets: usize) -> u32 {
+    ((WORK_OCTETS / octets.max(1)) as u32).clamp(4, 2_000)
+}
+
+/// The same between nodes, where the slowest takes several times the line time.
+fn node_rounds(line_us: f64) -> u32 {
+    ((NODE_WORK_US / line_us) as u32).clamp(3, 20)
 }
 
 /// Our own side: the median time, in us, and the processor time of all for one object, in ms.
@@ -231,7 +241,7 @@ mod tests {
     #[test]
     fn every_size_goes_round_often_enough_for_a_median() {
         for octets in [0, 1, 1 << 16, 1 << 28, 1 << 34] {
-            let least = rounds(octets, true).min(rounds(octets, false));
+            let least = rounds(octets).min(node_rounds(octets as f64));
             assert!(least >= 3 && median_us(&vec![5_000.0; least as usize]) == 5.0, "{octets}");
         }
     }

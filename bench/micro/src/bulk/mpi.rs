@@ -123,6 +123,12 @@ impl Mpi {
             }
             Rival::Mpich => {
                 command.args(["-np", &count]).env("MPIR_CVAR_NOLOCAL", "1");
+                if let Some(nodes) = nodes {
+                    // Else it finds ways between namespaces of one machine that are no links.
+                    command.env("UCX_TLS", "tcp").env("UCX_NET_DEVICES", Nodes::DEVICE);
+                    command.args(["-launcher", "ssh", "-launcher-exec"]).arg(nodes.file(AGENT));
+                    command.args(["-iface", Nodes::DEVICE, "-hosts", &nodes.hosts(processes)]);
+                }
             }
         }
         command.arg(self.program(rival.library()));

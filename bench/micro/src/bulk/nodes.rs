@@ -23,6 +23,9 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
+    /// What a node's end of its link is called there.
+    pub(super) const DEVICE: &str = "e0";
+
     /// So many, each with a link of so many Mbit/s; one may have another rate.
     pub(super) fn new(count: u32, mbit: u32, slow: Option<(u32, u32)>) -> Result<Self> {
         let pid = std::process::id();
@@ -44,16 +47,16 @@ impl Nodes {
             ip(&["netns", "add", &name])?;
             ip(&["-n", &name, "link", "set", "lo", "up"])?;
             let peer = ["peer", "name", &port, "netns", &bridge];
-            ip(&[&["-n", &name, "link", "add", "e0", "type", "veth"][..], &peer].concat())?;
+            ip(&[&["-n", &name, "link", "add", Self::DEVICE, "type", "veth"][..], &peer].concat())?;
             let address = format!("{}/24", self.ip(at));
-            ip(&["-n", &name, "address", "add", &address, "dev", "e0"])?;
-            ip(&["-n", &name, "link", "set", "e0", "up"])?;
+            ip(&["-n", &name, "address", "add", &address, "dev", Self::DEVICE])?;
+            ip(&["-n", &name, "link", "set", Self::DEVICE, "up"])?;
             ip(&["-n", &bridge, "link", "set", &port, "master", "br0", "up"])?;
             let rate = match slow {
                 Some((who, rate)) if who == at => rate,
                 _ => mbit,
             };
-            for (namespace, device) in [(&name, "e0"), (&bridge, &port[..])] {
+            for (namespace, device) in [(&name, Self::DEVICE), (&bridge, &port[..])] {
                 let rate = format!("{rate}mbit");
                 let limit = ["tbf", "rate", &rate, "burst", BURST, "limit", QUEUE];
                 let of = ["-n", namespace, "qdisc", "add", "dev", device, "root"];
