@@ -107,11 +107,11 @@ impl<C: Clock> Datagrams<C> {
         let mut progress = Progress::default();
         self.speak(&mut progress, &mut on_event);
         let now = self.read_clock();
-        self.receive(now, &mut progress);
+        self.receive(now, &mut progress, &mut on_event);
         if progress.is_idle() {
             self.exchange.wait(self.rest_ns(now, wait_ns));
             let now = self.read_clock();
-            self.receive(now, &mut progress);
+            self.receive(now, &mut progress, &mut on_event);
         }
         let now = self.read_clock();
         if self.group.poll_timeout().is_some_and(|due| due <= now.mono) {
@@ -132,10 +132,7 @@ impl<C: Clock> Datagrams<C> {
     fn speak(&mut self, progress: &mut Progress, on_event: &mut impl FnMut(&mut Group, Event)) {
         loop {
             let before = *progress;
-            while let Some(event) = self.group.poll_event() {
-                on_event(&mut self.group, event);
-                progress.events += 1;
-            }
+            progress.events += tell(&mut self.group, on_event);
             self.transmit(progress);
             if *progress == before {
                 return;
@@ -163,7 +160,12 @@ impl<C: Clock> Datagrams<C> {
         self.is_blocked |= !self.exchange.flush();
     }
 
-    fn receive(&mut self, now: Now, progress: &mut Progress) {
+    fn receive(
+        &mut self,
+        now: Now,
+        progress: &mut Progress,
+        on_event: &mut impl FnMut(&mut Group, Event),
+    ) {
         let trains = self.exchange.receive();
         // The queue before this member is its own receive buffer; what finds it long is marked.
         let is_backlogged = self.exchange.is_backlogged();
@@ -177,6 +179,8 @@ impl<C: Clock> Datagrams<C> {
                 let from = glance(frame).map_or(0, |header| header.src().0);
                 self.group.handle_frame(now, Port(from as u16), frame);
                 progress.frames_received += 1;
+                // The application may have memory for what follows.
+                progress.events += tell(&mut self.group, on_event);
             }
         }
         while let Some(at) = self.exchange.refused() {
@@ -195,6 +199,16 @@ impl<C: Clock> Datagrams<C> {
         self.before = Some(now.mono);
         now
     }
+}
+
+/// Hands out events. Answers how many.
+fn tell(group: &mut Group, on_event: &mut impl FnMut(&mut Group, Event)) -> usize {
+    let mut events = 0;
+    while let Some(event) = group.poll_event() {
+        on_event(group, event);
+        events += 1;
+    }
+    events
 }
 
 /// The address by which all others know us; any, if it is not one and the same.

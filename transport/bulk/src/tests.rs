@@ -245,3 +245,54 @@ fn frames_that_are_lost_altered_doubled_or_overtaken_do_no_harm() {
         }
     }
 }
+
+/// One small object after the other, each when the one before is everywhere. What comes behind the
+/// word that an object is stable comes when its memory has been given back.
+#[test]
+fn memory_that_is_given_back_serves_for_the_next_object() {
+    const OBJECTS: u32 = 300;
+    for carrier in Carrier::ALL.iter().copied() {
+        let open = |_| Door::open("127.0.0.1:0".parse().expect("an address")).expect("a door");
+        let doors: Vec<Door> = (0..2).map(open).collect();
+        let members: Vec<SocketAddr> = doors.iter().map(Door::address).collect();
+        let join = |own: u32| {
+            let meeting = Meeting { group: 1, members: &members, own, patience: PATIENCE };
+            let clock = SystemClock::calibrated();
+            let group = machine(carrier, 2, own);
+            End::join(carrier, group, &meeting, &doors[own as usize], clock).expect("both are here")
+        };
+        let began = Instant::now();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut end = join(1);
+                end.group_mut().offer_memory(vec![0]);
+                while !end.group().is_done() {
+                    let on_event = |group: &mut Group, event| {
+                        if let Event::Stable { memory, .. } = event {
+                            group.offer_memory(memory);
+                        }
+                    };
+                    end.turn(WAIT_NS, on_event).expect("the kernel waits");
+                }
+                assert_eq!(end.group().outcome(), Some(Outcome::Complete));
+            });
+            let mut end = join(0);
+            for number in 0..OBJECTS {
+                end.group_mut().send(vec![number as u8]).expect("nothing is under way");
+                let mut is_stable = false;
+                while !is_stable {
+                    let on_event = |_: &mut Group, event| {
+                        is_stable |= matches!(event, Event::Stable { .. });
+                    };
+                    end.turn(WAIT_NS, on_event).expect("the kernel waits");
+                    let took = began.elapsed();
+                    assert!(took < Duration::from_secs(20), "{carrier:?}: {number} in {took:?}");
+                }
+            }
+            end.group_mut().close().expect("it is the root");
+            while !end.group().is_done() {
+                end.turn(WAIT_NS, |_, _| {}).expect("the kernel waits");
+            }
+        });
+    }
+}
