@@ -3,7 +3,9 @@
 
 mod rival;
 mod tally;
+mod traffic;
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
@@ -17,6 +19,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{Better, Detail, Harness, Progress, Report};
 use tally::Tally;
+use traffic::Traffic;
 
 /// What to measure.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,6 +79,8 @@ struct Outcome {
     p50_us: f64,
     p99_us: f64,
     cpu_us: f64,
+    /// Of the whole run, a message.
+    traffic: Traffic,
 }
 
 /// Throughput and latency, ours and the rival's, in turn.
@@ -119,11 +124,11 @@ impl Outcome {
             value,
             unit: unit.to_string(),
         };
-        vec![
-            detail("p50", self.p50_us, "us"),
-            detail("p99", self.p99_us, "us"),
-            detail("cpu", self.cpu_us, "us/msg"),
-        ]
+        let own = [("p50", self.p50_us, "us"), ("p99", self.p99_us, "us")];
+        let own = own.into_iter().chain([("cpu", self.cpu_us, "us/msg")]);
+        own.chain(self.traffic.a_message())
+            .map(|(name, value, unit)| detail(name, value, unit))
+            .collect()
     }
 }
 
@@ -132,6 +137,8 @@ struct Crew<'a> {
     stop: &'a AtomicBool,
     is_warm: &'a AtomicBool,
     began: Instant,
+    /// What those who have ended have sent and received.
+    traffic: &'a Mutex<Traffic>,
     doorbells: Vec<Doorbell>,
 }
 
@@ -164,8 +171,11 @@ fn run_ours(case: Case) -> Result<Outcome> {
             for at in directory.of(Role::Member(group)) {
                 let mut member = MemberDaemon::new(&directory, at, &options)?;
                 crew.doorbells.push(member.doorbell());
-                let stop = crew.stop;
-                scope.spawn(move || member.run(stop, |_| {}));
+                let (stop, traffic) = (crew.stop, crew.traffic);
+                scope.spawn(move || {
+                    member.run(stop, |_| {});
+                    traffic::lock(traffic).add(member.mesh(), member.report().repeated);
+                });
             }
             for at in directory.of(Role::Replica(group)) {
                 let station = open(&directory, (at, "replica"), &options, Replica::new)?;
@@ -179,9 +189,9 @@ fn run_ours(case: Case) -> Result<Outcome> {
         let at = directory.of(Role::Client)[0];
         let client = open(&directory, (at, "client"), &options, Client::new)?;
         let to = case.all_groups();
-        crew.send(scope, client, case.octets, move |client, now, message| {
-            client.amcast(now, to, message).is_ok()
-        });
+        let submit =
+            move |client: &mut Client, now, message: &[u8]| client.amcast(now, to, message).is_ok();
+        crew.send(scope, client, case.octets, submit, |client| client.stats().repeated);
         Ok(receivers)
     })
 }
@@ -195,9 +205,15 @@ fn measure(
     ) -> Result<Vec<ScopedJoinHandle<'scope, Tally>>>,
 ) -> Result<Outcome> {
     let (stop, is_warm) = (AtomicBool::new(false), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        let mut crew =
-            Crew { stop: &stop, is_warm: &is_warm, began: Instant::now(), doorbells: Vec::new() };
+    let traffic = Mutex::new(Traffic::default());
+    let mut outcome = std::thread::scope(|scope| {
+        let mut crew = Crew {
+            stop: &stop,
+            is_warm: &is_warm,
+            began: Instant::now(),
+            traffic: &traffic,
+            doorbells: Vec::new(),
+        };
         let started = start(&mut crew, scope);
         let spent = if started.is_ok() {
             std::thread::sleep(WARM_UP);
@@ -222,8 +238,13 @@ fn measure(
             p50_us: slowest.latency_us(0.5),
             p99_us: slowest.latency_us(0.99),
             cpu_us: spent * 1e6 / slowest.counted() as f64,
+            traffic: Traffic::default().of(slowest.delivered()),
         })
-    })
+    })?;
+    // Now that all have ended.
+    let messages = outcome.traffic.messages();
+    outcome.traffic = traffic.into_inner().unwrap_or_default().of(messages);
+    Ok(outcome)
 }
 
 fn seconds(time: rustix::time::Timespec) -> f64 {
@@ -240,6 +261,7 @@ impl<'scope> Crew<'scope> {
     ) -> ScopedJoinHandle<'scope, Tally> {
         self.doorbells.push(station.doorbell());
         let (stop, is_warm, began) = (self.stop, self.is_warm, self.began);
+        let traffic = self.traffic;
         scope.spawn(move || {
             let mut tally = Tally::new(began);
             while !stop.load(Ordering::Acquire) {
@@ -251,6 +273,7 @@ impl<'scope> Crew<'scope> {
                 station.rest(progress);
             }
             tally.end();
+            traffic::lock(traffic).add(station.transport(), 0);
             tally
         })
     }
@@ -262,9 +285,10 @@ impl<'scope> Crew<'scope> {
         mut station: Station<M>,
         octets: usize,
         mut submit: impl FnMut(&mut M, onepipe_base::Now, &[u8]) -> bool + Send + 'scope,
+        repeated: impl FnOnce(&M) -> u64 + Send + 'scope,
     ) {
         self.doorbells.push(station.doorbell());
-        let (stop, began) = (self.stop, self.began);
+        let (stop, began, traffic) = (self.stop, self.began, self.traffic);
         scope.spawn(move || {
             let mut message = vec![7; octets.max(8)];
             while !stop.load(Ordering::Acquire) {
@@ -275,6 +299,7 @@ impl<'scope> Crew<'scope> {
                 let progress = station.turn(|_, _| {});
                 station.rest(progress);
             }
+            traffic::lock(traffic).add(station.transport(), repeated(station.machine()));
         });
     }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use onepipe_amcast::{Member, MemberEvent};
-use onepipe_transport_amcast::{Directory, OpenError, Options, Station, open};
+use onepipe_transport_amcast::{Directory, Mesh, OpenError, Options, Station, open};
 use onepipe_transport_clock::sharpen_timers;
 use onepipe_transport_driver::{Doorbell, Progress};
 
@@ -69,6 +69,11 @@ impl MemberDaemon {
     /// What wakes it when it blocks.
     pub fn doorbell(&self) -> Doorbell {
         self.station.doorbell()
+    }
+
+    /// The socket that it speaks through.
+    pub fn mesh(&self) -> &Mesh {
+        self.station.transport()
     }
 
     /// What it has done.

@@ -166,6 +166,7 @@ impl Exchange {
         }
         self.arrived = self.receiver.receive(&self.socket, &mut self.memory[..self.slots_at]);
         self.stats.trains_received += self.arrived as u64;
+        self.stats.receives += 1;
         self.arrived
     }
 
@@ -349,6 +350,7 @@ impl Exchange {
     fn on_sent(&mut self, index: usize) {
         let trains = &mut self.destinations[self.sender.destination(index)].trains;
         self.stats.frames_sent += trains.waiting()[0].frames as u64;
+        self.stats.octets_sent += trains.waiting()[0].octets as u64;
         self.stats.trains_sent += 1;
         trains.on_left(1);
     }

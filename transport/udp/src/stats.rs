@@ -7,12 +7,16 @@ pub struct Stats {
     pub frames_sent: u64,
     /// Trains they went in; a train is one datagram to most of the kernel.
     pub trains_sent: u64,
+    /// Octets of them, padding included.
+    pub octets_sent: u64,
     /// System calls that sent something.
     pub sends: u64,
     /// Frames received.
     pub frames_received: u64,
     /// Trains they came in.
     pub trains_received: u64,
+    /// System calls that asked for some.
+    pub receives: u64,
     /// Frames dropped because the kernel refused them.
     pub frames_refused: u64,
     /// Reports that nobody listens where something was sent.

@@ -79,9 +79,10 @@ pub(super) fn run(case: Case) -> Result<Outcome> {
         }
         let to = To::Groups(case.all_groups());
         let client = station(directory.of(Role::Client)[0])?;
-        crew.send(scope, client, case.octets, move |client: &mut Carried, now, message| {
+        let submit = move |client: &mut Carried, now, message: &[u8]| {
             client.0.send(now, to, message).is_ok()
-        });
+        };
+        crew.send(scope, client, case.octets, submit, |_| 0);
         Ok(receivers)
     })
 }

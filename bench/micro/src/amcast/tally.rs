@@ -70,6 +70,11 @@ impl Tally {
         }
     }
 
+    /// Deliveries since it began.
+    pub(super) fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
     /// Deliveries while it counted.
     pub(super) fn counted(&self) -> u64 {
         self.from.map_or(0, |(_, before)| self.delivered - before)

@@ -1,0 +1,58 @@
+//! What the sockets of a run have done.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use onepipe_transport_amcast::Mesh;
+
+/// Sums over all sockets and the whole of a run, its beginning included.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Traffic {
+    messages: u64,
+    frames: u64,
+    octets: u64,
+    datagrams: u64,
+    syscalls: u64,
+    dropped: u64,
+    repeated: u64,
+}
+
+impl Traffic {
+    /// Somebody has ended, who has said `repeated` packets again.
+    pub(super) fn add(&mut self, mesh: &Mesh, repeated: u64) {
+        let stats = mesh.stats();
+        self.frames += stats.frames_sent;
+        self.octets += stats.octets_sent;
+        self.datagrams += stats.trains_sent;
+        self.syscalls += stats.sends + stats.receives;
+        self.dropped += u64::from(mesh.kernel_drops().unwrap_or_default());
+        self.repeated += repeated;
+    }
+
+    /// Of so many messages, delivered at the slowest receiver.
+    pub(super) fn of(self, messages: u64) -> Self {
+        Self { messages, ..self }
+    }
+
+    pub(super) fn messages(self) -> u64 {
+        self.messages
+    }
+
+    /// All of it, a message.
+    pub(super) fn a_message(self) -> impl Iterator<Item = (&'static str, f64, &'static str)> {
+        let messages = self.messages.max(1) as f64;
+        let all = [
+            ("frames", self.frames, "/msg"),
+            ("octets", self.octets, "/msg"),
+            ("datagrams", self.datagrams, "/msg"),
+            ("system calls", self.syscalls, "/msg"),
+            ("dropped datagrams", self.dropped, "/msg"),
+            ("repeated", self.repeated, "/msg"),
+        ];
+        all.into_iter().map(move |(name, sum, unit)| (name, sum as f64 / messages, unit))
+    }
+}
+
+/// What whoever panicked has left is summed up as well.
+pub(super) fn lock(traffic: &Mutex<Traffic>) -> MutexGuard<'_, Traffic> {
+    traffic.lock().unwrap_or_else(PoisonError::into_inner)
+}
