@@ -5,9 +5,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
-use onepipe_wire::{Amcast, Frame, GROUPS_MAX, GroupId, GroupSet, LogicalTime, MessageId, Opcode};
+use onepipe_wire::{
+    AMCAST_OCTETS, Amcast, Frame, GROUPS_MAX, GroupId, GroupSet, HEADER_OCTETS, LogicalTime,
+    MessageId, Opcode,
+};
 
 use crate::config::{Config, ConfigError};
+use crate::flight::Flight;
 use crate::outbox::{Parcel, Pause, write};
 
 /// Why a message cannot be sent.
@@ -76,8 +80,13 @@ struct Open {
     waiting: GroupSet,
     timestamp: Option<LogicalTime>,
     octets: u16,
+    /// When it was sent for the first time.
+    sent: Option<Mono>,
+    /// Whether it was sent again since.
+    is_repeated: bool,
     pause: Pause,
-    due: Mono,
+    /// When it is sent again; before it was sent it need not be.
+    due: Option<Mono>,
     /// Groups that are to be told now, and how far in the members of the first.
     telling: GroupSet,
     /// Whether all their members are, for who leads may be another one than before.
@@ -85,6 +94,13 @@ struct Open {
     told: usize,
     /// Whether it is among those that are to be told.
     is_queued: bool,
+}
+
+impl Open {
+    /// What it takes on its way: with little else in it, its front.
+    fn flight_octets(&self) -> u64 {
+        (HEADER_OCTETS + AMCAST_OCTETS) as u64 + u64::from(self.octets)
+    }
 }
 
 /// A client: it asks the leaders of all groups that a message is for until all can deliver it.
@@ -101,8 +117,9 @@ pub struct Client {
     /// What is over and not told yet, by its place, and these places in order.
     over: Vec<Option<Over>>,
     over_order: VecDeque<u32>,
-    /// Places of messages that are to be told.
+    /// Places of messages that are to be told: first those that were told before.
     telling: VecDeque<u32>,
+    flight: Flight,
     /// Nothing is due before.
     due: Option<Mono>,
     stats: ClientStats,
@@ -131,6 +148,7 @@ impl Client {
             over: vec![None; window],
             over_order: VecDeque::with_capacity(window),
             telling: VecDeque::with_capacity(window),
+            flight: Flight::new(config.flight_octets, config.repeat_ns),
             due: None,
             stats: ClientStats::default(),
             config,
@@ -169,8 +187,6 @@ impl Client {
             return Err(AmcastError::WindowFull(all.window));
         }
         let id = MessageId { client: self.number, sequence: self.next };
-        let mut pause = Pause::new(self.config.repeat_ns);
-        let due = now.mono.after_ns(pause.next_ns());
         self.messages[slot * limit..slot * limit + got].copy_from_slice(message);
         self.open[slot] = Some(Open {
             id,
@@ -178,14 +194,18 @@ impl Client {
             waiting: groups,
             timestamp: None,
             octets: got as u16,
-            pause,
-            due,
+            sent: None,
+            is_repeated: false,
+            pause: Pause::new(self.config.repeat_ns),
+            due: None,
             telling: groups,
             to_all: false,
             told: 0,
             is_queued: true,
         });
         self.telling.push_back(slot as u32);
+        // Whoever drives it looks after it by then, though it be only to send it.
+        let due = now.mono.after_ns(self.config.repeat_ns);
         self.due = Mono::earlier(self.due, Some(due));
         self.next = next;
         self.stats.sent += 1;
@@ -215,7 +235,12 @@ impl Client {
 
     /// Whether there is something to send.
     pub fn wants_transmit(&self) -> bool {
-        !self.telling.is_empty()
+        let first = self.telling.front().and_then(|at| self.open[*at as usize].as_ref());
+        first.is_some_and(|open| self.may_leave(open))
+    }
+
+    fn may_leave(&self, open: &Open) -> bool {
+        open.sent.is_some() || self.flight.has_room(open.flight_octets())
     }
 
     fn on_answer(&mut self, now: Now, opcode: Opcode, src: ProcessId, body: &Amcast) -> bool {
@@ -240,6 +265,10 @@ impl Client {
                 open.timestamp = open.timestamp.or(known);
                 if open.waiting.is_empty() {
                     let (id, timestamp) = (open.id, open.timestamp);
+                    if let Some(sent) = open.sent {
+                        let took_ns = (!open.is_repeated).then(|| now.mono.since_ns(sent));
+                        self.flight.on_over(open.flight_octets(), took_ns);
+                    }
                     self.over[slot] = Some(Over { id, timestamp });
                     self.over_order.push_back(slot as u32);
                     // Its place may stand among those to be told until it is looked at: not twice.
@@ -252,7 +281,7 @@ impl Client {
             }
             Opcode::Busy => {
                 self.stats.busy += 1;
-                open.due = now.mono.after_ns(open.pause.next_ns());
+                open.due = Some(now.mono.after_ns(open.pause.next_ns()));
             }
             _ => return false,
         }
@@ -308,16 +337,18 @@ impl Machine for Client {
         self.due = None;
         for (place, open) in self.open.iter_mut().enumerate() {
             let Some(open) = open else { continue };
-            if open.due <= now.mono {
+            if open.due.is_some_and(|due| due <= now.mono) {
                 (open.telling, open.to_all, open.told) = (open.waiting, true, 0);
-                open.due = now.mono.after_ns(open.pause.next_ns());
+                open.due = Some(now.mono.after_ns(open.pause.next_ns()));
                 if !open.is_queued {
                     open.is_queued = true;
-                    self.telling.push_back(place as u32);
+                    self.telling.push_front(place as u32);
                 }
+                open.is_repeated = true;
+                self.flight.on_silence(now.mono);
                 self.stats.repeated += 1;
             }
-            self.due = Mono::earlier(self.due, Some(open.due));
+            self.due = Mono::earlier(self.due, open.due);
         }
     }
 
@@ -325,6 +356,16 @@ impl Machine for Client {
         let octets_max = self.config.groups.message_octets_max();
         while let Some(at) = self.telling.front().map(|at| *at as usize) {
             let open = self.open[at].as_mut().expect("what is over is not among them");
+            if open.sent.is_none() {
+                if !self.flight.has_room(open.flight_octets()) {
+                    return None;
+                }
+                self.flight.on_sent(open.flight_octets());
+                open.pause = Pause::new(self.flight.pause_ns());
+                open.due = Some(now.mono.after_ns(open.pause.next_ns()));
+                open.sent = Some(now.mono);
+                self.due = Mono::earlier(self.due, open.due);
+            }
             let Some((group, to)) = Self::next_told(&self.config, &self.leaders, open) else {
                 open.is_queued = false;
                 self.telling.pop_front();

@@ -112,6 +112,9 @@ pub struct Config {
     /// What was not answered is said again after so long, ns, and then ever less often, up to 64
     /// times as long. Some round trips. Default 100 us.
     pub repeat_ns: u64,
+    /// Of a client: octets of messages that may be on their way at a time, more wait here. Fewer
+    /// while answers stay out. Default no limit but the window.
+    pub flight_octets: u64,
     /// Of a member: open messages at which clients are told that it is busy; those that another
     /// group has taken are taken nevertheless. Default 1024.
     pub busy_from: u64,
@@ -132,6 +135,7 @@ impl Config {
             groups,
             coordinators: Vec::new(),
             repeat_ns: 100_000,
+            flight_octets: u64::MAX,
             busy_from: 1_024,
             kept: 1_024,
             outbox: 4_096,

@@ -49,11 +49,13 @@ mod barrier;
 mod client;
 mod config;
 mod coordinator;
+mod flight;
 mod log;
 mod member;
 mod outbox;
 mod replica;
 mod stage;
+mod taken;
 mod votes;
 
 pub use client::{AmcastError, Client, ClientStats, Over};

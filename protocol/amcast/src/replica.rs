@@ -79,6 +79,8 @@ pub struct Replica {
     messages: Vec<u8>,
     /// The first position that is not delivered.
     first: u64,
+    /// The same when it last thought of asking.
+    first_before: u64,
     /// All before this one are known, with their messages.
     whole: u64,
     /// What each member has said last: up to where the order is settled, once how many positions
@@ -117,6 +119,7 @@ impl Replica {
             known: vec![None; positions],
             messages: vec![0; positions * groups.message_octets_max()],
             first: 0,
+            first_before: 0,
             whole: 0,
             bounds: vec![(LogicalTime(0), 0); groups.groups[at].members.len()],
             barrier: LogicalTime(0),
@@ -364,10 +367,13 @@ impl Machine for Replica {
                 let is_known = self.greeted;
                 let others = (0..self.bounds.len()).filter(|place| is_known >> place & 1 == 0);
                 others.for_each(|place| self.ask(place));
-            } else {
+            } else if core::mem::replace(&mut self.first_before, self.first) == self.first {
                 // Another one each time, for any of them may have crashed.
                 self.asked = (self.asked + 1) % self.bounds.len();
                 self.ask(self.asked);
+            } else {
+                // It lacks something all the time under load, and gets it.
+                self.pause.reset();
             }
         }
         self.settle(now);

@@ -13,6 +13,8 @@ use crate::config::{Groups, MEMBERS_MAX};
 struct Vote {
     epoch: u32,
     timestamp: LogicalTime,
+    /// Where the message is in the log of that epoch, if that was told.
+    position: Option<u64>,
     /// Who, by their places.
     by: u32,
 }
@@ -98,7 +100,7 @@ impl Votes {
         }
         let vote = &mut self.votes[index * self.message_groups_max + nth];
         if epoch > vote.epoch {
-            *vote = Vote { epoch, timestamp, by: 0 };
+            *vote = Vote { epoch, timestamp, position: None, by: 0 };
         }
         if epoch != vote.epoch || timestamp != vote.timestamp || place >= MEMBERS_MAX {
             return;
@@ -107,6 +109,38 @@ impl Votes {
             vote.by |= vote.by << 1 | 1;
         }
         vote.by |= 1 << place;
+    }
+
+    /// In the log of `epoch` of `group` the message is at `position`. Answers whether it is known
+    /// to be taken in that epoch.
+    pub fn locate(&mut self, id: MessageId, group: GroupId, epoch: u32, position: u64) -> bool {
+        let Some(index) = self.index(id) else { return false };
+        let Some(cell) = self.cells[index].filter(|cell| cell.id == id) else { return false };
+        let nth = cell.groups.place(group);
+        if !cell.groups.contains(group) || nth >= self.message_groups_max {
+            return false;
+        }
+        let vote = &mut self.votes[index * self.message_groups_max + nth];
+        if vote.epoch == epoch {
+            vote.position = Some(position);
+        }
+        vote.epoch == epoch
+    }
+
+    /// The member of `group` at `place` has taken what was at `position` in `epoch`. Answers
+    /// whether that was the message.
+    pub fn vote_at(
+        &mut self,
+        id: MessageId,
+        (group, place): (GroupId, usize),
+        (epoch, position): (u32, u64),
+    ) -> bool {
+        let vote = self.of(id, group);
+        let is_it = vote.epoch == epoch && vote.position == Some(position);
+        if is_it {
+            self.vote(id, (group, place), (epoch, vote.timestamp));
+        }
+        is_it
     }
 
     fn of(&self, id: MessageId, group: GroupId) -> Vote {

@@ -152,6 +152,8 @@ impl Amcast {
     pub const FETCH: u8 = 1 << 3;
     /// What was asked for is no more: whoever asks is too far behind.
     pub const BEHIND: u8 = 1 << 4;
+    /// It holds of everything before `position` in that log, too.
+    pub const BEFORE: u8 = 1 << 5;
 
     /// That of a group in an epoch, with nothing else in it.
     pub const fn new(group: GroupId, epoch: u32) -> Self {
@@ -224,7 +226,7 @@ impl Amcast {
         if group >= GROUPS_MAX {
             return refused("group", u64::from(group));
         }
-        if flags >> 5 != 0 {
+        if flags >> 6 != 0 {
             return refused("flags", u64::from(flags));
         }
         if (groups == 0) == (flags & Self::MESSAGE != 0) {
@@ -311,7 +313,7 @@ mod tests {
         let good = Amcast::new(GroupId(1), 1).of(MessageId { client: 0, sequence: 0 }, set);
         let bad = [
             Amcast { group: GroupId(64), ..good },
-            Amcast { flags: good.flags | 1 << 5, ..good },
+            Amcast { flags: good.flags | 1 << 6, ..good },
             Amcast { groups: GroupSet::EMPTY, ..good },
             Amcast { flags: 0, ..good },
         ];

@@ -52,6 +52,7 @@ impl Member {
             self.promised = epoch;
             self.stage.cancel();
             self.clocks = Clocks::NONE;
+            self.taken = 0;
             self.counts.fill(None);
         }
         self.role = Role::Follower(leader);
@@ -186,6 +187,7 @@ impl Member {
         } else if let Some(leader) = from {
             self.synced = self.promised;
             self.clocks = Clocks::NONE;
+            self.taken = self.stage.until().min(self.log.end());
             for position in self.log.undecided()..self.log.end() {
                 self.take(position, leader, self.synced);
             }

@@ -1,6 +1,7 @@
 //! A member of a group: it proposes timestamps or takes those of its leader, and tells replicas
 //! what is final and up to where the order is settled.
 
+mod acknowledge;
 mod elect;
 mod order;
 mod repair;
@@ -9,13 +10,14 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
-use onepipe_wire::{Amcast, Frame, GroupId, LogicalTime, Opcode};
+use onepipe_wire::{Amcast, Frame, GroupId, GroupSet, LogicalTime, Opcode};
 
 use crate::barrier::Clocks;
 use crate::config::{Config, ConfigError};
 use crate::log::Log;
 use crate::outbox::{Outbox, Pause};
 use crate::stage::Stage;
+use crate::taken::Taken;
 use crate::votes::Votes;
 
 /// What a member tells who runs it.
@@ -78,6 +80,13 @@ pub struct Member {
     log: Log,
     votes: Votes,
     stage: Stage,
+    /// All before this position are in the log as the leader has them. It is told in place of one
+    /// acknowledgement for each.
+    taken: u64,
+    /// Of this epoch it has decided positions from others: while it is in an earlier one, its log
+    /// may be another than that of its leader.
+    later: u32,
+    others_taken: Taken,
     /// How many positions each member has, by its place; nothing, until heard of in this epoch.
     counts: Vec<Option<u64>>,
     /// Of a candidate: what each member has promised with, by its place: of which epoch its log is,
@@ -85,13 +94,20 @@ pub struct Member {
     promises: Vec<Option<(u64, u64)>>,
     /// How often in a row nothing has come of the log that a candidate has asked for.
     stalls: u32,
+    /// Positions before this one were asked for last.
+    asked_until: u64,
+    /// The first position that was not over when it was last looked after.
+    undone_before: u64,
     /// What each replica lacks first.
     wanted: Vec<u64>,
     outbox: Outbox,
     /// Something has come, and what follows from it has not been looked at.
     has_news: bool,
-    /// Another group's proposal has raised the clock: the own members are to be told.
-    is_clock_news: bool,
+    /// Another group's proposal has raised the clock, or something was taken: these groups are to
+    /// be told.
+    reporting: GroupSet,
+    /// The last position taken that was for a group, by its place.
+    last_taken: Vec<u64>,
     pause: Pause,
     due: Option<Mono>,
     event: Option<MemberEvent>,
@@ -129,13 +145,19 @@ impl Member {
             log: Log::new(positions, octets),
             votes: Votes::new(groups),
             stage: Stage::new(positions, octets),
+            taken: 0,
+            later: 0,
+            others_taken: Taken::new(groups, group),
             counts: vec![None; own.members.len()],
             promises: vec![None; own.members.len()],
             stalls: 0,
+            asked_until: 0,
+            undone_before: 0,
             wanted: vec![0; own.replicas.len()],
             outbox: Outbox::new(config.outbox, config.peers(group)),
             has_news: false,
-            is_clock_news: false,
+            reporting: GroupSet::EMPTY,
+            last_taken: vec![0; groups.groups.len()],
             pause: Pause::new(config.repeat_ns),
             due: None,
             event: None,
@@ -199,6 +221,15 @@ impl Member {
         self.synced == self.promised
     }
 
+    /// Positions that it has as the leader of its epoch has them.
+    fn taken(&self) -> u64 {
+        match self.role {
+            Role::Leader => self.log.end(),
+            _ if self.later > self.promised => 0,
+            _ => self.taken,
+        }
+    }
+
     fn own(&self) -> Amcast {
         Amcast {
             clock: self.clock,
@@ -240,8 +271,11 @@ impl Member {
     /// What follows from whatever has just happened, and when to wake up.
     fn settle(&mut self, now: Now) {
         self.has_news = false;
-        if core::mem::take(&mut self.is_clock_news) {
-            self.report(|_| true, 0);
+        for group in core::mem::take(&mut self.reporting).iter() {
+            match group == self.group {
+                true => self.report(|_| true, 0),
+                false => self.acknowledge_all(group),
+            }
         }
         self.on_settled();
         if self.is_unsettled() {

@@ -89,7 +89,7 @@ impl Member {
     }
 
     /// Makes a cell for the message, if there is none. Answers whether there is one now.
-    fn begin(&mut self, id: MessageId, groups: GroupSet) -> bool {
+    pub(super) fn begin(&mut self, id: MessageId, groups: GroupSet) -> bool {
         if let Some(cell) = self.votes.get(id) {
             if cell.id == id {
                 return cell.groups == groups;
@@ -173,12 +173,12 @@ impl Member {
         Some(Amcast { flags, timestamp: entry.timestamp, barrier, position, ..body })
     }
 
-    /// To all members of all groups that it is for.
+    /// To all members of all groups that it is for. Those of other groups have the message from
+    /// their own leader: they are told its timestamp, and the message only if they do not answer.
     pub(super) fn send_proposal(&mut self, position: u64) {
         let Some(body) = self.proposal(position) else { return };
-        for group in body.groups.iter() {
-            self.tell_members(group, Opcode::Prop, body, Some(position), |_| true);
-        }
+        self.tell_members(self.group, Opcode::Prop, body, Some(position), |_| true);
+        self.acknowledge(position, body.groups.without(self.group), body.epoch);
     }
 
     /// A proposal of the own group.
@@ -190,7 +190,7 @@ impl Member {
             self.on_fetched(place, body, entry, message);
         }
         if decided.is_some() {
-            self.on_decided_entry(body.position, entry, message);
+            self.on_decided_entry(body, entry, message);
         }
         if body.has(Amcast::FETCH) {
             return;
@@ -208,13 +208,22 @@ impl Member {
             self.bind(body.position, id, groups);
             self.pause.reset();
             self.take(body.position, place, body.epoch);
+            // What was asked for has come, and there is more: the rest need not wait for its time.
+            if self.log.end() == self.asked_until && self.clocks.are_ahead_of(self.log.end()) {
+                self.ask_log(place);
+            }
         } else if body.position < self.log.end() {
             // Said again: perhaps the acknowledgement was lost.
             let is_it = self.log.get(body.position).is_some_and(|entry| entry.id == id);
             if is_it && decided.is_none() {
                 self.votes.vote(id, (self.group, place), (body.epoch, timestamp));
                 self.on_votes(id);
-                self.tell_place(place, Opcode::AmcastAck, self.vote_of(body.position, body.epoch));
+                if self.taken() > body.position {
+                    self.report(|other| other == place, 0);
+                } else {
+                    let vote = self.vote_of(body.position, body.epoch);
+                    self.tell_place(place, Opcode::AmcastAck, vote);
+                }
                 self.stats.repeated += 1;
             }
         } else {
@@ -255,25 +264,6 @@ impl Member {
         }
     }
 
-    fn vote_of(&self, position: u64, epoch: u32) -> Amcast {
-        let Some(entry) = self.log.get(position) else { return self.own() };
-        let body = self.own().of(entry.id, entry.groups);
-        Amcast { epoch, timestamp: entry.timestamp, position, ..body }
-    }
-
-    /// Acknowledges what the member at `leader` has proposed.
-    pub(super) fn take(&mut self, position: u64, leader: usize, epoch: u32) {
-        let Some(entry) = self.log.get(position).copied() else { return };
-        for place in [leader, self.place] {
-            self.votes.vote(entry.id, (self.group, place), (epoch, entry.timestamp));
-        }
-        let body = self.vote_of(position, epoch);
-        for group in entry.groups.iter() {
-            self.tell_members(group, Opcode::AmcastAck, body, None, |_| true);
-        }
-        self.on_votes(entry.id);
-    }
-
     /// A proposal of another group for a message that is for the own one, too.
     fn on_other_prop(&mut self, place: usize, body: &Amcast, message: &[u8]) {
         if !self.begin(body.id, body.groups) {
@@ -286,52 +276,12 @@ impl Member {
         if is_new && self.role == Role::Leader {
             self.propose(body.id, body.groups, message);
         } else if self.clock > clock {
-            self.is_clock_news = true;
+            self.reporting = self.reporting.with(self.group);
         }
         if body.has(Amcast::DECIDED) {
             self.votes.agree(body.id, body.group, body.timestamp);
         }
         self.on_votes(body.id);
-    }
-
-    /// Tells own members its clock, if that counts.
-    pub(super) fn report(&mut self, is_told: impl Fn(usize) -> bool, flags: u8) {
-        if self.is_in() {
-            let body = Amcast { flags, ..self.own() };
-            self.tell_members(self.group, Opcode::AmcastAck, body, None, is_told);
-        }
-    }
-
-    fn on_ack(&mut self, place: usize, body: &Amcast) {
-        if body.group == self.group {
-            // Every clock may rise to any other: what is proposed later is only later.
-            self.clock = self.clock.max(body.clock);
-            if body.epoch == self.promised && self.is_in() {
-                self.clocks.hear(place, body.clock);
-                if self.role == Role::Follower(Some(place)) {
-                    self.clocks.hear_leader(body.count, body.clock);
-                }
-                let known = self.counts.get_mut(place);
-                let known = known.filter(|count| count.is_none_or(|count| count < body.count));
-                if let Some(count) = known {
-                    *count = Some(body.count);
-                    self.pause.reset();
-                }
-            } else {
-                self.stats.other_epoch += 1;
-            }
-            if body.has(Amcast::ASKS) && !body.has(Amcast::MESSAGE) {
-                self.report(|other| other == place, 0);
-            }
-        }
-        if body.has(Amcast::MESSAGE) && self.begin(body.id, body.groups) {
-            let voter = (body.group, place);
-            self.votes.vote(body.id, voter, (body.epoch, body.timestamp));
-            if body.has(Amcast::DECIDED) && body.group != self.group {
-                self.votes.agree(body.id, body.group, body.timestamp);
-            }
-            self.on_votes(body.id);
-        }
     }
 
     /// Whether the message's final timestamp is known now.
@@ -366,11 +316,14 @@ impl Member {
     }
 
     /// A position that is decided, from another member: it stands there for ever.
-    fn on_decided_entry(&mut self, position: u64, entry: Entry, message: &[u8]) {
+    fn on_decided_entry(&mut self, body: &Amcast, entry: Entry, message: &[u8]) {
         let Some(decided) = entry.decided else { return };
-        let open = Entry { decided: None, ..entry };
+        let (position, open) = (body.position, Entry { decided: None, ..entry });
+        // Who is in a later epoch may have decided what the leader of this one has not.
+        self.later = self.later.max(body.epoch);
         if position == self.log.end() && self.has_room() {
             self.log.push(open, message);
+            self.taken += u64::from(position == self.taken && body.epoch <= self.promised);
         } else if self.log.get(position).is_some_and(|known| !known.is_like(&entry)) {
             let Some(old) = self.log.replace(position, open, message) else { return };
             self.votes.displace(old.id, position);

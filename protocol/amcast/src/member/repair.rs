@@ -106,6 +106,7 @@ impl Member {
         // What is missing comes behind what is not decided: from there on, if there is much.
         let far = self.log.end() - self.log.undecided() >= Self::BURST;
         let position = if far { self.log.end() } else { body.position };
+        self.asked_until = position + Self::BURST;
         self.tell_place(place, Opcode::Gap, Amcast { position, ..body });
     }
 
@@ -132,9 +133,16 @@ impl Member {
         self.counts.iter().enumerate().any(lacks)
     }
 
-    /// Some time has passed without progress.
+    /// Some time has passed. What is open is looked after if nothing has become over in it: under
+    /// load something always is open, and there is no harm in that.
     pub(super) fn on_due(&mut self) {
-        self.stats.repeated += 1;
+        let before = core::mem::replace(&mut self.undone_before, self.log.undone());
+        let is_moving = before != self.log.undone();
+        if is_moving {
+            self.pause.reset();
+        } else {
+            self.stats.repeated += 1;
+        }
         match self.role {
             Role::Candidate => self.look_after_candidacy(),
             Role::Leader => {
@@ -147,10 +155,13 @@ impl Member {
             }
             Role::Follower(leader) => {
                 self.ask_stage();
-                if let Some(leader) = leader.filter(|_| self.is_in()) {
+                if let Some(leader) = leader.filter(|_| self.is_in() && !is_moving) {
                     self.ask_log(leader);
                 }
             }
+        }
+        if is_moving {
+            return;
         }
         if self.log.undone() < self.log.end() {
             self.look_after_open();
