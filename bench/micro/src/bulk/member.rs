@@ -109,6 +109,11 @@ impl Run {
                     differs = Some(object);
                 }
             }
+            // It has come before what was given back.
+            Event::Wanted { object, octets } => {
+                let provided = group.provide(object, vec![0; octets as usize]);
+                debug_assert!(provided.is_ok(), "it is wanted");
+            }
             Event::Stable { memory, .. } => group.offer_memory(memory),
             _ => {}
         })?;
