@@ -2,11 +2,19 @@
 
 mod rig;
 
-use onepipe::{Builder, Event, Pipe, Received, SendError};
+use std::time::{Duration, Instant};
+
+use onepipe::{Builder, Event, Outcome, Pipe, Received, SendError};
+use onepipe_daemon_switch::Faults;
+use rig::switch::{self, Running, greet};
 use rig::{DEADLINE, fabric, message, process, to};
 
 fn any_size(fabric: &str, id: u32) -> Builder {
-    process(fabric, id).tune_any_size(|config| {
+    large(process(fabric, id))
+}
+
+fn large(builder: Builder) -> Builder {
+    builder.tune_any_size(|config| {
         // However busy this machine is, nobody is taken for dead.
         config.dead_after_ns = 60_000_000_000;
         config.object_octets_max = 64 << 20;
@@ -36,16 +44,39 @@ fn key(received: &Received) -> (u64, u32, u16, usize) {
 
 #[test]
 fn small_and_large_ones_share_one_order() {
-    let name = fabric("large");
-    let mut pipes = meet(&name, 3);
-    let sizes = [100, 5 << 20, 70_000, 10];
+    share_one_order(meet(&fabric("large"), 3), [100, 5 << 20, 70_000, 10]);
+}
+
+#[test]
+fn small_and_large_ones_share_one_order_over_udp() {
+    let switch = Running::start("127.0.0.1:0");
+    let pipes = greet((0..3).map(|id| large(switch::process(&switch, id))).collect());
+    share_one_order(pipes, [100, 5 << 20, 70_000, 10]);
+}
+
+#[test]
+fn frames_that_are_lost_or_altered_under_way_are_sent_again() {
+    let faults = Faults { loss: 0.02, corruption: 0.01, seed: 11, ..Faults::default() };
+    let switch = Running::start_with("127.0.0.1:0", |config| config.faults = faults);
+    let pipes = greet((0..3).map(|id| large(switch::process(&switch, id))).collect());
+    share_one_order(pipes, [100, 1 << 20, 70_000, 10]);
+}
+
+/// Three processes scatter reliably to all, and all deliver the same.
+fn share_one_order(mut pipes: Vec<Pipe>, sizes: [usize; 4]) {
+    let mut firsts = [None; 3];
     for (sender, round) in [(0, 0u8), (1, 1), (2, 2), (0, 3)] {
         for (number, octets) in sizes.into_iter().enumerate() {
             let payload = payload(round * 4 + number as u8, octets);
             let all = [to(0, &payload), to(1, &payload), to(2, &payload)];
             let id = pipes[sender].scatter_reliably_wait(&all, DEADLINE).expect("there is room");
+            let first = *firsts[sender].get_or_insert(id.0);
             let before = if round == 3 { 4 } else { 0 };
-            assert_eq!(id.0, before + number as u64, "they count as the program submits them");
+            assert_eq!(
+                id.0,
+                first + before + number as u64,
+                "they count as the program submits them"
+            );
         }
     }
     let logs: Vec<Vec<Received>> =
@@ -101,4 +132,48 @@ fn a_caller_that_drives_itself_borrows_what_has_come() {
         std::thread::yield_now();
     }
     assert_eq!(found, [(0, true, 3 << 20), (1, false, 5)]);
+}
+
+/// Without controllers nobody is declared failed: the payload cannot come to all, so none has it,
+/// and its sender is told.
+#[test]
+fn a_receiver_that_is_silent_takes_the_payload_with_it_over_udp() {
+    const SILENT_NS: u64 = 1_500_000_000;
+    // Nothing is ordered beside somebody who is silent before his link counts as dead.
+    let switch = Running::start_with("127.0.0.1:0", |config| config.link_timeout_ns = SILENT_NS);
+    let impatient = |id| {
+        large(switch::process(&switch, id)).tune_any_size(|config| config.dead_after_ns = SILENT_NS)
+    };
+    let mut pipes = greet((0..2).map(impatient).collect());
+    let mut silent = impatient(2).embedded().expect("nobody is asked");
+    // Until the switch knows where it is, and it knows the others.
+    let until = Instant::now() + DEADLINE;
+    let mut has_heard = false;
+    while !has_heard && Instant::now() < until {
+        let _ = pipes[0].scatter(&[to(2, b"hello")]);
+        silent.poll(|event| has_heard |= matches!(event, Event::Message(_)));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(has_heard);
+    let sent = payload(5, 1 << 20);
+    let id = pipes[0].scatter(&[to(1, &sent), to(2, &sent)]).expect("there is room");
+    let began = Instant::now();
+    let mut lost = vec![];
+    while lost.len() < 2 && began.elapsed() < DEADLINE {
+        match pipes[0].recv_timeout(Duration::from_millis(100)) {
+            Some(Event::SendFailed(failed)) if failed.scattering == id => {
+                assert_eq!(failed.outcome, Outcome::Lost);
+                lost.push(failed.to.0);
+            }
+            Some(Event::SendFailed(_)) | None => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    lost.sort_unstable();
+    assert_eq!(lost, [1, 2]);
+    assert_eq!(pipes[1].recv_timeout(Duration::from_millis(300)), None, "nothing was ordered");
+    // The others go on.
+    let more = payload(6, 1 << 20);
+    pipes[0].scatter(&[to(1, &more)]).expect("there is room");
+    assert!(message(&mut pipes[1]).payload == more);
 }

@@ -1,6 +1,8 @@
 //! What several tests need.
 #![allow(dead_code)]
 
+pub mod switch;
+
 use std::time::Duration;
 
 use onepipe::{Builder, Event, Message, Pipe, ProcessId, Received};
