@@ -179,10 +179,9 @@ fn run_ours(case: Case) -> Result<Outcome> {
             }
             for at in directory.of(Role::Replica(group)) {
                 let station = open(&directory, (at, "replica"), &options, Replica::new)?;
-                receivers.push(crew.receive(scope, station, |replica, event, tally| {
-                    if let ReplicaEvent::Delivered(delivery) = event {
-                        tally.take(replica.message(&delivery));
-                    }
+                receivers.push(crew.receive(scope, station, |replica, event, tally| match event {
+                    ReplicaEvent::Delivered(delivery) => tally.take(replica.message(&delivery)),
+                    ReplicaEvent::Behind => tally.fall_behind(),
                 }));
             }
         }
@@ -230,6 +229,8 @@ fn measure(
         let tallies = tallies.collect::<Result<Vec<_>, _>>();
         let tallies = tallies.map_err(|_| anyhow!("a receiver has panicked"))?;
         tally::agree(&tallies)?;
+        let is_behind = tallies.iter().any(Tally::is_behind);
+        ensure!(!is_behind, "a replica was off its core for longer than members keep messages");
         let slowest = tallies.iter().min_by_key(|tally| tally.counted());
         let slowest = slowest.context("there are receivers")?;
         ensure!(slowest.counted() > 0, "nothing was delivered");

@@ -32,6 +32,10 @@ pub(crate) struct Log {
     lengths: Vec<u16>,
     messages: Vec<u8>,
     message_octets_max: usize,
+    /// Which places hold positions that came before others that are still missing, and where the
+    /// last of these ends.
+    early: Vec<bool>,
+    early_end: u64,
     end: u64,
     undecided: u64,
     undone: u64,
@@ -44,6 +48,8 @@ impl Log {
             lengths: vec![0; positions],
             messages: vec![0; positions * message_octets_max],
             message_octets_max,
+            early: vec![false; positions],
+            early_end: 0,
             end: 0,
             undecided: 0,
             undone: 0,
@@ -67,7 +73,7 @@ impl Log {
 
     /// The first position that is still held.
     pub fn first(&self) -> u64 {
-        self.end.saturating_sub(self.entries.len() as u64)
+        self.end.max(self.early_end).saturating_sub(self.entries.len() as u64)
     }
 
     /// Whether the next position has room: what is not done is not overwritten.
@@ -105,6 +111,50 @@ impl Log {
         self.messages[begin..begin + message.len()].copy_from_slice(message);
         self.lengths[slot] = message.len() as u16;
         self.entries[slot] = Some(entry);
+        self.early[slot] = false;
+    }
+
+    /// Keeps a position until those before it have come, if there is room for it. What the leader
+    /// of another epoch says must not find it: [`Log::forget_early`].
+    pub fn put_early(&mut self, position: u64, entry: Entry, message: &[u8]) {
+        let has_room = position >= self.end && position - self.undone < self.entries.len() as u64;
+        if has_room && self.first_early().is_none_or(|first| first != position) {
+            self.put(position, entry, message);
+            let slot = self.slot(position);
+            self.early[slot] = true;
+            self.early_end = self.early_end.max(position + 1);
+        }
+    }
+
+    /// The first position that came early, if any did.
+    pub fn first_early(&self) -> Option<u64> {
+        (self.end..self.early_end).find(|position| self.early[self.slot(*position)])
+    }
+
+    /// The next position, if it came early.
+    pub fn next_early(&self) -> Option<Entry> {
+        let slot = self.slot(self.end);
+        if self.end < self.early_end && self.early[slot] { self.entries[slot] } else { None }
+    }
+
+    /// Adds the next position, which came early.
+    pub fn push_early(&mut self) {
+        let slot = self.slot(self.end);
+        debug_assert!(self.early[slot]);
+        self.early[slot] = false;
+        self.end += 1;
+        self.skim();
+    }
+
+    /// What came early is gone.
+    pub fn forget_early(&mut self) {
+        for position in self.end..self.early_end {
+            let slot = self.slot(position);
+            if core::mem::take(&mut self.early[slot]) {
+                self.entries[slot] = None;
+            }
+        }
+        self.early_end = 0;
     }
 
     /// Adds the next position. There must be room.

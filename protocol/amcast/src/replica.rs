@@ -8,6 +8,7 @@ use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_wire::{Amcast, Frame, GroupId, GroupSet, LogicalTime, MessageId, Opcode};
 
 use crate::config::{Config, ConfigError, MEMBERS_MAX};
+use crate::member::Member;
 use crate::outbox::{Outbox, Pause};
 
 /// Packets of a replica that may wait to leave: an answer to each member, and a question.
@@ -94,6 +95,12 @@ pub struct Replica {
     pause: Pause,
     due: Option<Mono>,
     asked: usize,
+    /// Positions before this one were asked for last, and how many at a time: twice as many as
+    /// before, if all have come.
+    asked_until: u64,
+    burst: u64,
+    /// Messages were told up to here.
+    told: u64,
     /// Members that know that this life begins, by their places.
     greeted: u32,
     is_behind: bool,
@@ -130,6 +137,9 @@ impl Replica {
             // It does not know what it lacks: it asks.
             due: Some(Mono::from_ns(0)),
             asked: 0,
+            asked_until: 0,
+            burst: Member::BURST,
+            told: 0,
             greeted: 0,
             is_behind: false,
             stats: ReplicaStats::default(),
@@ -206,7 +216,10 @@ impl Replica {
                     self.greeted |= 1 << place;
                 }
             }
-            Opcode::Gap if body.has(Amcast::BEHIND) => self.is_behind = true,
+            // What was asked for may have come since, from where it had waited.
+            Opcode::Gap if body.has(Amcast::BEHIND) => {
+                self.is_behind |= self.whole < body.position;
+            }
             _ => return false,
         }
         true
@@ -242,6 +255,7 @@ impl Replica {
         if let (None, Some(message)) = (known.octets, message) {
             self.messages[slot * octets_max..][..message.len()].copy_from_slice(message);
             known.octets = Some(message.len() as u16);
+            self.told = self.told.max(position + 1);
         }
         self.known[slot] = Some(known);
         let before = self.whole;
@@ -258,6 +272,7 @@ impl Replica {
         if self.whole > before {
             self.pause.reset();
             self.on_bounds();
+            self.ask_on();
         }
     }
 
@@ -273,9 +288,29 @@ impl Replica {
         }
     }
 
+    /// What was asked for has come. If more messages were lost (later ones have come), the next of
+    /// them need not wait for their time.
+    fn ask_on(&mut self) {
+        if self.asked_until == 0 || self.whole < self.asked_until {
+            return;
+        }
+        let is_lost = |known: Option<&Known>| known.is_none_or(|known| known.octets.is_none());
+        if self.whole < self.told && is_lost(self.get(self.whole)) {
+            self.burst = (2 * self.burst).min(Member::BURST_MAX);
+            self.ask(self.asked);
+        } else {
+            (self.asked_until, self.burst) = (0, Member::BURST);
+        }
+    }
+
     fn ask(&mut self, place: usize) {
         let own = self.config.groups.get(self.group).expect("it is a replica of it");
-        let body = Amcast { position: self.whole, ..Amcast::new(self.group, 0) };
+        let has_come =
+            |position: &u64| self.get(*position).is_some_and(|known| known.octets.is_some());
+        let until = self.whole + self.burst;
+        self.asked_until = (self.whole + 1..until).find(has_come).unwrap_or(until);
+        let timestamp = LogicalTime(self.asked_until);
+        let body = Amcast { position: self.whole, timestamp, ..Amcast::new(self.group, 0) };
         let is_known = self.greeted >> place & 1 == 1;
         let (flags, count) = if is_known { (0, 0) } else { (Amcast::ASKS, self.life()) };
         self.outbox.push(own.members[place], Opcode::Gap, Amcast { flags, count, ..body }, None);
@@ -370,6 +405,7 @@ impl Machine for Replica {
             } else if core::mem::replace(&mut self.first_before, self.first) == self.first {
                 // Another one each time, for any of them may have crashed.
                 self.asked = (self.asked + 1) % self.bounds.len();
+                self.burst = Member::BURST;
                 self.ask(self.asked);
             } else {
                 // It lacks something all the time under load, and gets it.

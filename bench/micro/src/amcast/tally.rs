@@ -20,6 +20,7 @@ pub(super) struct Tally {
     delivered: u64,
     hash: u64,
     checkpoints: Vec<u64>,
+    is_behind: bool,
     latencies: Histogram<u64>,
     /// When counting began, and what had been delivered then; when it ended.
     from: Option<(Instant, u64)>,
@@ -34,6 +35,7 @@ impl Tally {
             delivered: 0,
             hash: 0,
             checkpoints: Vec::new(),
+            is_behind: false,
             latencies: Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)
                 .expect("these bounds are within its range"),
             from: None,
@@ -68,6 +70,15 @@ impl Tally {
             // The clock was read before the batch: what is sent meanwhile is at once there.
             self.latencies.saturating_record(self.now_ns.saturating_sub(sent_ns).max(1));
         }
+    }
+
+    /// It is told no more, for it has missed too much.
+    pub(super) fn fall_behind(&mut self) {
+        self.is_behind = true;
+    }
+
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_behind
     }
 
     /// Deliveries since it began.

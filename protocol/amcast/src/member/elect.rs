@@ -51,6 +51,8 @@ impl Member {
         if epoch > self.promised {
             self.promised = epoch;
             self.stage.cancel();
+            self.log.forget_early();
+            (self.asked_until, self.burst) = (0, Self::BURST);
             self.clocks = Clocks::NONE;
             self.taken = 0;
             self.counts.fill(None);

@@ -94,8 +94,10 @@ pub struct Member {
     promises: Vec<Option<(u64, u64)>>,
     /// How often in a row nothing has come of the log that a candidate has asked for.
     stalls: u32,
-    /// Positions before this one were asked for last.
+    /// Positions before this one were asked for last, and how many at a time: twice as many as
+    /// before, if all have come.
     asked_until: u64,
+    burst: u64,
     /// The first position that was not over when it was last looked after.
     undone_before: u64,
     /// What each replica lacks first.
@@ -152,6 +154,7 @@ impl Member {
             promises: vec![None; own.members.len()],
             stalls: 0,
             asked_until: 0,
+            burst: Self::BURST,
             undone_before: 0,
             wanted: vec![0; own.replicas.len()],
             outbox: Outbox::new(config.outbox, config.peers(group)),
@@ -271,6 +274,7 @@ impl Member {
     /// What follows from whatever has just happened, and when to wake up.
     fn settle(&mut self, now: Now) {
         self.has_news = false;
+        self.catch_up();
         for group in core::mem::take(&mut self.reporting).iter() {
             match group == self.group {
                 true => self.report(|_| true, 0),

@@ -208,10 +208,6 @@ impl Member {
             self.bind(body.position, id, groups);
             self.pause.reset();
             self.take(body.position, place, body.epoch);
-            // What was asked for has come, and there is more: the rest need not wait for its time.
-            if self.log.end() == self.asked_until && self.clocks.are_ahead_of(self.log.end()) {
-                self.ask_log(place);
-            }
         } else if body.position < self.log.end() {
             // Said again: perhaps the acknowledgement was lost.
             let is_it = self.log.get(body.position).is_some_and(|entry| entry.id == id);
@@ -228,13 +224,43 @@ impl Member {
             }
         } else {
             self.stats.gaps += 1;
-            if !self.clocks.are_ahead_of(self.log.end()) {
+            if !is_stale && decided.is_none() {
+                self.log.put_early(body.position, entry, message);
+            }
+            if self.asked_until <= self.log.end() {
                 self.ask_log(place);
             }
         }
         if body.epoch == self.synced {
             self.clocks.hear(place, body.clock);
             self.clocks.hear_leader(body.count, body.clock);
+        }
+    }
+
+    /// What came early is taken once all before it is here; and if more is missing than was asked
+    /// for, the rest is asked for as soon as that has come.
+    pub(super) fn catch_up(&mut self) {
+        let Role::Follower(Some(leader)) = self.role else { return };
+        if !self.is_in() {
+            return;
+        }
+        while let Some(entry) = self.log.next_early()
+            && !self.is_held_up(entry.id)
+            && self.has_room()
+        {
+            let position = self.log.end();
+            self.log.push_early();
+            self.bind(position, entry.id, entry.groups);
+            self.pause.reset();
+            self.take(position, leader, self.promised);
+        }
+        if self.asked_until > 0 && self.log.end() >= self.asked_until {
+            if self.clocks.are_ahead_of(self.log.end()) {
+                self.burst = (2 * self.burst).min(Self::BURST_MAX);
+                self.ask_log(leader);
+            } else {
+                (self.asked_until, self.burst) = (0, Self::BURST);
+            }
         }
     }
 

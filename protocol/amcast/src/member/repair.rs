@@ -6,15 +6,21 @@ use onepipe_wire::{Amcast, LogicalTime, Opcode};
 use super::{Member, MemberEvent, Role};
 
 impl Member {
-    /// Positions that are told at a time.
-    pub(super) const BURST: u64 = 32;
+    /// Positions that are told at a time, if whoever asks says nothing else, and at most.
+    pub(crate) const BURST: u64 = 32;
+    pub(crate) const BURST_MAX: u64 = 512;
     /// Open messages that are looked after at a time, the oldest.
     const LOOKED_AFTER: u64 = 8;
 
     /// Somebody of the own group lacks positions.
     pub(super) fn on_log_gap(&mut self, place: usize, src: ProcessId, body: &Amcast) {
         if body.has(Amcast::BEHIND) {
-            self.event = Some(MemberEvent::Behind);
+            // What was asked for may have come since, from where it had waited.
+            let lacks =
+                if self.stage.from.is_some() { self.stage.next() } else { self.log.undecided() };
+            if lacks < body.position {
+                self.event = Some(MemberEvent::Behind);
+            }
             return;
         }
         let is_present = body.epoch == self.promised;
@@ -26,14 +32,13 @@ impl Member {
             return;
         }
         if body.position < self.log.first() {
-            let flags = Amcast::BEHIND;
-            self.tell(src, Opcode::Gap, Amcast { flags, ..self.own() }, None);
+            self.tell_behind(src);
             return;
         }
         let is_leaders = self.role == Role::Leader && is_present;
         let until = if is_fetch { self.log.end().min(body.count) } else { self.log.end() };
         let aligned = Self::BURST - body.position % Self::BURST;
-        let burst = if is_fetch { aligned } else { Self::BURST };
+        let burst = if is_fetch { aligned } else { Self::told_at_a_time(body) };
         for position in body.position..until.min(body.position.saturating_add(burst)) {
             let Some(mut proposal) = self.proposal(position) else { continue };
             let is_decided = proposal.has(Amcast::DECIDED);
@@ -45,6 +50,20 @@ impl Member {
             let is_told = |other| other == place;
             self.tell_members(self.group, Opcode::Prop, proposal, Some(position), is_told);
             self.stats.repeated += 1;
+        }
+    }
+
+    /// What was asked for is no more.
+    fn tell_behind(&mut self, to: ProcessId) {
+        let (flags, position) = (Amcast::BEHIND, self.log.first());
+        self.tell(to, Opcode::Gap, Amcast { flags, position, ..self.own() }, None);
+    }
+
+    /// How many positions are told to whom `body` comes from.
+    fn told_at_a_time(body: &Amcast) -> u64 {
+        match body.timestamp.0.saturating_sub(body.position) {
+            0 => Self::BURST,
+            wanted => wanted.min(Self::BURST_MAX),
         }
     }
 
@@ -82,12 +101,11 @@ impl Member {
             self.pause.reset();
         }
         if body.position < self.log.first() {
-            let flags = Amcast::BEHIND;
-            self.tell(src, Opcode::Gap, Amcast { flags, ..self.own() }, None);
+            self.tell_behind(src);
             return;
         }
         let from = body.position.min(self.log.undecided());
-        let until = self.log.undecided().min(from + Self::BURST);
+        let until = self.log.undecided().min(from + Self::told_at_a_time(body));
         for position in from..until {
             let Some(proposal) = self.proposal(position) else { continue };
             self.tell(src, Opcode::Prop, proposal, Some(position));
@@ -105,9 +123,12 @@ impl Member {
         let body = Amcast { position: self.log.undecided(), ..self.own() };
         // What is missing comes behind what is not decided: from there on, if there is much.
         let far = self.log.end() - self.log.undecided() >= Self::BURST;
-        let position = if far { self.log.end() } else { body.position };
-        self.asked_until = position + Self::BURST;
-        self.tell_place(place, Opcode::Gap, Amcast { position, ..body });
+        let early = self.log.first_early().unwrap_or(u64::MAX);
+        let position = if far && early > self.log.end() { self.log.end() } else { body.position };
+        self.asked_until = position.max(self.log.end()).saturating_add(self.burst).min(early);
+        self.asked_until = self.asked_until.max(self.log.end() + 1);
+        let timestamp = LogicalTime(self.asked_until);
+        self.tell_place(place, Opcode::Gap, Amcast { position, timestamp, ..body });
     }
 
     /// Whether anything is missing, so that time will help.
@@ -156,6 +177,7 @@ impl Member {
             Role::Follower(leader) => {
                 self.ask_stage();
                 if let Some(leader) = leader.filter(|_| self.is_in() && !is_moving) {
+                    self.burst = Self::BURST;
                     self.ask_log(leader);
                 }
             }
