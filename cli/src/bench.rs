@@ -81,7 +81,7 @@ pub struct Arguments {
     /// The largest fabric (recovery-sim: 32 and fat trees of 1024, 8192, 35152)
     #[arg(long, default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(32..))]
     hosts: u32,
-    /// How many cores give out timeslots (arbiter alloc, pace), or work at all (comm) [default: 1,
+    /// How many cores: one keeps the counts, the others give out timeslots (arbiter) [default: 1,
     /// for pace 2]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     cores: Option<u32>,

@@ -10,7 +10,7 @@ use onepipe_arbiter::{ArbiterConfig, ArbiterError};
 use onepipe_transport_clock::{sharpen_timers, stay_on};
 use onepipe_transport_driver::{Doorbell, Idle, Idler, Rest};
 
-use crate::place::{Place, Post, places};
+use crate::place::{Place, Posts, places};
 
 /// The longest that a worker sleeps when nobody wakes it: a stop flag is seen within that.
 const REST_MAX: Duration = Duration::from_millis(100);
@@ -54,7 +54,7 @@ impl Crew {
         cores: &[usize],
         idle: Idle,
         desk: &Doorbell,
-    ) -> Result<(Self, Vec<Post>), CrewError> {
+    ) -> Result<(Self, Posts), CrewError> {
         let (places, posts) = places(config, cores.len())?;
         let threads = cores.iter().map(|_| OnceLock::new()).collect();
         let shared = Arc::new(Shared { stop: AtomicBool::new(false), threads });

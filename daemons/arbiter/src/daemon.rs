@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use onepipe_arbiter::{Arbiter, ArbiterEvent, Desk};
+use onepipe_arbiter::{Arbiter, ArbiterError, ArbiterEvent, Clerk, Desk};
 use onepipe_transport_clock::{SystemClock, begin_life, cores, sharpen_timers, stay_on};
 use onepipe_transport_driver::{
     Config as DriverConfig, Doorbell, Driver, Pipe, Progress, Transport,
@@ -71,14 +71,19 @@ impl ArbiterDaemon {
             let arbiter = Arbiter::new(machine)?;
             Work::Alone(Box::new(drive(arbiter, connect()?, config)))
         } else {
+            let workers = config.cores.len() - 1;
+            // That each may have a batch while another is ordered.
+            let allocator = &mut machine.allocator;
+            allocator.return_batches = allocator.return_batches.max(workers.min(16) as u32);
             let desk = Desk::new(machine.clone())?;
+            let clerk = Clerk::new(&machine.allocator, workers).map_err(ArbiterError::from)?;
             let link = connect()?;
             let crew = Crew::start(&machine, &config.cores[1..], config.idle, &link.doorbell());
             let (crew, posts) = crew.map_err(|error| match error {
                 CrewError::Machine(error) => StartError::Machine(error),
                 CrewError::Thread(error) => StartError::Thread(error),
             })?;
-            Work::Crew(Box::new(drive(Foreman::new(desk, crew, posts), link, config)))
+            Work::Crew(Box::new(drive(Foreman::new(desk, clerk, crew, posts), link, config)))
         };
         let mut daemon = Self {
             work,

@@ -1,69 +1,73 @@
 //! The desk, and the crew that does what it commands.
 
-use onepipe_arbiter::{ArbiterEvent, Command, Desk, Turn};
+use onepipe_arbiter::{ArbiterEvent, Clerk, Command, Demand, Desk};
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_transport_driver::Pipe;
 
 use crate::crew::Crew;
-use crate::place::Post;
+use crate::place::Posts;
 
-/// A desk whose commands are handed to workers, and which hears of their batches. What it says is
-/// the desk's; it moves words.
+/// A desk whose commands are done by a clerk and workers, and which hears of their batches. What it
+/// says is the desk's; it moves words.
 #[derive(Debug)]
 pub(crate) struct Foreman {
     desk: Desk,
+    clerk: Clerk,
     crew: Crew,
-    posts: Vec<Post>,
-    /// Whose the next command is.
-    turn: Turn,
-    /// Whose batch is read next: the desk hears of them in order.
-    reads: Turn,
+    posts: Posts,
 }
 
 impl Foreman {
-    pub(crate) fn new(desk: Desk, crew: Crew, posts: Vec<Post>) -> Self {
-        let turn = Turn::new(posts.len());
-        Self { desk, crew, posts, reads: turn.clone(), turn }
+    pub(crate) fn new(desk: Desk, clerk: Clerk, crew: Crew, posts: Posts) -> Self {
+        Self { desk, clerk, crew, posts }
     }
 
     pub(crate) fn desk(&self) -> &Desk {
         &self.desk
     }
 
-    /// Hands on what the desk commands, as far as there is room; the rest waits there.
+    /// Sees to it that what the desk commands is done, as far as there is room; the rest waits
+    /// there.
     fn command(&mut self) {
-        let mut room = self.posts.iter().map(Post::room).min().unwrap_or(0);
-        while room > 0
+        let mut room = self.posts.room();
+        // A batch may take two.
+        while room > 1
+            && self.clerk.is_ready()
             && let Some(command) = self.desk.poll_command()
         {
-            room -= 1;
-            for at in self.turn.of(&command) {
-                self.posts[at].command(command);
-                if matches!(command, Command::Batch(_)) {
-                    self.crew.wake(at);
+            let (number, worker) = (self.clerk.number(), self.clerk.next());
+            if let Some(refused) = self.clerk.obey(command, &mut self.posts) {
+                self.desk.on_refused(number, (refused.src, refused.dst), refused.slots);
+            }
+            match command {
+                Command::Demand(Demand::Want { .. }) => {}
+                Command::Demand(Demand::Forget(_)) | Command::Avoid { .. } => room -= 1,
+                Command::Batch(_) => {
+                    room -= 2;
+                    self.crew.wake(worker);
                 }
             }
         }
     }
 
-    /// Tells the desk of the batches that are ready.
+    /// Tells the clerk and the desk of the batches that are ready.
     fn read(&mut self, now: Now) {
-        let (desk, posts) = (&mut self.desk, &mut self.posts);
-        loop {
-            let at = self.reads.next();
-            let is_read = posts[at].read(|batch| {
-                let number = batch.given().number;
-                for refused in batch.refused() {
-                    desk.on_refused(number, (refused.src, refused.dst), refused.slots);
+        let Self { desk, clerk, crew, posts } = self;
+        let mut read = || {
+            posts.read(|posts, batch, worker| {
+                let last = clerk.last();
+                // First of all, as the next batch may wait for it.
+                if clerk.on_allocated(batch, posts) {
+                    crew.wake(last);
                 }
-                desk.on_given(now, batch.given(), batch.schedule(), batch);
-            });
-            if is_read.is_none() {
-                return;
-            }
+                batch.spread();
+                desk.on_given(now, batch.given(), batch.schedule(), &*batch);
+                worker
+            })
+        };
+        while let Some(worker) = read() {
             // It may have waited for a batch to write to.
-            self.crew.wake(at);
-            self.reads.advance();
+            crew.wake(worker);
         }
     }
 }
@@ -93,7 +97,7 @@ impl Machine for Foreman {
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        if self.posts[self.reads.next()].has_written() {
+        if self.posts.has_written() {
             return Some(Mono::from_ns(0));
         }
         self.desk.poll_timeout()

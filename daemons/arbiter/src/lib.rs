@@ -23,5 +23,5 @@ mod report;
 
 pub use config::{Config, StartError};
 pub use daemon::ArbiterDaemon;
-pub use place::{Done, Place, Post, places};
+pub use place::{Done, Place, Posts, places};
 pub use report::Report;

@@ -1,11 +1,9 @@
 //! A worker's place in the ring of cores: where its words come from and go to.
 
-use onepipe_arbiter::{
-    Allocated, ArbiterConfig, ArbiterError, Command, Flow, Ledger, Turn, Worker,
-};
+use onepipe_arbiter::{Allocated, ArbiterConfig, ArbiterError, Clerk, Flow, Hands, Order, Worker};
 use rtrb::{Consumer, Producer, RingBuffer};
 
-/// Flows that are taken from the worker before at a time.
+/// Flows that are taken at a time.
 const CHUNK: usize = 512;
 /// Batches of a worker that are on their way: one that is read and one that is written.
 const BATCHES: usize = 2;
@@ -15,11 +13,11 @@ const BATCHES: usize = 2;
 #[derive(Debug)]
 pub struct Place {
     worker: Worker,
-    commands: Consumer<Command>,
+    orders: Consumer<Order>,
+    /// New flows, handed on before the batch in which they count is ordered.
+    fresh: Consumer<Flow>,
     flows_in: Consumer<Flow>,
     flows_out: Producer<Flow>,
-    ledger_in: Consumer<Ledger>,
-    ledger_out: Producer<Ledger>,
     /// Batches that have been read, to be written again.
     read: Consumer<Box<Allocated>>,
     written: Producer<Box<Allocated>>,
@@ -30,9 +28,18 @@ pub struct Place {
 /// The other ends of a worker's rings.
 #[derive(Debug)]
 pub struct Post {
-    commands: Producer<Command>,
+    orders: Producer<Order>,
+    fresh: Producer<Flow>,
     read: Producer<Box<Allocated>>,
     written: Consumer<Box<Allocated>>,
+}
+
+/// The posts of all workers, where a [`Clerk`]'s orders go.
+#[derive(Debug)]
+pub struct Posts {
+    posts: Vec<Post>,
+    /// Whose batch is read next: the clerk hears of them in order.
+    next: usize,
 }
 
 /// What a turn of a [`Place`] has done.
@@ -40,102 +47,102 @@ pub struct Post {
 pub struct Done {
     /// It has done something.
     pub is_busy: bool,
-    /// The next worker has the ledger now.
+    /// The next worker has the last flow of a batch now.
     pub has_handed_on: bool,
     /// A batch was written.
     pub has_written: bool,
 }
 
-/// Places for so many workers, one at least, and the posts from which they are commanded.
+/// Places for so many workers, one at least, and the posts from which they are ordered about.
 ///
 /// # Errors
 /// When a setting makes no sense.
-pub fn places(
-    config: &ArbiterConfig,
-    workers: usize,
-) -> Result<(Vec<Place>, Vec<Post>), ArbiterError> {
+pub fn places(config: &ArbiterConfig, workers: usize) -> Result<(Vec<Place>, Posts), ArbiterError> {
     let workers = workers.max(1);
+    let pairs_max = config.allocator.pairs_max as usize;
     // All flows there are, and an end behind those of each batch under way.
-    let flows_max = config.allocator.pairs_max as usize + workers;
     let (mut flows_out, flows_in): (Vec<_>, Vec<_>) =
-        (0..workers).map(|_| RingBuffer::new(flows_max)).unzip();
-    let (mut ledger_out, ledger_in): (Vec<_>, Vec<_>) =
-        (0..workers).map(|_| RingBuffer::new(1)).unzip();
+        (0..workers).map(|_| RingBuffer::new(pairs_max + workers)).unzip();
     // What a worker reads from, the one before it writes to.
     flows_out.rotate_left(1);
-    ledger_out.rotate_left(1);
     // Nobody is before the first.
     for flow in Worker::first_flows() {
         flows_out[workers - 1].push(flow).expect("the ring is empty");
     }
-    let ledger = Ledger::new(&config.allocator)?;
-    ledger_out[workers - 1].push(ledger).expect("the ring is empty");
+    // Those of who has begun anew may be new when others take their places.
+    let fresh_max = pairs_max * (1 + config.allocator.return_batches as usize);
     let mut places = Vec::with_capacity(workers);
     let mut posts = Vec::with_capacity(workers);
-    let ins = flows_in.into_iter().zip(ledger_in);
-    let outs = flows_out.into_iter().zip(ledger_out);
-    for (at, ((flows_in, ledger_in), (flows_out, ledger_out))) in ins.zip(outs).enumerate() {
-        let (to_worker, commands) = RingBuffer::new(Turn::COMMANDS_MAX);
+    for (at, (flows_in, flows_out)) in flows_in.into_iter().zip(flows_out).enumerate() {
+        let (to_worker, orders) = RingBuffer::new(Clerk::ORDERS_MAX);
+        let (to_admit, fresh) = RingBuffer::new(fresh_max);
         let (mut to_write, read) = RingBuffer::new(BATCHES);
         let (written, to_read) = RingBuffer::new(BATCHES);
         for _ in 0..BATCHES {
-            let batch = Box::new(Allocated::new(config.allocator.nodes));
+            let batch = Box::new(Allocated::new(&config.allocator));
             to_write.push(batch).expect("there is room for all");
         }
-        posts.push(Post { commands: to_worker, read: to_write, written: to_read });
+        posts.push(Post { orders: to_worker, fresh: to_admit, read: to_write, written: to_read });
         places.push(Place {
             worker: Worker::new(config, at, workers)?,
-            commands,
+            orders,
+            fresh,
             flows_in,
             flows_out,
-            ledger_in,
-            ledger_out,
             read,
             written,
             is_behind: false,
         });
     }
-    Ok((places, posts))
+    Ok((places, Posts { posts, next: 0 }))
 }
 
 impl Place {
     /// Does what can be done now. Never blocks.
     pub fn turn(&mut self) -> Done {
         let mut done = Done::default();
-        if self.is_behind {
-            let Ok(mut batch) = self.read.pop() else { return done };
-            self.worker.write(&mut batch);
-            self.written.push(batch).expect("there are no more batches than places for them");
-            self.is_behind = false;
-            done.has_written = true;
-            done.is_busy = true;
+        if self.is_behind && !self.write(&mut done) {
+            return done;
         }
-        if !self.worker.is_open() {
-            done.is_busy |= self.take_commands();
-        }
+        done.is_busy |= self.take_orders();
         if self.worker.is_open() {
             done.is_busy |= self.take_flows();
-            if self.worker.has_all()
-                && let Ok(mut ledger) = self.ledger_in.pop()
-            {
-                self.worker.on_ledger(&mut ledger);
-                let is_taken = self.ledger_out.push(ledger).is_ok();
-                assert!(is_taken, "there is one ledger, and room for it everywhere");
+            while self.worker.lacks() > 0 {
+                self.take_fresh();
+                self.hand_on();
+                done.is_busy = true;
+            }
+            if self.worker.is_whole() {
+                self.worker.finish();
                 self.hand_on();
                 self.is_behind = true;
                 done.has_handed_on = true;
                 done.is_busy = true;
             }
         }
+        if self.is_behind {
+            self.write(&mut done);
+        }
         done
     }
 
-    /// Takes commands until the batch is open.
-    fn take_commands(&mut self) -> bool {
-        let Ok(chunk) = self.commands.read_chunk(self.commands.slots()) else { return false };
+    /// Writes the batch that has ended, if one that was read is back.
+    fn write(&mut self, done: &mut Done) -> bool {
+        let Ok(mut batch) = self.read.pop() else { return false };
+        self.worker.write(&mut batch);
+        self.written.push(batch).expect("there are no more batches than places for them");
+        self.is_behind = false;
+        done.has_written = true;
+        done.is_busy = true;
+        true
+    }
+
+    /// Takes orders of the batch that is next, or open.
+    fn take_orders(&mut self) -> bool {
+        let Ok(chunk) = self.orders.read_chunk(self.orders.slots()) else { return false };
         let (first, second) = chunk.as_slices();
-        let mut taken = self.worker.on_commands(first);
-        taken += self.worker.on_commands(second);
+        let mut taken = self.worker.on_orders(first);
+        taken += self.worker.on_orders(second);
         chunk.commit(taken);
         taken > 0
     }
@@ -152,53 +159,70 @@ impl Place {
         taken > 0
     }
 
+    /// Takes new flows, as many as it lacks or some of them.
+    fn take_fresh(&mut self) {
+        let chunk = self.fresh.read_chunk((self.worker.lacks() as usize).min(CHUNK));
+        let chunk = chunk.expect("they were handed on before the batch was ordered");
+        let (first, second) = chunk.as_slices();
+        self.worker.on_fresh(first);
+        self.worker.on_fresh(second);
+        chunk.commit_all();
+    }
+
     /// Sends on what must wait for the next batch.
     fn hand_on(&mut self) {
-        let flows = self.worker.onward();
-        let chunk = self
-            .flows_out
-            .write_chunk_uninit(flows.len())
-            .expect("there are no more flows than the ring has room for");
-        let _ = chunk.fill_from_iter(flows.iter().copied());
+        push_all(&mut self.flows_out, self.worker.onward());
         self.worker.clear_onward();
     }
 }
 
-impl Post {
-    /// Commands that there is room for.
+/// # Panics
+/// When there is no room.
+fn push_all(ring: &mut Producer<Flow>, flows: &[Flow]) {
+    let mut chunk = ring.write_chunk(flows.len()).expect("there is room for all flows there are");
+    let (first, second) = chunk.as_mut_slices();
+    let (own, rest) = flows.split_at(first.len());
+    first.copy_from_slice(own);
+    second.copy_from_slice(rest);
+    chunk.commit_all();
+}
+
+impl Posts {
+    /// Orders that there is room for, whoever they are for.
     pub fn room(&self) -> usize {
-        self.commands.slots()
+        self.posts.iter().map(|post| post.orders.slots()).min().unwrap_or(0)
     }
 
-    /// Commands the worker.
-    ///
+    /// Whether a batch was given out, the next in order, that was not read.
+    pub fn has_written(&self) -> bool {
+        self.posts[self.next].written.slots() > 0
+    }
+
+    /// Reads the next batch, if there is one, and gives it back. `read` also hears whose it was.
+    pub fn read<R>(
+        &mut self,
+        read: impl FnOnce(&mut Self, &mut Allocated, usize) -> R,
+    ) -> Option<R> {
+        let at = self.next;
+        let mut batch = self.posts[at].written.pop().ok()?;
+        let said = read(self, &mut batch, at);
+        let read = &mut self.posts[at].read;
+        read.push(batch).expect("there are no more batches than places for them");
+        self.next = (at + 1) % self.posts.len();
+        Some(said)
+    }
+}
+
+impl Hands for Posts {
     /// # Panics
     /// When there is no room.
-    pub fn command(&mut self, command: Command) {
-        self.commands.push(command).expect("whoever commands looks for room first");
+    fn order(&mut self, worker: usize, order: Order) {
+        let orders = &mut self.posts[worker].orders;
+        orders.push(order).expect("whoever commands looks for room first");
     }
 
-    /// Commands the worker, all at once.
-    ///
-    /// # Panics
-    /// When there is no room for so many.
-    pub fn command_all(&mut self, commands: impl ExactSizeIterator<Item = Command>) {
-        let room = self.commands.write_chunk_uninit(commands.len());
-        let room = room.expect("whoever commands looks for room first");
-        let _ = room.fill_from_iter(commands);
-    }
-
-    /// Whether the worker has given out a batch that was not read.
-    pub fn has_written(&self) -> bool {
-        self.written.slots() > 0
-    }
-
-    /// Reads the next batch of this worker, if there is one.
-    pub fn read<R>(&mut self, read: impl FnOnce(&Allocated) -> R) -> Option<R> {
-        let batch = self.written.pop().ok()?;
-        let said = read(&batch);
-        self.read.push(batch).expect("there are no more batches than places for them");
-        Some(said)
+    fn admit(&mut self, worker: usize, flows: &[Flow]) {
+        push_all(&mut self.posts[worker].fresh, flows);
     }
 }
 
@@ -206,7 +230,7 @@ impl Post {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use onepipe_arbiter::{Allocator, Config, Demand, Timeslot};
+    use onepipe_arbiter::{Allocator, Command, Config, Demand, Timeslot};
     use onepipe_base::ProcessId;
 
     use super::*;
@@ -230,7 +254,7 @@ mod tests {
         })
     }
 
-    fn alone(config: Config) -> Vec<(u32, u64, Vec<u64>)> {
+    fn alone(config: Config) -> Vec<(u32, Vec<u64>)> {
         let mut allocator = Allocator::new(config).expect("right");
         let mut schedule = onepipe_arbiter::Schedule::new(NODES);
         let mut give = |demands: Vec<Demand>| {
@@ -246,14 +270,15 @@ mod tests {
             let batch = allocator.next_batch();
             schedule.fill(batch.grants());
             let busy = (0..NODES).map(|src| schedule.busy(src)).collect();
-            (batch.given(), allocator.wanted(), busy)
+            (batch.given(), busy)
         };
         demands().map(&mut give).collect()
     }
 
     #[test]
     fn threads_give_out_what_one_does() {
-        let machine = ArbiterConfig::new(ProcessId(NODES), NODES, (NODES, 1), 1_000);
+        let mut machine = ArbiterConfig::new(ProcessId(NODES), NODES, (NODES, 1), 1_000);
+        machine.allocator.return_batches = 2;
         let alone = alone(machine.allocator);
         for workers in 1..4 {
             let (places, mut posts) = places(&machine, workers).expect("right");
@@ -269,29 +294,29 @@ mod tests {
                         }
                     });
                 }
-                let (mut turn, mut reads) = (Turn::new(workers), Turn::new(workers));
+                let mut clerk = Clerk::new(&machine.allocator, workers).expect("right");
                 let mut batches = Vec::new();
                 let mut commands = demands().enumerate().flat_map(|(batch, demands)| {
                     let start = Command::Batch(Timeslot(batch as u64 * 64));
                     demands.into_iter().map(Command::Demand).chain([start])
                 });
                 while batches.len() < BATCHES as usize {
-                    while posts.iter().all(|post| post.room() > 0)
+                    while clerk.is_ready()
+                        && posts.room() > 1
                         && let Some(command) = commands.next()
                     {
-                        turn.of(&command).for_each(|at| posts[at].command(command));
+                        clerk.obey(command, &mut posts);
                     }
-                    let said = posts[reads.next()].read(|batch| {
+                    let said = posts.read(|posts, batch, _| {
+                        clerk.on_allocated(batch, posts);
+                        batch.spread();
                         let given = batch.given();
                         assert_eq!(given.number, batches.len() as u64);
                         let busy = (0..NODES).map(|src| batch.schedule().busy(src)).collect();
-                        (given.given, given.wanted, busy)
+                        (given.given, busy)
                     });
                     match said {
-                        Some(said) => {
-                            batches.push(said);
-                            reads.advance();
-                        }
+                        Some(said) => batches.push(said),
                         None => std::thread::yield_now(),
                     }
                 }

@@ -30,6 +30,10 @@ pub struct Config {
     /// Pairs that may want timeslots at one time. Default 256 for each endpoint, or all pairs there
     /// are if these are fewer.
     pub pairs_max: u32,
+    /// So many batches after a pair was given all that it wanted, it is given what it has asked for
+    /// since: at most 16. On several cores so many batches, and one more, may be under way, and one
+    /// is the least; 0, in the same batch, is for one core. Default 0.
+    pub return_batches: u32,
 }
 
 impl Config {
@@ -43,6 +47,7 @@ impl Config {
             policy: Policy::MaxMinFair,
             share_slots: 32,
             pairs_max: if some < all { some } else { all },
+            return_batches: 0,
         }
     }
 
@@ -63,6 +68,8 @@ impl Config {
         check((2..=NODES_MAX).contains(&self.nodes), "nodes", self.nodes)?;
         check(slots.contains(&self.batch_slots), "batch_slots", self.batch_slots)?;
         check(slots.contains(&self.share_slots), "share_slots", self.share_slots)?;
+        let returns = self.return_batches;
+        check((0..=16).contains(&returns), "return_batches", returns)?;
         check((1..=1 << 24).contains(&self.pairs_max), "pairs_max", self.pairs_max)
     }
 }

@@ -139,6 +139,7 @@ impl Flows {
         }
     }
 
+    /// Throws out who `is_kept` does not want.
     pub(crate) fn retain(&mut self, mut is_kept: impl FnMut(Flow) -> bool) {
         let mut kept = 0;
         for at in 0..self.len {

@@ -26,6 +26,8 @@
 //! # Invariants
 //! - Every timeslot is a matching: each endpoint at most once as source, once as destination.
 //! - A batch is maximal: no pair that still wants timeslots has one left that is free at both ends.
+//!   On several cores that is so of all flows: a pair that was given all and has asked for more has
+//!   another one a fixed number of batches later.
 //! - What was given is what was asked for, once the allocator is quiet: nothing is given twice,
 //!   nothing is forgotten.
 //! - Nobody starves: whoever waits longest is served first, at least every so often.
@@ -68,7 +70,7 @@ pub use desk::{ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats, Command,
 pub use failover::{FailoverConfig, Role};
 pub use isolate::Fault;
 pub use path::{Fabric, FabricError, PathStats, Paths, Tree, TreePaths};
-pub use pipeline::{Allocated, Refused, Turn, Worker};
+pub use pipeline::{Allocated, Clerk, Hands, Order, Refused, Worker};
 pub use timeslot::{BATCH_SLOTS_MAX, NOBODY, Schedule, Timeslot};
 pub use transfer::{
     ObjectId, Transfer, TransferConfig, TransferError, TransferEvent, TransferStats,

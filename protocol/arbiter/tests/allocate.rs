@@ -7,16 +7,28 @@ use proptest::prelude::*;
 
 type Wants = BTreeMap<(u32, u32), u64>;
 
+/// What a pair wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Want {
+    /// Of what it asked for at first.
+    own: u64,
+    /// What it has asked for since.
+    more: u64,
+    /// The batch that gave it the last of its own.
+    dry_in: Option<u64>,
+}
+
 /// An allocator, and what a careful clerk knows of it.
 struct Desk {
     allocator: Allocator,
-    wants: Wants,
+    wants: BTreeMap<(u32, u32), Want>,
+    batches: u64,
 }
 
 impl Desk {
     fn new(config: Config) -> Self {
         let allocator = Allocator::new(config).expect("the settings are right");
-        Self { allocator, wants: Wants::new() }
+        Self { allocator, wants: BTreeMap::new(), batches: 0 }
     }
 
     fn request(&mut self, src: u32, dst: u32, slots: u32) {
@@ -26,13 +38,40 @@ impl Desk {
             Err(_) => return,
         };
         if slots > refused {
-            *self.wants.entry((src, dst)).or_default() += u64::from(slots - refused);
+            let slots = u64::from(slots - refused);
+            self.wants
+                .entry((src, dst))
+                .and_modify(|want| want.more += slots)
+                .or_insert(Want { own: slots, ..Want::default() });
         }
+    }
+
+    fn wanted(&self) -> u64 {
+        self.wants.values().map(|want| want.own + want.more).sum()
+    }
+
+    /// Who was given all so many batches ago is given what it has asked for since.
+    fn close(&mut self) {
+        let now = self.batches;
+        self.batches += 1;
+        let returns = u64::from(self.allocator.config().return_batches);
+        self.wants.retain(|_, want| {
+            if returns == 0 {
+                *want = Want { own: want.own + want.more, ..Want::default() };
+            }
+            if want.dry_in.is_some_and(|batch| batch + returns == now) {
+                *want = Want { own: want.more, ..Want::default() };
+            }
+            want.own > 0 || want.dry_in.is_some()
+        });
     }
 
     /// A batch, with everything checked that holds of each. Answers what was given to whom.
     fn batch(&mut self) -> Wants {
-        let known: Vec<_> = self.wants.keys().copied().collect();
+        let number = self.batches;
+        self.close();
+        let known: Vec<_> = self.wants.iter().filter(|(_, want)| want.own > 0).collect();
+        let known: Vec<_> = known.into_iter().map(|(pair, _)| *pair).collect();
         let start = self.allocator.next();
         let batch = self.allocator.next_batch();
         assert_eq!(batch.start(), start);
@@ -44,17 +83,18 @@ impl Desk {
             assert!(slots > 0, "a grant of nothing");
             *given.entry(pair).or_default() += slots;
             let want = self.wants.get_mut(&pair).expect("nobody is given what it did not want");
-            *want = want.checked_sub(slots).expect("nobody is given more than it wants");
+            want.own = want.own.checked_sub(slots).expect("nobody is given more than it wants");
+            want.dry_in = (want.own == 0).then_some(number);
         }
         let all = u64::MAX >> (64 - batch.slots());
-        self.wants.retain(|_, want| *want > 0);
         for (src, dst) in known {
             let taken = sources.get(&src).unwrap_or(&0) | destinations.get(&dst).unwrap_or(&0);
-            let is_done = !self.wants.contains_key(&(src, dst));
+            let is_done = self.wants[&(src, dst)].own == 0;
             assert!(is_done || taken == all, "{src} and {dst} are both idle in {:b}", all & !taken);
         }
-        assert_eq!(self.allocator.wanted(), self.wants.values().sum::<u64>());
-        assert_eq!(self.allocator.pairs() as usize, self.wants.len());
+        assert_eq!(self.allocator.wanted(), self.wanted());
+        let pairs = self.wants.values().filter(|want| want.own > 0).count();
+        assert_eq!(self.allocator.pairs() as usize, pairs);
         given
     }
 }
@@ -73,10 +113,10 @@ fn check_matching(batch: &Batch) -> [BTreeMap<u32, u64>; 2] {
 }
 
 fn config() -> impl Strategy<Value = Config> {
-    (2u32..24, 1u32..=64, any::<bool>(), 1u32..=64).prop_map(
-        |(nodes, batch_slots, is_fair, share_slots)| {
+    (2u32..24, 1u32..=64, any::<bool>(), 1u32..=64, 0u32..5).prop_map(
+        |(nodes, batch_slots, is_fair, share_slots, return_batches)| {
             let policy = if is_fair { Policy::MaxMinFair } else { Policy::ShortestFirst };
-            Config { batch_slots, policy, share_slots, ..Config::new(nodes) }
+            Config { batch_slots, policy, share_slots, return_batches, ..Config::new(nodes) }
         },
     )
 }
@@ -104,14 +144,16 @@ proptest! {
         // Quiet now: twice what the busiest endpoint needs is enough (arbiter.md section 2).
         let mut busiest = BTreeMap::<(bool, u32), u64>::new();
         for (&(src, dst), want) in &desk.wants {
-            *busiest.entry((true, src)).or_default() += want;
-            *busiest.entry((false, dst)).or_default() += want;
+            *busiest.entry((true, src)).or_default() += want.own + want.more;
+            *busiest.entry((false, dst)).or_default() += want.own + want.more;
         }
         let most = busiest.values().max().copied().unwrap_or(0);
-        for _ in 0..(2 * most).div_ceil(u64::from(config.batch_slots)) {
+        // And who has asked for more waits for that once.
+        let batches = (2 * most).div_ceil(u64::from(config.batch_slots)) + 1;
+        for _ in 0..2 * batches + u64::from(config.return_batches) {
             desk.batch();
         }
-        prop_assert!(desk.wants.is_empty(), "left: {:?}", desk.wants);
+        prop_assert_eq!((desk.wanted(), desk.allocator.pairs()), (0, 0), "{:?}", desk.wants);
         prop_assert_eq!(desk.allocator.next_batch().given(), 0);
     }
 
@@ -174,6 +216,8 @@ proptest! {
             let gone = round as u32 % config.nodes;
             desk.allocator.forget(gone);
             desk.wants.retain(|(src, _), _| *src != gone);
+            // Its new life waits for nothing of the former one.
+            desk.request(gone, (gone + 1) % config.nodes, 3);
             desk.batch();
         }
     }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use onepipe_arbiter::{
-    Allocated, Allocator, ArbiterConfig, Command, Config, Core, CorePaths, Demand, Fabric, Fault,
-    Flow, Ledger, Policy, RequestError, Routes, Schedule, Timeslot, Turn, Worker,
+    Allocated, Allocator, ArbiterConfig, Clerk, Command, Config, Core, CorePaths, Demand, Fabric,
+    Fault, Flow, Hands, Order, Policy, RequestError, Routes, Schedule, Timeslot, Worker,
 };
 use onepipe_base::ProcessId;
 use proptest::prelude::*;
@@ -12,38 +12,39 @@ use proptest::prelude::*;
 const NODES: u32 = 40;
 const BATCH: u32 = 32;
 
-/// What a batch gives, by which paths, and what it refuses; what is wanted then, and by how many.
+/// What a batch gives, and by which paths; what it refuses.
 #[derive(Clone, Debug, PartialEq)]
 struct Outcome {
     start: Timeslot,
     pairs: Vec<Vec<(u16, u16, u8)>>,
     refused: Vec<(u32, u32, u32)>,
-    left: (u64, u32),
 }
 
-fn outcome(
-    start: Timeslot,
-    (schedule, routes): (&Schedule, &impl Routes),
-    refused: Vec<(u32, u32, u32)>,
-    left: (u64, u32),
-) -> Outcome {
+/// All outcomes, and what is wanted when everything is told, and by how many.
+type Outcomes = (Vec<Outcome>, (u64, u32));
+
+fn outcome(start: Timeslot, (schedule, routes): (&Schedule, &impl Routes)) -> Outcome {
     let pairs = (0..BATCH).map(|slot| {
         let path = |src: u16| routes.of(src.into())[slot as usize];
         schedule.pairs(slot).map(|(src, dst)| (src, dst, path(src))).collect()
     });
-    Outcome { start, pairs: pairs.collect(), refused, left }
+    Outcome { start, pairs: pairs.collect(), refused: Vec::new() }
 }
 
-fn config(policy: Policy, share_slots: u32, pairs_max: u32) -> ArbiterConfig {
+fn config(
+    policy: Policy,
+    share_slots: u32,
+    (pairs_max, return_batches): (u32, u32),
+) -> ArbiterConfig {
     let mut config = ArbiterConfig::new(ProcessId(NODES), NODES, (8, 8), 1_000);
     config.core = Core::Racks(Fabric { nodes: NODES, rack_nodes: 8, paths: 8, is_strict: false });
     config.allocator =
-        Config { batch_slots: BATCH, policy, share_slots, pairs_max, ..Config::new(NODES) };
+        Config { nodes: NODES, batch_slots: BATCH, policy, share_slots, pairs_max, return_batches };
     config
 }
 
 /// What one allocator does.
-fn alone(config: &ArbiterConfig, commands: &[Command]) -> Vec<Outcome> {
+fn alone(config: &ArbiterConfig, commands: &[Command]) -> Outcomes {
     let mut allocator = Allocator::new(config.allocator).expect("the settings are right");
     let mut paths = CorePaths::new(config.core).expect("the fabric is right");
     let mut schedule = Schedule::new(NODES);
@@ -51,10 +52,7 @@ fn alone(config: &ArbiterConfig, commands: &[Command]) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for command in commands {
         match *command {
-            Command::Demand(Demand::Forget(src)) => {
-                allocator.forget(src);
-                refused.retain(|(refused, ..)| *refused != src);
-            }
+            Command::Demand(Demand::Forget(src)) => allocator.forget(src),
             Command::Demand(Demand::Want { src, dst, slots }) => {
                 match allocator.request(src, dst, slots) {
                     Ok(()) => {}
@@ -70,20 +68,63 @@ fn alone(config: &ArbiterConfig, commands: &[Command]) -> Vec<Outcome> {
                 schedule.fill(allocator.next_batch().grants());
                 paths.assign(&schedule, BATCH);
                 let refused = std::mem::take(&mut refused);
-                let left = (allocator.wanted(), allocator.pairs());
-                outcomes.push(outcome(start, (&schedule, &paths), refused, left));
+                outcomes.push(Outcome { refused, ..outcome(start, (&schedule, &paths)) });
             }
         }
     }
-    outcomes
+    (outcomes, (allocator.wanted(), allocator.pairs()))
 }
 
-/// A worker and what is on its way to it.
+/// A worker and what is on its way to it and from it.
 struct Place {
     worker: Worker,
-    commands: VecDeque<Command>,
+    orders: VecDeque<Order>,
+    fresh: VecDeque<Flow>,
     flows: VecDeque<Flow>,
-    ledger: Option<Ledger>,
+    written: VecDeque<Allocated>,
+}
+
+impl Place {
+    /// Takes as much as is drawn. Answers whether it has done something.
+    fn turn(&mut self, mut draw: impl FnMut(usize) -> usize, allocator: &Config) -> bool {
+        let count = (1 + draw(30)).min(self.orders.len());
+        let mut taken = self.worker.on_orders(&self.orders.make_contiguous()[..count]);
+        self.orders.drain(..taken);
+        if !self.worker.is_open() {
+            return taken > 0;
+        }
+        let count = (1 + draw(90)).min(self.flows.len());
+        let flows = self.worker.on_flows(&self.flows.make_contiguous()[..count]);
+        self.flows.drain(..flows);
+        taken += flows;
+        let count = (1 + draw(40)).min(self.worker.lacks() as usize);
+        if count > 0 {
+            self.worker.on_fresh(&self.fresh.make_contiguous()[..count]);
+            self.fresh.drain(..count);
+            taken += 1;
+        }
+        if self.worker.is_whole() {
+            taken += 1;
+            self.worker.finish();
+            let mut allocated = Allocated::new(allocator);
+            self.worker.write(&mut allocated);
+            self.written.push_back(allocated);
+        }
+        taken > 0
+    }
+}
+
+/// All places, where a clerk's orders go.
+struct Places(Vec<Place>);
+
+impl Hands for Places {
+    fn order(&mut self, worker: usize, order: Order) {
+        self.0[worker].orders.push_back(order);
+    }
+
+    fn admit(&mut self, worker: usize, flows: &[Flow]) {
+        self.0[worker].fresh.extend(flows);
+    }
 }
 
 /// What several workers do; `draws` says whose turn it is, and how much it takes.
@@ -92,65 +133,62 @@ fn in_turns(
     workers: usize,
     commands: &[Command],
     draws: &[u8],
-) -> Vec<Outcome> {
+) -> Outcomes {
     let mut draws = draws.iter().copied().cycle();
     let mut draw = |below: usize| usize::from(draws.next().expect("endless")) % below.max(1);
-    let mut turn = Turn::new(workers);
-    let mut places: Vec<Place> = (0..workers)
-        .map(|at| Place {
-            worker: Worker::new(config, at, workers).expect("the settings are right"),
-            commands: VecDeque::new(),
-            flows: VecDeque::new(),
-            ledger: None,
-        })
-        .collect();
-    places[0].flows.extend(Worker::first_flows());
-    places[0].ledger = Some(Ledger::new(&config.allocator).expect("the settings are right"));
+    let mut clerk = Clerk::new(&config.allocator, workers).expect("the settings are right");
+    let place = |at| Place {
+        worker: Worker::new(config, at, workers).expect("the settings are right"),
+        orders: VecDeque::new(),
+        fresh: VecDeque::new(),
+        flows: VecDeque::new(),
+        written: VecDeque::new(),
+    };
+    let mut places = Places((0..workers).map(place).collect());
+    places.0[0].flows.extend(Worker::first_flows());
     let mut commands = commands.iter();
-    let mut allocated = Allocated::new(NODES);
-    let mut outcomes = Vec::new();
+    let mut refused: Vec<Vec<_>> = vec![Vec::new()];
+    let mut outcomes: Vec<Outcome> = Vec::new();
     let mut idle = 0;
     while idle < 100 {
         idle += 1;
-        for command in commands.by_ref().take(1 + draw(20)) {
-            turn.of(command).for_each(|at| places[at].commands.push_back(*command));
+        let mut commanded = 1 + draw(20);
+        while commanded > 0
+            && clerk.is_ready()
+            && let Some(command) = commands.next()
+        {
+            commanded -= 1;
             idle = 0;
+            let number = clerk.number();
+            if let Some(of) = clerk.obey(*command, &mut places) {
+                refused[number as usize].push((of.src, of.dst, of.slots));
+            }
+            refused.resize(clerk.number() as usize + 1, Vec::new());
         }
         // Everybody has a turn now and then, whatever is drawn.
         let at = if idle < 10 { draw(workers) } else { idle % workers };
-        let place = &mut places[at];
-        let count = (1 + draw(30)).min(place.commands.len());
-        let taken = place.worker.on_commands(&place.commands.make_contiguous()[..count]);
-        place.commands.drain(..taken);
-        idle = if taken > 0 { 0 } else { idle };
-        if !place.worker.is_open() {
-            continue;
+        if places.0[at].turn(&mut draw, &config.allocator) {
+            idle = 0;
         }
-        let count = (1 + draw(90)).min(place.flows.len());
-        let taken = place.worker.on_flows(&place.flows.make_contiguous()[..count]);
-        place.flows.drain(..taken);
-        idle = if taken > 0 { 0 } else { idle };
-        let ledger = if place.worker.has_all() { place.ledger.take() } else { None };
-        let ledger = ledger.map(|mut ledger| {
-            place.worker.on_ledger(&mut ledger);
-            place.worker.write(&mut allocated);
-            let refused = allocated.refused().iter().map(|of| (of.src, of.dst, of.slots)).collect();
+        let onward = places.0[at].worker.onward().to_vec();
+        places.0[at].worker.clear_onward();
+        places.0[(at + 1) % workers].flows.extend(onward);
+        // It is heard of late, too, but in order.
+        let next = outcomes.len() % workers;
+        if (idle >= 10 || draw(3) > 0)
+            && let Some(mut allocated) = places.0[next].written.pop_front()
+        {
+            idle = 0;
+            clerk.on_allocated(&mut allocated, &mut places);
+            allocated.spread();
             let given = allocated.given();
             assert_eq!(given.number, outcomes.len() as u64);
-            let left = (given.wanted, given.pairs);
-            outcomes.push(outcome(given.start, (allocated.schedule(), &allocated), refused, left));
-            idle = 0;
-            ledger
-        });
-        let onward = place.worker.onward().to_vec();
-        place.worker.clear_onward();
-        let next = &mut places[(at + 1) % workers];
-        next.flows.extend(onward);
-        if ledger.is_some() {
-            next.ledger = ledger;
+            let refused = std::mem::take(&mut refused[outcomes.len()]);
+            let outcome = outcome(given.start, (allocated.schedule(), &allocated));
+            outcomes.push(Outcome { refused, ..outcome });
         }
     }
-    outcomes
+    (outcomes, (clerk.wanted(), clerk.pairs()))
 }
 
 fn a_command() -> impl Strategy<Value = Command> {
@@ -177,6 +215,7 @@ proptest! {
         is_fair in any::<bool>(),
         share_slots in 1u32..20,
         has_room in any::<bool>(),
+        return_batches in 1u32..5,
     ) {
         let mut next = 0;
         for command in &mut commands {
@@ -187,10 +226,11 @@ proptest! {
         }
         let policy = if is_fair { Policy::MaxMinFair } else { Policy::ShortestFirst };
         let pairs_max = if has_room { NODES * NODES } else { 150 };
-        let config = config(policy, share_slots, pairs_max);
-        let alone = alone(&config, &commands);
-        let together = in_turns(&config, workers, &commands, &draws);
+        let config = config(policy, share_slots, (pairs_max, return_batches));
+        let (alone, left) = alone(&config, &commands);
+        let (together, left_together) = in_turns(&config, workers, &commands, &draws);
         let other = alone.iter().zip(&together).position(|(alone, together)| alone != together);
         prop_assert!(alone.len() == together.len() && other.is_none(), "batch {other:?} is other");
+        prop_assert_eq!(left, left_together);
     }
 }

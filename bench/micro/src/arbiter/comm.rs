@@ -15,8 +15,8 @@ use onepipe_transport_driver::Idle;
 use onepipe_wire::{Opcode, peek};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use rustix::time::{ClockId, clock_gettime};
 
+use super::crew::spent;
 use crate::{Better, Detail, Harness, Progress, Report};
 
 /// What to measure.
@@ -123,12 +123,6 @@ impl Run {
             detail("a core's worth", 12_000.0 / self.slot_ns(), "Gbit/s"),
         ]
     }
-}
-
-/// Processor time of the calling thread.
-fn spent() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// The daemon in a thread of its own; all endpoints in this one, behind one socket, which is the

@@ -2,6 +2,7 @@
 //! design: arbiter.md section 5).
 
 mod comm;
+mod crew;
 mod load;
 mod pace;
 mod pipeline;
@@ -37,7 +38,8 @@ pub struct ArbiterOptions {
     pub policy: Policy,
     /// Packets that one run gives timeslots to, about. Default 8 million.
     pub packets: u64,
-    /// Cores that give out timeslots, each every so many-th batch. Default 1.
+    /// Cores: one for everything, or one that keeps the counts and spreads out schedules, and
+    /// others that give out timeslots, each every so many-th batch. Default 1.
     pub cores: usize,
 }
 
@@ -119,6 +121,10 @@ struct Outcome {
     spent: Duration,
     asked: u64,
     given: u64,
+    /// Of several cores: a timeslot's time where it was the least, us.
+    fastest: Option<f64>,
+    /// Of each core, if there are several.
+    cores: Vec<crew::Spent>,
 }
 
 impl Outcome {
@@ -133,12 +139,17 @@ impl Outcome {
             value,
             unit: unit.to_string(),
         };
-        vec![
+        let mut details = vec![
             detail("utilisation", self.given as f64 / self.asked as f64, ""),
             // Packets of 1500 octets, as the original counted (design: arbiter.md section 5).
             detail("admitted", self.given as f64 * 12_000.0 / 1e9 / seconds, "Gbit/s"),
             detail("timeslots", self.slots as f64 / seconds, "slots/s"),
-        ]
+        ];
+        details.extend(self.fastest.map(|least| detail("fastest 64 batches", least, "us/slot")));
+        for (nth, core) in self.cores.iter().enumerate() {
+            details.extend(core.details(&format!("core {nth}"), self.slots));
+        }
+        details
     }
 }
 
@@ -192,7 +203,14 @@ fn run(
 ) -> Result<Outcome> {
     let mut schedule = Schedule::new(nodes);
     let mut load = Load::new(nodes, load);
-    let mut outcome = Outcome { slots: 0, spent: Duration::ZERO, asked: 0, given: 0 };
+    let mut outcome = Outcome {
+        slots: 0,
+        spent: Duration::ZERO,
+        asked: 0,
+        given: 0,
+        fastest: None,
+        cores: Vec::new(),
+    };
     let mut waiting = 0i64;
     let batch = u64::from(options.batch_slots);
     for start in (0..slots).step_by(batch as usize) {

@@ -1,19 +1,19 @@
 //! `bench arbiter pace`: timeslots given out by the clock, each batch so long before it begins
 //! (design: arbiter.md section 5, real time).
 
-use std::sync::{Barrier, OnceLock};
-use std::thread::ScopedJoinHandle;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
-use onepipe_arbiter::{Command, Config, Demand, Policy, Timeslot};
-use onepipe_daemon_arbiter::{Place, Post, places};
-use onepipe_transport_clock::{cores, stay_on};
+use onepipe_arbiter::{Allocated, Config, Policy};
+use onepipe_transport_clock::cores;
 
+use super::check;
+use super::crew::{self, Desk, Purse, Spent};
 use super::load::Load;
 use super::plain::PlainAllocator;
-use super::{check, machine};
 use crate::{Better, Detail, Harness, Progress, Report};
 
 /// What to measure.
@@ -37,7 +37,8 @@ pub struct PaceOptions {
     pub lead_ns: u64,
     /// Whose packets go first. Default max–min fair.
     pub policy: Policy,
-    /// Cores that give out timeslots, each every so many-th batch. Default 2.
+    /// Cores: one for everything, or one that keeps the counts and spreads out schedules, and
+    /// others that give out timeslots, each every so many-th batch. Default 2.
     pub cores: usize,
 }
 
@@ -57,10 +58,13 @@ impl Default for PaceOptions {
     }
 }
 
-const PACE: &str = "timeslots given out by the clock on a pipeline of cores: a batch is asked for a \
-                    lead before it begins, and what is given out later counts for nothing; value: \
-                    busy time of all cores for a timeslot, waiting for each other with it; \
-                    yardstick: a plain allocator on one core, as fast as it can";
+const PACE: &str = "timeslots given out by the clock: a batch is asked for a lead before it begins, what \
+                    is given out later counts for nothing, and who is late by more than four \
+                    batches skips those that are due, as the daemon does; value: time in which the \
+                    busiest core has something to do, for a timeslot; yardstick: a plain allocator \
+                    on one core, as fast as it can";
+/// Batches by which one may be late before those that are due are skipped: the daemon's.
+const CATCH_UP_MAX: u128 = 4;
 /// Of the batches, one in so many comes before anything is measured.
 const WARM_UP: usize = 8;
 /// Batches whose schedules are looked at, one in so many, and before anything is measured only.
@@ -143,50 +147,56 @@ impl Requests {
     }
 }
 
-/// What came of a run, or of one core in it.
+/// What came of a run.
 struct Run {
     /// Timeslots that were measured.
     slots: u64,
-    busy: Duration,
     asked: u64,
     /// Packets given timeslots before these began, and later.
     in_time: u64,
     too_late: u64,
-    /// Batches that were given out when they had begun.
-    missed: u64,
+    /// Batches that were given out when they had begun, and that were not given out.
+    late: u64,
+    skipped: u64,
     batches: u64,
     /// From when a batch is asked for until it is given out, ns.
     lag: Histogram<u64>,
+    /// What each core has spent.
+    cores: Vec<Spent>,
 }
 
 impl Run {
     fn new() -> Result<Self> {
         Ok(Self {
             slots: 0,
-            busy: Duration::ZERO,
             asked: 0,
             in_time: 0,
             too_late: 0,
-            missed: 0,
+            late: 0,
+            skipped: 0,
             batches: 0,
             // Up to ten seconds.
             lag: Histogram::new_with_bounds(1, 10_000_000_000, 3)?,
+            cores: Vec::new(),
         })
     }
 
     fn add(&mut self, other: &Self) -> Result<()> {
         self.slots += other.slots;
-        self.busy += other.busy;
         self.asked += other.asked;
         self.in_time += other.in_time;
         self.too_late += other.too_late;
-        self.missed += other.missed;
+        self.late += other.late;
+        self.skipped += other.skipped;
         self.batches += other.batches;
+        self.cores.resize(self.cores.len().max(other.cores.len()), Spent::default());
+        self.cores.iter_mut().zip(&other.cores).for_each(|(own, other)| own.add(*other));
         Ok(self.lag.add(&other.lag)?)
     }
 
     fn slot_us(&self) -> f64 {
-        self.busy.as_secs_f64() * 1e6 / self.slots as f64
+        let busiest = self.cores.iter().map(|core| core.busy).max().unwrap_or_default();
+        busiest.as_secs_f64() * 1e6 / self.slots as f64
     }
 
     fn admitted(&self) -> f64 {
@@ -203,20 +213,26 @@ fn details(runs: &[Run], options: &PaceOptions) -> Vec<Detail> {
     let Some(all) = sum(runs) else { return Vec::new() };
     let lag_us = |percent: f64| all.lag.value_at_percentile(percent) as f64 / 1e3;
     let admitted = runs.iter().map(Run::admitted);
-    vec![
+    let is_perfect = |run: &&Run| run.late + run.skipped == 0;
+    let mut details = vec![
         detail("admitted of requested, all runs", all.admitted(), ""),
         detail("in the worst run", admitted.clone().fold(f64::INFINITY, f64::min), ""),
         detail("in the best", admitted.fold(0.0, f64::max), ""),
         detail("given too late", all.too_late as f64 / all.asked as f64, "of requested"),
-        detail("deadlines missed", all.missed as f64, "batches"),
-        detail("runs without", runs.iter().filter(|run| run.missed == 0).count() as f64, ""),
+        detail("late", all.late as f64, "batches"),
+        detail("skipped", all.skipped as f64, "batches"),
+        detail("runs without", runs.iter().filter(is_perfect).count() as f64, ""),
         detail("batches", all.batches as f64, ""),
         detail("lead", options.lead_ns as f64 / 1e3, "us"),
         detail("lag p50", lag_us(50.0), "us"),
         detail("lag p99", lag_us(99.0), "us"),
         detail("lag p99.9", lag_us(99.9), "us"),
         detail("lag max", all.lag.max() as f64 / 1e3, "us"),
-    ]
+    ];
+    for (nth, core) in all.cores.iter().enumerate() {
+        details.extend(core.details(&format!("core {nth}"), all.slots));
+    }
+    details
 }
 
 fn sum(runs: &[Run]) -> Option<Run> {
@@ -227,96 +243,104 @@ fn sum(runs: &[Run]) -> Option<Run> {
 
 /// One run by the clock, on the first of the cores that there are.
 fn run(options: &PaceOptions, config: Config, there: &[usize], requests: &Requests) -> Result<Run> {
-    let (places, posts) = places(&machine(config, options.slot_ns), options.cores)?;
-    let (ready, began) = (Barrier::new(options.cores), OnceLock::new());
-    let runs = std::thread::scope(|scope| {
-        let cores: Vec<_> = (places.into_iter().zip(posts).zip(there).enumerate())
-            .map(|(nth, ((place, post), core))| {
-                let (ready, began) = (&ready, &began);
-                let core = Core { options, config, nth, requests, place, post, core: *core };
-                scope.spawn(move || {
-                    stay_on(core.core)?;
-                    ready.wait();
-                    let soon = || Instant::now() + Duration::from_millis(1);
-                    core.work(*began.get_or_init(soon))
-                })
-            })
-            .collect();
-        let join = |core: ScopedJoinHandle<'_, _>| {
-            core.join().unwrap_or_else(|_| Err(anyhow!("a core has panicked")))
-        };
-        cores.into_iter().map(join).collect::<Result<Vec<_>>>()
-    })?;
-    let mut run = Run::new()?;
-    runs.iter().try_for_each(|one| run.add(one))?;
-    run.asked = requests.asked();
+    let cores: Vec<_> = there[..options.cores.max(1)].iter().copied().map(Some).collect();
+    let lead = |desk: Desk, is_measured: &AtomicBool| {
+        Lead { options, config, requests, desk, purse: Purse::new(), run: Run::new()? }
+            .work(is_measured)
+    };
+    let (mut run, others) = crew::run(config, options.slot_ns, &cores, lead)?;
+    run.cores.extend(others);
     Ok(run)
 }
 
-struct Core<'a> {
+/// The core that orders batches when they are due.
+struct Lead<'a> {
     options: &'a PaceOptions,
     config: Config,
-    nth: usize,
     requests: &'a Requests,
-    place: Place,
-    post: Post,
-    core: usize,
+    desk: Desk,
+    purse: Purse,
+    run: Run,
 }
 
-impl Core<'_> {
-    /// Gives out its batches, of which the first is asked for when it `began`.
-    fn work(mut self, began: Instant) -> Result<Run> {
-        let mut run = Run::new()?;
-        let batch_ns = u64::from(self.config.batch_slots) * self.options.slot_ns;
-        let lead = Duration::from_nanos(self.options.lead_ns);
-        for number in (self.nth..self.requests.batches()).step_by(self.options.cores) {
-            let due = began + Duration::from_nanos(number as u64 * batch_ns);
-            let mut begin = Instant::now();
-            while begin < due {
+impl Lead<'_> {
+    fn work(mut self, is_measured: &AtomicBool) -> Result<Run> {
+        let (batches, first) = (self.requests.batches(), self.requests.first());
+        let batch_ns = u128::from(self.config.batch_slots) * u128::from(self.options.slot_ns);
+        let began = Instant::now() + Duration::from_millis(1);
+        let due = |number: usize| began + Duration::from_nanos((number as u128 * batch_ns) as u64);
+        let mut under_way: VecDeque<usize> = VecDeque::with_capacity(batches);
+        let mut number = 0;
+        while number < batches || !under_way.is_empty() {
+            self.hear(&mut under_way, due)?;
+            let now = Instant::now();
+            if number == batches || !self.desk.is_ready() || now < due(number) {
                 std::hint::spin_loop();
-                begin = Instant::now();
+                continue;
             }
-            let is_measured = number >= self.requests.first();
-            let start = number as u64 * u64::from(self.config.batch_slots);
-            demand(&mut self.post, self.requests.of(number), Timeslot(start));
-            while !self.post.has_written() {
-                self.place.turn();
+            let behind = (now - due(number)).as_nanos() / batch_ns;
+            let mut skips = if behind > CATCH_UP_MAX { behind as usize } else { 0 };
+            skips = skips.min(batches - 1 - number);
+            if number + skips >= first {
+                is_measured.store(true, Ordering::Relaxed);
+                self.purse.begin();
             }
-            let end = Instant::now();
-            let slots = self.config.batch_slots;
-            let given = self.post.read(|batch| {
+            self.run.skipped +=
+                (number..number + skips).filter(|number| *number >= first).count() as u64;
+            let (desk, requests) = (&mut self.desk, self.requests);
+            let mut taken = Ok(());
+            self.purse.pay(|| {
+                taken =
+                    (number..=number + skips).try_for_each(|number| desk.ask(requests.of(number)));
+                desk.order((number + skips) as u64 * u64::from(self.config.batch_slots));
+                true
+            });
+            taken?;
+            under_way.push_back(number + skips);
+            number += skips + 1;
+        }
+        self.run.slots = (batches - first) as u64 * u64::from(self.config.batch_slots);
+        self.run.asked = self.requests.asked();
+        self.run.cores = vec![self.purse.close()];
+        Ok(self.run)
+    }
+
+    /// Reads a batch, if there is one.
+    fn hear(
+        &mut self,
+        under_way: &mut VecDeque<usize>,
+        due: impl Fn(usize) -> Instant,
+    ) -> Result<()> {
+        let Some(&number) = under_way.front() else { return Ok(()) };
+        let is_measured = number >= self.requests.first();
+        let (desk, slots) = (&mut self.desk, self.config.batch_slots);
+        let mut given = None;
+        self.purse.pay(|| {
+            given = desk.read(|batch: &Allocated| {
                 let given = u64::from(batch.given().given);
                 if !is_measured && number % CHECKED == 0 {
                     check(batch.schedule(), slots, given)?;
                 }
                 anyhow::Ok(given)
             });
-            let given = given.expect("it has written one")?;
-            if !is_measured {
-                continue;
-            }
-            let lag = end.duration_since(due);
+            given.is_some()
+        });
+        let Some(given) = given else { return Ok(()) };
+        let (given, lag) = (given?, due(number).elapsed());
+        under_way.pop_front();
+        if is_measured {
+            let run = &mut self.run;
             run.batches += 1;
-            run.slots += u64::from(slots);
-            run.busy += end.duration_since(begin);
             run.lag.saturating_record(lag.as_nanos() as u64);
-            if lag <= lead {
+            if lag.as_nanos() <= u128::from(self.options.lead_ns) {
                 run.in_time += given;
             } else {
                 run.too_late += given;
-                run.missed += 1;
+                run.late += 1;
             }
         }
-        Ok(run)
+        Ok(())
     }
-}
-
-fn demand(post: &mut Post, requests: &[(u16, u16, u32)], start: Timeslot) {
-    let want = |&(src, dst, slots): &(u16, u16, u32)| {
-        Command::Demand(Demand::Want { src: src.into(), dst: dst.into(), slots })
-    };
-    post.command_all(requests.iter().map(want));
-    post.command(Command::Batch(start));
 }
 
 /// What a timeslot costs the plain allocator, us.
@@ -345,20 +369,21 @@ mod tests {
         let slow = PaceOptions {
             nodes: vec![16],
             // Far longer than a debug build needs, however busy the machine is.
-            slot_ns: 40_000,
+            slot_ns: 1_000_000,
             lead_ns: 1_000_000_000,
             cores: 1,
             ..PaceOptions::default()
         };
         let there = cores().expect("the kernel says");
         let config = Config::new(16);
-        let requests = Requests::new(config, 0.5, 2_048);
+        let requests = Requests::new(config, 0.5, 1_024);
         let some = run(&slow, config, &there, &requests).expect("it is a matching");
-        assert_eq!((some.missed, some.too_late, some.batches), (0, 0, 28));
+        assert_eq!((some.late, some.skipped, some.too_late, some.batches), (0, 0, 0, 14));
         assert!((0.5..1.5).contains(&some.admitted()), "{}", some.admitted());
+        // Nobody is so fast: what is not skipped is late.
         let hasty = PaceOptions { lead_ns: 0, slot_ns: 1, ..slow };
         let none = run(&hasty, config, &there, &requests).expect("it is a matching");
-        assert_eq!((none.missed, none.in_time), (28, 0));
-        assert!(none.lag.min() > 0 && none.slot_us() > 0.0);
+        assert_eq!((none.late + none.skipped, none.in_time), (14, 0));
+        assert!(none.late == none.batches && none.lag.min() > 0 && none.slot_us() > 0.0);
     }
 }

@@ -40,10 +40,29 @@ pub struct Batch {
     capacity: Option<Capacity>,
     /// Whether nearly all that were visited last found something: then the next are not looked at.
     is_open: bool,
-    /// Right up to `granted`.
-    grants: Vec<Grant>,
-    granted: usize,
+    grants: Grants,
     given: u32,
+}
+
+/// Grants in a row, in memory that is taken once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Grants {
+    places: Vec<Grant>,
+    /// What is behind is of no account.
+    len: usize,
+}
+
+impl Grants {
+    /// Room for those of a batch.
+    pub fn new(nodes: u32, slots: u32) -> Self {
+        // A grant is of one timeslot at least; and there is room for all that are visited
+        // together, of whom some may find nothing.
+        Self { places: alloc::vec![Grant::default(); (nodes * slots) as usize + LOOK], len: 0 }
+    }
+
+    pub fn as_slice(&self) -> &[Grant] {
+        &self.places[..self.len]
+    }
 }
 
 /// Where flows go that a batch has visited.
@@ -73,12 +92,14 @@ impl Batch {
             idle_destinations: idle(),
             capacity: None,
             is_open: true,
-            // A grant is of one timeslot at least; and there is room for all that are visited
-            // together, of whom some may find nothing.
-            grants: alloc::vec![Grant::default(); (nodes * slots) as usize + LOOK],
-            granted: 0,
+            grants: Grants::new(nodes, slots),
             given: 0,
         }
+    }
+
+    /// Its grants go to who asks for them, for others that have been read.
+    pub(super) fn exchange(&mut self, grants: &mut Grants) {
+        core::mem::swap(&mut self.grants, grants);
     }
 
     pub(super) fn limit(&mut self, capacity: Capacity) {
@@ -94,7 +115,7 @@ impl Batch {
             capacity.begin(self.all);
         }
         self.is_open = true;
-        self.granted = 0;
+        self.grants.len = 0;
         self.given = 0;
     }
 
@@ -176,7 +197,7 @@ impl Batch {
         lost: &mut Flows,
     ) -> usize {
         let (from, to) = (&mut *self.idle_sources, &mut *self.idle_destinations);
-        let grants = &mut self.grants[self.granted..][..flows.len()];
+        let grants = &mut self.grants.places[self.grants.len..][..flows.len()];
         let mut granted = 0;
         let mut given = 0;
         for at in 0..flows.len() {
@@ -196,7 +217,7 @@ impl Batch {
             granted += 1;
             given += count;
         }
-        self.granted += granted;
+        self.grants.len += granted;
         self.given += given;
         granted
     }
@@ -213,7 +234,7 @@ impl Batch {
 
     /// What was given, each timeslot of a pair once; a pair may be here several times.
     pub fn grants(&self) -> &[Grant] {
-        &self.grants[..self.granted]
+        self.grants.as_slice()
     }
 
     /// How many packets may be sent in all.

@@ -16,6 +16,7 @@ use crate::demand::Flows;
 use crate::timeslot::Timeslot;
 use crate::{Config, ConfigError, RequestError};
 
+pub(crate) use batch::Grants;
 pub use batch::{Batch, Grant};
 pub use capacity::{Capacity, CapacityError};
 pub use ledger::Ledger;
@@ -30,8 +31,6 @@ pub struct Allocator {
     /// Who has been handed on by the last batch, longest unserved first.
     waiting: Flows,
     onward: Flows,
-    /// Batches until now.
-    batches: u64,
     next: Timeslot,
 }
 
@@ -46,7 +45,6 @@ impl Allocator {
             stage: Stage::new(config)?,
             waiting: Flows::new(config.pairs_max),
             onward: Flows::new(config.pairs_max),
-            batches: 0,
             next: Timeslot(0),
             config,
         })
@@ -72,7 +70,8 @@ impl Allocator {
 
     /// Forgets all that `src` wants: it has begun anew, and will say what it still holds.
     pub fn forget(&mut self, src: u32) {
-        self.ledger.forget(src, &mut self.waiting);
+        self.ledger.forget(src);
+        self.stage.forget(src);
     }
 
     /// Goes on at `start`: what lies between is given to nobody. Not back.
@@ -82,14 +81,18 @@ impl Allocator {
 
     /// Gives out the timeslots of the next batch.
     pub fn next_batch(&mut self) -> &Batch {
-        self.stage.begin(self.batches, self.next);
-        self.batches += 1;
+        let Self { ledger, stage, waiting, onward, .. } = self;
+        stage.begin(ledger.number(), self.next);
         self.next = self.next.plus(self.config.batch_slots);
-        self.onward.clear();
-        self.stage.offer(self.waiting.as_slice(), &mut self.onward);
-        self.stage.finish(&mut self.ledger, &mut self.onward);
-        core::mem::swap(&mut self.waiting, &mut self.onward);
-        self.stage.batch()
+        onward.clear();
+        stage.offer(waiting.as_slice(), onward);
+        ledger.close(|fresh| stage.admit(fresh, onward));
+        ledger.renew(|fresh| stage.admit(fresh, onward));
+        let at_hand = ledger.is_at_hand().then_some(&mut *ledger);
+        stage.finish(at_hand, onward);
+        ledger.on_batch(stage.batch().given(), stage.dropped(), stage.dry());
+        core::mem::swap(waiting, onward);
+        stage.batch()
     }
 
     /// The batch given out last.
@@ -102,12 +105,14 @@ impl Allocator {
         self.next
     }
 
-    /// Timeslots that are wanted and not yet given.
+    /// Timeslots that are wanted and not yet given. Those of an endpoint that began anew are known
+    /// to be wanted no longer when the next batch was given out.
     pub fn wanted(&self) -> u64 {
         self.ledger.wanted()
     }
 
-    /// Pairs that wait for timeslots.
+    /// Pairs that wait for timeslots, but for those that have asked for more since they were given
+    /// all.
     pub fn pairs(&self) -> u32 {
         self.ledger.pairs()
     }

@@ -1,6 +1,8 @@
 //! One batch under way: flows come in, timeslots are given, flows go on.
 
-use super::batch::{Batch, Exits, LOOK};
+use alloc::vec::Vec;
+
+use super::batch::{Batch, Exits, Grants, LOOK};
 use super::capacity::{Capacity, CapacityError};
 use super::ledger::Ledger;
 use super::shortest;
@@ -12,8 +14,9 @@ use crate::{Config, ConfigError, Policy};
 /// the stage of the next batch, one by one and for good, so that this one can begin before it has
 /// ended (design: arbiter.md section 2): several stages on several cores make a pipeline.
 ///
-/// `begin`, then `offer` for all flows that the batch before has handed on, in that order, and when
-/// that has ended `finish`. What comes out is the same on however many cores.
+/// `forget` for who has begun anew since the batch before, `begin`, then `offer` for all flows that
+/// the batch before has handed on, in that order, `admit` for those that are new, and `finish`.
+/// What comes out is the same on however many cores.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stage {
     config: Config,
@@ -25,6 +28,11 @@ pub struct Stage {
     done: Flows,
     /// Shortest first: who goes onward, and not in the order of lengths.
     late: Flows,
+    /// A bit for each endpoint of which flows of batches before are dropped.
+    forgotten: Vec<u64>,
+    forgets: bool,
+    /// Timeslots that these wanted.
+    dropped: u64,
 }
 
 impl Stage {
@@ -42,6 +50,9 @@ impl Stage {
             turn: flows(),
             done: flows(),
             late: flows(),
+            forgotten: alloc::vec![0; config.nodes.div_ceil(u64::BITS) as usize],
+            forgets: false,
+            dropped: 0,
             config,
         })
     }
@@ -67,13 +78,48 @@ impl Stage {
         self.again.clear();
         self.turn.clear();
         self.done.clear();
+        self.dropped = 0;
+    }
+
+    /// Flows of `src` that the batch before has handed on are dropped in this one: nobody waits for
+    /// them any more. Nobody is forgotten that there is not.
+    pub fn forget(&mut self, src: u32) {
+        if let Some(bits) = self.forgotten.get_mut((src / u64::BITS) as usize) {
+            *bits |= 1 << (src % u64::BITS);
+            self.forgets = true;
+        }
     }
 
     /// These come from the batch before. Who must wait for the next one goes `onward`.
     ///
+    /// How they are divided among calls changes nothing.
+    pub fn offer(&mut self, flows: &[Flow], onward: &mut Flows) {
+        if !self.forgets {
+            return self.admit(flows, onward);
+        }
+        let is_kept = |forgotten: &[u64], flow: &Flow| {
+            let bits = u64::BITS as usize;
+            forgotten[flow.src() / bits] >> (flow.src() % bits) & 1 == 0
+        };
+        let mut rest = flows;
+        while let Some(first) = rest.first() {
+            let keeps = is_kept(&self.forgotten, first);
+            let end = rest.iter().position(|flow| is_kept(&self.forgotten, flow) != keeps);
+            let (run, behind) = rest.split_at(end.unwrap_or(rest.len()));
+            if keeps {
+                self.admit(run, onward);
+            } else {
+                self.dropped += run.iter().map(|flow| u64::from(flow.backlog())).sum::<u64>();
+            }
+            rest = behind;
+        }
+    }
+
+    /// These are new. Who must wait for the next one goes `onward`.
+    ///
     /// How they are divided among calls changes nothing: those that are looked at together are
     /// always the same.
-    pub fn offer(&mut self, mut flows: &[Flow], onward: &mut Flows) {
+    pub fn admit(&mut self, mut flows: &[Flow], onward: &mut Flows) {
         if self.config.policy == Policy::ShortestFirst {
             // Nobody can be served before it is known who is the shortest.
             self.turn.extend(flows);
@@ -93,11 +139,10 @@ impl Stage {
         self.turn.extend(rest);
     }
 
-    /// The batch before has ended, and `ledger` has heard all that is to count in this one. Who
-    /// must wait for the next one goes `onward`; nobody else waits any longer.
-    pub fn finish(&mut self, ledger: &mut Ledger, onward: &mut Flows) {
-        debug_assert_eq!(self.now, ledger.now(), "batches are finished one after the other");
-        ledger.hand_over(&mut self.turn);
+    /// That was all. Who must wait for the next one goes `onward`; nobody else waits any longer.
+    /// Who was given all goes on at once with what `ledger` says that it has asked for since, if
+    /// that is at hand.
+    pub fn finish(&mut self, ledger: Option<&mut Ledger>, onward: &mut Flows) {
         match self.config.policy {
             Policy::MaxMinFair => {
                 self.visit_turn(onward);
@@ -105,7 +150,10 @@ impl Stage {
             }
             Policy::ShortestFirst => self.visit_by_length(ledger, onward),
         }
-        ledger.close(self.batch.given());
+        if self.forgets {
+            self.forgotten.fill(0);
+            self.forgets = false;
+        }
     }
 
     fn visit(&mut self, flows: &[Flow], onward: &mut Flows) {
@@ -122,9 +170,11 @@ impl Stage {
     }
 
     /// Who was served and wants more has another turn when everybody has had one.
-    fn visit_again(&mut self, ledger: &mut Ledger, onward: &mut Flows) {
+    fn visit_again(&mut self, mut ledger: Option<&mut Ledger>, onward: &mut Flows) {
         loop {
-            ledger.renew(&mut self.done, &mut self.again, &mut self.turn);
+            if let Some(ledger) = &mut ledger {
+                ledger.renew_at_once(&mut self.done, &mut self.again, &mut self.turn);
+            }
             if self.again.is_empty() {
                 break;
             }
@@ -135,7 +185,7 @@ impl Stage {
 
     /// Who is blocked keeps its place among the others, so that few need be sorted for the next
     /// batch. Everybody else follows.
-    fn visit_by_length(&mut self, ledger: &mut Ledger, onward: &mut Flows) {
+    fn visit_by_length(&mut self, ledger: Option<&mut Ledger>, onward: &mut Flows) {
         let urgent = shortest::sort(self.turn.as_slice(), self.now, self.again.room());
         self.again.grow(self.turn.len());
         core::mem::swap(&mut self.turn, &mut self.again);
@@ -157,5 +207,22 @@ impl Stage {
     /// The batch under way, or given out last.
     pub fn batch(&self) -> &Batch {
         &self.batch
+    }
+
+    /// Timeslots that were wanted by flows that were dropped.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// The flows that were given all that they wanted, which go back to the ledger.
+    pub fn dry(&mut self) -> &mut Flows {
+        &mut self.done
+    }
+
+    /// What came of the batch goes to who asks for it: its grants, and the flows that were given
+    /// all.
+    pub(crate) fn exchange(&mut self, grants: &mut Grants, dry: &mut Flows) {
+        self.batch.exchange(grants);
+        core::mem::swap(&mut self.done, dry);
     }
 }

@@ -20,13 +20,13 @@ pub use config::{ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats};
 /// Batches that are given out at once, when the driver was late: those before are skipped.
 const CATCH_UP_MAX: u32 = 4;
 /// Batches that are closed and not yet given out: more would only wait.
-pub(crate) const FLIGHT_MAX: u32 = 8;
+const FLIGHT_MAX: u32 = 8;
 /// Demands of a batch, at most: what is more waits for the next one. Sixteen of each endpoint where
 /// there are most.
-pub(crate) const BATCH_DEMANDS_MAX: u32 = 1 << 16;
+const BATCH_DEMANDS_MAX: u32 = 1 << 16;
 /// Orders that wait to be taken: a batch's, or what to avoid. A driver that takes none for so long
 /// has stopped.
-pub(crate) const ORDERS_MAX: usize = 256;
+const ORDERS_MAX: usize = 256;
 
 /// What whoever gives out timeslots is to do, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,9 +57,9 @@ pub struct Given {
     pub given: u32,
     /// Those of them that no path was left for.
     pub unplaced: u32,
-    /// Timeslots that are wanted beyond it.
+    /// Timeslots that are wanted and not yet given.
     pub wanted: u64,
-    /// Pairs that wait for them.
+    /// Pairs that wait for them, but for those that have asked for more since they were given all.
     pub pairs: u32,
 }
 

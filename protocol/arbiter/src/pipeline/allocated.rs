@@ -2,36 +2,35 @@
 
 use alloc::vec::Vec;
 
+use crate::Config;
+use crate::allocate::Grants;
 use crate::between::Routes;
-use crate::desk::{BATCH_DEMANDS_MAX, Given};
+use crate::demand::Flows;
+use crate::desk::Given;
 use crate::path::Paths;
 use crate::timeslot::{BATCH_SLOTS_MAX, Schedule, Timeslot};
-
-/// Timeslots that were demanded and not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Refused {
-    /// Who wants to send.
-    pub src: u32,
-    /// To whom.
-    pub dst: u32,
-    /// How many.
-    pub slots: u32,
-}
 
 /// A batch on its way from a worker to the desk. There are a few, which are used again and again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Allocated {
     pub(super) given: Given,
+    pub(super) grants: Grants,
     pub(super) schedule: Schedule,
+    /// Whether `schedule` says what `grants` do.
+    pub(super) is_spread: bool,
     pub(super) rack_nodes: u32,
     /// A row for each source; what is said of timeslots in which it sends nothing is of no account.
     pub(super) routes: Vec<[u8; BATCH_SLOTS_MAX as usize]>,
-    pub(super) refused: Vec<Refused>,
+    /// Flows that were given all that they wanted.
+    pub(super) dry: Flows,
+    /// Timeslots wanted by flows of who has begun anew.
+    pub(super) dropped: u64,
 }
 
 impl Allocated {
-    /// Of so many endpoints, with nothing in it. All memory that it will ever need is taken here.
-    pub fn new(nodes: u32) -> Self {
+    /// With nothing in it. All memory that it will ever need is taken here.
+    pub fn new(config: &Config) -> Self {
+        let nodes = config.nodes;
         let given = Given {
             number: 0,
             start: Timeslot(0),
@@ -43,10 +42,13 @@ impl Allocated {
         };
         Self {
             given,
+            grants: Grants::new(nodes, config.batch_slots),
             schedule: Schedule::new(nodes),
+            is_spread: true,
             rack_nodes: 1,
             routes: alloc::vec![[Paths::NONE; BATCH_SLOTS_MAX as usize]; nodes as usize],
-            refused: Vec::with_capacity(BATCH_DEMANDS_MAX as usize),
+            dry: Flows::new(config.pairs_max),
+            dropped: 0,
         }
     }
 
@@ -55,14 +57,18 @@ impl Allocated {
         &self.given
     }
 
-    /// Who sends to whom.
-    pub fn schedule(&self) -> &Schedule {
-        &self.schedule
+    /// Spreads out the grants, if nobody has. A worker need not that has no paths to choose: then
+    /// there are other cores with less to do.
+    pub fn spread(&mut self) {
+        if !self.is_spread {
+            self.schedule.fill(self.grants.as_slice());
+            self.is_spread = true;
+        }
     }
 
-    /// Demands of this batch that were not taken.
-    pub fn refused(&self) -> &[Refused] {
-        &self.refused
+    /// Who sends to whom: of account when it is [`Allocated::spread`].
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
     }
 }
 

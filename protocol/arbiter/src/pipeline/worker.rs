@@ -1,21 +1,17 @@
 //! One core that gives out timeslots.
 
-use alloc::vec::Vec;
-
 use crate::between::Routes;
 use crate::demand::{Flow, Flows};
-use crate::desk::{BATCH_DEMANDS_MAX, Command, Given};
 use crate::{
-    Allocated, ArbiterConfig, ArbiterError, Capacity, CapacityError, CorePaths, Demand, Ledger,
-    Refused, RequestError, Stage, Timeslot,
+    Allocated, ArbiterConfig, ArbiterError, Capacity, CapacityError, CorePaths, Order, Stage,
 };
 
 /// One core that gives out every so many-th batch, and chooses its paths.
 ///
-/// Commands until its batch is open; then flows of the worker before, as they come; with the last
-/// of them the ledger, which then goes to the next worker. After each of these what is
-/// [`Worker::onward`] goes there too, behind the ledger; and when a batch has ended
-/// [`Worker::write`] says what it was, before the next command.
+/// Orders until its batch is open; then flows of the worker before, as they come; with the last of
+/// them those that are new. When they have been ordered and taken, too, that go out again, the
+/// batch ends. After each of these what is [`Worker::onward`] goes to the next worker; and when a
+/// batch has ended [`Worker::write`] says what it was, before the next order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Worker {
     stage: Stage,
@@ -23,20 +19,21 @@ pub struct Worker {
     /// The batch that is open, or will be next.
     number: u64,
     workers: u64,
-    /// Its first timeslot, once it is open.
-    start: Option<Timeslot>,
+    open: Option<Open>,
     /// All flows of the batch before have come.
     has_all: bool,
-    demands: Vec<Demand>,
-    /// A bit for each endpoint of which flows of batches before are forgotten.
-    forgotten: Vec<u64>,
-    forgets: bool,
-    /// Their flows.
-    dropped: Flows,
     onward: Flows,
-    refused: Vec<Refused>,
-    /// The batch that ended last.
-    given: Given,
+    /// Which batch ended last.
+    ended: u64,
+}
+
+/// What is known of the batch that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Open {
+    /// How many new flows it has yet to take.
+    lacks: u32,
+    /// Whether these are the last.
+    is_whole: bool,
 }
 
 impl Worker {
@@ -45,22 +42,16 @@ impl Worker {
     /// # Errors
     /// When a setting makes no sense.
     pub fn new(config: &ArbiterConfig, at: usize, workers: usize) -> Result<Self, ArbiterError> {
-        let pairs_max = config.allocator.pairs_max;
         Ok(Self {
             stage: Stage::new(config.allocator)?,
             paths: CorePaths::new(config.core)?,
             number: at as u64,
             workers: workers.max(1) as u64,
-            start: None,
+            open: None,
             has_all: false,
-            demands: Vec::with_capacity(BATCH_DEMANDS_MAX as usize),
-            forgotten: alloc::vec![0; config.allocator.nodes.div_ceil(u64::BITS) as usize],
-            forgets: false,
-            dropped: Flows::new(pairs_max),
             // And the end.
-            onward: Flows::new(pairs_max + 1),
-            refused: Vec::with_capacity(BATCH_DEMANDS_MAX as usize),
-            given: *Allocated::new(0).given(),
+            onward: Flows::new(config.allocator.pairs_max + 1),
+            ended: 0,
         })
     }
 
@@ -73,14 +64,19 @@ impl Worker {
         self.stage.limit(capacity)
     }
 
-    /// Whether all demands of its batch are here: it takes flows, and no commands.
+    /// Whether it is known who is forgotten in its batch: it takes flows.
     pub fn is_open(&self) -> bool {
-        self.start.is_some()
+        self.open.is_some()
     }
 
-    /// Whether it takes the ledger now, which has been handed on before the last flow.
-    pub fn has_all(&self) -> bool {
-        self.has_all
+    /// How many new flows it takes now: none before all have come that were handed on.
+    pub fn lacks(&self) -> u32 {
+        self.open.filter(|_| self.has_all).map_or(0, |open| open.lacks)
+    }
+
+    /// Whether its batch lacks nothing.
+    pub fn is_whole(&self) -> bool {
+        self.has_all && self.open == Some(Open { lacks: 0, is_whole: true })
     }
 
     /// The first of all workers has nobody before it at first: this is what comes to it.
@@ -88,36 +84,36 @@ impl Worker {
         [Flow::END]
     }
 
-    /// Takes commands until its batch is open. Answers how many: those behind are of a later one.
+    /// Takes orders of one batch. Answers how many: those behind are of a later one.
     ///
     /// # Panics
-    /// When it is told to avoid what there is not, or of an endpoint that there is not.
-    pub fn on_commands(&mut self, commands: &[Command]) -> usize {
-        let taken = commands.iter().take_while(|command| {
-            let is_taken = !self.is_open();
+    /// When it is told to avoid what there is not.
+    pub fn on_orders(&mut self, orders: &[Order]) -> usize {
+        let taken = orders.iter().take_while(|order| {
+            let is_taken = !self.open.is_some_and(|open| open.is_whole);
             if is_taken {
-                self.on_command(**command);
+                self.on_order(**order);
             }
             is_taken
         });
         taken.count()
     }
 
-    fn on_command(&mut self, command: Command) {
-        match command {
-            Command::Demand(demand) => {
-                if let Demand::Forget(src) = demand {
-                    self.forgotten[(src / u64::BITS) as usize] |= 1 << (src % u64::BITS);
-                    self.forgets = true;
-                }
-                self.demands.push(demand);
-            }
-            Command::Avoid { fault, avoids } => {
+    fn on_order(&mut self, order: Order) {
+        match order {
+            Order::Forget(src) => self.stage.forget(src),
+            Order::Avoid { fault, avoids } => {
                 self.paths.avoid(fault, avoids).expect("it was found among those there are");
             }
-            Command::Batch(start) => {
+            Order::Batch { start, fresh } => {
                 self.stage.begin(self.number, start);
-                self.start = Some(start);
+                self.open = Some(Open { lacks: fresh, is_whole: false });
+            }
+            Order::Renew { fresh } => {
+                if let Some(open) = &mut self.open {
+                    open.lacks += fresh;
+                    open.is_whole = true;
+                }
             }
         }
     }
@@ -132,64 +128,28 @@ impl Worker {
         let end = flows.iter().position(|flow| *flow == Flow::END);
         let own = &flows[..end.unwrap_or(flows.len())];
         self.has_all = end.is_some();
-        let Self { stage, dropped, onward, forgotten, .. } = self;
-        if self.forgets {
-            // How they are divided among calls changes nothing.
-            let bits = u64::BITS as usize;
-            let is_kept =
-                |flow: &Flow| forgotten[flow.src() / bits] >> (flow.src() % bits) & 1 == 0;
-            for run in own.chunk_by(|one, other| is_kept(one) == is_kept(other)) {
-                if run.first().is_some_and(is_kept) {
-                    stage.offer(run, onward);
-                } else {
-                    dropped.extend(run);
-                }
-            }
-        } else {
-            stage.offer(own, onward);
-        }
+        self.stage.offer(own, &mut self.onward);
         own.len() + usize::from(self.has_all)
     }
 
-    /// Takes the ledger, when all flows have come, and ends the batch.
-    pub fn on_ledger(&mut self, ledger: &mut Ledger) {
-        debug_assert!(self.has_all, "flows come before");
-        for demand in self.demands.drain(..) {
-            match demand {
-                Demand::Forget(src) => {
-                    ledger.forget(src, &mut self.dropped);
-                    self.refused.retain(|refused| refused.src != src);
-                }
-                Demand::Want { src, dst, slots } => {
-                    let slots = match ledger.request(src, dst, slots) {
-                        Ok(()) => continue,
-                        Err(RequestError::TooMuch { refused }) => refused,
-                        Err(_) => slots,
-                    };
-                    self.refused.push(Refused { src, dst, slots });
-                }
-            }
+    /// Takes new flows, no more than it [`Worker::lacks`].
+    pub fn on_fresh(&mut self, flows: &[Flow]) {
+        debug_assert!(self.has_all, "the others come before");
+        if let Some(open) = &mut self.open {
+            open.lacks -= flows.len() as u32;
+            self.stage.admit(flows, &mut self.onward);
         }
-        debug_assert!(self.dropped.is_empty(), "whoever is forgotten is forgotten by the ledger");
-        if self.forgets {
-            self.forgotten.fill(0);
-            self.forgets = false;
-        }
-        self.stage.finish(ledger, &mut self.onward);
+    }
+
+    /// Ends the batch, when it is whole.
+    pub fn finish(&mut self) {
+        debug_assert!(self.is_whole(), "there is more to come");
+        self.stage.finish(None, &mut self.onward);
         self.onward.push(Flow::END);
         self.has_all = false;
-        let batch = self.stage.batch();
-        self.given = Given {
-            number: self.number,
-            start: batch.start(),
-            slots: batch.slots(),
-            given: batch.given(),
-            unplaced: 0,
-            wanted: ledger.wanted(),
-            pairs: ledger.pairs(),
-        };
+        self.ended = self.number;
         self.number += self.workers;
-        self.start = None;
+        self.open = None;
     }
 
     /// Flows for the next worker, in order.
@@ -202,22 +162,31 @@ impl Worker {
         self.onward.clear();
     }
 
-    /// Chooses the paths of the batch that has ended, and writes all that there is to say of it.
+    /// Chooses the paths of the batch that has ended, if there are any, and writes all that there
+    /// is to say of it.
     ///
     /// # Panics
     /// When `into` is of fewer endpoints.
     pub fn write(&mut self, into: &mut Allocated) {
-        into.schedule.fill(self.stage.batch().grants());
-        let unplaced = self.paths.assign(&into.schedule, self.given.slots);
-        into.given = Given { unplaced, ..self.given };
+        let batch = self.stage.batch();
+        into.given.number = self.ended;
+        into.given.start = batch.start();
+        into.given.slots = batch.slots();
+        into.given.given = batch.given();
+        into.dropped = self.stage.dropped();
+        into.dry.clear();
+        self.stage.exchange(&mut into.grants, &mut into.dry);
+        into.is_spread = false;
         into.rack_nodes = self.paths.rack_nodes();
-        let needs_paths = !matches!(self.paths, CorePaths::One(_));
-        for (src, routes) in into.routes.iter_mut().enumerate().filter(|_| needs_paths) {
+        if let CorePaths::One(_) = self.paths {
+            return;
+        }
+        into.spread();
+        into.given.unplaced = self.paths.assign(&into.schedule, into.given.slots);
+        for (src, routes) in into.routes.iter_mut().enumerate() {
             if into.schedule.busy(src as u32) != 0 {
                 *routes = *self.paths.of(src as u32);
             }
         }
-        into.refused.clear();
-        into.refused.append(&mut self.refused);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use onepipe_arbiter::{Allocated, Client, Command, Desk, Flow, Ledger, Turn, Worker};
+use onepipe_arbiter::{Allocated, ArbiterConfig, Clerk, Client, Desk, Flow, Hands, Order, Worker};
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp, Verdict};
 use onepipe_wire::Frame;
 
@@ -10,12 +10,41 @@ use crate::world::{SLOT_NS, arbiter_config, client_config};
 
 const ORIGIN_NS: u64 = 1 << 50;
 
+/// Workers that do at once what they are ordered.
+struct Crew {
+    workers: Vec<Worker>,
+    config: ArbiterConfig,
+    flows: Vec<Flow>,
+    fresh: Vec<Flow>,
+    /// Batches that are allocated and the clerk has not heard of.
+    allocated: VecDeque<Allocated>,
+}
+
+impl Hands for Crew {
+    fn order(&mut self, worker: usize, order: Order) {
+        let worker = &mut self.workers[worker];
+        assert_eq!(worker.on_orders(&[order]), 1);
+        if let Order::Renew { .. } = order {
+            worker.on_flows(&self.flows);
+            worker.on_fresh(&std::mem::take(&mut self.fresh));
+            worker.finish();
+            self.flows = worker.onward().to_vec();
+            worker.clear_onward();
+            let mut allocated = Allocated::new(&self.config.allocator);
+            worker.write(&mut allocated);
+            self.allocated.push_back(allocated);
+        }
+    }
+
+    fn admit(&mut self, _: usize, flows: &[Flow]) {
+        self.fresh.extend(flows);
+    }
+}
+
 struct Pipeline {
     desk: Desk,
-    turn: Turn,
-    workers: Vec<Worker>,
-    ledger: Ledger,
-    flows: Vec<Flow>,
+    clerk: Clerk,
+    crew: Crew,
     /// Batches that are allocated and not yet told.
     behind: VecDeque<Allocated>,
     client: Client,
@@ -25,13 +54,18 @@ struct Pipeline {
 
 impl Pipeline {
     fn new(workers: usize) -> Self {
-        let config = arbiter_config(0, 4, 1);
+        let mut config = arbiter_config(0, 4, 1);
+        config.allocator.return_batches = 1;
         let worker = |at| Worker::new(&config, at, workers).expect("right");
         Self {
-            turn: Turn::new(workers),
-            workers: (0..workers).map(worker).collect(),
-            ledger: Ledger::new(&config.allocator).expect("right"),
-            flows: Worker::first_flows().to_vec(),
+            clerk: Clerk::new(&config.allocator, workers).expect("right"),
+            crew: Crew {
+                workers: (0..workers).map(worker).collect(),
+                config: config.clone(),
+                flows: Worker::first_flows().to_vec(),
+                fresh: Vec::new(),
+                allocated: VecDeque::new(),
+            },
             desk: Desk::new(config).expect("right"),
             behind: VecDeque::new(),
             client: Client::new(client_config(0, 4, 1)).expect("right"),
@@ -63,18 +97,10 @@ impl Pipeline {
     /// What is commanded is done, and the batches before the last `behind` are told.
     fn work(&mut self, behind: usize) {
         while let Some(command) = self.desk.poll_command() {
-            let heard_by = self.turn.of(&command);
-            for worker in &mut self.workers[heard_by.clone()] {
-                assert_eq!(worker.on_commands(&[command]), 1);
-            }
-            if let Command::Batch(_) = command {
-                let worker = &mut self.workers[heard_by.start];
-                worker.on_flows(&self.flows);
-                worker.on_ledger(&mut self.ledger);
-                self.flows = worker.onward().to_vec();
-                worker.clear_onward();
-                let mut allocated = Allocated::new(4);
-                worker.write(&mut allocated);
+            assert_eq!(self.clerk.obey(command, &mut self.crew), None);
+            if let Some(mut allocated) = self.crew.allocated.pop_front() {
+                self.clerk.on_allocated(&mut allocated, &mut self.crew);
+                allocated.spread();
                 self.behind.push_back(allocated);
             }
         }
