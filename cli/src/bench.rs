@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use onepipe_bench_micro::{
-    AmcastOptions, ArbiterOptions, BulkOptions, CommOptions, EndpointOptions, OrderOptions,
-    PaceOptions, PairOptions, Progress as Run, RecoverySimOptions, ReorderOptions, Report, Rule,
-    SimOptions, SwitchOptions, amcast, arbiter_alloc, arbiter_comm, arbiter_pace, arbiter_path,
-    bulk, endpoint, order, pair_reliable, pair_shm, pair_udp, recovery_sim, reorder, sim, switch,
+    AmcastOptions, ArbiterOptions, BulkMemory, BulkOptions, CommOptions, EndpointOptions,
+    OrderOptions, PaceOptions, PairOptions, Progress as Run, RecoverySimOptions, ReorderOptions,
+    Report, Rule, SimOptions, SwitchOptions, amcast, arbiter_alloc, arbiter_comm, arbiter_pace,
+    arbiter_path, bulk, endpoint, order, pair_reliable, pair_shm, pair_udp, recovery_sim, reorder,
+    sim, switch,
 };
 
 use crate::arbiter::Order;
@@ -112,6 +113,9 @@ pub struct Arguments {
     #[arg(long, requires = "between_nodes", default_value_t = 500)]
     #[arg(value_parser = clap::value_parser!(u32).range(10..=10_000))]
     link_mbit: u32,
+    /// Who copies, over shared memory (bulk)
+    #[arg(long, value_enum, default_value_t = Memory::Sheet)]
+    memory: Memory,
     /// One of the nodes has a link of half the rate (bulk)
     #[arg(long, requires = "between_nodes")]
     slow_link: bool,
@@ -148,7 +152,7 @@ enum Name {
     Sim,
     /// The switch machine: cores for the beacons of 32 ports, frames that pass
     Switch,
-    /// Bulk multicast over TCP or UDP, against MPI_Bcast of OpenMPI and MPICH
+    /// Bulk multicast over TCP, UDP or shared memory, against MPI_Bcast of OpenMPI and MPICH
     Bulk,
     /// Agreed multicast over UDP, against PrimCast: groups of three, every message to all of them
     Amcast,
@@ -206,6 +210,16 @@ enum Transport {
     Udp,
     /// TCP (bulk)
     Tcp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Memory {
+    /// The root, to where others read it, and they to memory of their own
+    Private,
+    /// The receivers: the root has written it where they read it
+    Sheet,
+    /// Nobody: all use it where it lies
+    Mapped,
 }
 
 /// Runs a benchmark.
@@ -364,6 +378,11 @@ fn bulk_options(arguments: &Arguments) -> BulkOptions {
         });
     }
     options.node_mbit = arguments.link_mbit;
+    options.memory = match arguments.memory {
+        Memory::Private => BulkMemory::Private,
+        Memory::Sheet => BulkMemory::Sheet,
+        Memory::Mapped => BulkMemory::Mapped,
+    };
     options.has_slow_link = arguments.slow_link;
     options.runs = arguments.runs.map_or(options.runs, |runs| runs as usize);
     options

@@ -184,7 +184,7 @@ pub use onepipe_transport_amcast::{
     Directory, DirectoryError, Loopback, OpenError as AmcastOpenError, Options as AmcastOptions,
     Role,
 };
-pub use onepipe_transport_bulk::{Carrier, Door, MeetError, Standing};
+pub use onepipe_transport_bulk::{Carrier, Door, MeetError, Octets, Page, Sheet, Standing};
 pub use onepipe_transport_driver::{Duty, Progress};
 pub use onepipe_transport_shm::{
     AttachError, Config as SharedMemoryConfig, Stats as SharedMemoryStats,

@@ -43,6 +43,7 @@ macro_rules! over {
 over! {
     tcp: onepipe::Carrier::Tcp,
     udp: onepipe::Carrier::Udp,
+    shm: onepipe::Carrier::Shm,
 }
 
 fn doors(n: usize) -> Vec<Door> {
@@ -99,7 +100,7 @@ fn objects_are_received_owned_copied_and_shown(carrier: Carrier) {
                 Group::create(&members, 1, options(&doors[1], carrier)).expect("all are here");
             group.give(vec![9; 3_000_000]);
             for (number, size) in (0..).zip(sizes) {
-                let object = GroupObject { number, octets: octets(number, size) };
+                let object = GroupObject { number, octets: octets(number, size).into() };
                 assert!(group.recv() == Ok(Some(object)), "{size}");
             }
             assert_eq!(group.recv(), Ok(None));

@@ -62,6 +62,8 @@ fn a_file_comes_to_all_receivers_whole_and_with_its_digest() {
         (70_000, "chain", "tcp"),
         (0, "chain", "udp"),
         (3_000_007, "pipeline", "udp"),
+        (0, "pipeline", "shm"),
+        (3_000_007, "pipeline", "shm"),
     ] {
         let folder = TempDir::new().expect("a folder");
         let (original, content) = file(&folder, octets);
@@ -143,6 +145,11 @@ fn who_is_killed_is_left_out_and_goes_on_where_it_was() {
 #[test]
 fn who_is_killed_is_left_out_over_udp_too() {
     who_is_killed_is_left_out("udp");
+}
+
+#[test]
+fn who_is_killed_is_left_out_over_shared_memory_too() {
+    who_is_killed_is_left_out("shm");
 }
 
 #[test]

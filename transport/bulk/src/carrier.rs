@@ -20,17 +20,20 @@ pub enum Carrier {
     /// UDP, with reliability and congestion control of our own. Members meet over TCP; then each
     /// has a socket of its own.
     Udp,
+    /// Memory that all members share, on one host. They meet over TCP.
+    Shm,
 }
 
 impl Carrier {
     /// All that there are.
-    pub const ALL: &[Self] = &[Self::Tcp, Self::Udp];
+    pub const ALL: &[Self] = &[Self::Tcp, Self::Udp, Self::Shm];
 
     /// What people call it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
+            Self::Shm => "shm",
         }
     }
 
@@ -42,7 +45,7 @@ impl Carrier {
     /// What its links do with frames.
     pub const fn link(self) -> Link {
         match self {
-            Self::Tcp => Link::Reliable,
+            Self::Tcp | Self::Shm => Link::Reliable,
             Self::Udp => Link::Lossy,
         }
     }
@@ -50,7 +53,8 @@ impl Carrier {
     /// Octets of a block that one frame carries.
     pub const fn piece_octets(self) -> u32 {
         match self {
-            Self::Tcp => STREAM_PIECE_OCTETS,
+            // Shared memory has no use for it: frames carry no octets of objects.
+            Self::Tcp | Self::Shm => STREAM_PIECE_OCTETS,
             Self::Udp => PACKET_PIECE_OCTETS,
         }
     }
@@ -66,10 +70,19 @@ impl Carrier {
         // A link is met for one life: who comes back is another one, and not of this group.
         let life = Incarnation(1);
         let piece_octets = self.piece_octets();
-        Config {
+        let config = Config {
             piece_octets,
             frame_octets_max: PIECE_FRONT_OCTETS + piece_octets as usize,
             ..Config::new(GroupId(group), (0..members).map(member).collect(), own, life)
+        };
+        self.adapt(config)
+    }
+
+    /// What must be so over it, whatever else was chosen.
+    pub fn adapt(self, config: Config) -> Config {
+        match self {
+            Self::Tcp | Self::Udp => config,
+            Self::Shm => onepipe_transport_pages::shared(config),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 
 use onepipe_base::{Machine, Mono, Now, Port};
-use onepipe_bulk::{Event, Group};
+use onepipe_bulk::{Event, Group, Memory};
 use onepipe_transport_clock::Clock;
 use onepipe_transport_driver::Doorbell;
 use onepipe_transport_tcp::{Door, MeetError, Meeting, Progress, meet, swap};
@@ -28,8 +28,8 @@ const BLOCKED_NS: u64 = 500_000;
 /// A piece is written once into its frame, in memory that the kernel sends from, and once from
 /// where it has arrived into its object.
 #[derive(Debug)]
-pub(crate) struct Datagrams<C> {
-    group: Group,
+pub(crate) struct Datagrams<C, M = Vec<u8>> {
+    group: Group<M>,
     exchange: Exchange,
     /// Where the others are, by rank.
     peers: Vec<Option<SocketAddr>>,
@@ -39,10 +39,10 @@ pub(crate) struct Datagrams<C> {
     is_blocked: bool,
 }
 
-impl<C: Clock> Datagrams<C> {
+impl<C: Clock, M: Memory> Datagrams<C, M> {
     /// Meets the others at their doors, where each says through which port it is reached.
     pub fn join(
-        group: Group,
+        group: Group<M>,
         meeting: &Meeting<'_>,
         door: &Door,
         clock: C,
@@ -80,7 +80,7 @@ impl<C: Clock> Datagrams<C> {
     }
 
     pub fn new(
-        group: Group,
+        group: Group<M>,
         mut exchange: Exchange,
         peers: Vec<Option<SocketAddr>>,
         clock: C,
@@ -91,11 +91,11 @@ impl<C: Clock> Datagrams<C> {
         Self { group, exchange, peers, clock, before: None, is_blocked: false }
     }
 
-    pub fn group(&self) -> &Group {
+    pub fn group(&self) -> &Group<M> {
         &self.group
     }
 
-    pub fn group_mut(&mut self) -> &mut Group {
+    pub fn group_mut(&mut self) -> &mut Group<M> {
         &mut self.group
     }
 
@@ -103,7 +103,11 @@ impl<C: Clock> Datagrams<C> {
         self.exchange.doorbell()
     }
 
-    pub fn turn(&mut self, wait_ns: u64, mut on_event: impl FnMut(&mut Group, Event)) -> Progress {
+    pub fn turn(
+        &mut self,
+        wait_ns: u64,
+        mut on_event: impl FnMut(&mut Group<M>, Event<M>),
+    ) -> Progress {
         let mut progress = Progress::default();
         self.speak(&mut progress, &mut on_event);
         let now = self.read_clock();
@@ -129,7 +133,11 @@ impl<C: Clock> Datagrams<C> {
     }
 
     /// Hands out events and sends, until there is neither.
-    fn speak(&mut self, progress: &mut Progress, on_event: &mut impl FnMut(&mut Group, Event)) {
+    fn speak(
+        &mut self,
+        progress: &mut Progress,
+        on_event: &mut impl FnMut(&mut Group<M>, Event<M>),
+    ) {
         loop {
             let before = *progress;
             progress.events += tell(&mut self.group, on_event);
@@ -164,7 +172,7 @@ impl<C: Clock> Datagrams<C> {
         &mut self,
         now: Now,
         progress: &mut Progress,
-        on_event: &mut impl FnMut(&mut Group, Event),
+        on_event: &mut impl FnMut(&mut Group<M>, Event<M>),
     ) {
         let trains = self.exchange.receive();
         // The queue before this member is its own receive buffer; what finds it long is marked.
@@ -202,7 +210,10 @@ impl<C: Clock> Datagrams<C> {
 }
 
 /// Hands out events. Answers how many.
-fn tell(group: &mut Group, on_event: &mut impl FnMut(&mut Group, Event)) -> usize {
+fn tell<M: Memory>(
+    group: &mut Group<M>,
+    on_event: &mut impl FnMut(&mut Group<M>, Event<M>),
+) -> usize {
     let mut events = 0;
     while let Some(event) = group.poll_event() {
         on_event(group, event);

@@ -5,6 +5,8 @@ use std::io;
 use onepipe_bulk::{Event, Group};
 use onepipe_transport_clock::Clock;
 use onepipe_transport_driver::Doorbell;
+use onepipe_transport_pages as pages;
+use onepipe_transport_pages::{AttachError, Lender, Octets, Shelf};
 use onepipe_transport_tcp as tcp;
 use onepipe_transport_tcp::{Door, MeetError, Meeting, Progress};
 
@@ -18,6 +20,9 @@ pub enum JoinError {
     /// The members have not met.
     #[error(transparent)]
     Meet(#[from] MeetError),
+    /// The members share no memory: they are not on one host, perhaps.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
     /// The system refuses what it needs.
     #[error("cannot {what}")]
     System {
@@ -26,6 +31,15 @@ pub enum JoinError {
         /// What it said.
         source: io::Error,
     },
+}
+
+impl From<pages::JoinError> for JoinError {
+    fn from(error: pages::JoinError) -> Self {
+        match error {
+            pages::JoinError::Meet(error) => Self::Meet(error),
+            pages::JoinError::Attach(error) => Self::Attach(error),
+        }
+    }
 }
 
 /// One member of a group, and its links. Who has a thread to spare calls [`End::turn`] with the
@@ -39,8 +53,9 @@ pub struct End<C> {
 /// Each keeps the driver rules of [`onepipe_base::Machine`] for itself.
 #[derive(Debug)]
 enum Ways<C> {
-    Tcp(Box<tcp::End<C>>),
-    Udp(Box<Datagrams<C>>),
+    Tcp(Box<tcp::End<C, Octets>>),
+    Udp(Box<Datagrams<C, Octets>>),
+    Shm(Box<pages::End<C>>),
 }
 
 impl<C: Clock> End<C> {
@@ -51,7 +66,7 @@ impl<C: Clock> End<C> {
     /// [`JoinError`]: who was not there, for instance. Nobody begins without all.
     pub fn join(
         carrier: Carrier,
-        group: Group,
+        group: Group<Octets>,
         meeting: &Meeting<'_>,
         door: &Door,
         clock: C,
@@ -65,23 +80,46 @@ impl<C: Clock> End<C> {
                 Ways::Tcp(Box::new(end.map_err(system("use the connections"))?))
             }
             Carrier::Udp => Ways::Udp(Box::new(Datagrams::join(group, meeting, door, clock)?)),
+            Carrier::Shm => {
+                let links = pages::join(meeting, tcp::meet(meeting, door)?)?;
+                Ways::Shm(Box::new(pages::End::new(group, links, clock)))
+            }
         };
         Ok(Self { ways, attendance })
     }
 
     /// The group, to ask it.
-    pub fn group(&self) -> &Group {
+    pub fn group(&self) -> &Group<Octets> {
         match &self.ways {
             Ways::Tcp(end) => end.group(),
             Ways::Udp(end) => end.group(),
+            Ways::Shm(end) => end.group(),
         }
     }
 
     /// The group, to command it. The next turn says what comes of it.
-    pub fn group_mut(&mut self) -> &mut Group {
+    pub fn group_mut(&mut self) -> &mut Group<Octets> {
         match &mut self.ways {
             Ways::Tcp(end) => end.group_mut(),
             Ways::Udp(end) => end.group_mut(),
+            Ways::Shm(end) => end.group_mut(),
+        }
+    }
+
+    /// Where the root's memory for objects comes from that others read without a copy, where what
+    /// carries frames can do that.
+    pub fn shelf(&self) -> Option<&Shelf> {
+        match &self.ways {
+            Ways::Shm(end) => end.shelf(),
+            Ways::Tcp(_) | Ways::Udp(_) => None,
+        }
+    }
+
+    /// Where the pages come from that objects lie on, likewise, at other members.
+    pub fn lender(&self) -> Option<&Lender> {
+        match &self.ways {
+            Ways::Shm(end) => end.lender(),
+            Ways::Tcp(_) | Ways::Udp(_) => None,
         }
     }
 
@@ -90,6 +128,7 @@ impl<C: Clock> End<C> {
         match &self.ways {
             Ways::Tcp(end) => end.doorbell(),
             Ways::Udp(end) => end.doorbell(),
+            Ways::Shm(end) => end.doorbell(),
         }
     }
 
@@ -101,12 +140,13 @@ impl<C: Clock> End<C> {
     pub fn turn(
         &mut self,
         wait_ns: u64,
-        on_event: impl FnMut(&mut Group, Event),
+        on_event: impl FnMut(&mut Group<Octets>, Event<Octets>),
     ) -> io::Result<Progress> {
         self.attendance.look();
         match &mut self.ways {
             Ways::Tcp(end) => end.turn(wait_ns, on_event),
             Ways::Udp(end) => Ok(end.turn(wait_ns, on_event)),
+            Ways::Shm(end) => Ok(end.turn(wait_ns, on_event)),
         }
     }
 }

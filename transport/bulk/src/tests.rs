@@ -11,7 +11,7 @@ use onepipe_transport_clock::SystemClock;
 use onepipe_transport_udp::Exchange;
 
 use crate::datagrams::Datagrams;
-use crate::{Carrier, Door, End, Meeting};
+use crate::{Carrier, Door, End, Meeting, Octets};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Whoever knows that all is over waits so long for others to have heard that it does: through the
@@ -25,40 +25,40 @@ fn object(number: u32, octets: usize) -> Vec<u8> {
         .collect()
 }
 
-fn machine(carrier: Carrier, n: usize, own: u32) -> Group {
+fn machine(carrier: Carrier, n: usize, own: u32) -> Group<Octets> {
     let config = onepipe_bulk::Config {
         block_octets: 1 << 16,
         dead_after_ns: 20_000_000_000,
         ..carrier.config(1, n, own)
     };
-    Group::new(config).expect("it can be")
+    Group::with_memory(config).expect("it can be")
 }
 
 /// What a member has got, how it ended, and whom it has heard to have failed.
-type Got = (Vec<Vec<u8>>, Option<Outcome>, Vec<(u32, Reason)>);
+type Got = (Vec<Octets>, Option<Outcome>, Vec<(u32, Reason)>);
 
 /// What is driven.
 trait Drives {
-    fn group(&mut self) -> &mut Group;
-    fn turn(&mut self, on_event: impl FnMut(&mut Group, Event));
+    fn group(&mut self) -> &mut Group<Octets>;
+    fn turn(&mut self, on_event: impl FnMut(&mut Group<Octets>, Event<Octets>));
 }
 
 impl Drives for End<SystemClock> {
-    fn group(&mut self) -> &mut Group {
+    fn group(&mut self) -> &mut Group<Octets> {
         self.group_mut()
     }
 
-    fn turn(&mut self, on_event: impl FnMut(&mut Group, Event)) {
+    fn turn(&mut self, on_event: impl FnMut(&mut Group<Octets>, Event<Octets>)) {
         End::turn(self, WAIT_NS, on_event).expect("the kernel waits");
     }
 }
 
-impl Drives for Datagrams<SystemClock> {
-    fn group(&mut self) -> &mut Group {
+impl Drives for Datagrams<SystemClock, Octets> {
+    fn group(&mut self) -> &mut Group<Octets> {
         self.group_mut()
     }
 
-    fn turn(&mut self, on_event: impl FnMut(&mut Group, Event)) {
+    fn turn(&mut self, on_event: impl FnMut(&mut Group<Octets>, Event<Octets>)) {
         Datagrams::turn(self, WAIT_NS, on_event);
     }
 }
@@ -76,8 +76,8 @@ fn live(mut end: impl Drives, objects: &[Vec<u8>], gone_after: usize) -> Got {
     {
         if is_root && ended.is_none() {
             while let Some(object) = unsent.pop() {
-                if let Err(refused) = end.group().send(object) {
-                    unsent.push(refused.memory);
+                if let Err(refused) = end.group().send(object.into()) {
+                    unsent.push(refused.memory.into_vec());
                     break;
                 }
             }
@@ -85,9 +85,9 @@ fn live(mut end: impl Drives, objects: &[Vec<u8>], gone_after: usize) -> Got {
                 end.group().close().expect("it is the root");
             }
         }
-        let on_event = |group: &mut Group, event| match event {
+        let on_event = |group: &mut Group<Octets>, event| match event {
             Event::Wanted { object, octets } => {
-                group.provide(object, vec![0; octets as usize]).expect("it is wanted");
+                group.provide(object, vec![0; octets as usize].into()).expect("it is wanted");
             }
             Event::Stable { memory, .. } => got.push(memory),
             Event::Closed(outcome) => ended = Some(outcome),
@@ -265,9 +265,9 @@ fn memory_that_is_given_back_serves_for_the_next_object() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let mut end = join(1);
-                end.group_mut().offer_memory(vec![0]);
+                end.group_mut().offer_memory(vec![0].into());
                 while !end.group().is_done() {
-                    let on_event = |group: &mut Group, event| {
+                    let on_event = |group: &mut Group<Octets>, event| {
                         if let Event::Stable { memory, .. } = event {
                             group.offer_memory(memory);
                         }
@@ -278,10 +278,10 @@ fn memory_that_is_given_back_serves_for_the_next_object() {
             });
             let mut end = join(0);
             for number in 0..OBJECTS {
-                end.group_mut().send(vec![number as u8]).expect("nothing is under way");
+                end.group_mut().send(vec![number as u8].into()).expect("nothing is under way");
                 let mut is_stable = false;
                 while !is_stable {
-                    let on_event = |_: &mut Group, event| {
+                    let on_event = |_: &mut Group<Octets>, event| {
                         is_stable |= matches!(event, Event::Stable { .. });
                     };
                     end.turn(WAIT_NS, on_event).expect("the kernel waits");

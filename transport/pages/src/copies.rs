@@ -29,6 +29,6 @@ impl Copies {
 
     /// An object is through.
     pub(crate) fn forget(&mut self, object: u32) {
-        self.0.retain(|(copied, _)| *copied > object);
+        self.0.retain(|(copied, _)| *copied != object);
     }
 }

@@ -1,7 +1,5 @@
 //! One member's group, and the memory that it shares with the others.
 
-use std::io;
-
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_bulk::{Event, Group, Placing};
 use onepipe_transport_clock::Clock;
@@ -85,14 +83,11 @@ impl<C: Clock> End<C> {
 
     /// Sends what was commanded; waits for `wait_ns` at most if there is nothing else to do; takes
     /// what has come, runs what is due, hands out events, sends what comes of all that.
-    ///
-    /// # Errors
-    /// None; other ends have some.
     pub fn turn(
         &mut self,
         wait_ns: u64,
         mut on_event: impl FnMut(&mut Group<Octets>, Event<Octets>),
-    ) -> io::Result<Progress> {
+    ) -> Progress {
         let mut progress = Progress::default();
         self.speak(&mut progress, &mut on_event);
         if progress.is_idle() && !self.is_held && wait_ns > 0 {
@@ -104,7 +99,7 @@ impl<C: Clock> End<C> {
             self.group.handle_timeout(now);
         }
         self.speak(&mut progress, &mut on_event);
-        Ok(progress)
+        progress
     }
 
     /// Hands out events and sends, until there is neither.
@@ -141,8 +136,11 @@ impl<C: Clock> End<C> {
             };
             let octets = self.group.memory(object);
             let Some(place) = octets.and_then(|octets| self.side.place(object, octets)) else {
-                // There is no memory for what others could read: nobody can have it.
-                self.group.leave();
+                // Who has copied an object knows where it lies. At the root there is no memory for
+                // what others could read: nobody can have it.
+                if self.shelf().is_some() {
+                    self.group.leave();
+                }
                 continue;
             };
             let octets = sent.front.octets + PLACE_OCTETS;
@@ -179,6 +177,10 @@ impl<C: Clock> End<C> {
                 return group.handle_frame(now, port, frame);
             };
             lender.note(object, place);
+            if group.has_events() {
+                // Memory may have come back that this piece is to go to.
+                hand_out(group, side, &mut events, on_event);
+            }
             let front = &frame[..APART_OCTETS];
             let mut placing = group.place(front);
             if placing.is_none() && group.has_events() {

@@ -54,7 +54,6 @@ impl Side {
 
 /// Why members share no memory.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum JoinError {
     /// A member has gone, or is on another host.
     #[error(transparent)]

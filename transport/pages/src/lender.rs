@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use onepipe_bulk::OBJECTS_MAX;
 use onepipe_transport_shm::{Page, Place, Reader};
 
 /// What a member has been told of objects' places. It lends the pages: an application that is asked
@@ -24,7 +25,7 @@ struct Loan {
 
 impl Lender {
     pub(crate) fn new(reader: Reader) -> Self {
-        let loans = Vec::with_capacity(onepipe_bulk::OBJECTS_MAX as usize);
+        let loans = Vec::with_capacity(OBJECTS_MAX as usize);
         Self { reader, loans: Arc::new(Mutex::new(loans)) }
     }
 
@@ -47,7 +48,14 @@ impl Lender {
         match loans.iter_mut().find(|loan| loan.object == object) {
             Some(loan) if loan.place == place => {}
             Some(loan) => (loan.place, loan.page) = (place, None),
-            None => loans.push(Loan { object, place, page: None }),
+            None => {
+                if loans.len() >= OBJECTS_MAX as usize {
+                    // No more are under way: the first is of one that was through long ago.
+                    let least = (0..loans.len()).min_by_key(|at| loans[*at].object).unwrap_or(0);
+                    loans.swap_remove(least);
+                }
+                loans.push(Loan { object, place, page: None });
+            }
         }
     }
 
@@ -58,7 +66,7 @@ impl Lender {
 
     /// An object is through.
     pub(crate) fn forget(&self, object: u32) {
-        self.loans().retain(|loan| loan.object > object);
+        self.loans().retain(|loan| loan.object != object);
     }
 
     fn loans(&self) -> MutexGuard<'_, Vec<Loan>> {

@@ -27,7 +27,7 @@ pub use end::End;
 pub use join::{JoinError, Links, join};
 pub use lender::Lender;
 pub use octets::Octets;
-pub use onepipe_transport_shm::{Page, Sheet, Shelf};
+pub use onepipe_transport_shm::{AttachError, Page, Sheet, Shelf};
 
 use onepipe_bulk::{Algorithm, Config, Plain};
 use onepipe_wire::{APART_OCTETS, HEADER_OCTETS};

@@ -79,6 +79,18 @@ impl From<&[u8]> for Octets {
     }
 }
 
+impl From<&str> for Octets {
+    fn from(octets: &str) -> Self {
+        octets.as_bytes().into()
+    }
+}
+
+impl<const N: usize> From<&[u8; N]> for Octets {
+    fn from(octets: &[u8; N]) -> Self {
+        octets[..].into()
+    }
+}
+
 impl<const N: usize> From<[u8; N]> for Octets {
     fn from(octets: [u8; N]) -> Self {
         Self::Private(octets.into())

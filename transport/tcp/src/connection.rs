@@ -4,7 +4,7 @@ use std::io;
 use std::net::TcpStream;
 
 use onepipe_base::{Now, Port};
-use onepipe_bulk::Group;
+use onepipe_bulk::{Group, Memory};
 use socket2::SockRef;
 
 use crate::inbound::{Heard, Inbound};
@@ -45,11 +45,11 @@ impl Connection {
         &self.stream
     }
 
-    pub fn receive(
+    pub fn receive<M: Memory>(
         &mut self,
         now: Now,
         port: Port,
-        group: &mut Group,
+        group: &mut Group<M>,
         frames: &mut usize,
     ) -> io::Result<()> {
         let heard = self.inbound.receive(&self.stream, now, port, group, frames)?;

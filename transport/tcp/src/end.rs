@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use onepipe_base::{Machine, Mono, Now, Port};
-use onepipe_bulk::{Event, Group};
+use onepipe_bulk::{Event, Group, Memory};
 use onepipe_transport_clock::Clock;
 use onepipe_transport_driver::{Bell, Doorbell};
 use rustix::event::{Timespec, epoll};
@@ -45,8 +45,8 @@ impl Progress {
 /// member whose socket is full is polled for no more; D4 connections are FIFO:
 /// [`onepipe_bulk::Link::Reliable`]; D5 what is due is due by the clock.
 #[derive(Debug)]
-pub struct End<C> {
-    group: Group,
+pub struct End<C, M = Vec<u8>> {
+    group: Group<M>,
     /// By rank.
     connections: Vec<Option<Connection>>,
     clock: C,
@@ -57,13 +57,13 @@ pub struct End<C> {
     slot: Vec<u8>,
 }
 
-impl<C: Clock> End<C> {
+impl<C: Clock, M: Memory> End<C, M> {
     /// A member with a connection to each other one, by rank ([`crate::meet`]). Each member's port
     /// must be its rank, and its link reliable.
     ///
     /// # Errors
     /// What the system says.
-    pub fn new(group: Group, streams: Vec<Option<TcpStream>>, clock: C) -> io::Result<Self> {
+    pub fn new(group: Group<M>, streams: Vec<Option<TcpStream>>, clock: C) -> io::Result<Self> {
         let members = &group.config().members;
         assert_eq!(streams.len(), members.len(), "one place for each member");
         debug_assert!((0..).zip(members).all(|(rank, member)| member.port == Port(rank)));
@@ -85,12 +85,12 @@ impl<C: Clock> End<C> {
     }
 
     /// The group, to ask it.
-    pub fn group(&self) -> &Group {
+    pub fn group(&self) -> &Group<M> {
         &self.group
     }
 
     /// The group, to command it. The next turn says what comes of it (rule D2).
-    pub fn group_mut(&mut self) -> &mut Group {
+    pub fn group_mut(&mut self) -> &mut Group<M> {
         &mut self.group
     }
 
@@ -108,7 +108,7 @@ impl<C: Clock> End<C> {
     pub fn turn(
         &mut self,
         wait_ns: u64,
-        mut on_event: impl FnMut(&mut Group, Event),
+        mut on_event: impl FnMut(&mut Group<M>, Event<M>),
     ) -> io::Result<Progress> {
         let mut progress = Progress::default();
         self.speak(&mut progress, &mut on_event);
@@ -125,7 +125,11 @@ impl<C: Clock> End<C> {
     }
 
     /// Hands out events and sends, until there is neither.
-    fn speak(&mut self, progress: &mut Progress, on_event: &mut impl FnMut(&mut Group, Event)) {
+    fn speak(
+        &mut self,
+        progress: &mut Progress,
+        on_event: &mut impl FnMut(&mut Group<M>, Event<M>),
+    ) {
         loop {
             let before = *progress;
             while let Some(event) = self.group.poll_event() {

@@ -4,7 +4,7 @@ use std::io::{self, IoSliceMut, Read};
 use std::net::TcpStream;
 
 use onepipe_base::{Machine, Now, Port};
-use onepipe_bulk::{Group, Placing};
+use onepipe_bulk::{Group, Memory, Placing};
 use onepipe_wire::{APART_OCTETS, HEADER_OCTETS, glance, is_hop_intact};
 
 use crate::outbound::is_for_later;
@@ -55,12 +55,12 @@ impl Inbound {
     ///
     /// # Errors
     /// When the connection is over, or what comes is no frame: it is of no use any more.
-    pub fn receive(
+    pub fn receive<M: Memory>(
         &mut self,
         from: &TcpStream,
         now: Now,
         port: Port,
-        group: &mut Group,
+        group: &mut Group<M>,
         frames: &mut usize,
     ) -> io::Result<Heard> {
         if self.parse(now, port, group, frames)? {
@@ -83,14 +83,14 @@ impl Inbound {
     }
 
     /// The connection is over.
-    pub fn end(&mut self, group: &mut Group) {
+    pub fn end<M: Memory>(&mut self, group: &mut Group<M>) {
         if let Taking::Piece { placing, .. } = std::mem::replace(&mut self.taking, Taking::Front) {
             group.abandon(&placing);
         }
     }
 
     /// Reads the rest of what is awaited, and the next front behind it.
-    fn read(&mut self, mut from: &TcpStream, group: &mut Group) -> io::Result<usize> {
+    fn read<M: Memory>(&mut self, mut from: &TcpStream, group: &mut Group<M>) -> io::Result<usize> {
         let front = &mut self.front[self.have..];
         match &self.taking {
             Taking::Front => from.read(front),
@@ -107,12 +107,12 @@ impl Inbound {
     }
 
     /// So many octets were read.
-    fn on_octets(
+    fn on_octets<M: Memory>(
         &mut self,
         octets: usize,
         now: Now,
         port: Port,
-        group: &mut Group,
+        group: &mut Group<M>,
         frames: &mut usize,
     ) {
         match &mut self.taking {
@@ -142,11 +142,11 @@ impl Inbound {
 
     /// Takes apart what stands at the front. Answers whether what has come should be looked at by
     /// the application first: there may be no memory for what follows.
-    fn parse(
+    fn parse<M: Memory>(
         &mut self,
         now: Now,
         port: Port,
-        group: &mut Group,
+        group: &mut Group<M>,
         frames: &mut usize,
     ) -> io::Result<bool> {
         let mut at = 0;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use onepipe_bulk::Group as Machine;
-use onepipe_transport_bulk::{Door, End, Meeting};
+use onepipe_transport_bulk::{Door, End, Meeting, Shelf};
 use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::Doorbell;
 
@@ -42,7 +42,7 @@ impl Driven {
         if let Some((_, twice)) = twice {
             return Err(GroupError::Twice(*twice));
         }
-        let machine = Machine::new(options.config(members.len(), own))?;
+        let machine = Machine::with_memory(options.config(members.len(), own))?;
         let door = match options.door.take() {
             Some(door) => door,
             None => Door::open(if own == 0 { any(address) } else { address })
@@ -56,6 +56,7 @@ impl Driven {
             members: members.to_vec(),
             memory_octets_max: options.memory_octets_max,
             on_object: options.on_object,
+            lender: end.lender().cloned(),
             wanted: VecDeque::new(),
             under_way_octets: 0,
         };
@@ -69,6 +70,11 @@ impl Driven {
 
     pub fn members(&self) -> &[SocketAddr] {
         &self.worker.members
+    }
+
+    /// Where the root's memory comes from that others read without a copy, if there is such.
+    pub fn shelf(&self) -> Option<&Shelf> {
+        self.end.shelf()
     }
 
     /// What ends a wait.

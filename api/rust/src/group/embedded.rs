@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use onepipe_transport_bulk::{Octets, Sheet};
 use onepipe_transport_driver::Doorbell;
 
 use super::driven::Driven;
@@ -118,7 +119,7 @@ impl EmbeddedGroup {
     ///
     /// # Errors
     /// [`GroupSendError`]; [`GroupSendError::Full`] gives the object back.
-    pub fn send(&mut self, object: impl Into<Vec<u8>>) -> Result<u32, GroupSendError> {
+    pub fn send(&mut self, object: impl Into<Octets>) -> Result<u32, GroupSendError> {
         let object = object.into();
         check(self.own, object.len(), self.block_octets)?;
         let mut state = self.driven.shared().lock();
@@ -135,8 +136,13 @@ impl EmbeddedGroup {
     }
 
     /// Gives memory for objects to come, as [`crate::Group::give`].
-    pub fn give(&mut self, memory: Vec<u8>) {
+    pub fn give(&mut self, memory: impl Into<Octets>) {
         self.driven.shared().lock().give(memory);
+    }
+
+    /// Memory that others read where it lies, as [`crate::Group::sheet`].
+    pub fn sheet(&self, octets: usize) -> Option<Sheet> {
+        self.driven.shelf()?.sheet(octets)
     }
 
     /// The root ends the group when all that was sent is everywhere; anybody else takes no more of

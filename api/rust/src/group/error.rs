@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use onepipe_bulk::{BLOCKS_MAX, ConfigError, Reason};
-use onepipe_transport_bulk::{JoinError, MeetError};
+use onepipe_transport_bulk::{AttachError, JoinError, MeetError, Octets};
 
 /// Why there is no group.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +14,9 @@ pub enum GroupError {
     /// The members have not met.
     #[error(transparent)]
     Meet(#[from] MeetError),
+    /// The members share no memory: they are not on one host, perhaps.
+    #[error("cannot share memory")]
+    Attach(#[from] AttachError),
     /// A setting makes no sense.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -43,6 +46,7 @@ impl From<JoinError> for GroupError {
         match error {
             JoinError::System { what, source } => Self::System { what, source },
             JoinError::Meet(error) => Self::Meet(error),
+            JoinError::Attach(error) => Self::Attach(error),
         }
     }
 }
@@ -122,7 +126,7 @@ pub enum GroupSendError {
     #[error("as many objects are under way as may be")]
     Full {
         /// What was given.
-        object: Vec<u8>,
+        object: Octets,
     },
     /// There are more blocks than numbers for them: [`crate::GroupOptions::block_octets`].
     #[error("an object of {octets} octets has too many blocks")]

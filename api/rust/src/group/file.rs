@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use onepipe_transport_bulk::Octets;
+
 use super::Group;
 use crate::{GroupEnd, GroupSendError};
 
@@ -156,10 +158,19 @@ impl Group {
         let mut at = from;
         while at < octets {
             let chunk = (octets - at).min(chunk_octets.max(1).into());
-            let mut memory = self.memory(chunk as usize);
-            file.read_exact(&mut memory).map_err(|source| FileError::Read { at, source })?;
-            hasher.update(&memory);
-            self.send(memory)?;
+            let mut read = |room: &mut [u8]| {
+                file.read_exact(room).map_err(|source| FileError::Read { at, source })?;
+                hasher.update(room);
+                Ok::<(), FileError>(())
+            };
+            let object = match self.sheet(chunk as usize) {
+                Some(mut sheet) => read(&mut sheet).map(|()| Octets::from(sheet)),
+                None => {
+                    let mut memory = self.memory(chunk as usize);
+                    read(&mut memory).map(|()| memory.into())
+                }
+            };
+            self.send(object?)?;
             at += chunk;
             on_progress(FileProgress { done: at, octets });
         }

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use onepipe_transport_bulk::{Octets, Sheet, Shelf};
 use onepipe_transport_driver::Doorbell;
 
 pub use embedded::EmbeddedGroup;
@@ -28,8 +29,9 @@ use shared::{Shared, Wish};
 pub struct GroupObject {
     /// Its number, from 0 in the order in which the root has sent.
     pub number: u32,
-    /// Its octets. Given back by [`Group::give`], the memory serves for what comes next.
-    pub octets: Vec<u8>,
+    /// Its octets, which may lie on a page that all members share. Given back by [`Group::give`],
+    /// memory of our own serves for what comes next.
+    pub octets: Octets,
 }
 
 /// How far a group has come.
@@ -82,6 +84,7 @@ pub struct Group {
     objects_max: u32,
     block_octets: u32,
     doorbell: Doorbell,
+    shelf: Option<Shelf>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -100,12 +103,13 @@ impl Group {
         let (group, idle) = (options.group, options.idle);
         let driven = Driven::join(members, own, options)?;
         let (doorbell, shared) = (driven.doorbell(), Arc::clone(driven.shared()));
+        let shelf = driven.shelf().cloned();
         let thread = std::thread::Builder::new()
             .name(format!("group-{group}-{own}"))
             .spawn(move || thread::run(driven, idle))
             .map_err(|source| GroupError::System { what: "start a thread", source })?;
         let (members, thread) = (members.to_vec(), Some(thread));
-        Ok(Self { shared, members, own, objects_max, block_octets, doorbell, thread })
+        Ok(Self { shared, members, own, objects_max, block_octets, doorbell, shelf, thread })
     }
 
     /// Our rank.
@@ -124,7 +128,7 @@ impl Group {
     /// # Errors
     /// [`GroupSendError`]; that a member has failed is one: what was sent before goes to the
     /// survivors, and nothing more is taken.
-    pub fn send(&mut self, object: impl Into<Vec<u8>>) -> Result<u32, GroupSendError> {
+    pub fn send(&mut self, object: impl Into<Octets>) -> Result<u32, GroupSendError> {
         let object = object.into();
         error::check(self.own, object.len(), self.block_octets)?;
         let mut state = self.shared.lock();
@@ -179,8 +183,9 @@ impl Group {
     }
 
     /// Gives memory for objects to come: one that fits is received into it. Without, memory is
-    /// taken from the heap when an object is announced, which its first block waits for.
-    pub fn give(&self, memory: Vec<u8>) {
+    /// taken from the heap when an object is announced, which its first block waits for; over
+    /// shared memory the object is used where it lies, and nothing is copied.
+    pub fn give(&self, memory: impl Into<Octets>) {
         self.shared.lock().give(memory);
     }
 
@@ -188,6 +193,13 @@ impl Group {
     pub fn memory(&self, octets: usize) -> Vec<u8> {
         let found = self.shared.lock().memory(octets as u64);
         found.unwrap_or_else(|| vec![0; octets])
+    }
+
+    /// At the root, over shared memory ([`crate::Carrier::Shm`]): a sheet of so many octets that
+    /// others read where it lies. An object that was written there is sent without a copy; any
+    /// other one is copied there first. `None` elsewhere, or when there is no such memory now.
+    pub fn sheet(&self, octets: usize) -> Option<Sheet> {
+        self.shelf.as_ref()?.sheet(octets)
     }
 
     /// How far it has come.

@@ -80,7 +80,7 @@ impl GroupOptions {
     /// The machine's configuration: members are numbered by rank.
     pub(super) fn config(&self, members: usize, own: u32) -> Config {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        Config {
+        let config = Config {
             algorithm: self.algorithm.clone(),
             delivery: self.delivery,
             objects_max: self.objects_max,
@@ -89,7 +89,8 @@ impl GroupOptions {
             object_octets_max: self.object_octets_max,
             dead_after_ns: nanoseconds(self.dead_after),
             ..self.carrier.config(self.group, members, own)
-        }
+        };
+        self.carrier.adapt(config)
     }
 }
 

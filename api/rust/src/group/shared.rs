@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use onepipe_bulk::OBJECTS_MAX;
+use onepipe_transport_bulk::Octets;
 
 use super::{GroupObject, GroupProgress};
 use crate::{GroupEnd, MemberFailure};
@@ -26,7 +27,7 @@ pub(super) enum Wish {
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// What was sent and the thread has not taken yet.
-    pub outbox: VecDeque<Vec<u8>>,
+    pub outbox: VecDeque<Octets>,
     /// Objects that were sent and are not yet everywhere.
     pub under_way: u32,
     /// How many were sent in all.
@@ -52,13 +53,18 @@ impl State {
     /// is not so much.
     pub fn memory(&mut self, octets: u64) -> Option<Vec<u8>> {
         let octets = usize::try_from(octets).ok()?;
-        let fits = |(_, memory): &(usize, &Vec<u8>)| memory.capacity() >= octets;
-        let best = self.pool.iter().enumerate().filter(fits).min_by_key(|(_, it)| it.capacity());
-        let Some((at, _)) = best else {
+        self.pooled(octets).or_else(|| {
             // Memory that is not there is an answer, and not the end of the program.
             Vec::<u8>::new().try_reserve_exact(octets).ok()?;
-            return Some(vec![0; octets]);
-        };
+            Some(vec![0; octets])
+        })
+    }
+
+    /// As [`State::memory`], from the pool alone.
+    pub fn pooled(&mut self, octets: usize) -> Option<Vec<u8>> {
+        let fits = |(_, memory): &(usize, &Vec<u8>)| memory.capacity() >= octets;
+        let best = self.pool.iter().enumerate().filter(fits).min_by_key(|(_, it)| it.capacity());
+        let (at, _) = best?;
         let mut memory = self.pool.swap_remove(at);
         // Octets of before are written over; only those that never were are made now.
         memory.truncate(octets);
@@ -67,7 +73,7 @@ impl State {
     }
 
     /// Takes an object that is sent. Answers its number.
-    pub fn put(&mut self, object: Vec<u8>) -> u32 {
+    pub fn put(&mut self, object: Octets) -> u32 {
         let number = self.sent;
         self.outbox.push_back(object);
         self.sent += 1;
@@ -97,7 +103,11 @@ impl State {
     }
 
     /// Keeps memory for later, but no more than may be under way.
-    pub fn give(&mut self, memory: Vec<u8>) {
+    pub fn give(&mut self, memory: impl Into<Octets>) {
+        let Octets::Private(memory) = memory.into() else {
+            // A page serves again when nobody has it any more.
+            return;
+        };
         self.pool.push(memory);
         if self.pool.len() > POOL_MAX {
             let least = self.pool.iter().enumerate().min_by_key(|(_, memory)| memory.capacity());

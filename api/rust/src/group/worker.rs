@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use onepipe_bulk::{Event, Group as Machine, Outcome, SendError};
+use onepipe_transport_bulk::{Lender, Octets};
 
 use super::GroupObject;
 use super::options::OnObject;
-use super::shared::{Shared, Wish};
+use super::shared::{Shared, State, Wish};
 use crate::{GroupEnd, MemberFailure};
 
 /// What whoever drives a member knows of it.
@@ -17,6 +18,8 @@ pub(super) struct Worker {
     pub members: Vec<SocketAddr>,
     pub memory_octets_max: u64,
     pub on_object: Option<OnObject>,
+    /// Where objects lie already, if they do.
+    pub lender: Option<Lender>,
     /// Objects that have no memory yet, and their octets.
     pub wanted: VecDeque<(u32, u64)>,
     /// Octets of objects that have memory and are not stable.
@@ -25,7 +28,7 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Does what was asked for since the last turn.
-    pub fn command(&mut self, group: &mut Machine) {
+    pub fn command(&mut self, group: &mut Machine<Octets>) {
         let mut state = self.shared.lock();
         while let Some(object) = state.outbox.pop_front() {
             match group.send(object) {
@@ -59,7 +62,7 @@ impl Worker {
                 return;
             }
             self.wanted.pop_front();
-            let Some(memory) = state.memory(octets) else {
+            let Some(memory) = self.memory(&mut state, object, octets) else {
                 group.decline(object);
                 continue;
             };
@@ -70,7 +73,21 @@ impl Worker {
         }
     }
 
-    pub fn on_event(&mut self, group: &mut Machine, event: Event) {
+    /// Memory for an object: what was given, if it fits; else where it lies already, or new.
+    fn memory(&self, state: &mut State, object: u32, octets: u64) -> Option<Octets> {
+        if let Some(lender) = &self.lender {
+            let count = usize::try_from(octets).ok()?;
+            if let Some(given) = state.pooled(count) {
+                return Some(given.into());
+            }
+            if let Some(page) = lender.page(object, count) {
+                return Some(page.into());
+            }
+        }
+        state.memory(octets).map(Octets::from)
+    }
+
+    pub fn on_event(&mut self, group: &mut Machine<Octets>, event: Event<Octets>) {
         match event {
             Event::Wanted { object, octets } => {
                 self.wanted.push_back((object, octets));
@@ -111,7 +128,7 @@ impl Worker {
         }
     }
 
-    fn on_stable(&mut self, group: &Machine, number: u32, octets: Vec<u8>) {
+    fn on_stable(&mut self, group: &Machine<Octets>, number: u32, octets: Octets) {
         let mut state = self.shared.lock();
         state.stable = number + 1;
         if group.config().own == 0 {
@@ -130,7 +147,7 @@ impl Worker {
         self.shared.tell();
     }
 
-    pub fn note_progress(&self, group: &Machine) {
+    pub fn note_progress(&self, group: &Machine<Octets>) {
         let own = group.config().own;
         let complete = group.completed_by(own).unwrap_or(0);
         let mut state = self.shared.lock();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use onepipe_bulk::{Config, Event, Group, Outcome};
-use onepipe_transport_bulk::{Carrier, Door, End, Meeting};
+use onepipe_transport_bulk::{Carrier, Door, End, Lender, Meeting, Octets};
 use onepipe_transport_clock::SystemClock;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,18 @@ pub(crate) struct Job {
     pub rounds: u32,
     pub block_octets: u32,
     pub has_digests: bool,
+    pub memory: BulkMemory,
+}
+
+/// Where objects lie, where members share memory. Over anything else all memory is private.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BulkMemory {
+    /// In private memory of each process: the root's is copied to where others read it.
+    Private,
+    /// The root's is written where others read it, and they copy it to private memory.
+    Sheet,
+    /// The same, and they use it where it lies: nobody copies.
+    Mapped,
 }
 
 /// What it has seen: at the root when each round began, elsewhere when the object was there; in ns
@@ -51,7 +63,7 @@ pub(super) fn work(job: &Job) -> Result<Seen> {
         ..carrier.config(1, job.members.len(), own)
     };
     let clock = SystemClock::calibrated();
-    let end = End::join(carrier, Group::new(config)?, &meeting, &door, clock)?;
+    let end = End::join(carrier, Group::with_memory(config)?, &meeting, &door, clock)?;
     let mut run = Run { end, expected: pattern(job.octets), at_ns: Vec::new(), idle: 0 };
     match own {
         0 => run.send(job)?,
@@ -72,12 +84,23 @@ struct Run {
 impl Run {
     /// The root: one object after the other, each when everybody has compared the one before.
     fn send(&mut self, job: &Job) -> Result<()> {
-        let mut memory = vec![0; job.octets];
+        let mut own = vec![0; job.octets];
+        let shelf = self.end.shelf().filter(|_| job.memory != BulkMemory::Private).cloned();
         for round in 0..job.rounds {
             stamp(&mut self.expected, round);
-            memory.copy_from_slice(&self.expected);
+            let object = match &shelf {
+                Some(shelf) => {
+                    let mut sheet = shelf.sheet(job.octets).context("there is no memory")?;
+                    sheet.copy_from_slice(&self.expected);
+                    sheet.into()
+                }
+                None => {
+                    own.copy_from_slice(&self.expected);
+                    Octets::Private(own)
+                }
+            };
             self.at_ns.push(now_ns());
-            self.end.group_mut().send(memory).ok().context("the group takes nothing")?;
+            self.end.group_mut().send(object).ok().context("the group takes nothing")?;
             let mut back = None;
             while back.is_none() {
                 let mut ended = None;
@@ -89,7 +112,10 @@ impl Run {
                 self.on_turn(turned.is_idle());
                 ensure!(ended.is_none(), "the group has ended: {ended:?}");
             }
-            memory = back.context("it has come back")?;
+            own = match back.context("it has come back")? {
+                Octets::Private(own) => own,
+                Octets::Shared(_) => Vec::new(),
+            };
         }
         self.end.group_mut().close()?;
         self.finish(|_, _| {})
@@ -97,7 +123,10 @@ impl Run {
 
     /// Everybody else.
     fn receive(&mut self, job: &Job) -> Result<()> {
-        self.end.group_mut().offer_memory(vec![0; job.octets]);
+        let lender = self.end.lender().filter(|_| job.memory == BulkMemory::Mapped).cloned();
+        if lender.is_none() {
+            self.end.group_mut().offer_memory(vec![0; job.octets].into());
+        }
         let (mut expected, mut at_ns) = (std::mem::take(&mut self.expected), Vec::new());
         let mut differs = None;
         self.finish(|group, event| match event {
@@ -105,16 +134,19 @@ impl Run {
                 at_ns.push(now_ns());
                 stamp(&mut expected, object);
                 // Nobody goes on before this is told: it is no part of what is measured.
-                if group.octets(object) != Some(&expected) {
+                if group.octets(object) != Some(&expected[..]) {
                     differs = Some(object);
                 }
             }
-            // It has come before what was given back.
             Event::Wanted { object, octets } => {
-                let provided = group.provide(object, vec![0; octets as usize]);
+                let page = lender.as_ref().and_then(|it: &Lender| it.page(object, octets as usize));
+                // Memory that has come back since the question.
+                let memory = page.map(Octets::from).or_else(|| group.take_spare());
+                let memory = memory.unwrap_or_else(|| vec![0; octets as usize].into());
+                let provided = group.provide(object, memory);
                 debug_assert!(provided.is_ok(), "it is wanted");
             }
-            Event::Stable { memory, .. } => group.offer_memory(memory),
+            Event::Stable { memory: memory @ Octets::Private(_), .. } => group.offer_memory(memory),
             _ => {}
         })?;
         ensure!(differs.is_none(), "something else came in round {differs:?}");
@@ -122,7 +154,10 @@ impl Run {
         Ok(())
     }
 
-    fn finish(&mut self, mut on_event: impl FnMut(&mut Group, Event)) -> Result<()> {
+    fn finish(
+        &mut self,
+        mut on_event: impl FnMut(&mut Group<Octets>, Event<Octets>),
+    ) -> Result<()> {
         while !self.end.group().is_done() {
             let wait_ns = self.wait_ns();
             let turned = self.end.turn(wait_ns, &mut on_event)?;

@@ -14,6 +14,7 @@ use onepipe_transport_bulk::Carrier;
 use crate::crowd::{Crowd, WORKER};
 use crate::{Better, Detail, Harness, Progress, Report};
 
+pub use member::BulkMemory;
 use member::{Job, Seen};
 use mpi::{Mpi, Rival};
 use nodes::Nodes;
@@ -36,6 +37,8 @@ const TCP_OCTETS: f64 = 1_448.0;
 pub struct BulkOptions {
     /// What carries our own side's frames. Default: TCP.
     pub carrier: Carrier,
+    /// Where objects lie, where members share memory. Default [`BulkMemory::Sheet`].
+    pub memory: BulkMemory,
     /// Group sizes. 2 to 16, default 2, 4 and 8; of nodes 8.
     pub processes: Vec<u32>,
     /// Octets of an object. Default 1, 64 KiB, 16 MiB and 256 MiB; between nodes 16 MiB.
@@ -58,6 +61,7 @@ impl BulkOptions {
     pub fn loopback() -> Self {
         Self {
             carrier: Carrier::Tcp,
+            memory: BulkMemory::Sheet,
             processes: vec![2, 4, 8],
             octets: vec![1, 64 << 10, 16 << 20, 256 << 20],
             block_octets: 1 << 20,
@@ -114,8 +118,13 @@ pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result
             let network = if options.has_nodes { "nodes" } else { "loopback" };
             let slow = if options.has_slow_link { " slow-link=1" } else { "" };
             let (transport, name) = (options.carrier.name(), rival.name());
+            let memory = match (options.carrier, options.memory) {
+                (Carrier::Shm, BulkMemory::Private) => " memory=private",
+                (Carrier::Shm, BulkMemory::Mapped) => " memory=mapped",
+                _ => "",
+            };
             let case = format!(
-                "network={network}{slow} transport={transport} processes={processes} octets={octets} rival={name}"
+                "network={network}{slow} transport={transport}{memory} processes={processes} octets={octets} rival={name}"
             );
             let line_us = octets as f64 * 8.0 * wire_share / f64::from(options.node_mbit);
             let rounds = if options.has_nodes { node_rounds(line_us) } else { rounds(octets) };
@@ -130,7 +139,7 @@ pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result
                     cpu.push(cpu_ms);
                     Ok(us)
                 },
-                || mpi.broadcast_us(*rival, nodes.as_ref(), size),
+                || mpi.broadcast_us((*rival, options.carrier), nodes.as_ref(), size),
             )?;
             let mean = cpu.iter().sum::<f64>() / cpu.len() as f64;
             let mut details =
@@ -189,6 +198,7 @@ fn ours(
             rounds,
             block_octets: options.block_octets,
             has_digests: false,
+            memory: options.memory,
         };
         let mut command = Command::new("nice");
         command.args(["-n", if nodes.is_some() { "19" } else { "0" }]);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use onepipe_transport_bulk::Carrier;
 
 use super::nodes::{AGENT, Nodes};
 
@@ -92,7 +93,7 @@ impl Mpi {
     /// The median time of a broadcast, in us; the first tenth of the rounds is for warming up.
     pub(super) fn broadcast_us(
         &self,
-        rival: Rival,
+        (rival, carrier): (Rival, Carrier),
         nodes: Option<&Nodes>,
         (processes, octets, rounds): (u32, usize, u32),
     ) -> Result<f64> {
@@ -101,13 +102,17 @@ impl Mpi {
         if let Some(nodes) = nodes {
             command.args(nodes.enter(0));
         }
-        command.args(["nice", "-n", "19"]);
+        // As our own processes.
+        command.args(["nice", "-n", if nodes.is_some() { "19" } else { "0" }]);
         command.arg(format!("mpirun.{}", rival.library()));
         let count = processes.to_string();
         match rival {
             Rival::OpenMpi | Rival::OpenMpiPipeline => {
                 command.args(["--allow-run-as-root", "--oversubscribe", "-np", &count]);
-                command.args(["--mca", "btl", "tcp,self", "--mca", "mpi_yield_when_idle", "1"]);
+                command.args(["--mca", "mpi_yield_when_idle", "1"]);
+                if carrier != Carrier::Shm {
+                    command.args(["--mca", "btl", "tcp,self"]);
+                }
                 command.args(["--mca", "btl_base_warn_component_unused", "0"]);
                 if let Some(nodes) = nodes {
                     command.args(["--mca", "plm_rsh_agent"]).arg(nodes.file(AGENT));
@@ -122,7 +127,10 @@ impl Mpi {
                 }
             }
             Rival::Mpich => {
-                command.args(["-np", &count]).env("MPIR_CVAR_NOLOCAL", "1");
+                command.args(["-np", &count]);
+                if carrier != Carrier::Shm {
+                    command.env("MPIR_CVAR_NOLOCAL", "1");
+                }
                 if let Some(nodes) = nodes {
                     // Else it finds ways between namespaces of one machine that are no links.
                     command.env("UCX_TLS", "tcp").env("UCX_NET_DEVICES", Nodes::DEVICE);

@@ -112,7 +112,8 @@ fn a_name_goes_with_its_shelf_and_what_a_crash_left_is_removed() {
     let removed = stale::remove_beginning_with(
         path("crash").file_name().and_then(|name| name.to_str()).expect("it is text"),
     );
-    assert_eq!((removed.expect("it can be read"), path("crash").exists()), (1, false));
+    // Somebody who looks for such files, too, may have been quicker.
+    assert!(removed.expect("it can be read") <= 1 && !path("crash").exists());
     let shelf = Shelf::create(&name("crash")).expect("nobody has it");
     drop(shelf);
     assert!(!path("crash").exists());
