@@ -327,7 +327,14 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
             let defaults = SwitchOptions::default();
             switch(&SwitchOptions { runs: runs(defaults.runs), ..defaults }, show)
         }
-        Name::Bulk => bulk(&bulk_options(arguments), show),
+        Name::Bulk => {
+            let options = bulk_options(arguments);
+            crate::interrupt::on_interrupt(|| {
+                onepipe_bench_micro::abandon_bulk();
+                std::process::exit(crate::interrupt::EXIT_STATUS.into());
+            })?;
+            bulk(&options, show)
+        }
         Name::Arbiter => {
             if arguments.part == Some(Part::Comm) {
                 let defaults = CommOptions::default();

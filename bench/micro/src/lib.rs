@@ -41,7 +41,7 @@ pub use arbiter::{
     ArbiterOptions, CommOptions, PaceOptions, arbiter_alloc, arbiter_comm, arbiter_pace,
     arbiter_path,
 };
-pub use bulk::{BulkMemory, BulkOptions, bulk};
+pub use bulk::{BulkMemory, BulkOptions, abandon_bulk, bulk};
 pub use crowd::{Rule, WORKER, worker};
 pub use endpoint::{EndpointOptions, endpoint, message_ns};
 pub use hardware::Hardware;

@@ -93,7 +93,8 @@ fn a_file_comes_to_all_receivers_whole_and_with_its_digest() {
 
 /// The last receiver writes into a pipe that is read only for a while, so that all others wait in
 /// the middle of the file. One of those is killed.
-fn who_is_killed_is_left_out(transport: &str) {
+/// Whoever ends in the middle of the file by a signal, and the status that it ends with.
+fn who_ends_is_left_out(transport: &str, signal: &str, status: Option<i32>) {
     let folder = TempDir::new().expect("a folder");
     let (original, content) = file(&folder, 8 << 20);
     let fifo = folder.path().join("fifo");
@@ -115,8 +116,10 @@ fn who_is_killed_is_left_out(transport: &str) {
 
     let part = receivers[0].part();
     wait_until("a part is there", || std::fs::metadata(&part).is_ok_and(|it| it.len() >= 1 << 20));
-    receivers[0].program.signal("-KILL");
-    receivers[0].program.status();
+    receivers[0].program.listens_to_interrupts();
+    receivers[0].program.signal(signal);
+    assert_eq!(receivers[0].program.status(), status);
+    assert!(part.exists(), "it goes on with it");
     let address = receivers[0].address.clone();
     let mut again = Receiver::start(&address, &receivers[0].out.clone(), &[]);
     // A pipe cannot go back: it is out for good, and says so.
@@ -139,12 +142,18 @@ fn who_is_killed_is_left_out(transport: &str) {
 
 #[test]
 fn who_is_killed_is_left_out_and_goes_on_where_it_was() {
-    who_is_killed_is_left_out("tcp");
+    who_ends_is_left_out("tcp", "-KILL", None);
 }
 
 #[test]
 fn who_is_killed_is_left_out_over_udp_too() {
-    who_is_killed_is_left_out("udp");
+    who_ends_is_left_out("udp", "-KILL", None);
+}
+
+#[test]
+fn who_is_interrupted_is_left_out_and_goes_on_where_it_was() {
+    who_ends_is_left_out("tcp", "-INT", Some(130));
+    who_ends_is_left_out("udp", "-TERM", Some(130));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Bulk multicast against `MPI_Bcast`, over loopback or between emulated nodes.
 
+mod leftovers;
 mod member;
 mod mpi;
 mod nodes;
@@ -14,6 +15,7 @@ use onepipe_transport_bulk::Carrier;
 use crate::crowd::{Crowd, WORKER};
 use crate::{Better, Detail, Harness, Progress, Report};
 
+pub use leftovers::abandon_bulk;
 pub use member::BulkMemory;
 use member::{Job, Seen};
 use mpi::{Mpi, Rival};

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use onepipe_transport_bulk::Carrier;
 
+use super::leftovers::{self, Leftover};
 use super::nodes::{AGENT, Nodes};
 
 const PROGRAM: &str = include_str!("broadcast.c");
@@ -68,6 +69,7 @@ impl Mpi {
             ensure!(status.success(), "apt-get could not install {}", missing.join(" "));
         }
         let folder = std::env::temp_dir().join(format!("onepipe-bulk-{}", std::process::id()));
+        leftovers::note(Leftover::Folder(folder.clone()));
         std::fs::create_dir_all(&folder)?;
         let mpi = Self { folder };
         let source = mpi.folder.join("broadcast.c");
@@ -144,7 +146,17 @@ impl Mpi {
         if rival == Rival::Mpich {
             command.arg("yield");
         }
-        let output = command.stdin(Stdio::null()).output().context("starting mpirun")?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = {
+            let mut all = leftovers::hold();
+            let child = command.spawn().context("starting mpirun")?;
+            all.push(Leftover::Process(child.id()));
+            child
+        };
+        let mpirun = Leftover::Process(child.id());
+        let output = child.wait_with_output();
+        leftovers::forget(&mpirun);
+        let output = output.context("waiting for mpirun")?;
         let said = String::from_utf8_lossy(&output.stdout);
         let times: Vec<f64> =
             said.lines().filter_map(|line| line.trim().parse::<f64>().ok()).collect();
@@ -162,7 +174,8 @@ impl Mpi {
 
 impl Drop for Mpi {
     fn drop(&mut self) {
-        // It lies in a folder for temporary files.
-        let _ = std::fs::remove_dir_all(&self.folder);
+        let folder = Leftover::Folder(self.folder.clone());
+        leftovers::clean(&folder);
+        leftovers::forget(&folder);
     }
 }

@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use super::leftovers::{self, Leftover};
+
 /// The script by which an MPI starts something on another node: `agent HOST COMMAND…`.
 pub(super) const AGENT: &str = "agent";
 /// Octets that a link may send at once: with less the emulator is measured (design: platform.md).
@@ -31,8 +33,9 @@ impl Nodes {
         let pid = std::process::id();
         let prefix = format!("ob{}", pid % 10_000);
         let folder = std::env::temp_dir().join(format!("onepipe-nodes-{pid}"));
-        std::fs::create_dir_all(&folder)?;
         let nodes = Self { count, prefix, subnet: (pid % 200) as u8 + 20, folder };
+        nodes.leftovers().for_each(leftovers::note);
+        std::fs::create_dir_all(&nodes.folder)?;
         nodes.build(mbit, slow)?;
         Ok(nodes)
     }
@@ -73,6 +76,12 @@ impl Nodes {
         run("chmod", &["+x", &path.display().to_string()])
     }
 
+    /// All that there is of them.
+    fn leftovers(&self) -> impl Iterator<Item = Leftover> {
+        let namespaces = (0..=self.count).map(|at| Leftover::Namespace(self.namespace(at)));
+        [Leftover::Folder(self.folder.clone())].into_iter().chain(namespaces)
+    }
+
     fn namespace(&self, at: u32) -> String {
         format!("{}{at}", self.prefix)
     }
@@ -107,11 +116,10 @@ impl Nodes {
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        for at in 0..=self.count {
-            // One that was not made is not missed.
-            let _ = ip(&["netns", "delete", &self.namespace(at)]);
+        for leftover in self.leftovers() {
+            leftovers::clean(&leftover);
+            leftovers::forget(&leftover);
         }
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -121,6 +129,7 @@ fn ip(arguments: &[&str]) -> Result<()> {
 
 fn run(program: &str, arguments: &[&str]) -> Result<()> {
     let what = || format!("{program} {}", arguments.join(" "));
+    let _held = leftovers::hold();
     let output =
         Command::new(program).args(arguments).stdin(Stdio::null()).output().with_context(what)?;
     let said = String::from_utf8_lossy(&output.stderr);
