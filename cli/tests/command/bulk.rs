@@ -158,7 +158,7 @@ fn who_is_interrupted_is_left_out_and_goes_on_where_it_was() {
 
 #[test]
 fn who_is_killed_is_left_out_over_shared_memory_too() {
-    who_is_killed_is_left_out("shm");
+    who_ends_is_left_out("shm", "-KILL", None);
 }
 
 #[test]
