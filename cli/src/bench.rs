@@ -24,6 +24,7 @@ Examples:
   onepipe bench pair --reliable
   onepipe bench order --processes 3 --transport shm --json | tail -n 1
   onepipe bench order --rival token --transport udp
+  onepipe bench order --processes 4 --octets 64,10KiB --reliable
   onepipe bench recovery --kills 50 --calm 10
   onepipe bench recovery-sim --hosts 8192
   onepipe bench arbiter alloc
@@ -57,7 +58,7 @@ pub struct Arguments {
     /// How long each run takes (pair, order, arbiter comm, pace)
     #[arg(long, value_parser = crate::number::seconds)]
     seconds: Option<f64>,
-    /// The reliable service, with best effort as the yardstick (pair)
+    /// The reliable service, with best effort as the yardstick (pair, order)
     #[arg(long)]
     reliable: bool,
     /// Another way to an order, with ours as the yardstick (order)
@@ -102,8 +103,8 @@ pub struct Arguments {
     /// Whose packets go first (arbiter alloc, pace)
     #[arg(long, value_enum, default_value_t = Order::Fair)]
     policy: Order,
-    /// How large objects are (bulk) [default: 1,64KiB,16MiB,256MiB], or messages (amcast)
-    /// [default: 150,512,1024,1500]
+    /// How large objects are (bulk) [default: 1,64KiB,16MiB,256MiB], or messages (order) [default:
+    /// 64,1KiB] (amcast) [default: 150,512,1024,1500]
     #[arg(long, value_delimiter = ',', value_parser = crate::number::octets)]
     octets: Vec<usize>,
     /// Between emulated nodes, which takes root, instead of over loopback (bulk)
@@ -116,6 +117,9 @@ pub struct Arguments {
     /// Who copies, over shared memory (bulk)
     #[arg(long, value_enum, default_value_t = Memory::Sheet)]
     memory: Memory,
+    /// Octets of a block (bulk) [default: 1MiB; between nodes 256KiB]
+    #[arg(long, value_parser = crate::number::octets)]
+    block: Option<usize>,
     /// One of the nodes has a link of half the rate (bulk)
     #[arg(long, requires = "between_nodes")]
     slow_link: bool,
@@ -307,7 +311,16 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
             if rival == Some(Rule::SwitchSequencer) && !is_udp {
                 crate::refuse("a switch sequencer needs a switch: --transport udp");
             }
+            if arguments.reliable && rival.is_some() {
+                crate::refuse("a rival is compared with best effort: --rival without --reliable");
+            }
+            let octets = match arguments.octets.is_empty() {
+                true => defaults.octets,
+                false => arguments.octets.clone(),
+            };
             let options = OrderOptions {
+                octets,
+                is_reliable: arguments.reliable,
                 processes,
                 is_udp,
                 rival,
@@ -383,6 +396,12 @@ fn bulk_options(arguments: &Arguments) -> BulkOptions {
             let names: Vec<&str> = onepipe::Carrier::ALL.iter().map(|it| it.name()).collect();
             crate::refuse(&format!("bench bulk goes over {}", names.join(", ")))
         });
+    }
+    if let Some(block) = arguments.block {
+        match u32::try_from(block) {
+            Ok(octets @ 1..) => options.block_octets = octets,
+            _ => crate::refuse("a block has 1 octet to 4 GiB"),
+        }
     }
     options.node_mbit = arguments.link_mbit;
     options.memory = match arguments.memory {

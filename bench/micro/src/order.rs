@@ -5,9 +5,16 @@ use anyhow::{Context, Result, ensure};
 use crate::crowd::{self, Fabric, Job, Outcome, Role, Rule};
 use crate::{Better, Harness, Progress, Report};
 
+/// Octets of the longest message that is measured: longer ones travel by bulk multicast.
+const OCTETS_MAX: usize = 1 << 20;
+
 /// What to measure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderOptions {
+    /// How large messages are, in octets: 8 to 1 MiB. Default 64 and 1,024.
+    pub octets: Vec<usize>,
+    /// Everything is sent reliably, with best effort as the yardstick.
+    pub is_reliable: bool,
     /// How many processes. 2 to 16, default 3.
     pub processes: u32,
     /// Over UDP through the software switch, or over shared memory.
@@ -22,13 +29,21 @@ pub struct OrderOptions {
 
 impl Default for OrderOptions {
     fn default() -> Self {
-        Self { processes: 3, is_udp: true, rival: None, runs: 3, seconds: 2.0 }
+        Self {
+            octets: vec![64, 1024],
+            is_reliable: false,
+            processes: 3,
+            is_udp: true,
+            rival: None,
+            runs: 3,
+            seconds: 2.0,
+        }
     }
 }
 
-/// Every process scatters messages of 64 octets, then of 1 KiB, to all of them, itself included.
+/// Every process scatters messages of one size to all of them, itself included, then of the next.
 /// That all receivers have delivered the same order is checked over the whole run. Yardstick: bare
-/// 64-octet datagrams, or entries of a bare ring.
+/// 64-octet datagrams, or entries of a bare ring; of reliable messages, those of best effort.
 ///
 /// A rival does the same over the same links, with a switch that forwards and nothing else, and is
 /// measured in the same run as ours.
@@ -38,33 +53,41 @@ impl Default for OrderOptions {
 /// switch of shared memory, which has none.
 pub fn order(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
     ensure!((2..=16).contains(&options.processes), "2 to 16 processes, not {}", options.processes);
+    let fits = |octets: &usize| (8..=OCTETS_MAX).contains(octets);
+    ensure!(options.octets.iter().all(fits), "messages have 8 to {OCTETS_MAX} octets");
     if let Some(rule) = options.rival {
+        ensure!(!options.is_reliable, "a rival is compared with best effort");
         return rival(options, rule, progress);
     }
-    let (transport, yardstick) = match options.is_udp {
-        true => ("udp", "bare 64-octet datagrams over loopback (GSO and GRO)"),
-        false => ("shm", "a bare ring of 64-octet entries between two cores"),
+    let transport = if options.is_udp { "udp" } else { "shm" };
+    let yardstick = match (options.is_reliable, options.is_udp) {
+        (true, _) => "our best-effort order",
+        (false, true) => "bare 64-octet datagrams over loopback (GSO and GRO)",
+        (false, false) => "a bare ring of 64-octet entries between two cores",
     };
+    let service = if options.is_reliable { "service=reliable " } else { "" };
     let about = format!(
         "messages delivered at each receiver in one order, all processes scattering to all; cpu is \
          the processor time of all processes a message and receiver; yardstick: {yardstick}"
     );
     let mut harness = Harness::new("order", &about).with_runs(options.runs).with_progress(progress);
-    for octets in [64, 1024] {
-        let case = format!("transport={transport} processes={} octets={octets}", options.processes);
+    for &octets in &options.octets {
+        let processes = options.processes;
+        let case = format!("{service}transport={transport} processes={processes} octets={octets}");
         let mut cpu = Vec::new();
         harness.measure(
             &case,
             "msg/s",
             Better::Higher,
             || {
-                let measured = rates(options, octets, None)?;
+                let measured = rates(options, octets, Side::Ours)?;
                 cpu.push(measured.cpu_ns);
                 Ok(measured.rate)
             },
-            || match options.is_udp {
-                true => crowd::datagram_rate(options.seconds / 2.0),
-                false => crowd::ring_rate(options.seconds / 2.0),
+            || match (options.is_reliable, options.is_udp) {
+                (true, _) => Ok(rates(options, octets, Side::BestEffort)?.rate),
+                (false, true) => crowd::datagram_rate(options.seconds / 2.0),
+                (false, false) => crowd::ring_rate(options.seconds / 2.0),
             },
         )?;
         let mut cpu = cpu.into_iter();
@@ -90,7 +113,7 @@ fn rival(options: &OrderOptions, rule: Rule, progress: impl FnMut(Progress<'_>))
                  sequencer; yardstick: our best-effort order over the same links";
     let mut harness = Harness::new("order", about).with_runs(options.runs).with_progress(progress);
     let transport = if options.is_udp { "udp" } else { "shm" };
-    for octets in [64, 1024] {
+    for &octets in &options.octets {
         let processes = options.processes;
         let name = rule.name();
         let case =
@@ -101,12 +124,12 @@ fn rival(options: &OrderOptions, rule: Rule, progress: impl FnMut(Progress<'_>))
             "msg/s",
             Better::Higher,
             || {
-                let measured = rates(options, octets, Some(rule))?;
+                let measured = rates(options, octets, Side::Rival(rule))?;
                 cpu.push(measured.cpu_ns);
                 Ok(measured.rate)
             },
             || {
-                let measured = rates(options, octets, None)?;
+                let measured = rates(options, octets, Side::BestEffort)?;
                 our_cpu.push(measured.cpu_ns);
                 Ok(measured.rate)
             },
@@ -131,13 +154,24 @@ struct Measured {
     cpu_ns: f64,
 }
 
-fn rates(options: &OrderOptions, octets: usize, rule: Option<Rule>) -> Result<Measured> {
-    let outcomes = run(options, octets, rule)?;
+/// Whose messages are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// Ours, by the service that was asked for.
+    Ours,
+    /// Ours, by best effort, beside something else.
+    BestEffort,
+    Rival(Rule),
+}
+
+fn rates(options: &OrderOptions, octets: usize, side: Side) -> Result<Measured> {
+    let outcomes = run(options, octets, side)?;
     let receivers = &outcomes[..options.processes as usize];
     let lost: u64 = receivers.iter().map(|outcome| outcome.failed).sum();
-    // Each receiver has seen to it that what it delivers ascends. Whose messages are lost (ours is
-    // best effort, and a process may be put off its core) may still serve as a yardstick.
-    let may_differ = rule == Some(Rule::Unordered) || (options.rival.is_some() && lost > 0);
+    // Each receiver has seen to it that what it delivers ascends. Whose messages are lost (best
+    // effort loses, where a process is put off its core) may still serve as a yardstick.
+    let is_beside = side == Side::BestEffort || options.rival.is_some();
+    let may_differ = side == Side::Rival(Rule::Unordered) || (is_beside && lost > 0);
     if !may_differ {
         agree(receivers)?;
     }
@@ -152,7 +186,11 @@ fn rates(options: &OrderOptions, octets: usize, rule: Option<Rule>) -> Result<Me
     Ok(Measured { rate, cpu_ns: seconds * 1e9 / messages as f64 })
 }
 
-fn run(options: &OrderOptions, octets: usize, rule: Option<Rule>) -> Result<Vec<Outcome>> {
+fn run(options: &OrderOptions, octets: usize, side: Side) -> Result<Vec<Outcome>> {
+    let rule = match side {
+        Side::Rival(rule) => Some(rule),
+        Side::Ours | Side::BestEffort => None,
+    };
     let fabric = match options.is_udp {
         true => Fabric::Udp { switch: crowd::free_address()?, frame_octets: 1472 },
         false => {
@@ -164,7 +202,7 @@ fn run(options: &OrderOptions, octets: usize, rule: Option<Rule>) -> Result<Vec<
         role: Role::Everyone,
         fabric: fabric.clone(),
         rule,
-        is_reliable: false,
+        is_reliable: options.is_reliable && side == Side::Ours,
         process,
         processes: options.processes,
         octets,

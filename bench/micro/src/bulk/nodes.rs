@@ -68,7 +68,9 @@ impl Nodes {
         }
         let script = format!(
             "#!/bin/sh\nwhile [ \"${{1#-}}\" != \"$1\" ]; do shift; done\nhost=${{1##*.}}; shift\n\
+             export TMPDIR={}/$host; mkdir -p $TMPDIR\n\
              exec ip netns exec {}$((host - 1)) sh -c \"$*\"\n",
+            self.folder.display(),
             self.prefix
         );
         let path = self.file(AGENT);
