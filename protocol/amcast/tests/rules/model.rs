@@ -1,0 +1,448 @@
+//! The rules as a model: what there is, what may happen, what must hold.
+
+use stateright::{Model, Property};
+
+pub const MESSAGES: usize = 3;
+/// The groups; the first one elects another leader.
+pub const FIRST: u8 = 0b01;
+pub const OTHER: u8 = 0b10;
+pub const BOTH: u8 = 0b11;
+/// More than any timestamp: three messages in two groups, three of them twice.
+const NEVER: u8 = 15;
+
+/// What may be done wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    Nothing,
+    QuorumForgotten,
+    GapsIgnored,
+    PendingForgotten,
+    NewTimestamp,
+    StaleEpoch,
+    AckTwice,
+    /// A clock that has risen since a promise counts in the epoch before.
+    RisenClock,
+    /// The candidate takes its own log, not the longest that was promised.
+    OwnLog,
+    /// It begins with its own clock, not with the highest that was promised.
+    OwnClock,
+}
+
+/// A message, and the group's timestamp of it.
+type Entry = (u8, u8);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Log {
+    entries: [Entry; MESSAGES],
+    end: u8,
+}
+
+impl Log {
+    fn all(&self) -> &[Entry] {
+        &self.entries[..self.end.into()]
+    }
+
+    fn position(&self, message: u8) -> Option<u8> {
+        self.all().iter().position(|(one, _)| *one == message).map(|at| at as u8)
+    }
+
+    fn push(&mut self, entry: Entry) {
+        self.entries[usize::from(self.end)] = entry;
+        self.end += 1;
+    }
+}
+
+/// A member of the first group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Member {
+    /// Positions taken, in each epoch.
+    taken: [u8; 2],
+    clock: u8,
+    standing: Standing,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Standing {
+    /// In the first epoch.
+    #[default]
+    First,
+    /// It has promised the second one.
+    Promised,
+    /// It has the log with which that began.
+    Synced,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct State {
+    /// Of the first group, in each epoch.
+    logs: [Log; 2],
+    /// How long the log was with which the second epoch began, and the highest clock promised.
+    base: Option<(u8, u8)>,
+    members: [Member; 3],
+    /// Of the second group.
+    other: Log,
+    other_clock: u8,
+    /// In which group: up to where the order is settled, with how many positions.
+    told: Option<(u8, u8, u8)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The leader of the first group in this epoch, with its clock risen to so much.
+    Propose {
+        epoch: usize,
+        message: u8,
+        clock: u8,
+    },
+    /// That of the second group.
+    ProposeOther {
+        message: u8,
+        clock: u8,
+    },
+    Take {
+        member: usize,
+        epoch: usize,
+    },
+    /// The candidate has the promise of this member beside its own, the higher clock so much.
+    Begin {
+        with: usize,
+        clock: u8,
+    },
+    Sync {
+        member: usize,
+    },
+    /// Two members of the first group have clocks of so much, and its leader, if it is asked.
+    Tell {
+        epoch: usize,
+        told: (u8, u8),
+        clock: u8,
+        of: [usize; 2],
+        asks_leader: bool,
+    },
+    TellOther {
+        told: (u8, u8),
+        clock: u8,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// For which groups each message is.
+    pub groups: [u8; MESSAGES],
+    pub candidate: usize,
+    pub wrong: Wrong,
+}
+
+impl Rules {
+    fn makes(&self, wrong: Wrong) -> bool {
+        self.wrong == wrong
+    }
+
+    fn is_for(&self, message: u8, groups: u8) -> bool {
+        self.groups[usize::from(message)] & groups == groups
+    }
+
+    /// Timestamps that members of a group can have heard of, above `clock`, and that itself.
+    fn clocks(&self, state: &State, group: u8, clock: u8) -> impl Iterator<Item = u8> + use<> {
+        let own = |entry: &&Entry| self.is_for(entry.0, group);
+        let logs = state.logs.iter().chain([&state.other]);
+        let seen = logs.flat_map(Log::all).filter(own);
+        let seen = seen.fold(0u16, |seen, (_, timestamp)| seen | 1 << timestamp);
+        (clock..NEVER).filter(move |value| *value == clock || seen >> value & 1 == 1)
+    }
+
+    fn leader(&self, epoch: usize) -> usize {
+        [0, self.candidate][epoch]
+    }
+
+    /// Whether a majority of the first group has taken the position in the epoch.
+    fn is_agreed(&self, state: &State, epoch: usize, position: u8) -> bool {
+        let by = state.members.iter().filter(|member| member.taken[epoch] > position).count();
+        position < state.logs[epoch].end && by >= if self.makes(Wrong::AckTwice) { 1 } else { 2 }
+    }
+
+    /// What the first group has agreed on: positions, messages and timestamps.
+    fn agreed<'a>(&'a self, state: &'a State) -> impl Iterator<Item = (u8, u8, u8)> + 'a {
+        (0..2).flat_map(move |epoch| {
+            let entries = (0..).zip(state.logs[epoch].all());
+            let agreed = entries.filter(move |(at, _)| self.is_agreed(state, epoch, *at));
+            agreed.map(|(at, (message, timestamp))| (at, *message, *timestamp))
+        })
+    }
+
+    /// The final timestamp of a message, if all its groups have agreed on theirs.
+    fn last(&self, state: &State, message: u8) -> Option<u8> {
+        let own = self.agreed(state).find(|agreed| agreed.1 == message).map(|agreed| agreed.2);
+        let other = state.other.position(message).map(|at| state.other.entries[usize::from(at)].1);
+        match self.groups[usize::from(message)] {
+            FIRST => own,
+            BOTH => Some(own?.max(other?)),
+            _ => other,
+        }
+    }
+
+    /// What somebody who knows any beginning of the log can take for settled, but for clocks: up to
+    /// where, with how many positions, and whether the leader's clock must be as high.
+    fn settled(&self, state: &State, log: &Log) -> Vec<(u8, u8, bool)> {
+        let mut all = Vec::new();
+        for known in 0..=log.end {
+            let asks_leader = known == log.end || self.makes(Wrong::GapsIgnored);
+            let below = |at: u8| log.entries[usize::from(at)].1 - 1;
+            let seen = if asks_leader { NEVER } else { below(known) };
+            for decided in 0..=known {
+                let is_pending = decided < known && !self.makes(Wrong::PendingForgotten);
+                all.push((
+                    seen.min(if is_pending { below(decided) } else { NEVER }),
+                    decided,
+                    asks_leader,
+                ));
+                let next = log.entries[usize::from(decided.min(2))].0;
+                if decided == known || self.last(state, next).is_none() {
+                    break;
+                }
+            }
+        }
+        all
+    }
+
+    fn proposals(&self, state: &State, group: u8, log: &Log) -> Vec<u8> {
+        let is_used = |message: u8| {
+            state.logs.iter().chain([&state.other]).any(|log| log.position(message).is_some())
+        };
+        let all = (0..MESSAGES as u8).filter(|message| self.is_for(*message, group));
+        let left = all.filter(|message| log.position(*message).is_none());
+        // Of those that nobody has proposed and that are alike the first.
+        let is_first = |message: &u8| {
+            is_used(*message)
+                || (0..*message).all(|before| {
+                    is_used(before)
+                        || self.groups[usize::from(before)] != self.groups[usize::from(*message)]
+                })
+        };
+        left.filter(is_first).collect()
+    }
+
+    /// Lets the member's clock count as `clock` in the epoch. Answers whether it can.
+    fn raise(&self, state: &mut State, place: usize, epoch: usize, clock: u8) -> bool {
+        let member = &mut state.members[place];
+        let promised = state.base.map_or(0, |(_, promised)| promised);
+        // The clock of who follows matters in the first epoch only.
+        if (epoch == 0 && member.standing == Standing::First)
+            || (epoch == 1 && place == self.candidate)
+        {
+            member.clock = member.clock.max(clock);
+        }
+        match (epoch, member.standing) {
+            (0, Standing::Promised | Standing::Synced) if !self.makes(Wrong::RisenClock) => {
+                promised >= clock
+            }
+            (0, _) => true,
+            (_, standing) => standing == Standing::Synced,
+        }
+    }
+
+    fn tells(&self, state: &State, actions: &mut Vec<Action>) {
+        for epoch in 0..2 {
+            if epoch == 1 && state.base.is_none() {
+                continue;
+            }
+            for (limit, count, asks_leader) in self.settled(state, &state.logs[epoch]) {
+                let mut last = 0;
+                for clock in self.clocks(state, FIRST, 0) {
+                    let barrier = limit.min(clock);
+                    // No higher clocks than it takes.
+                    if barrier == last || barrier == 0 {
+                        continue;
+                    }
+                    last = barrier;
+                    for of in [[0, 1], [0, 2], [1, 2]] {
+                        let told = (barrier, count);
+                        actions.push(Action::Tell { epoch, told, clock, of, asks_leader });
+                    }
+                }
+            }
+        }
+        for (limit, count, asks_leader) in self.settled(state, &state.other) {
+            let mut last = 0;
+            for clock in self.clocks(state, OTHER, 0) {
+                let barrier = limit.min(clock);
+                if barrier != last {
+                    last = barrier;
+                    let clock = if asks_leader { clock } else { 0 };
+                    actions.push(Action::TellOther { told: (barrier, count), clock });
+                }
+            }
+        }
+    }
+
+    /// Whether anything may still come below the barrier that was told: what stands behind it with
+    /// a timestamp that is no higher, or what a leader may propose there. If nothing can, the state
+    /// needs no look: what else is checked holds or not without a barrier, too.
+    fn is_dangerous(&self, state: &State) -> bool {
+        let Some((group, barrier, count)) = state.told else { return true };
+        let stands = |log: &Log| {
+            let behind = log.all().iter().skip(count.into());
+            behind.into_iter().any(|(_, timestamp)| *timestamp <= barrier)
+        };
+        let is_low = |clock: u8| clock < barrier;
+        if group != FIRST {
+            return stands(&state.other) || is_low(state.other_clock);
+        }
+        let first = &state.members[0];
+        state.logs.iter().any(stands)
+            || (first.standing == Standing::First && is_low(first.clock))
+            || state.base.is_none()
+            || is_low(state.members[self.candidate].clock)
+    }
+
+    /// One position, one message; one message, one position and timestamp.
+    fn agrees(&self, state: &State) -> bool {
+        let differ = |one: (u8, u8, u8), other: (u8, u8, u8)| {
+            one != other && (one.0 == other.0 || one.1 == other.1)
+        };
+        self.agreed(state).all(|one| !self.agreed(state).any(|other| differ(one, other)))
+    }
+
+    /// Nothing that is decided at or below the barrier lies behind the positions told with it.
+    fn is_settled(&self, state: &State) -> bool {
+        let Some((group, barrier, count)) = state.told else { return true };
+        let is_right = |message: u8, position: u8| {
+            position < count || self.last(state, message).is_none_or(|last| last > barrier)
+        };
+        match group {
+            FIRST => self.agreed(state).all(|(at, message, _)| is_right(message, at)),
+            _ => (0..).zip(state.other.all()).all(|(at, (message, _))| is_right(*message, at)),
+        }
+    }
+}
+
+impl Model for Rules {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::default()]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        for epoch in 0..2 {
+            let leader = &state.members[self.leader(epoch)];
+            let leads = [leader.standing == Standing::First, state.base.is_some()][epoch];
+            for message in self.proposals(state, FIRST, &state.logs[epoch]) {
+                let clocks = self.clocks(state, FIRST, leader.clock).filter(|_| leads);
+                actions.extend(clocks.map(|clock| Action::Propose { epoch, message, clock }));
+            }
+        }
+        for message in self.proposals(state, OTHER, &state.other) {
+            let clocks = self.clocks(state, OTHER, state.other_clock);
+            actions.extend(clocks.map(|clock| Action::ProposeOther { message, clock }));
+        }
+        for (place, member) in state.members.iter().enumerate() {
+            let is_first = member.standing == Standing::First || self.makes(Wrong::StaleEpoch);
+            let follows = [is_first, member.standing == Standing::Synced];
+            for epoch in (0..2).filter(|epoch| follows[*epoch]) {
+                if member.taken[epoch] < state.logs[epoch].end {
+                    actions.push(Action::Take { member: place, epoch });
+                }
+            }
+            let candidate = &state.members[self.candidate];
+            if state.base.is_some() && member.standing != Standing::Synced {
+                actions.push(Action::Sync { member: place });
+            }
+            // Its followers are alike to a leader that is elected anew.
+            if state.base.is_none() && place != self.candidate && (self.candidate, place) != (0, 2)
+            {
+                let clocks = self.clocks(state, FIRST, candidate.clock.max(member.clock));
+                actions.extend(clocks.map(|clock| Action::Begin { with: place, clock }));
+            }
+        }
+        if state.told.is_none() {
+            self.tells(state, actions);
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = *last;
+        match action {
+            Action::Propose { epoch, message, clock } => {
+                state.logs[epoch].push((message, clock + 1));
+                let leader = &mut state.members[self.leader(epoch)];
+                leader.clock = clock + 1;
+                leader.taken[epoch] = state.logs[epoch].end;
+            }
+            Action::ProposeOther { message, clock } => {
+                state.other.push((message, clock + 1));
+                state.other_clock = clock + 1;
+            }
+            Action::Take { member, epoch } => {
+                let member = &mut state.members[member];
+                let (_, timestamp) = state.logs[epoch].entries[usize::from(member.taken[epoch])];
+                member.taken[epoch] += 1;
+                if member.standing == Standing::First {
+                    member.clock = member.clock.max(timestamp);
+                }
+            }
+            Action::Begin { with, clock } => {
+                let promised = state.members[with];
+                state.members[with].standing = Standing::Promised;
+                state.members[with].clock = 0;
+                let leader = &mut state.members[self.candidate];
+                let own = leader.taken[0];
+                let base = if self.makes(Wrong::OwnLog) { own } else { own.max(promised.taken[0]) };
+                state.logs[1] = Log { end: base, ..state.logs[0] };
+                state.logs[1].entries[usize::from(base)..].fill(Entry::default());
+                if !self.makes(Wrong::OwnClock) {
+                    leader.clock = clock;
+                }
+                if self.makes(Wrong::NewTimestamp) {
+                    for entry in &mut state.logs[1].entries[..usize::from(base)] {
+                        leader.clock += 1;
+                        entry.1 = leader.clock;
+                    }
+                }
+                (leader.taken[1], leader.standing) = (base, Standing::Synced);
+                state.base = Some((base, clock));
+            }
+            Action::Sync { member } => {
+                let (base, _) = state.base?;
+                let taken = [state.members[member].taken[0], base];
+                state.members[member] = Member { taken, clock: 0, standing: Standing::Synced };
+            }
+            Action::Tell { epoch, told, clock, of, asks_leader } => {
+                let leader = asks_leader.then_some(self.leader(epoch));
+                let quorum = of.into_iter().filter(|_| !self.makes(Wrong::QuorumForgotten));
+                for place in quorum.chain(leader) {
+                    if !self.raise(&mut state, place, epoch, clock.min(told.0)) {
+                        return None;
+                    }
+                }
+                state.told = Some((FIRST, told.0, told.1));
+            }
+            Action::TellOther { told, clock } => {
+                state.other_clock = state.other_clock.max(clock);
+                state.told = Some((OTHER, told.0, told.1));
+            }
+        }
+        self.is_dangerous(&state).then_some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("agreement", |rules: &Rules, state: &State| rules.agrees(state)),
+            Property::always("nothing comes below a barrier", |rules: &Rules, state: &State| {
+                rules.is_settled(state)
+            }),
+            Property::sometimes(DECIDED, |rules: &Rules, state: &State| {
+                let all = (0..MESSAGES as u8).all(|message| rules.last(state, message).is_some());
+                all && state.base.is_some()
+            }),
+            Property::sometimes(BOTH_LEAD, |rules: &Rules, state: &State| {
+                let old = state.members[0].standing == Standing::First || rules.candidate == 0;
+                old && state.base.is_some_and(|(base, _)| state.logs[1].end > base)
+            }),
+        ]
+    }
+}
+
+pub const DECIDED: &str = "all is decided, and another one leads";
+pub const BOTH_LEAD: &str = "the new leader proposes beside the old one";
