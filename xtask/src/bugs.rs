@@ -2,7 +2,8 @@
 //! takes until a checker shows it (design: testing.md row 40).
 //!
 //! One build holds all of them (`onepipe_base::mistake`). CI tries each by a seed that is known to
-//! show it (`sim/scenarios/tests/mistakes.rs`); this looks for the first one, from 0 on.
+//! show it (`tests/mistakes.rs` of `sim/scenarios` and of `sim/amcast`); this looks for the first
+//! one, from 0 on.
 
 use std::fmt::Write;
 use std::io::{BufRead, BufReader};
@@ -10,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use onepipe_base::mistake::Mistake;
 
 /// What is committed of it.
 const PAGE: &str = "docs/results/seeded-bugs.md";
@@ -24,55 +26,89 @@ same seed without the mistake. The rules are those of
 Written by `cargo xtask bugs`, which fails if a mistake is missed. CI tries each of them at a seed
 that is known to show it ([mistakes.rs](../../sim/scenarios/tests/mistakes.rs)).
 
+## Ordered scattering
+
 | mistake | what is wrong | caught by | seeds | of 20 |
 |---|---|---|---:|---:|
 ";
 
-/// Looks for the mistake called `only`, or for all of them; then the table is written down.
+/// What comes between the two tables.
+const AMCAST_HEAD: &str = "\
+## Agreed multicast
+
+With `onepipe sim fuzz --service amcast`. `quorum-forgotten` takes an election between two particular
+packets, and is not among them: a story ([mistakes.rs](../../protocol/amcast/tests/mistakes.rs)) and the
+model of the rules ([rules](../../protocol/amcast/tests/rules/main.rs)) catch it.
+
+| mistake | what is wrong | caught by | seeds | of 20 |
+|---|---|---|---:|---:|
+";
+
+/// Looks for the mistake called `only`, or for all of them; then the tables are written down.
 pub fn run(root: &Path, only: Option<&str>) -> Result<()> {
+    let Some(title) = only else {
+        let scattering = rows(root, "onepipe-sim-scenarios", None)?;
+        let amcast = rows(root, "onepipe-sim-amcast", None)?;
+        let path = root.join(PAGE);
+        let page = format!("{PAGE_HEAD}{scattering}\n{AMCAST_HEAD}{amcast}");
+        std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
+        println!("written to {PAGE}");
+        return Ok(());
+    };
+    let is_it = |mistake: &&Mistake| mistake.title() == title;
+    let is_of_amcast = Mistake::of_amcast().iter().any(|mistake| is_it(&mistake));
+    let package = ["onepipe-sim-scenarios", "onepipe-sim-amcast"][usize::from(is_of_amcast)];
+    rows(root, package, only).map(|_| ())
+}
+
+/// The rows that the drill of a package prints.
+fn rows(root: &Path, package: &str, only: Option<&str>) -> Result<String> {
     let mut command = Command::new(env!("CARGO"));
     command
         .current_dir(root)
-        .args(["run", "--quiet", "--release", "--package", "onepipe-sim-scenarios"])
+        .args(["run", "--quiet", "--release", "--package", package])
         .args(["--features", "mistakes", "--example", "mistakes", "--"])
         .args(only)
         .stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot run the seeds")?;
     let said = child.stdout.take().context("its output is a pipe")?;
-    let mut page = PAGE_HEAD.to_owned();
+    let mut rows = String::new();
     for line in BufReader::new(said).lines() {
         let line = line.context("cannot read what the seeds say")?;
         println!("{line}");
-        writeln!(page, "{line}")?;
+        writeln!(rows, "{line}")?;
     }
     let is_sound = child.wait().context("the seeds did not end")?.success();
     ensure!(is_sound, "a mistake was missed");
-    if only.is_none() {
-        let path = root.join(PAGE);
-        std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
-        println!("written to {PAGE}");
-    }
-    Ok(())
+    Ok(rows)
 }
 
 #[cfg(test)]
 mod tests {
-    use onepipe_base::mistake::Mistake;
-
     use super::*;
 
     #[test]
     fn every_mistake_stands_on_the_page_and_none_was_missed() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("it lies in a workspace");
         let page = std::fs::read_to_string(root.join(PAGE)).expect("it is committed");
-        let rows: Vec<&str> = page.strip_prefix(PAGE_HEAD).expect("its head").lines().collect();
-        // Those of agreed multicast are tried by its own histories.
-        let titles: Vec<&str> = Mistake::of_scattering().iter().map(|it| it.title()).collect();
-        assert!(titles.len() > 20 && titles.len() + 1 == rows.len());
-        assert!(rows[0].starts_with("| none | "), "the control: {}", rows[0]);
-        for (title, row) in titles.iter().zip(&rows[1..]) {
+        let rows = page.strip_prefix(PAGE_HEAD).expect("its head");
+        let (scattering, amcast) =
+            rows.split_once(&format!("\n{AMCAST_HEAD}")).expect("both tables");
+        assert!(Mistake::of_scattering().len() > 20 && Mistake::of_amcast().len() > 6);
+        let by_seeds = Mistake::of_amcast().iter().filter(|it| **it != Mistake::QuorumForgotten);
+        check(scattering, Mistake::of_scattering().iter());
+        check(amcast, by_seeds);
+    }
+
+    fn check<'a>(rows: &str, mistakes: impl Iterator<Item = &'a Mistake>) {
+        let mut rows = rows.lines();
+        let control = rows.next().expect("the control");
+        assert!(control.starts_with("| none | "), "{control}");
+        for title in mistakes.map(|mistake| mistake.title()) {
+            let row = rows.next().expect("a row for each");
             assert!(row.starts_with(&format!("| `{title}` | ")), "{title}: {row}");
             assert!(!row.contains("missed"), "{row}");
         }
+        assert_eq!(rows.next(), None);
     }
 }

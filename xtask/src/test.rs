@@ -64,8 +64,8 @@ const STEPS: &[Step] = &[
     Step {
         // A build of its own, for the machines make no mistakes in any other.
         name: "mistakes",
-        by_hand: "cargo test --package onepipe-sim-scenarios --package onepipe-amcast \
-                  --features mistakes --test mistakes",
+        by_hand: "cargo test --package onepipe-sim-scenarios --package onepipe-sim-amcast \
+                  --package onepipe-amcast --features mistakes --test mistakes",
         run: tests,
         part_of: FULL,
     },

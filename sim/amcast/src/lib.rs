@@ -26,6 +26,8 @@
 
 mod application;
 mod court;
+#[cfg(feature = "mistakes")]
+mod drill;
 mod element;
 mod failover;
 mod fuzz;
@@ -39,6 +41,8 @@ mod ways;
 mod world;
 
 pub use application::Delivered;
+#[cfg(feature = "mistakes")]
+pub use drill::{CAUGHT_BY_SEEDS, caught, shown};
 pub use failover::{Failover, Victim, failover, failover_setup, failovers};
 pub use fuzz::{FuzzReport, fuzz};
 pub use mishap::Mishap;

@@ -29,6 +29,7 @@
 
 mod agreed;
 mod checker;
+mod drill;
 mod judge;
 mod levels;
 mod life;
@@ -42,6 +43,7 @@ mod violation;
 
 pub use agreed::{Agreed, Belongs};
 pub use checker::{Checker, Counts, Delivered, Failed, Fate, Look, Submitted, Tag, digest};
+pub use drill::{drill_known, drill_program};
 pub use levels::Levels;
 pub use links::Links;
 pub use liveness::Liveness;

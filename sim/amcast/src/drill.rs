@@ -1,0 +1,55 @@
+//! Whether a mistake of the machines is caught (testing.md row 40).
+
+use onepipe_base::mistake::{Mistake, choose};
+
+use crate::swarm::Swarm;
+
+/// The mistakes that seeds show. `quorum-forgotten` takes an election between two particular
+/// packets, and is caught by a story (`protocol/amcast/tests/mistakes.rs`) and by the model of the
+/// rules (`protocol/amcast/tests/rules`).
+pub const CAUGHT_BY_SEEDS: &[Mistake] = &[
+    Mistake::GapsIgnored,
+    Mistake::PendingForgotten,
+    Mistake::NewTimestamp,
+    Mistake::StaleEpoch,
+    Mistake::AckTwice,
+    Mistake::ProposedTwice,
+];
+
+/// What a run with a mistake has shown first, as text; an assertion is one of the machines
+/// themselves. `None`: nothing.
+///
+/// The mistake is chosen for the whole program while this runs, and none afterwards.
+pub fn shown(mistake: Option<Mistake>, seed: u64) -> Option<String> {
+    choose(mistake);
+    let outcome = Swarm::draw(seed).attempt();
+    choose(None);
+    if outcome.is_panic {
+        return Some("an assertion".to_owned());
+    }
+    outcome.complaints.first().map(|text| kind(text).to_owned())
+}
+
+/// As [`shown`], if nothing is wrong at this seed without the mistake.
+pub fn caught(mistake: Mistake, seed: u64) -> Option<String> {
+    let shown = shown(Some(mistake), seed)?;
+    self::shown(None, seed).is_none().then_some(shown)
+}
+
+/// Which of the rules a complaint is about.
+fn kind(text: &str) -> &'static str {
+    let kinds = [
+        (" delivers (", "order"),
+        ("is at ", "agreement"),
+        ("or others", "agreement"),
+        ("died with, something else", "agreement"),
+        ("two leaders", "one leader"),
+        ("nobody delivers", "validity"),
+        ("is not over", "validity"),
+        ("has not sent", "validity"),
+        (" tells ", "genuineness"),
+        (" is behind ", "room"),
+    ];
+    let found = kinds.iter().find(|(part, _)| text.contains(part));
+    found.map_or("integrity", |(_, kind)| kind)
+}
