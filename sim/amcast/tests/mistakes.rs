@@ -10,10 +10,10 @@ use onepipe_sim_check::drill_known;
 
 /// Each mistake, and a seed that shows it.
 const FIRST_SEEDS: &[(Mistake, u64)] = &[
-    (Mistake::GapsIgnored, 12),
+    (Mistake::GapsIgnored, 5),
     (Mistake::PendingForgotten, 1),
-    (Mistake::NewTimestamp, 76),
-    (Mistake::StaleEpoch, 624),
+    (Mistake::NewTimestamp, 3),
+    (Mistake::StaleEpoch, 525),
     (Mistake::AckTwice, 141),
     (Mistake::ProposedTwice, 1),
 ];

@@ -67,6 +67,13 @@ fn every_history_of_two_groups_in_which_another_one_leads() {
     check(1, [BOTH, BOTH, OTHER], 1_707_222);
 }
 
+/// Two messages for both groups, and one for the one that elects.
+#[test]
+#[ignore = "two minutes of a core, 0.6 GB: cargo test -p onepipe-amcast --test rules -- --ignored"]
+fn every_history_of_two_messages_for_both_groups_and_one_more() {
+    check(1, [BOTH, BOTH, FIRST], 31_370_762);
+}
+
 /// A model that finds nothing wrong proves nothing.
 #[test]
 fn every_mistake_is_found() {
