@@ -1,5 +1,6 @@
 //! A replicated register: three replicas of one group keep a value that two clients write. All see
-//! the same writes in the same order, so all have the same value after each.
+//! the same writes in the same order, so all have the same value after each. The third comes late,
+//! and begins with the state of the first.
 //!
 //! `cargo run -p onepipe --example register`
 
@@ -7,7 +8,9 @@ use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use onepipe::{Amcast, AmcastOptions, AmcastReplica, Directory, GroupId, Loopback, Role};
+use onepipe::{
+    Amcast, AmcastOptions, AmcastReplica, DeliveryPoint, Directory, GroupId, Loopback, Role,
+};
 use onepipe_daemon_member::MemberDaemon;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,7 +39,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn write_and_read(directory: &Directory) -> Result<(), Box<dyn Error>> {
-    let replicas = directory.of(Role::Replica(GroupId(GROUP)));
+    let mut replicas = directory.of(Role::Replica(GroupId(GROUP)));
+    let late_at = replicas.pop().ok_or("there are three")?;
     let mut replicas: Vec<_> = replicas
         .into_iter()
         .map(|at| AmcastReplica::open(directory, at))
@@ -70,6 +74,20 @@ fn write_and_read(directory: &Directory) -> Result<(), Box<dyn Error>> {
                 return Err("a write did not come".into());
             }
         }
+    }
+
+    // What the value has been is the state here, and the point says what it contains. Both go to
+    // the new replica by whatever way there is; the order of its group goes on from there.
+    let point = replicas[0].point().ok_or("it has delivered something")?.to_octets();
+    let state = histories[0].clone();
+    replicas.push(AmcastReplica::join(directory, late_at, DeliveryPoint::from_octets(point))?);
+    histories.push(state);
+    let write = clients[0].amcast(&[GROUP], b"ada once more")?;
+    clients[0].wait(write, PATIENCE)?;
+    for (replica, values) in replicas.iter_mut().zip(&mut histories) {
+        replica.wait(PATIENCE, |value, _, _| {
+            values.push(String::from_utf8_lossy(value).into_owned());
+        })?;
     }
     let is_same = histories.iter().all(|values| *values == histories[0]);
     if !is_same {

@@ -98,7 +98,7 @@ fn group() {
 #[test]
 fn register() {
     let said = run("register");
-    assert!(said.starts_with("3 replicas, 100 values each, all the same; the last: "), "{said}");
+    assert!(said.starts_with("3 replicas, 101 values each, all the same; the last: "), "{said}");
 }
 
 #[test]

@@ -47,6 +47,30 @@ pub struct DeliveryPoint {
     position: u64,
 }
 
+impl DeliveryPoint {
+    /// Octets of one that travels with the application's state.
+    pub const OCTETS: usize = 24;
+
+    /// As it travels with the state that belongs to it.
+    pub fn to_octets(self) -> [u8; Self::OCTETS] {
+        let (timestamp, id) = self.last;
+        let mut octets = [0; Self::OCTETS];
+        octets[..8].copy_from_slice(&timestamp.0.to_be_bytes());
+        octets[8..12].copy_from_slice(&id.client.to_be_bytes());
+        octets[12..16].copy_from_slice(&id.sequence.to_be_bytes());
+        octets[16..].copy_from_slice(&self.position.to_be_bytes());
+        octets
+    }
+
+    /// What [`DeliveryPoint::to_octets`] has made of one.
+    pub fn from_octets(octets: [u8; Self::OCTETS]) -> Self {
+        let word = |at: usize| u32::from_be_bytes(core::array::from_fn(|nth| octets[at + nth]));
+        let long = |at: usize| u64::from_be_bytes(core::array::from_fn(|nth| octets[at + nth]));
+        let id = MessageId { client: word(8), sequence: word(12) };
+        Self { last: (LogicalTime(long(0)), id), position: long(16) }
+    }
+}
+
 /// What a replica has counted since its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ReplicaStats {

@@ -2,7 +2,7 @@
 
 mod world;
 
-use onepipe_amcast::{AmcastError, Client, Config, GroupId, GroupSet};
+use onepipe_amcast::{AmcastError, Client, Config, DeliveryPoint, GroupId, GroupSet};
 use onepipe_base::Machine;
 use onepipe_wire::{Amcast, Frame, Opcode};
 use world::{Plan, World};
@@ -92,6 +92,8 @@ fn a_replica_joins_where_another_one_is_and_goes_on() {
     world.replicas[1] = None;
     world.run_until(600_000);
     let point = world.replicas[0].as_ref().expect("alive").point().expect("it has delivered");
+    // As it travels with the state.
+    assert_eq!(DeliveryPoint::from_octets(point.to_octets()), point);
     world.join(1, point, 0);
     let before = world.delivered[1].len();
     assert_eq!(world.run(), None);

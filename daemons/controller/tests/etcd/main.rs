@@ -3,6 +3,7 @@
 mod cluster;
 #[path = "../conformance/mod.rs"]
 mod conformance;
+mod coordinators;
 mod members;
 
 use std::sync::atomic::{AtomicU32, Ordering};
