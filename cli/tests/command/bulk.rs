@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -159,6 +160,44 @@ fn who_is_interrupted_is_left_out_and_goes_on_where_it_was() {
 #[test]
 fn who_is_killed_is_left_out_over_shared_memory_too() {
     who_ends_is_left_out("shm", "-KILL", None);
+}
+
+/// Files in shared memory that the processes with these numbers have made.
+fn left_by(pids: &[u32]) -> Vec<String> {
+    let names = std::fs::read_dir("/dev/shm").expect("memory has names");
+    let names = names.map(|entry| entry.expect("it is read").file_name());
+    let names = names.map(|name| name.to_string_lossy().into_owned());
+    let is_theirs = |name: &String| pids.iter().any(|pid| name.contains(&format!("-bulk-{pid}-")));
+    names.filter(is_theirs).collect()
+}
+
+#[test]
+fn members_killed_in_any_phase_leave_nothing_in_memory_behind_the_next_start() {
+    let folder = TempDir::new().expect("a folder");
+    let (original, _) = file(&folder, 8 << 20);
+    let more = ["--chunk", "64KiB", "--block", "4KiB", "--transport", "shm", "--retry", "1s"];
+    let mut pids = Vec::new();
+    // Before they meet, while they meet, and while blocks are on their way: whatever it happens to
+    // be, nothing may be left.
+    for delay_ms in [1, 4, 8, 16, 32, 64, 128] {
+        let outs = [0, 1].map(|at| folder.path().join(format!("killed{delay_ms}-{at}")));
+        let receivers = outs.map(|out| Receiver::start("127.0.0.1:0", &out, &[]));
+        let to = addresses(&receivers);
+        let sender = Beside::start(&mut onepipe(&send(&original, &to, &more)));
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        for mut program in receivers.into_iter().map(|it| it.program).chain([sender]) {
+            pids.push(program.child.id());
+            // Who is done already is not killed.
+            let _ = program.child.kill();
+            let _ = program.child.wait();
+        }
+    }
+    let out = folder.path().join("copy");
+    let mut receiver = Receiver::start("127.0.0.1:0", &out, &[]);
+    let sent = output(&send(&original, &receiver.address.clone(), &more));
+    assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
+    assert_eq!(receiver.program.status(), Some(0));
+    assert_eq!(left_by(&pids), Vec::<String>::new());
 }
 
 #[test]

@@ -9,9 +9,9 @@ use onepipe_transport_bulk::{Carrier, Door, End, Lender, Meeting, Octets};
 use onepipe_transport_clock::SystemClock;
 use serde::{Deserialize, Serialize};
 
-/// Idle turns that offer the core to others before one blocks: to be woken costs more than a small
-/// object does.
-const YIELDS: u32 = 200;
+/// How long a process that has nothing to do offers its core to others before it blocks: to be
+/// woken costs more than a small object does.
+const YIELD_NS: u64 = 500_000;
 const PATIENCE: Duration = Duration::from_secs(20);
 const WAIT_NS: u64 = 10_000_000;
 
@@ -64,7 +64,13 @@ pub(super) fn work(job: &Job) -> Result<Seen> {
     };
     let clock = SystemClock::calibrated();
     let end = End::join(carrier, Group::with_memory(config)?, &meeting, &door, clock)?;
-    let mut run = Run { end, expected: pattern(job.octets), at_ns: Vec::new(), idle: 0 };
+    let mut run = Run {
+        end,
+        expected: pattern(job.octets),
+        at_ns: Vec::new(),
+        idle_since: None,
+        is_patient: false,
+    };
     match own {
         0 => run.send(job)?,
         _ => run.receive(job)?,
@@ -78,7 +84,9 @@ struct Run {
     end: End<SystemClock>,
     expected: Vec<u8>,
     at_ns: Vec<u64>,
-    idle: u32,
+    /// Since when nothing has happened, and whether for so long that it may block.
+    idle_since: Option<u64>,
+    is_patient: bool,
 }
 
 impl Run {
@@ -169,12 +177,18 @@ impl Run {
     }
 
     fn wait_ns(&self) -> u64 {
-        if self.idle < YIELDS { 0 } else { WAIT_NS }
+        if self.is_patient { WAIT_NS } else { 0 }
     }
 
     fn on_turn(&mut self, is_idle: bool) {
-        self.idle = if is_idle { self.idle.saturating_add(1) } else { 0 };
-        if is_idle && self.idle < YIELDS {
+        if !is_idle {
+            (self.idle_since, self.is_patient) = (None, false);
+            return;
+        }
+        let now = now_ns();
+        let since = *self.idle_since.get_or_insert(now);
+        self.is_patient = now - since >= YIELD_NS;
+        if !self.is_patient {
             std::thread::yield_now();
         }
     }
