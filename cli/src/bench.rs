@@ -117,10 +117,10 @@ pub struct Arguments {
     /// Who copies, over shared memory (bulk)
     #[arg(long, value_enum, default_value_t = Memory::Sheet)]
     memory: Memory,
-    /// Octets of a block (bulk) [default: 1MiB; between nodes 256KiB]
+    /// Octets of a block (bulk) [default: 1MiB; between nodes 32KiB]
     #[arg(long, value_parser = crate::number::octets)]
     block: Option<usize>,
-    /// One of the nodes has a link of half the rate (bulk)
+    /// Two of the nodes have half of the rate between them (bulk)
     #[arg(long, requires = "between_nodes")]
     slow_link: bool,
     /// Groups of three that every message is for (amcast) [default: 1,2]

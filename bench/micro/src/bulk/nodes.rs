@@ -28,19 +28,28 @@ impl Nodes {
     /// What a node's end of its link is called there.
     pub(super) const DEVICE: &str = "e0";
 
-    /// So many, each with a link of so many Mbit/s; one may have another rate.
-    pub(super) fn new(count: u32, mbit: u32, slow: Option<(u32, u32)>) -> Result<Self> {
+    /// So many, each with a link of so many Mbit/s. Between the two in the middle half of it may be
+    /// all that goes either way.
+    pub(super) fn new(count: u32, mbit: u32, has_slow_link: bool) -> Result<Self> {
         let pid = std::process::id();
         let prefix = format!("ob{}", pid % 10_000);
         let folder = std::env::temp_dir().join(format!("onepipe-nodes-{pid}"));
         let nodes = Self { count, prefix, subnet: (pid % 200) as u8 + 20, folder };
         nodes.leftovers().for_each(leftovers::note);
         std::fs::create_dir_all(&nodes.folder)?;
-        nodes.build(mbit, slow)?;
+        nodes.build(mbit)?;
+        if has_slow_link {
+            let (one, other) = (count / 2 - 1, count / 2);
+            // The pipeline joins only those whose numbers differ in one bit.
+            let one = if one % 2 == 0 { one } else { other };
+            let other = one ^ 1;
+            nodes.slow(one, other, mbit)?;
+            nodes.slow(other, one, mbit)?;
+        }
         Ok(nodes)
     }
 
-    fn build(&self, mbit: u32, slow: Option<(u32, u32)>) -> Result<()> {
+    fn build(&self, mbit: u32) -> Result<()> {
         let bridge = self.namespace(self.count);
         ip(&["netns", "add", &bridge])?;
         ip(&["-n", &bridge, "link", "add", "br0", "type", "bridge"])?;
@@ -55,12 +64,8 @@ impl Nodes {
             ip(&["-n", &name, "address", "add", &address, "dev", Self::DEVICE])?;
             ip(&["-n", &name, "link", "set", Self::DEVICE, "up"])?;
             ip(&["-n", &bridge, "link", "set", &port, "master", "br0", "up"])?;
-            let rate = match slow {
-                Some((who, rate)) if who == at => rate,
-                _ => mbit,
-            };
             for (namespace, device) in [(&name, Self::DEVICE), (&bridge, &port[..])] {
-                let rate = format!("{rate}mbit");
+                let rate = format!("{mbit}mbit");
                 let limit = ["tbf", "rate", &rate, "burst", BURST, "limit", QUEUE];
                 let of = ["-n", namespace, "qdisc", "add", "dev", device, "root"];
                 run("tc", &[&of[..], &limit].concat())?;
@@ -82,6 +87,30 @@ impl Nodes {
     fn leftovers(&self) -> impl Iterator<Item = Leftover> {
         let namespaces = (0..=self.count).map(|at| Leftover::Namespace(self.namespace(at)));
         [Leftover::Folder(self.folder.clone())].into_iter().chain(namespaces)
+    }
+
+    /// What one sends another has half of the rate, within all of it for what it sends.
+    fn slow(&self, from: u32, to: u32, mbit: u32) -> Result<()> {
+        let namespace = self.namespace(from);
+        let tc = |arguments: &[&str]| run("tc", &[&["-n", &namespace][..], arguments].concat());
+        let of = |kind| [kind, "add", "dev", Self::DEVICE];
+        tc(&["qdisc", "delete", "dev", Self::DEVICE, "root"])?;
+        tc(&[&of("qdisc")[..], &["root", "handle", "1:", "htb", "default", "10"]].concat())?;
+        let (whole, half) = (format!("{mbit}mbit"), format!("{}mbit", mbit / 2));
+        for (parent, class, ceil) in
+            [("1:", "1:1", &whole), ("1:1", "1:10", &whole), ("1:1", "1:20", &half)]
+        {
+            let class = ["parent", parent, "classid", class, "htb"];
+            let rate = if parent == "1:" { &whole } else { &half };
+            let rate = ["rate", rate, "ceil", ceil, "burst", BURST, "cburst", BURST];
+            tc(&[&of("class")[..], &class, &rate].concat())?;
+        }
+        for class in ["1:10", "1:20"] {
+            tc(&[&of("qdisc")[..], &["parent", class, "bfifo", "limit", QUEUE]].concat())?;
+        }
+        let address = format!("{}/32", self.ip(to));
+        let what = ["parent", "1:", "protocol", "ip", "u32", "match", "ip", "dst", &address];
+        tc(&[&of("filter")[..], &what, &["flowid", "1:20"]].concat())
     }
 
     fn namespace(&self, at: u32) -> String {
