@@ -17,6 +17,7 @@ use crate::workspace::{self, Member};
 /// Which folder has which rank. A pattern ends in `/*` for "any folder directly below".
 const RANKS: &[(&str, u8)] = &[
     ("protocol/base", 0),
+    ("processor", 0),
     ("protocol/wire", 1),
     ("protocol/topology", 1),
     ("protocol/endpoint", 2),

@@ -16,7 +16,12 @@ use crate::workspace;
 /// What a machine may stand on.
 const LIBRARIES: &[&str] = &["core", "alloc", "compiler_builtins"];
 
-/// Compiles every crate below `protocol/` without std.
+/// Whether a folder's crate is a machine, or what machines stand on.
+fn is_machine(folder: &str) -> bool {
+    folder.starts_with("protocol/") || folder == "processor"
+}
+
+/// Compiles every crate below `protocol/`, and `processor`, without std.
 pub fn run(root: &Path) -> Result<()> {
     let target = std::env::var_os("CARGO_TARGET_DIR");
     prove(root, &target.map_or_else(|| root.join("target"), PathBuf::from))
@@ -26,7 +31,7 @@ fn prove(root: &Path, target: &Path) -> Result<()> {
     let members = workspace::members(root)?;
     let machines: Vec<&str> = members
         .iter()
-        .filter(|member| member.folder.starts_with("protocol/"))
+        .filter(|member| is_machine(&member.folder))
         .map(|member| member.name.as_str())
         .collect();
     ensure!(!machines.is_empty(), "no-std: no crate below protocol/");

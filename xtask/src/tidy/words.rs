@@ -18,9 +18,9 @@ const MACHINES: &[(&str, &str)] = &[
 /// What nothing may say anywhere, comments included, and why.
 const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 
-/// Where unsafe code may stand: what touches the operating system, a device or a C caller. Tests
-/// may (a counting allocator needs it).
-const UNSAFE: &[&str] = &["transport/", "api/c/"];
+/// Where unsafe code may stand: what touches the operating system, a device, a C caller, or
+/// instructions that not every processor has. Tests may (a counting allocator needs it).
+const UNSAFE: &[&str] = &["transport/", "api/c/", "processor/"];
 
 /// Checks the words of one Rust file.
 pub fn check(source: &Source) -> Vec<String> {
@@ -36,7 +36,7 @@ pub fn check(source: &Source) -> Vec<String> {
     if !UNSAFE.iter().any(|folder| source.path.starts_with(folder)) {
         let lines = source.lines_with("unsafe");
         let lines = lines.into_iter().filter(|at| !source.is_test_line(*at));
-        let reason = "unsafe code lives in transport/ and api/c";
+        let reason = "unsafe code lives in transport/, api/c and processor/";
         findings.extend(lines.map(|at| format!("{}: {reason}", place(at))));
     }
     for (at, line) in source.text.lines().enumerate() {
@@ -56,6 +56,10 @@ fn crate_root(source: &Source) -> Vec<String> {
     let is_root = path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs");
     if is_root && !source.text.starts_with("//!") {
         findings.push(format!("{path}: a crate begins with `//!`: what it is, in one sentence"));
+    }
+    // What machines stand on has no std either.
+    if is_root && path.starts_with("processor/") && !source.code.contains("#![no_std]") {
+        findings.push(format!("{path}: machines stand on it: it declares `#![no_std]`"));
     }
     if is_root && path.starts_with("protocol/") {
         for attribute in ["#![no_std]", "#![forbid(unsafe_code)]"] {
@@ -96,6 +100,7 @@ mod tests {
         let text = "fn f() { unsafe { g() } }\n";
         assert!(found("sim/engine/src/queue.rs", text)[0].contains("unsafe code lives"));
         assert_eq!(found("transport/shm/src/ring.rs", text), [""; 0]);
+        assert_eq!(found("processor/src/bits.rs", text), [""; 0]);
         assert_eq!(found("protocol/endpoint/tests/allocations.rs", text), [""; 0]);
         assert_eq!(
             found("cli/src/main.rs", "//! Not `unsafe`.\n#![forbid(unsafe_code)]\n"),
@@ -119,6 +124,9 @@ mod tests {
             let found = found(lib, &ROOT.replace(attribute, ""));
             assert_eq!(found, [format!("{lib}: a machine declares `{}`", attribute.trim())]);
         }
+        let lib = "processor/src/lib.rs";
+        assert_eq!(found(lib, "//! Instructions.\n#![no_std]\n"), [""; 0]);
+        assert!(found(lib, "//! Instructions.\n")[0].contains("declares `#![no_std]`"));
         let only_said = "//! Is `#![no_std]`.\n#![forbid(unsafe_code)]\n";
         assert_eq!(found(lib, only_said).len(), 1);
     }

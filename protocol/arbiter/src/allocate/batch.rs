@@ -3,8 +3,10 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use onepipe_processor::Bits;
+
 use super::capacity::{Capacity, Limit, Unlimited};
-use super::pick::lowest;
+use super::pick::{Pick, Plain};
 use crate::config::NODES_MAX;
 use crate::demand::{Flow, Flows};
 use crate::timeslot::Timeslot;
@@ -38,6 +40,8 @@ pub struct Batch {
     idle_sources: Idle,
     idle_destinations: Idle,
     capacity: Option<Capacity>,
+    /// If the processor has them. What is given is the same.
+    bits: Option<Bits>,
     /// Whether nearly all that were visited last found something: then the next are not looked at.
     is_open: bool,
     grants: Grants,
@@ -91,6 +95,7 @@ impl Batch {
             idle_sources: idle(),
             idle_destinations: idle(),
             capacity: None,
+            bits: Bits::detect(),
             is_open: true,
             grants: Grants::new(nodes, slots),
             given: 0,
@@ -100,6 +105,12 @@ impl Batch {
     /// Its grants go to who asks for them, for others that have been read.
     pub(super) fn exchange(&mut self, grants: &mut Grants) {
         core::mem::swap(&mut self.grants, grants);
+    }
+
+    /// It does without instructions that not every processor has.
+    #[cfg(test)]
+    pub(super) fn make_plain(&mut self) {
+        self.bits = None;
     }
 
     pub(super) fn limit(&mut self, capacity: Capacity) {
@@ -131,12 +142,27 @@ impl Batch {
         }
     }
 
+    fn visit_within(
+        &mut self,
+        limit: &mut impl Limit,
+        flows: &[Flow],
+        share: u32,
+        now: u8,
+        exits: &mut Exits<'_>,
+    ) {
+        match self.bits {
+            Some(bits) => self.visit_by(bits, limit, flows, share, now, exits),
+            None => self.visit_by(Plain, limit, flows, share, now, exits),
+        }
+    }
+
     /// Many flows find nothing left when the load is high, and which ones cannot be guessed. So
     /// some are looked at first, without a branch, and those that find something are served then;
     /// who wants more of them is told apart last, without a branch again. Each of these steps alone
     /// has few enough numbers in hand for a processor's registers.
-    fn visit_within(
+    fn visit_by(
         &mut self,
+        pick: impl Pick,
         limit: &mut impl Limit,
         flows: &[Flow],
         share: u32,
@@ -153,7 +179,7 @@ impl Batch {
                 false => self.look(limit, flows, &mut open, exits.onward),
             };
             let lost = exits.lost.as_deref_mut().unwrap_or(exits.onward);
-            let served = self.serve(limit, &mut open[..count], share, now, lost);
+            let served = self.serve(pick, limit, &mut open[..count], share, now, lost);
             self.is_open = flows.len() - served <= LOOK / 8;
             part(&open[..served], exits);
         }
@@ -190,6 +216,7 @@ impl Batch {
     #[inline]
     fn serve(
         &mut self,
+        pick: impl Pick,
         limit: &mut impl Limit,
         flows: &mut [Flow],
         share: u32,
@@ -208,7 +235,7 @@ impl Batch {
                 lost.push(flow);
                 continue;
             }
-            let (slots, count) = lowest(free, flow.backlog().min(share));
+            let (slots, count) = pick.lowest(free, flow.backlog().min(share));
             from[src] ^= slots;
             to[dst] ^= slots;
             limit.take(src, dst, slots);

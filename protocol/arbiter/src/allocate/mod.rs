@@ -122,3 +122,39 @@ impl Allocator {
         &self.config
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Policy;
+
+    proptest! {
+        #[test]
+        fn a_processor_without_the_instructions_gives_the_same(
+            batch_slots in 1u32..=64,
+            share_slots in 1u32..=64,
+            is_fair in any::<bool>(),
+            rounds in prop::collection::vec(
+                prop::collection::vec((0u32..70, 0u32..70, 1u32..90), 0..200),
+                1..10,
+            ),
+        ) {
+            let policy = if is_fair { Policy::MaxMinFair } else { Policy::ShortestFirst };
+            let config = Config { batch_slots, policy, share_slots, ..Config::new(70) };
+            let mut able = Allocator::new(config).expect("the settings are right");
+            let mut plain = able.clone();
+            plain.stage.make_plain();
+            for requests in rounds {
+                for (src, dst, slots) in requests {
+                    prop_assert_eq!(able.request(src, dst, slots), plain.request(src, dst, slots));
+                }
+                let grants: Vec<Grant> = able.next_batch().grants().to_vec();
+                prop_assert_eq!(&grants, plain.next_batch().grants());
+            }
+        }
+    }
+}

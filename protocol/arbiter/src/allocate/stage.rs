@@ -204,6 +204,11 @@ impl Stage {
         self.visit_again(ledger, onward);
     }
 
+    #[cfg(test)]
+    pub(super) fn make_plain(&mut self) {
+        self.batch.make_plain();
+    }
+
     /// The batch under way, or given out last.
     pub fn batch(&self) -> &Batch {
         &self.batch

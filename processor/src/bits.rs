@@ -1,0 +1,146 @@
+//! Bits of a word, chosen by their rank.
+
+/// Instructions that choose bits of a word by their rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Bits(());
+
+impl Bits {
+    /// `None` where the processor does not have them, or takes as long as a loop would (those of
+    /// AMD before Zen 3).
+    pub fn detect() -> Option<Self> {
+        has_them().then_some(Self(()))
+    }
+
+    /// The lowest bits of `bits`, put in the places of the ones of `places`, lowest first: `pdep`.
+    #[inline]
+    pub fn deposit(self, bits: u64, places: u64) -> u64 {
+        deposit(bits, places)
+    }
+
+    /// How many ones there are: `popcnt`.
+    #[inline]
+    pub fn count(self, word: u64) -> u32 {
+        count(word)
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod there {
+    use core::arch::asm;
+    use core::arch::x86_64::{__cpuid, __cpuid_count};
+
+    /// Bit of leaf 1, ECX.
+    const POPCNT: u32 = 1 << 23;
+    /// Bit of leaf 7, EBX.
+    const BMI2: u32 = 1 << 8;
+    /// EBX of leaf 0: "Auth", of "AuthenticAMD".
+    const AMD: u32 = u32::from_le_bytes(*b"Auth");
+    /// The family of Zen 3. Those before do bit deposit in microcode.
+    const ZEN_3: u32 = 0x19;
+
+    pub fn has_them() -> bool {
+        let first = __cpuid(0);
+        if first.eax < 7 {
+            return false;
+        }
+        let features = __cpuid(1);
+        let family = (features.eax >> 8 & 0xf) + (features.eax >> 20 & 0xff);
+        let is_slow = first.ebx == AMD && family < ZEN_3;
+        features.ecx & POPCNT != 0 && __cpuid_count(7, 0).ebx & BMI2 != 0 && !is_slow
+    }
+
+    #[inline]
+    pub fn deposit(bits: u64, places: u64) -> u64 {
+        let put: u64;
+        // SAFETY: a `Bits` exists only where the processor said that it has BMI2, and only its
+        // methods come here. The instruction reads and writes these registers and no flags.
+        unsafe {
+            asm!(
+                "pdep {put}, {bits}, {places}",
+                put = lateout(reg) put,
+                bits = in(reg) bits,
+                places = in(reg) places,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+        put
+    }
+
+    #[inline]
+    pub fn count(word: u64) -> u32 {
+        let ones: u64;
+        // SAFETY: a `Bits` exists only where the processor said that it has POPCNT, and only its
+        // methods come here. The instruction reads and writes these registers and the flags.
+        unsafe {
+            asm!(
+                "popcnt {ones}, {word}",
+                ones = lateout(reg) ones,
+                word = in(reg) word,
+                options(pure, nomem, nostack)
+            );
+        }
+        ones as u32
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use there::{count, deposit, has_them};
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+use plain::{count, deposit, has_them};
+
+/// What the instructions do, said in others.
+#[cfg(any(test, not(all(target_arch = "x86_64", not(miri)))))]
+mod plain {
+    #[cfg_attr(test, allow(dead_code))]
+    pub const fn has_them() -> bool {
+        false
+    }
+
+    pub fn deposit(mut bits: u64, mut places: u64) -> u64 {
+        let mut put = 0;
+        while places != 0 {
+            let lowest = places & places.wrapping_neg();
+            put |= if bits & 1 == 1 { lowest } else { 0 };
+            (bits, places) = (bits >> 1, places ^ lowest);
+        }
+        put
+    }
+
+    pub const fn count(word: u64) -> u32 {
+        word.count_ones()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_instructions_do_what_others_say(words in any::<[u64; 3]>()) {
+            let [one, two, three] = words;
+            for places in [one, one & two, one | two, one & two & three, !0, 0, !0 << (one % 64)] {
+                for bits in [two, three, !0 >> (three % 64), 0] {
+                    if let Some(own) = Bits::detect() {
+                        prop_assert_eq!(own.deposit(bits, places), plain::deposit(bits, places));
+                        prop_assert_eq!(own.count(places), plain::count(places));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_ordinary_processor_of_today_has_them() {
+        let says = cfg!(all(target_arch = "x86_64", not(miri)))
+            && std::is_x86_feature_detected!("bmi2")
+            && std::is_x86_feature_detected!("popcnt");
+        // One that is slow has them and is not asked.
+        assert!(says || Bits::detect().is_none());
+    }
+
+    extern crate std;
+}
