@@ -59,3 +59,33 @@ fn a_clock_that_has_risen_since_a_promise_does_not_count_in_the_epoch_before() {
     let barrier = world.members[0].as_ref().expect("alive").barrier();
     assert!(barrier <= promise.clock, "{barrier:?} where the next leader knows of {promise:?}");
 }
+
+/// The leader of an epoch that is over, without having heard so, was told of a decided position
+/// where it had proposed another message, or none. It went on to propose behind it, what had stood
+/// there once more.
+#[test]
+fn who_hears_of_what_a_later_leader_has_decided_proposes_nothing_more() {
+    for has_proposed in [true, false] {
+        let mut world = World::new(Plan { members: vec![3, 3], ..Plan::calm() });
+        let client = world.groups.clients[0].0;
+        let of = |sequence| {
+            let id = MessageId { client: 0, sequence };
+            Amcast::new(OWN, 1).of(id, GroupSet::EMPTY.with(OWN))
+        };
+        if has_proposed {
+            hand(&mut world, (client, 0), Opcode::Start, &of(0));
+            assert!(said(&mut world, (0, 1), Opcode::Prop).is_some(), "it leads");
+        }
+        let decided = Amcast { flags: Amcast::MESSAGE | Amcast::DECIDED, epoch: 2, ..of(1) };
+        let five = LogicalTime(5);
+        let decided = Amcast { timestamp: five, barrier: five, count: 1, ..decided };
+        hand(&mut world, (2, 0), Opcode::Prop, &decided);
+        for sequence in [0, 2] {
+            hand(&mut world, (client, 0), Opcode::Start, &of(sequence));
+            let proposal = said(&mut world, (0, 1), Opcode::Prop);
+            assert!(proposal.is_none(), "{has_proposed}: {proposal:?}");
+        }
+        // What it has heard before is nothing new.
+        assert!(!world.members[0].as_ref().expect("alive").is_leader());
+    }
+}

@@ -347,6 +347,15 @@ impl Member {
         let (position, open) = (body.position, Entry { decided: None, ..entry });
         // Who is in a later epoch may have decided what the leader of this one has not.
         self.later = self.later.max(body.epoch);
+        let is_here = |known: &Entry| known.is_like(&entry);
+        if self.role == Role::Leader
+            && position >= self.log.first()
+            && !self.log.get(position).is_some_and(is_here)
+        {
+            // Nobody but the leader of a later epoch can have put it there: this one is over. What
+            // it would propose now stood behind what it has not proposed itself.
+            self.role = Role::Follower(None);
+        }
         if position == self.log.end() && self.has_room() {
             self.log.push(open, message);
             self.taken += u64::from(position == self.taken && body.epoch <= self.promised);
