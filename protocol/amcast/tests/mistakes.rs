@@ -3,6 +3,13 @@
 //!
 //! All in one test, for the mistake is chosen for the whole program.
 
+#[path = "refinement/drawn.rs"]
+mod drawn;
+#[path = "rules/model.rs"]
+#[allow(dead_code)]
+mod model;
+#[path = "refinement/observer.rs"]
+mod observer;
 mod world;
 
 use std::panic::catch_unwind;
@@ -11,6 +18,9 @@ use onepipe_amcast::GroupSet;
 use onepipe_base::ProcessId;
 use onepipe_base::mistake::{Mistake, choose};
 use onepipe_wire::{Frame, Opcode};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{RngSeed, TestRunner};
 use world::{Plan, World};
 
 /// What histories drawn so do not show: it takes an election between two particular packets. See
@@ -18,6 +28,8 @@ use world::{Plan, World};
 const MISSED: &[&str] = &["quorum-forgotten"];
 /// How many seeds each gets.
 const SEEDS: u64 = 600;
+/// How many histories, in each of which all is kept to the rules.
+const HISTORIES: usize = 3_000;
 
 fn shown(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     choose(mistake);
@@ -58,6 +70,19 @@ fn a_leader_dies_with_what_only_it_has_heard(mistake: Option<Mistake>) -> Option
     wrong
 }
 
+/// How many histories it takes until members say what the rules do not permit.
+fn refuted(mistake: Mistake) -> Option<usize> {
+    let config = ProptestConfig { rng_seed: RngSeed::Fixed(33), ..ProptestConfig::default() };
+    let (mut runner, histories) = (TestRunner::new(config), drawn::histories());
+    choose(Some(mistake));
+    let found = (1..=HISTORIES).find(|_| {
+        let history = histories.new_tree(&mut runner).expect("nothing is rejected").current();
+        !catch_unwind(|| history.live()).is_ok_and(|lived| lived.is_ok())
+    });
+    choose(None);
+    found
+}
+
 #[test]
 fn every_mistake_is_caught_and_nothing_without_it() {
     // What panics is caught, and counts.
@@ -69,6 +94,9 @@ fn every_mistake_is_caught_and_nothing_without_it() {
         if !(0..SEEDS).any(|seed| is_caught(&seed)) {
             missed.push(mistake.title());
         }
+    }
+    for mistake in Mistake::of_amcast() {
+        assert!(refuted(*mistake).is_some(), "{}: as the rules say", mistake.title());
     }
     let _ = std::panic::take_hook();
     assert_eq!(missed, MISSED, "by {SEEDS} seeds");

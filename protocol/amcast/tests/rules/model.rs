@@ -8,7 +8,7 @@ pub const FIRST: u8 = 0b01;
 pub const OTHER: u8 = 0b10;
 pub const BOTH: u8 = 0b11;
 /// More than any timestamp: three messages in two groups, three of them twice.
-const NEVER: u8 = 15;
+pub const NEVER: u8 = 15;
 
 /// What may be done wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,20 +29,20 @@ pub enum Wrong {
 }
 
 /// A message, and the group's timestamp of it.
-type Entry = (u8, u8);
+pub type Entry = (u8, u8);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Log {
+pub struct Log {
     entries: [Entry; MESSAGES],
-    end: u8,
+    pub end: u8,
 }
 
 impl Log {
-    fn all(&self) -> &[Entry] {
+    pub fn all(&self) -> &[Entry] {
         &self.entries[..self.end.into()]
     }
 
-    fn position(&self, message: u8) -> Option<u8> {
+    pub fn position(&self, message: u8) -> Option<u8> {
         self.all().iter().position(|(one, _)| *one == message).map(|at| at as u8)
     }
 
@@ -54,15 +54,15 @@ impl Log {
 
 /// A member of the first group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Member {
+pub struct Member {
     /// Positions taken, in each epoch.
-    taken: [u8; 2],
-    clock: u8,
-    standing: Standing,
+    pub taken: [u8; 2],
+    pub clock: u8,
+    pub standing: Standing,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-enum Standing {
+pub enum Standing {
     /// In the first epoch.
     #[default]
     First,
@@ -75,15 +75,15 @@ enum Standing {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct State {
     /// Of the first group, in each epoch.
-    logs: [Log; 2],
+    pub logs: [Log; 2],
     /// How long the log was with which the second epoch began, and the highest clock promised.
-    base: Option<(u8, u8)>,
-    members: [Member; 3],
+    pub base: Option<(u8, u8)>,
+    pub members: [Member; 3],
     /// Of the second group.
-    other: Log,
-    other_clock: u8,
+    pub other: Log,
+    pub other_clock: u8,
     /// In which group: up to where the order is settled, with how many positions.
-    told: Option<(u8, u8, u8)>,
+    pub told: Option<(u8, u8, u8)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ impl Rules {
     }
 
     /// Timestamps that members of a group can have heard of, above `clock`, and that itself.
-    fn clocks(&self, state: &State, group: u8, clock: u8) -> impl Iterator<Item = u8> + use<> {
+    pub fn clocks(&self, state: &State, group: u8, clock: u8) -> impl Iterator<Item = u8> + use<> {
         let own = |entry: &&Entry| self.is_for(entry.0, group);
         let logs = state.logs.iter().chain([&state.other]);
         let seen = logs.flat_map(Log::all).filter(own);
@@ -151,7 +151,7 @@ impl Rules {
         (clock..NEVER).filter(move |value| *value == clock || seen >> value & 1 == 1)
     }
 
-    fn leader(&self, epoch: usize) -> usize {
+    pub fn leader(&self, epoch: usize) -> usize {
         [0, self.candidate][epoch]
     }
 
@@ -162,7 +162,7 @@ impl Rules {
     }
 
     /// What the first group has agreed on: positions, messages and timestamps.
-    fn agreed<'a>(&'a self, state: &'a State) -> impl Iterator<Item = (u8, u8, u8)> + 'a {
+    pub fn agreed<'a>(&'a self, state: &'a State) -> impl Iterator<Item = (u8, u8, u8)> + 'a {
         (0..2).flat_map(move |epoch| {
             let entries = (0..).zip(state.logs[epoch].all());
             let agreed = entries.filter(move |(at, _)| self.is_agreed(state, epoch, *at));
@@ -171,7 +171,7 @@ impl Rules {
     }
 
     /// The final timestamp of a message, if all its groups have agreed on theirs.
-    fn last(&self, state: &State, message: u8) -> Option<u8> {
+    pub fn last(&self, state: &State, message: u8) -> Option<u8> {
         let own = self.agreed(state).find(|agreed| agreed.1 == message).map(|agreed| agreed.2);
         let other = state.other.position(message).map(|at| state.other.entries[usize::from(at)].1);
         match self.groups[usize::from(message)] {
@@ -223,7 +223,7 @@ impl Rules {
     }
 
     /// Lets the member's clock count as `clock` in the epoch. Answers whether it can.
-    fn raise(&self, state: &mut State, place: usize, epoch: usize, clock: u8) -> bool {
+    pub fn raise(&self, state: &mut State, place: usize, epoch: usize, clock: u8) -> bool {
         let member = &mut state.members[place];
         let promised = state.base.map_or(0, |(_, promised)| promised);
         // The clock of who follows matters in the first epoch only.
@@ -241,7 +241,7 @@ impl Rules {
         }
     }
 
-    fn tells(&self, state: &State, actions: &mut Vec<Action>) {
+    pub fn tells(&self, state: &State, actions: &mut Vec<Action>) {
         for epoch in 0..2 {
             if epoch == 1 && state.base.is_none() {
                 continue;
@@ -275,56 +275,8 @@ impl Rules {
         }
     }
 
-    /// Whether anything may still come below the barrier that was told: what stands behind it with
-    /// a timestamp that is no higher, or what a leader may propose there. If nothing can, the state
-    /// needs no look: what else is checked holds or not without a barrier, too.
-    fn is_dangerous(&self, state: &State) -> bool {
-        let Some((group, barrier, count)) = state.told else { return true };
-        let stands = |log: &Log| {
-            let behind = log.all().iter().skip(count.into());
-            behind.into_iter().any(|(_, timestamp)| *timestamp <= barrier)
-        };
-        let is_low = |clock: u8| clock < barrier;
-        if group != FIRST {
-            return stands(&state.other) || is_low(state.other_clock);
-        }
-        let first = &state.members[0];
-        state.logs.iter().any(stands)
-            || (first.standing == Standing::First && is_low(first.clock))
-            || state.base.is_none()
-            || is_low(state.members[self.candidate].clock)
-    }
-
-    /// One position, one message; one message, one position and timestamp.
-    fn agrees(&self, state: &State) -> bool {
-        let differ = |one: (u8, u8, u8), other: (u8, u8, u8)| {
-            one != other && (one.0 == other.0 || one.1 == other.1)
-        };
-        self.agreed(state).all(|one| !self.agreed(state).any(|other| differ(one, other)))
-    }
-
-    /// Nothing that is decided at or below the barrier lies behind the positions told with it.
-    fn is_settled(&self, state: &State) -> bool {
-        let Some((group, barrier, count)) = state.told else { return true };
-        let is_right = |message: u8, position: u8| {
-            position < count || self.last(state, message).is_none_or(|last| last > barrier)
-        };
-        match group {
-            FIRST => self.agreed(state).all(|(at, message, _)| is_right(message, at)),
-            _ => (0..).zip(state.other.all()).all(|(at, (message, _))| is_right(*message, at)),
-        }
-    }
-}
-
-impl Model for Rules {
-    type State = State;
-    type Action = Action;
-
-    fn init_states(&self) -> Vec<State> {
-        vec![State::default()]
-    }
-
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+    /// What may happen, but for barriers told.
+    pub fn moves(&self, state: &State, actions: &mut Vec<Action>) {
         for epoch in 0..2 {
             let leader = &state.members[self.leader(epoch)];
             let leads = [leader.standing == Standing::First, state.base.is_some()][epoch];
@@ -356,12 +308,10 @@ impl Model for Rules {
                 actions.extend(clocks.map(|clock| Action::Begin { with: place, clock }));
             }
         }
-        if state.told.is_none() {
-            self.tells(state, actions);
-        }
     }
 
-    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+    /// What an action that may happen makes of a state; nothing, if a clock cannot be told.
+    pub fn step(&self, last: &State, action: Action) -> Option<State> {
         let mut state = *last;
         match action {
             Action::Propose { epoch, message, clock } => {
@@ -423,7 +373,67 @@ impl Model for Rules {
                 state.told = Some((OTHER, told.0, told.1));
             }
         }
-        self.is_dangerous(&state).then_some(state)
+        Some(state)
+    }
+
+    /// Whether anything may still come below the barrier that was told: what stands behind it with
+    /// a timestamp that is no higher, or what a leader may propose there. If nothing can, the state
+    /// needs no look: what else is checked holds or not without a barrier, too.
+    fn is_dangerous(&self, state: &State) -> bool {
+        let Some((group, barrier, count)) = state.told else { return true };
+        let stands = |log: &Log| {
+            let behind = log.all().iter().skip(count.into());
+            behind.into_iter().any(|(_, timestamp)| *timestamp <= barrier)
+        };
+        let is_low = |clock: u8| clock < barrier;
+        if group != FIRST {
+            return stands(&state.other) || is_low(state.other_clock);
+        }
+        let first = &state.members[0];
+        state.logs.iter().any(stands)
+            || (first.standing == Standing::First && is_low(first.clock))
+            || state.base.is_none()
+            || is_low(state.members[self.candidate].clock)
+    }
+
+    /// One position, one message; one message, one position and timestamp.
+    fn agrees(&self, state: &State) -> bool {
+        let differ = |one: (u8, u8, u8), other: (u8, u8, u8)| {
+            one != other && (one.0 == other.0 || one.1 == other.1)
+        };
+        self.agreed(state).all(|one| !self.agreed(state).any(|other| differ(one, other)))
+    }
+
+    /// Nothing that is decided at or below the barrier lies behind the positions told with it.
+    fn is_settled(&self, state: &State) -> bool {
+        let Some((group, barrier, count)) = state.told else { return true };
+        let is_right = |message: u8, position: u8| {
+            position < count || self.last(state, message).is_none_or(|last| last > barrier)
+        };
+        match group {
+            FIRST => self.agreed(state).all(|(at, message, _)| is_right(message, at)),
+            _ => (0..).zip(state.other.all()).all(|(at, (message, _))| is_right(*message, at)),
+        }
+    }
+}
+
+impl Model for Rules {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::default()]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        self.moves(state, actions);
+        if state.told.is_none() {
+            self.tells(state, actions);
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        self.step(last, action).filter(|state| self.is_dangerous(state))
     }
 
     fn properties(&self) -> Vec<Property<Self>> {

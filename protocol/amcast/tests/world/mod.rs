@@ -107,8 +107,17 @@ pub const DELAY_NS: u64 = 5_000;
 const TROUBLE_NS: u64 = 8_000_000;
 const END_NS: u64 = 400_000_000;
 
+/// A packet that a machine has handed over, whether or not it arrives.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+pub struct Said {
+    pub src: ProcessId,
+    pub dst: ProcessId,
+    pub opcode: Opcode,
+    pub body: Amcast,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
     CrashMember(usize),
     CrashClient(usize),
     CrashReplica(usize),
@@ -118,6 +127,8 @@ enum Step {
     Control,
     /// The client sends what it can.
     Send(usize),
+    /// The client sends one message to these groups, as soon as it can.
+    SendOne(usize, GroupSet),
 }
 
 enum What {
@@ -148,6 +159,11 @@ pub struct World {
     pub wrong: Option<String>,
     /// Frames that do not arrive, whatever is drawn.
     pub cuts: fn(&World, &Frame<'_>) -> bool,
+    /// Who says nothing that arrives to whom, and until when.
+    pub silent: BTreeSet<(ProcessId, ProcessId)>,
+    pub silent_until: u64,
+    /// What was said, if it is kept.
+    pub said: Option<Vec<Said>>,
 }
 
 impl World {
@@ -196,6 +212,9 @@ impl World {
             leads: 0,
             wrong: None,
             cuts: |_, _| false,
+            silent: BTreeSet::new(),
+            silent_until: 0,
+            said: None,
             groups,
             plan,
         };
@@ -231,6 +250,11 @@ impl World {
         }
         (0..plan.clients).for_each(|client| self.post(0, What::Happens(Step::Send(client))));
         self.post(0, What::Happens(Step::Control));
+    }
+
+    /// Something is to happen.
+    pub fn plan(&mut self, at: u64, step: Step) {
+        self.post(at, What::Happens(step));
     }
 
     fn post(&mut self, at: u64, what: What) {
@@ -352,11 +376,16 @@ impl World {
         for packet in Amcast::packets(frame.opcode, frame.payload) {
             let (body, _) = packet.expect("a machine has written it");
             self.check_genuine(&frame, &body);
+            if let Some(said) = &mut self.said {
+                let (src, dst) = (frame.header.src(), frame.header.dst());
+                said.push(Said { src, dst, opcode: frame.opcode, body });
+            }
         }
         self.frames += 1;
-        let is_cut = (self.cuts)(self, &frame);
+        let (src, dst) = (frame.header.src(), frame.header.dst());
+        let is_silent = self.now < self.silent_until && self.silent.contains(&(src, dst));
+        let is_cut = is_silent || (self.cuts)(self, &frame);
         let is_troubled = self.now < TROUBLE_NS;
-        let dst = frame.header.dst();
         if is_cut || (is_troubled && self.draws.percent(self.plan.lose_percent)) {
             return;
         }
@@ -417,6 +446,11 @@ impl World {
             Step::Control => {
                 self.control();
                 self.post(self.now + 3_000_000, What::Happens(Step::Control));
+            }
+            Step::SendOne(client, groups) => {
+                if !self.send_one(client, groups) {
+                    self.plan(self.now + 100_000, step);
+                }
             }
             Step::Send(client) => {
                 while self.left[client] > 0 {

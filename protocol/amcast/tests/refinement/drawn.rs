@@ -1,0 +1,164 @@
+//! Short histories, such as the rules were exhausted for.
+
+use onepipe_amcast::{GroupId, GroupSet};
+use onepipe_base::ProcessId;
+use proptest::prelude::*;
+
+use crate::model::{BOTH, FIRST, MESSAGES, OTHER};
+use crate::observer::{MEMBERS, Observer, Seen};
+use crate::world::{Plan, Step, World};
+
+/// For which groups messages are, and who of the first group may be elected: what `../rules` has
+/// exhausted.
+const SHAPES: &[([u8; MESSAGES], &[usize])] = &[
+    ([BOTH, FIRST, FIRST], &[0, 1, 2]),
+    ([BOTH, BOTH, FIRST], &[0, 1, 2]),
+    ([BOTH, BOTH, OTHER], &[0, 1, 2]),
+    ([BOTH, FIRST, OTHER], &[1, 2]),
+    ([FIRST, FIRST, FIRST], &[1, 2]),
+    ([BOTH, BOTH, BOTH], &[0]),
+];
+/// Before the world's controller looks after its groups for the second time.
+const END_NS: u64 = 2_900_000;
+
+/// What happens in a history.
+#[derive(Clone, Debug)]
+pub struct History {
+    seed: u64,
+    shape: usize,
+    elected: usize,
+    /// When, if ever.
+    elected_at: Option<u64>,
+    /// Which of both groups is the one that elects.
+    first: u16,
+    /// Which client sends each message, and when.
+    sends: [(usize, u64); MESSAGES],
+    window: u32,
+    crash: Option<(usize, u64)>,
+    lose_percent: u64,
+    repeat_percent: u64,
+    jitter_ns: u64,
+    /// Members that do not hear others, as bits of both, and until when.
+    silent: Vec<(u32, u32)>,
+    silent_until: u64,
+}
+
+/// All of them.
+pub fn histories() -> impl Strategy<Value = History> {
+    let time = 0u64..300_000;
+    let send = || (0usize..2, 0u64..200_000);
+    let who = (any::<u64>(), 0..SHAPES.len(), 0usize..3, 0u16..2, 1u32..4);
+    let what = (
+        prop::option::weighted(0.8, time.clone()),
+        [send(), send(), send()],
+        prop::option::weighted(0.4, (0..2 * MEMBERS, time)),
+    );
+    let network = (
+        prop_oneof![Just(0u64), 0u64..40],
+        prop_oneof![Just(0u64), 0u64..30],
+        prop_oneof![Just(1u64), 1u64..80_000],
+    );
+    let members = 0..2 * MEMBERS as u32;
+    let silence = (prop::collection::vec((members.clone(), members), 0..8), 0u64..1_000_000);
+    (who, what, network, silence).prop_map(
+        |((seed, shape, elected, first, window), (elected_at, sends, crash), network, silence)| {
+            let candidates = SHAPES[shape].1;
+            History {
+                seed,
+                shape,
+                elected: candidates[elected % candidates.len()],
+                elected_at,
+                first,
+                sends,
+                window,
+                crash,
+                lose_percent: network.0,
+                repeat_percent: network.1,
+                jitter_ns: network.2,
+                silent: silence.0,
+                silent_until: silence.1,
+            }
+        },
+    )
+}
+
+impl History {
+    fn world(&self) -> World {
+        let mut world = World::new(Plan {
+            seed: self.seed,
+            members: vec![MEMBERS, MEMBERS],
+            replicas: 1,
+            clients: 2,
+            window: self.window,
+            lose_percent: self.lose_percent,
+            repeat_percent: self.repeat_percent,
+            jitter_ns: self.jitter_ns,
+            ..Plan::calm()
+        });
+        let place = |member: u32| ProcessId(member);
+        world.silent = self.silent.iter().map(|(src, dst)| (place(*src), place(*dst))).collect();
+        world.silent_until = self.silent_until;
+        world.said = Some(Vec::new());
+        let first = usize::from(self.first) * MEMBERS;
+        for (kind, (client, at)) in SHAPES[self.shape].0.into_iter().zip(self.sends) {
+            let bits = match kind {
+                BOTH => 0b11,
+                FIRST => 1 << self.first,
+                _ => 1 << (1 - self.first),
+            };
+            world.plan(at, Step::SendOne(client, GroupSet::from_bits(bits)));
+        }
+        if let Some(at) = self.elected_at {
+            world.plan(at, Step::Elect(first + self.elected));
+        }
+        if let Some((member, at)) = self.crash {
+            world.plan(at, Step::CrashMember(member));
+        }
+        world
+    }
+
+    /// Who watches it: who takes the group that elects for the first one of the rules, and, if
+    /// nobody elects, who takes the other one for it.
+    fn observers(&self) -> Vec<Observer> {
+        let groups = SHAPES[self.shape].0;
+        let mut all = vec![Observer::new(groups, GroupId(self.first), self.elected)];
+        if self.elected_at.is_none() {
+            let turned = groups.map(|kind| match kind {
+                FIRST => OTHER,
+                OTHER => FIRST,
+                both => both,
+            });
+            all.push(Observer::new(turned, GroupId(1 - self.first), 0));
+        }
+        all
+    }
+
+    /// Lives through it. Answers what was seen.
+    ///
+    /// # Errors
+    /// What the rules do not permit, or what else is wrong.
+    pub fn live(&self) -> Result<Seen, String> {
+        let (mut world, mut observers) = (self.world(), self.observers());
+        let (mut steps, mut rivals) = (0, 0);
+        while world.wrong.is_none() && world.advance(END_NS) {
+            steps += 1;
+            let said = world.said.replace(Vec::new()).unwrap_or_default();
+            for observer in &mut observers {
+                observer.observe(&said).map_err(|why| format!("at {} ns: {why}", world.now))?;
+            }
+            let leads = |group: usize| {
+                let members = world.members[MEMBERS * group..MEMBERS * (group + 1)].iter();
+                members.flatten().filter(|member| member.is_leader()).count()
+            };
+            rivals += u64::from((0..2).any(|group| leads(group) > 1));
+        }
+        if let Some(wrong) = world.wrong {
+            return Err(wrong);
+        }
+        let mut seen = std::mem::take(&mut observers[0].seen);
+        seen.insert("events", steps);
+        seen.insert("events while two led", rivals);
+        seen.insert("all decided", u64::from(observers[0].is_all_decided()));
+        Ok(seen)
+    }
+}

@@ -1,0 +1,47 @@
+//! Members as they are, and the rules that were exhausted (`../rules`): whatever members say in
+//! histories with loss, copies, disorder, crashes and an election is what the rules permit
+//! (refinement). So what holds in every history of the rules holds of what members say, as far as
+//! histories were drawn; that each mistake of members is seen so is in `../mistakes.rs`.
+
+mod drawn;
+#[path = "../rules/model.rs"]
+#[allow(dead_code)]
+mod model;
+mod observer;
+#[path = "../world/mod.rs"]
+mod world;
+
+use std::cell::RefCell;
+
+use drawn::histories;
+use observer::Seen;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+
+/// Draws so many histories; none may be wrong. Answers what was seen in them.
+fn check(cases: u32) -> Seen {
+    let all = RefCell::new(Seen::new());
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let found = TestRunner::new(config).run(&histories(), |history| {
+        let seen = history.live().map_err(TestCaseError::fail)?;
+        for (step, times) in seen {
+            *all.borrow_mut().entry(step).or_default() += times;
+        }
+        Ok(())
+    });
+    assert!(found.is_ok(), "{}", found.unwrap_err());
+    all.into_inner()
+}
+
+#[test]
+fn whatever_members_say_the_rules_permit() {
+    let seen = check(3_000);
+    // Much happens in them.
+    assert!(seen.len() == 11 && seen.values().all(|times| *times > 1_000), "{seen:?}");
+}
+
+#[test]
+#[ignore = "ten minutes: cargo test -p onepipe-amcast --test refinement -- --ignored"]
+fn many_more_histories() {
+    check(500_000);
+}

@@ -1,0 +1,465 @@
+//! What members of two groups say, as steps of the rules (`../rules/model.rs`): whatever is said
+//! must be what the rules permit from what was said before.
+//!
+//! A member's state is nobody's business but its own. What others can learn of it are its packets,
+//! and these name the facts of which a state of the rules consists: proposals what stands where in
+//! the log of an epoch, acknowledgements what was taken in it, promises who has left one and with
+//! what. So the state of the rules is read off what was said, and each packet is nothing new, or a
+//! step (or several) that the rules permit. Rules are looser than members in two things, in which
+//! they are kept to more here: what a clock rises to must have been said before anybody counts it,
+//! and who has promised says no more in the epoch before.
+
+use std::collections::BTreeMap;
+
+use onepipe_amcast::{GroupId, GroupSet, MessageId};
+use onepipe_wire::{Amcast, Opcode};
+
+use crate::model::{Action, BOTH, FIRST, MESSAGES, OTHER, Rules, Standing, State, Wrong};
+use crate::world::Said;
+
+/// Members of a group.
+pub const MEMBERS: usize = 3;
+const OWN: usize = 0;
+
+/// How often each step was seen.
+pub type Seen = BTreeMap<&'static str, u64>;
+
+/// Watches one history.
+pub struct Observer {
+    rules: Rules,
+    state: State,
+    /// The group that is the first one of the rules.
+    first: GroupId,
+    /// Where the rules have the first group's members.
+    places: [usize; MEMBERS],
+    /// Which messages those of the rules are.
+    ids: [Option<MessageId>; MESSAGES],
+    /// Of each group and epoch, by place: the highest clock that was said.
+    clocks: [[[u8; MEMBERS]; 2]; 2],
+    /// The highest that its leader said there with a count of its positions.
+    leaders: [[u8; 2]; 2],
+    /// How many positions, and which clock, each said that was told to lead: place, count, clock.
+    promises: Vec<(usize, u8, u8)>,
+    has_promised: [bool; MEMBERS],
+    /// The barriers of each group that were right, with their counts.
+    told: [Vec<(u8, u8)>; 2],
+    pub seen: Seen,
+}
+
+type Permitted = Result<(), String>;
+
+fn small(number: u64) -> Result<u8, String> {
+    u8::try_from(number)
+        .ok()
+        .filter(|small| *small < crate::model::NEVER)
+        .ok_or_else(|| format!("{number} is more than a history so short can come to"))
+}
+
+impl Observer {
+    /// Messages for these groups, as the rules say it; in `first` the member at `elected` may be
+    /// told to lead.
+    pub fn new(groups: [u8; MESSAGES], first: GroupId, elected: usize) -> Self {
+        // Followers are alike: whoever of them is elected is the rules' second member.
+        let places = if elected == 2 { [0, 2, 1] } else { [0, 1, 2] };
+        let rules = Rules { groups, candidate: places[elected], wrong: Wrong::Nothing };
+        Self {
+            rules,
+            state: State::default(),
+            first,
+            places,
+            ids: [None; MESSAGES],
+            clocks: [[[0; MEMBERS]; 2]; 2],
+            leaders: [[0; 2]; 2],
+            promises: Vec::new(),
+            has_promised: [false; MEMBERS],
+            told: [Vec::new(), Vec::new()],
+            seen: Seen::new(),
+        }
+    }
+
+    /// Whether all messages are decided.
+    pub fn is_all_decided(&self) -> bool {
+        (0..MESSAGES as u8).all(|message| self.rules.last(&self.state, message).is_some())
+    }
+
+    /// What was said at one time. Who says it says it in this order: of an earlier epoch before a
+    /// later one, that it has promised before anything else of that, what it has proposed before
+    /// what it has taken, and that before what follows.
+    pub fn observe(&mut self, said: &[Said]) -> Permitted {
+        let mut all: Vec<&Said> = said.iter().collect();
+        all.sort_by_key(|said| {
+            let rank = match said.opcode {
+                Opcode::AmcastPromise => 0,
+                Opcode::NewLeader => 1,
+                Opcode::Prop if !said.body.has(Amcast::DECIDED) => 2,
+                Opcode::AmcastAck if !said.body.has(Amcast::DECIDED) => 3,
+                _ => 4,
+            };
+            (said.src, said.body.epoch, rank, said.body.position)
+        });
+        for said in all {
+            self.hear(said).map_err(|why| format!("{said:?}: {why}; {:?}", self.state))?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, step: &'static str) {
+        *self.seen.entry(step).or_default() += 1;
+    }
+
+    fn hear(&mut self, said: &Said) -> Permitted {
+        let (body, src) = (&said.body, said.src.index());
+        // Clients and replicas are no members.
+        let all = 2 * MEMBERS;
+        let is_members = src < all && src / MEMBERS == body.group.index();
+        if !is_members {
+            return Ok(());
+        }
+        let (group, at) = (usize::from(body.group != self.first), src % MEMBERS);
+        let place = if group == OWN { self.places[at] } else { at };
+        let Some(epoch) = (body.epoch as usize).checked_sub(1).filter(|epoch| *epoch < 2 - group)
+        else {
+            return Err("there is no such epoch".into());
+        };
+        let to_member = said.dst.index() < all;
+        let is_asked = body.has(Amcast::ASKS);
+        match said.opcode {
+            Opcode::Prop => self.on_prop((group, place, epoch), body),
+            Opcode::AmcastAck => self.on_ack((group, place, epoch), body),
+            Opcode::AmcastPromise if to_member => self.on_promise(place, body),
+            Opcode::NewLeader if !is_asked && epoch == 0 => match place {
+                0 => Ok(()),
+                _ => Err("it does not lead".into()),
+            },
+            Opcode::NewLeader if !is_asked => self.on_new_leader(place, body),
+            Opcode::Deliver => self.on_deliver((group, place), body),
+            _ => Ok(()),
+        }
+    }
+
+    fn name_of(&self, id: MessageId) -> Result<u8, String> {
+        let found = self.ids.iter().position(|known| *known == Some(id));
+        found.map(|at| at as u8).ok_or_else(|| "nobody has proposed it".into())
+    }
+
+    /// Messages for the same groups have their names in the order of their first proposals.
+    fn name(&mut self, id: MessageId, groups: GroupSet) -> Result<u8, String> {
+        if let Ok(known) = self.name_of(id) {
+            return Ok(known);
+        }
+        let kind = match (groups.contains(self.first), groups.len()) {
+            (true, 1) => FIRST,
+            (true, _) => BOTH,
+            _ => OTHER,
+        };
+        let mut free = (0..MESSAGES).filter(|at| self.ids[*at].is_none());
+        let at = free.find(|at| self.rules.groups[*at] == kind);
+        let at = at.ok_or("there is no such message")?;
+        self.ids[at] = Some(id);
+        Ok(at as u8)
+    }
+
+    /// A step that the rules permit.
+    fn step(&mut self, action: Action) -> Permitted {
+        let mut permitted = Vec::new();
+        self.rules.moves(&self.state, &mut permitted);
+        if !permitted.contains(&action) {
+            return Err(format!("the rules do not permit {action:?}"));
+        }
+        let next = self.rules.step(&self.state, action);
+        self.state = next.ok_or_else(|| format!("{action:?} tells a clock that does not count"))?;
+        Ok(())
+    }
+
+    fn leads(&self, (group, place, epoch): (usize, usize, usize)) -> bool {
+        match group {
+            OWN => self.rules.leader(epoch) == place && (epoch == 0 || self.state.base.is_some()),
+            _ => place == 0,
+        }
+    }
+
+    fn entry(&self, group: usize, epoch: usize, position: u64) -> Option<(u8, u8)> {
+        let log = if group == OWN { &self.state.logs[epoch] } else { &self.state.other };
+        log.all().get(position as usize).copied()
+    }
+
+    fn on_prop(&mut self, who: (usize, usize, usize), body: &Amcast) -> Permitted {
+        let (group, _, epoch) = who;
+        let timestamp = small(body.timestamp.0)?;
+        if body.has(Amcast::DECIDED) {
+            let stands = (self.name_of(body.id)?, Some(timestamp));
+            self.decided(group, body.position, stands, small(body.barrier.0)?)?;
+        } else if !self.leads(who) {
+            // Somebody's log, on its way to who is to lead.
+            let stands = (self.name_of(body.id)?, timestamp);
+            let is_in = |epoch: usize| self.entry(group, epoch, body.position) == Some(stands);
+            return match group == OWN && (0..2).any(is_in) {
+                true => Ok(()),
+                false => Err("it stands in no log".into()),
+            };
+        } else if let Some(entry) = self.entry(group, epoch, body.position) {
+            if entry != (self.name(body.id, body.groups)?, timestamp) {
+                return Err(format!("{entry:?} stands there"));
+            }
+        } else {
+            let message = self.name(body.id, body.groups)?;
+            let clock = timestamp.checked_sub(1).ok_or("no timestamp is 0")?;
+            self.step(match group {
+                OWN => Action::Propose { epoch, message, clock },
+                _ => Action::ProposeOther { message, clock },
+            })?;
+            if self.entry(group, epoch, body.position) != Some((message, timestamp)) {
+                return Err("another position is next".into());
+            }
+            self.count(["proposed", "proposed by the second leader"][epoch]);
+        }
+        if self.leads(who) { self.said_clock(who, body) } else { Ok(()) }
+    }
+
+    /// It has taken what is before `until` in the log of the epoch.
+    fn take(&mut self, (group, member, epoch): (usize, usize, usize), until: u64) -> Permitted {
+        let until = small(until)?;
+        if group != OWN {
+            let has = self.state.other.end >= until;
+            return if has { Ok(()) } else { Err("nobody has proposed so much".into()) };
+        }
+        if epoch == 1 && self.state.members[member].standing != Standing::Synced {
+            self.step(Action::Sync { member })?;
+            self.count("log taken over");
+        }
+        while self.state.members[member].taken[epoch] < until {
+            self.step(Action::Take { member, epoch })?;
+            self.count("taken");
+        }
+        Ok(())
+    }
+
+    /// Its clock counts in the epoch from now on.
+    fn said_clock(&mut self, who: (usize, usize, usize), body: &Amcast) -> Permitted {
+        let (group, place, epoch) = who;
+        let clock = small(body.clock.0)?;
+        if clock == 0 {
+            return Ok(());
+        }
+        let kind = [FIRST, OTHER][group];
+        if !self.rules.clocks(&self.state, kind, 0).any(|known| known == clock) {
+            return Err("nobody can have heard of such a clock".into());
+        }
+        if group == OWN && !self.rules.raise(&mut self.state, place, epoch, clock) {
+            return Err("that clock does not count in the epoch".into());
+        }
+        if self.leads(who) {
+            let log = if group == OWN { &self.state.logs[epoch] } else { &self.state.other };
+            let is_later = log
+                .all()
+                .get(body.count as usize..)
+                .map(|later| later.iter().all(|(_, timestamp)| *timestamp > clock));
+            match is_later {
+                Some(true) => {
+                    let known = &mut self.leaders[group][epoch];
+                    *known = (*known).max(clock);
+                }
+                Some(false) => return Err("it had more positions with so high a clock".into()),
+                // It has heard what a later leader has decided, and leads no more.
+                None if epoch == 0 && self.state.base.is_some() => {}
+                None => return Err("its log is not so long".into()),
+            }
+            if group != OWN {
+                self.state.other_clock = self.state.other_clock.max(clock);
+            }
+        }
+        let known = &mut self.clocks[group][epoch][place];
+        *known = (*known).max(clock);
+        Ok(())
+    }
+
+    fn on_ack(&mut self, who: (usize, usize, usize), body: &Amcast) -> Permitted {
+        let (group, place, epoch) = who;
+        let has_left = group == OWN && epoch == 0 && self.has_promised[place];
+        if body.has(Amcast::MESSAGE) {
+            let stands = (self.name_of(body.id)?, small(body.timestamp.0)?);
+            if body.has(Amcast::DECIDED) {
+                if !self.is_agreed(group, body.position, stands.0, Some(stands.1)) {
+                    return Err("its group has not agreed on that".into());
+                }
+                if has_left && body.clock.0 == 0 {
+                    return Ok(());
+                }
+            } else if self.entry(group, epoch, body.position) != Some(stands) {
+                return Err("something else stands there".into());
+            }
+        }
+        if has_left {
+            return Err("it has promised a later epoch".into());
+        }
+        if !body.has(Amcast::DECIDED) {
+            let of_message = u64::from(body.has(Amcast::MESSAGE));
+            self.take(who, body.position + of_message)?;
+        }
+        self.said_clock(who, body)
+    }
+
+    fn on_promise(&mut self, place: usize, body: &Amcast) -> Permitted {
+        let (count, clock) = (small(body.count)?, small(body.clock.0)?);
+        self.has_promised[place] = true;
+        if self.state.base.is_none() {
+            if count < self.state.members[place].taken[0] {
+                return Err("it has taken more".into());
+            }
+            if clock < self.clocks[OWN][0][place] {
+                return Err("it has said a higher clock".into());
+            }
+            self.promises.push((place, count, clock));
+        }
+        Ok(())
+    }
+
+    /// Who was told to lead begins: with the log and the clock of a majority of promises.
+    fn on_new_leader(&mut self, place: usize, body: &Amcast) -> Permitted {
+        if place != self.rules.candidate {
+            return Err("nobody has told it to lead".into());
+        }
+        if self.state.base.is_some() {
+            return Ok(());
+        }
+        self.has_promised[place] = true;
+        let (count, clock) = (small(body.count)?, small(body.clock.0)?);
+        let (promises, before) = (self.promises.clone(), self.state);
+        let mut why = "nobody has promised".to_string();
+        for (mut with, until, promised) in promises {
+            if place == 0 && with == 2 {
+                // Of its followers that one is the rules' second member.
+                self.swap_followers();
+                with = 1;
+            }
+            let base = self.take((OWN, with, 0), u64::from(until));
+            let base = base.and_then(|()| match count > until {
+                true => self.take((OWN, place, 0), u64::from(count)),
+                false => Ok(()),
+            });
+            let begun = base.and_then(|()| self.step(Action::Begin { with, clock }));
+            match begun {
+                Ok(())
+                    if promised <= clock && self.state.base.map(|base| base.0) == Some(count) =>
+                {
+                    self.count("epoch begun");
+                    // What it has said of its clock since it was told to lead counts from now on.
+                    self.clocks[OWN][1][place] = clock;
+                    self.leaders[OWN][1] = clock;
+                    return Ok(());
+                }
+                Ok(()) => why = format!("with {with}, {:?}", self.state.base),
+                Err(not) => why = not,
+            }
+            if self.places != [0, 1, 2] && place == 0 {
+                self.swap_followers();
+            }
+            self.state = before;
+        }
+        Err(why)
+    }
+
+    fn swap_followers(&mut self) {
+        self.places.swap(1, 2);
+        self.state.members.swap(1, 2);
+        self.has_promised.swap(1, 2);
+        self.clocks[OWN].iter_mut().for_each(|clocks| clocks.swap(1, 2));
+    }
+
+    fn is_agreed(&self, group: usize, position: u64, message: u8, timestamp: Option<u8>) -> bool {
+        let is_it = |at: u64, entry: (u8, u8)| {
+            let is_its = timestamp.is_none_or(|timestamp| timestamp == entry.1);
+            at == position && entry.0 == message && is_its
+        };
+        match group {
+            OWN => {
+                self.rules.agreed(&self.state).any(|(at, id, time)| is_it(at.into(), (id, time)))
+            }
+            _ => self.entry(group, 0, position).is_some_and(|entry| is_it(position, entry)),
+        }
+    }
+
+    fn decided(
+        &mut self,
+        group: usize,
+        position: u64,
+        (message, timestamp): (u8, Option<u8>),
+        last: u8,
+    ) -> Permitted {
+        if !self.is_agreed(group, position, message, timestamp) {
+            return Err("its group has not agreed on that position".into());
+        }
+        if self.rules.last(&self.state, message) != Some(last) {
+            return Err("that is not its final timestamp".into());
+        }
+        self.count("decided");
+        Ok(())
+    }
+
+    fn on_deliver(&mut self, (group, place): (usize, usize), body: &Amcast) -> Permitted {
+        let last = small(body.timestamp.0)?;
+        if body.has(Amcast::MESSAGE | Amcast::DECIDED) {
+            self.decided(group, body.position, (self.name_of(body.id)?, None), last)?;
+        } else if body.has(Amcast::MESSAGE) {
+            // To the client: it is over.
+            let known = self.name_of(body.id)?;
+            let is_it = last == 0 || self.rules.last(&self.state, known) == Some(last);
+            return if is_it { Ok(()) } else { Err("that is not its final timestamp".into()) };
+        }
+        self.on_told((group, place), small(body.barrier.0)?, small(body.count)?)
+    }
+
+    /// Whether a member has said such a clock in the epoch, or is who tells a barrier.
+    fn is_said(&self, (group, place): (usize, usize), epoch: usize, clock: u8, who: usize) -> bool {
+        who == place || self.clocks[group][epoch][who] >= clock
+    }
+
+    /// Whether its leader has.
+    fn leader_said(&self, (group, place): (usize, usize), epoch: usize, clock: u8) -> bool {
+        let leader = if group == OWN { self.rules.leader(epoch) } else { 0 };
+        leader == place || self.leaders[group][epoch] >= clock
+    }
+
+    /// The order of its group is settled up to the barrier, with so many positions.
+    fn on_told(&mut self, (group, place): (usize, usize), barrier: u8, count: u8) -> Permitted {
+        let follows = |told: &(u8, u8)| told.0 >= barrier && told.1 <= count;
+        if barrier == 0 || self.told[group].iter().any(follows) {
+            return Ok(());
+        }
+        let mut all = Vec::new();
+        self.rules.tells(&self.state, &mut all);
+        for action in all {
+            let is_said = match action {
+                Action::Tell { epoch, told, clock, of, asks_leader } => {
+                    let least = clock.min(barrier);
+                    let mut of = of.into_iter();
+                    group == OWN
+                        && (told.0, told.1 <= count) == (barrier, true)
+                        && of.all(|who| self.is_said((group, place), epoch, least, who))
+                        && (!asks_leader || self.leader_said((group, place), epoch, least))
+                }
+                Action::TellOther { told, clock } => {
+                    let said = |who: &usize| self.is_said((group, place), 0, barrier, *who);
+                    group != OWN
+                        && (told.0, told.1 <= count) == (barrier, true)
+                        && 2 * (0..MEMBERS).filter(said).count() > MEMBERS
+                        && self.leader_said((group, place), 0, clock.min(barrier))
+                }
+                _ => false,
+            };
+            let next = if is_said { self.rules.step(&self.state, action) } else { None };
+            if let Some(next) = next {
+                let is_later = matches!(action, Action::Tell { epoch: 1, .. });
+                self.count(
+                    ["barrier told", "barrier told in the second epoch"][usize::from(is_later)],
+                );
+                // One barrier is told in each history of the rules: what follows must be right for
+                // each.
+                self.state = State { told: None, ..next };
+                self.told[group].push((barrier, count));
+                return Ok(());
+            }
+        }
+        Err("the rules permit no such barrier".into())
+    }
+}
