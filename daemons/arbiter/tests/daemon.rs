@@ -80,7 +80,7 @@ impl World {
             config.machine.failover.peers = vec![ARBITERS[1 - nth]];
             config.machine.failover.role = [Role::Primary, Role::Secondary][nth];
             // Whoever is off its core is not dead.
-            config.machine.failover.takeover_ns = 200_000_000;
+            config.machine.failover.takeover_ns = 600_000_000;
             ArbiterDaemon::new(&config).expect("an arbiter")
         };
         let arbiters = vec![arbiter(0), arbiter(1)];

@@ -30,8 +30,8 @@ use losses::Losses;
 use parking::{Parked, Parking, Refused};
 use queue::{Cells, Queue};
 
-pub(crate) use config::LENGTH_OCTETS;
 pub use config::{ClientConfig, EnqueueError, Labels};
+pub(crate) use config::{LENGTH_OCTETS, PACE_SLOTS};
 
 /// Reports of losses leave at intervals of so much at least, in ns.
 const REPORT_NS: u64 = 200_000;

@@ -3,6 +3,7 @@
 use onepipe_base::{Incarnation, ProcessId};
 
 use crate::ConfigError;
+use crate::fcp::RETRY_NS;
 
 /// How the arbiter's ends are set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,8 +19,13 @@ pub struct CommConfig {
     /// Timeslots that a pair may be owed at a time; more is capped. Default 16,384, which is also
     /// the most.
     pub demand_slots_max: u32,
+    /// What was told and not acknowledged for so long is told again, ns; longer than the pace of the
+    /// endpoints' control packets, which acknowledge it. Default 200 us (design: arbiter.md
+    /// section 4); of an [`crate::ArbiterConfig`] twice that pace at least.
+    pub retry_ns: u64,
     /// An endpoint that is owed timeslots and has said nothing for so long is given none any more,
-    /// until it says something, ns. Default 20 ms.
+    /// until it says something, ns. Default 20 ms; of an [`crate::ArbiterConfig`] eight times the pace
+    /// of the endpoints' control packets at least.
     pub silence_ns: u64,
 }
 
@@ -32,6 +38,7 @@ impl CommConfig {
             nodes,
             frame_octets_max: 1_472,
             demand_slots_max: 1 << 14,
+            retry_ns: RETRY_NS,
             silence_ns: 20_000_000,
         }
     }

@@ -371,7 +371,7 @@ impl Comm {
         if !peer.session.is_open() {
             return;
         }
-        let before = Mono::from_ns(now.as_ns().saturating_sub(RETRY_NS));
+        let before = Mono::from_ns(now.as_ns().saturating_sub(self.config.retry_ns));
         while let Some(told) = peer.session.unheard.lose(before) {
             told.all().iter().for_each(|dst| peer.again.push_once(*dst));
         }

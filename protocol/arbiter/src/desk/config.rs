@@ -2,6 +2,7 @@
 
 use onepipe_base::ProcessId;
 
+use crate::client::PACE_SLOTS;
 use crate::failover::FailoverConfig;
 use crate::isolate::Fault;
 use crate::{CommConfig, Config, ConfigError, Core, Fabric, FabricError, Timeslot};
@@ -32,8 +33,13 @@ impl ArbiterConfig {
         (rack_nodes, paths): (u32, u32),
         slot_ns: u64,
     ) -> Self {
+        let mut comm = CommConfig::new(process, nodes);
+        // Endpoints that keep their pace are neither deaf nor silent.
+        let pace_ns = slot_ns.saturating_mul(PACE_SLOTS);
+        comm.retry_ns = longer(comm.retry_ns, pace_ns.saturating_mul(2));
+        comm.silence_ns = longer(comm.silence_ns, pace_ns.saturating_mul(8));
         Self {
-            comm: CommConfig::new(process, nodes),
+            comm,
             allocator: Config::new(nodes),
             core: Core::Racks(Fabric { nodes, rack_nodes, paths, is_strict: false }),
             slot_ns,
@@ -41,6 +47,10 @@ impl ArbiterConfig {
             failover: FailoverConfig::ALONE,
         }
     }
+}
+
+const fn longer(one: u64, other: u64) -> u64 {
+    if one > other { one } else { other }
 }
 
 /// Why an arbiter cannot be set up.

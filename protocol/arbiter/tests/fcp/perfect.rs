@@ -83,3 +83,24 @@ fn control_packets_are_a_small_part_of_what_they_schedule() {
     let slots_octets = sent * 1_500;
     assert!(control * 1_000 < slots_octets * 3, "{control} for {slots_octets}");
 }
+
+#[test]
+fn slow_links_have_no_more_control_packets_for_it() {
+    // 500 Mbit/s: an endpoint's pace is a control packet each 1.5 ms, and acknowledgements keep it.
+    let mut world = World::with_slots_of(24_000, 8);
+    for _ in 0..40 {
+        for src in 0..8u32 {
+            while world.enqueue(src, (src + 1) % 8, 900)
+                && world.clients[src as usize].backlog() < 200
+            {}
+        }
+        world.run_for(64 * 24_000);
+    }
+    let arbiter = &world.arbiters[0];
+    let (sent, batches) = (arbiter.comm().stats().sent, arbiter.stats().batches);
+    // A batch is told once to each; and what each asks for is acknowledged once.
+    assert!(sent <= 8 * 2 * (batches + 2), "{sent} to 8 endpoints in {batches} batches");
+    world.run_for(20 * MS);
+    world.assert_quiet();
+    world.assert_all_came();
+}

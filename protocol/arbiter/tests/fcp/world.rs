@@ -51,6 +51,7 @@ pub type Fate = Box<dyn FnMut(u64, ProcessId, ProcessId, &Frame<'_>) -> bool>;
 
 pub struct World {
     pub now: u64,
+    pub slot_ns: u64,
     pub clients: Vec<Client>,
     pub arbiters: Vec<Arbiter>,
     /// An arbiter that is down hears nothing and does nothing.
@@ -100,13 +101,31 @@ pub fn arbiter_config(nth: u32, nodes: u32, arbiters: u32) -> ArbiterConfig {
 
 impl World {
     pub fn new(nodes: u32, arbiters: u32, seed: u64) -> Self {
-        let client = |process| Client::new(client_config(process, nodes, arbiters)).expect("right");
-        let arbiter = |nth| Arbiter::new(arbiter_config(nth, nodes, arbiters)).expect("right");
+        let clients = (0..nodes).map(|process| client_config(process, nodes, arbiters));
+        let arbiters = (0..arbiters).map(|nth| arbiter_config(nth, nodes, arbiters));
+        Self::of(clients.collect(), arbiters.collect(), seed)
+    }
+
+    /// One arbiter, and links on which a timeslot takes so long.
+    pub fn with_slots_of(slot_ns: u64, nodes: u32) -> Self {
+        let arbiter = first_arbiter(nodes);
+        let client = |process| ClientConfig::new(ProcessId(process), nodes, arbiter, slot_ns);
+        let arbiter = ArbiterConfig::new(arbiter, nodes, (nodes.div_ceil(2), 2), slot_ns);
+        Self::of((0..nodes).map(client).collect(), vec![arbiter], 1)
+    }
+
+    fn of(clients: Vec<ClientConfig>, arbiters: Vec<ArbiterConfig>, seed: u64) -> Self {
+        let slot_ns = clients[0].slot_ns;
+        let arbiters: Vec<_> =
+            arbiters.into_iter().map(|config| Arbiter::new(config).expect("right")).collect();
+        let clients = clients.into_iter().map(|config| Client::new(config).expect("right"));
         Self {
             now: 0,
-            clients: (0..nodes).map(client).collect(),
-            arbiters: (0..arbiters).map(arbiter).collect(),
-            is_down: vec![false; arbiters as usize],
+            slot_ns,
+            clients: clients.collect(),
+            is_down: vec![false; arbiters.len()],
+            last: vec![0; arbiters.len()],
+            arbiters,
             draws: Draws(seed),
             control: Channel::default(),
             fate: Box::new(|_, _, _, _| false),
@@ -114,7 +133,6 @@ impl World {
             in_flight: BTreeMap::new(),
             sequence: 0,
             granted: BTreeMap::new(),
-            last: vec![0; arbiters as usize],
             starts: Vec::new(),
             sent: BTreeSet::new(),
             came: BTreeMap::new(),
@@ -131,7 +149,7 @@ impl World {
     }
 
     pub fn timeslot(&self) -> u64 {
-        (OFFSET_NS + self.now) / SLOT_NS
+        (OFFSET_NS + self.now) / self.slot_ns
     }
 
     /// Hands `src` a packet for `dst`; answers whether there was room.
