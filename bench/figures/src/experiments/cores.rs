@@ -4,7 +4,7 @@ use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Ve
 use crate::reference::Reference;
 
 /// Endpoints that share one thread here, and still keep up.
-const SERVED: &[f64] = &[16.0, 32.0, 64.0];
+const SERVED: &[f64] = &[16.0, 64.0, 256.0];
 const LOADS: &[f64] = &[0.1, 0.5, 0.9, 0.99];
 const CORE: &str = "one core";
 /// As many endpoints as the paper's arbiter was compiled for.

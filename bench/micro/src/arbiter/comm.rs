@@ -26,7 +26,7 @@ pub struct CommOptions {
     pub runs: usize,
     /// How long each run takes, s. Default 1.
     pub seconds: f64,
-    /// Endpoints. Default 16 and 64.
+    /// Endpoints. Default 64 and 256.
     pub nodes: Vec<u32>,
     /// Threads that give out timeslots beside the one that communicates. Default none: it does
     /// both.
@@ -35,7 +35,7 @@ pub struct CommOptions {
 
 impl Default for CommOptions {
     fn default() -> Self {
-        Self { runs: 3, seconds: 1.0, nodes: vec![16, 64], workers: 0 }
+        Self { runs: 3, seconds: 1.0, nodes: vec![64, 256], workers: 0 }
     }
 }
 
@@ -47,8 +47,11 @@ const COMM: &str = "the arbiter's daemon over UDP: control packets in, allocatio
 const ARBITER: ProcessId = ProcessId(5_000);
 /// Long enough for the endpoints, which share one thread, to keep up: 500 Mbit/s at 1500 octets.
 const SLOT_NS: u64 = 24_000;
+/// What a frame of an endpoint holds: little, as all endpoints share one thread, and what travels
+/// in timeslots is no concern of the arbiter's.
+const FRAME_OCTETS: usize = 256;
 /// Octets of a packet: too many for two to share a timeslot.
-const PACKET_OCTETS: usize = 900;
+const PACKET_OCTETS: usize = 128;
 /// Slots' worth of packets that an endpoint has waiting for each of its destinations.
 const WANTED: u32 = 64;
 const DESTINATIONS: usize = 4;
@@ -197,6 +200,7 @@ impl World {
         let clients = (0..nodes).map(|process| {
             let mut config = ClientConfig::new(ProcessId(process), nodes, ARBITER, SLOT_NS);
             config.incarnation = Incarnation(1);
+            config.frame_octets_max = FRAME_OCTETS;
             // The threads are off their cores now and then: nothing is asked for again for that.
             config.late_slots_max = 4_096;
             config.ahead_slots_max = 4_096;

@@ -19,13 +19,13 @@ pub struct CommConfig {
     /// Timeslots that a pair may be owed at a time; more is capped. Default 16,384, which is also
     /// the most.
     pub demand_slots_max: u32,
-    /// What was told and not acknowledged for so long is told again, ns; longer than the pace of the
-    /// endpoints' control packets, which acknowledge it. Default 200 us (design: arbiter.md
+    /// What was told and not acknowledged for so long is told again, ns; longer than the pace of
+    /// the endpoints' control packets, which acknowledge it. Default 200 us (design: arbiter.md
     /// section 4); of an [`crate::ArbiterConfig`] twice that pace at least.
     pub retry_ns: u64,
     /// An endpoint that is owed timeslots and has said nothing for so long is given none any more,
-    /// until it says something, ns. Default 20 ms; of an [`crate::ArbiterConfig`] eight times the pace
-    /// of the endpoints' control packets at least.
+    /// until it says something, ns. Default 20 ms; of an [`crate::ArbiterConfig`] eight times the
+    /// pace of the endpoints' control packets at least.
     pub silence_ns: u64,
 }
 
