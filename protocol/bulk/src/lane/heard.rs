@@ -8,14 +8,21 @@ pub(crate) const REACH: u32 = 64 * BULK_WORDS_MAX as u32;
 
 /// Words that are always told, in case acknowledgements are lost.
 const WORDS_MIN: usize = 2;
+/// What has come since this many acknowledgements is told, in case the others are lost: all of it,
+/// though it be many frames, of somebody whose processor did something else meanwhile.
+const TELLS: usize = 4;
 
 /// The receiving half of a lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Heard {
+    /// The first frame that has come, and the highest.
+    first: Option<Psn>,
     largest: Option<Psn>,
     /// Bit i of word w: whether frame `largest - 64 w - i` has come.
     words: [u64; BULK_WORDS_MAX],
     marked: u32,
+    /// The highest PSN at each of the last acknowledgements, the last one first.
+    told: [Option<Psn>; TELLS],
     /// Frames since the last acknowledgement.
     untold: u32,
     tell_at: Option<Mono>,
@@ -25,6 +32,7 @@ impl Heard {
     /// Takes note of a frame. An acknowledgement is due with the `every`-th one, or after a while.
     pub fn on_frame(&mut self, psn: Psn, is_marked: bool, every: u32, tell_at: Mono) {
         let largest = *self.largest.get_or_insert(psn);
+        self.first.get_or_insert(psn);
         let ahead = psn.0.wrapping_sub(largest.0);
         let behind = largest.0.wrapping_sub(psn.0);
         if ahead < u32::MAX / 2 {
@@ -56,15 +64,22 @@ impl Heard {
         self.tell_at
     }
 
-    /// What to acknowledge: the highest PSN, the words down to the last that tells of a loss, and
-    /// how many frames were marked. What came whole long ago was told often enough.
+    /// What to acknowledge: the highest PSN, the words down to the last that tells of a loss or of
+    /// what has come since the last acknowledgements, and how many frames were marked. What came
+    /// whole before was told often enough.
     pub fn tell(&mut self) -> Option<(Psn, &[u64], u32)> {
         let largest = self.largest?;
         self.tell_at = None;
         self.untold = 0;
         let tells = |word: &u64| *word != 0 && *word != u64::MAX;
         let words = self.words.iter().rposition(tells).map_or(0, |last| last + 1);
-        let words = words.max(WORDS_MIN);
+        let since = |told: Option<Psn>| largest.0.wrapping_sub(told.unwrap_or(largest).0) as usize;
+        // Of the oldest one's own word some may have come since, too.
+        let news = since(self.told[TELLS - 1].or(self.first)) / 64 + 1;
+        let come = self.words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+        let words = words.max(news.min(come)).max(WORDS_MIN);
+        self.told.rotate_right(1);
+        self.told[0] = Some(largest);
         Some((largest, &self.words[..words], self.marked))
     }
 }
@@ -106,6 +121,16 @@ mod tests {
         for psn in 3_500..5_000 {
             heard.on_frame(Psn(psn), false, 3, later);
         }
-        assert_eq!(heard.tell().expect("all have").1, [u64::MAX; WORDS_MIN]);
+        let all = [u64::MAX; BULK_WORDS_MAX];
+        assert_eq!(heard.tell().expect("all have").1, all, "nobody was told of any of them");
+        let mut words = Vec::new();
+        for psn in 5_000..5_064 {
+            heard.on_frame(Psn(psn), false, 8, later);
+            if heard.tell_at() == now {
+                words.push(heard.tell().expect("all have").1.len());
+            }
+        }
+        // Told of so often that hardly all of it can have been lost.
+        assert_eq!(words, [[16; TELLS - 1].as_slice(), &[WORDS_MIN; 5]].concat());
     }
 }

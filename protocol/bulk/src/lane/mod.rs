@@ -71,6 +71,8 @@ pub(crate) struct Lane {
     probes: u32,
     /// Since when nothing that is in flight was answered.
     waits_since: Option<Mono>,
+    /// The first frame that counted as lost because nothing was answered, and when it was sent.
+    overdue: Option<(Psn, Mono)>,
     pub heard: Heard,
 }
 
@@ -88,6 +90,7 @@ impl Lane {
             probe_at: None,
             probes: 0,
             waits_since: None,
+            overdue: None,
             heard: Heard::default(),
         }
     }
@@ -155,13 +158,17 @@ impl Lane {
         &mut self,
         now: Mono,
         (largest, marked): (Psn, u32),
-        words: impl Iterator<Item = u64>,
+        words: impl Iterator<Item = u64> + Clone,
         lost: &mut Vec<Item>,
     ) {
+        let was_late = self.has_come_late(now, largest, words.clone());
         let count = self.flight.len() as u32;
         let first = self.next.0.wrapping_sub(count);
         if largest.0.wrapping_sub(first) >= count {
             // Of what has been answered, or never was sent.
+            if was_late {
+                self.pace.restore();
+            }
             return;
         }
         let was_full = 2 * self.outstanding_octets > self.pace.window();
@@ -188,12 +195,41 @@ impl Lane {
         }
         self.pace.on_marked(acked_frames, marked, largest, self.next);
         let losses = self.lose_before(largest, first, lost);
+        if was_late && losses == 0 {
+            self.pace.restore();
+        }
         self.trim();
         if acked_octets + losses > 0 {
             self.probes = 0;
             self.waits_since = self.flight.front().map(|_| now);
             self.probe_at = self.waits_since.map(|_| self.overdue_at(now));
         }
+    }
+
+    /// Whether the frame that counted as lost because nothing was answered has come after all: then
+    /// nothing was lost, but somebody was slow (as Eifel finds it, RFC 3522; here a frame's number
+    /// says which transmission is answered). What it says of the round trip is learnt, so that the
+    /// other end is not asked as early again.
+    fn has_come_late(
+        &mut self,
+        now: Mono,
+        largest: Psn,
+        mut words: impl Iterator<Item = u64>,
+    ) -> bool {
+        let Some((psn, at)) = self.overdue else { return false };
+        let back = largest.0.wrapping_sub(psn.0);
+        if largest.is_before(psn) {
+            return false;
+        }
+        let word = words.nth(back as usize / 64).unwrap_or(0);
+        let has_come = word >> (back % 64) & 1 == 1;
+        if has_come {
+            self.pace.on_rtt(now.since_ns(at));
+        }
+        if has_come || back >= REORDER_FRAMES {
+            self.overdue = None;
+        }
+        has_come
     }
 
     /// Whatever was sent well before `largest`, which has come, and has not come itself, is lost.
@@ -246,10 +282,12 @@ impl Lane {
         self.probes += 1;
         self.probe_at = Some(self.overdue_at(now));
         if self.link == Link::Lossy {
+            let first = Psn(self.next.0.wrapping_sub(self.flight.len() as u32));
             if let Some(sent) = self.flight.front_mut()
                 && let Some(item) = sent.item.take()
             {
                 self.outstanding_octets -= u64::from(sent.octets);
+                self.overdue.get_or_insert((first, sent.at));
                 lost.push(item);
             }
             self.trim();
@@ -269,7 +307,83 @@ impl Lane {
     pub fn end(&mut self) {
         self.flight.clear();
         self.outstanding_octets = 0;
-        (self.probe_at, self.waits_since) = (None, None);
+        (self.probe_at, self.waits_since, self.overdue) = (None, None, None);
         self.heard = Heard::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GroupId, Member};
+    use alloc::vec;
+    use onepipe_base::{Incarnation, Port, ProcessId};
+
+    const OCTETS: usize = 1_000;
+
+    const FRAMES: u32 = 160;
+
+    /// A lossy link with a window of so many frames, all of them in flight since `at`.
+    fn full(at: Mono) -> Lane {
+        let member = Member { process: ProcessId(0), port: Port(0), link: Link::Lossy };
+        let config = Config {
+            frame_octets_max: OCTETS,
+            ..Config::new(GroupId(1), vec![member], 0, Incarnation(1))
+        };
+        let mut lane = Lane::new(Link::Lossy, &config);
+        let mut lost = Vec::new();
+        loop {
+            while lane.has_room(OCTETS) {
+                lane.on_sent(at, Item::State, OCTETS);
+            }
+            if lane.flight.len() == FRAMES as usize {
+                return lane;
+            }
+            let last = Psn(lane.next().0.wrapping_sub(1));
+            lane.on_ack(at, (last, 0), [u64::MAX; 2].into_iter(), &mut lost);
+            assert!(lost.is_empty());
+        }
+    }
+
+    /// Asks twice in vain; answers the first frame in flight, and when it was asked last.
+    fn starve(lane: &mut Lane) -> (Psn, Mono) {
+        let first = Psn(lane.next().0.wrapping_sub(lane.flight.len() as u32));
+        let (mut lost, mut now) = (Vec::new(), Mono::from_ns(0));
+        for _ in 0..2 {
+            now = lane.probe_at().expect("some are in flight");
+            assert!(lane.on_timeout(now, &mut lost));
+        }
+        assert_eq!((lane.pace.window(), lost.len()), (2 * OCTETS as u64, 2));
+        (first, now)
+    }
+
+    #[test]
+    fn a_window_is_restored_when_what_counted_as_lost_has_come() {
+        let (begun, mut lost) = (Mono::from_ns(1_000), Vec::new());
+        // Of the frames in flight the first two count as lost, and so are in flight no more.
+        for back in [0, 1, 2, 63, 64, FRAMES - 1] {
+            let mut lane = full(begun);
+            let (first, now) = starve(&mut lane);
+            let patience = lane.pace.patience_ns(0);
+            let largest = Psn(first.0.wrapping_add(back));
+            lane.on_ack(now, (largest, 0), [u64::MAX; 3].into_iter(), &mut lost);
+            assert!(lane.pace.window() >= u64::from(FRAMES) * OCTETS as u64, "{back}");
+            assert!(lane.pace.patience_ns(0) > patience, "answers take longer than it was thought");
+            assert!(lost.is_empty());
+        }
+    }
+
+    #[test]
+    fn nothing_is_restored_when_it_was_lost_or_others_were() {
+        let begun = Mono::from_ns(1_000);
+        // Of the frames up to one that was sent 64 later the first is missing, or the 24th.
+        for (words, losses) in [([u64::MAX, !1], 0), ([!(1 << 40), u64::MAX], 1)] {
+            let (mut lane, mut lost) = (full(begun), Vec::new());
+            let (first, now) = starve(&mut lane);
+            let largest = Psn(first.0.wrapping_add(64));
+            lane.on_ack(now, (largest, 0), words.into_iter(), &mut lost);
+            assert!(lane.pace.window() < 80 * OCTETS as u64, "{}", lane.pace.window());
+            assert_eq!(lost.len(), losses);
+        }
     }
 }

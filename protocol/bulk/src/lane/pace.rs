@@ -21,6 +21,8 @@ pub(crate) struct Pace {
     frame_octets: u64,
     window: u64,
     threshold: u64,
+    /// Window and threshold before the window collapsed.
+    before: Option<(u64, u64)>,
     /// Losses of frames before this one are of a cut that has been made.
     cut_until: Psn,
     /// The other end's count of marked frames; and of what is observed until this frame has come,
@@ -43,6 +45,7 @@ impl Pace {
             frame_octets,
             window: BEGIN_FRAMES * frame_octets,
             threshold: u64::MAX,
+            before: None,
             cut_until: Psn::FIRST,
             marked: 0,
             observed_until: Psn::FIRST,
@@ -121,8 +124,17 @@ impl Pace {
 
     /// Nothing has come for long: begin anew.
     pub fn collapse(&mut self) {
+        self.before = Some((self.window, self.threshold));
         self.threshold = (self.window / 2).max(LEAST_FRAMES * self.frame_octets);
         self.window = LEAST_FRAMES * self.frame_octets;
+    }
+
+    /// It was for nothing: nothing was lost.
+    pub fn restore(&mut self) {
+        if let Some((window, threshold)) = self.before.take() {
+            self.window = self.window.max(window);
+            self.threshold = self.threshold.max(threshold);
+        }
     }
 }
 
@@ -149,6 +161,12 @@ mod tests {
         assert_eq!(pace.window(), 7_000);
         pace.on_acked(1);
         assert_eq!(pace.window(), 7_001);
+        pace.restore();
+        assert_eq!(pace.window(), 10_500);
+        // Once is enough: what came of it since is kept.
+        pace.cut(Psn(51), Psn(60));
+        pace.restore();
+        assert_eq!(pace.window(), 7_350);
     }
 
     #[test]

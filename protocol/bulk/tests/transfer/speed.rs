@@ -65,3 +65,44 @@ fn one_link_at_half_rate_costs_a_pipeline_nearly_nothing_and_a_chain_half() {
     let slow = duration(8, 128, Plain::Chain, Link::Reliable, &[(2, 3)]);
     assert!((0.5..0.56).contains(&(even / slow)), "{even} and {slow}");
 }
+
+/// A member whose processor does something else for a while has lost nothing: what waited for it
+/// comes at once, and the way to it is as wide as before.
+#[test]
+fn a_receiver_that_stands_still_costs_that_time_and_no_more() {
+    const BLOCKS: usize = 1_000;
+    const STANDS_NS: u64 = 60_000_000;
+    const LOST: u32 = 900;
+    let took = |stands_ns: u64| {
+        let mut world = World::new(2, Link::Lossy, 1, |config| {
+            config.block_octets = BLOCK;
+            config.piece_octets = PIECE;
+            config.frame_octets_max = 1_200;
+            config.lookahead_blocks = 200;
+        });
+        // Some 400 frames are on the way when all is well. One is lost while there come to be as
+        // many: from then on a window is as wide as it has to be, and grows slowly.
+        world.latency_ns = 200_000;
+        let mut frames = 0;
+        world.fate = Box::new(move |_, from, _, _| {
+            frames += u32::from(from == 0);
+            frames != LOST
+        });
+        world.group(1).offer_memory(vec![0; BLOCKS * BLOCK as usize]);
+        let began = world.now;
+        world.act(0, |root| root.send(vec![7; BLOCKS * BLOCK as usize])).expect("it is taken");
+        let half = |world: &mut World| {
+            let progress = world.groups[1].as_ref().and_then(|group| group.progress(0));
+            progress.is_some_and(|(here, _)| here >= BLOCKS as u32 / 2)
+        };
+        assert!(world.run_until(SECOND, half));
+        world.stand_still(1, stands_ns);
+        let all = |world: &mut World| !world.apps[1].delivered.is_empty();
+        assert!(world.run_until(2 * SECOND, all));
+        world.now - began
+    };
+    let (well, stood) = (took(0), took(STANDS_NS));
+    // With a window that stays as it has collapsed it would be 11 % more.
+    let rest = stood - STANDS_NS;
+    assert!(rest <= well, "{rest} ns beside the pause, and {well} where there is none");
+}

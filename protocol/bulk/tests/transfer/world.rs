@@ -148,6 +148,11 @@ impl World {
         done
     }
 
+    /// What comes to a member waits for so long: its processor does something else.
+    pub fn stand_still(&mut self, at: usize, for_ns: u64) {
+        self.taken_at[at] = self.now + for_ns;
+    }
+
     pub fn kill(&mut self, at: usize) {
         self.groups[at] = None;
     }

@@ -176,7 +176,7 @@ impl<'a> BulkAckView<'a> {
     }
 
     /// See [`BulkAck::write`].
-    pub fn words(&self) -> impl ExactSizeIterator<Item = u64> + 'a {
+    pub fn words(&self) -> impl ExactSizeIterator<Item = u64> + Clone + 'a {
         self.words.iter().map(|word| word.get())
     }
 }
