@@ -81,23 +81,22 @@ impl Owner {
 
     /// The smallest free region that is large enough, and that nobody reads any more.
     fn take_free(&self, regions: &mut Regions, capacity: usize) -> Option<(Place, Arc<Mapping>)> {
-        let mut least = capacity;
-        loop {
-            let fits = |region: &Region| region.is_free && region.octets() >= least;
-            let at = (0..regions.all.len())
-                .filter(|at| fits(&regions.all[*at]))
-                .min_by_key(|at| regions.all[*at].octets())?;
-            // Of the same size the first is tried only: others come with the next size.
-            least = regions.all[at].octets() + 1;
-            if let Some(generation) = layout::claim(&self.header, at).renew() {
-                let region = &mut regions.all[at];
-                region.is_free = false;
-                let mapping = region.mapping.clone()?;
-                let capacity = mapping.octets() as u64;
-                let place = Place { region: at as u64, generation, at: region.at, capacity };
-                return Some((place, mapping));
-            }
+        let fits = |region: &Region| region.is_free && region.octets() >= capacity;
+        let mut free: Vec<usize> =
+            (0..regions.all.len()).filter(|at| fits(&regions.all[*at])).collect();
+        // A new region costs all readers new pages, which is more than copying them: whichever of
+        // the free ones is not read will do.
+        free.sort_by_key(|at| regions.all[*at].octets());
+        for at in free {
+            let Some(generation) = layout::claim(&self.header, at).renew() else { continue };
+            let region = &mut regions.all[at];
+            region.is_free = false;
+            let mapping = region.mapping.clone()?;
+            let capacity = mapping.octets() as u64;
+            let place = Place { region: at as u64, generation, at: region.at, capacity };
+            return Some((place, mapping));
         }
+        None
     }
 
     /// A new region behind all others.

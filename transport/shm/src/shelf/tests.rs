@@ -57,6 +57,23 @@ fn a_region_serves_again_when_nobody_has_its_page() {
 }
 
 #[test]
+fn whichever_region_nobody_reads_serves_though_others_of_its_size_are_read() {
+    let (shelf, reader) = both("whichever");
+    let pages = [(); 4].map(|()| shelf.sheet(5).expect("there is memory").into_page());
+    let places = pages.each_ref().map(crate::Page::place);
+    let mut read: Vec<_> = places.map(|place| reader.page(place, 5)).into();
+    assert!(read.iter().all(Option::is_some));
+    drop(pages);
+    for free in [3, 1] {
+        read[free] = None;
+        let sheet = shelf.sheet(5).expect("there is memory");
+        assert_eq!(sheet.into_page().place().at, places[free].at, "no new one is made");
+        read[free] = reader.page(places[free], 5);
+        assert!(read[free].is_none(), "what was there is gone");
+    }
+}
+
+#[test]
 fn places_that_cannot_be_are_refused() {
     let (shelf, reader) = both("refused");
     let page = shelf.sheet(10).expect("there is memory").into_page();
