@@ -4,11 +4,12 @@ use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_bulk::{Event, Group, Placing};
 use onepipe_transport_clock::Clock;
 use onepipe_transport_driver::{Doorbell, Transport};
-use onepipe_transport_shm::{PLACE_OCTETS, Place, Shelf, Shm};
+use onepipe_transport_shm::{PLACE_OCTETS, Shelf, Shm};
 use onepipe_transport_tcp::Progress;
-use onepipe_wire::{APART_OCTETS, BulkFront, BulkPiece, Frame, Opcode, open_apart};
+use onepipe_wire::APART_OCTETS;
 
 use crate::join::Side;
+use crate::told::{place_in, subject};
 use crate::{Lender, Links, Octets};
 
 /// A member that waits looks so often whether others live: longer than any of them sleeps who would
@@ -173,7 +174,7 @@ impl<C: Clock> End<C> {
         let Self { group, shm, side, .. } = self;
         let mut events = Progress::default();
         let frames = shm.receive(now, |port, frame| {
-            let (Side::Other(lender), Some((object, place))) = (&*side, told(frame)) else {
+            let (Side::Other(lender), Some((object, place))) = (&*side, place_in(frame)) else {
                 return group.handle_frame(now, port, frame);
             };
             lender.note(object, place);
@@ -222,25 +223,6 @@ fn hand_out(
         on_event(group, event);
         progress.events += 1;
     }
-}
-
-/// Of which object a frame tells where it lies: the front of a piece, or an offer.
-fn told(frame: &[u8]) -> Option<(u32, Place)> {
-    let (front, behind) = frame.split_at_checked(APART_OCTETS)?;
-    Some((subject(front)?, Place::parse(behind)?))
-}
-
-/// The object that a front or an offer is of.
-fn subject(front: &[u8]) -> Option<u32> {
-    let payload = match open_apart(front) {
-        Ok((_, payload, _)) => payload,
-        Err(_) => {
-            let frame = Frame::parse(front).ok()?;
-            (frame.opcode == Opcode::BulkPiece).then_some(frame.payload)?
-        }
-    };
-    let (_, rest) = BulkFront::parse(payload).ok()?;
-    Some(BulkPiece::parse(rest).ok()?.header.object)
 }
 
 /// Brings a piece to where it belongs, if it is not there.

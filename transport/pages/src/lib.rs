@@ -22,12 +22,14 @@ mod lender;
 mod octets;
 #[cfg(test)]
 mod tests;
+mod told;
 
 pub use end::End;
 pub use join::{JoinError, Links, join};
 pub use lender::Lender;
 pub use octets::Octets;
-pub use onepipe_transport_shm::{AttachError, Page, Sheet, Shelf};
+pub use onepipe_transport_shm::{AttachError, PLACE_OCTETS, Page, Place, Reader, Sheet, Shelf};
+pub use told::place_in;
 
 use onepipe_bulk::{Algorithm, Config, Plain};
 use onepipe_wire::{APART_OCTETS, HEADER_OCTETS};

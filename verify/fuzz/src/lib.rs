@@ -16,3 +16,6 @@ pub mod switch;
 
 #[path = "../../../protocol/arbiter/tests/sequence/properties.rs"]
 pub mod arbiter;
+
+#[path = "../../../transport/pages/tests/places/properties.rs"]
+pub mod places;

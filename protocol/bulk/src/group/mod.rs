@@ -294,9 +294,10 @@ impl<M: Memory> Group<M> {
         Some(&self.get(object)?.object.as_ref()?.memory)
     }
 
-    /// How many blocks of an object under way are here, and how many it has.
+    /// How many blocks of an object under way are here, and how many it has. When the group is over
+    /// nothing is under way.
     pub fn progress(&self, object: u32) -> Option<(u32, u32)> {
-        let live = self.get(object)?;
+        let live = self.get(object).filter(|_| self.outcome.is_none())?;
         let blocks = live.shape?.blocks;
         Some((blocks - live.object.as_ref().map_or(blocks, |object| object.missing), blocks))
     }

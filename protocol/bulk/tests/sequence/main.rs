@@ -13,18 +13,27 @@ proptest! {
     fn a_member_bears_anything(octets in prop::collection::vec(any::<u8>(), 0..3_000)) {
         properties::bulk(&octets);
     }
+
+    #[test]
+    fn a_member_bears_anything_where_octets_come_apart(
+        octets in prop::collection::vec(any::<u8>(), 0..3_000)
+    ) {
+        properties::apart(&octets);
+    }
 }
 
 #[test]
 fn a_member_bears_what_was_found_before() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../verify/fuzz/corpus/bulk");
-    let mut met = 0;
-    for entry in fs::read_dir(folder).expect("the seeds are committed") {
-        let path = entry.expect("readable").path();
-        let octets = fs::read(&path).expect("readable");
-        let outcome = std::panic::catch_unwind(|| properties::bulk(&octets));
-        assert!(outcome.is_ok(), "{} fails", path.display());
-        met += 1;
+    for (target, play) in [("bulk", properties::bulk as fn(&[u8])), ("apart", properties::apart)] {
+        let corpus = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../verify/fuzz/corpus");
+        let mut met = 0;
+        for entry in fs::read_dir(corpus.join(target)).expect("the seeds are committed") {
+            let path = entry.expect("readable").path();
+            let octets = fs::read(&path).expect("readable");
+            let outcome = std::panic::catch_unwind(|| play(&octets));
+            assert!(outcome.is_ok(), "{} fails", path.display());
+            met += 1;
+        }
+        assert!(met > 0, "no seeds of {target}");
     }
-    assert!(met > 0, "no seeds");
 }

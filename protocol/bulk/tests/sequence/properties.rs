@@ -2,14 +2,18 @@
 //! say. Shared with `verify/fuzz`.
 
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp};
-use onepipe_bulk::{Config, Event, Group, GroupId, Link, Member};
+use onepipe_bulk::{
+    Algorithm, Config, Event, Group, GroupId, Link, Member, Memory, Placing, Plain,
+};
 use onepipe_wire::{
-    BulkAck, BulkFailure, BulkFailures, BulkFront, BulkHave, BulkPieceHeader, BulkRefused,
-    BulkState, BulkWant, Extent, Frame, HEADER_OCTETS, Header, Opcode, seal,
+    APART_OCTETS, BulkAck, BulkFailure, BulkFailures, BulkFront, BulkHave, BulkPieceHeader,
+    BulkRefused, BulkState, BulkWant, Extent, Frame, HEADER_OCTETS, Header, Opcode, open_apart,
+    seal, seal_apart,
 };
 
 const MEMBERS: u32 = 5;
 const FRAME_OCTETS: usize = 600;
+const OBJECT_OCTETS_MAX: usize = 1 << 20;
 
 /// Octets that decide what happens next; zeros behind their end.
 struct Script<'a> {
@@ -46,52 +50,144 @@ impl Script<'_> {
     }
 }
 
-fn group(own: u32, link: Link) -> Group {
+/// Memory of a member's own, or that all can read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Octets {
+    Own(Vec<u8>),
+    Shared(usize),
+}
+
+/// What lies where all can read it; nobody looks behind what an object may have.
+static SHARED: [u8; OBJECT_OCTETS_MAX] = [7; OBJECT_OCTETS_MAX];
+
+impl Memory for Octets {
+    fn octets(&self) -> &[u8] {
+        match self {
+            Self::Own(octets) => octets,
+            Self::Shared(octets) => &SHARED[..*octets],
+        }
+    }
+
+    fn octets_mut(&mut self) -> Option<&mut [u8]> {
+        match self {
+            Self::Own(octets) => Some(octets),
+            Self::Shared(_) => None,
+        }
+    }
+
+    fn truncate(&mut self, octets: usize) {
+        match self {
+            Self::Own(own) => own.truncate(octets),
+            Self::Shared(shared) => *shared = octets.min(*shared),
+        }
+    }
+}
+
+/// What a group's objects lie in, and how its frames come.
+trait World: Memory + Sized {
+    const IS_SHARED: bool;
+    fn of(script: &mut Script<'_>, octets: usize) -> Self;
+}
+
+impl World for Vec<u8> {
+    const IS_SHARED: bool = false;
+
+    fn of(_: &mut Script<'_>, octets: usize) -> Self {
+        vec![0; octets]
+    }
+}
+
+impl World for Octets {
+    const IS_SHARED: bool = true;
+
+    fn of(script: &mut Script<'_>, octets: usize) -> Self {
+        match script.below(2) {
+            0 => Self::Own(vec![0; octets]),
+            _ => Self::Shared(octets),
+        }
+    }
+}
+
+fn group<M: World>(own: u32, link: Link) -> Group<M> {
     let member = |rank: u32| Member { process: ProcessId(rank), port: Port(rank as u16), link };
     let members = (0..MEMBERS).map(member).collect();
-    let config = Config {
+    let mut config = Config {
         piece_octets: 100,
         block_octets: 150,
         frame_octets_max: FRAME_OCTETS,
-        object_octets_max: 1 << 20,
+        object_octets_max: OBJECT_OCTETS_MAX as u64,
         ..Config::new(GroupId(9), members, own, Incarnation(2))
     };
-    Group::new(config).expect("a valid configuration")
+    if M::IS_SHARED {
+        config.is_shared = true;
+        config.algorithm = Algorithm::Plain(Plain::Sequential);
+        config.lookahead_blocks = 1_024;
+    }
+    Group::with_memory(config).expect("a valid configuration")
 }
 
 /// What the frames of this group bear: taken from one that a member of it sends.
-fn plan() -> u32 {
+fn plan<M: World>() -> u32 {
     let now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
     let mut slot = [0; FRAME_OCTETS];
-    let sent = group(1, Link::Lossy).poll_transmit(now, &mut slot).expect("it greets the root");
+    let mut other = group::<M>(1, Link::Lossy);
+    let sent = other.poll_transmit(now, &mut slot).expect("it greets the root");
     let frame = Frame::parse(&slot[..sent.octets]).expect("what leaves is sealed");
     BulkFront::parse(frame.payload).expect("a frame of a group").0.plan
 }
 
-/// Plays `octets` as a script.
+/// Plays `octets` as a script: what happens to a member of a group over any other link.
 pub fn bulk(octets: &[u8]) {
     let mut script = Script { rest: octets };
     let own = script.below(MEMBERS.into()) as u32;
     let link = [Link::Lossy, Link::Reliable][script.below(2) as usize];
-    let (mut group, plan, mut ns) = (group(own, link), plan(), 1_000);
-    let mut over = None;
+    play::<Vec<u8>>(script, (own, link), false);
+}
+
+/// The same of a member whose links bring octets to where they belong: memory that all members
+/// share, mostly, or streams that are scattered.
+pub fn apart(octets: &[u8]) {
+    let mut script = Script { rest: octets };
+    let own = script.below(MEMBERS.into()) as u32;
+    match script.below(4) {
+        0 => play::<Vec<u8>>(script, (own, Link::Reliable), true),
+        _ => play::<Octets>(script, (own, Link::Reliable), true),
+    }
+}
+
+fn play<M: World>(mut script: Script<'_>, (own, link): (u32, Link), is_apart: bool) {
+    let (mut group, plan, mut ns) = (group::<M>(own, link), plan::<M>(), 1_000);
+    let (mut over, mut placings) = (None, Vec::new());
     while !script.rest.is_empty() {
         let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns((1 << 50) + ns) };
         match script.octet() {
-            0..=199 => frame(&mut script, &mut group, now, (own, plan)),
+            0..=199 => {
+                let (from, mut octets) = frame(&mut script, now, (own, plan), is_apart);
+                match is_apart {
+                    true => hear(&mut script, &mut group, (now, from), octets, &mut placings),
+                    false => {
+                        group.handle_frame(now, Port(from as u16), &mut octets);
+                    }
+                }
+            }
             200..=229 => {
                 let octet = u64::from(script.octet());
                 ns += octet * octet * octet * 10;
             }
             230..=236 => {
                 let octets = script.below(200) as usize * 5;
-                let _ = group.send(vec![script.octet(); octets]);
+                let memory = M::of(&mut script, octets);
+                let _ = group.send(memory);
             }
             237..=243 => {
                 let octets = script.below(200) as usize * 10;
-                let _ = group.provide(script.number(), vec![0; octets]);
+                let memory = M::of(&mut script, octets);
+                let _ = group.provide(script.number(), memory);
             }
-            244..=247 => group.offer_memory(vec![0; script.below(200) as usize * 10]),
+            244..=247 => {
+                let octets = script.below(200) as usize * 10;
+                group.offer_memory(M::of(&mut script, octets));
+            }
             248 => group.decline(script.number()),
             249 => group.lose_link(script.number()),
             250 => group.leave(),
@@ -103,7 +199,7 @@ pub fn bulk(octets: &[u8]) {
         if group.poll_timeout().is_some_and(|at| at <= now.mono) {
             group.handle_timeout(now);
         }
-        drain(&mut script, &mut group, now);
+        drain(&mut script, &mut group, now, is_apart);
         // What is over stays so, in the same way.
         assert!(over.is_none() || over == group.outcome());
         over = group.outcome();
@@ -111,25 +207,83 @@ pub fn bulk(octets: &[u8]) {
     }
 }
 
+/// A frame comes. Of the front of a piece the octets behind it may be placed, now or later, and
+/// nobody has promised that anything of it is still wanted then.
+fn hear<M: World>(
+    script: &mut Script<'_>,
+    group: &mut Group<M>,
+    (now, from): (Now, u32),
+    mut octets: Vec<u8>,
+    placings: &mut Vec<(u32, Placing)>,
+) {
+    if let Some(placing) = octets.get(..APART_OCTETS).and_then(|front| group.place(front)) {
+        placings.push((from, placing));
+        if script.below(4) > 0 {
+            let at = script.below(placings.len() as u64) as usize;
+            let (from, placing) = placings.swap_remove(at);
+            place(script, group, (now, from), &placing);
+        }
+        return;
+    }
+    group.handle_frame(now, Port(from as u16), &mut octets);
+}
+
+/// Brings a piece to where it belongs, or gives it up.
+fn place<M: World>(
+    script: &mut Script<'_>,
+    group: &mut Group<M>,
+    (now, from): (Now, u32),
+    placing: &Placing,
+) {
+    let (object, at, octets) = (placing.object(), placing.at(), placing.octets());
+    let memory = group.memory(object).map(|memory| memory.octets().len());
+    if let Some(room) = group.room(placing) {
+        assert!(room.len() == octets && memory.is_some_and(|memory| at + octets <= memory));
+        room.fill(SHARED[0]);
+    }
+    match script.below(8) {
+        0 => group.abandon(placing),
+        _ => {
+            group.handle_placed(now, Port(from as u16), placing);
+        }
+    }
+}
+
 /// Whatever is polled comes to an end, and is whole.
-fn drain(script: &mut Script<'_>, group: &mut Group, now: Now) {
+fn drain<M: World>(script: &mut Script<'_>, group: &mut Group<M>, now: Now, is_apart: bool) {
     let mut slot = [0; FRAME_OCTETS];
     for sent in 0.. {
-        let Some(transmit) = group.poll_transmit(now, &mut slot) else { break };
-        assert!(Frame::parse(&slot[..transmit.octets]).is_ok());
-        assert!(u32::from(transmit.port.0) < 2 * MEMBERS);
+        let next = match is_apart {
+            true => group.poll_gather(now, &mut slot).map(|sent| {
+                let behind = group.behind(&sent).len();
+                assert_eq!(behind, sent.octets(), "what is sent is there");
+                (sent.front, behind)
+            }),
+            false => group.poll_transmit(now, &mut slot).map(|sent| (sent, 0)),
+        };
+        let Some((sent_to, behind)) = next else { break };
+        let frame = &slot[..sent_to.octets];
+        let announced = open_apart(frame).map(|(_, _, behind)| behind);
+        let is_front = announced == Ok(if M::IS_SHARED { 0 } else { behind });
+        assert!(Frame::parse(frame).is_ok() || is_apart && is_front);
+        assert!(u32::from(sent_to.port.0) < 2 * MEMBERS);
         assert!(sent < 20_000, "it never falls silent");
     }
     while let Some(event) = group.poll_event() {
         match event {
             Event::Wanted { .. } if group.config().own == 0 => panic!("the root has all there is"),
             Event::Wanted { object, octets } if script.below(4) > 0 => {
-                assert!(octets <= 1 << 20);
-                group.provide(object, vec![0; octets as usize]).expect("it was asked for");
+                assert!(octets <= OBJECT_OCTETS_MAX as u64);
+                let memory = M::of(script, octets as usize);
+                group.provide(object, memory).expect("it was asked for");
             }
             Event::Delivered { object } => {
                 let before = group.octets(object).map(<[u8]>::len);
                 assert_eq!(before.is_some(), group.progress(object).is_some());
+            }
+            Event::Stable { memory, .. } if M::IS_SHARED && group.config().own != 0 => {
+                // Whatever was said, nobody has written anything else.
+                assert!(memory.octets().iter().all(|octet| *octet == SHARED[0]));
             }
             _ => {}
         }
@@ -137,23 +291,39 @@ fn drain(script: &mut Script<'_>, group: &mut Group, now: Now) {
 }
 
 /// A frame that a member might send, or nobody.
-fn frame(script: &mut Script<'_>, group: &mut Group, now: Now, (own, plan): (u32, u32)) {
+fn frame(
+    script: &mut Script<'_>,
+    now: Now,
+    (own, plan): (u32, u32),
+    is_apart: bool,
+) -> (u32, Vec<u8>) {
     let from = script.below(u64::from(MEMBERS) + 1) as u32;
     let plan = if script.octet() == 255 { !plan } else { plan };
     let (failed, stable) = (script.number() as u16, script.number());
     let front = BulkFront { group: 9, plan, from: from as u16, failed, stable };
-    let mut octets = [0; FRAME_OCTETS];
+    let mut octets = [SHARED[0]; FRAME_OCTETS];
     let room = front.write(&mut octets[HEADER_OCTETS..]).expect("it fits");
     let (opcode, written) = body(script, room);
     let life = Incarnation(if script.octet() > 250 { script.number() } else { 1 });
     let header = Header::new(opcode, ProcessId(from), ProcessId(own), life);
     let header = header.stamped(now.sync, Promises::both(now.sync), Psn(script.number()));
-    let length = seal(&mut octets, header, onepipe_wire::BULK_FRONT_OCTETS + written);
+    let is_front = is_apart
+        && opcode == Opcode::BulkPiece
+        && written >= onepipe_wire::BULK_PIECE_HEADER_OCTETS
+        && script.below(8) > 0;
+    let length = match is_front {
+        // What follows it on a stream is somewhere else.
+        true => {
+            seal_apart(&mut octets, header, written - onepipe_wire::BULK_PIECE_HEADER_OCTETS);
+            APART_OCTETS
+        }
+        false => seal(&mut octets, header, onepipe_wire::BULK_FRONT_OCTETS + written),
+    };
     if script.octet() == 255 {
         let bit = (script.number() as usize) % (length * 8);
         octets[bit / 8] ^= 1 << (bit % 8);
     }
-    group.handle_frame(now, Port(from as u16), &mut octets[..length]);
+    (from, octets[..length].to_vec())
 }
 
 fn body(script: &mut Script<'_>, room: &mut [u8]) -> (Opcode, usize) {

@@ -1,0 +1,39 @@
+//! Places that anybody may tell of: drawn ones, and those that a fuzzer has found.
+
+mod properties;
+
+use std::fs;
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #[test]
+    fn no_place_does_any_harm(octets in prop::collection::vec(any::<u8>(), 0..200)) {
+        properties::places(&octets);
+    }
+
+    #[test]
+    fn nor_does_one_that_is_almost_right(
+        which in any::<u8>(), sealed in any::<u8>(), at in 0u8..32,
+        changed in prop::collection::vec(prop::sample::select(&[0u8, 1, 2, 16, 17, 255][..]), 0..4),
+    ) {
+        let octets = [&[which, sealed, at][..], &changed].concat();
+        properties::places(&octets);
+    }
+}
+
+#[test]
+fn nor_do_those_that_were_found_before() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../verify/fuzz/corpus/places");
+    let mut met = 0;
+    for entry in fs::read_dir(folder).expect("the seeds are committed") {
+        let path = entry.expect("readable").path();
+        let octets = fs::read(&path).expect("readable");
+        let outcome = std::panic::catch_unwind(|| properties::places(&octets));
+        assert!(outcome.is_ok(), "{} fails", path.display());
+        met += 1;
+    }
+    assert!(met > 0, "no seeds");
+}
