@@ -1,33 +1,17 @@
-//! The door of a member while its group is at work.
-
-use std::time::{Duration, Instant};
+//! What the door of a member knows of its group.
 
 use onepipe_transport_tcp::Door;
 
-/// Whoever is at the door waits so long, at most, if the group is driven as often.
-const LOOK: Duration = Duration::from_millis(50);
-
-/// Looks at the door now and then, so that whoever comes late is told how the group stands.
+/// As long as this lives the group is at work: so whoever comes late is told.
 #[derive(Debug)]
 pub(crate) struct Attendance {
     door: Door,
     group: u64,
-    next_at: Instant,
 }
 
 impl Attendance {
     pub fn new(door: &Door, group: u64) -> Self {
-        Self { door: door.clone(), group, next_at: Instant::now() }
-    }
-
-    /// Looks, if it is time to.
-    pub fn look(&mut self) {
-        let now = Instant::now();
-        if now >= self.next_at {
-            self.next_at = now + LOOK;
-            // A door that fails says so to whoever wants to meet there.
-            let _ = self.door.attend();
-        }
+        Self { door: door.clone(), group }
     }
 }
 
@@ -35,6 +19,5 @@ impl Attendance {
 impl Drop for Attendance {
     fn drop(&mut self) {
         self.door.note_end(self.group);
-        let _ = self.door.attend();
     }
 }

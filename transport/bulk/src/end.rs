@@ -47,7 +47,8 @@ impl From<pages::JoinError> for JoinError {
 #[derive(Debug)]
 pub struct End<C> {
     ways: Ways<C>,
-    attendance: Attendance,
+    /// The door's knowledge of the group goes with it.
+    _attendance: Attendance,
 }
 
 /// Each keeps the driver rules of [`onepipe_base::Machine`] for itself.
@@ -85,7 +86,7 @@ impl<C: Clock> End<C> {
                 Ways::Shm(Box::new(pages::End::new(group, links, clock)))
             }
         };
-        Ok(Self { ways, attendance })
+        Ok(Self { ways, _attendance: attendance })
     }
 
     /// The group, to ask it.
@@ -142,7 +143,6 @@ impl<C: Clock> End<C> {
         wait_ns: u64,
         on_event: impl FnMut(&mut Group<Octets>, Event<Octets>),
     ) -> io::Result<Progress> {
-        self.attendance.look();
         match &mut self.ways {
             Ways::Tcp(end) => end.turn(wait_ns, on_event),
             Ways::Udp(end) => Ok(end.turn(wait_ns, on_event)),

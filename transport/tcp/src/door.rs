@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::hello::{Caller, OCTETS, Role};
+use crate::keeper::Keeper;
 use crate::standing::{Register, Standing};
 
 /// Whoever has not said so soon who he is, is nobody.
@@ -18,14 +19,19 @@ const WAITING_MAX: usize = 1024;
 const LOOK: Duration = Duration::from_micros(500);
 
 /// A listening socket that sorts who comes by what he wants. Clones are the same door.
+///
+/// Whoever asks how a group stands is answered by a thread of its own, which sleeps until somebody
+/// comes: so it is told, too, where no group is at work, or nobody drives one.
 #[derive(Clone, Debug)]
 pub struct Door {
     address: SocketAddr,
     hall: Arc<Mutex<Hall>>,
+    /// Goes with the last of its clones.
+    _keeper: Arc<Keeper>,
 }
 
 #[derive(Debug)]
-struct Hall {
+pub(crate) struct Hall {
     listener: TcpListener,
     strangers: Vec<Stranger>,
     callers: Vec<(Caller, TcpStream, Instant)>,
@@ -51,8 +57,10 @@ impl Door {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let (strangers, callers, register) = (Vec::new(), Vec::new(), Register::default());
-        let hall = Hall { listener, strangers, callers, register };
-        Ok(Self { address, hall: Arc::new(Mutex::new(hall)) })
+        let outside = listener.try_clone()?;
+        let hall = Arc::new(Mutex::new(Hall { listener, strangers, callers, register }));
+        let keeper = Arc::new(Keeper::new(outside, Arc::clone(&hall))?);
+        Ok(Self { address, hall, _keeper: keeper })
     }
 
     /// Where it is.
@@ -77,7 +85,7 @@ impl Door {
         self.hall().register.get(group)
     }
 
-    /// Whoever comes late is told so from now on, as often as the door is looked at.
+    /// Whoever comes late is told so from now on.
     pub(crate) fn note(&self, group: u64, standing: Standing) {
         self.hall().register.set(group, standing);
     }
@@ -88,15 +96,6 @@ impl Door {
         if hall.register.get(group) == Standing::Begun {
             hall.register.set(group, Standing::Ended);
         }
-    }
-
-    /// Looks who is there, and answers who asks how a group stands. Whoever has a door and does not
-    /// wait there calls it now and then.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn attend(&self) -> io::Result<()> {
-        self.hall().look(Instant::now())
     }
 
     fn hall(&self) -> MutexGuard<'_, Hall> {
@@ -146,9 +145,19 @@ impl Door {
 }
 
 impl Hall {
-    /// Takes in who is there.
-    fn look(&mut self, now: Instant) -> io::Result<()> {
-        while self.strangers.len() + self.callers.len() < WAITING_MAX {
+    /// Whether somebody is here of whom it is not known yet what he wants.
+    pub fn has_strangers(&self) -> bool {
+        !self.strangers.is_empty()
+    }
+
+    /// Whether nobody more is let in.
+    pub fn is_full(&self) -> bool {
+        self.strangers.len() + self.callers.len() >= WAITING_MAX
+    }
+
+    /// Takes in who is there, and answers who asks how a group stands.
+    pub fn look(&mut self, now: Instant) -> io::Result<()> {
+        while !self.is_full() {
             match self.listener.accept() {
                 Ok((stream, _)) => {
                     stream.set_nonblocking(true)?;

@@ -24,6 +24,7 @@ mod end;
 mod hello;
 mod inbound;
 mod inquiry;
+mod keeper;
 mod meet;
 mod outbound;
 mod standing;

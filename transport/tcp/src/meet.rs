@@ -86,7 +86,7 @@ pub fn meet(meeting: &Meeting<'_>, door: &Door) -> Result<Vec<Option<TcpStream>>
     door.note(meeting.group, Standing::Meeting);
     let met = find_all(meeting, door, until, &mut streams, &mut inquiry).and_then(|()| {
         if meeting.own == 0 {
-            conduct(meeting, door, until, &streams, &mut inquiry)
+            conduct(meeting, until, &streams, &mut inquiry)
         } else {
             follow(meeting, until, &streams)
         }
@@ -135,7 +135,6 @@ fn find_all(
     inquiry: &mut Inquiry,
 ) -> Result<(), MeetError> {
     let own = meeting.own;
-    let fails = |source| MeetError::Door { address: door.address(), source };
     for (rank, address) in (0..).zip(meeting.members).skip(own as usize + 1) {
         let stream = loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -145,7 +144,6 @@ fn find_all(
                 Err(_) => {}
             }
             std::thread::sleep(AGAIN);
-            door.attend().map_err(fails)?;
             inquiry.go_on(meeting)?;
         };
         let said = meeting.caller(Role::Member, rank).say(&stream);
@@ -155,7 +153,9 @@ fn find_all(
     for rank in 0..own {
         let stream = loop {
             let soon = until.min(Instant::now() + AGAIN);
-            let come = door.member(meeting.group, (rank, own), soon).map_err(fails)?;
+            let come = door
+                .member(meeting.group, (rank, own), soon)
+                .map_err(|source| MeetError::Door { address: door.address(), source })?;
             match come {
                 Some(stream) => break stream,
                 None if soon == until => return Err(meeting.waits_in_vain(rank, inquiry)),
@@ -170,7 +170,6 @@ fn find_all(
 /// The root: waits until everybody has met everybody, and lets the group begin.
 fn conduct(
     meeting: &Meeting<'_>,
-    door: &Door,
     until: Instant,
     streams: &[Option<TcpStream>],
     inquiry: &mut Inquiry,
@@ -181,7 +180,6 @@ fn conduct(
             if Instant::now() >= until {
                 return Err(meeting.waits_in_vain(rank, inquiry));
             }
-            door.attend().map_err(|source| MeetError::Door { address: door.address(), source })?;
             inquiry.go_on(meeting)?;
         }
         hear(meeting, rank, stream, Role::Ready, until)?;

@@ -171,33 +171,34 @@ fn who_waits_in_vain_is_told_how_the_group_stands() {
         MeetError::Late { group: 7, standing, by: 0, address } if address == members[0] => standing,
         error => panic!("{error}"),
     };
-    // Nobody is at the root's door.
+    // A door answers though nobody waits there and no group is at work. It may be that the others
+    // only have to be started again.
+    assert_eq!(told(come(700)), Standing::Unknown);
+    doors[0].note(7, Standing::GivenUp);
+    assert_eq!(told(come(700)), Standing::GivenUp);
+    // Of these there is nothing to wait for.
+    for standing in [Standing::Begun, Standing::Ended] {
+        doors[0].note(7, standing);
+        assert_eq!(told(come(60_000)), standing);
+    }
+    doors[0].note_end(8);
+    let standings = (doors[0].standing(8), doors[0].standing(7));
+    assert_eq!(standings, (Standing::Unknown, Standing::Ended));
+    // Whoever has been in a group of the name itself waits for the next one.
+    doors[1].note(7, Standing::Ended);
     assert_eq!(come(700).rank(), Some(0));
-    let is_over = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
-                doors[0].attend().expect("a door");
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        });
-        assert_eq!(told(come(700)), Standing::Unknown);
-        // It may be that the others only have to be started again.
-        doors[0].note(7, Standing::GivenUp);
-        assert_eq!(told(come(700)), Standing::GivenUp);
-        // Of these there is nothing to wait for.
-        for standing in [Standing::Begun, Standing::Ended] {
-            doors[0].note(7, standing);
-            assert_eq!(told(come(60_000)), standing);
-        }
-        doors[0].note_end(8);
-        assert_eq!(
-            (doors[0].standing(8), doors[0].standing(7)),
-            (Standing::Unknown, Standing::Ended)
-        );
-        // Whoever has been in a group of the name itself waits for the next one.
-        doors[1].note(7, Standing::Ended);
-        assert_eq!(come(700).rank(), Some(0));
-        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
-    });
+}
+
+#[test]
+fn a_door_is_closed_with_the_last_of_its_clones() {
+    use std::net::TcpStream;
+    let door = Door::open("127.0.0.1:0".parse().expect("an address")).expect("a door");
+    let (address, other) = (door.address(), door.clone());
+    // Somebody who says nothing is inside.
+    let _silent = TcpStream::connect(address).expect("it is open");
+    drop(door);
+    assert!(TcpStream::connect(address).is_ok(), "it is open");
+    drop(other);
+    assert!(TcpStream::connect(address).is_err(), "nobody listens there");
+    Door::open(address).expect("its port is free");
 }
