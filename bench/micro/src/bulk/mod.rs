@@ -1,5 +1,6 @@
 //! Bulk multicast against `MPI_Bcast`, over loopback or between emulated nodes.
 
+mod copies;
 mod leftovers;
 mod member;
 mod mpi;
@@ -146,10 +147,11 @@ pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result
             let mean = cpu.iter().sum::<f64>() / cpu.len() as f64;
             let mut details =
                 vec![Detail { name: "cpu".to_owned(), value: mean, unit: "ms".to_owned() }];
-            if options.has_nodes {
-                let line = "line time".to_owned();
-                details.push(Detail { name: line, value: line_us, unit: "us".to_owned() });
-            }
+            let more = match options.has_nodes {
+                true => ("line time", line_us),
+                false => ("copies alone", copies::alone_us(options, processes, octets)),
+            };
+            details.push(Detail { name: more.0.to_owned(), value: more.1, unit: "us".to_owned() });
             harness.detail(details);
         }
     }
@@ -161,9 +163,10 @@ fn pairs(options: &BulkOptions) -> impl Iterator<Item = (u32, usize)> {
     options.processes.iter().flat_map(move |it| octets.iter().map(move |octets| (*it, *octets)))
 }
 
-/// How often an object goes round in one run over loopback.
+/// How often an object goes round in one run over loopback. Large ones: until the first rounds, in
+/// which every process touches its memory for the first time, are few.
 fn rounds(octets: usize) -> u32 {
-    ((WORK_OCTETS / octets.max(1)) as u32).clamp(4, 2_000)
+    ((WORK_OCTETS / octets.max(1)) as u32).clamp(10, 2_000)
 }
 
 /// The same between nodes, where the slowest takes several times the line time.

@@ -1,0 +1,86 @@
+//! What no transfer over loopback can be quicker than: its copies alone.
+
+use std::sync::Barrier;
+use std::time::Instant;
+
+use onepipe_transport_bulk::Carrier;
+
+use super::{BulkMemory, BulkOptions};
+
+/// Octets that are copied at a time.
+const BLOCK_OCTETS: usize = 1 << 20;
+/// What is copied lies no closer together than this, so that it comes from memory where an object
+/// is larger than the caches.
+const MEMORY_OCTETS: usize = 256 << 20;
+/// The quickest of so many.
+const RUNS: usize = 3;
+
+/// How often each octet of an object is copied until the last of so many processes has it: by the
+/// kernel into each connection and out of it, or by whoever reads it from shared memory.
+fn copies(options: &BulkOptions, processes: u32) -> u32 {
+    let receivers = processes - 1;
+    match (options.carrier, options.memory) {
+        (Carrier::Shm, BulkMemory::Mapped) => 0,
+        (Carrier::Shm, BulkMemory::Sheet) => receivers,
+        (Carrier::Shm, BulkMemory::Private) => receivers + 1,
+        (Carrier::Udp, _) => 4 * receivers,
+        _ => 2 * receivers,
+    }
+}
+
+/// How long all cores together take for these copies, each from memory of its own to memory of its
+/// own, in us.
+pub(super) fn alone_us(options: &BulkOptions, processes: u32, octets: usize) -> f64 {
+    let copied = octets.saturating_mul(copies(options, processes) as usize);
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let each = copied.div_ceil(cores);
+    if each == 0 {
+        return 0.0;
+    }
+    let block = BLOCK_OCTETS.min(octets.max(1));
+    let memory = MEMORY_OCTETS.min(octets.next_multiple_of(block));
+    let barrier = Barrier::new(cores);
+    let time = || {
+        let (from, mut to) = (vec![1u8; memory], vec![2u8; memory]);
+        let mut least = f64::INFINITY;
+        for _ in 0..RUNS {
+            barrier.wait();
+            let begun = Instant::now();
+            let (mut done, mut at) = (0, 0);
+            while done < each {
+                let now = block.min(each - done);
+                to[at..at + now].copy_from_slice(&from[at..at + now]);
+                std::hint::black_box(&mut to[at]);
+                (done, at) = (done + now, (at + block) % memory);
+            }
+            // All cores are at it until the last one is through.
+            barrier.wait();
+            least = least.min(begun.elapsed().as_secs_f64() * 1e6);
+        }
+        least
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..cores).map(|_| scope.spawn(time)).collect();
+        let own = time();
+        let others = others.into_iter().filter_map(|other| other.join().ok());
+        others.fold(own, f64::max)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_has_its_copies() {
+        let of = |carrier, memory| {
+            let options = BulkOptions { carrier, memory, ..BulkOptions::loopback() };
+            (copies(&options, 4), alone_us(&options, 4, 100_000) > 0.0)
+        };
+        assert_eq!(of(Carrier::Tcp, BulkMemory::Sheet), (6, true));
+        assert_eq!(of(Carrier::Udp, BulkMemory::Sheet), (12, true));
+        assert_eq!(of(Carrier::Shm, BulkMemory::Private), (4, true));
+        assert_eq!(of(Carrier::Shm, BulkMemory::Sheet), (3, true));
+        assert_eq!(of(Carrier::Shm, BulkMemory::Mapped), (0, false));
+    }
+}
