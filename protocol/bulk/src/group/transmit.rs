@@ -152,20 +152,20 @@ impl<M: Memory> Group<M> {
             offers: false,
         };
         self.stats.pieces_sent += 1;
-        if may_gather || self.config.is_shared {
-            let behind = if self.config.is_shared { 0 } else { range.len() };
-            let opcode = (Opcode::BulkPiece, Some(behind));
-            let sent = self.write_apart(now, rank, opcode, Some(item), slot, |_, room| {
-                header.write(room).map(|_| onepipe_wire::BULK_PIECE_HEADER_OCTETS)
-            })?;
+        let is_elsewhere = may_gather || self.config.is_shared;
+        let behind = if self.config.is_shared { 0 } else { range.len() };
+        let opcode = (Opcode::BulkPiece, Some(behind));
+        let mut sent = self.write_apart(now, rank, opcode, Some(item), slot, |_, room| {
+            header.write(room).map(|_| onepipe_wire::BULK_PIECE_HEADER_OCTETS)
+        })?;
+        if is_elsewhere {
             return Some(Gathered { front: sent, behind: Some((object, range)) });
         }
-        let sent = self.write(now, rank, Opcode::BulkPiece, Some(item), slot, |group, room| {
-            let room = header.write(room)?;
-            let octets = &group.get(object)?.object.as_ref()?.memory.octets()[range];
-            room.get_mut(..octets.len())?.copy_from_slice(octets);
-            Some(onepipe_wire::BULK_PIECE_HEADER_OCTETS + octets.len())
-        })?;
+        // Whoever reads such a frame has the octets behind its front, too; to check them is the
+        // block's digest's affair, as it is where they go from object to object.
+        let octets = &self.get(object)?.object.as_ref()?.memory.octets()[range];
+        slot.get_mut(sent.octets..)?.get_mut(..octets.len())?.copy_from_slice(octets);
+        sent.octets += octets.len();
         Some(sent.into())
     }
 

@@ -275,7 +275,7 @@ impl World {
         match what {
             Happens::Frame { to, from, mut octets } => {
                 if let Some(group) = &mut self.groups[to] {
-                    match group.place(&octets).filter(|_| self.is_in_place) {
+                    match self.is_in_place.then(|| group.place(&octets)).flatten() {
                         None => _ = group.handle_frame(now, Port(from as u16), &mut octets),
                         Some(placing) => {
                             let behind = &octets[octets.len() - placing.octets()..];
