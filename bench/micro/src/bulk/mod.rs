@@ -30,6 +30,8 @@ const WORK_OCTETS: usize = 512 << 20;
 const NODE_WORK_US: f64 = 2e6;
 /// Rate of an emulated node's link, in Mbit/s (design: bulk.md section 9).
 const NODE_MBIT: u32 = 500;
+/// Ports of our own side over loopback: Linux gives those from 32,768 on to whoever connects.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
 /// Octets of a full Ethernet frame.
 const ETHERNET_OCTETS: f64 = 1_514.0;
 /// Octets of an object in one of TCP's, behind the headers of IPv4 and TCP with its time stamps.
@@ -180,17 +182,9 @@ fn ours(
     nodes: Option<&Nodes>,
     (processes, octets, rounds): (u32, usize, u32),
 ) -> Result<(f64, f64)> {
-    let free = |_| {
-        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a port")?;
-        Ok((socket.local_addr()?, socket))
-    };
     let members: Vec<SocketAddr> = match nodes {
         Some(nodes) => (0..processes).map(|at| nodes.member(at)).collect(),
-        None => {
-            // All at once, so that no port is found twice.
-            let free = (0..processes).map(free).collect::<Result<Vec<_>>>()?;
-            free.into_iter().map(|(address, _)| address).collect()
-        }
+        None => free_ports(processes)?,
     };
     let program = std::env::current_exe().context("finding this program")?;
     let mut crowd = Crowd::default();
@@ -224,6 +218,19 @@ fn ours(
         .collect();
     let cpu: f64 = seen.iter().map(|seen| seen.cpu_seconds).sum();
     Ok((median_us(&times), cpu * 1e3 / f64::from(rounds)))
+}
+
+/// Ports of loopback at which nobody listens: none of those that the system gives to whoever
+/// connects, or one of them could be taken before its member listens there.
+fn free_ports(count: u32) -> Result<Vec<SocketAddr>> {
+    // Another run begins elsewhere.
+    let first = std::process::id() as usize * 16;
+    let ports = (0..PORTS.len()).map(|at| PORTS.start + ((first + at) % PORTS.len()) as u16);
+    // All at once, so that no port is found twice.
+    let free = ports.filter_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok());
+    let free: Vec<TcpListener> = free.take(count as usize).collect();
+    ensure!(free.len() == count as usize, "{count} ports below {} are not free", PORTS.end);
+    free.iter().map(|socket| socket.local_addr().context("asking for a port")).collect()
 }
 
 /// One process of our own side.
