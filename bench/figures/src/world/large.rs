@@ -16,8 +16,10 @@ const PROBES_NS: u64 = 300_000;
 const BEGIN_NS: u64 = 600_000;
 /// Small messages of each process, so often, in ns.
 const EVERY_NS: u64 = 4_000;
-/// No payload takes longer: so many ns, and so many more for each octet.
+/// No payload takes longer: so many ns, and so many more for each octet to [`RECEIVERS`] receivers,
+/// and to each further as many: as a message it goes to each of them on its own.
 const PATIENCE_NS: (u64, u64) = (400_000, 6);
+const RECEIVERS: u32 = 7;
 /// As much as an endpoint takes as a message.
 const MESSAGE_OCTETS_MAX: usize = 16 << 20;
 /// All but the controller's host.
@@ -79,7 +81,8 @@ impl Large {
         let link = LinkConfig { classes, ..LinkConfig::default() };
         let propagation_of =
             |of: LinkConfig| LinkConfig { propagation_ns: of.propagation_ns, ..link };
-        let until_ns = BEGIN_NS + PATIENCE_NS.0 + PATIENCE_NS.1 * self.octets;
+        let copies = u64::from(self.receivers.div_ceil(RECEIVERS));
+        let until_ns = BEGIN_NS + PATIENCE_NS.0 + PATIENCE_NS.1 * self.octets * copies;
         let probes = Probes { every_ns: EVERY_NS, from_ns: PROBES_NS, until_ns, service };
         let setup = Setup {
             host_link: propagation_of(calibration.host_link),
