@@ -133,8 +133,8 @@ impl Run {
     fn receive(&mut self, job: &Job) -> Result<()> {
         let lender = self.end.lender().filter(|_| job.memory == BulkMemory::Mapped).cloned();
         if lender.is_none() {
-            // Written once, as in broadcast.c: the kernel gives pages to whoever touches them first.
-            // The next object may be announced before the memory of the one before has come back.
+            // Written once, as in broadcast.c: pages are given to whoever touches them first. The
+            // next object may be announced before the memory of the one before has come back.
             for _ in 0..2 {
                 self.end.group_mut().offer_memory(vec![1; job.octets].into());
             }
