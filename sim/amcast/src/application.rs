@@ -242,7 +242,12 @@ impl Bench {
         let id = MessageId { client: number as u32, sequence };
         // Drawn whether or not it can be sent, so that a full window changes no later draw.
         let some = GroupSet::from_bits(1 + self.random.below(all));
-        let groups = if self.setup.load.is_for_some { some } else { GroupSet::from_bits(all) };
+        let all = GroupSet::from_bits(all);
+        let groups = if self.setup.load.is_for_some { some } else { all };
+        let groups = match self.setup.load.shift {
+            Some(shift) => shift.of(at.instant.as_ns(), groups, all),
+            None => groups,
+        };
         let octets = self.random.between(least as u64, most as u64) as usize;
         self.octets.clear();
         self.octets.extend_from_slice(&id.client.to_be_bytes());

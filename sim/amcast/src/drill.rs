@@ -4,10 +4,9 @@ use onepipe_base::mistake::{Mistake, choose};
 
 use crate::swarm::Swarm;
 
-/// The mistakes that seeds show. `quorum-forgotten` takes an election between two particular
-/// packets, and is caught by a story (`protocol/amcast/tests/mistakes.rs`) and by the model of the
-/// rules (`protocol/amcast/tests/rules`).
+/// The mistakes that seeds show: all of them.
 pub const CAUGHT_BY_SEEDS: &[Mistake] = &[
+    Mistake::QuorumForgotten,
     Mistake::GapsIgnored,
     Mistake::PendingForgotten,
     Mistake::NewTimestamp,

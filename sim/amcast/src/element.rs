@@ -2,8 +2,9 @@
 
 use onepipe_amcast::{Member, MemberEvent};
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
-use onepipe_wire::peek;
+use onepipe_wire::{Opcode, peek};
 
+use crate::mishap::Muted;
 use crate::ways::Ways;
 
 /// A switch with the members that live in its data plane: what they do takes them no time.
@@ -11,11 +12,31 @@ use crate::ways::Ways;
 pub(crate) struct Element {
     pub ways: Ways,
     members: Vec<Member>,
+    deaf: Vec<Deaf>,
+}
+
+/// What `src` says to the member `dst`, and so much of it is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Deaf {
+    src: ProcessId,
+    dst: ProcessId,
+    to: Muted,
 }
 
 impl Element {
     pub fn new(ways: Ways, members: Vec<Member>) -> Self {
-        Self { ways, members }
+        Self { ways, members, deaf: Vec::new() }
+    }
+
+    /// A member here does not hear what `src` says.
+    pub fn mute(&mut self, (src, dst): (ProcessId, ProcessId), to: Muted) {
+        self.deaf.retain(|deaf| (deaf.src, deaf.dst) != (src, dst));
+        self.deaf.push(Deaf { src, dst, to });
+    }
+
+    fn is_lost(&self, opcode: Opcode, src: ProcessId, dst: ProcessId) -> bool {
+        let mut all = self.deaf.iter();
+        all.any(|deaf| (deaf.src, deaf.dst) == (src, dst) && deaf.to.has(opcode))
     }
 
     pub fn members(&self) -> &[Member] {
@@ -36,8 +57,11 @@ impl Machine for Element {
     type Event = (ProcessId, MemberEvent);
 
     fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
-        let Ok((header, _)) = peek(frame) else { return Verdict::Dropped };
+        let Ok((header, opcode)) = peek(frame) else { return Verdict::Dropped };
         let (src, dst) = (header.src(), header.dst());
+        if self.is_lost(opcode, src, dst) {
+            return Verdict::Dropped;
+        }
         if let Some(member) = self.member(dst) {
             return member.handle_frame(now, Port(0), frame);
         }
@@ -56,8 +80,11 @@ impl Machine for Element {
         loop {
             let mut polled = self.members.iter_mut();
             let sent = polled.find_map(|member| member.poll_transmit(now, slot))?;
-            let (header, _) = peek(&slot[..sent.octets]).expect("a member has sealed it");
+            let (header, opcode) = peek(&slot[..sent.octets]).expect("a member has sealed it");
             let (src, dst) = (header.src(), header.dst());
+            if self.is_lost(opcode, src, dst) {
+                continue;
+            }
             // Members of two groups may live in one switch.
             if let Some(member) = self.member(dst) {
                 member.handle_frame(now, Port(0), &mut slot[..sent.octets]);

@@ -2,6 +2,32 @@
 
 use onepipe_base::ProcessId;
 use onepipe_sim_network::{LinkFaults, NodeId};
+use onepipe_wire::Opcode;
+
+/// What of somebody's words is not heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Muted {
+    /// All is heard.
+    Nothing,
+    /// What has been taken, and clocks, but for those told with messages.
+    Acknowledgements,
+    /// What is asked for.
+    Questions,
+    /// Nothing is heard.
+    Everything,
+}
+
+impl Muted {
+    /// Whether packets of this kind are lost.
+    pub(crate) fn has(self, opcode: Opcode) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Acknowledgements => opcode == Opcode::AmcastAck,
+            Self::Questions => opcode == Opcode::Gap,
+            Self::Everything => true,
+        }
+    }
+}
 
 /// Something that befalls a world, or ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +56,8 @@ pub enum Mishap {
     Together(Vec<NodeId>),
     /// A coordinator does not hear a member, and may take it for dead; `None`: it hears everybody.
     Deaf(ProcessId, Option<ProcessId>),
+    /// Members do not hear what others say to them. By pairs: who says, and who does not hear.
+    Mute(Vec<(ProcessId, ProcessId)>, Muted),
     /// The active coordinator's lease runs out.
     Lapse,
     /// The fabric has noticed what is dead, and sends around it.
@@ -50,7 +78,12 @@ impl Mishap {
             Self::Apart(_) => "members cut off",
             Self::Deaf(_, Some(_)) => "coordinator deaf to a member",
             Self::Lapse => "lease lost",
-            Self::Mend(_) | Self::Together(_) | Self::Deaf(_, None) | Self::Reroute => {
+            Self::Mute(_, to) if *to != Muted::Nothing => "members deaf to others",
+            Self::Mute(..)
+            | Self::Mend(_)
+            | Self::Together(_)
+            | Self::Deaf(_, None)
+            | Self::Reroute => {
                 return None;
             }
         })

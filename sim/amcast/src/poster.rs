@@ -102,7 +102,13 @@ impl Poster {
             frame_octets_max: 1_700,
             // Long behind the longest queue: what is late is not lost.
             repeat_ns: 2_000_000,
-            load: Load { messages: u32::MAX, octets: (octets, octets), is_for_some: false, pace },
+            load: Load {
+                messages: u32::MAX,
+                octets: (octets, octets),
+                is_for_some: false,
+                pace,
+                shift: None,
+            },
             watches_frames: false,
             ..Setup::new(shape)
         }

@@ -2,6 +2,7 @@
 
 use onepipe_sim_network::{CpuConfig, LinkConfig};
 use onepipe_topology::Shape;
+use onepipe_wire::{GroupId, GroupSet};
 
 /// How clients send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,32 @@ pub struct Load {
     pub is_for_some: bool,
     /// When.
     pub pace: Pace,
+    /// Whether the load of a group changes.
+    pub shift: Option<Shift>,
+}
+
+/// A group of which clients want little at first, and then much: the clocks of others run ahead of
+/// its own, which it hears of with messages for both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shift {
+    /// Which group.
+    pub group: GroupId,
+    /// Before, in ns, what would be for it alone is for the others.
+    pub from_ns: u64,
+    /// Until then, in ns, everything is for it alone.
+    pub until_ns: u64,
+}
+
+impl Shift {
+    /// For whom a message is at this time that would be for `groups`, of those that `all` are.
+    pub(crate) fn of(&self, at_ns: u64, groups: GroupSet, all: GroupSet) -> GroupSet {
+        let alone = GroupSet::EMPTY.with(self.group);
+        match at_ns {
+            _ if at_ns < self.from_ns && groups == alone => all.without(self.group),
+            _ if (self.from_ns..self.until_ns).contains(&at_ns) => alone,
+            _ => groups,
+        }
+    }
 }
 
 /// A fabric, groups with their replicas and clients, and what they send.
@@ -113,7 +140,7 @@ impl Setup {
             lease_ns: 400_000,
             store_ns: 50_000,
             reroute_ns: 50_000,
-            load: Load { messages: 0, octets: (16, 128), is_for_some: true, pace },
+            load: Load { messages: 0, octets: (16, 128), is_for_some: true, pace, shift: None },
             watches_frames: true,
             trace_lines_max: 0,
             seed: 1,

@@ -6,10 +6,11 @@ use onepipe_base::ProcessId;
 use onepipe_sim_engine::Random;
 use onepipe_sim_network::{LinkFaults, Loss, NodeId};
 use onepipe_topology::{Shape, Topology};
+use onepipe_wire::GroupId;
 
-use crate::mishap::Mishap;
+use crate::mishap::{Mishap, Muted};
 use crate::seats::Seats;
-use crate::setup::{Load, Pace, Setup};
+use crate::setup::{Load, Pace, Setup, Shift};
 use crate::world::{Quorums, World};
 
 /// The time in which things go wrong, and the time by which all must be well again, in ns.
@@ -71,9 +72,12 @@ impl Swarm {
         // Draws of its own, so that what else befalls a seed stays what it was.
         fate.random = Random::named(seed, "quorums", 0);
         fate.quorums();
+        fate.random = Random::named(seed, "deaf", 0);
+        let shift = fate.half_heard(setup.silence_ns);
         let mut timeline = fate.timeline;
         timeline.sort_by_key(|(at_ns, _)| *at_ns);
-        Self { seed, setup, timeline }
+        let load = Load { shift, ..setup.load };
+        Self { seed, setup: Setup { load, ..setup }, timeline }
     }
 
     /// Lives through it, and then heals it: everybody who lives must come to the same end.
@@ -142,6 +146,7 @@ impl Swarm {
         let ends = self.timeline.iter().filter_map(|(_, mishap)| match mishap {
             Mishap::CutOff(node) => Some(Mishap::Mend(*node)),
             Mishap::Apart(nodes) => Some(Mishap::Together(nodes.clone())),
+            Mishap::Mute(pairs, _) => Some(Mishap::Mute(pairs.clone(), Muted::Nothing)),
             Mishap::Deaf(coordinator, _) => Some(Mishap::Deaf(*coordinator, None)),
             _ => None,
         });
@@ -324,6 +329,49 @@ impl Fate<'_> {
             // The next ones before these are back, or some time later.
             at_ns += self.random.between(ns / 2, 2 * ns);
         }
+    }
+
+    /// A leader is taken for dead, and only some hear it. Either the next leader and it do not hear
+    /// each other, but both are heard by who must choose between them; or it still hears what other
+    /// groups say, and its followers do not hear those, nor what follows from that here.
+    fn half_heard(&mut self, silence_ns: u64) -> Option<Shift> {
+        if !self.random.happens(500_000) {
+            return None;
+        }
+        let groups = self.seats.groups.groups.clone();
+        let group = self.random.below(groups.len() as u64) as usize;
+        let (leader, followers) = groups[group].members.split_first().expect("it has members");
+        // While clients still have much to send.
+        let at_ns = self.random.between(20_000, 700_000);
+        let ns = self.random.between(300_000, 1_500_000);
+        let (mut mutes, mut shift) = (Vec::new(), None);
+        if groups.len() == 1 || self.random.happens(500_000) {
+            let next = followers[0];
+            let from_ns = at_ns + self.random.between(silence_ns / 2, silence_ns);
+            mutes.push((from_ns, vec![(*leader, next), (next, *leader)], Muted::Everything));
+        } else {
+            let of_all = |from: ProcessId| followers.iter().map(move |to| (from, *to));
+            let others = groups.iter().enumerate().filter(|(other, _)| *other != group);
+            let others = others.flat_map(|(_, group)| group.members.iter().copied());
+            let pairs: Vec<_> = of_all(*leader).collect();
+            let back = followers.iter().map(|from| (*from, *leader)).collect();
+            let before_ns = at_ns.saturating_sub(self.random.between(2_000, 400_000));
+            let group = GroupId(group as u16);
+            shift = Some(Shift { group, from_ns: at_ns, until_ns: at_ns + ns });
+            mutes.push((before_ns, back, Muted::Questions));
+            mutes.push((before_ns, others.flat_map(of_all).collect(), Muted::Everything));
+            mutes.push((before_ns, pairs.clone(), Muted::Acknowledgements));
+            mutes.push((at_ns, pairs, Muted::Everything));
+        }
+        for (from_ns, pairs, what) in mutes {
+            self.plan(from_ns, Mishap::Mute(pairs.clone(), what));
+            self.plan(at_ns + ns, Mishap::Mute(pairs, Muted::Nothing));
+        }
+        for coordinator in self.seats.coordinators.clone() {
+            self.plan(at_ns, Mishap::Deaf(coordinator, Some(*leader)));
+            self.plan(at_ns + ns, Mishap::Deaf(coordinator, None));
+        }
+        shift
     }
 
     /// A member that lives is taken for dead, because a coordinator does not hear it, or because

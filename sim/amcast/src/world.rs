@@ -304,6 +304,16 @@ impl World {
                     }
                 });
             }
+            Mishap::Mute(pairs, to) => {
+                for pair in pairs {
+                    let node = self.seats().node(pair.1);
+                    self.network.command(node, |_, machine, _| {
+                        if let Node::Switch(element) = machine {
+                            element.mute(pair, to);
+                        }
+                    });
+                }
+            }
             Mishap::Lapse => self.network.application.court.lapse(),
             Mishap::Reroute => self.reroute(),
         }

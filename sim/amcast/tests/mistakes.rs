@@ -10,11 +10,12 @@ use onepipe_sim_check::drill_known;
 
 /// Each mistake, and a seed that shows it.
 const FIRST_SEEDS: &[(Mistake, u64)] = &[
+    (Mistake::QuorumForgotten, 177),
     (Mistake::GapsIgnored, 5),
     (Mistake::PendingForgotten, 1),
     (Mistake::NewTimestamp, 3),
-    (Mistake::StaleEpoch, 525),
-    (Mistake::AckTwice, 141),
+    (Mistake::StaleEpoch, 28),
+    (Mistake::AckTwice, 32),
     (Mistake::ProposedTwice, 1),
 ];
 

