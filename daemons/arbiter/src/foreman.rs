@@ -40,7 +40,7 @@ impl Foreman {
                 self.desk.on_refused(number, (refused.src, refused.dst), refused.slots);
             }
             match command {
-                Command::Demand(Demand::Want { .. }) => {}
+                Command::Demand(Demand::Want { .. }) | Command::Late => {}
                 Command::Demand(Demand::Forget(_)) | Command::Avoid { .. } => room -= 1,
                 Command::Batch(_) => {
                     room -= 2;

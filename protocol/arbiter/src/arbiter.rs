@@ -117,6 +117,7 @@ impl Arbiter {
             Command::Avoid { fault, avoids } => {
                 self.paths.avoid(fault, avoids).expect("it was found among those there are");
             }
+            Command::Late => self.allocator.on_late(),
             Command::Batch(start) => {
                 self.allocator.skip_to(start);
                 let batch = self.allocator.next_batch();

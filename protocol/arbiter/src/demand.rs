@@ -139,6 +139,12 @@ impl Flows {
         }
     }
 
+    /// Throws out the first so many.
+    pub(crate) fn remove_first(&mut self, count: usize) {
+        self.places.copy_within(count..self.len, 0);
+        self.len -= count;
+    }
+
     /// Throws out who `is_kept` does not want.
     pub(crate) fn retain(&mut self, mut is_kept: impl FnMut(Flow) -> bool) {
         let mut kept = 0;

@@ -37,6 +37,16 @@ impl Pairs {
         }
     }
 
+    /// The pair, which has a flow under way, asks for `slots` more. Answers false, and takes
+    /// nothing, if that is too much or not known at once.
+    #[inline]
+    pub fn ask_plainly(&mut self, src: usize, dst: usize, slots: u32) -> bool {
+        match self {
+            Self::Dense(pairs) => pairs.ask_plainly(src, dst, slots),
+            Self::Sparse(_) => false,
+        }
+    }
+
     /// A flow of this pair is under way now. Answers false when there is one already.
     #[inline]
     pub fn begin(&mut self, src: usize, dst: usize) -> bool {
@@ -99,6 +109,17 @@ impl Dense {
         let taken = slots.min(MORE_MAX - more);
         *count += taken as u16;
         Some(taken)
+    }
+
+    #[inline]
+    fn ask_plainly(&mut self, src: usize, dst: usize, slots: u32) -> bool {
+        let count = &mut self.counts[src * self.nodes + dst];
+        let more = u32::from(*count) + slots;
+        let is_taken = more <= MORE_MAX + 1;
+        if is_taken {
+            *count = more as u16;
+        }
+        is_taken
     }
 
     #[inline]

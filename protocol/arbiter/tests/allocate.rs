@@ -286,6 +286,55 @@ fn the_shortest_is_done_first() {
     assert_eq!(first, [(2, 0b111), (3, 0x1ff << 3), (1, ((1 << 40) - 1) << 12)]);
 }
 
+/// Everybody wants something of everybody, and batches are late for a while; somebody may begin
+/// anew before the third. Answers to how many pairs each batch was given out.
+fn hurry(late: u32, batches: u32, gone: Option<u32>) -> Vec<usize> {
+    let mut desk = Desk::new(Config::new(32));
+    for (src, turn) in (1..32).flat_map(|turn| (0..32).map(move |src| (src, turn))) {
+        desk.request(src, (src + turn) % 32, 7);
+    }
+    let pairs = |batch| {
+        if batch < late {
+            desk.allocator.on_late();
+        }
+        if let (2, Some(gone)) = (batch, gone) {
+            desk.allocator.forget(gone);
+            desk.wants.retain(|(src, _), _| *src != gone);
+        }
+        // Who is held back may be idle beside another, so a batch need not be full.
+        let given: BTreeMap<_, u64> = desk.allocator.next_batch().grants().iter().fold(
+            BTreeMap::new(),
+            |mut given, grant| {
+                *given.entry((grant.src, grant.dst)).or_default() +=
+                    u64::from(grant.slots.count_ones());
+                given
+            },
+        );
+        for (pair, slots) in &given {
+            let want = desk.wants.get_mut(&(pair.0.into(), pair.1.into())).expect("it wants some");
+            want.own = want.own.checked_sub(*slots).expect("not more than it wants");
+        }
+        assert_eq!(desk.allocator.wanted(), desk.wanted(), "who is held back wants it still");
+        let waiting = desk.wants.values().filter(|want| want.own > 0).count();
+        assert_eq!(desk.allocator.pairs() as usize, waiting);
+        given.len()
+    };
+    (0..batches).map(pairs).collect()
+}
+
+#[test]
+fn late_batches_are_of_few_flows_and_nobody_is_forgotten() {
+    let plain = hurry(0, 8, None);
+    assert!(plain[..3].iter().all(|pairs| *pairs > 200), "each could serve nine: {plain:?}");
+    let late = hurry(6, 40, None);
+    assert_eq!(late[..6], [64; 6], "two of each, which are given all");
+    let rise: Vec<usize> = (1..=7).map(|batch| 64 + 4 * batch).collect();
+    assert_eq!(late[6..13], rise, "a few more each time, when it is late no longer");
+    assert_eq!((late.iter().sum::<usize>(), late[39]), (32 * 31, 0), "all are given out");
+    let left = hurry(6, 40, Some(5));
+    assert_eq!((left.iter().sum::<usize>(), left[39]), (32 * 31 - 27, 0), "but for who has gone");
+}
+
 #[test]
 fn nonsense_is_refused_and_changes_nothing() {
     let config = Config { pairs_max: 2, ..Config::new(3) };

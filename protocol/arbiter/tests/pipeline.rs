@@ -63,6 +63,7 @@ fn alone(config: &ArbiterConfig, commands: &[Command]) -> Outcomes {
                 }
             }
             Command::Avoid { fault, avoids } => paths.avoid(fault, avoids).expect("it is there"),
+            Command::Late => allocator.on_late(),
             Command::Batch(start) => {
                 allocator.skip_to(start);
                 schedule.fill(allocator.next_batch().grants());
@@ -202,6 +203,7 @@ fn a_command() -> impl Strategy<Value = Command> {
             let link = |rack| Fault::Link { rack, path };
             Command::Avoid { fault: rack.map_or(Fault::Path(path), link), avoids }
         }),
+        2 => Just(Command::Late),
         4 => Just(Command::Batch(Timeslot(0))),
     ]
 }

@@ -103,6 +103,11 @@ impl Desk {
         Ok(())
     }
 
+    /// It is late: see [`Command::Late`].
+    pub fn on_late(&mut self) {
+        self.clerk.obey(Command::Late, &mut self.posts);
+    }
+
     pub fn order(&mut self, start: u64) {
         self.clerk.obey(Command::Batch(Timeslot(start)), &mut self.posts);
     }

@@ -60,9 +60,12 @@ impl Default for PaceOptions {
 
 const PACE: &str = "timeslots given out by the clock: a batch is asked for a lead before it begins, what \
                     is given out later counts for nothing, and who is late by more than four \
-                    batches skips those that are due, as the daemon does; value: time in which the \
+                    batches skips those that are due, and who is late by one holds back a part of \
+                    what is wanted, as the daemon does; value: time in which the \
                     busiest core has something to do, for a timeslot; yardstick: a plain allocator \
                     on one core, as fast as it can";
+/// Batches by which one is late when what is given out is to take less time: the daemon's.
+const LATE: u128 = 1;
 /// Batches by which one may be late before those that are due are skipped: the daemon's.
 const CATCH_UP_MAX: u128 = 4;
 /// Of the batches, one in so many comes before anything is measured.
@@ -292,6 +295,9 @@ impl Lead<'_> {
             self.purse.pay(|| {
                 taken =
                     (number..=number + skips).try_for_each(|number| desk.ask(requests.of(number)));
+                if behind >= LATE {
+                    desk.on_late();
+                }
                 desk.order((number + skips) as u64 * u64::from(self.config.batch_slots));
                 true
             });

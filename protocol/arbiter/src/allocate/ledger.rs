@@ -15,13 +15,25 @@ use crate::{Config, ConfigError, RequestError};
 pub struct Ledger {
     nodes: u32,
     pairs: Pairs,
-    /// Who has come since the last batch: no more than `fresh_max`, that all may be `pairs_max`.
+    /// Who has come since the last batch, and before them who was held back: no more than
+    /// `fresh_max`, that all may be `pairs_max`.
     fresh: Flows,
     fresh_max: usize,
+    /// So many of these, the first ones, have gone to the stages.
+    gone: usize,
+    /// So many, these with them, came before the last batch was closed.
+    held: usize,
+    /// Flows that go out again.
+    again: Flows,
+    /// Flows that the stages may have at a time.
+    flows_max: u32,
+    /// They were late since the last batch was closed.
+    is_late: bool,
     pairs_max: u32,
     /// Pairs whose flow is with the stages, or came back.
     handed: u32,
-    /// Timeslots that are wanted and not known to be given, but for those of `fresh`.
+    /// Timeslots that are wanted and not known to be given, but for those of who has come since the
+    /// last batch.
     wanted: u64,
     /// The batch that is closed next.
     number: u64,
@@ -40,6 +52,11 @@ pub struct Ledger {
     since_last: u64,
 }
 
+/// Flows of each endpoint that the stages have at a time at least, however late they are.
+const FLOWS_MIN: u32 = 2;
+/// Batches in which they are given one more of each endpoint, as long as they are not late.
+const RISE: u32 = 8;
+
 impl Ledger {
     /// With nothing wanted. All memory that it will ever need is taken here.
     ///
@@ -51,7 +68,13 @@ impl Ledger {
         Ok(Self {
             nodes: config.nodes,
             pairs: Pairs::new(config.nodes),
-            fresh: Flows::new(config.pairs_max),
+            // With those that have gone and are not swept out yet.
+            fresh: Flows::new(2 * config.pairs_max),
+            gone: 0,
+            held: 0,
+            again: Flows::new(config.pairs_max),
+            flows_max: u32::MAX,
+            is_late: false,
             fresh_max: config.pairs_max as usize,
             pairs_max: config.pairs_max,
             handed: 0,
@@ -77,14 +100,20 @@ impl Ledger {
         let is_known = src < self.nodes && dst < self.nodes && src != dst;
         let is_plain = is_known && (1..=MORE_MAX).contains(&slots);
         let has_room = self.fresh.len() < self.fresh_max;
-        if is_plain && has_room && self.pairs.begin(src as usize, dst as usize) {
-            self.fresh.push(Flow::new(src as u16, dst as u16, slots, self.number as u8));
-            return Ok(());
+        if is_plain && has_room {
+            if self.pairs.begin(src as usize, dst as usize) {
+                self.fresh.push(Flow::new(src as u16, dst as u16, slots, self.number as u8));
+                return Ok(());
+            }
+            if self.pairs.ask_plainly(src as usize, dst as usize, slots) {
+                self.wanted += u64::from(slots);
+                return Ok(());
+            }
         }
         self.request_otherwise(src, dst, slots)
     }
 
-    /// It is not a pair's first, or there is something special about it.
+    /// There is something special about it.
     #[inline(never)]
     fn request_otherwise(&mut self, src: u32, dst: u32, slots: u32) -> Result<(), RequestError> {
         self.check(src, dst)?;
@@ -96,7 +125,7 @@ impl Ledger {
             }
             None if slots == 0 => 0,
             None if self.fresh.len() >= self.fresh_max => {
-                return Err(RequestError::Full(self.handed + self.fresh.len() as u32));
+                return Err(RequestError::Full(self.handed + self.kept() as u32));
             }
             None => {
                 let taken = slots.min(MORE_MAX);
@@ -128,14 +157,21 @@ impl Ledger {
         let Some(since) = self.since.get_mut(src as usize) else { return };
         *since = self.number;
         self.since_last = self.number;
-        if self.handed == 0 && self.fresh.is_empty() {
+        if self.handed == 0 && self.kept() == 0 {
             // As when an arbiter takes over, and begins anew with everybody.
             return;
         }
         let (flows, more) = self.pairs.forget(src as usize);
         let is_other = |flow: Flow| flow.src() != src as usize;
+        self.sweep_out();
+        let held = &self.fresh.as_slice()[..self.held];
+        let held = held.iter().filter(|flow| !is_other(**flow));
+        let (count, slots) = held
+            .fold((0, 0), |(count, slots), flow| (count + 1, slots + u64::from(flow.backlog())));
         let fresh = self.fresh.len();
         self.fresh.retain(is_other);
+        self.held -= count;
+        self.wanted -= slots;
         self.handed -= flows - (fresh - self.fresh.len()) as u32;
         for returned in &mut self.returned {
             returned.retain(is_other);
@@ -143,6 +179,16 @@ impl Ledger {
         self.returns = self.returned.iter().map(|returned| returned.len() as u32).sum();
         self.wanted -= more;
         self.make_room();
+    }
+
+    /// The stages are late: batches take longer than they last. From the next one on they have a
+    /// quarter fewer flows at a time, and who has come since is held back. When they are not late
+    /// there may be a few more in each batch, and when nobody is held back any more, all.
+    ///
+    /// With fewer flows that wait a batch takes less time; and as each wants more when much is
+    /// wanted hardly less is given.
+    pub fn on_late(&mut self) {
+        self.is_late = true;
     }
 
     /// Whether it can be told anything more: not between [`Ledger::close`] and [`Ledger::renew`],
@@ -162,7 +208,27 @@ impl Ledger {
         if self.is_at_hand() {
             self.renewed = self.number;
         }
-        self.hand_over(hand)
+        self.wanted = self.wanted();
+        if core::mem::take(&mut self.is_late) {
+            let most = self.flows_max.min(self.handed);
+            self.flows_max = (most - most / 4).max(self.nodes * FLOWS_MIN);
+        } else {
+            self.flows_max = self.flows_max.saturating_add(self.nodes.div_ceil(RISE));
+        }
+        let goes = self.kept().min(self.flows_max.saturating_sub(self.handed) as usize);
+        if goes == self.kept() {
+            self.flows_max = u32::MAX;
+        }
+        let handed = hand(&self.fresh.as_slice()[self.gone..][..goes]);
+        self.gone += goes;
+        self.handed += goes as u32;
+        self.held = self.fresh.len();
+        // All at once, or half of them, so that none is moved often.
+        if self.gone >= self.fresh.len() / 2 {
+            self.sweep_out();
+        }
+        self.make_room();
+        handed
     }
 
     /// Whether flows that were given all do not come back, but are renewed by the stage.
@@ -187,13 +253,16 @@ impl Ledger {
         renewed.clear();
     }
 
-    fn hand_over<R>(&mut self, hand: impl FnOnce(&[Flow]) -> R) -> R {
-        let handed = hand(self.fresh.as_slice());
-        self.wanted = self.wanted();
-        self.handed += self.fresh.len() as u32;
-        self.fresh.clear();
-        self.make_room();
-        handed
+    /// Flows that have not gone to the stages.
+    fn kept(&self) -> usize {
+        self.fresh.len() - self.gone
+    }
+
+    /// Makes room where those were that have gone.
+    fn sweep_out(&mut self) {
+        self.fresh.remove_first(self.gone);
+        self.held -= self.gone;
+        self.gone = 0;
     }
 
     /// The last part of the batch closed last, once those flows have come back whose turn it is:
@@ -207,14 +276,16 @@ impl Ledger {
         let now = self.renewed;
         self.renewed += 1;
         let dry = &mut self.returned[(now % returns) as usize];
-        let (all, others) = (dry.len() as u32, self.fresh.len());
-        self.pairs.renew(dry, now as u8, &mut self.fresh);
+        let all = dry.len() as u32;
+        self.pairs.renew(dry, now as u8, &mut self.again);
         dry.clear();
-        let more = self.fresh.as_slice()[others..].iter().map(|flow| u64::from(flow.backlog()));
-        self.wanted -= more.sum::<u64>();
         self.handed -= all;
         self.returns -= all;
-        Some(self.hand_over(hand))
+        let handed = hand(self.again.as_slice());
+        self.handed += self.again.len() as u32;
+        self.again.clear();
+        self.make_room();
+        Some(handed)
     }
 
     /// A batch has given out so many timeslots, and dropped so many that were wanted by who has
@@ -236,7 +307,7 @@ impl Ledger {
     }
 
     fn make_room(&mut self) {
-        self.fresh_max = (self.pairs_max - self.handed) as usize;
+        self.fresh_max = (self.pairs_max - self.handed) as usize + self.gone;
     }
 
     /// The batch that is closed next.
@@ -246,13 +317,13 @@ impl Ledger {
 
     /// Timeslots that are wanted and not known to be given.
     pub fn wanted(&self) -> u64 {
-        let fresh = self.fresh.as_slice().iter().map(|flow| u64::from(flow.backlog()));
-        self.wanted + fresh.sum::<u64>()
+        let fresh = &self.fresh.as_slice()[self.held..];
+        self.wanted + fresh.iter().map(|flow| u64::from(flow.backlog())).sum::<u64>()
     }
 
     /// Pairs that wait for timeslots, but for those that have asked for more since they were given
     /// all.
     pub fn pairs(&self) -> u32 {
-        self.handed - self.returns + self.fresh.len() as u32
+        self.handed - self.returns + self.kept() as u32
     }
 }

@@ -74,6 +74,11 @@ impl Allocator {
         self.stage.forget(src);
     }
 
+    /// It takes longer to give out a batch than that lasts: see [`Ledger::on_late`].
+    pub fn on_late(&mut self) {
+        self.ledger.on_late();
+    }
+
     /// Goes on at `start`: what lies between is given to nobody. Not back.
     pub fn skip_to(&mut self, start: Timeslot) {
         self.next = self.next.max(start);

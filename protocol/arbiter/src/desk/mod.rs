@@ -17,6 +17,8 @@ use crate::{
 
 pub use config::{ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats};
 
+/// Batches by which the driver may be late before what is given out is to take less time.
+const LATE: u32 = 1;
 /// Batches that are given out at once, when the driver was late: those before are skipped.
 const CATCH_UP_MAX: u32 = 4;
 /// Batches that are closed and not yet given out: more would only wait.
@@ -40,6 +42,8 @@ pub enum Command {
         /// Whether it is avoided.
         avoids: bool,
     },
+    /// It takes longer to give out batches than they last: see [`crate::Ledger::on_late`].
+    Late,
     /// Give out a batch that begins here: all demands before count in it.
     Batch(Timeslot),
 }
@@ -243,6 +247,10 @@ impl Desk {
         if late > u64::from(CATCH_UP_MAX * slots) {
             self.stats.skipped += late;
             self.next = until;
+        }
+        if late > u64::from(LATE * slots) {
+            // If there is no room those before are done first, and it is late then still.
+            self.orders.push(Command::Late);
         }
         while self.next <= until
             && self.flight < FLIGHT_MAX

@@ -132,6 +132,7 @@ impl Clerk {
             Command::Avoid { fault, avoids } => {
                 (0..self.workers).for_each(|at| hands.order(at, Order::Avoid { fault, avoids }));
             }
+            Command::Late => self.ledger.on_late(),
             Command::Batch(start) => {
                 let at = self.next;
                 let fresh = self.ledger.close(|fresh| {
