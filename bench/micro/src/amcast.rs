@@ -1,12 +1,14 @@
 //! Agreed multicast on loopback: members, replicas and a client, each with a thread and a socket of
 //! its own; and PrimCast, whose members are hosts, over the same sockets in the same run.
 
+mod labour;
+mod lead;
 mod rival;
 mod tally;
 mod traffic;
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,6 +20,8 @@ use onepipe_transport_driver::{Doorbell, Idle, Pipe};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{Better, Detail, Harness, Progress, Report};
+use labour::{Labour, Part, Roll};
+use lead::Lead;
 use tally::Tally;
 use traffic::Traffic;
 
@@ -79,6 +83,7 @@ struct Outcome {
     p50_us: f64,
     p99_us: f64,
     cpu_us: f64,
+    labour: Labour,
     /// Of the whole run, a message.
     traffic: Traffic,
 }
@@ -95,22 +100,24 @@ pub fn amcast(options: &AmcastOptions, progress: impl FnMut(Progress<'_>)) -> Re
             let (replicas, window) = (options.replicas, options.window);
             let time = Duration::from_secs_f64(options.seconds);
             let case = Case { groups, replicas, octets, window, time };
-            let (mut ours, mut theirs) = (Outcome::default(), Outcome::default());
+            let (mut ours, mut theirs) = (Vec::new(), Vec::new());
             harness.measure(
                 &format!("groups={groups} replicas={replicas} octets={octets} window={window}"),
                 "msg/s",
                 Better::Higher,
                 || {
-                    ours = run_ours(case)?;
-                    Ok(ours.rate)
+                    let outcome = run_ours(case)?;
+                    ours.push(outcome);
+                    Ok(outcome.rate)
                 },
                 || {
-                    theirs = rival::run(case)?;
-                    Ok(theirs.rate)
+                    let outcome = rival::run(case)?;
+                    theirs.push(outcome);
+                    Ok(outcome.rate)
                 },
             )?;
-            let mut details = ours.details("");
-            details.extend(theirs.details("rival "));
+            let mut details = mean_details(&ours, "");
+            details.extend(mean_details(&theirs, "rival "));
             harness.detail(details);
         }
     }
@@ -118,18 +125,28 @@ pub fn amcast(options: &AmcastOptions, progress: impl FnMut(Progress<'_>)) -> Re
 }
 
 impl Outcome {
-    fn details(&self, whose: &str) -> Vec<Detail> {
-        let detail = |name: &str, value, unit: &str| Detail {
-            name: format!("{whose}{name}"),
-            value,
-            unit: unit.to_string(),
-        };
+    fn details(&self) -> Vec<(String, f64, &'static str)> {
         let own = [("p50", self.p50_us, "us"), ("p99", self.p99_us, "us")];
         let own = own.into_iter().chain([("cpu", self.cpu_us, "us/msg")]);
-        own.chain(self.traffic.a_message())
-            .map(|(name, value, unit)| detail(name, value, unit))
-            .collect()
+        let counted = own.chain(self.traffic.a_message());
+        let counted = counted.map(|(name, value, unit)| (name.to_string(), value, unit));
+        counted.chain(self.labour.details(self.rate)).collect()
     }
+}
+
+/// Each detail of the runs of one side, its mean over them.
+fn mean_details(outcomes: &[Outcome], whose: &str) -> Vec<Detail> {
+    let all: Vec<_> = outcomes.iter().map(Outcome::details).collect();
+    let mean = |nth: usize| {
+        all.iter().map(|details| details[nth].1).sum::<f64>() / all.len().max(1) as f64
+    };
+    let names = all.first().into_iter().flatten().enumerate();
+    let detail = |(nth, (name, _, unit)): (usize, &(String, f64, &str))| Detail {
+        name: format!("{whose}{name}"),
+        value: mean(nth),
+        unit: (*unit).to_string(),
+    };
+    names.map(detail).collect()
 }
 
 /// Who takes part, until all shall end.
@@ -139,6 +156,9 @@ struct Crew<'a> {
     began: Instant,
     /// What those who have ended have sent and received.
     traffic: &'a Mutex<Traffic>,
+    roll: &'a Roll,
+    /// How far each receiver has come.
+    delivered: Vec<Arc<AtomicU64>>,
     doorbells: Vec<Doorbell>,
 }
 
@@ -168,21 +188,23 @@ fn run_ours(case: Case) -> Result<Outcome> {
     measure(case, |crew, scope| {
         let mut receivers = Vec::new();
         for group in (0..case.groups).map(GroupId) {
-            for at in directory.of(Role::Member(group)) {
+            for (place, at) in directory.of(Role::Member(group)).into_iter().enumerate() {
                 let mut member = MemberDaemon::new(&directory, at, &options)?;
                 crew.doorbells.push(member.doorbell());
-                let (stop, traffic) = (crew.stop, crew.traffic);
+                let (stop, traffic, roll) = (crew.stop, crew.traffic, crew.roll);
                 scope.spawn(move || {
+                    roll.enter(Part::of_member(place));
                     member.run(stop, |_| {});
                     traffic::lock(traffic).add(member.mesh(), member.report().repeated);
                 });
             }
             for at in directory.of(Role::Replica(group)) {
                 let station = open(&directory, (at, "replica"), &options, Replica::new)?;
-                receivers.push(crew.receive(scope, station, |replica, event, tally| match event {
+                let take = |replica: &mut Replica, event, tally: &mut Tally| match event {
                     ReplicaEvent::Delivered(delivery) => tally.take(replica.message(&delivery)),
                     ReplicaEvent::Behind => tally.fall_behind(),
-                }));
+                };
+                receivers.push(crew.receive(scope, Part::Replica, station, take));
             }
         }
         let at = directory.of(Role::Client)[0];
@@ -190,7 +212,10 @@ fn run_ours(case: Case) -> Result<Outcome> {
         let to = case.all_groups();
         let submit =
             move |client: &mut Client, now, message: &[u8]| client.amcast(now, to, message).is_ok();
-        crew.send(scope, client, case.octets, submit, |client| client.stats().repeated);
+        let counts = |client: &Client| (client.on_their_way(), client.stats().repeated);
+        // Members keep so many messages for a replica that is off its core; PrimCast's client waits
+        // for the slowest member, too.
+        crew.send(scope, client, (case.octets, options.kept as u64), submit, counts);
         Ok(receivers)
     })
 }
@@ -204,24 +229,27 @@ fn measure(
     ) -> Result<Vec<ScopedJoinHandle<'scope, Tally>>>,
 ) -> Result<Outcome> {
     let (stop, is_warm) = (AtomicBool::new(false), AtomicBool::new(false));
-    let traffic = Mutex::new(Traffic::default());
+    let (traffic, roll) = (Mutex::new(Traffic::default()), Roll::default());
     let mut outcome = std::thread::scope(|scope| {
         let mut crew = Crew {
             stop: &stop,
             is_warm: &is_warm,
             began: Instant::now(),
             traffic: &traffic,
+            roll: &roll,
+            delivered: Vec::new(),
             doorbells: Vec::new(),
         };
         let started = start(&mut crew, scope);
-        let spent = if started.is_ok() {
+        let (spent, labour) = if started.is_ok() {
             std::thread::sleep(WARM_UP);
             is_warm.store(true, Ordering::Release);
-            let before = clock_gettime(ClockId::ProcessCPUTime);
+            let (look, before) = (roll.look(), clock_gettime(ClockId::ProcessCPUTime));
             std::thread::sleep(case.time);
-            seconds(clock_gettime(ClockId::ProcessCPUTime)) - seconds(before)
+            let spent = seconds(clock_gettime(ClockId::ProcessCPUTime)) - seconds(before);
+            (spent, look.until(&roll.look()))
         } else {
-            0.0
+            (0.0, Labour::default())
         };
         stop.store(true, Ordering::Release);
         crew.doorbells.iter().for_each(Doorbell::ring);
@@ -239,6 +267,7 @@ fn measure(
             p50_us: slowest.latency_us(0.5),
             p99_us: slowest.latency_us(0.99),
             cpu_us: spent * 1e6 / slowest.counted() as f64,
+            labour,
             traffic: Traffic::default().of(slowest.delivered()),
         })
     })?;
@@ -257,13 +286,17 @@ impl<'scope> Crew<'scope> {
     fn receive<M: Pipe + Send + 'scope>(
         &mut self,
         scope: &'scope std::thread::Scope<'scope, '_>,
+        part: Part,
         mut station: Station<M>,
         mut take: impl FnMut(&mut M, M::Event, &mut Tally) + Send + 'scope,
     ) -> ScopedJoinHandle<'scope, Tally> {
         self.doorbells.push(station.doorbell());
         let (stop, is_warm, began) = (self.stop, self.is_warm, self.began);
-        let traffic = self.traffic;
+        let (traffic, roll) = (self.traffic, self.roll);
+        let delivered = Arc::new(AtomicU64::new(0));
+        self.delivered.push(Arc::clone(&delivered));
         scope.spawn(move || {
+            roll.enter(part);
             let mut tally = Tally::new(began);
             while !stop.load(Ordering::Acquire) {
                 if is_warm.load(Ordering::Relaxed) {
@@ -271,6 +304,7 @@ impl<'scope> Crew<'scope> {
                 }
                 tally.look_at_clock();
                 let progress = station.turn(|machine, event| take(machine, event, &mut tally));
+                delivered.store(tally.delivered(), Ordering::Release);
                 station.rest(progress);
             }
             tally.end();
@@ -279,28 +313,39 @@ impl<'scope> Crew<'scope> {
         })
     }
 
-    /// Starts somebody who sends as much as it may.
+    /// Starts somebody who sends as much as it may, `lead_max` messages more than the slowest
+    /// receiver has delivered at most; `counts` says how many messages are on their way, and how
+    /// many packets were said again.
     fn send<M: Pipe + Send + 'scope>(
         &mut self,
         scope: &'scope std::thread::Scope<'scope, '_>,
         mut station: Station<M>,
-        octets: usize,
+        (octets, lead_max): (usize, u64),
         mut submit: impl FnMut(&mut M, onepipe_base::Now, &[u8]) -> bool + Send + 'scope,
-        repeated: impl FnOnce(&M) -> u64 + Send + 'scope,
+        counts: impl Fn(&M) -> (usize, u64) + Send + 'scope,
     ) {
         self.doorbells.push(station.doorbell());
-        let (stop, began, traffic) = (self.stop, self.began, self.traffic);
+        let (stop, began, traffic, roll) = (self.stop, self.began, self.traffic, self.roll);
+        let mut lead = Lead::new(&self.delivered, lead_max);
         scope.spawn(move || {
+            roll.enter(Part::Client);
+            let (mut looks, mut seen) = (0, 0);
             let mut message = vec![7; octets.max(8)];
             while !stop.load(Ordering::Acquire) {
                 let now = station.now();
                 message[..8].copy_from_slice(&(began.elapsed().as_nanos() as u64).to_be_bytes());
                 let machine = station.machine_mut();
-                while submit(machine, now, &message) {}
+                let is_held = lead.extend(|| submit(machine, now, &message));
                 let progress = station.turn(|_, _| {});
-                station.rest(progress);
+                (looks, seen) = (looks + 1, seen + counts(station.machine()).0 as u64);
+                match is_held {
+                    true => std::thread::sleep(lead::PAUSE),
+                    false => station.rest(progress),
+                }
             }
-            traffic::lock(traffic).add(station.transport(), repeated(station.machine()));
+            let mut traffic = traffic::lock(traffic);
+            traffic.add(station.transport(), counts(station.machine()).1);
+            traffic.add_flight(seen, looks);
         });
     }
 }

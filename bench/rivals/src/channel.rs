@@ -69,6 +69,11 @@ impl Channel {
         self.queue.len()
     }
 
+    /// How many entries have left, and are not acknowledged.
+    pub(crate) fn on_their_way(&self) -> usize {
+        self.sent
+    }
+
     /// Whether anything may be sent now.
     pub(crate) fn wants_transmit(&self, window_octets: usize) -> bool {
         let has_more = self.sent < self.queue.len();

@@ -46,6 +46,11 @@ impl Desk {
         self.channels.iter().any(|channel| channel.len() >= self.pending_max)
     }
 
+    /// What has left for the node to which most has, and is not acknowledged.
+    pub(crate) fn on_their_way(&self) -> usize {
+        self.channels.iter().map(Channel::on_their_way).max().unwrap_or_default()
+    }
+
     /// Whether nothing waits for any node, nor for its acknowledgement.
     pub(crate) fn is_settled(&self) -> bool {
         self.channels.iter().all(|channel| channel.len() == 0)

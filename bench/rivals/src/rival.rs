@@ -141,6 +141,11 @@ impl Rival {
         self.order.waiting()
     }
 
+    /// What has left for the node to which most has, and is not acknowledged.
+    pub fn on_their_way(&self) -> usize {
+        self.desk.on_their_way()
+    }
+
     /// Whether a message would be taken.
     pub fn has_room(&self) -> bool {
         self.order.waiting() < self.config.pending_max && !self.desk.is_full()

@@ -12,7 +12,12 @@ use onepipe_wire::{
 
 use crate::config::{Config, ConfigError};
 use crate::flight::Flight;
-use crate::outbox::{Parcel, Pause, write};
+use crate::outbox::{Parcel, Room, write_run};
+use crate::patience::{Patience, Pause};
+
+/// Octets that a client has on their way before it has heard how many there can be: as many as an
+/// endpoint has.
+const FLIGHT_FIRST_OCTETS: u64 = 64 << 10;
 
 /// Why a message cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -139,6 +144,8 @@ impl Client {
             return Err(ConfigError { name: "process", value });
         };
         let window = groups.window as usize;
+        let patience = Patience::new(config.repeat_ns);
+        let flight = (FLIGHT_FIRST_OCTETS, config.flight_octets);
         Ok(Self {
             number: number as u32,
             next: 0,
@@ -148,7 +155,7 @@ impl Client {
             over: vec![None; window],
             over_order: VecDeque::with_capacity(window),
             telling: VecDeque::with_capacity(window),
-            flight: Flight::new(config.flight_octets, config.repeat_ns),
+            flight: Flight::new(flight, groups.frame_octets_max as u64, patience),
             due: None,
             stats: ClientStats::default(),
             config,
@@ -196,7 +203,7 @@ impl Client {
             octets: got as u16,
             sent: None,
             is_repeated: false,
-            pause: Pause::new(self.config.repeat_ns),
+            pause: Pause::default(),
             due: None,
             telling: groups,
             to_all: false,
@@ -220,6 +227,11 @@ impl Client {
     /// Messages that are not over yet.
     pub fn open(&self) -> usize {
         self.open.iter().flatten().count()
+    }
+
+    /// Messages that were sent and are not over yet; the others wait here for their time to come.
+    pub fn on_their_way(&self) -> usize {
+        self.flight.messages()
     }
 
     /// What it has counted.
@@ -281,11 +293,67 @@ impl Client {
             }
             Opcode::Busy => {
                 self.stats.busy += 1;
-                open.due = Some(now.mono.after_ns(open.pause.next_ns()));
+                open.due = Some(now.mono.after_ns(open.pause.next_ns(&self.flight.patience)));
             }
             _ => return false,
         }
         true
+    }
+
+    fn slot(&self, sequence: u32) -> usize {
+        (sequence % self.config.groups.window) as usize
+    }
+
+    fn message(&self, sequence: u32) -> &[u8] {
+        let slot = self.slot(sequence);
+        let octets = self.open[slot].map_or(0, |open| open.octets);
+        &self.messages[slot * self.config.groups.message_octets_max()..][..usize::from(octets)]
+    }
+
+    /// Whether the message at `at` may leave now; if it does so for the first time, notes that.
+    fn may_be_told(&mut self, now: Now, at: usize) -> bool {
+        let Some(open) = self.open[at].as_mut() else { return false };
+        if open.sent.is_none() {
+            if !self.flight.has_room(open.flight_octets()) {
+                return false;
+            }
+            self.flight.on_sent(open.flight_octets());
+            open.due = Some(now.mono.after_ns(open.pause.next_ns(&self.flight.patience)));
+            open.sent = Some(now.mono);
+            self.due = Mono::earlier(self.due, open.due);
+        }
+        true
+    }
+
+    /// How many of the next messages can go along in a frame of `octets` to `group`, for they are
+    /// for the same groups and were told as many of them. Notes that they were told this one.
+    fn take_along(
+        &mut self,
+        now: Now,
+        (first, telling): (Open, GroupSet),
+        group: GroupId,
+        octets: usize,
+    ) -> u8 {
+        let mut room = Room::new(octets);
+        if first.to_all || !room.take(first.octets.into()) {
+            return 0;
+        }
+        for more in 0..u8::MAX {
+            let Some(at) = self.telling.get(usize::from(more) + 1).map(|at| *at as usize) else {
+                return more;
+            };
+            let Some(open) = self.open[at] else { return more };
+            let is_next = first.id.sequence.checked_add(u32::from(more) + 1);
+            let is_like = Some(open.id.sequence) == is_next
+                && (open.groups, open.telling, open.to_all) == (first.groups, telling, false);
+            if !is_like || !room.take(open.octets.into()) || !self.may_be_told(now, at) {
+                return more;
+            }
+            if let Some(open) = &mut self.open[at] {
+                open.telling = open.telling.without(group);
+            }
+        }
+        u8::MAX
     }
 
     /// The next of the members that `open` is to be told to.
@@ -339,7 +407,7 @@ impl Machine for Client {
             let Some(open) = open else { continue };
             if open.due.is_some_and(|due| due <= now.mono) {
                 (open.telling, open.to_all, open.told) = (open.waiting, true, 0);
-                open.due = Some(now.mono.after_ns(open.pause.next_ns()));
+                open.due = Some(now.mono.after_ns(open.pause.next_ns(&self.flight.patience)));
                 if !open.is_queued {
                     open.is_queued = true;
                     self.telling.push_front(place as u32);
@@ -353,29 +421,25 @@ impl Machine for Client {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let octets_max = self.config.groups.message_octets_max();
         while let Some(at) = self.telling.front().map(|at| *at as usize) {
-            let open = self.open[at].as_mut().expect("what is over is not among them");
-            if open.sent.is_none() {
-                if !self.flight.has_room(open.flight_octets()) {
-                    return None;
-                }
-                self.flight.on_sent(open.flight_octets());
-                open.pause = Pause::new(self.flight.pause_ns());
-                open.due = Some(now.mono.after_ns(open.pause.next_ns()));
-                open.sent = Some(now.mono);
-                self.due = Mono::earlier(self.due, open.due);
+            if !self.may_be_told(now, at) {
+                return None;
             }
+            let open = self.open[at].as_mut().expect("what is over is not among them");
+            let telling = open.telling;
             let Some((group, to)) = Self::next_told(&self.config, &self.leaders, open) else {
                 open.is_queued = false;
                 self.telling.pop_front();
                 continue;
             };
-            let body = Amcast::new(group, self.leaders[group.index()].0).of(open.id, open.groups);
-            let parcel = Parcel { to, opcode: Opcode::Start, body, message: None };
-            let message = &self.messages[at * octets_max..][..usize::from(open.octets)];
+            let first = *open;
+            let more = self.take_along(now, (first, telling), group, slot.len());
+            let body = Amcast::new(group, self.leaders[group.index()].0).of(first.id, first.groups);
+            let parcel =
+                Parcel { to, opcode: Opcode::Start, body: Amcast { more, ..body }, message: None };
             let ends = (self.config.process, self.config.incarnation);
-            let octets = write(slot, now, ends, &parcel, message);
+            let message = |nth: u8| self.message(first.id.sequence.wrapping_add(nth.into()));
+            let octets = write_run(slot, now, ends, &parcel, message);
             return Some(Transmit { port: Port(0), octets });
         }
         None

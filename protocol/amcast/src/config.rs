@@ -112,8 +112,8 @@ pub struct Config {
     /// What was not answered is said again after so long, ns, and then ever less often, up to 64
     /// times as long. Some round trips. Default 100 us.
     pub repeat_ns: u64,
-    /// Of a client: octets of messages that may be on their way at a time, more wait here. Fewer
-    /// while answers stay out. Default no limit but the window.
+    /// Of a client: octets of messages that may ever be on their way at a time, more wait here. It
+    /// begins with 64 KiB, and finds out how many there can be. Default no limit but the window.
     pub flight_octets: u64,
     /// Of a member: open messages at which clients are told that it is busy; those that another
     /// group has taken are taken nevertheless. Default 1024.

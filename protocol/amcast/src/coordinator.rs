@@ -286,7 +286,7 @@ impl Machine for Coordinator {
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let ends = (self.config.process, self.config.incarnation);
-        let octets = self.outbox.write(slot, now, ends, |_| Some(&[]))?;
+        let octets = self.outbox.write(slot, now, ends, |_, _| None)?;
         Some(Transmit { port: Port(0), octets })
     }
 

@@ -53,6 +53,7 @@ mod flight;
 mod log;
 mod member;
 mod outbox;
+mod patience;
 mod replica;
 mod stage;
 mod taken;

@@ -5,20 +5,42 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Now, ProcessId, Promises, Psn, Timestamp};
-use onepipe_wire::{AMCAST_OCTETS, Amcast, HEADER_OCTETS, Header, Opcode, seal};
+use onepipe_wire::{
+    AMCAST_LENGTH_OCTETS, AMCAST_OCTETS, Amcast, HEADER_OCTETS, Header, Opcode, seal,
+};
 
 /// How far back the promises lie of frames that promise nothing: a quarter of the wire's range, as
 /// those of a switch that has nothing to say.
 const NO_PROMISE_NS: u64 = 1 << 46;
 
-/// A packet. The message that it bears, if any, is looked up when it leaves.
+/// A packet, or a run of them. The message that it bears, if any, is looked up when it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Parcel {
     pub to: ProcessId,
     pub opcode: Opcode,
     pub body: Amcast,
-    /// Where the message lies that goes with it, as its owner counts.
+    /// Where the message lies that goes with it, as its owner counts; those of a run lie one
+    /// behind the other.
     pub message: Option<u64>,
+}
+
+impl Parcel {
+    /// The packet of the run that has `nth` before it, and where its message lies.
+    fn nth(&self, nth: u8) -> (Amcast, u64) {
+        (self.body.nth(nth), self.message.unwrap_or_default().wrapping_add(nth.into()))
+    }
+
+    /// Takes another one behind it into the run, if that goes on with it.
+    fn join(&mut self, opcode: Opcode, body: &Amcast, message: Option<u64>) -> bool {
+        // What is decided has another number in it, which need not be the next.
+        let can_be_run = match opcode {
+            Opcode::Prop => body.flags == Amcast::MESSAGE,
+            Opcode::AmcastAck | Opcode::Deliver => true,
+            _ => false,
+        };
+        let next = self.message.map(|at| at.wrapping_add(u64::from(self.body.more) + 1));
+        can_be_run && self.opcode == opcode && next == message && self.body.join(body)
+    }
 }
 
 /// Behind the last.
@@ -79,6 +101,10 @@ impl Outbox {
             debug_assert!(false, "{to:?} is nobody that there is anything to say to");
             return;
         };
+        let last = self.places.get_mut(self.queues[at].last as usize).and_then(Option::as_mut);
+        if last.is_some_and(|last| last.parcel.join(opcode, &body, message)) {
+            return;
+        }
         let place = match self.empty.pop() {
             Some(place) => place,
             None if (self.used as usize) < self.places.len() => {
@@ -125,24 +151,50 @@ impl Outbox {
         Some(parcel)
     }
 
-    /// Completes the next frame, with the message that `message` finds for its packet; a packet for
-    /// which it finds none is left out. Answers the frame's octets.
+    /// The first `count` packets of the run whose turn it is have left, or are left out.
+    fn pop_of_run(&mut self, count: u8) {
+        let first = self.busy.front().map(|at| self.queues[*at as usize].first);
+        let waiting = first.and_then(|place| self.places[place as usize].as_mut());
+        let Some(Waiting { parcel, .. }) = waiting else { return };
+        if count > parcel.body.more {
+            self.pop_if(|_| true);
+        } else {
+            let (first, message) = parcel.nth(count);
+            parcel.body = Amcast { more: parcel.body.more - count, ..first };
+            parcel.message = Some(message);
+        }
+    }
+
+    /// Completes the next frame, with the messages that `message` finds for its packets; a packet
+    /// for which it finds none is left out. Answers the frame's octets.
     pub fn write<'a>(
         &mut self,
         slot: &mut [u8],
         now: Now,
         ends: (ProcessId, Incarnation),
-        message: impl Fn(&Parcel) -> Option<&'a [u8]>,
+        message: impl Fn(&Amcast, u64) -> Option<&'a [u8]>,
     ) -> Option<usize> {
-        let (first, message) = loop {
-            let parcel = self.pop_if(|_| true)?;
-            if let Some(message) = message(&parcel) {
-                break (parcel, message);
+        loop {
+            let first = *self.busy.front().map(|at| &self.queues[*at as usize].first)?;
+            let Waiting { parcel, .. } = self.places[first as usize]?;
+            if parcel.message.is_none() {
+                break;
             }
-        };
-        if first.message.is_some() {
-            return Some(write(slot, now, ends, &first, message));
+            let find = |nth| {
+                let (body, at) = parcel.nth(nth);
+                message(&body, at)
+            };
+            let packets = fitting(slot.len(), parcel.body.more, find);
+            if packets == 0 {
+                self.pop_of_run(1);
+                continue;
+            }
+            let run = Parcel { body: Amcast { more: packets - 1, ..parcel.body }, ..parcel };
+            let octets = write_run(slot, now, ends, &run, |nth| find(nth).unwrap_or_default());
+            self.pop_of_run(packets);
+            return Some(octets);
         }
+        let first = self.pop_if(|_| true)?;
         put(slot, 0, &first);
         let mut packets = 1;
         while slot.len() >= HEADER_OCTETS + (packets + 1) * AMCAST_OCTETS {
@@ -155,6 +207,40 @@ impl Outbox {
         }
         Some(close(slot, now, ends, &first, packets * AMCAST_OCTETS))
     }
+}
+
+/// What is left of a frame for the messages of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room(usize);
+
+impl Room {
+    /// Of a frame of so many octets.
+    pub const fn new(frame_octets: usize) -> Self {
+        Self(frame_octets.saturating_sub(HEADER_OCTETS + AMCAST_OCTETS))
+    }
+
+    /// Takes the room of a message. Answers whether it fits.
+    pub const fn take(&mut self, message_octets: usize) -> bool {
+        match self.0.checked_sub(AMCAST_LENGTH_OCTETS + message_octets) {
+            Some(rest) => self.0 = rest,
+            None => return false,
+        }
+        true
+    }
+}
+
+/// How many packets of a run fit a frame with the messages that `message` finds, up to the first
+/// for which it finds none. One always does.
+fn fitting<'a>(frame_octets: usize, more: u8, message: impl Fn(u8) -> Option<&'a [u8]>) -> u8 {
+    let (mut room, mut packets) = (Room::new(frame_octets), 0);
+    while packets <= more && packets < u8::MAX {
+        let Some(message) = message(packets) else { break };
+        if !room.take(message.len()) {
+            return packets.max(1);
+        }
+        packets += 1;
+    }
+    packets
 }
 
 /// Writes a packet behind `before` others.
@@ -176,43 +262,26 @@ fn close(
     seal(slot, header.stamped(now.sync, nothing, Psn(0)), octets)
 }
 
-/// Completes a frame for `parcel` with the message that goes with it. Answers its octets.
-pub(crate) fn write(
+/// Completes a frame for `parcel` with the messages of its run. Answers its octets.
+pub(crate) fn write_run<'a>(
     slot: &mut [u8],
     now: Now,
     ends: (ProcessId, Incarnation),
     parcel: &Parcel,
-    message: &[u8],
+    message: impl Fn(u8) -> &'a [u8],
 ) -> usize {
     put(slot, 0, parcel);
-    slot[HEADER_OCTETS + AMCAST_OCTETS..][..message.len()].copy_from_slice(message);
-    close(slot, now, ends, parcel, AMCAST_OCTETS + message.len())
-}
-
-/// When what was not answered is said again: ever less often, until there is progress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Pause {
-    repeat_ns: u64,
-    doublings: u32,
-}
-
-impl Pause {
-    /// How often the pause doubles.
-    const DOUBLINGS_MAX: u32 = 6;
-
-    pub const fn new(repeat_ns: u64) -> Self {
-        Self { repeat_ns, doublings: 0 }
+    let room = &mut slot[HEADER_OCTETS + AMCAST_OCTETS..];
+    let mut octets = 0;
+    for nth in 0..=parcel.body.more {
+        let message = message(nth);
+        if parcel.body.more > 0 {
+            let length = (message.len() as u16).to_be_bytes();
+            room[octets..octets + length.len()].copy_from_slice(&length);
+            octets += length.len();
+        }
+        room[octets..octets + message.len()].copy_from_slice(message);
+        octets += message.len();
     }
-
-    /// Progress: the next pause is the shortest.
-    pub fn reset(&mut self) {
-        self.doublings = 0;
-    }
-
-    /// The next pause, ns.
-    pub fn next_ns(&mut self) -> u64 {
-        let pause = self.repeat_ns << self.doublings;
-        self.doublings = (self.doublings + 1).min(Self::DOUBLINGS_MAX);
-        pause
-    }
+    close(slot, now, ends, parcel, AMCAST_OCTETS + octets)
 }

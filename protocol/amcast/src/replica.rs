@@ -9,7 +9,8 @@ use onepipe_wire::{Amcast, Frame, GroupId, GroupSet, LogicalTime, MessageId, Opc
 
 use crate::config::{Config, ConfigError, MEMBERS_MAX};
 use crate::member::Member;
-use crate::outbox::{Outbox, Pause};
+use crate::outbox::Outbox;
+use crate::patience::{Patience, Pause};
 
 /// Packets of a replica that may wait to leave: an answer to each member, and a question.
 const OUTBOX: usize = 2 * MEMBERS_MAX;
@@ -117,6 +118,7 @@ pub struct Replica {
     last: Option<(LogicalTime, MessageId)>,
     outbox: Outbox,
     pause: Pause,
+    patience: Patience,
     due: Option<Mono>,
     asked: usize,
     /// Positions before this one were asked for last, and how many at a time: twice as many as
@@ -157,7 +159,8 @@ impl Replica {
             last: None,
             outbox: Outbox::new(OUTBOX, groups.groups[at].members.iter().copied()),
             settled: VecDeque::with_capacity(positions),
-            pause: Pause::new(config.repeat_ns),
+            pause: Pause::default(),
+            patience: Patience::new(config.repeat_ns),
             // It does not know what it lacks: it asks.
             due: Some(Mono::from_ns(0)),
             asked: 0,
@@ -361,11 +364,12 @@ impl Replica {
     }
 
     fn settle(&mut self, now: Now) {
+        self.patience.time(now.mono, self.told, self.first);
         if !self.lacks() {
             self.due = None;
             self.pause.reset();
         } else if self.due.is_none() {
-            self.due = Some(now.mono.after_ns(self.pause.next_ns()));
+            self.due = Some(now.mono.after_ns(self.pause.next_ns(&self.patience)));
         }
     }
 
@@ -431,6 +435,7 @@ impl Machine for Replica {
                 self.asked = (self.asked + 1) % self.bounds.len();
                 self.burst = Member::BURST;
                 self.ask(self.asked);
+                self.patience.forget_timed();
             } else {
                 // It lacks something all the time under load, and gets it.
                 self.pause.reset();
@@ -441,7 +446,7 @@ impl Machine for Replica {
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let ends = (self.config.process, self.config.incarnation);
-        let octets = self.outbox.write(slot, now, ends, |_| Some(&[]))?;
+        let octets = self.outbox.write(slot, now, ends, |_, _| None)?;
         Some(Transmit { port: Port(0), octets })
     }
 

@@ -3,7 +3,7 @@
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{DecodeError, Opcode};
+use crate::DecodeError;
 
 /// Octets of a packet of agreed multicast before the message it bears, if any.
 pub const AMCAST_OCTETS: usize = 64;
@@ -18,7 +18,7 @@ struct Layout {
     groups: U64,
     group: U16,
     flags: u8,
-    reserved: u8,
+    more: u8,
     epoch: U32,
     timestamp: U64,
     clock: U64,
@@ -139,6 +139,9 @@ pub struct Amcast {
     pub position: u64,
     /// How many positions of the log of `group` the sender has.
     pub count: u64,
+    /// A run: it stands for so many more packets, each about the client's next message at the next
+    /// timestamp and position, and else like this one ([`Amcast::nth`]). 0 without a message.
+    pub more: u8,
 }
 
 impl Amcast {
@@ -168,6 +171,7 @@ impl Amcast {
             barrier: LogicalTime(0),
             position: 0,
             count: 0,
+            more: 0,
         }
     }
 
@@ -192,7 +196,7 @@ impl Amcast {
             groups: U64::new(self.groups.0),
             group: U16::new(self.group.0),
             flags: self.flags,
-            reserved: 0,
+            more: self.more,
             epoch: U32::new(self.epoch),
             timestamp: U64::new(self.timestamp.0),
             clock: U64::new(self.clock.0),
@@ -202,13 +206,6 @@ impl Amcast {
         };
         room.get_mut(..AMCAST_OCTETS)?.copy_from_slice(layout.as_bytes());
         Some(AMCAST_OCTETS)
-    }
-
-    /// Reads all packets of the payload of a frame with `opcode`: one with its message in Start and
-    /// Prop, else any number, one behind the other. Ends behind the first that is none.
-    pub const fn packets(opcode: Opcode, payload: &[u8]) -> AmcastPackets<'_> {
-        let bears_message = matches!(opcode, Opcode::Start | Opcode::Prop);
-        AmcastPackets { rest: Some(payload), bears_message }
     }
 
     /// Reads the first packet of a payload, and what is behind it: the message of a Start or a
@@ -243,37 +240,19 @@ impl Amcast {
             barrier: LogicalTime(layout.barrier.get()),
             position: layout.position.get(),
             count: layout.count.get(),
+            more: layout.more,
         };
+        if read.more > 0 && (!read.has(Self::MESSAGE) || read.last_of_run().is_none()) {
+            return refused("more", u64::from(read.more));
+        }
         Ok((read, message))
-    }
-}
-
-/// The packets of a frame: see [`Amcast::packets`].
-#[derive(Clone, Debug)]
-pub struct AmcastPackets<'a> {
-    rest: Option<&'a [u8]>,
-    bears_message: bool,
-}
-
-impl<'a> Iterator for AmcastPackets<'a> {
-    /// A packet, and the message that it bears.
-    type Item = Result<(Amcast, &'a [u8]), DecodeError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let read = Amcast::parse(self.rest.take()?);
-        Some(read.map(|(packet, rest)| match self.bears_message {
-            true => (packet, rest),
-            false => {
-                self.rest = (!rest.is_empty()).then_some(rest);
-                (packet, &[][..])
-            }
-        }))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Opcode;
 
     #[test]
     fn a_frame_has_one_message_or_many_packets() {

@@ -44,14 +44,13 @@ mod piece;
 mod probe;
 mod recall;
 mod recovery;
+mod run;
 mod slot;
 mod watchdog;
 mod wave;
 
 pub use ack::{ACK_WORDS_MAX, Ack, AckView};
-pub use amcast::{
-    AMCAST_OCTETS, Amcast, AmcastPackets, GROUPS_MAX, GroupId, GroupSet, LogicalTime, MessageId,
-};
+pub use amcast::{AMCAST_OCTETS, Amcast, GROUPS_MAX, GroupId, GroupSet, LogicalTime, MessageId};
 pub use announce::{
     ANNOUNCE_HEADER_OCTETS, Announce, AnnounceView, LINK_OCTETS, Link, LinkState, Side,
 };
@@ -89,6 +88,7 @@ pub use piece::{
 pub use probe::{PROBE_OCTETS, Probe};
 pub use recall::{RECALL_OCTETS, Recall, UNDELIVERABLE_OCTETS, Undeliverable};
 pub use recovery::{RECOVERY_HEADER_OCTETS, Recovery, RecoveryView};
+pub use run::{AMCAST_LENGTH_OCTETS, AmcastPackets, AmcastRun, AmcastRuns};
 pub use slot::{
     Drops, Loss, NO_PATH, OWN_WAY, SLOT_HEADER_OCTETS, Slot, SlotPackets, write_packet,
 };

@@ -18,9 +18,6 @@ const CLOCK_FOLLOW_NS: u64 = 10_000_000;
 const REPEAT_NS: u64 = 4_000_000;
 /// Packets that may wait to leave: what comes of all frames that one look at the socket may bring.
 const OUTBOX: usize = 1 << 15;
-/// Octets of the messages that a client has on their way at a time, if nothing else is said: more
-/// than 10 Gbit/s carry in 100 us, and what the caches of a core hold at all that it passes.
-const FLIGHT_OCTETS: u64 = 128 << 10;
 /// Octets of a frame at least: what has no message fills a packet of an Ethernet, however short
 /// messages are.
 const FRAME_OCTETS_MIN: usize = 1_452;
@@ -45,8 +42,9 @@ pub struct Options {
     pub busy_from: Option<u64>,
     /// What was not answered is said again after so long, in ns. Default 4 ms.
     pub repeat_ns: u64,
-    /// Octets of a client's messages that may be on their way at a time; what is more waits at the
-    /// client. Default 128 KiB.
+    /// Octets of a client's messages that may ever be on their way at a time; what is more waits at
+    /// the client. Default no limit but its window of messages: how much is best the client finds
+    /// out.
     pub flight_octets: u64,
     /// Messages that members and replicas keep for who has missed them. Default 4096.
     pub kept: usize,
@@ -58,7 +56,7 @@ impl Default for Options {
             idle: Idle::CIVIL,
             busy_from: None,
             repeat_ns: REPEAT_NS,
-            flight_octets: FLIGHT_OCTETS,
+            flight_octets: u64::MAX,
             kept: KEPT,
         }
     }

@@ -8,6 +8,7 @@ use onepipe_transport_amcast::{Role, open_with};
 use onepipe_transport_clock::begin_life;
 use onepipe_transport_driver::Pipe;
 
+use super::labour::Part;
 use super::{Case, IDLE, MEMBERS, Outcome, measure};
 
 /// Octets before a message in a frame of the rival, and some air.
@@ -72,17 +73,21 @@ pub(super) fn run(case: Case) -> Result<Outcome> {
     };
     measure(case, |crew, scope| {
         let mut receivers = Vec::new();
-        for at in (0..case.groups).flat_map(|group| directory.of(Role::Member(GroupId(group)))) {
-            receivers.push(crew.receive(scope, station(at)?, |_, delivery, tally| {
-                tally.take(&delivery.payload);
-            }));
+        for group in (0..case.groups).map(GroupId) {
+            for (place, at) in directory.of(Role::Member(group)).into_iter().enumerate() {
+                let (part, member) = (Part::of_member(place), station(at)?);
+                receivers.push(crew.receive(scope, part, member, |_, delivery, tally| {
+                    tally.take(&delivery.payload);
+                }));
+            }
         }
         let to = To::Groups(case.all_groups());
         let client = station(directory.of(Role::Client)[0])?;
         let submit = move |client: &mut Carried, now, message: &[u8]| {
             client.0.send(now, to, message).is_ok()
         };
-        crew.send(scope, client, case.octets, submit, |_| 0);
+        let counts = |client: &Carried| (client.0.on_their_way(), 0);
+        crew.send(scope, client, (case.octets, u64::MAX), submit, counts);
         Ok(receivers)
     })
 }

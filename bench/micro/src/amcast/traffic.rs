@@ -14,6 +14,8 @@ pub(super) struct Traffic {
     syscalls: u64,
     dropped: u64,
     repeated: u64,
+    /// Messages that the client had on their way at the end of each of its turns, and its turns.
+    flights: (u64, u64),
 }
 
 impl Traffic {
@@ -26,6 +28,11 @@ impl Traffic {
         self.syscalls += stats.sends + stats.receives;
         self.dropped += u64::from(mesh.kernel_drops().unwrap_or_default());
         self.repeated += repeated;
+    }
+
+    /// The client has seen messages on their way, `seen` at `looks` looks together.
+    pub(super) fn add_flight(&mut self, seen: u64, looks: u64) {
+        self.flights = (self.flights.0 + seen, self.flights.1 + looks);
     }
 
     /// Of so many messages, delivered at the slowest receiver.
@@ -48,7 +55,9 @@ impl Traffic {
             ("dropped datagrams", self.dropped, "/msg"),
             ("repeated", self.repeated, "/msg"),
         ];
-        all.into_iter().map(move |(name, sum, unit)| (name, sum as f64 / messages, unit))
+        let on_their_way = self.flights.0 as f64 / self.flights.1.max(1) as f64;
+        let all = all.into_iter().map(move |(name, sum, unit)| (name, sum as f64 / messages, unit));
+        all.chain([("on their way", on_their_way, "msg")])
     }
 }
 

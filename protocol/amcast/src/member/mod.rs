@@ -15,7 +15,8 @@ use onepipe_wire::{Amcast, Frame, GroupId, GroupSet, LogicalTime, Opcode};
 use crate::barrier::Clocks;
 use crate::config::{Config, ConfigError};
 use crate::log::Log;
-use crate::outbox::{Outbox, Pause};
+use crate::outbox::Outbox;
+use crate::patience::{Patience, Pause};
 use crate::stage::Stage;
 use crate::taken::Taken;
 use crate::votes::Votes;
@@ -111,6 +112,7 @@ pub struct Member {
     /// The last position taken that was for a group, by its place.
     last_taken: Vec<u64>,
     pause: Pause,
+    patience: Patience,
     due: Option<Mono>,
     event: Option<MemberEvent>,
     stats: MemberStats,
@@ -161,7 +163,8 @@ impl Member {
             has_news: false,
             reporting: GroupSet::EMPTY,
             last_taken: vec![0; groups.groups.len()],
-            pause: Pause::new(config.repeat_ns),
+            pause: Pause::default(),
+            patience: Patience::new(config.repeat_ns),
             due: None,
             event: None,
             stats: MemberStats::default(),
@@ -282,9 +285,10 @@ impl Member {
             }
         }
         self.on_settled();
+        self.patience.time(now.mono, self.log.end(), self.log.undone());
         if self.is_unsettled() {
             if self.due.is_none() {
-                self.due = Some(now.mono.after_ns(self.pause.next_ns()));
+                self.due = Some(now.mono.after_ns(self.pause.next_ns(&self.patience)));
             }
         } else {
             self.due = None;
@@ -336,10 +340,9 @@ impl Machine for Member {
         }
         let log = &self.log;
         let ends = (self.config.process, self.config.incarnation);
-        let octets = self.outbox.write(slot, now, ends, |parcel| {
-            let Some(position) = parcel.message else { return Some(&[]) };
+        let octets = self.outbox.write(slot, now, ends, |body, position| {
             // What it was about may have been overwritten meanwhile.
-            let is_held = log.get(position).is_some_and(|entry| entry.id == parcel.body.id);
+            let is_held = log.get(position).is_some_and(|entry| entry.id == body.id);
             is_held.then(|| log.message(position))
         })?;
         Some(Transmit { port: Port(0), octets })

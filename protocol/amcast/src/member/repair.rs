@@ -163,6 +163,7 @@ impl Member {
             self.pause.reset();
         } else {
             self.stats.repeated += 1;
+            self.patience.forget_timed();
         }
         match self.role {
             Role::Candidate => self.look_after_candidacy(),

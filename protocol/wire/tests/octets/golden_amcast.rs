@@ -6,7 +6,7 @@ use crate::golden::Golden;
 use crate::properties;
 
 pub fn packet(golden: &Golden, frame: &Frame<'_>) {
-    let (read, message) = Amcast::parse(frame.payload).expect("a golden packet");
+    let (read, _) = Amcast::parse(frame.payload).expect("a golden packet");
     assert_eq!(u64::from(read.id.client), golden.number("client"));
     assert_eq!(u64::from(read.id.sequence), golden.number("sequence"));
     assert_eq!(read.groups.to_bits(), golden.number("groups"));
@@ -18,7 +18,15 @@ pub fn packet(golden: &Golden, frame: &Frame<'_>) {
     assert_eq!(read.barrier.0, golden.number("settled"));
     assert_eq!(read.position, golden.number("position"));
     assert_eq!(read.count, golden.number("count"));
-    assert_eq!(golden.octets_of("message").first().copied().unwrap_or_default(), message);
+    assert_eq!(u64::from(read.more), golden.number("more"));
+    let packets = Amcast::packets(frame.opcode, frame.payload);
+    let packets: Vec<_> = packets.map(|packet| packet.expect("a golden packet")).collect();
+    let messages = golden.octets_of("message");
+    assert_eq!(packets.len() as u64, golden.number("more") + 1, "{}", golden.name);
+    for (nth, (packet, message)) in (0..).zip(&packets) {
+        assert_eq!(*packet, read.nth(nth), "{}", golden.name);
+        assert_eq!(*message, messages.get(usize::from(nth)).copied().unwrap_or_default());
+    }
     let written = properties::rewritten(frame.opcode, frame.payload).expect("a golden packet");
     assert_eq!(written, frame.payload, "{}", golden.name);
 }

@@ -320,11 +320,11 @@ pub fn rewritten(opcode: Opcode, payload: &[u8]) -> Option<Vec<u8>> {
         | Opcode::AmcastPromise
         | Opcode::NewLeader => {
             let mut octets = 0;
-            for packet in Amcast::packets(opcode, payload) {
-                let (read, message) = packet.ok()?;
-                octets += read.write(&mut room[octets..]).expect(fits);
-                room[octets..octets + message.len()].copy_from_slice(message);
-                octets += message.len();
+            for run in Amcast::runs(opcode, payload) {
+                let run = run.ok()?;
+                octets += run.first.write(&mut room[octets..]).expect(fits);
+                room[octets..octets + run.messages.len()].copy_from_slice(run.messages);
+                octets += run.messages.len();
             }
             octets
         }

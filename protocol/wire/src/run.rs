@@ -1,0 +1,213 @@
+//! Runs of packets of agreed multicast: what is said of many messages of a client, one after the
+//! other, is said once.
+
+use crate::{Amcast, DecodeError, LogicalTime, MessageId, Opcode};
+
+impl Amcast {
+    /// Reads all packets of the payload of a frame with `opcode`, those of a run one after the
+    /// other: one or a run with its messages in Start and Prop, else any number, one behind the
+    /// other. Ends behind the first that is none.
+    pub const fn packets(opcode: Opcode, payload: &[u8]) -> AmcastPackets<'_> {
+        AmcastPackets { runs: Self::runs(opcode, payload), run: None, nth: 0 }
+    }
+
+    /// As [`Amcast::packets`], each run as it stands in the frame.
+    pub const fn runs(opcode: Opcode, payload: &[u8]) -> AmcastRuns<'_> {
+        let bears_message = matches!(opcode, Opcode::Start | Opcode::Prop);
+        AmcastRuns { rest: Some(payload), bears_message }
+    }
+
+    /// The packet of a run that has `nth` before it, alone. Of what no sender writes, nonsense.
+    #[must_use]
+    pub const fn nth(&self, nth: u8) -> Self {
+        let sequence = self.id.sequence.wrapping_add(nth as u32);
+        let timestamp = LogicalTime(self.timestamp.0.wrapping_add(nth as u64));
+        let position = self.position.wrapping_add(nth as u64);
+        let id = MessageId { client: self.id.client, sequence };
+        Self { id, timestamp, position, more: 0, ..*self }
+    }
+
+    /// What the last packet of the run is about, if there can be such a one.
+    pub(crate) fn last_of_run(&self) -> Option<(u32, u64, u64)> {
+        let more = u64::from(self.more);
+        let sequence = self.id.sequence.checked_add(self.more.into())?;
+        Some((sequence, self.timestamp.0.checked_add(more)?, self.position.checked_add(more)?))
+    }
+
+    /// Takes `next` into the run, if it goes on with it. What both say of their sender (clock,
+    /// barrier and count) is what the later one says.
+    pub fn join(&mut self, next: &Self) -> bool {
+        let is_like = self.flags & next.flags & Self::MESSAGE != 0
+            && (self.flags, self.group, self.epoch) == (next.flags, next.group, next.epoch)
+            && (self.groups, self.id.client) == (next.groups, next.id.client);
+        let next_place = (next.id.sequence, next.timestamp.0, next.position);
+        let longer = Self { more: self.more.saturating_add(1), ..*self };
+        let is_next = is_like
+            && self.more < u8::MAX
+            && next.more == 0
+            && longer.last_of_run().is_some_and(|last| last == next_place);
+        if is_next {
+            let Self { clock, barrier, count, .. } = *next;
+            *self = Self { clock, barrier, count, ..longer };
+        }
+        is_next
+    }
+}
+
+/// What a packet stands for, in a frame with `opcode`: it may be a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AmcastRun<'a> {
+    /// The first of the run, with how many follow.
+    pub first: Amcast,
+    /// The message or the messages that it bears: of a run, each behind its length in 2 octets.
+    pub messages: &'a [u8],
+}
+
+/// Octets before each message of a run.
+pub const AMCAST_LENGTH_OCTETS: usize = 2;
+
+impl<'a> AmcastRun<'a> {
+    /// The message that is first in `messages`, and what is behind it.
+    fn split(messages: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+        let (length, rest) = messages.split_first_chunk::<AMCAST_LENGTH_OCTETS>()?;
+        rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
+    }
+}
+
+/// The packets of a frame as they stand there: see [`Amcast::runs`].
+#[derive(Clone, Debug)]
+pub struct AmcastRuns<'a> {
+    rest: Option<&'a [u8]>,
+    bears_message: bool,
+}
+
+impl<'a> Iterator for AmcastRuns<'a> {
+    type Item = Result<AmcastRun<'a>, DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.rest.take()?;
+        Some(Amcast::parse(rest).and_then(|(first, behind)| {
+            if !self.bears_message {
+                self.rest = (!behind.is_empty()).then_some(behind);
+                return Ok(AmcastRun { first, messages: &[] });
+            }
+            let mut rest = Some(behind);
+            for _ in 0..=first.more {
+                rest = rest.and_then(AmcastRun::split).map(|(_, rest)| rest);
+            }
+            if first.more > 0 && rest != Some(&[]) {
+                return Err(DecodeError::Field { field: "more", value: first.more.into() });
+            }
+            Ok(AmcastRun { first, messages: behind })
+        }))
+    }
+}
+
+/// The packets of a frame, each alone: see [`Amcast::packets`].
+#[derive(Clone, Debug)]
+pub struct AmcastPackets<'a> {
+    runs: AmcastRuns<'a>,
+    run: Option<AmcastRun<'a>>,
+    nth: u8,
+}
+
+impl<'a> Iterator for AmcastPackets<'a> {
+    /// A packet, and the message that it bears.
+    type Item = Result<(Amcast, &'a [u8]), DecodeError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let Some(run) = &mut self.run else {
+            return Some(self.runs.next()?.map(|run| {
+                if run.first.more == 0 {
+                    return (run.first, run.messages);
+                }
+                (self.nth, self.run) = (0, Some(run));
+                let message = self.next_message();
+                (run.first.nth(0), message)
+            }));
+        };
+        self.nth += 1;
+        let packet = run.first.nth(self.nth);
+        let is_last = self.nth == run.first.more;
+        let message = self.next_message();
+        if is_last {
+            self.run = None;
+        }
+        Some(Ok((packet, message)))
+    }
+}
+
+impl<'a> AmcastPackets<'a> {
+    /// The next message of the run, whose lengths were looked at before.
+    fn next_message(&mut self) -> &'a [u8] {
+        let Some(run) = self.run.as_mut().filter(|_| self.runs.bears_message) else { return &[] };
+        let Some((message, rest)) = AmcastRun::split(run.messages) else { return &[] };
+        run.messages = rest;
+        message
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AMCAST_OCTETS, GroupId, GroupSet};
+
+    #[test]
+    fn a_run_is_read_as_its_packets() {
+        let id = |sequence| MessageId { client: 3, sequence };
+        let packet = |nth: u64| Amcast {
+            timestamp: LogicalTime(70 + nth),
+            position: 40 + nth,
+            clock: LogicalTime(90 + nth),
+            ..Amcast::new(GroupId(1), 1).of(id(9 + nth as u32), GroupSet::from_bits(2))
+        };
+        let mut run = packet(0);
+        for other in [packet(2), Amcast { epoch: 2, ..packet(1) }, Amcast { flags: 0, ..packet(1) }]
+        {
+            assert!(!run.join(&other), "{other:?}");
+        }
+        assert!(run.join(&packet(1)) && run.join(&packet(2)) && !run.join(&packet(4)));
+        let mut octets = [0; 2 * AMCAST_OCTETS];
+        for room in octets.chunks_mut(AMCAST_OCTETS) {
+            run.write(room).expect("it fits");
+        }
+        let clock = LogicalTime(92);
+        let each = (0..3).map(|nth| Amcast { clock, ..packet(nth) });
+        let read =
+            Amcast::packets(Opcode::AmcastAck, &octets).map(|read| read.expect("a packet").0);
+        assert!(read.eq(each.clone().chain(each.clone())));
+        // With messages, of any length.
+        let mut payload = octets[..AMCAST_OCTETS].to_vec();
+        payload.extend_from_slice(b"\0\x02ab\0\0\0\x01c");
+        let read = Amcast::packets(Opcode::Prop, &payload).map(|read| read.expect("a packet"));
+        let messages: [&[u8]; 3] = [b"ab", b"", b"c"];
+        assert!(read.eq(each.zip(messages)));
+        // Which must fill it.
+        for cut in [&payload[..payload.len() - 1], &[&payload[..], b"d"].concat()] {
+            let mut read = Amcast::packets(Opcode::Start, cut);
+            assert!(matches!(read.next(), Some(Err(DecodeError::Field { field: "more", .. }))));
+            assert_eq!(read.next(), None);
+        }
+    }
+
+    #[test]
+    fn a_run_has_an_end() {
+        let id = MessageId { client: 0, sequence: u32::MAX - 1 };
+        let first = Amcast::new(GroupId(0), 1).of(id, GroupSet::from_bits(1));
+        let mut run = Amcast { more: 1, ..first };
+        let mut room = [0; AMCAST_OCTETS];
+        run.write(&mut room).expect("it fits");
+        assert_eq!(Amcast::parse(&room).map(|(read, _)| read), Ok(run));
+        run.more = 2;
+        run.write(&mut room).expect("it fits");
+        assert!(Amcast::parse(&room).is_err(), "no number is behind the last");
+        Amcast { more: 1, ..Amcast::new(GroupId(0), 1) }.write(&mut room).expect("it fits");
+        assert!(Amcast::parse(&room).is_err(), "a run is one of messages");
+        let mut run = Amcast { more: u8::MAX - 1, position: 0, ..first.nth(0) };
+        run.id.sequence = 0;
+        let next = |nth| Amcast { more: 0, ..run.nth(nth) };
+        let (last, behind) = (next(u8::MAX), next(u8::MAX).nth(1));
+        assert!(run.join(&last) && !run.join(&behind), "it is full");
+    }
+}
