@@ -285,3 +285,35 @@ pub(crate) fn write_run<'a>(
     }
     close(slot, now, ends, parcel, AMCAST_OCTETS + octets)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onepipe_base::Mono;
+    use onepipe_wire::{Frame, GroupId, GroupSet, LogicalTime, MessageId};
+
+    #[test]
+    fn what_is_lost_in_a_run_leaves_a_gap_in_it() {
+        let mut outbox = Outbox::new(16, [ProcessId(1)]);
+        for nth in 0..7 {
+            let id = MessageId { client: 0, sequence: nth as u32 };
+            let body = Amcast::new(GroupId(0), 1).of(id, GroupSet::from_bits(1));
+            let body = Amcast { timestamp: LogicalTime(9 + nth), position: nth, ..body };
+            outbox.push(ProcessId(1), Opcode::Prop, body, Some(nth));
+        }
+        let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(1 << 50) };
+        let find = |_: &Amcast, position: u64| (position != 2).then_some(&[7; 50][..]);
+        // Room for three.
+        let mut slot = [0; HEADER_OCTETS + AMCAST_OCTETS + 3 * 52];
+        let mut positions = Vec::new();
+        while let Some(octets) = outbox.write(&mut slot, now, (ProcessId(0), Incarnation(1)), find)
+        {
+            let frame = Frame::parse(&slot[..octets]).expect("just written");
+            let packets = Amcast::packets(frame.opcode, frame.payload);
+            let packets = packets.map(|packet| packet.expect("just written"));
+            positions.push(packets.map(|(body, _)| body.position).collect::<Vec<_>>());
+        }
+        assert_eq!(positions, [vec![0, 1], vec![3, 4, 5], vec![6]]);
+        assert!(outbox.is_empty() && outbox.used == 0);
+    }
+}

@@ -405,7 +405,8 @@ impl Member {
             let client = self.config.groups.clients.get(entry.id.client as usize).copied();
             if let (Role::Leader, Some(client)) = (self.role, client) {
                 let timestamp = entry.decided.unwrap_or_default();
-                let body = Amcast { timestamp, ..self.own().of(entry.id, entry.groups) };
+                let body = self.own().of(entry.id, entry.groups);
+                let body = Amcast { timestamp, position, ..body };
                 self.tell(client, Opcode::Deliver, body, None);
                 self.stats.over += 1;
             }

@@ -1,0 +1,156 @@
+//! What is said of messages of one client, one after the other, travels together.
+
+use onepipe_amcast::{
+    Client, Config, Group, GroupId, GroupSet, Groups, Member, MessageId, Replica, ReplicaEvent,
+};
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp, Verdict};
+use onepipe_wire::{AMCAST_OCTETS, Amcast, Frame, HEADER_OCTETS, Opcode};
+
+const CLIENT: ProcessId = ProcessId(8);
+const NOW: Now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
+/// Octets of a frame: three messages of 100 octets fit.
+const FRAME_OCTETS: usize = HEADER_OCTETS + AMCAST_OCTETS + 3 * 102;
+
+/// Two groups of three members and a replica each.
+fn groups() -> Groups {
+    let group = |first: u32| Group {
+        members: (first..first + 3).map(ProcessId).collect(),
+        replicas: vec![ProcessId(first + 3)],
+    };
+    Groups {
+        groups: vec![group(0), group(4)],
+        clients: vec![CLIENT],
+        window: 16,
+        message_groups_max: 2,
+        frame_octets_max: FRAME_OCTETS,
+    }
+}
+
+fn config(process: u32) -> Config {
+    Config::new(ProcessId(process), groups())
+}
+
+/// All that `machine` has to say, in frames of so many octets.
+fn said(machine: &mut impl Machine, octets: usize) -> Vec<Vec<u8>> {
+    let mut slot = vec![0; octets];
+    let mut frames = Vec::new();
+    while let Some(sent) = machine.poll_transmit(NOW, &mut slot) {
+        frames.push(slot[..sent.octets].to_vec());
+    }
+    frames
+}
+
+/// Whom a frame is for, its opcode, and how many packets each of its runs has.
+fn shape(octets: &[u8]) -> (u32, Opcode, Vec<usize>) {
+    let frame = Frame::parse(octets).expect("a machine has written it");
+    let runs = Amcast::runs(frame.opcode, frame.payload);
+    let packets = runs.map(|run| usize::from(run.expect("a run").first.more) + 1);
+    (frame.header.dst().0, frame.opcode, packets.collect())
+}
+
+fn message(nth: u8) -> [u8; 100] {
+    [nth; 100]
+}
+
+#[test]
+fn a_client_puts_as_many_messages_into_a_frame_as_fit() {
+    let mut client = Client::new(config(CLIENT.0)).expect("it is a client");
+    let (one, both) = (GroupSet::from_bits(1), GroupSet::from_bits(3));
+    for (nth, to) in (0..).zip([one, one, one, one, both, both, one]) {
+        client.amcast(NOW, to, &message(nth)).expect("there is room");
+    }
+    let frames = said(&mut client, FRAME_OCTETS);
+    let shapes: Vec<_> = frames.iter().map(|frame| shape(frame)).collect();
+    let start = |to: u32, packets| (to, Opcode::Start, vec![packets]);
+    assert_eq!(shapes, [start(0, 3), start(0, 1), start(0, 2), start(4, 2), start(0, 1)]);
+    let all = frames.iter().flat_map(|octets| {
+        let frame = Frame::parse(octets).expect("a client has written it");
+        let packets = Amcast::packets(frame.opcode, frame.payload);
+        let packets = packets.map(|packet| packet.expect("a packet"));
+        packets.map(|(body, octets)| (body.id.sequence, octets.to_vec())).collect::<Vec<_>>()
+    });
+    let wanted = [0, 1, 2, 3, 4, 5, 4, 5, 6].map(|nth| (u32::from(nth), message(nth).to_vec()));
+    assert!(all.eq(wanted), "each with its own octets");
+    assert_eq!(client.on_their_way(), 7);
+}
+
+/// Hands frames to whom they are for, in order, until nobody says anything. Answers the frames.
+fn carry(machines: &mut [(u32, Box<dyn Speaks>)], mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    while !frames.is_empty() {
+        for frame in &mut frames {
+            let to = shape(frame).0;
+            if let Some((_, machine)) = machines.iter_mut().find(|(own, _)| *own == to) {
+                assert_eq!(machine.take(frame), Verdict::Consumed);
+            }
+        }
+        all.append(&mut frames);
+        frames = machines.iter_mut().flat_map(|(_, machine)| machine.say()).collect();
+    }
+    all
+}
+
+/// A machine, whatever it tells.
+trait Speaks {
+    fn take(&mut self, frame: &mut [u8]) -> Verdict;
+    fn say(&mut self) -> Vec<Vec<u8>>;
+    fn delivered(&mut self) -> Vec<(MessageId, Vec<u8>)> {
+        Vec::new()
+    }
+}
+
+impl Speaks for Member {
+    fn take(&mut self, frame: &mut [u8]) -> Verdict {
+        self.handle_frame(NOW, Port(0), frame)
+    }
+
+    fn say(&mut self) -> Vec<Vec<u8>> {
+        said(self, FRAME_OCTETS)
+    }
+}
+
+impl Speaks for Replica {
+    fn take(&mut self, frame: &mut [u8]) -> Verdict {
+        self.handle_frame(NOW, Port(0), frame)
+    }
+
+    fn say(&mut self) -> Vec<Vec<u8>> {
+        said(self, FRAME_OCTETS)
+    }
+
+    fn delivered(&mut self) -> Vec<(MessageId, Vec<u8>)> {
+        let mut all = Vec::new();
+        while let Some(ReplicaEvent::Delivered(delivery)) = self.poll_event() {
+            all.push((delivery.id, self.message(&delivery).to_vec()));
+        }
+        all
+    }
+}
+
+#[test]
+fn what_members_say_of_a_run_is_a_run() {
+    let mut client = Client::new(config(CLIENT.0)).expect("it is a client");
+    let one = GroupSet::EMPTY.with(GroupId(0));
+    for nth in 0..6 {
+        client.amcast(NOW, one, &message(nth)).expect("there is room");
+    }
+    let member =
+        |own| Box::new(Member::new(config(own)).expect("it is a member")) as Box<dyn Speaks>;
+    let mut machines: Vec<_> = (0..3).map(|own| (own, member(own))).collect();
+    machines.push((3, Box::new(Replica::new(config(3)).expect("it is a replica"))));
+    let frames = carry(&mut machines, said(&mut client, FRAME_OCTETS));
+    let shapes: Vec<_> = frames.iter().map(|frame| shape(frame)).collect();
+    // Six messages: two frames from the client, two to each of three from the leader.
+    let count = |opcode| shapes.iter().filter(|shape| shape.1 == opcode).count();
+    assert_eq!((count(Opcode::Start), count(Opcode::Prop)), (2, 6));
+    let over: Vec<_> = shapes.iter().filter(|(to, ..)| *to == CLIENT.0).collect();
+    assert!(matches!(over[..], [(_, Opcode::Deliver, runs)] if *runs == [6]), "{over:?}");
+    for (_, _, runs) in
+        shapes.iter().filter(|(to, opcode, _)| (*to, *opcode) == (3, Opcode::Deliver))
+    {
+        assert!(runs.contains(&6) && runs.len() <= 2, "and perhaps the barrier: {runs:?}");
+    }
+    let wanted =
+        (0..6).map(|nth| (MessageId { client: 0, sequence: nth.into() }, message(nth).to_vec()));
+    assert!(machines[3].1.delivered().into_iter().eq(wanted));
+}
