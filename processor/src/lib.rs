@@ -23,5 +23,7 @@
 #![no_std]
 
 mod bits;
+mod lines;
 
 pub use bits::Bits;
+pub use lines::{Line, Lines};

@@ -4,6 +4,8 @@ use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 use core::hint::select_unpredictable;
 
+use onepipe_processor::{Line, Lines};
+
 use crate::Grant;
 
 /// Timeslots of a batch at most: one bit each in a word.
@@ -51,34 +53,33 @@ const fn others() -> [Lanes; 256] {
     table
 }
 
-/// Whom an endpoint sends to in each timeslot. As a line of the cache begins, so that vectors of it
-/// are in one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(align(64))]
-struct Row([u16; SLOTS]);
-
-impl Row {
-    /// Of an endpoint that sends nothing.
-    const SILENT: Self = Self([NOBODY; SLOTS]);
-}
+/// Whom an endpoint sends to in each timeslot, if it sends nothing.
+const SILENT: Line = Line([NOBODY; SLOTS]);
 
 /// A batch's grants, spread out: whom each endpoint sends to in each timeslot.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     /// A row for each source, of no account where it sends nothing; behind them one of an endpoint
     /// that never sends.
-    rows: Vec<Row>,
+    rows: Vec<Line>,
     /// In which timeslots each source sends something.
     busy: Vec<u64>,
     /// Timeslots that may be other than [`NOBODY`] in any row.
     slots: usize,
+    /// If the processor has them. What is written is the same.
+    lines: Option<Lines>,
 }
 
 impl Schedule {
     /// Of so many endpoints, with nothing in it.
     pub fn new(nodes: u32) -> Self {
         let nodes = nodes as usize;
-        Self { rows: alloc::vec![Row::SILENT; nodes + 1], busy: alloc::vec![0; nodes], slots: 0 }
+        Self {
+            rows: alloc::vec![SILENT; nodes + 1],
+            busy: alloc::vec![0; nodes],
+            slots: 0,
+            lines: Lines::detect(),
+        }
     }
 
     /// Nobody sends anything.
@@ -95,7 +96,7 @@ impl Schedule {
         let busy = &mut self.busy[src as usize];
         let row = &mut self.rows[src as usize];
         if *busy == 0 {
-            *row = Row::SILENT;
+            *row = SILENT;
         }
         row.0[slot as usize] = dst;
         *busy |= 1 << slot;
@@ -106,16 +107,32 @@ impl Schedule {
     /// here are left out, and so are those of no timeslot.
     pub fn fill(&mut self, grants: &[Grant]) {
         self.clear();
+        if let Some(lines) = self.lines {
+            return self.paint_lines(lines, grants);
+        }
         match grants.iter().any(|grant| grant.slots >> SHORT != 0) {
             false => self.paint_all::<SHORT>(grants),
             true => self.paint_all::<SLOTS>(grants),
         }
     }
 
+    /// Takes in grants a row at a time.
+    fn paint_lines(&mut self, lines: Lines, grants: &[Grant]) {
+        self.slots = SLOTS;
+        let silent = self.busy.len();
+        for grant in grants {
+            let src = usize::from(grant.src);
+            let Some(busy) = self.busy.get_mut(src) else { continue };
+            let before = select_unpredictable(*busy == 0, silent, src);
+            *busy |= grant.slots;
+            lines.paint(&mut self.rows, (before, src), grant.slots, grant.dst);
+        }
+    }
+
     /// Takes in grants of the first so many timeslots.
     fn paint_all<const COUNT: usize>(&mut self, grants: &[Grant]) {
         if self.slots > COUNT {
-            self.rows.fill(Row::SILENT);
+            self.rows.fill(SILENT);
         }
         self.slots = COUNT;
         for grant in grants {
@@ -201,18 +218,54 @@ impl Hash for Schedule {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn a_processor_without_the_instructions_writes_the_same(
+            batches in prop::collection::vec(
+                prop::collection::vec((0u16..6, 0u16..5, any::<u64>(), 1u32..=64), 0..40),
+                1..6,
+            ),
+        ) {
+            let mut able = Schedule::new(5);
+            let mut plain = Schedule { lines: None, ..able.clone() };
+            for batch in batches {
+                // Of a source each timeslot once.
+                let mut idle = [u64::MAX; 6];
+                let grants: Vec<Grant> = batch
+                    .into_iter()
+                    .map(|(src, dst, slots, count)| {
+                        let slots = slots & idle[usize::from(src)] & u64::MAX >> (64 - count);
+                        idle[usize::from(src)] ^= slots;
+                        Grant { src, dst, slots }
+                    })
+                    .collect();
+                able.fill(&grants);
+                plain.fill(&grants);
+                prop_assert_eq!(&able, &plain);
+            }
+        }
+    }
 
     #[test]
     fn nothing_is_left_of_the_batch_before() {
+        for lines in [Lines::detect(), None] {
+            forgets_the_batch_before(lines);
+        }
+    }
+
+    fn forgets_the_batch_before(lines: Option<Lines>) {
         let grant = |src, dst, slots| Grant { src, dst, slots };
         let before = [grant(0, 2, u64::MAX), grant(1, 0, 0xff), grant(9, 1, 1)];
         let after = [grant(1, 2, 1 << 63 | 2), grant(2, 0, 4), grant(1, 0, 4)];
-        let mut used = Schedule::new(3);
+        let mut used = Schedule { lines, ..Schedule::new(3) };
         used.fill(&before);
         assert_eq!(used.of(0), &[2; 64]);
         used.fill(&after);
-        let mut fresh = Schedule::new(3);
+        let mut fresh = Schedule { lines, ..Schedule::new(3) };
         fresh.fill(&after);
         assert_eq!(used, fresh);
         assert_eq!(used.of(0), &[NOBODY; 64]);
