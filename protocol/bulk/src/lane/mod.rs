@@ -71,8 +71,8 @@ pub(crate) struct Lane {
     probes: u32,
     /// Since when nothing that is in flight was answered.
     waits_since: Option<Mono>,
-    /// The first frame that counted as lost because nothing was answered, and when it was sent.
-    overdue: Option<(Psn, Mono)>,
+    /// The first frame that counted as lost because nothing was answered.
+    overdue: Option<Psn>,
     pub heard: Heard,
 }
 
@@ -161,7 +161,7 @@ impl Lane {
         words: impl Iterator<Item = u64> + Clone,
         lost: &mut Vec<Item>,
     ) {
-        let was_late = self.has_come_late(now, largest, words.clone());
+        let was_late = self.has_come_late(largest, words.clone());
         let count = self.flight.len() as u32;
         let first = self.next.0.wrapping_sub(count);
         if largest.0.wrapping_sub(first) >= count {
@@ -208,24 +208,17 @@ impl Lane {
 
     /// Whether the frame that counted as lost because nothing was answered has come after all: then
     /// nothing was lost, but somebody was slow (as Eifel finds it, RFC 3522; here a frame's number
-    /// says which transmission is answered). What it says of the round trip is learnt, so that the
-    /// other end is not asked as early again.
-    fn has_come_late(
-        &mut self,
-        now: Mono,
-        largest: Psn,
-        mut words: impl Iterator<Item = u64>,
-    ) -> bool {
-        let Some((psn, at)) = self.overdue else { return false };
+    /// says which transmission is answered). It says nothing of the round trip: it may have been told
+    /// of before, by acknowledgements that were lost. (Where loss was heavy and each such frame was
+    /// taken for a long round trip, a member that lived was asked too seldom, and counted as silent.)
+    fn has_come_late(&mut self, largest: Psn, mut words: impl Iterator<Item = u64>) -> bool {
+        let Some(psn) = self.overdue else { return false };
         let back = largest.0.wrapping_sub(psn.0);
         if largest.is_before(psn) {
             return false;
         }
         let word = words.nth(back as usize / 64).unwrap_or(0);
         let has_come = word >> (back % 64) & 1 == 1;
-        if has_come {
-            self.pace.on_rtt(now.since_ns(at));
-        }
         if has_come || back >= REORDER_FRAMES {
             self.overdue = None;
         }
@@ -287,7 +280,7 @@ impl Lane {
                 && let Some(item) = sent.item.take()
             {
                 self.outstanding_octets -= u64::from(sent.octets);
-                self.overdue.get_or_insert((first, sent.at));
+                self.overdue.get_or_insert(first);
                 lost.push(item);
             }
             self.trim();
@@ -364,11 +357,9 @@ mod tests {
         for back in [0, 1, 2, 63, 64, FRAMES - 1] {
             let mut lane = full(begun);
             let (first, now) = starve(&mut lane);
-            let patience = lane.pace.patience_ns(0);
             let largest = Psn(first.0.wrapping_add(back));
             lane.on_ack(now, (largest, 0), [u64::MAX; 3].into_iter(), &mut lost);
             assert!(lane.pace.window() >= u64::from(FRAMES) * OCTETS as u64, "{back}");
-            assert!(lane.pace.patience_ns(0) > patience, "answers take longer than it was thought");
             assert!(lost.is_empty());
         }
     }
