@@ -85,6 +85,8 @@ pub(crate) struct Peer {
     /// What is to be told.
     pub wants: VecDeque<(u32, u32)>,
     pub is_state_due: bool,
+    /// It lacks tokens for this object, as long as we lack some of it.
+    pub tokens_due: Option<u32>,
     pub failures_told: u32,
     pub have_from: Option<(u32, u32)>,
     pub haves: VecDeque<(u32, u32)>,
@@ -116,6 +118,7 @@ impl Peer {
             asked: Vec::new(),
             wants: VecDeque::new(),
             is_state_due: false,
+            tokens_due: None,
             failures_told: 0,
             have_from: None,
             haves: VecDeque::new(),
@@ -194,6 +197,6 @@ impl Peer {
         self.asked.clear();
         self.wants.clear();
         self.haves.clear();
-        (self.have_from, self.is_state_due) = (None, false);
+        (self.have_from, self.is_state_due, self.tokens_due) = (None, false, None);
     }
 }

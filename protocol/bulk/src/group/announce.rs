@@ -88,7 +88,7 @@ impl<M: Memory> Group<M> {
     pub(super) fn on_memory(&mut self, object: u32) {
         for source in self.ranks() {
             if self.sources.has(source) {
-                self.tell(source);
+                self.tell_tokens(source, object);
             }
         }
         if let Some(staged) = self.staged.take_if(|staged| staged.header.object == object) {
@@ -177,7 +177,7 @@ impl<M: Memory> Group<M> {
             let flow = self.peer(from).flow(object);
             if flow.consumed <= ordinal {
                 flow.consumed = ordinal + 1;
-                self.tell(from);
+                self.tell_tokens(from, object);
             }
         }
     }

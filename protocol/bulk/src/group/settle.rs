@@ -80,6 +80,8 @@ impl<M: Memory> Group<M> {
         if stable <= self.stable || self.outcome.is_some() {
             return;
         }
+        // So many were under way that nobody has a token for the next one.
+        let was_full = self.known - self.stable >= self.config.objects_max;
         while self.stable < stable {
             let object = self.stable;
             self.digest = self.digest_before(object + 1);
@@ -95,7 +97,9 @@ impl<M: Memory> Group<M> {
         if self.lead() == self.config.own {
             self.tell_all();
         }
-        self.tell_firsts();
+        if was_full {
+            self.tell_firsts();
+        }
     }
 
     /// A digest of every object before `object`, all of which are whole here.

@@ -25,6 +25,17 @@ impl<M: Memory> Group<M> {
         }
     }
 
+    /// A member must be told for how many blocks of an object it has tokens. If we have all of it by
+    /// then there is nothing to tell: an object of one block costs no frame for this.
+    pub(super) fn tell_tokens(&mut self, rank: u32, object: u32) {
+        if self.is_other(rank) && !self.peers[rank as usize].has_failed {
+            let peer = self.peer(rank);
+            let other = peer.tokens_due.replace(object);
+            peer.is_state_due |= other.is_some_and(|other| other != object);
+            self.ready.set(rank);
+        }
+    }
+
     pub(super) fn tell_all(&mut self) {
         self.ranks().for_each(|rank| self.tell(rank));
     }
@@ -60,9 +71,12 @@ impl<M: Memory> Group<M> {
         if told < self.failures.len() {
             return self.write_failures(now, rank, told, slot);
         }
-        if core::mem::take(&mut peer.is_state_due) {
+        let (is_due, tokens_due) =
+            (core::mem::take(&mut peer.is_state_due), peer.tokens_due.take());
+        if is_due || tokens_due.is_some_and(|object| self.lacks(object)) {
             return self.write_state(now, rank, slot);
         }
+        let peer = &mut self.peers[rank as usize];
         if let Some((object, block)) = peer.wants.pop_front() {
             let item = Item::Want { object, block };
             let want = BulkWant { object, block };
@@ -158,6 +172,12 @@ impl<M: Memory> Group<M> {
         self.write(now, rank, Opcode::BulkState, Some(Item::State), slot, |_, room| {
             state.write(room, tokens[..under_way].iter().copied())
         })
+    }
+
+    /// Whether there is memory for an object, and not all of it is here.
+    fn lacks(&self, object: u32) -> bool {
+        let live = self.get(object).and_then(|live| live.object.as_ref());
+        live.is_some_and(|object| object.missing > 0)
     }
 
     /// How many blocks of an object we are ready to take from a member, in all.
