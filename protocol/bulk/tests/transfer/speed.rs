@@ -106,3 +106,32 @@ fn a_receiver_that_stands_still_costs_that_time_and_no_more() {
     let rest = stood - STANDS_NS;
     assert!(rest <= well, "{rest} ns beside the pause, and {well} where there is none");
 }
+
+/// A small object is little more than its frames: one to each receiver with the object, one that
+/// says who is ready for the next, one to the root that it is there, and the root's that all have it.
+#[test]
+fn a_small_object_costs_few_frames() {
+    const OBJECTS: u32 = 50;
+    for n in [2, 4, 8, 16] {
+        let mut world = World::new(n, Link::Reliable, 1, |_| {});
+        for rank in 1..n {
+            world.group(rank).offer_memory(vec![0; 1]);
+        }
+        let mut before = 0;
+        for number in 0..OBJECTS {
+            if number == 1 {
+                // Members have met.
+                before = world.frames;
+            }
+            world.act(0, |root| root.send(vec![7])).expect("it is taken");
+            let is_through = |world: &mut World| world.apps[0].stable.contains_key(&number);
+            assert!(world.run_until(SECOND, is_through), "{number} to {n}");
+            for rank in 1..n {
+                world.group(rank).offer_memory(vec![0; 1]);
+            }
+        }
+        let frames = (world.frames - before) as f64 / f64::from(OBJECTS - 1) / (n - 1) as f64;
+        // Where everybody told all neighbours of tokens as well it was up to 8.
+        assert!(frames < 4.0, "{frames} to each receiver of {n}");
+    }
+}
