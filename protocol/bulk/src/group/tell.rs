@@ -25,8 +25,8 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// A member must be told for how many blocks of an object it has tokens. If we have all of it by
-    /// then there is nothing to tell: an object of one block costs no frame for this.
+    /// A member must be told for how many blocks of an object it has tokens. If we have all of it
+    /// by then there is nothing to tell: an object of one block costs no frame for this.
     pub(super) fn tell_tokens(&mut self, rank: u32, object: u32) {
         if self.is_other(rank) && !self.peers[rank as usize].has_failed {
             let peer = self.peer(rank);

@@ -208,9 +208,10 @@ impl Lane {
 
     /// Whether the frame that counted as lost because nothing was answered has come after all: then
     /// nothing was lost, but somebody was slow (as Eifel finds it, RFC 3522; here a frame's number
-    /// says which transmission is answered). It says nothing of the round trip: it may have been told
-    /// of before, by acknowledgements that were lost. (Where loss was heavy and each such frame was
-    /// taken for a long round trip, a member that lived was asked too seldom, and counted as silent.)
+    /// says which transmission is answered). It says nothing of the round trip: it may have been
+    /// told of before, by acknowledgements that were lost. (Where loss was heavy and each such
+    /// frame was taken for a long round trip, a member that lived was asked too seldom, and
+    /// counted as silent.)
     fn has_come_late(&mut self, largest: Psn, mut words: impl Iterator<Item = u64>) -> bool {
         let Some(psn) = self.overdue else { return false };
         let back = largest.0.wrapping_sub(psn.0);

@@ -108,7 +108,8 @@ fn a_receiver_that_stands_still_costs_that_time_and_no_more() {
 }
 
 /// A small object is little more than its frames: one to each receiver with the object, one that
-/// says who is ready for the next, one to the root that it is there, and the root's that all have it.
+/// says who is ready for the next, one to the root that it is there, and the root's that all have
+/// it.
 #[test]
 fn a_small_object_costs_few_frames() {
     const OBJECTS: u32 = 50;
