@@ -212,7 +212,8 @@ impl Batch {
 
     /// Gives each of `flows`, which have found something, up to `share` timeslots, and writes what
     /// they still want. Those whose timeslots were taken by one just before them are `lost`;
-    /// answers how many are left.
+    /// answers how many are left. Which these are cannot be guessed: they are given nothing, with
+    /// no branch.
     #[inline]
     fn serve(
         &mut self,
@@ -225,25 +226,26 @@ impl Batch {
     ) -> usize {
         let (from, to) = (&mut *self.idle_sources, &mut *self.idle_destinations);
         let grants = &mut self.grants.places[self.grants.len..][..flows.len()];
+        let lose = lost.room();
         let mut granted = 0;
+        let mut losses = 0;
         let mut given = 0;
         for at in 0..flows.len() {
             let flow = flows[at];
             let (src, dst) = (flow.src(), flow.dst());
             let free = from[src] & to[dst] & limit.free(src, dst);
-            if free == 0 {
-                lost.push(flow);
-                continue;
-            }
+            lose[losses] = flow;
+            losses += usize::from(free == 0);
             let (slots, count) = pick.lowest(free, flow.backlog().min(share));
             from[src] ^= slots;
             to[dst] ^= slots;
             limit.take(src, dst, slots);
             grants[granted] = Grant { src: src as u16, dst: dst as u16, slots };
             flows[granted] = flow.served(count, now);
-            granted += 1;
+            granted += usize::from(free != 0);
             given += count;
         }
+        lost.grow(losses);
         self.grants.len += granted;
         self.given += given;
         granted

@@ -4,8 +4,7 @@ use onepipe_processor::Bits;
 
 /// A way to the lowest ones of a word: all give the same.
 pub(super) trait Pick: Copy {
-    /// The lowest `count` ones of `word` (1 to 64, and `word` has one), or all that there are; and
-    /// how many these are.
+    /// The lowest `count` ones of `word` (1 to 64), or all that there are; and how many these are.
     fn lowest(self, word: u64, count: u32) -> (u64, u32);
 }
 
@@ -23,7 +22,7 @@ impl Pick for Plain {
 impl Pick for Bits {
     #[inline]
     fn lowest(self, word: u64, count: u32) -> (u64, u32) {
-        debug_assert!(word != 0 && (1..=u64::BITS).contains(&count));
+        debug_assert!((1..=u64::BITS).contains(&count));
         let slots = self.deposit(u64::MAX >> (u64::BITS - count), word);
         (slots, self.count(slots))
     }
@@ -54,15 +53,14 @@ const fn without() -> [[u8; 8]; 256] {
     table
 }
 
-/// The lowest `count` ones of `word` (at least one, and `word` has one), or all that there are; and
-/// how many these are.
+/// The lowest `count` ones of `word` (at least one), or all that there are; and how many these are.
 ///
 /// Without a branch or a loop, as what is asked for is different each time and a wrong guess would
 /// cost as much as all of this. Ones are counted octet by octet, and what is left of the octet in
 /// which the last one lies is looked up in a table.
 #[inline]
 fn lowest(word: u64, count: u32) -> (u64, u32) {
-    debug_assert!(word != 0 && count > 0);
+    debug_assert!(count > 0);
     let pairs = word - (word >> 1 & 0x5555_5555_5555_5555);
     let fours = (pairs & 0x3333_3333_3333_3333) + (pairs >> 2 & 0x3333_3333_3333_3333);
     let octets = (fours + (fours >> 4)) & 0x0f0f_0f0f_0f0f_0f0f;
@@ -108,13 +106,11 @@ mod tests {
             count in 1u32..70,
         ) {
             let (one, two, three) = words;
-            for word in [one, one & two, one | two, one & two & three, one | two | three, !0 << (one % 64)] {
-                if word != 0 {
-                    prop_assert_eq!(lowest(word, count), one_by_one(word, count));
-                    if let Some(bits) = Bits::detect() {
-                        let count = count.min(64);
-                        prop_assert_eq!(bits.lowest(word, count), one_by_one(word, count));
-                    }
+            for word in [one, one & two, one | two, one & two & three, one | two | three, !0 << (one % 64), 0] {
+                prop_assert_eq!(lowest(word, count), one_by_one(word, count));
+                if let Some(bits) = Bits::detect() {
+                    let count = count.min(64);
+                    prop_assert_eq!(bits.lowest(word, count), one_by_one(word, count));
                 }
             }
         }
