@@ -18,7 +18,7 @@ const SHAPES: &[([u8; MESSAGES], &[usize])] = &[
     ([FIRST, FIRST, FIRST], &[1, 2]),
     ([BOTH, BOTH, BOTH], &[0]),
 ];
-/// Before the world's controller looks after its groups for the second time.
+/// By then nearly everything is decided that ever will be.
 const END_NS: u64 = 2_900_000;
 
 /// What happens in a history.
@@ -89,6 +89,7 @@ impl History {
             members: vec![MEMBERS, MEMBERS],
             replicas: 1,
             clients: 2,
+            kept: 4,
             window: self.window,
             lose_percent: self.lose_percent,
             repeat_percent: self.repeat_percent,
@@ -99,6 +100,7 @@ impl History {
         world.silent = self.silent.iter().map(|(src, dst)| (place(*src), place(*dst))).collect();
         world.silent_until = self.silent_until;
         world.said = Some(Vec::new());
+        world.is_controlled = false;
         let first = usize::from(self.first) * MEMBERS;
         for (kind, (client, at)) in SHAPES[self.shape].0.into_iter().zip(self.sends) {
             let bits = match kind {
@@ -138,27 +140,41 @@ impl History {
     /// # Errors
     /// What the rules do not permit, or what else is wrong.
     pub fn live(&self) -> Result<Seen, String> {
-        let (mut world, mut observers) = (self.world(), self.observers());
-        let (mut steps, mut rivals) = (0, 0);
-        while world.wrong.is_none() && world.advance(END_NS) {
-            steps += 1;
-            let said = world.said.replace(Vec::new()).unwrap_or_default();
-            for observer in &mut observers {
-                observer.observe(&said).map_err(|why| format!("at {} ns: {why}", world.now))?;
-            }
-            let leads = |group: usize| {
-                let members = world.members[MEMBERS * group..MEMBERS * (group + 1)].iter();
-                members.flatten().filter(|member| member.is_leader()).count()
-            };
-            rivals += u64::from((0..2).any(|group| leads(group) > 1));
-        }
-        if let Some(wrong) = world.wrong {
-            return Err(wrong);
-        }
-        let mut seen = std::mem::take(&mut observers[0].seen);
-        seen.insert("events", steps);
-        seen.insert("events while two led", rivals);
-        seen.insert("all decided", u64::from(observers[0].is_all_decided()));
-        Ok(seen)
+        watch(self.world(), &mut self.observers(), END_NS, |_, _| {})
     }
+}
+
+/// Lets the world go on until `end_ns`, and keeps it to the rules; `before` may change it before
+/// each event. Answers what was seen by the first who watches.
+pub fn watch(
+    mut world: World,
+    observers: &mut [Observer],
+    end_ns: u64,
+    mut before: impl FnMut(&mut World, u64),
+) -> Result<Seen, String> {
+    let (mut events, mut rivals) = (0, 0);
+    loop {
+        before(&mut world, events);
+        if world.wrong.is_some() || !world.advance(end_ns) {
+            break;
+        }
+        events += 1;
+        let said = world.said.replace(Vec::new()).unwrap_or_default();
+        for observer in &mut *observers {
+            observer.observe(&said).map_err(|why| format!("at {} ns: {why}", world.now))?;
+        }
+        let leads = |group: usize| {
+            let members = world.members[MEMBERS * group..MEMBERS * (group + 1)].iter();
+            members.flatten().filter(|member| member.is_leader()).count()
+        };
+        rivals += u64::from((0..2).any(|group| leads(group) > 1));
+    }
+    if let Some(wrong) = world.wrong {
+        return Err(wrong);
+    }
+    let mut seen = std::mem::take(&mut observers[0].seen);
+    seen.insert("events", events);
+    seen.insert("events while two led", rivals);
+    seen.insert("all decided", u64::from(observers[0].is_all_decided()));
+    Ok(seen)
 }

@@ -8,6 +8,7 @@ mod drawn;
 #[allow(dead_code)]
 mod model;
 mod observer;
+mod swept;
 #[path = "../world/mod.rs"]
 mod world;
 
@@ -17,6 +18,7 @@ use drawn::histories;
 use observer::Seen;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use swept::Swept;
 
 /// Draws so many histories; none may be wrong. Answers what was seen in them.
 fn check(cases: u32) -> Seen {
@@ -43,5 +45,30 @@ fn whatever_members_say_the_rules_permit() {
 #[test]
 #[ignore = "ten minutes: cargo test -p onepipe-amcast --test refinement -- --ignored"]
 fn many_more_histories() {
-    check(500_000);
+    check(200_000);
+}
+
+/// So many histories, and all came to a good end that could.
+fn is_sound(swept: &Swept, histories: u64, states: usize) {
+    let Swept { histories: all, events, decided, states: seen } = swept;
+    let told =
+        format!("{all} histories, {events} events, {decided} decided, {} states", seen.len());
+    assert!(*all >= histories && seen.len() >= states && 3 * decided > 2 * all, "{told}");
+}
+
+#[test]
+fn an_election_before_some_events_beside_every_other_fault() {
+    is_sound(&Swept::singles(60), 10_000, 500);
+}
+
+#[test]
+#[ignore = "minutes: cargo test -p onepipe-amcast --test refinement -- --ignored"]
+fn an_election_before_every_event_beside_every_other_fault() {
+    is_sound(&Swept::singles(1), 560_256, 1_300);
+}
+
+#[test]
+#[ignore = "minutes: cargo test -p onepipe-amcast --test refinement -- --ignored"]
+fn an_election_a_crash_and_a_loss_at_once() {
+    is_sound(&Swept::triples(15), 267_462, 1_000);
 }

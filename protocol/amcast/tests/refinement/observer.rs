@@ -44,6 +44,8 @@ pub struct Observer {
     /// The barriers of each group that were right, with their counts.
     told: [Vec<(u8, u8)>; 2],
     pub seen: Seen,
+    /// The states that it has come through.
+    pub states: Vec<State>,
 }
 
 type Permitted = Result<(), String>;
@@ -74,6 +76,7 @@ impl Observer {
             has_promised: [false; MEMBERS],
             told: [Vec::new(), Vec::new()],
             seen: Seen::new(),
+            states: Vec::new(),
         }
     }
 
@@ -97,8 +100,12 @@ impl Observer {
             };
             (said.src, said.body.epoch, rank, said.body.position)
         });
+        let before = self.state;
         for said in all {
             self.hear(said).map_err(|why| format!("{said:?}: {why}; {:?}", self.state))?;
+        }
+        if self.state != before {
+            self.states.push(self.state);
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ pub enum Wrong {
 /// A message, and the group's timestamp of it.
 pub type Entry = (u8, u8);
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Log {
     entries: [Entry; MESSAGES],
     pub end: u8,
@@ -53,7 +53,7 @@ impl Log {
 }
 
 /// A member of the first group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member {
     /// Positions taken, in each epoch.
     pub taken: [u8; 2],
@@ -61,7 +61,7 @@ pub struct Member {
     pub standing: Standing,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Standing {
     /// In the first epoch.
     #[default]
@@ -72,7 +72,7 @@ pub enum Standing {
     Synced,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct State {
     /// Of the first group, in each epoch.
     pub logs: [Log; 2],

@@ -103,6 +103,8 @@ impl Plan {
 }
 
 pub const DELAY_NS: u64 = 5_000;
+/// When comes what is late.
+const LATE_NS: u64 = 160_000;
 /// The time in which things go wrong, and the time by which all must be well again.
 const TROUBLE_NS: u64 = 8_000_000;
 const END_NS: u64 = 400_000_000;
@@ -114,6 +116,16 @@ pub struct Said {
     pub dst: ProcessId,
     pub opcode: Opcode,
     pub body: Amcast,
+}
+
+/// What becomes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Lost,
+    /// It comes behind what is said long after it.
+    Late,
+    /// It comes, and once more when it is late.
+    Twice,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -162,6 +174,10 @@ pub struct World {
     /// Who says nothing that arrives to whom, and until when.
     pub silent: BTreeSet<(ProcessId, ProcessId)>,
     pub silent_until: u64,
+    /// Whether somebody else elects where nobody leads.
+    pub is_controlled: bool,
+    /// What becomes of some frames, by their numbers.
+    pub fates: BTreeMap<u64, Fate>,
     /// What was said, if it is kept.
     pub said: Option<Vec<Said>>,
 }
@@ -214,6 +230,8 @@ impl World {
             cuts: |_, _| false,
             silent: BTreeSet::new(),
             silent_until: 0,
+            is_controlled: true,
+            fates: BTreeMap::new(),
             said: None,
             groups,
             plan,
@@ -389,6 +407,17 @@ impl World {
         if is_cut || (is_troubled && self.draws.percent(self.plan.lose_percent)) {
             return;
         }
+        match self.fates.get(&self.frames).copied() {
+            Some(Fate::Lost) => return,
+            Some(fate) => {
+                let at = self.now + LATE_NS;
+                self.post(at, What::Arrives(dst, octets.to_vec()));
+                if fate == Fate::Late {
+                    return;
+                }
+            }
+            None => {}
+        }
         let copies = 1 + u64::from(is_troubled && self.draws.percent(self.plan.repeat_percent));
         for copy in 0..copies {
             let late = if copy > 0 { self.draws.below(400_000) } else { 0 };
@@ -443,6 +472,7 @@ impl World {
             Step::CrashClient(client) => self.clients[client] = None,
             Step::CrashReplica(replica) => self.replicas[replica] = None,
             Step::Elect(member) => self.elect(member),
+            Step::Control if !self.is_controlled => {}
             Step::Control => {
                 self.control();
                 self.post(self.now + 3_000_000, What::Happens(Step::Control));

@@ -1,0 +1,123 @@
+//! One history with every election at any event, beside every other fault there: what is drawn in
+//! `drawn` is tried one by one here.
+
+use std::collections::BTreeSet;
+
+use onepipe_amcast::{GroupId, GroupSet};
+
+use crate::drawn::watch;
+use crate::model::{BOTH, FIRST, MESSAGES, State};
+use crate::observer::{MEMBERS, Observer};
+use crate::world::{Fate, Plan, Step, World};
+
+/// Two messages for both groups and one for the one that elects.
+const GROUPS: [u8; MESSAGES] = [BOTH, BOTH, FIRST];
+/// When they are sent, in ns: each while the one before is not decided yet.
+const SENT_NS: [u64; MESSAGES] = [0, 7_000, 12_000];
+/// By then all that was asked for again has come.
+const END_NS: u64 = 800_000;
+
+/// What else goes wrong.
+#[derive(Clone, Copy, Debug, Default)]
+struct Others {
+    /// The member dies before this event.
+    crash: Option<(usize, u64)>,
+    /// This becomes of a frame, by its number.
+    frame: Option<(u64, Fate)>,
+}
+
+/// What came of all histories.
+#[derive(Debug, Default)]
+pub struct Swept {
+    pub histories: u64,
+    pub events: u64,
+    /// How often all was decided in the end.
+    pub decided: u64,
+    /// States of the rules in which histories were found at any time.
+    pub states: BTreeSet<State>,
+}
+
+fn world() -> World {
+    let plan = Plan { members: vec![MEMBERS; 2], replicas: 1, clients: 2, kept: 4, ..Plan::calm() };
+    let mut world = World::new(plan);
+    world.said = Some(Vec::new());
+    world.is_controlled = false;
+    for (at, (kind, sent)) in GROUPS.into_iter().zip(SENT_NS).enumerate() {
+        let groups = GroupSet::from_bits(u64::from(kind));
+        world.plan(sent, Step::SendOne(at % 2, groups));
+    }
+    world
+}
+
+impl Swept {
+    /// The member of the first group at `elected` is told to lead before event `at`.
+    fn live(&mut self, elected: usize, at: Option<u64>, others: Others) {
+        let mut world = world();
+        world.fates.extend(others.frame);
+        let mut observers = [Observer::new(GROUPS, GroupId(0), elected)];
+        let lived = watch(world, &mut observers, END_NS, |world, event| {
+            if at == Some(event) {
+                world.plan(world.now, Step::Elect(elected));
+            }
+            if let Some((member, _)) = others.crash.filter(|(_, then)| *then == event) {
+                world.members[member] = None;
+            }
+        });
+        let seen = lived.unwrap_or_else(|why| panic!("{elected} at {at:?}, {others:?}: {why}"));
+        self.histories += 1;
+        self.events += seen["events"];
+        self.decided += seen["all decided"];
+        self.states.extend(observers[0].states.drain(..));
+    }
+
+    /// Events and frames of the history in which nothing goes wrong, until nobody says anything.
+    fn size() -> (u64, u64) {
+        let mut world = world();
+        let mut events = 0;
+        while world.advance(60_000) {
+            events += 1;
+        }
+        (events, world.frames)
+    }
+
+    /// Every crash, before every event.
+    fn crashes(events: u64) -> impl Iterator<Item = Option<(usize, u64)>> {
+        (0..2 * MEMBERS).flat_map(move |member| (0..events).map(move |at| Some((member, at))))
+    }
+
+    /// Every member of the first group elected, but only before each `stride`-th event, with every
+    /// crash before every event or with every fate of every frame.
+    pub fn singles(stride: usize) -> Self {
+        let (mut swept, (events, frames)) = (Self::default(), Self::size());
+        let elections = (0..events).step_by(stride).map(Some).chain([None]);
+        for (elected, at) in elections.flat_map(|at| [0, 1, 2].map(|elected| (elected, at))) {
+            swept.live(elected, at, Others::default());
+            for crash in Self::crashes(events) {
+                swept.live(elected, at, Others { crash, frame: None });
+            }
+            // An election says some more.
+            for number in 1..=2 * frames {
+                for fate in [Fate::Lost, Fate::Late, Fate::Twice] {
+                    let frame = Some((number, fate));
+                    swept.live(elected, at, Others { crash: None, frame });
+                }
+            }
+        }
+        swept
+    }
+
+    /// The second member elected before each `stride`-th event, with every crash before every
+    /// second event and every third frame lost, all at once.
+    pub fn triples(stride: usize) -> Self {
+        let (mut swept, (events, frames)) = (Self::default(), Self::size());
+        for at in (0..events).step_by(stride) {
+            for crash in Self::crashes(events).step_by(2) {
+                for number in (1..=2 * frames).step_by(3) {
+                    let frame = Some((number, Fate::Lost));
+                    swept.live(1, Some(at), Others { crash, frame });
+                }
+            }
+        }
+        swept
+    }
+}
