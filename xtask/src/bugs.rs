@@ -38,7 +38,7 @@ const AMCAST_HEAD: &str = "\
 
 With `onepipe sim fuzz --service amcast`. Each is found in three more ways: by histories of the world of
 [mistakes.rs](../../protocol/amcast/tests/mistakes.rs) (`quorum-forgotten` by one of its own), by keeping
-members to the rules, in the first 33 histories ([refinement](../../protocol/amcast/tests/refinement/main.rs)),
+members to the rules, in the first 12 histories ([refinement](../../protocol/amcast/tests/refinement/main.rs)),
 and, but for `proposed-twice`, by exhausting the rules with it
 ([rules](../../protocol/amcast/tests/rules/main.rs)).
 
