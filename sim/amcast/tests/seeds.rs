@@ -85,3 +85,10 @@ fn only_who_reaches_majorities_and_a_coordinator_must_go_on() {
         assert!(Swarm::draw(seed).run().is_in_parts, "seed {seed}");
     }
 }
+
+/// All was settled, and then a message of a dead client was decided: some had delivered it when the
+/// last look was taken.
+#[test]
+fn what_a_dead_client_has_sent_may_be_decided_last_of_all() {
+    [6_166, 8_970].into_iter().for_each(holds);
+}
