@@ -54,6 +54,8 @@ pub struct Ledger {
 
 /// Flows of each endpoint that the stages have at a time at least, however late they are.
 const FLOWS_MIN: u32 = 2;
+/// Flows of all: with so few it is not they that take long.
+const FLOWS_FEW: u32 = 512;
 /// Batches in which they are given one more of each endpoint, as long as they are not late.
 const RISE: u32 = 8;
 
@@ -211,7 +213,7 @@ impl Ledger {
         self.wanted = self.wanted();
         if core::mem::take(&mut self.is_late) {
             let most = self.flows_max.min(self.handed);
-            self.flows_max = (most - most / 4).max(self.nodes * FLOWS_MIN);
+            self.flows_max = (most - most / 4).max(FLOWS_FEW).max(self.nodes * FLOWS_MIN);
         } else {
             self.flows_max = self.flows_max.saturating_add(self.nodes.div_ceil(RISE));
         }
