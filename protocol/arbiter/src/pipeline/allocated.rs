@@ -58,7 +58,7 @@ impl Allocated {
     }
 
     /// Spreads out the grants, if nobody has. A worker need not that has no paths to choose: then
-    /// there are other cores with less to do.
+    /// whoever has less to do does it.
     pub fn spread(&mut self) {
         if !self.is_spread {
             self.schedule.fill(self.grants.as_slice());
