@@ -246,6 +246,8 @@ impl Exchange {
                 self.stats.frames_overflowed += 1;
                 return;
             }
+            // The others have left and given back their slots; this one's is still needed.
+            self.slot_at = self.slot_at.max(frame.at + frame.octets);
         }
         self.is_lent |= frame.at < self.slots_at;
         let to = &mut self.destinations[destination];

@@ -104,6 +104,33 @@ fn every_offload_carries_every_mixture_there_and_back_in_order() {
 }
 
 #[test]
+fn a_frame_that_waits_while_others_leave_stays_as_it_is() {
+    let (mut one, to) = bound("127.0.0.1", Offload::Segment);
+    let (mut other, elsewhere) = bound("127.0.0.1", Offload::Segment);
+    let bind = "127.0.0.1:0".parse().expect("an address");
+    // With so many destinations 256 pieces may wait for each.
+    let config = Config { bind: Some(bind), send_room_octets: 1 << 20, ..Config::default() };
+    let mut exchange = Exchange::bind(&config, 1_024).expect("the loopback is there");
+    exchange.set_destination(0, Some(to));
+    exchange.set_destination(1, Some(elsewhere));
+    // By turns, so that no two of a destination lie together: the last frame of the first pair of
+    // lengths finds no room, and the others leave. The longer ones would come to lie where it is.
+    let lengths: Vec<usize> =
+        [(100, 257), (300, 200)].iter().flat_map(|&(octets, pairs)| vec![octets; pairs]).collect();
+    for (number, octets) in lengths.iter().enumerate() {
+        for destination in [0, 1] {
+            let slot = exchange.slot().expect("there is room");
+            let kept = exchange.keep(slot, *octets);
+            exchange.frame(kept).fill(number as u8);
+            exchange.send(destination, kept);
+        }
+    }
+    assert!(exchange.flush());
+    check(&receive(&mut one, lengths.len(), false), &lengths);
+    check(&receive(&mut other, lengths.len(), false), &lengths);
+}
+
+#[test]
 fn the_kernel_cuts_and_joins_trains() {
     let (mut exchange, address) = bound("127.0.0.1", Offload::Segment);
     let mut link = connected(address, Offload::Segment);
