@@ -59,11 +59,11 @@ impl Default for PaceOptions {
 }
 
 const PACE: &str = "timeslots given out by the clock: a batch is asked for a lead before it begins, what \
-                    is given out later counts for nothing, and who is late by more than four \
-                    batches skips those that are due, and who is late by one holds back a part of \
-                    what is wanted, as the daemon does; value: time in which the \
-                    busiest core has something to do, for a timeslot; yardstick: a plain allocator \
-                    on one core, as fast as it can";
+                    is given out later counts for nothing; who is late by more than four batches, \
+                    or half of the lead, skips those that are due, and who is late by one holds \
+                    back a part of what is wanted, both as the daemon does; value: time in which \
+                    the busiest core has something to do, for a timeslot; yardstick: a plain \
+                    allocator on one core, as fast as it can";
 /// Batches by which one is late when what is given out is to take less time: the daemon's.
 const LATE: u128 = 1;
 /// Batches by which one may be late before those that are due are skipped: the daemon's.
@@ -282,7 +282,9 @@ impl Lead<'_> {
                 continue;
             }
             let behind = (now - due(number)).as_nanos() / batch_ns;
-            let mut skips = if behind > CATCH_UP_MAX { behind as usize } else { 0 };
+            let lead = u128::from(self.options.lead_ns) / batch_ns;
+            let most = CATCH_UP_MAX.min(lead / 2).max(1);
+            let mut skips = if behind > most { behind as usize } else { 0 };
             skips = skips.min(batches - 1 - number);
             if number + skips >= first {
                 is_measured.store(true, Ordering::Relaxed);

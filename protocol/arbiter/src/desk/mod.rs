@@ -19,7 +19,8 @@ pub use config::{ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats};
 
 /// Batches by which the driver may be late before what is given out is to take less time.
 const LATE: u32 = 1;
-/// Batches that are given out at once, when the driver was late: those before are skipped.
+/// Batches that are given out at once, when the driver was late, if they last no longer than half
+/// of the lead: those before are skipped.
 const CATCH_UP_MAX: u32 = 4;
 /// Batches that are closed and not yet given out: more would only wait.
 const FLIGHT_MAX: u32 = 8;
@@ -244,7 +245,9 @@ impl Desk {
         let until = Timeslot(self.clock.at(sync).0 + lead);
         let slots = self.config.allocator.batch_slots;
         let late = until.0.saturating_sub(self.next.0);
-        if late > u64::from(CATCH_UP_MAX * slots) {
+        // What is given out when the half of the lead is over mostly comes too late.
+        let most = u64::from(CATCH_UP_MAX * slots).min(lead / 2).max(u64::from(slots));
+        if late > most {
             self.stats.skipped += late;
             self.next = until;
         }
