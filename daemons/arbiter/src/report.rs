@@ -53,6 +53,8 @@ pub struct Report {
     pub slots_unplaced: u64,
     /// Timeslots that passed unused because the daemon was late.
     pub slots_skipped: u64,
+    /// Times that it held back a part of what was wanted because batches were late.
+    pub batches_held_back: u64,
     /// Timeslots asked for above what a pair may be owed.
     pub slots_capped: u64,
     /// Timeslots asked for and not taken, because as many pairs wait as may.
@@ -104,6 +106,7 @@ impl Report {
             slots_told: comm.told,
             slots_unplaced: stats.unplaced,
             slots_skipped: stats.skipped,
+            batches_held_back: stats.held_back,
             slots_capped: comm.capped,
             slots_refused: stats.refused,
             slots_waiting,
@@ -145,6 +148,7 @@ impl Status for Report {
             ("slots_told", self.slots_told),
             ("slots_unplaced", self.slots_unplaced),
             ("slots_skipped", self.slots_skipped),
+            ("batches_held_back", self.batches_held_back),
             ("slots_capped", self.slots_capped),
             ("slots_refused", self.slots_refused),
             ("packets_received", self.packets_received),

@@ -66,7 +66,9 @@ pub use clock::SlotClock;
 pub use comm::{Comm, CommConfig, CommStats, Demand};
 pub use config::{Config, ConfigError, Policy, RequestError};
 pub use demand::{Flow, Flows};
-pub use desk::{ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats, Command, Desk, Given};
+pub use desk::{
+    ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats, Command, Desk, Given, Ordered, Pace,
+};
 pub use failover::{FailoverConfig, Role};
 pub use isolate::Fault;
 pub use path::{Fabric, FabricError, PathStats, Paths, Tree, TreePaths};

@@ -108,6 +108,11 @@ impl Desk {
         self.clerk.obey(Command::Late, &mut self.posts);
     }
 
+    /// Timeslots that are wanted and not known to be given.
+    pub fn wanted(&self) -> u64 {
+        self.clerk.wanted()
+    }
+
     pub fn order(&mut self, start: u64) {
         self.clerk.obey(Command::Batch(Timeslot(start)), &mut self.posts);
     }

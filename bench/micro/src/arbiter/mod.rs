@@ -1,6 +1,7 @@
 //! `bench arbiter`: timeslots and paths on one core (Fastpass, SIGCOMM 2014, sections 3 and 4;
 //! design: arbiter.md section 5).
 
+mod alone;
 mod comm;
 mod crew;
 mod load;

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
-use onepipe_arbiter::{Allocated, Config, Policy};
+use onepipe_arbiter::{Allocated, Config, Ordered, Pace, Policy, Timeslot};
 use onepipe_transport_clock::cores;
 
+use super::alone::{self, Away};
 use super::check;
 use super::crew::{self, Desk, Purse, Spent};
 use super::load::Load;
@@ -59,15 +60,13 @@ impl Default for PaceOptions {
 }
 
 const PACE: &str = "timeslots given out by the clock: a batch is asked for a lead before it begins, what \
-                    is given out later counts for nothing; who is late by more than four batches, \
-                    or half of the lead, skips those that are due, and who is late by one holds \
-                    back a part of what is wanted, both as the daemon does; value: time in which \
-                    the busiest core has something to do, for a timeslot; yardstick: a plain \
-                    allocator on one core, as fast as it can";
-/// Batches by which one is late when what is given out is to take less time: the daemon's.
-const LATE: u128 = 1;
-/// Batches by which one may be late before those that are due are skipped: the daemon's.
-const CATCH_UP_MAX: u128 = 4;
+                    is given out later counts for nothing; what is skipped and held back when it is \
+                    late is decided as in the daemon; value: time in which the busiest core has \
+                    something to do, for a timeslot; yardsticks: a plain allocator on one core, as \
+                    fast as it can; threads alone on the same cores that only look at the clock: \
+                    how often something else had the core";
+/// Room for batches under way: more than [`Pace`] orders.
+const FLIGHT_MAX: usize = 16;
 /// Of the batches, one in so many comes before anything is measured.
 const WARM_UP: usize = 8;
 /// Batches whose schedules are looked at, one in so many, and before anything is measured only.
@@ -90,7 +89,7 @@ pub fn arbiter_pace(options: &PaceOptions, progress: impl FnMut(Progress<'_>)) -
             let requests = Requests::new(config, load, slots.max(1_024));
             let case =
                 format!("nodes={nodes} slot={slot_ns}ns load={load} cores={}", options.cores);
-            let mut runs = Vec::new();
+            let (mut runs, mut away) = (Vec::new(), Away::new()?);
             harness.measure(
                 &case,
                 "us/slot",
@@ -98,6 +97,7 @@ pub fn arbiter_pace(options: &PaceOptions, progress: impl FnMut(Progress<'_>)) -
                 || {
                     // What others take of the cores, they take now.
                     std::thread::sleep(Duration::from_secs_f64(options.seconds));
+                    away.add(&alone::run(&there[..options.cores.max(1)], options.seconds)?)?;
                     let run = run(options, config, &there, &requests)?;
                     let slot_us = run.slot_us();
                     runs.push(run);
@@ -105,7 +105,9 @@ pub fn arbiter_pace(options: &PaceOptions, progress: impl FnMut(Progress<'_>)) -
                 },
                 || plain(config, &requests),
             )?;
-            harness.detail(details(&runs, options));
+            let mut details = details(&runs, options);
+            details.extend(away.details(options.lead_ns));
+            harness.detail(details);
         }
     }
     Ok(harness.finish())
@@ -155,12 +157,18 @@ struct Run {
     /// Timeslots that were measured.
     slots: u64,
     asked: u64,
+    /// Wanted already when it began, and still when all was given out that was ordered.
+    before: u64,
+    after: u64,
     /// Packets given timeslots before these began, and later.
     in_time: u64,
     too_late: u64,
-    /// Batches that were given out when they had begun, and that were not given out.
+    /// Batches that were given out when they had begun.
     late: u64,
+    /// Timeslots that were given to nobody.
     skipped: u64,
+    /// Times that a part of what was wanted was held back.
+    held_back: u64,
     batches: u64,
     /// From when a batch is asked for until it is given out, ns.
     lag: Histogram<u64>,
@@ -173,10 +181,13 @@ impl Run {
         Ok(Self {
             slots: 0,
             asked: 0,
+            before: 0,
+            after: 0,
             in_time: 0,
             too_late: 0,
             late: 0,
             skipped: 0,
+            held_back: 0,
             batches: 0,
             // Up to ten seconds.
             lag: Histogram::new_with_bounds(1, 10_000_000_000, 3)?,
@@ -187,10 +198,13 @@ impl Run {
     fn add(&mut self, other: &Self) -> Result<()> {
         self.slots += other.slots;
         self.asked += other.asked;
+        self.before += other.before;
+        self.after += other.after;
         self.in_time += other.in_time;
         self.too_late += other.too_late;
         self.late += other.late;
         self.skipped += other.skipped;
+        self.held_back += other.held_back;
         self.batches += other.batches;
         self.cores.resize(self.cores.len().max(other.cores.len()), Spent::default());
         self.cores.iter_mut().zip(&other.cores).for_each(|(own, other)| own.add(*other));
@@ -221,9 +235,12 @@ fn details(runs: &[Run], options: &PaceOptions) -> Vec<Detail> {
         detail("admitted of requested, all runs", all.admitted(), ""),
         detail("in the worst run", admitted.clone().fold(f64::INFINITY, f64::min), ""),
         detail("in the best", admitted.fold(0.0, f64::max), ""),
+        detail("wanted before", all.before as f64 / all.asked as f64, "of requested"),
+        detail("wanted after", all.after as f64 / all.asked as f64, "of requested"),
         detail("given too late", all.too_late as f64 / all.asked as f64, "of requested"),
         detail("late", all.late as f64, "batches"),
-        detail("skipped", all.skipped as f64, "batches"),
+        detail("skipped", all.skipped as f64 / all.slots as f64, "of timeslots"),
+        detail("held back", all.held_back as f64, "times"),
         detail("runs without", runs.iter().filter(is_perfect).count() as f64, ""),
         detail("batches", all.batches as f64, ""),
         detail("lead", options.lead_ns as f64 / 1e3, "us"),
@@ -248,8 +265,7 @@ fn sum(runs: &[Run]) -> Option<Run> {
 fn run(options: &PaceOptions, config: Config, there: &[usize], requests: &Requests) -> Result<Run> {
     let cores: Vec<_> = there[..options.cores.max(1)].iter().copied().map(Some).collect();
     let lead = |desk: Desk, is_measured: &AtomicBool| {
-        Lead { options, config, requests, desk, purse: Purse::new(), run: Run::new()? }
-            .work(is_measured)
+        Lead::new(options, requests, desk)?.work(is_measured)
     };
     let (mut run, others) = crew::run(config, options.slot_ns, &cores, lead)?;
     run.cores.extend(others);
@@ -259,88 +275,125 @@ fn run(options: &PaceOptions, config: Config, there: &[usize], requests: &Reques
 /// The core that orders batches when they are due.
 struct Lead<'a> {
     options: &'a PaceOptions,
-    config: Config,
     requests: &'a Requests,
     desk: Desk,
+    /// Its first timeslot is the one that begins a lead after the beginning.
+    pace: Pace,
+    lead: u64,
+    began: Instant,
+    /// Batches whose requests were read.
+    asked: usize,
+    under_way: VecDeque<Timeslot>,
     purse: Purse,
     run: Run,
 }
 
-impl Lead<'_> {
+impl<'a> Lead<'a> {
+    fn new(options: &'a PaceOptions, requests: &'a Requests, desk: Desk) -> Result<Self> {
+        let lead = options.lead_ns.div_ceil(options.slot_ns);
+        let mut pace = Pace::new(lead, options.batch_slots);
+        pace.begin(Timeslot(lead));
+        Ok(Self {
+            options,
+            requests,
+            desk,
+            pace,
+            lead,
+            began: Instant::now() + Duration::from_millis(1),
+            asked: 0,
+            under_way: VecDeque::with_capacity(FLIGHT_MAX),
+            purse: Purse::new(),
+            run: Run::new()?,
+        })
+    }
+
     fn work(mut self, is_measured: &AtomicBool) -> Result<Run> {
         let (batches, first) = (self.requests.batches(), self.requests.first());
-        let batch_ns = u128::from(self.config.batch_slots) * u128::from(self.options.slot_ns);
-        let began = Instant::now() + Duration::from_millis(1);
-        let due = |number: usize| began + Duration::from_nanos((number as u128 * batch_ns) as u64);
-        let mut under_way: VecDeque<usize> = VecDeque::with_capacity(batches);
-        let mut number = 0;
-        while number < batches || !under_way.is_empty() {
-            self.hear(&mut under_way, due)?;
-            let now = Instant::now();
-            if number == batches || !self.desk.is_ready() || now < due(number) {
+        let mut is_over = false;
+        while !is_over || !self.under_way.is_empty() {
+            self.hear()?;
+            let Some(now) = Instant::now().checked_duration_since(self.began) else { continue };
+            let now = Timeslot(now.as_nanos() as u64 / self.options.slot_ns);
+            is_over = self.batch_at(now) >= batches;
+            let is_ready = !is_over && self.desk.is_ready();
+            let Some(ordered) = is_ready.then(|| self.pace.order(now)).flatten() else {
                 std::hint::spin_loop();
                 continue;
-            }
-            let behind = (now - due(number)).as_nanos() / batch_ns;
-            let lead = u128::from(self.options.lead_ns) / batch_ns;
-            let most = CATCH_UP_MAX.min(lead / 2).max(1);
-            let mut skips = if behind > most { behind as usize } else { 0 };
-            skips = skips.min(batches - 1 - number);
-            if number + skips >= first {
+            };
+            if self.batch_at(now) >= first {
+                if !is_measured.load(Ordering::Relaxed) {
+                    self.run.before = self.desk.wanted();
+                }
                 is_measured.store(true, Ordering::Relaxed);
                 self.purse.begin();
+                self.run.skipped += ordered.skipped;
+                self.run.held_back += u64::from(ordered.is_late);
             }
-            self.run.skipped +=
-                (number..number + skips).filter(|number| *number >= first).count() as u64;
-            let (desk, requests) = (&mut self.desk, self.requests);
-            let mut taken = Ok(());
-            self.purse.pay(|| {
-                taken =
-                    (number..=number + skips).try_for_each(|number| desk.ask(requests.of(number)));
-                if behind >= LATE {
-                    desk.on_late();
-                }
-                desk.order((number + skips) as u64 * u64::from(self.config.batch_slots));
-                true
-            });
-            taken?;
-            under_way.push_back(number + skips);
-            number += skips + 1;
+            self.order(ordered)?;
         }
-        self.run.slots = (batches - first) as u64 * u64::from(self.config.batch_slots);
+        let slots = u64::from(self.options.batch_slots);
+        // What the end has passed by.
+        let end = self.lead + batches as u64 * slots;
+        self.run.skipped +=
+            end.saturating_sub(self.pace.next().0.max(self.lead + first as u64 * slots));
+        self.run.slots = (batches - first) as u64 * slots;
         self.run.asked = self.requests.asked();
+        self.run.after = self.desk.wanted();
         self.run.cores = vec![self.purse.close()];
         Ok(self.run)
     }
 
+    /// The batch that is due in this timeslot.
+    fn batch_at(&self, now: Timeslot) -> usize {
+        (now.0 / u64::from(self.options.batch_slots)) as usize
+    }
+
+    /// Reads what has been asked for until it is due, and orders it.
+    fn order(&mut self, ordered: Ordered) -> Result<()> {
+        let batch = self.batch_at(Timeslot(ordered.start.0 - self.lead));
+        let (desk, requests) = (&mut self.desk, self.requests);
+        let (asked, until) = (self.asked, (batch + 1).min(requests.batches()));
+        let mut taken = Ok(());
+        self.purse.pay(|| {
+            taken = (asked..until).try_for_each(|number| desk.ask(requests.of(number)));
+            if ordered.is_late {
+                desk.on_late();
+            }
+            desk.order(ordered.start.0);
+            true
+        });
+        self.asked = asked.max(until);
+        self.under_way.push_back(ordered.start);
+        taken
+    }
+
     /// Reads a batch, if there is one.
-    fn hear(
-        &mut self,
-        under_way: &mut VecDeque<usize>,
-        due: impl Fn(usize) -> Instant,
-    ) -> Result<()> {
-        let Some(&number) = under_way.front() else { return Ok(()) };
-        let is_measured = number >= self.requests.first();
-        let (desk, slots) = (&mut self.desk, self.config.batch_slots);
+    fn hear(&mut self) -> Result<()> {
+        let Some(&start) = self.under_way.front() else { return Ok(()) };
+        let batch = self.batch_at(Timeslot(start.0 - self.lead));
+        let is_measured = batch >= self.requests.first();
+        let (desk, slots) = (&mut self.desk, self.options.batch_slots);
         let mut given = None;
         self.purse.pay(|| {
-            given = desk.read(|batch: &Allocated| {
-                let given = u64::from(batch.given().given);
-                if !is_measured && number % CHECKED == 0 {
-                    check(batch.schedule(), slots, given)?;
+            given = desk.read(|allocated: &Allocated| {
+                let given = u64::from(allocated.given().given);
+                if !is_measured && batch.is_multiple_of(CHECKED) {
+                    check(allocated.schedule(), slots, given)?;
                 }
                 anyhow::Ok(given)
             });
             given.is_some()
         });
         let Some(given) = given else { return Ok(()) };
-        let (given, lag) = (given?, due(number).elapsed());
-        under_way.pop_front();
+        let (given, now) = (given?, self.began.elapsed().as_nanos() as u64);
+        self.under_way.pop_front();
+        self.pace.on_given(Timeslot(now / self.options.slot_ns), start);
         if is_measured {
             let run = &mut self.run;
+            let lag_ns = now.saturating_sub((start.0 - self.lead) * self.options.slot_ns);
             run.batches += 1;
-            run.lag.saturating_record(lag.as_nanos() as u64);
-            if lag.as_nanos() <= u128::from(self.options.lead_ns) {
+            run.lag.saturating_record(lag_ns);
+            if lag_ns < self.lead * self.options.slot_ns {
                 run.in_time += given;
             } else {
                 run.too_late += given;
@@ -391,7 +444,7 @@ mod tests {
         // Nobody is so fast: what is not skipped is late.
         let hasty = PaceOptions { lead_ns: 0, slot_ns: 1, ..slow };
         let none = run(&hasty, config, &there, &requests).expect("it is a matching");
-        assert_eq!((none.late + none.skipped, none.in_time), (14, 0));
-        assert!(none.late == none.batches && none.lag.min() > 0 && none.slot_us() > 0.0);
+        assert_eq!((none.in_time, none.late), (0, none.batches));
+        assert!(none.skipped > 0 && none.skipped <= 14 * 64, "{}", none.skipped);
     }
 }

@@ -90,6 +90,8 @@ pub struct ArbiterStats {
     pub unplaced: u64,
     /// Timeslots skipped, because the driver was late.
     pub skipped: u64,
+    /// Times that demand was held back, because batches were late.
+    pub held_back: u64,
     /// Timeslots that were asked for and not taken, because as many pairs wait as may.
     pub refused: u64,
     /// Frames that are none, or not for an arbiter, or not for one that is not the primary.

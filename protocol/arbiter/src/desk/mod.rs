@@ -2,6 +2,7 @@
 //! is to blame. Who is given which timeslots is found out elsewhere, on other cores perhaps.
 
 mod config;
+mod pace;
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Slew, Transmit, Verdict};
 use onepipe_wire::{Drops, Frame, HEADER_OCTETS, Opcode, WATCHDOG_OCTETS, Watchdog};
@@ -16,14 +17,8 @@ use crate::{
 };
 
 pub use config::{ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats};
+pub use pace::{Ordered, Pace};
 
-/// Batches by which the driver may be late before what is given out is to take less time.
-const LATE: u32 = 1;
-/// Batches that are given out at once, when the driver was late, if they last no longer than half
-/// of the lead: those before are skipped.
-const CATCH_UP_MAX: u32 = 4;
-/// Batches that are closed and not yet given out: more would only wait.
-const FLIGHT_MAX: u32 = 8;
 /// Demands of a batch, at most: what is more waits for the next one. Sixteen of each endpoint where
 /// there are most.
 const BATCH_DEMANDS_MAX: u32 = 1 << 16;
@@ -83,11 +78,8 @@ pub struct Desk {
     orders: Ring<Command>,
     /// Demands handed on since the last batch.
     demands: u32,
-    /// Where the next batch begins.
-    next: Timeslot,
-    /// Batches that were ordered and not yet given out.
-    flight: u32,
-    /// When the next batch is given out.
+    pace: Pace,
+    /// When the next batch is ordered.
     batch_due: Option<Mono>,
     /// Timeslots that were wanted beyond the last batch, and by how many pairs.
     waiting: (u64, u32),
@@ -110,16 +102,16 @@ impl Desk {
         check(config.allocator.nodes == nodes, "allocator's nodes", config.allocator.nodes)?;
         check(config.core.nodes() == nodes, "fabric's nodes", config.core.nodes())?;
         config.allocator.check()?;
+        let clock = SlotClock::new(config.slot_ns);
         Ok(Self {
             isolation: CorePaths::new(config.core)?.isolation(),
-            clock: SlotClock::new(config.slot_ns),
+            clock,
             stamp: Slew::new(),
             comm: Comm::new(config.comm)?,
             failover: Failover::new(config.comm.process, config.failover.clone()),
             orders: Ring::new(ORDERS_MAX),
             demands: 0,
-            next: Timeslot(0),
-            flight: 0,
+            pace: Pace::new(clock.slots(config.lead_ns), config.allocator.batch_slots),
             batch_due: None,
             waiting: (0, 0),
             events: Ring::new(64),
@@ -207,7 +199,7 @@ impl Desk {
         if let Some(isolation) = &mut self.isolation {
             isolation.on_granted(schedule, routes, slots);
         }
-        self.flight = self.flight.saturating_sub(1);
+        self.pace.on_given(self.clock.at(sync), start);
         if self.batch_due.is_none() && self.is_primary() {
             self.plan(now);
         }
@@ -224,11 +216,11 @@ impl Desk {
                 let ahead = self.clock.slots((1 + leads) * self.config.lead_ns)
                     + leads * u64::from(self.config.allocator.batch_slots);
                 let start = Timeslot(self.clock.at(self.stamp.read(now)).0 + ahead);
-                self.next = self.next.max(start);
+                self.pace.begin(start);
                 self.comm.set_epoch(self.failover.epoch());
                 self.comm.reset_all(now);
                 self.plan(now);
-                self.events.push(ArbiterEvent::Primary(self.next));
+                self.events.push(ArbiterEvent::Primary(self.pace.next()));
             }
             Change::Secondary => {
                 self.comm.close_all();
@@ -240,27 +232,16 @@ impl Desk {
 
     /// Orders the batches that are due.
     fn order(&mut self, now: Now) {
-        let sync = self.stamp.read(now);
-        let lead = self.clock.slots(self.config.lead_ns);
-        let until = Timeslot(self.clock.at(sync).0 + lead);
-        let slots = self.config.allocator.batch_slots;
-        let late = until.0.saturating_sub(self.next.0);
-        // What is given out when the half of the lead is over mostly comes too late.
-        let most = u64::from(CATCH_UP_MAX * slots).min(lead / 2).max(u64::from(slots));
-        if late > most {
-            self.stats.skipped += late;
-            self.next = until;
-        }
-        if late > u64::from(LATE * slots) {
-            // If there is no room those before are done first, and it is late then still.
-            self.orders.push(Command::Late);
-        }
-        while self.next <= until
-            && self.flight < FLIGHT_MAX
-            && self.orders.push(Command::Batch(self.next))
+        let slot = self.clock.at(self.stamp.read(now));
+        while self.orders.len() + 2 <= ORDERS_MAX
+            && let Some(ordered) = self.pace.order(slot)
         {
-            self.next = self.next.plus(slots);
-            self.flight += 1;
+            self.stats.skipped += ordered.skipped;
+            if ordered.is_late {
+                self.stats.held_back += 1;
+                self.orders.push(Command::Late);
+            }
+            self.orders.push(Command::Batch(ordered.start));
         }
         self.plan(now);
     }
@@ -268,10 +249,8 @@ impl Desk {
     /// Notes when the next batch is due; when too many are under way, once one of them is given
     /// out.
     fn plan(&mut self, now: Now) {
-        let lead = self.clock.slots(self.config.lead_ns);
-        let begin = Timeslot(self.next.0.saturating_sub(lead));
-        let due = self.clock.mono(now, self.stamp.read(now), begin);
-        self.batch_due = Some(due).filter(|_| self.flight < FLIGHT_MAX);
+        let due = self.pace.due();
+        self.batch_due = due.map(|due| self.clock.mono(now, self.stamp.read(now), due));
     }
 
     /// An endpoint misses packets.
