@@ -66,7 +66,7 @@ const PACE: &str = "timeslots given out by the clock: a batch is asked for a lea
                     fast as it can; threads alone on the same cores that only look at the clock: \
                     how often something else had the core";
 /// Room for batches under way: more than [`Pace`] orders.
-const FLIGHT_MAX: usize = 16;
+const FLIGHT_MAX: usize = 32;
 /// Of the batches, one in so many comes before anything is measured.
 const WARM_UP: usize = 8;
 /// Batches whose schedules are looked at, one in so many, and before anything is measured only.
@@ -291,7 +291,8 @@ struct Lead<'a> {
 impl<'a> Lead<'a> {
     fn new(options: &'a PaceOptions, requests: &'a Requests, desk: Desk) -> Result<Self> {
         let lead = options.lead_ns.div_ceil(options.slot_ns);
-        let mut pace = Pace::new(lead, options.batch_slots);
+        let workers = options.cores.saturating_sub(1) as u32;
+        let mut pace = Pace::new(lead, options.batch_slots, workers);
         pace.begin(Timeslot(lead));
         Ok(Self {
             options,

@@ -111,7 +111,12 @@ impl Desk {
             failover: Failover::new(config.comm.process, config.failover.clone()),
             orders: Ring::new(ORDERS_MAX),
             demands: 0,
-            pace: Pace::new(clock.slots(config.lead_ns), config.allocator.batch_slots),
+            // Several workers have as many batches between them (`Config::return_batches`).
+            pace: Pace::new(
+                clock.slots(config.lead_ns),
+                config.allocator.batch_slots,
+                config.allocator.return_batches,
+            ),
             batch_due: None,
             waiting: (0, 0),
             events: Ring::new(64),

@@ -2,12 +2,10 @@
 
 use crate::Timeslot;
 
-/// Batches that are given out at once, when the driver was late, if they last no longer than half
-/// of the lead: those before are skipped.
-const CATCH_UP_MAX: u64 = 4;
-/// Batches that are ordered and not yet given out may last half of the lead, and are so many at
-/// least, one to go on with, and at most. Of more all are late when a core is away for as long.
-const FLIGHT: (u64, u64) = (2, 8);
+/// Who is late by so many batches, or by half of the lead, is behind.
+const BEHIND: u64 = 4;
+/// Batches that are ordered and not yet given out, at most.
+const FLIGHT_MAX: u64 = 8;
 
 /// When batches are ordered: a lead before they begin, few of them at a time, and none whose time
 /// is over; and when less of what is wanted is to go to who gives them out, as they do not keep
@@ -46,15 +44,19 @@ pub struct Ordered {
 impl Pace {
     /// Batches of `batch_slots` (1 at least) timeslots, each due `lead` timeslots before it begins.
     /// The first one begins at 0.
-    pub fn new(lead: u64, batch_slots: u32) -> Self {
+    ///
+    /// Those that are ordered and not yet given out may last half of the lead, as of more all are
+    /// late when a core is away for so long; but they are more than `workers`, so that each has one
+    /// and there is one to go on with.
+    pub fn new(lead: u64, batch_slots: u32, workers: u32) -> Self {
         let batch_slots = u64::from(batch_slots.max(1));
-        let (least, most) = FLIGHT;
+        let least = u64::from(workers.max(1)) + 1;
         Self {
             lead,
             batch_slots,
             next: Timeslot(0),
             flight: 0,
-            flight_max: (lead / 2 / batch_slots).clamp(least, most),
+            flight_max: (lead / 2 / batch_slots).min(FLIGHT_MAX).max(least),
             given: Timeslot(0),
             took: 0,
             is_slow: false,
@@ -84,7 +86,7 @@ impl Pace {
         self.due().filter(|due| *due <= now)?;
         let late = (now.0 + self.lead).saturating_sub(self.next.0);
         // What is given out when half of the lead is over mostly comes too late.
-        let most = (CATCH_UP_MAX * self.batch_slots).min(self.lead / 2).max(self.batch_slots);
+        let most = (self.lead / 2).max(self.batch_slots);
         let skipped = if late > most { late } else { 0 };
         let start = Timeslot(self.next.0 + skipped);
         let is_late = self.unheeded == 0 && (self.is_slow || late > self.batch_slots);
@@ -110,8 +112,9 @@ impl Pace {
             self.unheeded -= 1;
             return;
         }
-        let is_behind = now.0.saturating_sub(due.0) > self.lead / 2;
-        // Who is behind is to catch up, too.
+        let behind = (self.lead / 2).min(BEHIND * self.batch_slots);
+        let is_behind = now.0.saturating_sub(due.0) > behind;
+        // To catch up takes more than to keep pace.
         let most = if is_behind { self.batch_slots / 4 * 3 } else { self.batch_slots };
         self.is_slow |= both_took > most;
     }
@@ -124,9 +127,9 @@ mod tests {
     const LEAD: u64 = 200;
     const SLOTS: u64 = 64;
 
-    fn pace() -> Pace {
-        let mut pace = Pace::new(LEAD, SLOTS as u32);
-        pace.begin(Timeslot(LEAD));
+    fn pace(lead: u64) -> Pace {
+        let mut pace = Pace::new(lead, SLOTS as u32, 1);
+        pace.begin(Timeslot(lead));
         pace
     }
 
@@ -136,8 +139,8 @@ mod tests {
 
     /// Each batch is given out so many timeslots after it was due or the one before was given out.
     /// Answers how often less was ordered, and how much was skipped.
-    fn drive(took: impl Fn(u64) -> u64, batches: u64) -> (u64, u64) {
-        let (mut pace, mut under_way) = (pace(), alloc::collections::VecDeque::new());
+    fn drive(lead: u64, took: impl Fn(u64) -> u64, batches: u64) -> (u64, u64) {
+        let (mut pace, mut under_way) = (pace(lead), alloc::collections::VecDeque::new());
         let (mut free, mut late, mut skipped) = (0, 0, 0);
         for now in 0..batches * SLOTS {
             while under_way.front().is_some_and(|(_, done)| *done <= now) {
@@ -156,7 +159,7 @@ mod tests {
 
     #[test]
     fn batches_are_ordered_a_lead_before_they_begin() {
-        let mut pace = pace();
+        let mut pace = pace(LEAD);
         for batch in 0..9 {
             let due = batch * SLOTS;
             assert_eq!(pace.due(), Some(Timeslot(due)));
@@ -169,8 +172,10 @@ mod tests {
 
     #[test]
     fn no_more_are_under_way_than_half_of_the_lead_has() {
-        for (lead, slots, most) in [(200, 64, 2), (520, 64, 4), (52, 64, 2), (10_000, 64, 8)] {
-            let mut pace = Pace::new(lead, slots);
+        let cases =
+            [(200, 1, 2), (520, 1, 4), (52, 1, 2), (10_000, 1, 8), (52, 3, 4), (10_000, 9, 10)];
+        for (lead, workers, most) in cases {
+            let mut pace = Pace::new(lead, SLOTS as u32, workers);
             pace.begin(Timeslot(lead));
             let ordered = (0..).map_while(|now| pace.due().map(|_| pace.order(Timeslot(now))));
             assert_eq!(ordered.flatten().count(), most, "a lead of {lead}");
@@ -181,7 +186,7 @@ mod tests {
 
     #[test]
     fn what_would_come_when_half_of_the_lead_is_over_is_skipped() {
-        let mut pace = pace();
+        let mut pace = pace(LEAD);
         let ordered = order(&mut pace, LEAD / 2);
         assert_eq!((ordered.start, ordered.skipped), (Timeslot(LEAD), 0), "late by half of it");
         pace.on_given(Timeslot(LEAD / 2), ordered.start);
@@ -189,37 +194,38 @@ mod tests {
         let ordered = order(&mut pace, now);
         assert_eq!(ordered.start, Timeslot(now + LEAD), "as if nothing had been before");
         assert_eq!(ordered.skipped, LEAD / 2 + 1);
-        // A long lead forgives four batches.
-        let mut pace = Pace::new(10_000, SLOTS as u32);
-        pace.begin(Timeslot(10_000));
-        assert_eq!(order(&mut pace, 4 * SLOTS).skipped, 0);
-        assert_eq!(order(&mut pace, SLOTS + 4 * SLOTS + 1).skipped, 4 * SLOTS + 1);
+        // A lead that is shorter than a batch forgives one.
+        let mut pace = self::pace(20);
+        assert_eq!(order(&mut pace, SLOTS).skipped, 0);
+        assert_eq!(order(&mut pace, 2 * SLOTS + 1).skipped, SLOTS + 1);
     }
 
     #[test]
     fn less_is_ordered_only_by_who_does_not_keep_pace() {
-        assert_eq!(drive(|_| 60, 1_000), (0, 0));
+        assert_eq!(drive(LEAD, |_| 60, 1_000), (0, 0));
         // Each eighth batch comes a batch later, and the others make up for it.
-        let (late, _) = drive(|batch| if batch % 8 == 0 { 110 } else { 40 }, 1_000);
+        let (late, _) = drive(LEAD, |batch| if batch % 8 == 0 { 110 } else { 40 }, 1_000);
         assert_eq!(late, 0);
-        let (late, skipped) = drive(|_| 70, 1_000);
+        let (late, skipped) = drive(LEAD, |_| 70, 1_000);
         assert!(late > 50 && skipped > 0, "{late}, {skipped}");
     }
 
     #[test]
     fn who_is_behind_is_to_catch_up() {
-        // Each batch comes when half of the lead is over, as one took long.
-        let took = |batch| if batch == 3 { 110 } else { 62 };
-        let (late, _) = drive(took, 12);
-        assert!(late > 0, "62 of 64 timeslots are not less enough");
-        assert_eq!(drive(|batch| if batch == 3 { 110 } else { 40 }, 12).0, 0);
+        // Each takes but two timeslots less than it lasts, as one took long.
+        let (late, _) = drive(LEAD, |batch| if batch == 3 { 110 } else { 62 }, 12);
+        assert!(late > 0, "half of the lead is over each time");
+        assert_eq!(drive(LEAD, |batch| if batch == 3 { 110 } else { 40 }, 12).0, 0);
+        // However long the lead is, four batches are far behind, and three are not.
+        let late = |long| drive(10_000, |batch| if batch == 3 { long } else { 62 }, 12).0;
+        assert!(late(5 * SLOTS) > 0);
+        assert_eq!(late(3 * SLOTS), 0);
     }
 
     #[test]
     fn less_is_ordered_once_until_that_can_be_seen() {
         let lead = 10_000;
-        let mut pace = Pace::new(lead, SLOTS as u32);
-        pace.begin(Timeslot(lead));
+        let mut pace = pace(lead);
         let starts = [0, 64, 128].map(|now| order(&mut pace, now).start);
         let late = order(&mut pace, 3 * SLOTS + 65);
         assert!(late.is_late, "by more than a batch");
