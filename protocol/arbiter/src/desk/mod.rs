@@ -4,7 +4,7 @@
 mod config;
 mod pace;
 
-use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Slew, Transmit, Verdict};
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_wire::{Drops, Frame, HEADER_OCTETS, Opcode, WATCHDOG_OCTETS, Watchdog};
 
 use crate::failover::{Change, Failover};
@@ -71,7 +71,6 @@ pub struct Given {
 pub struct Desk {
     config: ArbiterConfig,
     clock: SlotClock,
-    stamp: Slew,
     comm: Comm,
     failover: Failover,
     isolation: Option<Isolation>,
@@ -106,7 +105,6 @@ impl Desk {
         Ok(Self {
             isolation: CorePaths::new(config.core)?.isolation(),
             clock,
-            stamp: Slew::new(),
             comm: Comm::new(config.comm)?,
             failover: Failover::new(config.comm.process, config.failover.clone()),
             orders: Ring::new(ORDERS_MAX),
@@ -191,7 +189,7 @@ impl Desk {
         self.stats.given += u64::from(batch.given);
         self.stats.unplaced += u64::from(batch.unplaced);
         self.waiting = (batch.wanted, batch.pairs);
-        let (sync, begin) = (self.stamp.read(now), self.clock.begin(start));
+        let (sync, begin) = (now.sync, self.clock.begin(start));
         self.stats.late += u64::from(begin <= sync);
         let ahead_ns = begin.since_ns(sync);
         let lead_ns = self.clock.slots(self.config.lead_ns) * self.config.slot_ns;
@@ -220,7 +218,7 @@ impl Desk {
                 let leads = if may_follow { 2 } else { 1 };
                 let ahead = self.clock.slots((1 + leads) * self.config.lead_ns)
                     + leads * u64::from(self.config.allocator.batch_slots);
-                let start = Timeslot(self.clock.at(self.stamp.read(now)).0 + ahead);
+                let start = Timeslot(self.clock.at(now.sync).0 + ahead);
                 self.pace.begin(start);
                 self.comm.set_epoch(self.failover.epoch());
                 self.comm.reset_all(now);
@@ -237,7 +235,7 @@ impl Desk {
 
     /// Orders the batches that are due.
     fn order(&mut self, now: Now) {
-        let slot = self.clock.at(self.stamp.read(now));
+        let slot = self.clock.at(now.sync);
         while self.orders.len() + 2 <= ORDERS_MAX
             && let Some(ordered) = self.pace.order(slot)
         {
@@ -255,7 +253,7 @@ impl Desk {
     /// out.
     fn plan(&mut self, now: Now) {
         let due = self.pace.due();
-        self.batch_due = due.map(|due| self.clock.mono(now, self.stamp.read(now), due));
+        self.batch_due = due.map(|due| self.clock.mono(now, now.sync, due));
     }
 
     /// An endpoint misses packets.
@@ -293,7 +291,6 @@ impl Machine for Desk {
     type Event = ArbiterEvent;
 
     fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
-        self.stamp.read(now);
         let Ok(frame) = Frame::parse(frame) else { return self.drop_frame() };
         if frame.header.dst() != self.config.comm.process {
             return self.drop_frame();
@@ -319,7 +316,6 @@ impl Machine for Desk {
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        self.stamp.read(now);
         if let Some(change) = self.failover.on_timeout(now.mono) {
             self.on_change(now, change);
         }

@@ -104,3 +104,22 @@ fn slow_links_have_no_more_control_packets_for_it() {
     world.assert_quiet();
     world.assert_all_came();
 }
+
+/// A step of the clock that all share costs as long as it is, when it goes back, as no timeslot is
+/// given out twice; and a lead when it goes on.
+#[test]
+fn after_a_step_of_all_clocks_packets_flow_again_at_once() {
+    for step_ns in [1_000_000, 10_000_000, 50_000_000, -1_000_000, -10_000_000] {
+        let mut world = World::new(8, 1, 1);
+        world.run_for(5_000_000);
+        world.enqueue(3, 5, 200);
+        world.run_for(5_000_000);
+        assert_eq!(world.clients[3].backlog(), 0);
+        world.step_ns = step_ns;
+        world.run_for(1_000_000);
+        world.enqueue(3, 5, 200);
+        let least_ns = step_ns.min(0).unsigned_abs();
+        world.run_for(least_ns + 3_000_000);
+        assert_eq!(world.clients[3].backlog(), 0, "3 ms after a step of {step_ns} ns");
+    }
+}

@@ -51,6 +51,8 @@ pub type Fate = Box<dyn FnMut(u64, ProcessId, ProcessId, &Frame<'_>) -> bool>;
 
 pub struct World {
     pub now: u64,
+    /// What all synchronised clocks have stepped.
+    pub step_ns: i64,
     pub slot_ns: u64,
     pub clients: Vec<Client>,
     pub arbiters: Vec<Arbiter>,
@@ -114,13 +116,14 @@ impl World {
         Self::of((0..nodes).map(client).collect(), vec![arbiter], 1)
     }
 
-    fn of(clients: Vec<ClientConfig>, arbiters: Vec<ArbiterConfig>, seed: u64) -> Self {
+    pub fn of(clients: Vec<ClientConfig>, arbiters: Vec<ArbiterConfig>, seed: u64) -> Self {
         let slot_ns = clients[0].slot_ns;
         let arbiters: Vec<_> =
             arbiters.into_iter().map(|config| Arbiter::new(config).expect("right")).collect();
         let clients = clients.into_iter().map(|config| Client::new(config).expect("right"));
         Self {
             now: 0,
+            step_ns: 0,
             slot_ns,
             clients: clients.collect(),
             is_down: vec![false; arbiters.len()],
@@ -145,11 +148,14 @@ impl World {
     }
 
     pub fn at(&self) -> Now {
-        Now { mono: Mono::from_ns(self.now), sync: Timestamp::from_ns(OFFSET_NS + self.now) }
+        Now {
+            mono: Mono::from_ns(self.now),
+            sync: Timestamp::from_ns((OFFSET_NS + self.now).wrapping_add_signed(self.step_ns)),
+        }
     }
 
     pub fn timeslot(&self) -> u64 {
-        (OFFSET_NS + self.now) / self.slot_ns
+        (OFFSET_NS + self.now).wrapping_add_signed(self.step_ns) / self.slot_ns
     }
 
     /// Hands `src` a packet for `dst`; answers whether there was room.
