@@ -10,6 +10,7 @@ use onepipe_sim_network::{Application, At, LinkConfig, LinkId, NodeId};
 use onepipe_sim_traffic::{FlowId, Forwarder, Plain, TcpConfig};
 use onepipe_topology::{Node as Vertex, Topology};
 
+use crate::control::Control;
 use crate::egress::{Egress, is_in_slot};
 use crate::gate::Gated;
 use crate::node::Node;
@@ -45,6 +46,9 @@ pub(crate) struct Bench {
     pub egresses: Vec<Option<(LinkConfig, Egress)>>,
     /// By link: whether it leads to an endpoint.
     leads_to_endpoint: Vec<bool>,
+    /// By link: whether it leads from a host.
+    leads_from_host: Vec<bool>,
+    pub control: Control,
     pub witness: Witness,
     /// By link: frames in timeslots that have entered it.
     pub slots: Vec<u64>,
@@ -70,6 +74,11 @@ impl Bench {
                 .links()
                 .map(|link| matches!(link.to.node, Vertex::Host(host) if host.0 < endpoints))
                 .collect(),
+            leads_from_host: topology
+                .links()
+                .map(|link| matches!(link.from.node, Vertex::Host(_)))
+                .collect(),
+            control: Control::default(),
             witness: Witness::default(),
             slots: vec![0; topology.links().count()],
             setup,
@@ -101,11 +110,11 @@ impl Bench {
         let role = if host == all[0] { Role::Primary } else { Role::Secondary };
         let peers = all.into_iter().filter(|one| *one != host).collect();
         let nodes = arbitration.endpoints;
-        let Arbitration { batch_slots, share_slots, lead_ns, .. } = arbitration;
+        let Arbitration { batch_slots, share_slots, lead_ns, gathers, .. } = arbitration;
         let config = ArbiterConfig::new(host, nodes, (nodes, 1), self.setup.slot_ns());
         let config = ArbiterConfig {
             core: between(&self.topology, nodes).0,
-            comm: CommConfig { incarnation: life, ..config.comm },
+            comm: CommConfig { incarnation: life, gathers, ..config.comm },
             allocator: Config { batch_slots, share_slots, ..config.allocator },
             lead_ns,
             failover: FailoverConfig { role, peers, ..FailoverConfig::ALONE },
@@ -122,9 +131,10 @@ impl Bench {
                 continue;
             }
             // Somebody who is not too close: whole groups are left out.
-            let group = host / offer.apart_hosts * offer.apart_hosts;
-            let drawn = self.random.below(u64::from(endpoints - offer.apart_hosts)) as u32;
-            let to = if drawn < group { drawn } else { drawn + offer.apart_hosts };
+            let apart = offer.apart_hosts;
+            let others = (endpoints - apart).min(offer.peers);
+            let drawn = self.random.below(u64::from(others)) as u32;
+            let to = (host / apart * apart + apart + drawn) % endpoints;
             plain.offer(ProcessId(to), 1);
         }
     }
@@ -238,6 +248,9 @@ impl Application<Node> for Bench {
             &mut self.egresses[link.index()].as_mut().filter(|_| is_seen)
         {
             egress.enter(instant, config, frame);
+        }
+        if self.leads_from_host[link.index()] {
+            self.control.see(frame, self.endpoints());
         }
         if self.setup.has_witness && self.leads_to_endpoint[link.index()] {
             self.witness.see(frame);

@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod control;
 mod egress;
 mod gate;
 mod measure;
@@ -37,6 +38,7 @@ mod tree;
 mod witness;
 mod world;
 
+pub use control::{Control, Way};
 pub use egress::{Egress, Longest};
 pub use gate::{Gated, Tenant};
 pub use measure::{Measured, Plan, measure, observe};

@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 
+use crate::control::Control;
 use crate::egress::Longest;
 use crate::setup::Setup;
 use crate::world::World;
@@ -57,8 +58,13 @@ pub struct Measured {
     pub longest: Longest,
     /// Octets of control packets, with what each costs on the wire.
     pub control_octets: u64,
+    /// Control packets, as they have left hosts.
+    pub control: Control,
     /// Frames in granted timeslots.
     pub slots_sent: u64,
+    /// Frames without a protocol that had been offered and not sent, at each look, all together.
+    waiting: u64,
+    looks: u64,
 }
 
 impl Measured {
@@ -87,6 +93,14 @@ impl Measured {
         self.flows.len()
     }
 
+    /// How many timeslots a frame without a protocol waits from when it is offered until it is
+    /// sent, on average: by what waits, and how many are sent (Little's law).
+    pub fn wait_slots(&self, slot_ns: u64) -> f64 {
+        let ns = self.interval_ns * self.intervals.len() as u64;
+        let waiting = self.waiting as f64 / self.looks.max(1) as f64;
+        waiting * ns as f64 / (slot_ns * self.slots_sent.max(1)) as f64
+    }
+
     /// What all flows brought through, in bits/s.
     pub fn goodput_bits_per_s(&self) -> f64 {
         let octets: u64 = self.intervals.iter().flatten().sum();
@@ -111,11 +125,14 @@ pub fn observe(world: &mut World, plan: &Plan) -> Measured {
     let link = world.down_link(plan.receiver);
     let mut queue = Histogram::new_with_bounds(1, 1 << 40, 3).expect("the bounds are right");
     let mut intervals = Vec::new();
+    let (control, mut waiting, mut looks) = (*world.control(), 0, 0);
     let mut before = world.received_octets();
     for _ in 0..plan.measure_ns / plan.interval_ns {
         for _ in 0..plan.interval_ns / plan.look_ns {
             world.run_for_ns(plan.look_ns);
             queue.saturating_record(world.backlog_octets(link));
+            waiting += world.plain_waiting();
+            looks += 1;
         }
         let after = world.received_octets();
         intervals.push(after.iter().zip(&before).map(|(after, before)| after - before).collect());
@@ -134,6 +151,9 @@ pub fn observe(world: &mut World, plan: &Plan) -> Measured {
         overflowed: world.overflowed() - overflowed,
         longest: world.longest(),
         control_octets: world.control_octets() - control_octets,
+        control: world.control().since(&control),
         slots_sent: world.slots_sent() - slots_sent,
+        waiting,
+        looks,
     }
 }

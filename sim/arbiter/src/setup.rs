@@ -50,6 +50,9 @@ pub struct Offer {
     pub load_permille: u32,
     /// Hosts that lie as close together as these are not sent to: those of one pod, for example.
     pub apart_hosts: u32,
+    /// Each sends to so many others, if there are as many: those that follow, so that each hears
+    /// of as many.
+    pub peers: u32,
     /// Until when, in ns of virtual time.
     pub until_ns: u64,
 }
@@ -57,7 +60,7 @@ pub struct Offer {
 impl Offer {
     /// Such a load to all others, without an end.
     pub const fn to_all(load_permille: u32) -> Self {
-        Self { load_permille, apart_hosts: 1, until_ns: u64::MAX }
+        Self { load_permille, apart_hosts: 1, peers: u32::MAX, until_ns: u64::MAX }
     }
 }
 
@@ -80,6 +83,8 @@ pub struct Arbitration {
     /// A batch is given out so long before it begins, in ns. Default 65 us (design: arbiter.md
     /// section 1).
     pub lead_ns: u64,
+    /// Whether endpoints are told of two batches at a time. Default so.
+    pub gathers: bool,
 }
 
 impl Arbitration {
@@ -93,6 +98,7 @@ impl Arbitration {
             pace_slots: 64,
             share_slots: 1,
             lead_ns: 65_000,
+            gathers: true,
         }
     }
 

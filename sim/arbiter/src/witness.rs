@@ -36,14 +36,12 @@ impl Witness {
         let (src, dst) = (frame.header.src(), frame.header.dst());
         match frame.opcode {
             Opcode::Fcp => {
-                let Ok(fcp) = onepipe_wire::Fcp::parse(frame.payload) else { return };
+                let Ok(fcp) = onepipe_wire::Fcp::parse(0, frame.payload) else { return };
                 for part in fcp.parts() {
-                    if let FcpPart::Grants(base, entries) = part {
-                        for grant in entries.grants() {
-                            let slots = (0..64).filter(|bit| grant.slots >> bit & 1 == 1);
-                            slots.for_each(|bit| {
-                                self.on_grant(base + bit, (dst.0 as u16, grant.dst), src);
-                            });
+                    if let FcpPart::Grants(grants) = part {
+                        for grant in grants.grants() {
+                            let slot = grants.base() + u64::from(grant.slot);
+                            self.on_grant(slot, (dst.0 as u16, grant.dst), src);
                         }
                     }
                 }

@@ -7,6 +7,7 @@ use onepipe_sim_network::{Config, Fault, LinkConfig, LinkId, Network, NodeId};
 use onepipe_topology::{End, Node as Vertex, Topology};
 
 use crate::application::Bench;
+use crate::control::Control;
 use crate::egress::{Longest, is_in_slot};
 use crate::node::Node;
 use crate::setup::{FRAME_OCTETS_MAX, Setup};
@@ -190,6 +191,17 @@ impl World {
             stats.control_octets + stats.control_sent * overhead
         });
         arbiters.chain(clients).sum()
+    }
+
+    /// Control packets that have left hosts.
+    pub const fn control(&self) -> &Control {
+        &self.network.application.control
+    }
+
+    /// Frames without a protocol that were offered and have not been sent, in timeslots' worth.
+    pub fn plain_waiting(&self) -> u64 {
+        let backlog: u64 = self.clients().map(|client| u64::from(client.backlog())).sum();
+        self.plain_frames().0 + backlog
     }
 
     /// Frames that were sent in granted timeslots.

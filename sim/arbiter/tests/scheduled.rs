@@ -45,12 +45,35 @@ fn so_many_senders_to_one_receiver_have_every_so_manieth_timeslot_each() {
     }
 }
 
+#[test]
+fn an_endpoint_is_told_in_one_packet_what_it_is_given_in_64_timeslots() {
+    let offer = Some(Offer::to_all(900));
+    for (gathers, lead_ns, packets) in [(false, 65_000, 2), (true, 65_000, 1), (true, 40_000, 2)] {
+        let arbitration = Arbitration { gathers, lead_ns, ..Arbitration::of(32) };
+        let setup = Setup { offer, arbitration: Some(arbitration), ..Setup::rack() };
+        let mut world = World::new(&setup);
+        world.run_for_ns(2_000_000);
+        let before = *world.control();
+        world.run_for_ns(8_000_000);
+        let given = world.control().since(&before).given;
+        let all = 8_000_000 / setup.slot_ns() / 64 * 31;
+        let of = given.packets as f64 / all as f64;
+        assert!((of - f64::from(packets)).abs() < 0.1, "{gathers} {lead_ns}: {of} packets");
+        assert!((given.acks, given.resets) == (0, 0) && given.totals * 20 < all, "{given:?}");
+        // With a shorter lead they do not wait for what comes too late.
+        let late: u64 = world.clients().map(|client| client.stats().late).sum();
+        assert_eq!(late, 0, "{gathers} {lead_ns}");
+    }
+}
+
 /// A fat tree of three tiers, five pods of nine hosts of which fill 99 of 100 timeslots with what
 /// they send to each other's; the arbiter is in the sixth. A tenth of each link is left to control
-/// packets: with less they come too late where they have to wait for gaps.
+/// packets: with less they come too late where they have to wait for gaps; for that they have the
+/// whole lead.
 fn tree(offset_ns_max: u64) -> World {
     let shape = Shape::fat_tree(6).expect("six is even");
-    let arbitration = Arbitration { endpoints: 45, reserve_permille: 100, ..Arbitration::of(54) };
+    let arbitration =
+        Arbitration { endpoints: 45, reserve_permille: 100, gathers: false, ..Arbitration::of(54) };
     let setup = Setup {
         shape,
         arbitration: Some(arbitration),

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Mono, Now, ProcessId};
-use onepipe_wire::{Fcp, FcpRequest, Watchdog};
+use onepipe_wire::{Fcp, FcpForm, FcpTotal, FcpWriter, Watchdog};
 
 use super::config::{BURST, ClientConfig};
 use crate::fcp::{Judgement, RETRY_NS, Session, TOLD_MAX, Told};
@@ -15,6 +15,9 @@ const WANTED_MAX: u32 = 1 << 14;
 /// What was heard is said again after so much, as long as it is not given, in ns: the arbiter may
 /// have had no room for it, or its answer was lost.
 const REMIND_NS: u64 = 5_000_000;
+/// A total may be told modulo 2^8 if not more is open: what the arbiter has taken down already lies
+/// between what it is known to have given and what is asked for now.
+const SHORT_MAX: u16 = i8::MAX as u16;
 /// Losses in a row without a sign of life after which another arbiter is asked: with one each
 /// 200 us, a watchdog's time.
 const SILENT_MAX: u32 = 5;
@@ -25,8 +28,17 @@ struct Totals {
     /// Ever asked for since the reset, modulo 2^16; and ever given, as the arbiter has told.
     asked: u16,
     given: u16,
+    /// The last packet that has told it as a total: what those before have given is in it.
+    told_by: u32,
     /// It is in the queue of those to be told.
     is_due: bool,
+}
+
+impl Totals {
+    /// Asked for, and not known to be given.
+    fn open(self) -> u16 {
+        self.asked.wrapping_sub(self.given)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -155,8 +167,25 @@ impl Asking {
         }
     }
 
-    /// The arbiter has given so many in all.
-    pub fn on_given(&mut self, dst: u16, total: u16) {
+    /// The arbiter has given one more timeslot, by the packet of this number.
+    pub fn on_granted(&mut self, dst: u16, sequence: u32) {
+        let to = &self.totals[usize::from(dst)];
+        if sequence.wrapping_sub(to.told_by) as i32 > 0 {
+            self.count(dst, to.given.wrapping_add(1));
+        }
+    }
+
+    /// The arbiter has given so many in all, with those of the packet of this number.
+    pub fn on_total(&mut self, dst: u16, sequence: u32, total: u16) {
+        let to = &mut self.totals[usize::from(dst)];
+        if sequence.wrapping_sub(to.told_by) as i32 > 0 {
+            to.told_by = sequence;
+            self.count(dst, total);
+        }
+    }
+
+    /// So many are known to be given.
+    fn count(&mut self, dst: u16, total: u16) {
         let to = &mut self.totals[usize::from(dst)];
         if total.wrapping_sub(to.given) as i16 <= 0 {
             return;
@@ -222,16 +251,7 @@ impl Asking {
         }
         let mut writer = self.session.write(room, self.epoch())?;
         let mut told = Told::NONE;
-        for _ in 0..TOLD_MAX {
-            let Some(dst) = self.due.pop() else { break };
-            let to = &mut self.totals[usize::from(dst)];
-            to.is_due = false;
-            if !writer.request(FcpRequest { dst, total: to.asked }) {
-                to.is_due = self.due.push(dst);
-                break;
-            }
-            told.push(dst);
-        }
+        self.write(&mut writer, &mut told);
         self.even_at = self.even_at.max(now).after_ns(self.pace_ns);
         if self.open > 0 && self.remind_at.is_none() {
             self.remind_at = Some(now.after_ns(REMIND_NS));
@@ -240,6 +260,36 @@ impl Asking {
         let (octets, lost) = self.session.finish(now, writer, told);
         self.say_again(lost);
         Some((number, octets))
+    }
+
+    /// Writes what is due, as much as fits.
+    fn write(&mut self, writer: &mut FcpWriter<'_>, told: &mut Told) {
+        let (mut all, mut count) = ([FcpTotal { dst: 0, total: 0 }; TOLD_MAX], 0);
+        while count < TOLD_MAX
+            && let Some(dst) = self.due.pop()
+        {
+            let to = &mut self.totals[usize::from(dst)];
+            to.is_due = false;
+            all[count] = FcpTotal { dst, total: to.asked };
+            count += 1;
+        }
+        let all = &mut all[..count];
+        let is_long = |one: &FcpTotal| self.totals[usize::from(one.dst)].open() > SHORT_MAX;
+        all.sort_by_key(is_long);
+        let (short, long) = all.split_at_mut(all.partition_point(|one| !is_long(one)));
+        for (totals, may_be_short) in [(short, true), (long, false)] {
+            let form = FcpForm::shortest(totals, may_be_short);
+            if form != FcpForm::List {
+                totals.sort_unstable_by_key(|one| one.dst);
+            }
+            let written = match writer.totals(form, totals) {
+                // A list need not fit as a whole.
+                0 => writer.totals(FcpForm::List, totals),
+                written => written,
+            };
+            totals[..written].iter().for_each(|total| told.push(total.dst));
+            totals[written..].iter().for_each(|total| self.say(total.dst));
+        }
     }
 
     /// From when on the pace lets a packet leave.

@@ -17,8 +17,8 @@ use onepipe_base::{
     Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp, Transmit, Verdict,
 };
 use onepipe_wire::{
-    Drops, Fcp, FcpPart, Frame, HEADER_OCTETS, NO_PATH, Opcode, SLOT_HEADER_OCTETS, Slot,
-    SlotPackets,
+    Drops, Fcp, FcpForm, FcpGrant, FcpPart, FcpTotal, Frame, HEADER_OCTETS, NO_PATH, Opcode,
+    SLOT_HEADER_OCTETS, Slot, SlotPackets,
 };
 
 use crate::clock::expand;
@@ -223,8 +223,9 @@ impl Client {
         self.last = Some(now);
     }
 
-    fn on_fcp(&mut self, now: Now, src: ProcessId, payload: &[u8]) -> Verdict {
-        let (Some(place), Ok(fcp)) = (self.asking.place(src), Fcp::parse(payload)) else {
+    fn on_fcp(&mut self, now: Now, frame: &Frame<'_>) -> Verdict {
+        let (src, psn, payload) = (frame.header.src(), frame.header.psn().0, frame.payload);
+        let (Some(place), Ok(fcp)) = (self.asking.place(src), Fcp::parse(psn, payload)) else {
             return self.drop_frame();
         };
         match self.asking.judge(now, place, &fcp) {
@@ -254,22 +255,40 @@ impl Client {
     fn on_parts(&mut self, now: Now, fcp: &Fcp<'_>) {
         let present = self.clock.at(now.sync);
         for part in fcp.parts() {
-            let FcpPart::Grants(base, entries) = part else { continue };
-            let base = expand(base, present);
-            for grant in entries.grants() {
-                let is_other = u32::from(grant.dst) != self.config.process.0;
-                if !is_other || u32::from(grant.dst) >= self.config.nodes {
-                    continue;
+            match part {
+                FcpPart::Reset(_) => {}
+                FcpPart::Grants(grants) => {
+                    let base = expand(grants.base(), present);
+                    for FcpGrant { slot, dst, path } in grants.grants() {
+                        if self.is_other(dst) {
+                            self.park(present, base.plus(slot.into()), Parked { dst, path });
+                            self.asking.on_granted(dst, fcp.sequence);
+                        }
+                    }
+                    grants.grants().for_each(|grant| self.want_if(grant.dst));
                 }
-                let mut slots = grant.slots;
-                while slots != 0 {
-                    let slot = base.plus(slots.trailing_zeros());
-                    slots &= slots - 1;
-                    self.park(present, slot, Parked { dst: grant.dst, path: grant.path });
+                FcpPart::Totals(totals) if totals.form() == FcpForm::ShortMap => {
+                    // Endpoints say so, not arbiters.
                 }
-                self.asking.on_given(grant.dst, grant.total);
-                self.want(grant.dst);
+                FcpPart::Totals(totals) => {
+                    for FcpTotal { dst, total } in totals.totals() {
+                        if self.is_other(dst) {
+                            self.asking.on_total(dst, fcp.sequence, total);
+                            self.want(dst);
+                        }
+                    }
+                }
             }
+        }
+    }
+
+    fn is_other(&self, dst: u16) -> bool {
+        u32::from(dst) != self.config.process.0 && u32::from(dst) < self.config.nodes
+    }
+
+    fn want_if(&mut self, dst: u16) {
+        if self.is_other(dst) {
+            self.want(dst);
         }
     }
 
@@ -291,7 +310,7 @@ impl Client {
         self.on_now(now);
         let is_ours = frame.header.dst() == self.config.process;
         match frame.opcode {
-            Opcode::Fcp if is_ours => self.on_fcp(now, frame.header.src(), frame.payload),
+            Opcode::Fcp if is_ours => self.on_fcp(now, frame),
             Opcode::Slot if is_ours => self.on_slot(now, frame),
             _ => self.drop_frame(),
         }

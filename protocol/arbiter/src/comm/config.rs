@@ -27,6 +27,10 @@ pub struct CommConfig {
     /// until it says something, ns. Default 20 ms; of an [`crate::ArbiterConfig`] eight times the
     /// pace of the endpoints' control packets at least.
     pub silence_ns: u64,
+    /// Whether endpoints are told of as many batches at a time as have 64 timeslots together, if
+    /// there is time: a third of the lead. Not where control packets wait for gaps between others.
+    /// Default so.
+    pub gathers: bool,
 }
 
 impl CommConfig {
@@ -40,6 +44,7 @@ impl CommConfig {
             demand_slots_max: 1 << 14,
             retry_ns: RETRY_NS,
             silence_ns: 20_000_000,
+            gathers: true,
         }
     }
 

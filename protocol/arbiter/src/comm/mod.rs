@@ -6,16 +6,17 @@
 
 mod config;
 mod rows;
+mod telling;
 mod totals;
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Mono, Now, ProcessId};
-use onepipe_wire::{Fcp, FcpGrant, FcpPart, FcpRequest, Frame, HEADER_OCTETS, NO_PATH, Opcode};
+use onepipe_base::{Mono, Now};
+use onepipe_wire::{Fcp, FcpForm, FcpPart, FcpTotal, Frame};
 
-use crate::fcp::{Ends, Judgement, RETRY_NS, Session, Told, seal_frame};
+use crate::ConfigError;
+use crate::fcp::{Judgement, RETRY_NS, Session};
 use crate::ring::Ring;
-use crate::{ConfigError, Paths, Routes, Schedule, Timeslot};
 use rows::Rows;
 use totals::Totals;
 
@@ -61,6 +62,7 @@ struct Peer {
     is_known: bool,
     is_ready: bool,
     is_looked_after: bool,
+    is_held: bool,
 }
 
 /// The arbiter's ends of the control protocol, one for each endpoint.
@@ -71,6 +73,11 @@ pub struct Comm {
     /// A row for each source.
     totals: Vec<Totals>,
     ready: Ring<u16>,
+    /// Who was given something of which it is told with what it is given next; how many timeslots
+    /// there are in the batches that are held back so; and when it must be told all the same.
+    held: Ring<u16>,
+    held_slots: u32,
+    held_until: Option<Mono>,
     /// Who is looked after next, and when: soonest first.
     ticks: Ring<(Mono, u16)>,
     demands: Ring<Demand>,
@@ -98,11 +105,15 @@ impl Comm {
             is_known: false,
             is_ready: false,
             is_looked_after: false,
+            is_held: false,
         };
         Ok(Self {
             peers: (0..nodes).map(|_| peer()).collect(),
             totals: alloc::vec![Totals::default(); nodes * nodes],
             ready: Ring::new(nodes),
+            held: Ring::new(nodes),
+            held_slots: 0,
+            held_until: None,
             ticks: Ring::new(nodes),
             demands: Ring::new(nodes + DEMANDS_MAX),
             batch: 0,
@@ -120,7 +131,7 @@ impl Comm {
             self.stats.unknown += 1;
             return false;
         };
-        let Ok(fcp) = Fcp::parse(frame.payload) else {
+        let Ok(fcp) = Fcp::parse(frame.header.psn().0, frame.payload) else {
             self.stats.malformed += 1;
             return false;
         };
@@ -215,13 +226,20 @@ impl Comm {
 
     fn on_parts(&mut self, src: u16, fcp: &Fcp<'_>) {
         for part in fcp.parts() {
-            if let FcpPart::Requests(entries) = part {
-                entries.requests().for_each(|request| self.on_request(src, request));
-            }
+            let FcpPart::Totals(totals) = part else { continue };
+            let is_short = totals.form() == FcpForm::ShortMap;
+            // Who comes first is served first. A map is in order, and if that were the same for all
+            // they would wait for each other: so each begins with another one.
+            let begin = match totals.form() {
+                FcpForm::List => 0,
+                _ => (u32::from(src).wrapping_add(fcp.sequence) as usize) % totals.totals().count(),
+            };
+            let (first, last) = (totals.totals().skip(begin), totals.totals().take(begin));
+            first.chain(last).for_each(|total| self.on_request(src, total, is_short));
         }
     }
 
-    fn on_request(&mut self, src: u16, FcpRequest { dst, total }: FcpRequest) {
+    fn on_request(&mut self, src: u16, FcpTotal { dst, total }: FcpTotal, is_short: bool) {
         let nodes = self.config.nodes;
         if u32::from(dst) >= nodes || dst == src {
             self.stats.unknown += 1;
@@ -229,7 +247,8 @@ impl Comm {
         }
         let totals = &mut self.totals[usize::from(src) * nodes as usize + usize::from(dst)];
         let owed = totals.owed();
-        let more = total.wrapping_sub(totals.asked) as i16;
+        let more = total.wrapping_sub(totals.asked);
+        let more = if is_short { i16::from(more as i8) } else { more as i16 };
         if more <= 0 {
             self.stats.backwards += u64::from(more < 0);
             if owed == 0 {
@@ -280,63 +299,6 @@ impl Comm {
         self.stats.refused += u64::from(slots);
     }
 
-    /// Tells endpoints what they were given in the first `slots` timeslots of batch `number`, which
-    /// begins at `start`, by the paths that were chosen for it. Who has begun anew since the batch
-    /// was closed is given nothing by it.
-    ///
-    /// # Panics
-    /// When the paths are those of fewer endpoints than the schedule has.
-    pub fn grant(
-        &mut self,
-        schedule: &Schedule,
-        routes: &impl Routes,
-        (number, start): (u64, Timeslot),
-        slots: u32,
-    ) {
-        let all = u64::MAX.unbounded_shr(u64::BITS.saturating_sub(slots));
-        let rack_nodes = routes.rack_nodes() as u16;
-        let nodes = self.config.nodes.min(schedule.nodes());
-        for src in 0..nodes as u16 {
-            let busy = schedule.busy(u32::from(src)) & all;
-            if busy == 0 {
-                continue;
-            }
-            let peer = &mut self.peers[usize::from(src)];
-            if !peer.session.is_open() || number < peer.since {
-                // Its timeslots pass unused.
-                self.stats.void += u64::from(busy.count_ones());
-                continue;
-            }
-            let own = &mut self.totals[usize::from(src) * self.config.nodes as usize..]
-                [..self.config.nodes as usize];
-            let (again, owed, stats) = (&mut peer.again, &mut peer.owed, &mut self.stats);
-            let mut void = |dst: u16, given: u32| {
-                own[usize::from(dst)].give(given as u16);
-                *owed = owed.saturating_sub(given);
-                stats.void += u64::from(given);
-                again.push_once(dst);
-            };
-            let row = peer.rows.push(|grant| void(grant.dst, grant.slots.count_ones()));
-            row.start = start;
-            row.targets = *schedule.of(u32::from(src));
-            row.paths = *routes.of(u32::from(src));
-            row.left = 0;
-            let mut rest = busy;
-            while rest != 0 {
-                let slot = rest.trailing_zeros() as usize;
-                rest &= rest - 1;
-                let dst = row.targets[slot];
-                let leaves = src / rack_nodes != dst / rack_nodes;
-                if leaves && row.paths[slot] == Paths::NONE {
-                    void(dst, 1);
-                } else {
-                    row.left |= 1 << slot;
-                }
-            }
-            self.be_ready(src);
-        }
-    }
-
     /// The totals of a pair are to be told, though nothing is granted.
     fn tell_again(&mut self, src: u16, dst: u16) {
         self.peers[usize::from(src)].again.push_once(dst);
@@ -359,6 +321,9 @@ impl Comm {
 
     /// What was not heard is told again, and so on, as far as its time has come.
     pub fn handle_timeout(&mut self, now: Now) {
+        if self.held_until.is_some_and(|until| until <= now.mono) {
+            self.let_go();
+        }
         while let Some((_, src)) = self.ticks.front().copied().filter(|(due, _)| *due <= now.mono) {
             self.ticks.pop();
             self.peers[usize::from(src)].is_looked_after = false;
@@ -383,7 +348,8 @@ impl Comm {
             return;
         }
         let is_due = peer.session.reset_due().is_some_and(|due| due <= now);
-        let owes = peer.session.ack_due().is_some_and(|due| due <= now);
+        // What is held back is told soon, and acknowledges with it.
+        let owes = !peer.is_held && peer.session.ack_due().is_some_and(|due| due <= now);
         if is_due || owes || !peer.again.is_empty() {
             self.be_ready(src);
         }
@@ -396,71 +362,9 @@ impl Comm {
         }
     }
 
-    /// Writes the next control packet as a frame into `slot`, which must hold a whole one. Answers
-    /// its octets.
-    pub fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<usize> {
-        let most = self.config.frame_octets_max;
-        let room = slot.get_mut(..most)?;
-        while let Some(src) = self.ready.pop() {
-            self.peers[usize::from(src)].is_ready = false;
-            if let Some((number, octets)) = self.write(now, src, &mut room[HEADER_OCTETS..]) {
-                let (process, incarnation) = (self.config.process, self.config.incarnation);
-                let ends = Ends { src: process, incarnation, dst: ProcessId(u32::from(src)) };
-                let octets = seal_frame(room, (Opcode::Fcp, ends, number), now, octets);
-                self.stats.sent += 1;
-                self.stats.sent_octets += octets as u64;
-                self.look_after(now.mono, src);
-                return Some(octets);
-            }
-        }
-        None
-    }
-
-    /// The next packet for an endpoint: its number and its octets.
-    fn write(&mut self, now: Now, src: u16, room: &mut [u8]) -> Option<(u32, usize)> {
-        let nodes = self.config.nodes as usize;
-        let peer = &mut self.peers[usize::from(src)];
-        if !peer.session.is_open() {
-            return None;
-        }
-        let is_reset = peer.session.takes_reset(now.mono);
-        let has_news = !peer.again.is_empty() || !peer.rows.is_empty();
-        if !is_reset && peer.session.owes_since.is_none() && !has_news {
-            return None;
-        }
-        let own = &mut self.totals[usize::from(src) * nodes..][..nodes];
-        let mut writer = peer.session.write(room, self.epoch)?;
-        let mut told = Told::NONE;
-        let (owed, stats) = (&mut peer.owed, &mut self.stats);
-        peer.rows.write(&mut writer, &mut told, |dst, more| {
-            let given = own[usize::from(dst)].give(more);
-            let more = i64::from(more as i16);
-            *owed = owed.saturating_add_signed(-more as i32);
-            stats.told = stats.told.wrapping_add_signed(more);
-            given
-        });
-        while !told.is_full()
-            && let Some(dst) = peer.again.pop()
-        {
-            let total = own[usize::from(dst)].given;
-            if !writer.grant(0, FcpGrant { dst, total, path: NO_PATH, slots: 0 }) {
-                peer.again.push_once(dst);
-                break;
-            }
-            told.push(dst);
-        }
-        let number = peer.session.unheard.next();
-        let (octets, lost) = peer.session.finish(now.mono, writer, told);
-        lost.all().iter().for_each(|dst| peer.again.push_once(*dst));
-        if !peer.rows.is_empty() || !peer.again.is_empty() {
-            self.be_ready(src);
-        }
-        Some((number, octets))
-    }
-
     /// When [`Comm::handle_timeout`] must next be called, if ever.
     pub fn poll_timeout(&self) -> Option<Mono> {
-        self.ticks.front().map(|(due, _)| *due)
+        Mono::earlier(self.ticks.front().map(|(due, _)| *due), self.held_until)
     }
 
     /// Whether [`Comm::poll_transmit`] has something to say.

@@ -1,6 +1,6 @@
 //! Granted timeslots of one endpoint on their way into control packets.
 
-use onepipe_wire::{FcpGrant, FcpWriter};
+use onepipe_wire::FcpWriter;
 
 use crate::fcp::Told;
 use crate::timeslot::{BATCH_SLOTS_MAX, Timeslot};
@@ -26,61 +26,19 @@ impl Row {
         paths: [0; BATCH_SLOTS_MAX as usize],
     };
 
-    /// What goes to the same destination by the same path, together; in the order of their first
-    /// timeslots.
-    fn groups(&self) -> Groups {
-        let mut groups = Groups::EMPTY;
+    /// Room behind it for `slots` timeslots from `start` on: how many come before them.
+    fn behind(&self, start: Timeslot, slots: u32) -> Option<u32> {
+        let offset = u32::try_from(start.0.checked_sub(self.start.0)?).ok()?;
+        (offset.checked_add(slots)? <= BATCH_SLOTS_MAX).then_some(offset)
+    }
+
+    /// To whom, in each of its timeslots.
+    fn destinations(&self) -> impl Iterator<Item = u16> + '_ {
         let mut rest = self.left;
-        while rest != 0 {
+        core::iter::from_fn(move || {
             let slot = rest.trailing_zeros() as usize;
-            rest &= rest - 1;
-            groups.add(self.targets[slot], self.paths[slot], 1 << slot);
-        }
-        groups
-    }
-}
-
-/// Keys that are compared at a time.
-const LANES: usize = 8;
-
-/// The timeslots of a row by destination and path.
-struct Groups {
-    count: usize,
-    keys: [u32; BATCH_SLOTS_MAX as usize],
-    slots: [u64; BATCH_SLOTS_MAX as usize],
-}
-
-impl Groups {
-    const EMPTY: Self = Self {
-        count: 0,
-        keys: [u32::MAX; BATCH_SLOTS_MAX as usize],
-        slots: [0; BATCH_SLOTS_MAX as usize],
-    };
-
-    #[inline]
-    fn add(&mut self, dst: u16, path: u8, slots: u64) {
-        let key = u32::from(dst) << 8 | u32::from(path);
-        // All lanes at once, without a branch for each: most rows have many destinations.
-        let whole = self.keys[..self.count.next_multiple_of(LANES)].chunks_exact(LANES);
-        for (place, keys) in whole.enumerate() {
-            let like = keys.iter().enumerate();
-            let like = like.fold(0u32, |like, (lane, of)| like | u32::from(*of == key) << lane);
-            if like != 0 {
-                self.slots[place * LANES + like.trailing_zeros() as usize] |= slots;
-                return;
-            }
-        }
-        (self.keys[self.count], self.slots[self.count]) = (key, slots);
-        self.count += 1;
-    }
-
-    fn grants(&self) -> impl Iterator<Item = FcpGrant> {
-        let all = self.keys[..self.count].iter().zip(&self.slots);
-        all.map(|(key, slots)| FcpGrant {
-            dst: (key >> 8) as u16,
-            total: 0,
-            path: *key as u8,
-            slots: *slots,
+            rest &= rest.checked_sub(1)?;
+            Some(self.targets[slot])
         })
     }
 }
@@ -104,16 +62,30 @@ impl Rows {
         self.count = 0;
     }
 
-    /// A place for one more. If there is none, the oldest row is given up: `void` hears what was in
-    /// it.
-    pub fn push(&mut self, mut void: impl FnMut(FcpGrant)) -> &mut Row {
+    /// A row for `slots` timeslots from `start` on, of which none is given yet, and how many of its
+    /// timeslots come before them: that of the batch before, if it has room. If there is no row the
+    /// oldest is given up: `void` hears to whom its timeslots were.
+    pub fn push(
+        &mut self,
+        (start, slots): (Timeslot, u32),
+        mut void: impl FnMut(u16),
+    ) -> (&mut Row, u32) {
+        let last = usize::from(self.first + self.count.saturating_sub(1)) % ROWS;
+        if let Some(offset) = Some(&self.rows[last])
+            .filter(|_| self.count > 0)
+            .and_then(|row| row.behind(start, slots))
+        {
+            return (&mut self.rows[last], offset);
+        }
         if usize::from(self.count) == ROWS {
-            self.rows[usize::from(self.first)].groups().grants().for_each(&mut void);
+            self.rows[usize::from(self.first)].destinations().for_each(&mut void);
             self.pop();
         }
         let place = usize::from(self.first + self.count) % ROWS;
         self.count += 1;
-        &mut self.rows[place]
+        let row = &mut self.rows[place];
+        (row.start, row.left) = (start, 0);
+        (row, 0)
     }
 
     fn pop(&mut self) {
@@ -121,28 +93,23 @@ impl Rows {
         self.count -= 1;
     }
 
-    /// Writes as much as fits; `total` answers how many timeslots a destination was ever given when
-    /// so many more are.
+    /// Writes as many rows as fit; `given` hears to whom their timeslots are.
     pub fn write(
         &mut self,
         writer: &mut FcpWriter<'_>,
         told: &mut Told,
-        mut total: impl FnMut(u16, u16) -> u16,
+        mut given: impl FnMut(u16),
     ) {
         while self.count > 0 {
-            let row = &mut self.rows[usize::from(self.first)];
-            for grant in row.groups().grants() {
-                if told.is_full() {
-                    return;
-                }
-                let given = grant.slots.count_ones() as u16;
-                let counted = FcpGrant { total: total(grant.dst, given), ..grant };
-                if !writer.grant(row.start.0, counted) {
-                    total(grant.dst, given.wrapping_neg());
-                    return;
-                }
-                row.left &= !grant.slots;
-                told.push(grant.dst);
+            let row = &self.rows[usize::from(self.first)];
+            let of = |slot: usize| (row.targets[slot], row.paths[slot]);
+            let fits = row.left.count_ones() as usize <= told.room();
+            if row.left != 0 && !(fits && writer.grants(row.start.0, row.left, of)) {
+                return;
+            }
+            for dst in row.destinations() {
+                told.push(dst);
+                given(dst);
             }
             self.pop();
         }
@@ -159,46 +126,47 @@ mod tests {
 
     use super::*;
 
-    fn fill(rows: &mut Rows, start: u64, void: &mut Vec<FcpGrant>) {
-        let row = rows.push(|grant| void.push(grant));
-        *row = Row { start: Timeslot(start), left: 0b1011_0111, ..Row::EMPTY };
-        row.targets[..8].copy_from_slice(&[7, 8, 7, 0, 7, 8, 0, 7]);
-        row.paths[..8].copy_from_slice(&[1, 1, 1, 0, 2, 1, 0, 1]);
+    fn fill(rows: &mut Rows, start: u64, void: &mut Vec<u16>) {
+        let (row, offset) = rows.push((Timeslot(start), 8), |dst| void.push(dst));
+        row.left |= 0b1011_0111 << offset;
+        row.targets[offset as usize..][..8].copy_from_slice(&[7, 8, 7, 0, 7, 8, 0, 7]);
+        row.paths[offset as usize..][..8].copy_from_slice(&[1, 1, 1, 0, 2, 1, 0, 1]);
     }
 
     #[test]
-    fn a_row_is_told_by_destination_and_path_as_far_as_it_fits() {
+    fn batches_that_follow_each_other_are_told_together_and_whole() {
         let (mut rows, mut void) = (Rows::EMPTY, Vec::new());
-        fill(&mut rows, 640, &mut void);
-        let mut given = [0u16; 9];
-        let mut written = Vec::new();
-        for room in [20 + 8 + 6 + 3, 20 + 7, 100] {
+        [640, 648, 696, 704].into_iter().for_each(|start| fill(&mut rows, start, &mut void));
+        let (mut given, mut written) = ([0u16; 9], Vec::new());
+        // A grant is 20 octets and two bits for each of 18 timeslots, or of six.
+        for room in [8 + 24, 8 + 25, 8 + 25, 100] {
             let mut room = std::vec![0; room];
-            let mut writer = FcpWriter::new(&mut room, 1, (0, 0)).expect("a front");
+            let mut writer = FcpWriter::new(&mut room, (0, u64::MAX)).expect("a front");
             let mut told = Told::NONE;
-            rows.write(&mut writer, &mut told, |dst, more| {
-                let to = &mut given[usize::from(dst)];
-                *to = to.wrapping_add(more);
-                *to
-            });
+            rows.write(&mut writer, &mut told, |dst| given[usize::from(dst)] += 1);
             let octets = writer.finish(0);
-            for part in Fcp::parse(&room[..octets]).expect("just written").parts() {
-                let FcpPart::Grants(640, entries) = part else { panic!("{part:?}") };
-                written.extend(entries.grants());
-            }
+            let read = Fcp::parse(1, &room[..octets]).expect("just written");
+            let grants = read.parts().map(|part| {
+                let FcpPart::Grants(grants) = part else { panic!("{part:?}") };
+                (grants.base(), grants.slots(), grants.grants().count())
+            });
+            written.push((told.all().to_vec(), grants.collect::<Vec<_>>()));
         }
-        let grant = |dst, total, path, slots| FcpGrant { dst, total, path, slots };
-        let expected =
-            [grant(7, 3, 1, 0b1000_0101), grant(8, 2, 1, 0b10_0010), grant(7, 4, 2, 0b1_0000)];
-        assert_eq!((written, given[7], given[8]), (expected.to_vec(), 4, 2));
+        let [whole, one] = [0xb7 | 0xb7 << 8 | 0xb7 << 56, 0xb7];
+        let expected = [
+            (std::vec![], std::vec![]),
+            (std::vec![7, 8], std::vec![(640, whole, 18)]),
+            (std::vec![7, 8], std::vec![(704, one, 6)]),
+            (std::vec![], std::vec![]),
+        ];
+        assert_eq!((&written[..], given[7], given[8]), (&expected[..], 16, 8));
         assert!(rows.is_empty() && void.is_empty());
     }
 
     #[test]
     fn what_waits_too_long_is_given_up_and_said_so() {
         let (mut rows, mut void) = (Rows::EMPTY, Vec::new());
-        (0..6).for_each(|start| fill(&mut rows, start, &mut void));
-        assert_eq!(void.len(), 6);
-        assert_eq!(void.iter().map(|grant| grant.slots.count_ones()).sum::<u32>(), 12);
+        (0..6).for_each(|start| fill(&mut rows, 100 * start, &mut void));
+        assert_eq!(void, [7, 8, 7, 7, 8, 7].repeat(2));
     }
 }

@@ -8,10 +8,9 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// So many more are given. Answers how many that makes.
-    pub fn give(&mut self, more: u16) -> u16 {
+    /// So many more are given.
+    pub fn give(&mut self, more: u16) {
         self.given = self.given.wrapping_add(more);
-        self.given
     }
 
     /// Timeslots that were demanded and not given.

@@ -198,7 +198,10 @@ impl Desk {
             _ => lead_ns.saturating_sub(ahead_ns),
         };
         self.stats.lag_max_ns = self.stats.lag_max_ns.max(self.stats.lag_ns);
-        self.comm.grant(schedule, routes, (number, start), slots);
+        // A third of the lead is left for the way, and for endpoints to wake up.
+        let due_ns = ahead_ns.saturating_sub(self.config.lead_ns / 3);
+        let until = (due_ns > 0).then(|| now.mono.after_ns(due_ns));
+        self.comm.grant(schedule, routes, (number, start), slots, until);
         if let Some(isolation) = &mut self.isolation {
             isolation.on_granted(schedule, routes, slots);
         }

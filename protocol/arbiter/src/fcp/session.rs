@@ -22,7 +22,8 @@ const RESET_SLOW_NS: u64 = 2_000_000;
 pub(crate) enum Judgement {
     /// It is in step. `begins`: with a reset that is new here, so that all counts begin anew.
     Good { begins: bool },
-    /// It is in step, and has come before or is too old to tell.
+    /// It is in step, and has come before or is too old to tell; or what it says could be
+    /// misunderstood, as a later one has come.
     Again,
     /// It begins with a reset that is older than the last one, or far from the own clock.
     Stale,
@@ -60,7 +61,7 @@ impl Session {
             is_confirmed: false,
             echoes: false,
             resets: Pace::new(RETRY_NS, RESET_SLOW_NS),
-            heard: Heard::default(),
+            heard: Heard::NONE,
             unheard: Unheard::new(),
             bad: 0,
             owes_since: None,
@@ -94,7 +95,7 @@ impl Session {
         (self.time, self.seed) = (Some(time), mix(time.as_ns()));
         (self.is_open, self.is_confirmed) = (true, false);
         self.echoes = false;
-        self.heard = Heard::default();
+        self.heard = Heard::NONE;
         self.unheard.reset();
         (self.bad, self.owes_since) = (0, None);
     }
@@ -130,6 +131,10 @@ impl Session {
         if fcp.parts().next().is_some() {
             self.owes_since.get_or_insert(now.mono);
         }
+        if fcp.is_relative() && self.heard.is_overtaken(fcp.sequence) {
+            // It is not taken to be heard, and said again.
+            return Judgement::Again;
+        }
         match self.heard.note(fcp.sequence) {
             true => Judgement::Good { begins },
             false => Judgement::Again,
@@ -163,7 +168,7 @@ impl Session {
     /// Begins the next packet. If it has to bear a reset, that is of this epoch.
     pub fn write<'a>(&self, room: &'a mut [u8], epoch: u32) -> Option<FcpWriter<'a>> {
         let heard = (self.heard.highest, self.heard.bits);
-        let mut writer = FcpWriter::new(room, self.unheard.next(), heard)?;
+        let mut writer = FcpWriter::new(room, heard)?;
         match self.time.filter(|_| !self.is_confirmed || self.echoes) {
             Some(time) if !writer.reset(FcpReset { time, epoch }) => None,
             _ => Some(writer),

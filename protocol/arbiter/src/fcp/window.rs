@@ -7,25 +7,32 @@ use onepipe_base::Mono;
 /// Packets that are acknowledged one by one.
 const WINDOW: usize = 64;
 /// Destinations that one packet speaks of at most.
-pub(crate) const TOLD_MAX: usize = 32;
+pub(crate) const TOLD_MAX: usize = 64;
 
 /// What has come of the other end's packets.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Heard {
-    /// The highest number.
+    /// The highest number, 0 if none has come.
     pub highest: u32,
-    /// Bit `i`: that number less `i` has come. 0: nothing has.
+    /// Bit `i`: that number less `i` has come, or there was none.
     pub bits: u64,
 }
 
 impl Heard {
+    /// Nothing yet: the first number is 1.
+    pub const NONE: Self = Self { highest: 0, bits: u64::MAX };
+
+    /// Whether one has come that was sent after this one.
+    pub fn is_overtaken(&self, sequence: u32) -> bool {
+        (sequence.wrapping_sub(self.highest) as i32) < 0
+    }
+
     /// Takes note of a packet. Answers whether it is the first time that it comes, as far as is
     /// known.
     pub fn note(&mut self, sequence: u32) -> bool {
         let ahead = sequence.wrapping_sub(self.highest) as i32;
-        if self.bits == 0 || ahead > 0 {
-            let older = if self.bits == 0 { 0 } else { self.bits };
-            self.bits = older.unbounded_shl(ahead.unsigned_abs()) | 1;
+        if ahead > 0 {
+            self.bits = self.bits.unbounded_shl(ahead.unsigned_abs()) | 1;
             self.highest = sequence;
             return true;
         }
@@ -50,13 +57,14 @@ impl Told {
         self.count == 0
     }
 
-    pub fn is_full(&self) -> bool {
-        usize::from(self.count) == TOLD_MAX
+    /// How many more it has room for.
+    pub fn room(&self) -> usize {
+        TOLD_MAX - usize::from(self.count)
     }
 
-    /// Adds one, which must have room, unless it was the last one added.
+    /// Adds one, which must have room, unless it is there.
     pub fn push(&mut self, dst: u16) {
-        if self.all().last() != Some(&dst) {
+        if !self.all().contains(&dst) {
             self.destinations[usize::from(self.count)] = dst;
             self.count += 1;
         }
@@ -160,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_packet_counts_once_and_not_when_it_is_too_old() {
-        let mut heard = Heard::default();
+        let mut heard = Heard::NONE;
         assert!(heard.note(100) && !heard.note(100) && heard.note(97) && !heard.note(97));
         assert_eq!((heard.highest, heard.bits), (100, 0b1001));
         assert!(heard.note(163) && heard.bits == 1 << 63 | 1 && !heard.note(100));

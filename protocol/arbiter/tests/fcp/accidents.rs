@@ -2,7 +2,7 @@
 
 use onepipe_arbiter::{Arbiter, Timeslot};
 use onepipe_base::ProcessId;
-use onepipe_wire::{Fcp, Frame, Opcode};
+use onepipe_wire::{Fcp, Opcode};
 
 use crate::world::{Channel, Draws, SLOT_NS, World, arbiter_config};
 
@@ -70,10 +70,10 @@ fn a_burst_of_bad_checks_starts_a_reset_that_takes_one_round_trip() {
     world.assert_quiet();
     // Ten packets of nobody who is in step.
     let now = world.now;
-    for number in 1..=10u32 {
+    for number in 1..=10 {
         let mut octets = [0; 100];
         let mut room = [0; 48];
-        let writer = onepipe_wire::FcpWriter::new(&mut room, number, (0, 0)).expect("a front");
+        let writer = onepipe_wire::FcpWriter::new(&mut room, (0, u64::MAX)).expect("a front");
         let length = writer.finish(4_711);
         octets[52..52 + length].copy_from_slice(&room[..length]);
         let header = onepipe_wire::Header::new(
@@ -82,6 +82,8 @@ fn a_burst_of_bad_checks_starts_a_reset_that_takes_one_round_trip() {
             ProcessId(3),
             onepipe_base::Incarnation(1),
         );
+        let (at, promises) = (world.at().sync, header.promises(world.at().sync));
+        let header = header.stamped(at, promises, onepipe_base::Psn(number));
         let length = onepipe_wire::seal(&mut octets, header, length);
         world.post(now + 100, ProcessId(3), octets[..length].to_vec());
     }
@@ -177,15 +179,19 @@ fn no_packet_is_said_again_for_ever() {
 }
 
 #[test]
-fn control_packets_say_their_number_in_the_header_too() {
+fn control_packets_say_their_number_in_the_header() {
     let mut world = World::new(3, 1, 3);
-    world.fate = Box::new(|_, _, _, frame| {
-        if frame.opcode == Opcode::Fcp {
-            let fcp = Fcp::parse(frame.payload).expect("well-formed");
-            assert_eq!(fcp.sequence, Frame { ..*frame }.header.psn().0);
+    let mut last = [0; 4];
+    world.fate = Box::new(move |_, from, _, frame| {
+        if frame.opcode == Opcode::Fcp && from == ProcessId(0) {
+            let number = frame.header.psn().0;
+            assert!(Fcp::parse(number, frame.payload).is_ok_and(|fcp| fcp.sequence == number));
+            assert_eq!(number, last[from.index()] + 1);
+            last[from.index()] = number;
         }
         false
     });
+    world.run_for(MS);
     world.enqueue(0, 2, 200);
     world.run_for(MS);
     world.assert_all_came();

@@ -1,9 +1,10 @@
 //! Whoever says nonsense is refused, counted, and harms nobody else.
 
 use onepipe_arbiter::{Arbiter, Client, EnqueueError, Timeslot};
-use onepipe_base::{Incarnation, Machine, Port, ProcessId, Verdict};
+use onepipe_base::{Incarnation, Machine, Port, ProcessId, Psn, Timestamp, Verdict};
 use onepipe_wire::{
-    Drops, FcpRequest, FcpReset, FcpWriter, HEADER_OCTETS, Header, Loss, Opcode, Watchdog, seal,
+    Drops, FcpForm, FcpReset, FcpTotal, FcpWriter, HEADER_OCTETS, Header, Loss, Opcode, Watchdog,
+    seal,
 };
 
 use crate::world::{Draws, SLOT_NS, World, arbiter_config, client_config};
@@ -11,29 +12,44 @@ use crate::world::{Draws, SLOT_NS, World, arbiter_config, client_config};
 const MS: u64 = 1_000_000;
 
 fn frame(opcode: Opcode, src: u32, dst: u32, write: impl FnOnce(&mut [u8]) -> usize) -> Vec<u8> {
+    numbered(1, opcode, (src, dst), write)
+}
+
+fn numbered(
+    number: u32,
+    opcode: Opcode,
+    (src, dst): (u32, u32),
+    write: impl FnOnce(&mut [u8]) -> usize,
+) -> Vec<u8> {
     let mut octets = vec![0; 1_400];
     let length = write(&mut octets[HEADER_OCTETS..]);
     let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1));
+    let promises = header.promises(Timestamp::from_ns(0));
+    let header = header.stamped(Timestamp::from_ns(0), promises, Psn(number));
     let length = seal(&mut octets, header, length);
     octets.truncate(length);
     octets
 }
 
-/// A control packet with a reset at the present time, that asks for all of these.
-fn request(world: &World, src: u32, wants: &[(u16, u16)]) -> Vec<u8> {
-    let time = world.at().sync;
-    // The seed that follows from the time, as docs/wire-format.md says.
+/// The seed that follows from the time of a reset, as docs/wire-format.md says.
+fn seed(time: Timestamp) -> u64 {
     let bits = time.as_ns().wrapping_add(0x9e37_79b9_7f4a_7c15);
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    let seed = bits ^ (bits >> 31);
+    bits ^ (bits >> 31)
+}
+
+/// A control packet with a reset at the present time, that asks for all of these.
+fn request(world: &World, src: u32, wants: &[(u16, u16)]) -> Vec<u8> {
+    let time = world.at().sync;
     frame(Opcode::Fcp, src, world.nodes(), |room| {
-        let mut writer = FcpWriter::new(room, 1, (0, 0)).expect("a front");
+        let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a front");
         assert!(writer.reset(FcpReset { time, epoch: 1 }));
         for (dst, total) in wants {
-            assert!(writer.request(FcpRequest { dst: *dst, total: *total }));
+            let total = FcpTotal { dst: *dst, total: *total };
+            assert_eq!(writer.totals(FcpForm::List, &[total]), 1);
         }
-        writer.finish(seed)
+        writer.finish(seed(time))
     })
 }
 
@@ -53,6 +69,36 @@ fn requests_for_nobody_are_counted_and_the_others_are_taken() {
     let stranger = request(&world, 5, &[(2, 3)]);
     assert_eq!(put(&mut world, &stranger), Verdict::Dropped);
     assert_eq!(world.arbiters[0].comm_stats().unknown, 4);
+}
+
+/// What a total modulo 2^8 says depends on what came before, so it must not come behind what was
+/// said later.
+#[test]
+fn a_short_total_that_was_overtaken_is_not_taken_and_not_acknowledged() {
+    let mut world = World::new(4, 1, 1);
+    world.run_for(MS);
+    world.fate = Box::new(|_, from, to, _| [from, to].contains(&ProcessId(1)));
+    let (time, nodes) = (world.at().sync, world.nodes());
+    let octets = request(&world, 1, &[(3, 50)]);
+    assert_eq!(put(&mut world, &octets), Verdict::Consumed);
+    let says = |number, form, total| {
+        numbered(number, Opcode::Fcp, (1, nodes), |room| {
+            let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a front");
+            assert_eq!(writer.totals(form, &[FcpTotal { dst: 3, total }]), 1);
+            writer.finish(seed(time))
+        })
+    };
+    let short = says(2, FcpForm::ShortMap, 60);
+    assert_eq!(put(&mut world, &says(3, FcpForm::List, 300)), Verdict::Consumed);
+    assert_eq!(world.arbiters[0].comm().owed(1), 300);
+    // 60 is not 316, and will not be, however often it is said.
+    for _ in 0..2 {
+        assert_eq!(put(&mut world, &short), Verdict::Dropped);
+        assert_eq!(world.arbiters[0].comm().owed(1), 300);
+    }
+    assert_eq!(put(&mut world, &says(4, FcpForm::ShortMap, 60)), Verdict::Consumed);
+    assert_eq!(world.arbiters[0].comm().owed(1), 316, "in order it is");
+    assert_eq!(put(&mut world, &says(2, FcpForm::List, 60)), Verdict::Consumed, "not heard before");
 }
 
 #[test]

@@ -256,16 +256,15 @@ impl World {
             return;
         }
         let src = frame.header.dst().0;
-        for part in Fcp::parse(frame.payload).expect("well-formed").parts() {
-            let FcpPart::Grants(base, entries) = part else { continue };
-            for grant in entries.grants() {
-                for slot in (0..64).filter(|slot| grant.slots >> slot & 1 == 1) {
-                    let (pairs, dst) = (self.granted.entry(base + slot).or_default(), grant.dst);
-                    let is_free = |pair: &(u32, u32)| pair.0 != src && pair.1 != u32::from(dst);
-                    assert!(pairs.iter().all(is_free), "{src} to {dst} beside {pairs:?}");
-                    pairs.push((src, u32::from(dst)));
-                    self.last[place] = self.last[place].max(base + slot);
-                }
+        for part in Fcp::parse(0, frame.payload).expect("well-formed").parts() {
+            let FcpPart::Grants(grants) = part else { continue };
+            for grant in grants.grants() {
+                let (slot, dst) = (grants.base() + u64::from(grant.slot), u32::from(grant.dst));
+                let pairs = self.granted.entry(slot).or_default();
+                let is_free = |pair: &(u32, u32)| pair.0 != src && pair.1 != dst;
+                assert!(pairs.iter().all(is_free), "{src} to {dst} beside {pairs:?}");
+                pairs.push((src, dst));
+                self.last[place] = self.last[place].max(slot);
             }
         }
     }

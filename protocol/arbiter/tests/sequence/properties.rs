@@ -226,12 +226,12 @@ impl World {
         assert_eq!(frame.header.src(), ProcessId(place as u32));
         match frame.opcode {
             Opcode::Fcp => {
-                let fcp = Fcp::parse(frame.payload).expect("well-formed");
+                let fcp = Fcp::parse(0, frame.payload).expect("well-formed");
                 let from_arbiter = place == NODES as usize;
                 for part in fcp.parts().filter(|_| from_arbiter) {
-                    let FcpPart::Grants(base, entries) = part else { continue };
-                    for grant in entries.grants() {
-                        self.note_grant(base, dst, grant.dst, grant.slots);
+                    let FcpPart::Grants(grants) = part else { continue };
+                    for grant in grants.grants() {
+                        self.note_grant(grants.base() + u64::from(grant.slot), dst, grant.dst);
                     }
                 }
             }
@@ -247,12 +247,10 @@ impl World {
         self.frames.push_back(octets.to_vec());
     }
 
-    fn note_grant(&mut self, base: u64, src: u32, dst: u16, slots: u64) {
-        for slot in (0..64).filter(|slot| slots >> slot & 1 == 1) {
-            let pairs = self.granted.entry(base + slot).or_default();
-            let is_free = |pair: &(u32, u16)| pair.0 != src && pair.1 != dst;
-            assert!(pairs.iter().all(is_free), "{src} to {dst} beside {pairs:?}");
-            pairs.push((src, dst));
-        }
+    fn note_grant(&mut self, slot: u64, src: u32, dst: u16) {
+        let pairs = self.granted.entry(slot).or_default();
+        let is_free = |pair: &(u32, u16)| pair.0 != src && pair.1 != dst;
+        assert!(pairs.iter().all(is_free), "{src} to {dst} beside {pairs:?}");
+        pairs.push((src, dst));
     }
 }

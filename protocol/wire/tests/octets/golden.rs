@@ -1,7 +1,7 @@
 //! Golden frames: what stands in `testdata/*.hex` is read and written, octet for octet.
 //!
 //! In these files `#` begins a comment, `name:` labels the octets behind it, and `@ name = value`
-//! says what a 48-bit time means when it is expanded against `near`.
+//! says what a 48-bit time means when it is expanded against `near`, or what packed octets say.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,9 +33,11 @@ impl Golden {
         for line in text.lines() {
             let line = line.split('#').next().unwrap_or_default().trim();
             if let Some(time) = line.strip_prefix('@') {
-                let (label, value) = time.split_once('=').expect("@ name = value");
-                let value = value.trim().parse().expect("a decimal number");
-                times.push((label.trim().to_string(), value));
+                let (label, values) = time.split_once('=').expect("@ name = value");
+                for value in values.split_whitespace() {
+                    let value = value.parse().expect("a decimal number");
+                    times.push((label.trim().to_string(), value));
+                }
                 continue;
             }
             let (label, hex) = line.split_once(':').unwrap_or(("", line));
@@ -71,6 +73,11 @@ impl Golden {
         let number = |octets: &[u8]| octets.iter().fold(0, |n, octet| n << 8 | u64::from(*octet));
         let parts = self.parts.iter().filter(|(name, _)| name == label);
         parts.map(|(_, octets)| number(octets)).collect()
+    }
+
+    /// The numbers of all `@ label = numbers`, which stand in decimals.
+    pub fn words(&self, label: &str) -> Vec<u64> {
+        self.times.iter().filter(|(name, _)| name == label).map(|(_, value)| *value).collect()
     }
 
     pub fn number(&self, label: &str) -> u64 {

@@ -2,7 +2,7 @@
 
 use onepipe_base::{ProcessId, Timestamp};
 use onepipe_wire::{
-    Drops, Fcp, FcpGrant, FcpPart, FcpRequest, Frame, Loss, Slot, Watchdog, write_packet,
+    Drops, Fcp, FcpGrant, FcpPart, FcpTotal, Frame, Loss, Slot, Watchdog, write_packet,
 };
 
 use crate::golden::Golden;
@@ -12,39 +12,38 @@ use crate::properties;
 const SEED: u64 = 0x1122_3344_5566_7788;
 
 pub fn fcp(golden: &Golden, frame: &Frame<'_>) {
-    let read = Fcp::parse(frame.payload).expect("a golden control packet");
+    let number = frame.header.psn().0;
+    let read = Fcp::parse(number, frame.payload).expect("a golden control packet");
     assert!(read.is_in_step(SEED) && !read.is_in_step(SEED + 1));
-    assert_eq!(u64::from(read.sequence), golden.number("sequence"));
+    assert_eq!(u64::from(read.sequence), golden.number("psn"));
     assert_eq!(u64::from(read.heard), golden.number("heard"));
-    assert_eq!(read.heard_bits, golden.number("heard_bits"));
-    // The first of these is the envelope's.
-    let destinations = golden.numbers("dst").into_iter().skip(1);
-    let totals = golden.numbers("total").into_iter().map(|total| total as u16);
-    let wants = destinations.map(|dst| dst as u16).zip(totals);
-    let wants: Vec<(u16, u16)> = wants.collect();
-    let (mut requests, mut grants) = (Vec::new(), Vec::new());
+    assert_eq!(!read.heard_bits, golden.numbers("holes").first().copied().unwrap_or_default());
+    let (mut totals, mut grants) = (Vec::new(), Vec::new());
     for part in read.parts() {
         match part {
             FcpPart::Reset(reset) => {
                 assert_eq!(reset.time, Timestamp::from_ns(golden.number("time")));
                 assert_eq!(u64::from(reset.epoch), golden.number("epoch"));
             }
-            FcpPart::Requests(entries) => requests.extend(entries.requests()),
-            FcpPart::Grants(base, entries) => {
-                assert_eq!(base, golden.number("base"));
-                grants.extend(entries.grants());
+            FcpPart::Totals(all) => totals.extend(all.totals()),
+            FcpPart::Grants(all) => {
+                assert_eq!(all.base(), golden.number("base"));
+                grants.extend(all.grants());
             }
         }
     }
-    let request = |(dst, total)| FcpRequest { dst, total };
-    let path = |at: usize| golden.numbers("path")[at] as u8;
-    if grants.is_empty() {
-        assert_eq!(requests, wants.into_iter().map(request).collect::<Vec<_>>());
-    } else {
-        let slots = [1 | 1 << 63, golden.number("mask"), 0];
-        let grant = |(at, (dst, total))| FcpGrant { dst, total, path: path(at), slots: slots[at] };
-        assert_eq!(grants, wants.into_iter().enumerate().map(grant).collect::<Vec<_>>());
-    }
+    // What is packed is said in words beside it.
+    let (to, by) = (golden.words("to"), golden.words("by"));
+    let each = golden.words("timeslot").into_iter().zip(to.iter().zip(by));
+    let each = each.map(|(slot, (dst, path))| FcpGrant {
+        slot: slot as u8,
+        dst: *dst as u16,
+        path: path as u8,
+    });
+    assert!(grants.into_iter().eq(each), "{}", golden.name);
+    let each = to.iter().skip(golden.words("timeslot").len()).zip(golden.numbers("total"));
+    let each = each.map(|(dst, total)| FcpTotal { dst: *dst as u16, total: total as u16 });
+    assert!(totals.into_iter().eq(each), "{}", golden.name);
     assert_eq!(properties::refcp(&read, SEED), frame.payload, "{}", golden.name);
 }
 

@@ -3,7 +3,7 @@
 
 use onepipe_base::Timestamp;
 use onepipe_wire::{
-    Drops, FCP_HEADER_OCTETS, Fcp, FcpGrant, FcpPart, FcpRequest, FcpReset, FcpWriter, Loss,
+    Drops, FCP_HEADER_OCTETS, Fcp, FcpForm, FcpPart, FcpReset, FcpTotal, FcpWriter, Loss,
     PIECES_WORDS_MAX, Piece, Pieces, PiecesState, TransferPacket,
 };
 use proptest::collection::vec;
@@ -11,60 +11,85 @@ use proptest::prelude::*;
 
 use crate::properties;
 
-prop_compose! {
-    fn any_grant()(
-        dst in any::<u16>(),
-        total in any::<u16>(),
-        path in any::<u8>(),
-        slots in prop_oneof![any::<u64>(), vec(0u32..64, 0..9).prop_map(|all| {
-            all.into_iter().fold(0, |slots, slot| slots | 1 << slot)
-        })],
-    ) -> FcpGrant {
-        FcpGrant { dst, total, path, slots }
-    }
-}
-
 proptest! {
     #[test]
     fn control_packets_survive(
         seed in any::<u64>(),
-        (sequence, heard, heard_bits) in any::<(u32, u32, u64)>(),
+        (number, heard, holes) in any::<(u32, u32, u64)>(),
         reset in prop::option::of(any::<(u64, u32)>()),
-        wants in vec(any::<(u16, u16)>(), 0..300),
-        given in vec((0u64..3, any_grant()), 0..40),
-        octets in FCP_HEADER_OCTETS..2_000usize,
+        totals in vec((0u8..3, vec((any::<u16>(), any::<u16>()), 1..99), 1u16..999), 0..3),
+        given in vec((0u64..1 << 48, any::<u64>(), any::<u64>(), any::<u64>()), 0..4),
+        octets in FCP_HEADER_OCTETS + 9..1_500usize,
         flipped in any::<prop::sample::Index>(),
     ) {
         let mut room = vec![0; octets];
-        let mut writer = FcpWriter::new(&mut room, sequence, (heard, heard_bits)).expect("a front");
+        let heard = (heard, !(holes & !1));
+        let mut writer = FcpWriter::new(&mut room, heard).expect("a front");
         let reset =
             reset.map(|(time, epoch)| FcpReset { time: Timestamp::from_ns(time), epoch });
         let reset = reset.filter(|reset| writer.reset(*reset));
-        let request = |(dst, total)| FcpRequest { dst, total };
-        let wants: Vec<FcpRequest> = wants.into_iter().map(request).collect();
-        let asked = wants.iter().take_while(|request| writer.request(**request)).count();
-        let given: Vec<(u64, FcpGrant)> =
-            given.into_iter().take_while(|(base, grant)| writer.grant(*base, *grant)).collect();
+        let mut said = Vec::new();
+        for (form, totals, within) in totals {
+            let form = [FcpForm::List, FcpForm::Map, FcpForm::ShortMap][usize::from(form)];
+            let mut totals: Vec<FcpTotal> =
+                totals.into_iter().map(|(dst, total)| FcpTotal { dst, total }).collect();
+            if form != FcpForm::List {
+                totals.iter_mut().for_each(|one| one.dst %= within);
+                totals.sort_by_key(|one| one.dst);
+                totals.dedup_by_key(|one| one.dst);
+            }
+            if form == FcpForm::ShortMap {
+                totals.iter_mut().for_each(|one| one.total %= 256);
+            }
+            let written = writer.totals(form, &totals);
+            prop_assert!(form == FcpForm::List || written == 0 || written == totals.len());
+            totals.truncate(written);
+            said.extend((written > 0).then_some((form, totals)));
+        }
+        // To whom and by which path, of so many bits each.
+        let of = |bits: u64, slot: usize| {
+            let mixed = bits.rotate_left(slot as u32 * 7).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let (dst, path) = ((mixed >> 48) as u16, (mixed >> 40) as u8);
+            (dst >> (bits % 17).min(15), path >> (bits % 9).min(7))
+        };
+        let given: Vec<_> = given
+            .into_iter()
+            .map(|(base, one, other, bits)| (base, one & other | 1 << (bits % 64), bits))
+            .take_while(|(base, slots, bits)| writer.grants(*base, *slots, |slot| of(*bits, slot)))
+            .collect();
         let end = writer.finish(seed);
         room.truncate(end);
-        let read = Fcp::parse(&room).expect("just written");
+        let read = Fcp::parse(number, &room).expect("just written");
         prop_assert!(read.is_in_step(seed) && !read.is_in_step(!seed));
-        prop_assert_eq!((read.sequence, read.heard, read.heard_bits), (sequence, heard, heard_bits));
+        prop_assert_eq!((read.sequence, (read.heard, read.heard_bits)), (number, heard));
         prop_assert_eq!(read.reset(), reset);
-        let (mut requests, mut grants) = (Vec::new(), Vec::new());
+        prop_assert_eq!(read.is_relative(), said.iter().any(|(form, _)| *form == FcpForm::ShortMap));
+        let (mut said, mut given) = (said.into_iter(), given.into_iter());
         for part in read.parts() {
             match part {
                 FcpPart::Reset(read) => prop_assert_eq!(Some(read), reset),
-                FcpPart::Requests(all) => requests.extend(all.requests()),
-                FcpPart::Grants(base, all) => grants.extend(all.grants().map(|one| (base, one))),
+                FcpPart::Totals(all) => {
+                    let read = (all.form(), all.totals().collect());
+                    prop_assert_eq!(Some(read), said.next());
+                }
+                FcpPart::Grants(all) => {
+                    let (base, slots, bits) = given.next().expect("as many as were written");
+                    prop_assert_eq!((all.base(), all.slots()), (base, slots));
+                    let mut rest = slots;
+                    for one in all.grants() {
+                        prop_assert_eq!(u32::from(one.slot), rest.trailing_zeros());
+                        prop_assert_eq!((one.dst, one.path), of(bits, one.slot.into()));
+                        rest &= rest - 1;
+                    }
+                    prop_assert_eq!(rest, 0);
+                }
             }
         }
-        prop_assert_eq!(&requests, &wants[..asked]);
-        prop_assert_eq!(grants, given);
+        prop_assert!(said.next().is_none() && given.next().is_none());
         prop_assert_eq!(properties::refcp(&read, seed), &room[..]);
         let bit = flipped.index(end * 8);
         room[bit / 8] ^= 1 << (bit % 8);
-        prop_assert!(!Fcp::parse(&room).is_ok_and(|read| read.is_in_step(seed)));
+        prop_assert!(!Fcp::parse(number, &room).is_ok_and(|read| read.is_in_step(seed)));
     }
 
     #[test]

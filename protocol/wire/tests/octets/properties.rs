@@ -7,9 +7,9 @@ mod bulk;
 use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
     APART_OCTETS, Ack, AckView, Amcast, AnnounceView, Connect, DecodeError, Drops, Echo,
-    FRAGMENT_HEADER_OCTETS, Failure, Fcp, FcpPart, FcpWriter, Flags, Fragment, Frame,
-    HEADER_OCTETS, Header, LargeNote, MESSAGE_HEADER_OCTETS, Messages, Opcode, Probe, Recall,
-    RecoveryView, Slot, TransferPacket, Undeliverable, Watchdog, Wave, WaveKind, WaveView,
+    FRAGMENT_HEADER_OCTETS, Failure, Fcp, FcpGrant, FcpPart, FcpTotal, FcpWriter, Flags, Fragment,
+    Frame, HEADER_OCTETS, Header, LargeNote, MESSAGE_HEADER_OCTETS, Messages, Opcode, Probe,
+    Recall, RecoveryView, Slot, TransferPacket, Undeliverable, Watchdog, Wave, WaveKind, WaveView,
     is_hop_intact, mark_congestion, open_apart, peek, rewrite_promises, seal_with_hops, take_hop,
     write_fragment_header, write_message, write_packet,
 };
@@ -228,11 +228,11 @@ pub fn body(opcode: Opcode, payload: &[u8]) {
             }
         }
         Opcode::Fcp => {
-            let Ok(read) = Fcp::parse(payload) else { return };
+            let Ok(read) = Fcp::parse(1, payload) else { return };
             let written = refcp(&read, 0);
             // All but the check, whose seed is not known.
             assert_eq!(written[4..], payload[4..]);
-            assert!(Fcp::parse(&written).is_ok_and(|read| read.is_in_step(0)));
+            assert!(Fcp::parse(1, &written).is_ok_and(|read| read.is_in_step(0)));
         }
         _ => {
             let Some(written) = rewritten(opcode, payload) else { return };
@@ -250,13 +250,21 @@ pub fn refcp(read: &Fcp<'_>, seed: u64) -> Vec<u8> {
     let mut room = vec![0xff; usize::from(u16::MAX)];
     let fits = "as long as before";
     let heard = (read.heard, read.heard_bits);
-    let mut writer = FcpWriter::new(&mut room, read.sequence, heard).expect(fits);
+    let mut writer = FcpWriter::new(&mut room, heard).expect(fits);
     for part in read.parts() {
-        writer.close();
         match part {
             FcpPart::Reset(reset) => assert!(writer.reset(reset)),
-            FcpPart::Requests(all) => assert!(all.requests().all(|one| writer.request(one))),
-            FcpPart::Grants(base, all) => assert!(all.grants().all(|one| writer.grant(base, one))),
+            FcpPart::Totals(all) => {
+                let totals: Vec<FcpTotal> = all.totals().collect();
+                assert_eq!(writer.totals(all.form(), &totals), totals.len());
+            }
+            FcpPart::Grants(all) => {
+                let mut given = [(0, 0); 64];
+                for FcpGrant { slot, dst, path } in all.grants() {
+                    given[usize::from(slot)] = (dst, path);
+                }
+                assert!(writer.grants(all.base(), all.slots(), |slot| given[slot]));
+            }
         }
     }
     let octets = writer.finish(seed);

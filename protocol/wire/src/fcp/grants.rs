@@ -1,0 +1,236 @@
+//! Granted timeslots of an endpoint: a bit for each that there might be, and of those that there
+//! are, to whom and by which path, in as few bits as tell them apart.
+
+use zerocopy::byteorder::big_endian::{U16, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::GRANT;
+
+/// Most bits that tell a destination, and a path.
+const DST_BITS_MAX: u8 = 16;
+const PATH_BITS_MAX: u8 = 8;
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(super) struct GrantLayout {
+    kind: u8,
+    dst_bits: u8,
+    path_bits: u8,
+    path: u8,
+    dst: U16,
+    base: [u8; 6],
+    slots: U64,
+}
+
+const _: () = assert!(size_of::<GrantLayout>() == 20);
+
+/// A timeslot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FcpGrant {
+    /// Which: below 64, counted from [`FcpGrants::base`].
+    pub slot: u8,
+    /// To whom.
+    pub dst: u16,
+    /// By which path, or [`crate::NO_PATH`].
+    pub path: u8,
+}
+
+/// The timeslots of a part.
+#[derive(Clone, Copy, Debug)]
+pub struct FcpGrants<'a> {
+    layout: &'a GrantLayout,
+    codes: &'a [u8],
+}
+
+impl<'a> FcpGrants<'a> {
+    pub(super) fn split(octets: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (layout, rest) = GrantLayout::ref_from_prefix(octets).ok()?;
+        let slots = layout.slots.get();
+        if slots == 0 || layout.dst_bits > DST_BITS_MAX || layout.path_bits > PATH_BITS_MAX {
+            return None;
+        }
+        let bits = slots.count_ones() as usize * layout.width() as usize;
+        let (codes, rest) = rest.split_at_checked(bits.div_ceil(8))?;
+        let unused = codes.len() * 8 - bits;
+        let is_padded = codes.last().is_none_or(|last| last.trailing_zeros() as usize >= unused);
+        let all = Self { layout, codes };
+        (is_padded && all.is_least()).then_some((all, rest))
+    }
+
+    /// Whether it could not be said in fewer bits, and all destinations and paths have such a
+    /// number: so there is one way to say it.
+    fn is_least(&self) -> bool {
+        let (mut dsts, mut paths) = (Range::NONE, Range::NONE);
+        for (_, dst, path) in self.codes() {
+            dsts.add(dst);
+            paths.add(path);
+        }
+        let is_least = |range: Range, bits: u8, least: u16, most: u16| {
+            range.least == 0 && range.bits() == bits && range.most <= most - least
+        };
+        is_least(dsts, self.layout.dst_bits, self.layout.dst.get(), u16::MAX)
+            && is_least(paths, self.layout.path_bits, self.layout.path.into(), u8::MAX.into())
+    }
+
+    /// The number of the timeslot that the others are counted from, modulo 2^48.
+    pub fn base(&self) -> u64 {
+        self.layout.base.iter().fold(0, |base, octet| base << 8 | u64::from(*octet))
+    }
+
+    /// All of them: bit `i` is `i` after [`base`](Self::base).
+    pub fn slots(&self) -> u64 {
+        self.layout.slots.get()
+    }
+
+    /// Each of them, in order.
+    pub fn grants(self) -> impl Iterator<Item = FcpGrant> + 'a {
+        let (dst_least, path_least) = (self.layout.dst.get(), self.layout.path);
+        self.codes().map(move |(slot, dst, path)| FcpGrant {
+            slot,
+            dst: dst_least.wrapping_add(dst),
+            path: path_least.wrapping_add(path as u8),
+        })
+    }
+
+    /// Which timeslot, and by how much the numbers of its destination and path are above the least.
+    fn codes(self) -> impl Iterator<Item = (u8, u16, u16)> + 'a {
+        let (width, path_bits) = (self.layout.width(), self.layout.path_bits);
+        let (mut slots, mut octets) = (self.layout.slots.get(), self.codes.iter());
+        let (mut ahead, mut bits) = (0u64, 0);
+        core::iter::from_fn(move || {
+            let slot = slots.trailing_zeros() as u8;
+            slots &= slots.checked_sub(1)?;
+            while bits < width {
+                ahead = ahead << 8 | u64::from(*octets.next()?);
+                bits += 8;
+            }
+            bits -= width;
+            let code = (ahead >> bits) & !(u64::MAX << width);
+            Some((slot, (code >> path_bits) as u16, (code & !(u64::MAX << path_bits)) as u16))
+        })
+    }
+}
+
+impl GrantLayout {
+    const fn width(&self) -> u32 {
+        (self.dst_bits + self.path_bits) as u32
+    }
+}
+
+/// From the least to the most.
+#[derive(Clone, Copy)]
+struct Range {
+    least: u16,
+    most: u16,
+}
+
+impl Range {
+    const NONE: Self = Self { least: u16::MAX, most: 0 };
+
+    const fn add(&mut self, value: u16) {
+        self.least = if value < self.least { value } else { self.least };
+        self.most = if value > self.most { value } else { self.most };
+    }
+
+    /// Bits that tell them apart.
+    const fn bits(self) -> u8 {
+        (u16::BITS - (self.most - self.least).leading_zeros()) as u8
+    }
+}
+
+/// Writes a part into `room`. Answers its octets, and none if it does not fit.
+pub(super) fn write(
+    room: &mut [u8],
+    (base, slots): (u64, u64),
+    of: impl Fn(usize) -> (u16, u8),
+) -> Option<usize> {
+    let each = || {
+        let mut rest = slots;
+        core::iter::from_fn(move || {
+            let slot = rest.trailing_zeros() as usize;
+            rest &= rest.checked_sub(1)?;
+            Some(slot)
+        })
+    };
+    let (mut dsts, mut paths) = (Range::NONE, Range::NONE);
+    for (dst, path) in each().map(&of) {
+        dsts.add(dst);
+        paths.add(path.into());
+    }
+    let mut front = [0; 6];
+    front.copy_from_slice(&base.to_be_bytes()[2..]);
+    let layout = GrantLayout {
+        kind: GRANT,
+        dst_bits: dsts.bits(),
+        path_bits: paths.bits(),
+        path: paths.least as u8,
+        dst: U16::new(dsts.least),
+        base: front,
+        slots: U64::new(slots),
+    };
+    let width = layout.width();
+    let octets = size_of::<GrantLayout>() + (slots.count_ones() * width).div_ceil(8) as usize;
+    let (front, codes) = room.get_mut(..octets)?.split_at_mut(size_of::<GrantLayout>());
+    front.copy_from_slice(layout.as_bytes());
+    let (mut ahead, mut bits) = (0u64, 0);
+    let mut codes = codes.iter_mut();
+    for (dst, path) in each().map(&of) {
+        let code = u64::from(dst - dsts.least) << layout.path_bits
+            | u64::from(u16::from(path) - paths.least);
+        (ahead, bits) = (ahead << width | code, bits + width);
+        while bits >= 8 {
+            bits -= 8;
+            *codes.next()? = (ahead >> bits) as u8;
+        }
+    }
+    if bits > 0 {
+        *codes.next()? = (ahead << (8 - bits)) as u8;
+    }
+    Some(octets)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate alloc;
+
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn a_timeslot_takes_as_many_bits_as_tell_it_apart() {
+        let written = |slots: u64, of: fn(usize) -> (u16, u8)| {
+            let mut room = [0xff; 200];
+            let octets = write(&mut room, (7, slots), of).expect("it fits");
+            let (read, rest) = FcpGrants::split(&room[..octets]).expect("just written");
+            assert_eq!((read.base(), read.slots(), rest.len()), (7, slots, 0));
+            let grants: Vec<FcpGrant> = read.grants().collect();
+            assert_eq!(grants.len(), slots.count_ones() as usize);
+            for FcpGrant { slot, dst, path } in grants {
+                assert!(slots >> slot & 1 == 1 && (dst, path) == of(slot.into()));
+            }
+            octets - size_of::<GrantLayout>()
+        };
+        assert_eq!(written(u64::MAX, |_| (9, 255)), 0, "all to one, by one path");
+        assert_eq!(written(u64::MAX, |slot| (300 + slot as u16 % 31, 255)), 40);
+        assert_eq!(written(0xff, |slot| (4_000 + slot as u16, slot as u8 % 4)), 5);
+        assert_eq!(written(1 | 1 << 63, |slot| (slot as u16 * 1_040, slot as u8 * 4)), 6);
+    }
+
+    #[test]
+    fn there_is_one_way_to_say_it() {
+        let split = |dst_bits: u8, dst: u16, slots: u64, codes: &[u8]| {
+            let [high, low] = dst.to_be_bytes();
+            let front = [GRANT, dst_bits, 0, 255, high, low, 0, 0, 0, 0, 0, 9];
+            let octets = [&front[..], &slots.to_be_bytes(), codes].concat();
+            FcpGrants::split(&octets).is_some_and(|(_, rest)| rest.is_empty())
+        };
+        assert!(split(1, 7, 0b11, &[0b0100_0000]) && split(0, 7, 0b11, &[]));
+        assert!(!split(0, 7, 0, &[]), "none at all");
+        assert!(!split(1, 7, 0b11, &[0b0100_0001]), "something behind the last");
+        assert!(!split(1, 7, 0b11, &[0b1100_0000]), "none has the least");
+        assert!(!split(2, 7, 0b11, &[0b0001_0000]), "one bit would do");
+        assert!(!split(1, 65_535, 0b11, &[0b0100_0000]), "beyond all processes");
+        assert!(!split(17, 7, 0b1, &[0, 0, 0]));
+    }
+}

@@ -1,0 +1,230 @@
+//! Control packets of scheduled transfer: what an endpoint asks an arbiter for, and what it gets.
+//!
+//! Both ways the same: a front that says what has been heard, and parts. The check is over all of
+//! it and seeded by what both ends have known since their last reset, so that who is out of step
+//! is told from who is not (design: arbiter.md section 4).
+
+mod grants;
+mod totals;
+mod writer;
+
+use onepipe_base::Timestamp;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+use zerocopy::byteorder::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::DecodeError;
+
+pub use grants::{FcpGrant, FcpGrants};
+pub use totals::{FcpForm, FcpTotal, FcpTotals};
+pub use writer::FcpWriter;
+
+/// Octets of the front of a control packet.
+pub const FCP_HEADER_OCTETS: usize = 8;
+/// Octets of the check, which stands first and does not cover itself.
+const CHECK_OCTETS: usize = 4;
+/// The kinds of parts.
+const RESET: u8 = 1;
+const TOTALS: u8 = 2;
+const GRANT: u8 = 3;
+const MAP: u8 = 4;
+const SHORT_MAP: u8 = 5;
+const HOLES: u8 = 6;
+/// Octets of the last part, which says what has not been heard.
+const HOLES_OCTETS: usize = 9;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Layout {
+    check: U32,
+    heard: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct ResetLayout {
+    kind: u8,
+    reserved: u8,
+    time: U64,
+    epoch: U32,
+}
+
+const _: () = assert!(size_of::<Layout>() == FCP_HEADER_OCTETS);
+
+/// All counts begin anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FcpReset {
+    /// When, in full nanoseconds: of two resets the later one counts.
+    pub time: Timestamp,
+    /// The epoch of the arbiter: see [`crate::Watchdog`]; of an endpoint, the highest that it
+    /// knows.
+    pub epoch: u32,
+}
+
+/// A part of a control packet.
+#[derive(Clone, Copy, Debug)]
+pub enum FcpPart<'a> {
+    /// All counts begin anew. Stands first.
+    Reset(FcpReset),
+    /// What an endpoint has asked for in all; or what it was given in all, if an arbiter says so.
+    Totals(FcpTotals<'a>),
+    /// What it gets.
+    Grants(FcpGrants<'a>),
+}
+
+/// A control packet, borrowed from its octets. Its parts are whole; whether it comes from who is in
+/// step, [`Fcp::is_in_step`] says.
+#[derive(Clone, Copy, Debug)]
+pub struct Fcp<'a> {
+    /// The packet's number, from 1 after a reset, modulo 2^32.
+    pub sequence: u32,
+    /// The highest number that its sender has received, 0 if none.
+    pub heard: u32,
+    /// Bit `i`: number `heard - i` has been received, or there was none.
+    pub heard_bits: u64,
+    octets: &'a [u8],
+}
+
+impl<'a> Fcp<'a> {
+    /// Reads the payload of a frame with opcode [`crate::Opcode::Fcp`] and this PSN.
+    ///
+    /// # Errors
+    /// When it does not consist of a front and whole parts as a sender writes them.
+    pub fn parse(psn: u32, payload: &'a [u8]) -> Result<Self, DecodeError> {
+        let Ok((layout, mut rest)) = Layout::ref_from_prefix(payload) else {
+            let (need, got) = (FCP_HEADER_OCTETS, payload.len());
+            return Err(DecodeError::Truncated { part: "control packet", need, got });
+        };
+        let mut heard_bits = u64::MAX;
+        let mut is_first = true;
+        while !rest.is_empty() {
+            let refused = || DecodeError::Field { field: "part", value: u64::from(rest[0]) };
+            if let Some(holes) = split_holes(rest) {
+                heard_bits = !holes;
+                break;
+            }
+            let (part, behind) = split_part(rest).ok_or_else(refused)?;
+            if matches!(part, FcpPart::Reset(_)) && !is_first {
+                return Err(refused());
+            }
+            (is_first, rest) = (false, behind);
+        }
+        Ok(Self { sequence: psn, heard: layout.heard.get(), heard_bits, octets: payload })
+    }
+
+    /// Whether whoever wrote it did so with this seed.
+    pub fn is_in_step(&self, seed: u64) -> bool {
+        let (check, covered) = self.octets.split_at(CHECK_OCTETS);
+        check == checksum(covered, seed)
+    }
+
+    /// The reset, if it begins with one.
+    pub fn reset(&self) -> Option<FcpReset> {
+        match self.parts().next() {
+            Some(FcpPart::Reset(reset)) => Some(reset),
+            _ => None,
+        }
+    }
+
+    /// Whether some of what it says adds to what its receiver knows: totals modulo 2^8. A receiver
+    /// that has heard a later packet may know too much.
+    pub fn is_relative(&self) -> bool {
+        let is_short = |totals: &FcpTotals<'_>| totals.form() == FcpForm::ShortMap;
+        self.parts().any(|part| matches!(part, FcpPart::Totals(totals) if is_short(&totals)))
+    }
+
+    /// Its parts, in order.
+    pub fn parts(&self) -> impl Iterator<Item = FcpPart<'a>> + 'a {
+        let mut rest = &self.octets[FCP_HEADER_OCTETS..];
+        core::iter::from_fn(move || {
+            let (part, behind) = split_part(rest)?;
+            rest = behind;
+            Some(part)
+        })
+    }
+}
+
+fn checksum(covered: &[u8], seed: u64) -> [u8; CHECK_OCTETS] {
+    (xxh3_64_with_seed(covered, seed) as u32).to_be_bytes()
+}
+
+/// What has not been heard, if `octets` are a whole part that says so, and nothing else.
+fn split_holes(octets: &[u8]) -> Option<u64> {
+    let (&[HOLES, ref holes @ ..], []) = octets.split_first_chunk::<HOLES_OCTETS>()? else {
+        return None;
+    };
+    // The highest has been heard; and if all have, nothing is said.
+    Some(u64::from_be_bytes(*holes)).filter(|holes| *holes != 0 && holes & 1 == 0)
+}
+
+/// The first part of `octets` and what is behind it; `None` if there is no whole part.
+fn split_part(octets: &[u8]) -> Option<(FcpPart<'_>, &[u8])> {
+    match *octets.first()? {
+        RESET => {
+            let (layout, rest) = ResetLayout::ref_from_prefix(octets).ok()?;
+            let (time, epoch) = (Timestamp::from_ns(layout.time.get()), layout.epoch.get());
+            Some((FcpPart::Reset(FcpReset { time, epoch }), rest))
+        }
+        TOTALS | MAP | SHORT_MAP => {
+            FcpTotals::split(octets).map(|(totals, rest)| (FcpPart::Totals(totals), rest))
+        }
+        GRANT => FcpGrants::split(octets).map(|(grants, rest)| (FcpPart::Grants(grants), rest)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate alloc;
+
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn what_fits_survives_and_what_does_not_is_said_so() {
+        let reset = FcpReset { time: Timestamp::from_ns(u64::MAX - 1), epoch: 9 };
+        let totals = [1u16, 2, 9].map(|dst| FcpTotal { dst, total: 65_535 - dst });
+        let [slots, base] = [1 | 1 << 63, (1 << 48) - 2];
+        let of = |slot: usize| if slot == 0 { (7, 255) } else { (9, 1) };
+        let mut room = [0xff; 8 + 14 + (2 + 12) + (20 + 3) + (4 + 2 + 6) + 9];
+        let mut writer = FcpWriter::new(&mut room, (4, !0b110)).expect("it fits");
+        assert!(writer.reset(reset) && writer.totals(FcpForm::List, &totals) == 3);
+        assert!(writer.grants(base, slots, of));
+        assert_eq!(writer.totals(FcpForm::Map, &totals), 3);
+        assert!(!writer.grants(base, slots, of), "it is full");
+        assert_eq!(
+            (0, 0),
+            (writer.totals(FcpForm::List, &totals), writer.totals(FcpForm::ShortMap, &totals))
+        );
+        let octets = writer.finish(77);
+        assert_eq!(octets, room.len());
+        let fcp = Fcp::parse(5, &room).expect("just written");
+        assert!(fcp.is_in_step(77) && !fcp.is_in_step(78));
+        assert_eq!((fcp.sequence, fcp.heard, fcp.heard_bits), (5, 4, !0b110));
+        assert_eq!(fcp.reset(), Some(reset));
+        let parts: Vec<FcpPart<'_>> = fcp.parts().collect();
+        let [_, FcpPart::Totals(list), FcpPart::Grants(given), FcpPart::Totals(map)] = parts[..]
+        else {
+            panic!("{parts:?}")
+        };
+        for (all, form) in [(list, FcpForm::List), (map, FcpForm::Map)] {
+            assert_eq!((all.form(), all.totals().collect::<Vec<_>>()), (form, totals.to_vec()));
+        }
+        assert_eq!((given.base(), given.slots()), (base, slots));
+        let grants: Vec<FcpGrant> = given.grants().collect();
+        let grant = |slot, (dst, path)| FcpGrant { slot, dst, path };
+        assert_eq!(grants, [grant(0, (7, 255)), grant(63, (9, 1))]);
+        let ends: Vec<usize> =
+            (0..=octets).filter(|end| Fcp::parse(5, &room[..*end]).is_ok()).collect();
+        assert_eq!(ends, [8, 22, 36, 59, 71, octets], "whole parts only");
+    }
+
+    #[test]
+    fn what_was_not_heard_stands_last_and_alone() {
+        let part = |holes: u64| [&[HOLES][..], &holes.to_be_bytes()].concat();
+        assert_eq!(split_holes(&part(0b110)), Some(0b110));
+        assert_eq!((split_holes(&part(0)), split_holes(&part(0b111))), (None, None));
+        assert_eq!(split_holes(&[part(0b110), part(0b110)].concat()), None);
+    }
+}

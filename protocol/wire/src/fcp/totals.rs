@@ -1,0 +1,155 @@
+//! Totals of timeslots by destination: a list, or a map where there are many.
+
+use super::{MAP, SHORT_MAP, TOTALS};
+
+/// Octets before the entries of a list, and before the map of a map.
+pub(super) const LIST_OCTETS: usize = 2;
+pub(super) const MAP_OCTETS: usize = 4;
+/// Octets of an entry of a list.
+pub(super) const ENTRY_OCTETS: usize = 4;
+
+/// "So many timeslots to `dst` I have ever asked for", or "given to you", since the last reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FcpTotal {
+    /// To whom.
+    pub dst: u16,
+    /// How many, modulo 2^16; of a [`FcpForm::ShortMap`] modulo 2^8.
+    pub total: u16,
+}
+
+/// How totals are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FcpForm {
+    /// Each with its destination: four octets.
+    List,
+    /// A bit for each destination that there might be, and two octets for each that there is.
+    Map,
+    /// The same with one octet for each that there is: who reads it knows the rest.
+    ShortMap,
+}
+
+impl FcpForm {
+    /// Octets of a total, without its destination.
+    pub(super) const fn total_octets(self) -> usize {
+        match self {
+            Self::List | Self::Map => 2,
+            Self::ShortMap => 1,
+        }
+    }
+
+    /// Octets of the map from `first` to `last`.
+    pub(super) const fn map_octets(first: u16, last: u16) -> usize {
+        (last - first) as usize / 8 + 1
+    }
+
+    /// The shortest, of the two that tell all of a total or of all three.
+    pub fn shortest(totals: &[FcpTotal], may_be_short: bool) -> Self {
+        let all = || totals.iter().map(|total| total.dst);
+        let (Some(first), Some(last)) = (all().min(), all().max()) else { return Self::List };
+        let map = if may_be_short { Self::ShortMap } else { Self::Map };
+        let marks = Self::map_octets(first, last);
+        let mapped = MAP_OCTETS + marks + totals.len() * map.total_octets();
+        let listed = LIST_OCTETS + totals.len() * ENTRY_OCTETS;
+        if mapped < listed && marks <= usize::from(u8::MAX) { map } else { Self::List }
+    }
+}
+
+/// The totals of a part.
+#[derive(Clone, Copy, Debug)]
+pub struct FcpTotals<'a> {
+    form: FcpForm,
+    first: u16,
+    /// A bit for each destination from `first` on, the lowest of an octet first; none of a list.
+    map: &'a [u8],
+    octets: &'a [u8],
+}
+
+impl<'a> FcpTotals<'a> {
+    pub(super) fn split(octets: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let form = match *octets.first()? {
+            TOTALS => {
+                let count = usize::from(*octets.get(1)?);
+                let entries = octets.get(LIST_OCTETS..)?;
+                let (octets, rest) = entries.split_at_checked(count * ENTRY_OCTETS)?;
+                let all = Self { form: FcpForm::List, first: 0, map: &[], octets };
+                return (count > 0).then_some((all, rest));
+            }
+            MAP => FcpForm::Map,
+            SHORT_MAP => FcpForm::ShortMap,
+            _ => return None,
+        };
+        let (&[_, marks, high, low], rest) = octets.split_first_chunk::<MAP_OCTETS>()?;
+        let (map, rest) = rest.split_at_checked(usize::from(marks))?;
+        // So that there is one way to say it.
+        let is_right = map.first()? & 1 == 1 && *map.last()? != 0;
+        let first = u16::from_be_bytes([high, low]);
+        let span = map.len() * 8 - map.last()?.leading_zeros() as usize - 1;
+        let is_right = is_right && usize::from(first) + span <= usize::from(u16::MAX);
+        let count: u32 = map.iter().map(|marks| marks.count_ones()).sum();
+        let (octets, rest) = rest.split_at_checked(count as usize * form.total_octets())?;
+        is_right.then_some((Self { form, first, map, octets }, rest))
+    }
+
+    /// How they are written.
+    pub fn form(&self) -> FcpForm {
+        self.form
+    }
+
+    /// Each of them.
+    pub fn totals(self) -> impl Iterator<Item = FcpTotal> + 'a {
+        let mut rest = self.octets;
+        let (mut place, mut marks) = (0, self.map.first().copied().unwrap_or_default());
+        core::iter::from_fn(move || {
+            let mut next = |octets: usize| {
+                let (value, behind) = rest.split_at_checked(octets)?;
+                rest = behind;
+                Some(value.iter().fold(0, |value, octet| value << 8 | u16::from(*octet)))
+            };
+            if self.form == FcpForm::List {
+                return Some(FcpTotal { dst: next(2)?, total: next(2)? });
+            }
+            while marks == 0 {
+                place += 1;
+                marks = *self.map.get(place)?;
+            }
+            let dst = self.first + (place * 8) as u16 + marks.trailing_zeros() as u16;
+            marks &= marks - 1;
+            Some(FcpTotal { dst, total: next(self.form.total_octets())? })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(octets: &[u8]) -> bool {
+        FcpTotals::split(octets).is_some()
+    }
+
+    #[test]
+    fn there_is_one_way_to_say_it() {
+        assert!(!split(&[TOTALS, 0]) && split(&[TOTALS, 1, 0, 0, 0, 0]));
+        assert!(!split(&[TOTALS, 1, 0, 0, 0]));
+        assert!(split(&[MAP, 1, 0, 7, 0b101, 0, 1, 0, 2]));
+        assert!(!split(&[MAP, 1, 0, 7, 0b100, 0, 1]), "the first is marked");
+        assert!(!split(&[MAP, 2, 0, 7, 1, 0, 0, 1]), "and one of the last eight");
+        assert!(!split(&[MAP, 0, 0, 7]));
+        assert!(split(&[SHORT_MAP, 2, 0, 7, 1, 1, 5, 6]) && !split(&[SHORT_MAP, 2, 0, 7, 1, 1, 5]));
+        assert!(split(&[SHORT_MAP, 1, 255, 254, 0b11, 5, 6]));
+        assert!(!split(&[SHORT_MAP, 1, 255, 254, 0b101, 5, 6]), "beyond all processes");
+    }
+
+    #[test]
+    fn the_shortest_form_is_taken() {
+        let of = |every: usize, count: usize| {
+            let all: [FcpTotal; 40] =
+                core::array::from_fn(|at| FcpTotal { dst: (at * every) as u16, total: 9 });
+            [false, true].map(|may_be_short| FcpForm::shortest(&all[..count], may_be_short))
+        };
+        assert_eq!(of(1, 30), [FcpForm::Map, FcpForm::ShortMap]);
+        assert_eq!(of(1, 1), [FcpForm::List, FcpForm::List]);
+        assert_eq!(of(20, 30), [FcpForm::List, FcpForm::ShortMap]);
+        assert_eq!(of(60, 40), [FcpForm::List, FcpForm::List]);
+    }
+}

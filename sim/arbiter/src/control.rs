@@ -1,0 +1,87 @@
+//! Control packets as they leave hosts: how many, and what their octets are for.
+
+use onepipe_base::ProcessId;
+use onepipe_wire::{FCP_HEADER_OCTETS, Fcp, FcpPart, Frame, HEADER_OCTETS, Opcode};
+
+/// Control packets one way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Way {
+    /// All of them.
+    pub packets: u64,
+    /// Those that say nothing but what was heard.
+    pub acks: u64,
+    /// Those with a reset.
+    pub resets: u64,
+    /// Octets of their frames, without what they cost on the wire.
+    pub octets: u64,
+    /// Of these, octets of parts: behind the header of the frame and the front of the packet.
+    pub part_octets: u64,
+    /// Totals that were asked for; or, of arbiters, told again because something was lost.
+    pub totals: u64,
+    /// Timeslots granted.
+    pub slots: u64,
+}
+
+impl Way {
+    /// Octets of the headers of their frames, and of the fronts of the packets.
+    pub const fn front_octets(&self) -> (u64, u64) {
+        let all = self.packets;
+        (all * HEADER_OCTETS as u64, all * FCP_HEADER_OCTETS as u64)
+    }
+
+    /// What has come since.
+    #[must_use]
+    pub const fn since(&self, before: &Self) -> Self {
+        Self {
+            packets: self.packets - before.packets,
+            acks: self.acks - before.acks,
+            resets: self.resets - before.resets,
+            octets: self.octets - before.octets,
+            part_octets: self.part_octets - before.part_octets,
+            totals: self.totals - before.totals,
+            slots: self.slots - before.slots,
+        }
+    }
+
+    fn note(&mut self, frame: &Frame<'_>, fcp: &Fcp<'_>) {
+        self.packets += 1;
+        self.octets += (HEADER_OCTETS + frame.payload.len()) as u64;
+        self.part_octets += (frame.payload.len() - FCP_HEADER_OCTETS) as u64;
+        self.acks += u64::from(fcp.parts().next().is_none());
+        self.resets += u64::from(fcp.reset().is_some());
+        for part in fcp.parts() {
+            match part {
+                FcpPart::Reset(_) => {}
+                FcpPart::Totals(totals) => self.totals += totals.totals().count() as u64,
+                FcpPart::Grants(grants) => self.slots += u64::from(grants.slots().count_ones()),
+            }
+        }
+    }
+}
+
+/// Control packets both ways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Control {
+    /// Of endpoints.
+    pub asked: Way,
+    /// Of arbiters.
+    pub given: Way,
+}
+
+impl Control {
+    /// What has come since.
+    #[must_use]
+    pub const fn since(&self, before: &Self) -> Self {
+        Self { asked: self.asked.since(&before.asked), given: self.given.since(&before.given) }
+    }
+
+    /// A frame leaves a host; the endpoints are those below `endpoints`.
+    pub(crate) fn see(&mut self, frame: &[u8], endpoints: u32) {
+        let frame = Frame::parse(frame).ok().filter(|frame| frame.opcode == Opcode::Fcp);
+        let Some(frame) = frame else { return };
+        let Ok(fcp) = Fcp::parse(frame.header.psn().0, frame.payload) else { return };
+        let is_asked = frame.header.src() < ProcessId(endpoints);
+        let way = if is_asked { &mut self.asked } else { &mut self.given };
+        way.note(&frame, &fcp);
+    }
+}
