@@ -151,6 +151,11 @@ impl Machine for Arbiter {
     fn handle_timeout(&mut self, now: Now) {
         self.desk.handle_timeout(now);
         self.drain(now);
+        // Who was late has more to give out than may be under way.
+        while self.desk.is_batch_due(now) {
+            self.desk.handle_timeout(now);
+            self.drain(now);
+        }
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {

@@ -211,6 +211,11 @@ impl Desk {
         }
     }
 
+    /// Whether a batch can be ordered and is due.
+    pub(crate) fn is_batch_due(&self, now: Now) -> bool {
+        self.batch_due.is_some_and(|due| due <= now.mono)
+    }
+
     fn on_change(&mut self, now: Now, change: Change) {
         match change {
             Change::Primary { may_follow } => {
@@ -332,7 +337,7 @@ impl Machine for Desk {
             self.orders.push(Command::Avoid { fault, avoids: false });
             self.events.push(ArbiterEvent::Tries(fault));
         }
-        if self.batch_due.is_some_and(|due| due <= now.mono) {
+        if self.is_batch_due(now) {
             self.order(now);
         }
     }
