@@ -284,3 +284,68 @@ fn packets_of_others_and_nonsense_are_left_alone() {
     let ours: Vec<_> = received.iter().filter(|(from, ..)| *from == ProcessId(0)).collect();
     assert_eq!((ours.len(), ours[0].2), (1, &object(100_000, 1)));
 }
+
+/// The first frame with a packet of a transfer that is on its way to `dst`.
+fn frame_on_its_way(world: &mut World, dst: usize) -> Vec<u8> {
+    for _ in 0..200 {
+        world.run_for(1_250);
+        let slots = world.in_flight.values().find(|(to, octets)| {
+            *to == dst && Frame::parse(octets).expect("sealed").opcode == Opcode::Slot
+        });
+        if let Some((_, octets)) = slots {
+            return octets.clone();
+        }
+    }
+    panic!("nothing is sent");
+}
+
+fn begin_anew(world: &mut World, place: u32) {
+    let mut config = config(place);
+    config.client.incarnation = Incarnation(2);
+    world.transfers[place as usize] = Transfer::new(config).expect("right");
+}
+
+#[test]
+fn a_stray_frame_of_a_senders_former_life_changes_nothing() {
+    let mut world = World::new(6);
+    world.send(0, 3, object(2_000, 1));
+    let mut stray = frame_on_its_way(&mut world, 3);
+    world.run_for(5 * MS);
+    begin_anew(&mut world, 0);
+    world.send(0, 3, object(300_000, 7));
+    world.run_for(MS);
+    let before = *world.transfers[3].stats();
+    assert!(before.pieces_received > 100 && world.received(3).len() == 1, "{before:?}");
+    let now = world.at();
+    world.transfers[3].handle_frame(now, Port(0), &mut stray);
+    world.settle(3);
+    world.run_for(20 * MS);
+    assert_eq!((world.received(3).len(), world.sent(0)), (2, 2));
+    let sent = world.transfers[0].stats().pieces_sent;
+    // 1429 pieces, and none again.
+    assert_eq!((sent, world.transfers[3].stats().dropped), (1_429, 1));
+    assert_eq!(world.transfers[3].client().stats().slots_lost, 0);
+}
+
+#[test]
+fn a_stray_report_of_a_receivers_former_life_changes_nothing() {
+    let pieces_sent = [false, true].map(|is_stray| {
+        let mut world = World::new(6);
+        world.send(0, 3, object(2_000, 1));
+        let mut stray = frame_on_its_way(&mut world, 0);
+        world.run_for(5 * MS);
+        begin_anew(&mut world, 3);
+        world.send(0, 3, object(300_000, 7));
+        world.run_for(2 * MS);
+        assert_eq!(world.sent(0), 1);
+        if is_stray {
+            let now = world.at();
+            world.transfers[0].handle_frame(now, Port(0), &mut stray);
+            world.settle(0);
+        }
+        world.run_for(20 * MS);
+        assert_eq!((world.received(3).len(), world.sent(0)), (2, 2));
+        world.transfers[0].stats().pieces_sent
+    });
+    assert_eq!(pieces_sent[0], pieces_sent[1]);
+}

@@ -165,6 +165,12 @@ impl<'a> PiecesWords<'a> {
     pub fn iter(self) -> impl ExactSizeIterator<Item = u64> + 'a {
         self.words.iter().map(|word| word.get())
     }
+
+    /// One of them, if there are so many.
+    #[inline]
+    pub fn get(self, place: usize) -> Option<u64> {
+        self.words.get(place).map(|word| word.get())
+    }
 }
 
 impl<'a> TransferPacket<'a> {
@@ -262,6 +268,7 @@ mod tests {
         };
         assert_eq!(read, report);
         assert!(words.iter().eq([1, u64::MAX]));
+        assert_eq!([0, 1, 2].map(|place| words.get(place)), [Some(1), Some(u64::MAX), None]);
         assert!((0..end).all(|end| TransferPacket::parse(&room[..end]).is_err()));
         room[1] = 3;
         assert!(TransferPacket::parse(&room[..end]).is_err());

@@ -65,7 +65,9 @@ impl Losses {
         number: u32,
         slot: &Slot,
     ) {
-        let Some(source) = self.sources.get_mut(usize::from(src)) else { return };
+        let source = self.sources.get_mut(usize::from(src));
+        // What comes late from a former life tells nothing of this one.
+        let Some(source) = source.filter(|source| life >= source.incarnation) else { return };
         let next = source.next.filter(|_| source.incarnation == life).unwrap_or(number);
         let ahead = number.wrapping_sub(next) as i32;
         if ahead < 0 && ahead > -BACK_MAX {
@@ -166,6 +168,7 @@ mod tests {
         come(1, 500);
         come(2, 0);
         come(2, 1);
+        come(1, 501);
         come(2, 1 << 30);
         come(3, 7);
         assert_eq!(losses.due(), Some(Mono::from_ns(LATE_NS)), "the jump only");

@@ -128,7 +128,7 @@ pub struct Transfer {
     senders: Vec<Sender>,
     /// Those that are to be reported to.
     waiting: Ring<u16>,
-    /// Which life of each receiver has reported last.
+    /// The latest life of each other endpoint that was met.
     lives: Vec<Option<Incarnation>>,
     received_octets: u64,
     events: Ring<TransferEvent>,
@@ -236,24 +236,35 @@ impl Transfer {
     }
 
     fn on_packet(&mut self, now: Now, (src, life): (ProcessId, Incarnation), packet: &[u8]) {
-        match TransferPacket::parse(packet) {
-            Ok(TransferPacket::Piece(piece, octets)) => {
-                for open in self.senders[src.index()].on_life(life).into_iter().flatten() {
-                    self.received_octets -= open.octets();
-                }
+        let packet = TransferPacket::parse(packet).ok();
+        let Some(packet) = packet.filter(|_| self.meet(src, life)) else {
+            self.stats.dropped += 1;
+            return;
+        };
+        match packet {
+            TransferPacket::Piece(piece, octets) => {
                 self.on_piece(now, src, &piece, octets);
                 self.wait(src);
             }
-            Ok(TransferPacket::Pieces(report, words)) => {
-                let before = self.lives[src.index()].replace(life);
-                if before.is_some_and(|before| before != life) {
-                    let to_it = self.sending.iter_mut().map(|sending| &mut sending.outgoing);
-                    to_it.filter(|to| to.dst == src).for_each(Outgoing::restart);
-                }
-                self.on_report(src, &report, words);
-            }
-            Err(_) => self.stats.dropped += 1,
+            TransferPacket::Pieces(report, words) => self.on_report(src, &report, words),
         }
+    }
+
+    /// Whether this is the latest life of `src`: what was somewhere on its way from a former one is
+    /// none of its any more. Who has begun anew knows nothing of what there was.
+    fn meet(&mut self, src: ProcessId, life: Incarnation) -> bool {
+        let known = &mut self.lives[src.index()];
+        if known.is_some_and(|known| life < known) {
+            return false;
+        }
+        if known.replace(life).is_some_and(|known| life > known) {
+            for open in self.senders[src.index()].begin_anew() {
+                self.received_octets -= open.octets();
+            }
+            let to_it = self.sending.iter_mut().map(|sending| &mut sending.outgoing);
+            to_it.filter(|to| to.dst == src).for_each(Outgoing::restart);
+        }
+        true
     }
 
     /// There is, or may be, something to report to a sender.

@@ -116,33 +116,38 @@ impl Outgoing {
         self.serial = self.serial.wrapping_add(1);
     }
 
-    /// The receiver says what has come. Answers whether something new has.
+    /// The receiver says what has come. Answers whether something new has, or it begins anew.
     pub fn on_report(&mut self, report: &Pieces, words: PiecesWords<'_>) -> bool {
-        let is_right =
-            report.cumulative <= self.next && report.serial.wrapping_sub(self.serial) as i32 <= 0;
-        if !is_right {
+        let is_of_one_sent = (report.serial.wrapping_sub(self.serial) as i32) < 0;
+        let news = report.serial.wrapping_sub(self.heard) as i32;
+        // Of a report that another one has overtaken nothing is to be learned.
+        if report.cumulative > self.next || !is_of_one_sent || news < 0 {
             return false;
         }
+        let words = |piece: u32| {
+            let at = piece - report.cumulative;
+            words.get(at as usize / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
+        };
+        let has_come = |piece| piece < report.cumulative || words(piece);
+        let is_missed = |piece| self.has_come(piece) && !has_come(piece);
+        let is_behind = report.cumulative < self.cumulative;
+        if news > 0 && (is_behind || (self.cumulative..self.next).any(is_missed)) {
+            // What it had said to have it has not: it has forgotten the object meanwhile.
+            self.restart();
+            return true;
+        }
         let before = (self.cumulative, self.come);
-        for piece in self.cumulative..report.cumulative {
-            self.on_come(piece);
-        }
+        let new = (self.cumulative..self.next).filter(|piece| has_come(*piece));
+        new.for_each(|piece| self.on_come(piece));
         self.cumulative = self.cumulative.max(report.cumulative);
-        for (place, mut word) in words.iter().enumerate() {
-            while word != 0 {
-                let piece =
-                    report.cumulative.saturating_add(place as u32 * 64 + word.trailing_zeros());
-                word &= word - 1;
-                if (self.cumulative..self.next).contains(&piece) {
-                    self.on_come(piece);
-                }
-            }
-        }
-        if report.serial.wrapping_sub(self.heard) as i32 > 0 {
-            self.heard = report.serial;
-        }
+        self.heard = report.serial;
         self.lose();
         before != (self.cumulative, self.come)
+    }
+
+    fn has_come(&self, piece: u32) -> bool {
+        let (word, bit) = bit(piece);
+        self.come[word] & bit != 0
     }
 
     fn on_come(&mut self, piece: u32) {

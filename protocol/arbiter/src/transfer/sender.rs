@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Incarnation, Mono};
+use onepipe_base::Mono;
 use onepipe_wire::{Piece, PiecesState};
 
 use super::incoming::Incoming;
@@ -14,7 +14,6 @@ pub(super) const OPEN_MAX: u32 = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Sender {
-    life: Option<Incarnation>,
     pub open: Vec<Incoming>,
     /// The oldest object that may be under way; a bit for each from there on that is whole, and for
     /// each that was refused.
@@ -45,7 +44,6 @@ pub(super) enum Known {
 impl Sender {
     pub fn new() -> Self {
         Self {
-            life: None,
             open: Vec::with_capacity(OPEN_MAX as usize),
             first: None,
             whole: 0,
@@ -57,17 +55,12 @@ impl Sender {
         }
     }
 
-    /// Whether it is another life than the one known, if one is. Then the objects of that one never
-    /// end: they are answered.
-    pub fn on_life(&mut self, life: Incarnation) -> Option<Vec<Incoming>> {
-        let is_other = self.life.is_some_and(|known| known != life);
-        self.life = Some(life);
-        is_other.then(|| {
-            let is_waiting = self.is_waiting;
-            let former = core::mem::replace(self, Self::new());
-            (self.life, self.is_waiting) = (Some(life), is_waiting);
-            former.open
-        })
+    /// It has begun anew. The objects of its former life never end: they are answered.
+    pub fn begin_anew(&mut self) -> Vec<Incoming> {
+        let is_waiting = self.is_waiting;
+        let former = core::mem::replace(self, Self::new());
+        self.is_waiting = is_waiting;
+        former.open
     }
 
     /// What is known of the object of this piece. `ended` hears of those that must have ended.
