@@ -1,6 +1,7 @@
 //! What an endpoint asks its arbiter for: totals, and when they are said again.
 
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 
 use onepipe_base::{Mono, Now, ProcessId};
 use onepipe_wire::{Fcp, FcpForm, FcpTotal, FcpWriter, Watchdog};
@@ -106,6 +107,36 @@ impl Asking {
         self.remind_at = None;
     }
 
+    /// Goes over to the arbiter at `place`, if it is not asked and resets, but not later than was
+    /// reset here: as it was not asked then, it cannot know. It is told so by a newer reset.
+    pub fn follow(&mut self, now: Now, place: usize, fcp: &Fcp<'_>) -> bool {
+        let reset = self.session.compare(now, fcp);
+        if place == self.asked || reset.is_none_or(Ordering::is_gt) {
+            return false;
+        }
+        let claim = fcp.reset().map(|reset| self.claim(place, reset.epoch));
+        if claim < self.known {
+            return false;
+        }
+        self.known = claim;
+        self.go_over(now, place);
+        self.restart(now);
+        true
+    }
+
+    fn claim(&self, place: usize, epoch: u32) -> Watchdog {
+        Watchdog { epoch, primary: self.arbiters[place] }
+    }
+
+    /// Asks the arbiter at `place`. What is to be said to it waits for no pace.
+    fn go_over(&mut self, now: Now, place: usize) {
+        self.even_at = now.mono;
+        if place != self.asked {
+            self.misled = Some(self.arbiter());
+        }
+        self.asked = place;
+    }
+
     /// Judges a packet of the arbiter at `place`. Whoever resets is asked from then on, unless it
     /// is of an epoch that is over: who is so is told.
     pub fn judge(&mut self, now: Now, place: usize, fcp: &Fcp<'_>) -> Judgement {
@@ -115,23 +146,19 @@ impl Asking {
             self.misled = Some(self.arbiters[place]);
             return Judgement::Stale;
         }
+        if place != self.asked && self.session.compare(now, fcp) != Some(Ordering::Greater) {
+            // Nothing that it says makes the one that is asked out of step.
+            return Judgement::Stale;
+        }
         let judgement = self.session.judge(now, fcp);
         match judgement {
-            Judgement::Good { begins: false } | Judgement::Again if place != self.asked => {
-                // By chance it has reset at the same nanosecond as the one that is asked.
-                return Judgement::Stale;
-            }
             Judgement::Good { begins } => {
                 if begins {
-                    // The answer, and what is wanted, wait for no pace.
-                    self.even_at = now.mono;
+                    self.go_over(now, place);
                 }
-                if place != self.asked {
-                    self.misled = Some(self.arbiter());
-                }
-                (self.asked, self.silent) = (place, 0);
+                self.silent = 0;
                 if let Some(epoch) = epoch {
-                    self.known = Some(Watchdog { epoch, primary: self.arbiter() });
+                    self.known = Some(self.claim(place, epoch));
                 }
             }
             Judgement::Again => self.silent = 0,

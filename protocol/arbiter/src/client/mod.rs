@@ -228,6 +228,11 @@ impl Client {
         let (Some(place), Ok(fcp)) = (self.asking.place(src), Fcp::parse(psn, payload)) else {
             return self.drop_frame();
         };
+        if self.asking.follow(now, place, &fcp) {
+            self.events.push(ClientEvent::Asks(src));
+            self.on_reset();
+            return Verdict::Consumed;
+        }
         match self.asking.judge(now, place, &fcp) {
             Judgement::Good { begins } => {
                 self.stats.control_received += 1;

@@ -1,5 +1,7 @@
 //! What one end knows of the other since their last reset.
 
+use core::cmp::Ordering;
+
 use onepipe_base::{Mono, Now, Pace, Timestamp};
 use onepipe_wire::{Fcp, FcpReset, FcpWriter};
 
@@ -108,9 +110,7 @@ impl Session {
                 if !fcp.is_in_step(mix(time.as_ns())) {
                     return self.on_bad();
                 }
-                let is_recent = now.sync.as_ns().abs_diff(time.as_ns()) <= RECENT_NS;
-                let is_new = own.is_none_or(|own| own < time);
-                begins = is_recent && is_new;
+                begins = is_recent(now, time) && own.is_none_or(|own| own < time);
                 if begins {
                     self.begin(time);
                 } else if own != Some(time) || !self.is_open {
@@ -139,6 +139,14 @@ impl Session {
             true => Judgement::Good { begins },
             false => Judgement::Again,
         }
+    }
+
+    /// How a packet's reset lies to the last one here; `None` if it bears none that is in step with
+    /// itself and of late.
+    pub fn compare(&self, now: Now, fcp: &Fcp<'_>) -> Option<Ordering> {
+        let time = fcp.reset()?.time;
+        let is_right = is_recent(now, time) && fcp.is_in_step(mix(time.as_ns()));
+        is_right.then(|| Some(time).cmp(&self.time))
     }
 
     fn on_bad(&mut self) -> Judgement {
@@ -178,8 +186,14 @@ impl Session {
     /// The packet leaves. Answers its octets, and what is lost because it is too long ago.
     pub fn finish(&mut self, now: Mono, writer: FcpWriter<'_>, told: Told) -> (usize, Told) {
         (self.owes_since, self.echoes) = (None, false);
-        (writer.finish(self.seed), self.unheard.send(now, told))
+        // A reset that nobody answers is as good as lost.
+        let is_noted = !told.is_empty() || !self.is_confirmed;
+        (writer.finish(self.seed), self.unheard.send(now, told, is_noted))
     }
+}
+
+fn is_recent(now: Now, time: Timestamp) -> bool {
+    now.sync.as_ns().abs_diff(time.as_ns()) <= RECENT_NS
 }
 
 /// The finaliser of SplitMix64 (Steele, Lea, Flood: OOPSLA 2014): the seed that follows from the

@@ -106,14 +106,14 @@ impl Unheard {
         self.next
     }
 
-    /// The packet of this number leaves. Answers what was told in the one that is too long ago now
-    /// to be acknowledged.
-    pub fn send(&mut self, now: Mono, told: Told) -> Told {
+    /// The packet of this number leaves, and is taken note of if it matters whether it comes.
+    /// Answers what was told in the one that is too long ago now to be acknowledged.
+    pub fn send(&mut self, now: Mono, told: Told, is_noted: bool) -> Told {
         let (sequence, place) = (self.next, self.next as usize % WINDOW);
         self.next = self.next.wrapping_add(1);
         let lost = if self.open >> place & 1 == 1 { self.sent[place].told } else { Told::NONE };
         self.open &= !(1 << place);
-        if !told.is_empty() {
+        if is_noted {
             self.open |= 1 << place;
             self.sent[place] = Sent { sequence, at: now, told };
         }
@@ -181,7 +181,7 @@ mod tests {
     fn what_was_heard_is_not_lost_and_the_oldest_is_lost_first() {
         let mut unheard = Unheard::new();
         for dst in 1..=5u16 {
-            assert!(unheard.send(Mono::from_ns(u64::from(dst)), told(dst)).is_empty());
+            assert!(unheard.send(Mono::from_ns(u64::from(dst)), told(dst), true).is_empty());
         }
         assert_eq!(unheard.since(), Some(Mono::from_ns(1)));
         unheard.settle(4, 0b1011);
@@ -196,10 +196,10 @@ mod tests {
     fn who_acknowledges_nothing_loses_what_leaves_the_window() {
         let mut unheard = Unheard::new();
         for dst in 1..=64u16 {
-            assert!(unheard.send(Mono::from_ns(0), told(dst)).is_empty());
+            assert!(unheard.send(Mono::from_ns(0), told(dst), true).is_empty());
         }
-        assert_eq!(unheard.send(Mono::from_ns(0), told(65)).all(), [1]);
-        assert_eq!(unheard.send(Mono::from_ns(0), Told::NONE).all(), [2]);
+        assert_eq!(unheard.send(Mono::from_ns(0), told(65), true).all(), [1]);
+        assert_eq!(unheard.send(Mono::from_ns(0), Told::NONE, false).all(), [2]);
         assert_eq!(unheard.lose(Mono::from_ns(0)).expect("open").all(), [3]);
     }
 }

@@ -4,6 +4,7 @@ mod accidents;
 mod failover;
 mod input;
 mod isolation;
+mod latecomers;
 mod perfect;
 mod pipeline;
 mod world;

@@ -1,0 +1,72 @@
+//! Endpoints that begin when others have been at work for long.
+
+use onepipe_arbiter::{ArbiterConfig, Client, ClientConfig, FailoverConfig, Role};
+use onepipe_base::{Incarnation, ProcessId};
+
+use crate::world::{World, first_arbiter};
+
+const MS: u64 = 1_000_000;
+const NODES: u32 = 8;
+
+/// Two arbiters, the second of which is the primary for long if the first is down, or cannot hear
+/// it, and an endpoint that begins only then.
+fn join(slot_ns: u64, is_first_down: bool, after_ns: u64) -> World {
+    let first = first_arbiter(NODES);
+    let client = |process| ClientConfig {
+        arbiters: vec![first, ProcessId(first.0 + 1)],
+        ..ClientConfig::new(ProcessId(process), NODES, first, slot_ns)
+    };
+    let arbiter = |nth: u32| {
+        let mut config = ArbiterConfig::new(ProcessId(first.0 + nth), NODES, (NODES, 1), slot_ns);
+        // Of two that begin at once the second has the higher number: it is the primary.
+        let role = if is_first_down && nth == 0 { Role::Secondary } else { Role::Primary };
+        let peers = vec![ProcessId(first.0 + 1 - nth)];
+        config.failover = FailoverConfig { role, peers, ..FailoverConfig::ALONE };
+        config.allocator.batch_slots = 16;
+        config
+    };
+    let clients: Vec<_> = (0..NODES).map(client).collect();
+    let late = ClientConfig { incarnation: Incarnation(9), ..clients[3].clone() };
+    let mut world = World::of(clients, vec![arbiter(0), arbiter(1)], 1);
+    world.is_down[0] = is_first_down;
+    world.fate = Box::new(|_, from, to, _| from.0 == 3 || to.0 == 3);
+    world.run_for(after_ns);
+    world.fate = Box::new(|_, _, _, _| false);
+    assert!(world.arbiters[1].is_primary() && !world.arbiters[0].is_primary());
+    world.clients[3] = Client::new(late).expect("right");
+    world
+}
+
+/// At once or later, when it has said what it wants to nobody for a while.
+#[test]
+fn who_begins_after_a_takeover_is_served() {
+    for slot_ns in [1_250, 12_500, 50_000, 100_000] {
+        for (is_first_down, idle_ns) in [(true, 0), (false, 0), (true, 500 * MS), (false, 500 * MS)]
+        {
+            let mut world = join(slot_ns, is_first_down, 50 * MS);
+            world.run_for(idle_ns);
+            (0..20).for_each(|_| assert!(world.enqueue(3, 5, 200)));
+            // Five losses at the pace of its control packets, and a round trip with the other one.
+            world.run_for(5 * MS + 1_000 * slot_ns);
+            let stats = world.clients[3].stats();
+            let what = format!("{slot_ns} ns, {is_first_down}, {idle_ns}: {stats:?}");
+            assert_eq!(world.clients[3].backlog(), 0, "{what}");
+            world.run_for(5 * MS + 1_000 * slot_ns);
+            world.assert_all_came();
+        }
+    }
+}
+
+/// It has nothing to say, and nobody answers: it is found by whoever is the primary, or finds it.
+#[test]
+fn who_begins_after_a_takeover_and_has_nothing_to_send_is_known() {
+    for is_first_down in [true, false] {
+        let mut world = join(100_000, is_first_down, 50 * MS);
+        world.run_for(100 * MS);
+        assert_eq!(world.arbiters[1].comm().known(), NODES);
+        assert_eq!(world.clients[3].arbiter(), ProcessId(first_arbiter(NODES).0 + 1));
+        let resets = world.clients[3].stats().resets;
+        world.run_for(1_000 * MS);
+        assert_eq!(world.clients[3].stats().resets, resets, "and that is all");
+    }
+}
