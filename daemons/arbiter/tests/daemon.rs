@@ -16,6 +16,8 @@ use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
 /// Everything here takes milliseconds; what takes this long never comes.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Whoever is off its core is not dead.
+const TAKEOVER: Duration = Duration::from_millis(600);
 const NODES: u32 = 4;
 const ARBITERS: [ProcessId; 2] = [ProcessId(60), ProcessId(61)];
 /// Long, as turns of a busy machine are far apart.
@@ -79,8 +81,7 @@ impl World {
             config.status_listen = Some(any);
             config.machine.failover.peers = vec![ARBITERS[1 - nth]];
             config.machine.failover.role = [Role::Primary, Role::Secondary][nth];
-            // Whoever is off its core is not dead.
-            config.machine.failover.takeover_ns = 600_000_000;
+            config.machine.failover.takeover_ns = TAKEOVER.as_nanos() as u64;
             ArbiterDaemon::new(&config).expect("an arbiter")
         };
         let arbiters = vec![arbiter(0), arbiter(1)];
@@ -198,6 +199,17 @@ fn survives_its_primary(cores: usize) {
     let report = world.arbiters[0].report();
     assert!(report.is_primary && report.slots_granted >= 5 * 12, "{report:?}");
     assert_eq!(report.takeovers, 1);
+}
+
+/// Switches know who has sent something: nobody else does that for a secondary.
+#[test]
+fn a_secondary_that_nobody_speaks_to_leaves_the_primary_alone() {
+    let mut world = World::new(0);
+    world.hosts.clear();
+    world.until("somebody is the primary", |world| !world.primaries.is_empty());
+    let until = Instant::now() + 3 * TAKEOVER;
+    world.until("three times a takeover has passed", |_| Instant::now() > until);
+    assert_eq!(world.primaries, [0]);
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Which of several arbiters gives out timeslots.
 //!
-//! The primary says so at intervals. Who has heard no such watchdog for a while takes over, with a
-//! higher epoch, and whoever hears of a higher claim than its own steps down: from the other
-//! arbiter, or from an endpoint that has met both. Nothing else is shared: who takes over asks all
-//! endpoints what they still want, and gives out no timeslot that the other one may have given out
-//! (design: arbiter.md section 4).
+//! The primary says so at intervals. The others claim nothing, and say that they are there, so that
+//! switches know where. Who has heard no claim for a while takes over, with a higher epoch, and
+//! whoever hears of a higher claim than its own steps down: from the other arbiter, or from an
+//! endpoint that has met both. Nothing else is shared: who takes over asks all endpoints what they
+//! still want, and gives out no timeslot that the other one may have given out (design: arbiter.md
+//! section 4).
 
 use alloc::vec::Vec;
 
@@ -27,7 +28,8 @@ pub struct FailoverConfig {
     pub role: Role,
     /// The others.
     pub peers: Vec<ProcessId>,
-    /// A primary says so at intervals of so much, ns. Default 100 us.
+    /// A primary says so at intervals of so much, ns, and the others that they are there. Default
+    /// 100 us.
     pub watchdog_ns: u64,
     /// Who has heard none for so long takes over, ns. Default 1 ms (design: arbiter.md section 4).
     pub takeover_ns: u64,
@@ -59,15 +61,25 @@ pub(crate) struct Failover {
     /// The highest that was heard or is claimed.
     epoch: u32,
     is_primary: bool,
-    /// When it takes over, if it hears nothing; as a primary, when it next says what it is.
-    due: Option<Mono>,
+    /// When it takes over, if it is not the primary and hears nothing.
+    takes_over: Option<Mono>,
+    /// When it next says what it is.
+    tells: Mono,
     /// How many peers have still to be told.
     to_tell: usize,
 }
 
 impl Failover {
     pub fn new(own: ProcessId, config: FailoverConfig) -> Self {
-        Self { own, config, epoch: 0, is_primary: false, due: None, to_tell: 0 }
+        Self {
+            own,
+            config,
+            epoch: 0,
+            is_primary: false,
+            takes_over: None,
+            tells: Mono::from_ns(0),
+            to_tell: 0,
+        }
     }
 
     pub fn is_primary(&self) -> bool {
@@ -78,12 +90,17 @@ impl Failover {
         self.epoch
     }
 
+    /// What it says: nothing is claimed with epoch 0.
     fn claim(&self) -> Watchdog {
-        Watchdog { epoch: self.epoch, primary: self.own }
+        let epoch = if self.is_primary { self.epoch } else { 0 };
+        Watchdog { epoch, primary: self.own }
     }
 
     /// A watchdog has come, from whomever.
     pub fn on_watchdog(&mut self, now: Mono, heard: Watchdog) -> Option<Change> {
+        if heard.epoch == 0 {
+            return None;
+        }
         if heard.primary == self.own {
             // Of a former life, unless it is an echo of this one: not below it again.
             self.epoch = self.epoch.max(heard.epoch);
@@ -92,7 +109,7 @@ impl Failover {
         if !self.is_primary {
             if heard.epoch >= self.epoch {
                 self.epoch = heard.epoch;
-                self.due = Some(now.after_ns(self.config.takeover_ns));
+                self.takes_over = Some(now.after_ns(self.config.takeover_ns));
             }
             return None;
         }
@@ -104,29 +121,26 @@ impl Failover {
         self.epoch = heard.epoch;
         self.is_primary = false;
         self.to_tell = 0;
-        self.due = Some(now.after_ns(self.config.takeover_ns));
+        self.takes_over = Some(now.after_ns(self.config.takeover_ns));
         Some(Change::Secondary)
     }
 
     /// Takes over, or has the peers told, when it is time.
     pub fn on_timeout(&mut self, now: Mono) -> Option<Change> {
-        let is_alone = self.config.peers.is_empty();
-        let Some(due) = self.due else {
-            let wait_ns = match self.config.role {
-                _ if is_alone => return self.take_over(now, false),
-                Role::Primary => self.config.takeover_ns,
-                Role::Secondary => 2 * self.config.takeover_ns,
-            };
-            self.due = Some(now.after_ns(wait_ns));
-            return None;
-        };
-        if now < due {
-            return None;
+        if self.config.peers.is_empty() {
+            return self.take_over(now, false);
         }
-        if !self.is_primary {
+        let wait_ns = match self.config.role {
+            Role::Primary => self.config.takeover_ns,
+            Role::Secondary => 2 * self.config.takeover_ns,
+        };
+        let takes_over = *self.takes_over.get_or_insert(now.after_ns(wait_ns));
+        if !self.is_primary && now >= takes_over {
             return self.take_over(now, true);
         }
-        self.tell(now);
+        if now >= self.tells {
+            self.tell(now);
+        }
         None
     }
 
@@ -142,7 +156,7 @@ impl Failover {
 
     fn tell(&mut self, now: Mono) {
         self.to_tell = self.config.peers.len();
-        self.due = Some(now.after_ns(self.config.watchdog_ns));
+        self.tells = now.after_ns(self.config.watchdog_ns);
     }
 
     /// Whom to tell what.
@@ -152,10 +166,10 @@ impl Failover {
     }
 
     pub fn due(&self) -> Option<Mono> {
-        match self.due {
-            None => Some(Mono::from_ns(0)),
-            Some(_) if self.is_primary && self.config.peers.is_empty() => None,
-            due => due,
+        match self.takes_over {
+            _ if self.config.peers.is_empty() => Some(self.tells).filter(|_| !self.is_primary),
+            Some(due) if !self.is_primary => Some(self.tells.min(due)),
+            _ => Some(self.tells),
         }
     }
 }
@@ -204,6 +218,28 @@ mod tests {
         assert_eq!(one.poll().expect("it says so at once").1, nine);
         assert_eq!(other.on_watchdog(Mono::from_ns(MS), nine), Some(Change::Secondary));
         assert!(one.is_primary() && !other.is_primary());
+    }
+
+    #[test]
+    fn who_is_not_the_primary_says_that_it_is_there_and_nothing_else() {
+        let (mut one, mut other) = (new(9, Role::Secondary, 8), new(8, Role::Secondary, 9));
+        let there = Watchdog { epoch: 0, primary: ProcessId(9) };
+        for nth in 0..15 {
+            let now = Mono::from_ns(nth * 100_000);
+            assert!(nth == 0 || one.due() == Some(now), "it is time");
+            assert_eq!((one.on_timeout(now), other.on_timeout(now)), (None, None));
+            let (to, word) = one.poll().expect("its peer");
+            assert_eq!((to, word, one.poll()), (ProcessId(8), there, None));
+            assert_eq!(other.on_watchdog(now, word), None);
+        }
+        let now = Mono::from_ns(2 * MS);
+        assert!(other.on_timeout(now).is_some(), "it has heard no primary");
+        let (_, claim) = other.poll().expect("its peer");
+        assert_eq!((claim.epoch, other.on_watchdog(now, there)), (1, None));
+        assert_eq!(other.poll(), None, "nothing was claimed that it had to deny");
+        assert_eq!((one.on_watchdog(now, claim), one.epoch()), (None, 1));
+        assert_eq!(one.on_timeout(now), None);
+        assert_eq!(one.poll(), Some((ProcessId(8), there)), "of others' claims it says nothing");
     }
 
     #[test]

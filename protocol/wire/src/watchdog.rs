@@ -22,8 +22,9 @@ const _: () = assert!(size_of::<Layout>() == WATCHDOG_OCTETS);
 /// hears another one claim so (design: arbiter.md section 4, fail-over).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Watchdog {
-    /// Rises with each change of the primary. Of two claims the one with the higher epoch counts,
-    /// and of two with the same the one with the higher `primary`.
+    /// Rises with each change of the primary, from 1 on; with 0 nothing is claimed but that
+    /// `primary` is there, so that switches learn where. Of two claims the one with the higher
+    /// epoch counts, and of two with the same the one with the higher `primary`.
     pub epoch: u32,
     /// The arbiter.
     pub primary: ProcessId,
