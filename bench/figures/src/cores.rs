@@ -44,7 +44,8 @@ pub(crate) fn communication(nodes: u32) -> Result<Values> {
 
 fn options(nodes: u32, load_permille: u32) -> ArbiterOptions {
     let loads = vec![f64::from(load_permille) / 1e3];
-    ArbiterOptions { nodes: vec![nodes], loads, packets: PACKETS, ..ArbiterOptions::default() }
+    let defaults = ArbiterOptions::default();
+    ArbiterOptions { nodes: vec![nodes], loads, packets: PACKETS, traces: 0, ..defaults }
 }
 
 fn of(report: &Report, options: &ArbiterOptions) -> Result<Values> {

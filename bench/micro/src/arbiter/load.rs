@@ -16,6 +16,7 @@ pub(super) struct Load {
     /// When the next one comes, in timeslots.
     next: f64,
     arrivals: Vec<(u32, u32, u32)>,
+    times: Vec<f64>,
 }
 
 impl Load {
@@ -26,13 +27,21 @@ impl Load {
         // exponential: this much, 0.5 being rounded up to 1.
         let mean = MEAN + (1.0 - (-0.5 / MEAN).exp());
         let rate = load * f64::from(nodes) / mean;
-        Self { random, nodes, rate, next: 0.0, arrivals: Vec::new() }
+        Self { random, nodes, rate, next: 0.0, arrivals: Vec::new(), times: Vec::new() }
+    }
+
+    /// Another trace of the same kind.
+    pub fn of_trace(self, number: u64) -> Self {
+        let seed = u64::from(self.nodes) + number * u64::from(u32::MAX);
+        Self { random: Xoshiro256PlusPlus::seed_from_u64(seed), ..self }
     }
 
     /// What has come since the last call until `slot`: source, destination, packets.
     pub fn until(&mut self, slot: u64) -> &[(u32, u32, u32)] {
         self.arrivals.clear();
+        self.times.clear();
         while self.next < slot as f64 {
+            self.times.push(self.next);
             self.next += self.exponential() / self.rate;
             let src = self.random.random_range(0..self.nodes);
             let other = self.random.random_range(0..self.nodes - 1);
@@ -41,6 +50,11 @@ impl Load {
             self.arrivals.push((src, dst, packets));
         }
         &self.arrivals
+    }
+
+    /// When each of these came, in timeslots.
+    pub fn times(&self) -> &[f64] {
+        &self.times
     }
 
     /// With mean 1.

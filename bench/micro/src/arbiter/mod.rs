@@ -3,6 +3,7 @@
 
 mod alone;
 mod comm;
+mod completion;
 mod crew;
 mod load;
 mod pace;
@@ -20,6 +21,7 @@ use onepipe_base::ProcessId;
 
 use crate::{Better, Detail, Harness, Progress, Report};
 pub use comm::{CommOptions, arbiter_comm};
+use completion::Completion;
 use load::Load;
 pub use pace::{PaceOptions, arbiter_pace};
 use plain::{PlainAllocator, PlainPaths};
@@ -42,6 +44,9 @@ pub struct ArbiterOptions {
     /// Cores: one for everything, or one that keeps the counts and spreads out schedules, and
     /// others that give out timeslots, each every so many-th batch. Default 1.
     pub cores: usize,
+    /// Traces on which it is looked how long transfers take, beside the clock; none with 0.
+    /// Default 3.
+    pub traces: u64,
 }
 
 impl Default for ArbiterOptions {
@@ -54,6 +59,7 @@ impl Default for ArbiterOptions {
             policy: Policy::MaxMinFair,
             packets: 8_000_000,
             cores: 1,
+            traces: 3,
         }
     }
 }
@@ -73,7 +79,9 @@ impl ArbiterOptions {
 const ALLOCATION: &str = "timeslots on one core or a pipeline of cores: requests in, allocation, schedules out; \
                           transfers of 10 packets in the mean between uniformly random pairs; \
                           yardstick: a plain allocator, one packet a visit, least recently served \
-                          first; utilisation: given of what was asked for while measured";
+                          first; utilisation: given of what was asked for while measured; \
+                          completion: from when a transfer comes until its last timeslot is over, \
+                          beside the clock, the plain allocator's on the same traces";
 
 /// Time that a timeslot takes to be given out.
 ///
@@ -110,10 +118,26 @@ pub fn arbiter_alloc(
                 },
                 || Ok(plain(options, nodes, load, slots)?.slot_us()),
             )?;
+            said.extend(completions(options, nodes, load)?);
             harness.detail(said);
         }
     }
     Ok(harness.finish())
+}
+
+/// How long transfers take, and with the plain allocator.
+fn completions(options: &ArbiterOptions, nodes: u32, load: f64) -> Result<Vec<Detail>> {
+    let ArbiterOptions { batch_slots, traces, .. } = *options;
+    let kind = (nodes, load, batch_slots);
+    if traces == 0 {
+        return Ok(Vec::new());
+    }
+    // Several cores give what one gives that is told as much as they are, see `crew::run`.
+    let return_batches = (options.cores as u32 - 1).min(16);
+    let config = Config { return_batches, ..config(options, nodes) };
+    let ours = Completion::measure(kind, traces, || Ok(Allocator::new(config)?))?;
+    let plain = Completion::measure(kind, traces, || Ok(PlainAllocator::new(nodes, batch_slots)))?;
+    Ok([ours.details(""), plain.details("of plain ")].concat())
 }
 
 /// What came of a run.
@@ -181,9 +205,13 @@ impl Allocates for Allocator {
     }
 }
 
-fn ours(options: &ArbiterOptions, nodes: u32, load: f64, slots: u64) -> Result<Outcome> {
+fn config(options: &ArbiterOptions, nodes: u32) -> Config {
     let ArbiterOptions { batch_slots, policy, .. } = *options;
-    let config = Config { batch_slots, policy, ..Config::new(nodes) };
+    Config { batch_slots, policy, ..Config::new(nodes) }
+}
+
+fn ours(options: &ArbiterOptions, nodes: u32, load: f64, slots: u64) -> Result<Outcome> {
+    let config = config(options, nodes);
     match options.cores {
         1 => run(Allocator::new(config)?, options, nodes, load, slots),
         cores => pipeline::run(config, cores, load, slots),

@@ -1,0 +1,241 @@
+//! How long transfers take, from when they come until their last packet's timeslot is over.
+
+use anyhow::{Result, ensure};
+use onepipe_arbiter::Schedule;
+
+use super::Allocates;
+use super::load::Load;
+use crate::Detail;
+
+/// Timeslots that warm up, and those after them in which the transfers come that are counted: as
+/// long as the original's own benchmark runs, 10,000 and 50,000.
+const WARM_UP: u64 = 10_112;
+const COUNTED: u64 = 50_048;
+/// Packets of all of them about, where that is less: of a thousand endpoints and more.
+const PACKETS: f64 = 16e6;
+/// So many times as long all counted ones have been served, if somebody serves them at all.
+const PATIENCE: u64 = 16;
+
+/// In timeslots, over some traces.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Completion {
+    /// The mean of the means of each trace.
+    mean: f64,
+    /// Its standard error, of one trace none.
+    error: f64,
+    /// The mean of the 99th percentiles of each trace.
+    p99: f64,
+}
+
+impl Completion {
+    /// Of allocators that give out batches of so many timeslots, over so many traces, at least one:
+    /// the same for whoever is measured.
+    pub fn measure<A: Allocates>(
+        (nodes, load, batch_slots): (u32, f64, u32),
+        traces: u64,
+        mut allocator: impl FnMut() -> Result<A>,
+    ) -> Result<Self> {
+        let slots = (PACKETS / (f64::from(nodes) * load)) as u64;
+        let all = (WARM_UP + COUNTED).min(slots);
+        let window = (all * WARM_UP / (WARM_UP + COUNTED), all);
+        let (mut means, mut p99s) = (Vec::new(), Vec::new());
+        for trace in 0..traces {
+            let load = Load::new(nodes, load).of_trace(trace);
+            let mut waits = run(allocator()?, (nodes, batch_slots), load, window)?;
+            ensure!(!waits.is_empty(), "no transfer comes in {all} timeslots");
+            waits.sort_unstable_by(f64::total_cmp);
+            means.push(mean(&waits));
+            p99s.push(waits[waits.len() * 99 / 100]);
+        }
+        Ok(Self { mean: mean(&means), error: standard_error(&means), p99: mean(&p99s) })
+    }
+
+    /// `of`: whose.
+    pub fn details(&self, of: &str) -> [Detail; 3] {
+        [("mean", self.mean), ("± standard error", self.error), ("p99", self.p99)].map(
+            |(name, value)| Detail {
+                name: format!("completion {of}{name}"),
+                value,
+                unit: "slots".to_string(),
+            },
+        )
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+fn standard_error(values: &[f64]) -> f64 {
+    let (mean, count) = (mean(values), values.len() as f64);
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    if values.len() < 2 { 0.0 } else { (squares / (count - 1.0) / count).sqrt() }
+}
+
+/// How long each transfer took that came in the window. New ones come until all of these are done.
+fn run(
+    mut allocator: impl Allocates,
+    (nodes, batch_slots): (u32, u32),
+    mut load: Load,
+    (begin, end): (u64, u64),
+) -> Result<Vec<f64>> {
+    let mut schedule = Schedule::new(nodes);
+    let mut transfers = Transfers::new(nodes, (begin as f64, end as f64));
+    let mut start = 0;
+    while start < end || transfers.counted > 0 {
+        ensure!(start < PATIENCE * end, "{} transfers wait for ever", transfers.counted);
+        let arrivals = load.until(start).to_vec();
+        for (&(src, dst, packets), &time) in arrivals.iter().zip(load.times()) {
+            allocator.request(src, dst, packets)?;
+            transfers.come((src, dst), packets, time);
+        }
+        allocator.give(&mut schedule);
+        for slot in 0..batch_slots {
+            for (src, dst) in schedule.pairs(slot) {
+                transfers.serve((src, dst), start + u64::from(slot))?;
+            }
+        }
+        start += u64::from(batch_slots);
+    }
+    Ok(transfers.waits)
+}
+
+/// One that has come and is not complete.
+#[derive(Clone, Copy)]
+struct Transfer {
+    time: f64,
+    left: u32,
+    /// The one of the same pair that came after it, counted from one; zero if none.
+    next: u32,
+}
+
+/// Those of each pair in order: what a pair is given is for the one that came first.
+struct Transfers {
+    nodes: usize,
+    /// The first and the last one of each pair, counted from one; zero if none.
+    ends: Vec<[u32; 2]>,
+    all: Vec<Transfer>,
+    /// Places in `all` that are free.
+    free: Vec<u32>,
+    window: (f64, f64),
+    /// Those that came in the window and are not complete.
+    counted: u64,
+    waits: Vec<f64>,
+}
+
+impl Transfers {
+    fn new(nodes: u32, window: (f64, f64)) -> Self {
+        let nodes = nodes as usize;
+        let ends = vec![[0; 2]; nodes * nodes];
+        let (all, free, waits) = (Vec::new(), Vec::new(), Vec::new());
+        Self { nodes, ends, all, free, window, counted: 0, waits }
+    }
+
+    fn is_counted(&self, time: f64) -> bool {
+        (self.window.0..self.window.1).contains(&time)
+    }
+
+    fn come(&mut self, (src, dst): (u32, u32), packets: u32, time: f64) {
+        let transfer = Transfer { time, left: packets, next: 0 };
+        let place = self.free.pop().unwrap_or(self.all.len() as u32);
+        match self.all.get_mut(place as usize) {
+            Some(free) => *free = transfer,
+            None => self.all.push(transfer),
+        }
+        let [first, last] = &mut self.ends[src as usize * self.nodes + dst as usize];
+        match *first {
+            0 => *first = place + 1,
+            _ => self.all[*last as usize - 1].next = place + 1,
+        }
+        *last = place + 1;
+        self.counted += u64::from(self.is_counted(time));
+    }
+
+    fn serve(&mut self, (src, dst): (u16, u16), slot: u64) -> Result<()> {
+        let [first, _] = &mut self.ends[usize::from(src) * self.nodes + usize::from(dst)];
+        ensure!(*first > 0, "{src} is given a timeslot to {dst} that it does not want");
+        let transfer = &mut self.all[*first as usize - 1];
+        transfer.left -= 1;
+        if transfer.left == 0 {
+            self.free.push(*first - 1);
+            *first = transfer.next;
+            let time = transfer.time;
+            if self.is_counted(time) {
+                self.counted -= 1;
+                self.waits.push((slot + 1) as f64 - time);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives everybody all, one pair a batch of one timeslot, in the order of requests.
+    struct OneByOne(Vec<(u32, u32, u32)>);
+
+    impl Allocates for OneByOne {
+        fn request(&mut self, src: u32, dst: u32, slots: u32) -> Result<()> {
+            self.0.push((src, dst, slots));
+            Ok(())
+        }
+
+        fn give(&mut self, schedule: &mut Schedule) -> u64 {
+            schedule.clear();
+            let Some((src, dst, slots)) = self.0.first_mut() else { return 0 };
+            schedule.put(*src, 0, *dst as u16);
+            *slots -= 1;
+            if *slots == 0 {
+                self.0.remove(0);
+            }
+            1
+        }
+    }
+
+    #[test]
+    fn a_single_server_takes_as_long_as_theory_says() {
+        // One in two timeslots is asked for, as of two endpoints at a quarter: a queue of
+        // transfers that are served in their order. Theory, with moments as they are sampled: the
+        // mean wait of M/G/1 and the service, and half a timeslot until the next one begins.
+        let exact = |power: i32| {
+            let tail = |packets: f64| (-(packets - 0.5) / 10.0f64).exp();
+            (1..400).fold(1.0 - tail(1.0), |sum, packets| {
+                let packets = f64::from(packets);
+                sum + (tail(packets) - tail(packets + 1.0)) * packets.powi(power)
+            })
+        };
+        let (service, squares) = (exact(1), exact(2));
+        let rate = 0.5 / service;
+        let theory = rate * squares / (2.0 * (1.0 - 0.5)) + service + 0.5;
+        let completion =
+            Completion::measure((2, 0.25, 1), 8, || Ok(OneByOne(Vec::new()))).expect("it serves");
+        let off = (completion.mean - theory).abs();
+        assert!(off < 4.0 * completion.error, "{completion:?}, {theory} in theory");
+        assert!(completion.error < theory / 10.0 && completion.p99 > 3.0 * completion.mean);
+    }
+
+    #[test]
+    fn what_nobody_wants_and_what_nobody_gives_is_seen() {
+        let mut transfers = Transfers::new(3, (0.0, 9.0));
+        transfers.come((0, 1), 2, 1.0);
+        transfers.come((0, 1), 1, 3.5);
+        for slot in 4..7 {
+            assert!(transfers.serve((1, 0), slot).is_err());
+            transfers.serve((0, 1), slot).expect("it is wanted");
+        }
+        assert!(transfers.serve((0, 1), 7).is_err());
+        assert_eq!((transfers.waits, transfers.counted), (vec![5.0, 3.5], 0));
+        struct Nothing;
+        impl Allocates for Nothing {
+            fn request(&mut self, _: u32, _: u32, _: u32) -> Result<()> {
+                Ok(())
+            }
+            fn give(&mut self, _: &mut Schedule) -> u64 {
+                0
+            }
+        }
+        assert!(Completion::measure((2, 0.1, 64), 1, || Ok(Nothing)).is_err());
+    }
+}
