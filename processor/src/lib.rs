@@ -24,6 +24,8 @@
 
 mod bits;
 mod lines;
+mod sieve;
 
 pub use bits::Bits;
 pub use lines::{Line, Lines};
+pub use sieve::{Marks, Mesh, Sieve};

@@ -2,11 +2,15 @@
 
 use alloc::vec::Vec;
 
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
 use crate::config::NODES_MAX;
 
-/// A pair that wants timeslots, in one word: who, to whom, since which batch it waits, and how many
-/// timeslots it wants. Stages hand it on to each other; nobody else need look into it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// A pair that wants timeslots, in one word: who, to whom, how many timeslots it wants, and beside
+/// these, shortest first, since which batch it waits, max–min fair, how often it has given way.
+/// Stages hand it on to each other; nobody else need look into it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable)]
+#[repr(transparent)]
 pub struct Flow(u64);
 
 /// An endpoint's number has 12 bits; masked so, it needs no check against a table of all of them.
@@ -22,10 +26,16 @@ impl Flow {
     /// themselves.
     pub(crate) const END: Self = Self(0);
 
-    /// That comes, or was served, in batch number `now`, modulo 256.
-    pub(crate) const fn new(src: u16, dst: u16, backlog: u32, now: u8) -> Self {
+    /// In place of a stamp: it has given way so often, 64 times, that it does so no more.
+    pub(crate) const STAYS: u64 = 1 << (STAMP + 6);
+
+    /// In place of a stamp: one time.
+    pub(crate) const WAY: u64 = 1 << STAMP;
+
+    /// `stamp`: the batch that it comes in, modulo 256, or how often it has given way.
+    pub(crate) const fn new(src: u16, dst: u16, backlog: u32, stamp: u8) -> Self {
         let pair = (src as u64) << SRC | (dst as u64) << DST;
-        Self(pair | (now as u64) << STAMP | backlog as u64)
+        Self(pair | (stamp as u64) << STAMP | backlog as u64)
     }
 
     #[inline]
@@ -64,12 +74,45 @@ impl Flow {
         Self(self.0 | place as u64)
     }
 
-    /// With `slots` fewer, as it has been given them now.
+    /// With `slots` fewer, as it has been given them.
     #[inline]
-    pub(crate) fn served(self, slots: u32, now: u8) -> Self {
-        Self(self.0 - u64::from(slots)).with_age(0, now)
+    pub(crate) fn served(self, slots: u32) -> Self {
+        Self(self.0 - u64::from(slots))
+    }
+
+    /// That of a pair which has run dry, and wants so many more.
+    #[inline]
+    pub(crate) fn renewed(self, backlog: u32) -> Self {
+        Self(self.0 & !BACKLOG | u64::from(backlog))
+    }
+
+    /// Zero if it still gives way.
+    #[inline]
+    pub(crate) fn stays(self) -> u64 {
+        self.0 & Self::STAYS
+    }
+
+    /// Once more: only who does not [`Flow::stays`].
+    #[inline]
+    pub(crate) fn gave_way(self) -> Self {
+        Self(self.0 + Self::WAY)
+    }
+
+    /// They as words.
+    #[inline]
+    pub(crate) fn words(flows: &[Self]) -> &[u64] {
+        zerocopy::transmute_ref!(flows)
+    }
+
+    /// They as words.
+    #[inline]
+    pub(crate) fn words_mut(flows: &mut [Self]) -> &mut [u64] {
+        zerocopy::transmute_mut!(flows)
     }
 }
+
+/// Flows that may be written behind those that there are.
+const SPARE: usize = 8;
 
 /// Flows in a row, in memory that is taken once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -82,8 +125,8 @@ pub struct Flows {
 impl Flows {
     /// Room for so many.
     pub fn new(flows_max: u32) -> Self {
-        // One place more: who sorts flows without a branch writes where none may come to be.
-        Self { places: alloc::vec![Flow::default(); flows_max as usize + 1], len: 0 }
+        // Some places more: who sorts flows without a branch writes where none may come to be.
+        Self { places: alloc::vec![Flow::default(); flows_max as usize + SPARE], len: 0 }
     }
 
     /// Those that are here.
@@ -145,6 +188,13 @@ impl Flows {
         self.len -= count;
     }
 
+    /// All are served in batch `now`, modulo 256.
+    pub(crate) fn restamp(&mut self, now: u8) {
+        for flow in &mut self.places[..self.len] {
+            *flow = flow.with_age(0, now);
+        }
+    }
+
     /// Throws out who `is_kept` does not want.
     pub(crate) fn retain(&mut self, mut is_kept: impl FnMut(Flow) -> bool) {
         let mut kept = 0;
@@ -191,9 +241,24 @@ mod tests {
         let flow = Flow::new(4095, 17, 0x00ff_ffff, 250);
         assert_eq!((flow.src(), flow.dst(), flow.backlog()), (4095, 17, 0xff_ffff));
         assert_eq!((flow.age(250), flow.age(3)), (0, 9), "batches are counted modulo 256");
-        let served = flow.served(0xff_fffe, 5);
+        let served = flow.served(0xff_fffe);
         assert_eq!((served.src(), served.dst(), served.backlog()), (4095, 17, 1));
-        assert_eq!((served.age(5), served.with_age(128, 6).age(6)), (0, 128));
+        assert_eq!((served.age(250), served.with_age(128, 6).age(6)), (0, 128));
+        let renewed = served.dry_at(77).renewed(5);
+        assert_eq!((renewed.src(), renewed.dst(), renewed.backlog()), (4095, 17, 5));
+        assert_eq!(renewed.age(250), 0);
+    }
+
+    #[test]
+    fn a_flow_gives_way_64_times() {
+        let mut flow = Flow::new(4095, 4094, 0xff_ffff, 0);
+        for _ in 0..64 {
+            assert_eq!(flow.stays(), 0);
+            flow = flow.gave_way();
+        }
+        assert_ne!(flow.stays(), 0);
+        assert_ne!(flow.served(9).renewed(3).stays(), 0, "neither served nor renewed it forgets");
+        assert_eq!((flow.src(), flow.dst(), flow.backlog()), (4095, 4094, 0xff_ffff));
     }
 
     #[test]

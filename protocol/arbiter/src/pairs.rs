@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::demand::{Flow, Flows};
+use crate::demand::Flows;
 
 /// What a pair may ask for beside its flow, at most.
 pub(crate) const MORE_MAX: u32 = u16::MAX as u32 - 1;
@@ -56,9 +56,10 @@ impl Pairs {
         }
     }
 
-    /// The flows of `dry` have run dry in batch `now`: those that have asked for more since stay
-    /// there, and go to `renewed` with what they have asked for. The others are forgotten.
-    pub fn renew(&mut self, dry: &mut Flows, now: u8, renewed: &mut Flows) {
+    /// The flows of `dry` have run dry: those that have asked for more since stay there, and go to
+    /// `renewed` with what they have asked for. The others are forgotten. `now`: the batch that they
+    /// come in again, modulo 256, if that is of any account.
+    pub fn renew(&mut self, dry: &mut Flows, now: Option<u8>, renewed: &mut Flows) {
         match self {
             Self::Dense(pairs) => renew(dry, now, renewed, |src, dst| pairs.take(src, dst)),
             Self::Sparse(pairs) => renew(dry, now, renewed, |src, dst| pairs.take(src, dst)),
@@ -77,11 +78,17 @@ impl Pairs {
 
 /// [`Pairs::renew`], where `take` says what a pair has asked for.
 #[inline]
-fn renew(dry: &mut Flows, now: u8, renewed: &mut Flows, mut take: impl FnMut(usize, usize) -> u32) {
+fn renew(
+    dry: &mut Flows,
+    now: Option<u8>,
+    renewed: &mut Flows,
+    mut take: impl FnMut(usize, usize) -> u32,
+) {
     dry.retain_rare(|flow| {
         let more = take(flow.src(), flow.dst());
         if more > 0 {
-            renewed.push(Flow::new(flow.src() as u16, flow.dst() as u16, more, now));
+            let flow = flow.renewed(more);
+            renewed.push(now.map_or(flow, |now| flow.with_age(0, now)));
         }
         more > 0
     });
@@ -241,6 +248,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::demand::Flow;
 
     proptest! {
         #[test]
@@ -271,8 +279,9 @@ mod tests {
                         let had = core::mem::take(more);
                         let (mut dry, mut renewed) = (Flows::new(1), Flows::new(1));
                         dry.push(Flow::new(src as u16, dst as u16, 0, 3));
-                        pairs.renew(&mut dry, 5, &mut renewed);
-                        let again = Flow::new(src as u16, dst as u16, had, 5);
+                        let now = (src % 2 == 0).then_some(5);
+                        pairs.renew(&mut dry, now, &mut renewed);
+                        let again = Flow::new(src as u16, dst as u16, had, now.unwrap_or(3));
                         let count = usize::from(had > 0);
                         prop_assert_eq!((renewed.as_slice(), dry.len()), (&[again][..count], count));
                         if had == 0 {

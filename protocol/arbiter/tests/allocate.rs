@@ -255,6 +255,55 @@ fn saturated_senders_take_turns_timeslot_by_timeslot() {
     }
 }
 
+/// What each of `pairs` is given in the second half of so many batches, if all of them always want
+/// more; and for how many batches each is given nothing at most.
+fn rivals(config: Config, pairs: &[(u32, u32)], batches: u32) -> (Vec<u32>, Vec<u32>) {
+    let mut allocator = Allocator::new(config).expect("the settings are right");
+    let [mut given, mut waits, mut longest] = [(); 3].map(|()| vec![0; pairs.len()]);
+    for number in 0..batches {
+        for &(src, dst) in pairs {
+            // As long as this is not always refused it is more than a batch gives.
+            let _ = allocator.request(src, dst, 40);
+        }
+        let batch = allocator.next_batch();
+        for (place, &(src, dst)) in pairs.iter().enumerate() {
+            let grants = batch.grants().iter();
+            let own = grants.filter(|grant| (grant.src.into(), grant.dst.into()) == (src, dst));
+            let slots: u32 = own.map(|grant| grant.slots.count_ones()).sum();
+            given[place] += if number < batches / 2 { 0 } else { slots };
+            waits[place] = if slots > 0 { 0 } else { waits[place] + 1 };
+            longest[place] = waits[place].max(longest[place]);
+        }
+    }
+    (given, longest)
+}
+
+#[test]
+fn who_gives_way_does_not_do_so_for_ever() {
+    // Of six endpoints three want to send to the last one, and one of these to two others, too. Its
+    // flow to the last one always finds both ends busy, while each other one has an end that is idle
+    // every other batch: it would be given nothing if it gave way always. Of that many times; and
+    // some hundred who wait for one receiver, so that most flows are blocked and looked at first.
+    let kinds = [(0, 5), (2, 3), (1, 5), (2, 4), (2, 5)];
+    let copies = |(src, dst): (u32, u32)| (0..60).map(move |copy| (6 * copy + src, 6 * copy + dst));
+    let crowd = (361..600).map(|src| (src, 360));
+    let pairs: Vec<_> = crowd.clone().chain(kinds.into_iter().flat_map(copies)).collect();
+    for return_batches in [0, 1, 3] {
+        let own = Config { batch_slots: 16, share_slots: 16, return_batches, ..Config::new(600) };
+        let (mut given, mut longest) = rivals(own, &pairs, 600);
+        given.drain(..crowd.len());
+        longest.drain(..crowd.len());
+        assert!(
+            longest.iter().all(|wait| *wait <= 64 + 4),
+            "given nothing for {longest:?} batches"
+        );
+        // Each is given a third of what its ends can do.
+        for slots in &given {
+            assert!((1_500..=1_700).contains(slots), "{given:?} of 4800 each end");
+        }
+    }
+}
+
 #[test]
 fn nobody_starves_beside_an_endless_stream_of_short_transfers() {
     let config = Config { policy: Policy::ShortestFirst, ..Config::new(80) };

@@ -1,13 +1,12 @@
 //! Up to 64 timeslots that are given out together.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use onepipe_processor::Bits;
 
 use super::capacity::{Capacity, Limit, Unlimited};
+use super::idle::{Idle, LOOK};
 use super::pick::{Pick, Plain};
-use crate::config::NODES_MAX;
 use crate::demand::{Flow, Flows};
 use crate::timeslot::Timeslot;
 
@@ -22,28 +21,23 @@ pub struct Grant {
     pub slots: u64,
 }
 
-/// In which timeslots each endpoint has nothing to do yet. As long as an endpoint's number can be,
-/// so that none need be checked.
-type Idle = Box<[u64; NODES_MAX as usize]>;
-
-/// Flows that are looked at before the first of them is served. Who is given what depends on which
-/// these are.
-pub(super) const LOOK: usize = 64;
+/// Flows that are served together: those that find nothing are known before.
+const SERVED: usize = 64;
 
 /// Consecutive timeslots, and who was given which.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Batch {
     start: Timeslot,
-    nodes: usize,
     /// A bit for each timeslot of the batch.
     all: u64,
-    idle_sources: Idle,
-    idle_destinations: Idle,
+    idle: Idle,
     capacity: Option<Capacity>,
     /// If the processor has them. What is given is the same.
     bits: Option<Bits>,
     /// Whether nearly all that were visited last found something: then the next are not looked at.
     is_open: bool,
+    /// For those that are looked at together.
+    open: Vec<Flow>,
     grants: Grants,
     given: u32,
 }
@@ -73,30 +67,36 @@ impl Grants {
 pub(super) struct Exits<'a> {
     /// Those that no timeslot of this batch is left for, which is final: what is taken stays taken.
     pub onward: &'a mut Flows,
-    /// Of these those that were not seen to be so at the first look, if the others are to keep
-    /// their order: otherwise they follow those that were looked at together with them.
-    pub lost: Option<&'a mut Flows>,
+    /// Some of these, which come after all others.
+    pub behind: Behind<'a>,
     /// Those that were given some and want more.
     pub again: &'a mut Flows,
     /// Those that were given all; in the place of their backlog is how many were in `again` then.
     pub done: &'a mut Flows,
 }
 
+/// Who comes after all others that go onward.
+pub(super) enum Behind<'a> {
+    /// Nobody. Those that were not seen to be blocked at the first look follow those that were
+    /// looked at together with them.
+    Nobody,
+    /// Those that were not seen to be blocked at the first look: the others keep their order.
+    Lost(&'a mut Flows),
+    /// Those that give way: both of whose ends have no timeslot left. One of the others has an end
+    /// that may be idle for want of an earlier turn.
+    Way(&'a mut Flows),
+}
+
 impl Batch {
     pub(super) fn new(nodes: u32, slots: u32) -> Self {
-        let idle = || {
-            let idle = alloc::vec![0; NODES_MAX as usize].into_boxed_slice();
-            idle.try_into().expect("it is as long as that")
-        };
         Self {
             start: Timeslot(0),
-            nodes: nodes as usize,
             all: u64::MAX >> (64 - slots),
-            idle_sources: idle(),
-            idle_destinations: idle(),
+            idle: Idle::new(nodes as usize),
             capacity: None,
             bits: Bits::detect(),
             is_open: true,
+            open: alloc::vec![Flow::default(); LOOK],
             grants: Grants::new(nodes, slots),
             given: 0,
         }
@@ -111,6 +111,7 @@ impl Batch {
     #[cfg(test)]
     pub(super) fn make_plain(&mut self) {
         self.bits = None;
+        self.idle.make_plain();
     }
 
     pub(super) fn limit(&mut self, capacity: Capacity) {
@@ -120,8 +121,7 @@ impl Batch {
     /// Nothing is given yet.
     pub(super) fn begin(&mut self, start: Timeslot) {
         self.start = start;
-        self.idle_sources[..self.nodes].fill(self.all);
-        self.idle_destinations[..self.nodes].fill(self.all);
+        self.idle.begin(self.all);
         if let Some(capacity) = &mut self.capacity {
             capacity.begin(self.all);
         }
@@ -130,15 +130,14 @@ impl Batch {
         self.given = 0;
     }
 
-    /// Visits each of `flows`, in order, and gives it up to `share` timeslots. `now`: the number of
-    /// this batch, modulo 256.
-    pub(super) fn visit(&mut self, flows: &[Flow], share: u32, now: u8, exits: &mut Exits<'_>) {
+    /// Visits each of `flows`, in order, and gives it up to `share` timeslots.
+    pub(super) fn visit(&mut self, flows: &[Flow], share: u32, exits: &mut Exits<'_>) {
         match self.capacity.take() {
             Some(mut capacity) => {
-                self.visit_within(&mut capacity, flows, share, now, exits);
+                self.visit_within(&mut capacity, flows, share, exits);
                 self.capacity = Some(capacity);
             }
-            None => self.visit_within(&mut Unlimited, flows, share, now, exits),
+            None => self.visit_within(&mut Unlimited, flows, share, exits),
         }
     }
 
@@ -147,12 +146,11 @@ impl Batch {
         limit: &mut impl Limit,
         flows: &[Flow],
         share: u32,
-        now: u8,
         exits: &mut Exits<'_>,
     ) {
         match self.bits {
-            Some(bits) => self.visit_by(bits, limit, flows, share, now, exits),
-            None => self.visit_by(Plain, limit, flows, share, now, exits),
+            Some(bits) => self.visit_by(bits, limit, flows, share, exits),
+            None => self.visit_by(Plain, limit, flows, share, exits),
         }
     }
 
@@ -166,48 +164,36 @@ impl Batch {
         limit: &mut impl Limit,
         flows: &[Flow],
         share: u32,
-        now: u8,
         exits: &mut Exits<'_>,
     ) {
-        let mut open = [Flow::default(); LOOK];
+        let mut open = core::mem::take(&mut self.open);
         for flows in flows.chunks(LOOK) {
-            let count = match self.is_open {
-                true => {
-                    open[..flows.len()].copy_from_slice(flows);
-                    flows.len()
+            let mut rest = flows;
+            while self.is_open && !rest.is_empty() {
+                let (flows, behind) = rest.split_at(rest.len().min(SERVED));
+                open[..flows.len()].copy_from_slice(flows);
+                let served = self.serve(pick, limit, &mut open[..flows.len()], share, exits);
+                self.is_open = flows.len() - served <= flows.len() / 8;
+                rest = behind;
+            }
+            if rest.is_empty() {
+                continue;
+            }
+            let count = match &mut exits.behind {
+                Behind::Way(way) => self.idle.part(rest, &mut open, exits.onward, way),
+                _ => {
+                    open[..rest.len()].copy_from_slice(rest);
+                    rest.len()
                 }
-                false => self.look(limit, flows, &mut open, exits.onward),
             };
-            let lost = exits.lost.as_deref_mut().unwrap_or(exits.onward);
-            let served = self.serve(pick, limit, &mut open[..count], share, now, lost);
-            self.is_open = flows.len() - served <= LOOK / 8;
-            part(&open[..served], exits);
+            let mut served = 0;
+            for flows in open[..count].chunks_mut(SERVED) {
+                let count = self.idle.look(limit, flows, exits.onward);
+                served += self.serve(pick, limit, &mut flows[..count], share, exits);
+            }
+            self.is_open = rest.len() - served <= rest.len() / 8;
         }
-    }
-
-    /// Those of `flows` that find something are written to `open`; answers how many. The others go
-    /// `onward`.
-    #[inline]
-    fn look(
-        &self,
-        limit: &impl Limit,
-        flows: &[Flow],
-        open: &mut [Flow; LOOK],
-        onward: &mut Flows,
-    ) -> usize {
-        let (from, to) = (&*self.idle_sources, &*self.idle_destinations);
-        let (mut opens, mut blocked) = (0, 0);
-        let room = onward.room();
-        for &flow in flows {
-            let (src, dst) = (flow.src(), flow.dst());
-            let is_blocked = from[src] & to[dst] & limit.free(src, dst) == 0;
-            room[blocked] = flow;
-            open[opens] = flow;
-            blocked += usize::from(is_blocked);
-            opens = opens + 1 - usize::from(is_blocked);
-        }
-        onward.grow(blocked);
-        opens
+        self.open = open;
     }
 
     /// Gives each of `flows`, which have found something, up to `share` timeslots, and writes what
@@ -221,10 +207,13 @@ impl Batch {
         limit: &mut impl Limit,
         flows: &mut [Flow],
         share: u32,
-        now: u8,
-        lost: &mut Flows,
+        exits: &mut Exits<'_>,
     ) -> usize {
-        let (from, to) = (&mut *self.idle_sources, &mut *self.idle_destinations);
+        let lost = match &mut exits.behind {
+            Behind::Lost(lost) => lost,
+            _ => &mut *exits.onward,
+        };
+        let (from, to) = (&mut *self.idle.from, &mut *self.idle.to);
         let grants = &mut self.grants.places[self.grants.len..][..flows.len()];
         let lose = lost.room();
         let mut granted = 0;
@@ -241,13 +230,17 @@ impl Batch {
             to[dst] ^= slots;
             limit.take(src, dst, slots);
             grants[granted] = Grant { src: src as u16, dst: dst as u16, slots };
-            flows[granted] = flow.served(count, now);
+            flows[granted] = flow.served(count);
             granted += usize::from(free != 0);
             given += count;
         }
         lost.grow(losses);
         self.grants.len += granted;
         self.given += given;
+        if granted > 0 {
+            self.idle.on_given();
+        }
+        part(&flows[..granted], exits);
         granted
     }
 

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::demand::{Flow, Flows};
 use crate::pairs::{MORE_MAX, Pairs};
-use crate::{Config, ConfigError, RequestError};
+use crate::{Config, ConfigError, Policy, RequestError};
 
 /// What is wanted, and by whom. A pair that wants something has one [`Flow`], which is here at
 /// first and with the stages then; what it asks for meanwhile is counted here. A flow that was
@@ -37,6 +37,7 @@ pub struct Ledger {
     wanted: u64,
     /// The batch that is closed next.
     number: u64,
+    policy: Policy,
     /// The batch that flows which came back go out again with next: this one, or the one before.
     renewed: u64,
     /// The batch whose flows come back next.
@@ -82,6 +83,7 @@ impl Ledger {
             handed: 0,
             wanted: 0,
             number: 0,
+            policy: config.policy,
             renewed: 0,
             told: 0,
             returned: returned.collect(),
@@ -104,7 +106,7 @@ impl Ledger {
         let has_room = self.fresh.len() < self.fresh_max;
         if is_plain && has_room {
             if self.pairs.begin(src as usize, dst as usize) {
-                self.fresh.push(Flow::new(src as u16, dst as u16, slots, self.number as u8));
+                self.fresh.push(Flow::new(src as u16, dst as u16, slots, self.stamp()));
                 return Ok(());
             }
             if self.pairs.ask_plainly(src as usize, dst as usize, slots) {
@@ -132,7 +134,7 @@ impl Ledger {
             None => {
                 let taken = slots.min(MORE_MAX);
                 self.pairs.begin(from, to);
-                self.fresh.push(Flow::new(src as u16, dst as u16, taken, self.number as u8));
+                self.fresh.push(Flow::new(src as u16, dst as u16, taken, self.stamp()));
                 taken
             }
         };
@@ -140,6 +142,16 @@ impl Ledger {
             0 => Ok(()),
             refused => Err(RequestError::TooMuch { refused }),
         }
+    }
+
+    /// Of a flow that comes now.
+    fn stamp(&self) -> u8 {
+        self.comes(self.number).unwrap_or(0)
+    }
+
+    /// The batch that a flow comes in, modulo 256, if it need be known of it.
+    fn comes(&self, number: u64) -> Option<u8> {
+        (self.policy == Policy::ShortestFirst).then_some(number as u8)
     }
 
     fn check(&self, src: u32, dst: u32) -> Result<(), RequestError> {
@@ -248,7 +260,7 @@ impl Ledger {
         renewed: &mut Flows,
     ) {
         let dry = done.len();
-        self.pairs.renew(done, self.number.wrapping_sub(1) as u8, renewed);
+        self.pairs.renew(done, self.comes(self.number.wrapping_sub(1)), renewed);
         self.handed -= (dry - done.len()) as u32;
         again.insert(done.as_slice(), renewed.as_slice());
         done.clear();
@@ -277,9 +289,10 @@ impl Ledger {
         }
         let now = self.renewed;
         self.renewed += 1;
+        let comes = self.comes(now);
         let dry = &mut self.returned[(now % returns) as usize];
         let all = dry.len() as u32;
-        self.pairs.renew(dry, now as u8, &mut self.again);
+        self.pairs.renew(dry, comes, &mut self.again);
         dry.clear();
         self.handed -= all;
         self.returns -= all;

@@ -7,6 +7,7 @@
 
 mod batch;
 mod capacity;
+mod idle;
 mod ledger;
 mod pick;
 mod shortest;

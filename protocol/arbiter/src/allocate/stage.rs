@@ -2,8 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::batch::{Batch, Exits, Grants, LOOK};
+use super::batch::{Batch, Behind, Exits, Grants};
 use super::capacity::{Capacity, CapacityError};
+use super::idle::LOOK;
 use super::ledger::Ledger;
 use super::shortest;
 use crate::demand::{Flow, Flows};
@@ -26,7 +27,8 @@ pub struct Stage {
     again: Flows,
     turn: Flows,
     done: Flows,
-    /// Shortest first: who goes onward, and not in the order of lengths.
+    /// Who goes onward after all others: shortest first, who is not in the order of lengths; max–min
+    /// fair, who gives way.
     late: Flows,
     /// A bit for each endpoint of which flows of batches before are dropped.
     forgotten: Vec<u64>,
@@ -147,6 +149,8 @@ impl Stage {
             Policy::MaxMinFair => {
                 self.visit_turn(onward);
                 self.visit_again(ledger, onward);
+                onward.extend(self.late.as_slice());
+                self.late.clear();
             }
             Policy::ShortestFirst => self.visit_by_length(ledger, onward),
         }
@@ -158,14 +162,19 @@ impl Stage {
 
     fn visit(&mut self, flows: &[Flow], onward: &mut Flows) {
         let (again, done) = (&mut self.again, &mut self.done);
+        let behind = Behind::Way(&mut self.late);
         let share = self.config.share();
-        self.batch.visit(flows, share, self.now, &mut Exits { onward, lost: None, again, done });
+        self.batch.visit(flows, share, &mut Exits { onward, behind, again, done });
     }
 
     fn visit_turn(&mut self, onward: &mut Flows) {
         let (again, done) = (&mut self.again, &mut self.done);
         let (flows, share) = (self.turn.as_slice(), self.config.share());
-        self.batch.visit(flows, share, self.now, &mut Exits { onward, lost: None, again, done });
+        let behind = match self.config.policy {
+            Policy::MaxMinFair => Behind::Way(&mut self.late),
+            Policy::ShortestFirst => Behind::Nobody,
+        };
+        self.batch.visit(flows, share, &mut Exits { onward, behind, again, done });
         self.turn.clear();
     }
 
@@ -179,6 +188,9 @@ impl Stage {
                 break;
             }
             core::mem::swap(&mut self.turn, &mut self.again);
+            if self.config.policy == Policy::ShortestFirst {
+                self.turn.restamp(self.now);
+            }
             self.visit_turn(onward);
         }
     }
@@ -193,11 +205,11 @@ impl Stage {
         let (first, others) = self.turn.as_slice().split_at(urgent);
         let (again, done, late) = (&mut self.again, &mut self.done, &mut self.late);
         let share = self.config.share();
-        let mut exits = Exits { onward: late, lost: None, again, done };
-        self.batch.visit(first, share, self.now, &mut exits);
+        let mut exits = Exits { onward: late, behind: Behind::Nobody, again, done };
+        self.batch.visit(first, share, &mut exits);
         let Exits { onward: late, again, done, .. } = exits;
-        let mut exits = Exits { onward, lost: Some(late), again, done };
-        self.batch.visit(others, share, self.now, &mut exits);
+        let mut exits = Exits { onward, behind: Behind::Lost(late), again, done };
+        self.batch.visit(others, share, &mut exits);
         self.turn.clear();
         onward.extend(self.late.as_slice());
         self.late.clear();
