@@ -24,6 +24,26 @@ pub struct Grant {
 /// Flows that are served together: those that find nothing are known before.
 const SERVED: usize = 64;
 
+/// How many of some flows have found something: as many of the next, it is guessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Found {
+    /// They are not looked at first.
+    NearlyAll,
+    Some,
+    /// Many have an end with nothing left: these are told apart first.
+    Few,
+}
+
+impl Found {
+    fn of(served: usize, all: usize) -> Self {
+        match (all - served) * 8 / all {
+            0 => Self::NearlyAll,
+            1..4 => Self::Some,
+            _ => Self::Few,
+        }
+    }
+}
+
 /// Consecutive timeslots, and who was given which.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Batch {
@@ -34,8 +54,8 @@ pub struct Batch {
     capacity: Option<Capacity>,
     /// If the processor has them. What is given is the same.
     bits: Option<Bits>,
-    /// Whether nearly all that were visited last found something: then the next are not looked at.
-    is_open: bool,
+    /// Of those that were visited last.
+    found: Found,
     /// For those that are looked at together.
     open: Vec<Flow>,
     grants: Grants,
@@ -95,7 +115,7 @@ impl Batch {
             idle: Idle::new(nodes as usize),
             capacity: None,
             bits: Bits::detect(),
-            is_open: true,
+            found: Found::NearlyAll,
             open: alloc::vec![Flow::default(); LOOK],
             grants: Grants::new(nodes, slots),
             given: 0,
@@ -125,7 +145,7 @@ impl Batch {
         if let Some(capacity) = &mut self.capacity {
             capacity.begin(self.all);
         }
-        self.is_open = true;
+        self.found = Found::NearlyAll;
         self.grants.len = 0;
         self.given = 0;
     }
@@ -169,18 +189,20 @@ impl Batch {
         let mut open = core::mem::take(&mut self.open);
         for flows in flows.chunks(LOOK) {
             let mut rest = flows;
-            while self.is_open && !rest.is_empty() {
+            while self.found == Found::NearlyAll && !rest.is_empty() {
                 let (flows, behind) = rest.split_at(rest.len().min(SERVED));
                 open[..flows.len()].copy_from_slice(flows);
                 let served = self.serve(pick, limit, &mut open[..flows.len()], share, exits);
-                self.is_open = flows.len() - served <= flows.len() / 8;
+                self.found = Found::of(served, flows.len());
                 rest = behind;
             }
             if rest.is_empty() {
                 continue;
             }
             let count = match &mut exits.behind {
-                Behind::Way(way) => self.idle.part(rest, &mut open, exits.onward, way),
+                Behind::Way(way) if self.found == Found::Few => {
+                    self.idle.part(rest, &mut open, exits.onward, way)
+                }
                 _ => {
                     open[..rest.len()].copy_from_slice(rest);
                     rest.len()
@@ -191,7 +213,7 @@ impl Batch {
                 let count = self.idle.look(limit, flows, exits.onward);
                 served += self.serve(pick, limit, &mut flows[..count], share, exits);
             }
-            self.is_open = rest.len() - served <= rest.len() / 8;
+            self.found = Found::of(served, rest.len());
         }
         self.open = open;
     }
