@@ -7,7 +7,9 @@ pub(crate) const NODES_MAX: u32 = 4096;
 /// Whose packets go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Whoever was served least recently, so that competing pairs get equal shares.
+    /// Whoever was served least recently, so that competing pairs get equal shares in the long run;
+    /// but who has two busy ends gives way to who has one, 64 times at most as long as it wants
+    /// something, so that transfers are complete sooner.
     MaxMinFair,
     /// Whoever has the least left, so that transfers are complete soon; but nobody waits for ever.
     ShortestFirst,

@@ -30,7 +30,8 @@
 //!   another one a fixed number of batches later.
 //! - What was given is what was asked for, once the allocator is quiet: nothing is given twice,
 //!   nothing is forgotten.
-//! - Nobody starves: whoever waits longest is served first, at least every so often.
+//! - Nobody starves: whoever waits longest is served first, but for the 64 times that it may give
+//!   way, or at least every so often.
 //! - In each timeslot no link between a rack and the core bears more packets than its share.
 //! - Equal input gives equal output. No allocation after `new`, no float, no clock.
 

@@ -38,7 +38,7 @@ impl Found {
     fn of(served: usize, all: usize) -> Self {
         match (all - served) * 8 / all {
             0 => Self::NearlyAll,
-            1..4 => Self::Some,
+            1..2 => Self::Some,
             _ => Self::Few,
         }
     }
