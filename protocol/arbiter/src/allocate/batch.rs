@@ -222,7 +222,7 @@ impl Batch {
     /// they still want. Those whose timeslots were taken by one just before them are `lost`;
     /// answers how many are left. Which these are cannot be guessed: they are given nothing, with
     /// no branch.
-    #[inline]
+    #[inline(always)]
     fn serve(
         &mut self,
         pick: impl Pick,
