@@ -57,8 +57,8 @@ impl Pairs {
     }
 
     /// The flows of `dry` have run dry: those that have asked for more since stay there, and go to
-    /// `renewed` with what they have asked for. The others are forgotten. `now`: the batch that they
-    /// come in again, modulo 256, if that is of any account.
+    /// `renewed` with what they have asked for. The others are forgotten. `now`: the batch that
+    /// they come in again, modulo 256, if that is of any account.
     pub fn renew(&mut self, dry: &mut Flows, now: Option<u8>, renewed: &mut Flows) {
         match self {
             Self::Dense(pairs) => renew(dry, now, renewed, |src, dst| pairs.take(src, dst)),

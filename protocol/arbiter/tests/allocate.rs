@@ -280,10 +280,11 @@ fn rivals(config: Config, pairs: &[(u32, u32)], batches: u32) -> (Vec<u32>, Vec<
 
 #[test]
 fn who_gives_way_does_not_do_so_for_ever() {
-    // Of six endpoints three want to send to the last one, and one of these to two others, too. Its
-    // flow to the last one always finds both ends busy, while each other one has an end that is idle
-    // every other batch: it would be given nothing if it gave way always. Of that many times; and
-    // some hundred who wait for one receiver, so that most flows are blocked and looked at first.
+    // Of six endpoints three want to send to the last one, and one of these to two others, too.
+    // Its flow to the last one always finds both ends busy, while each other one has an end that is
+    // idle every other batch: it would be given nothing if it gave way always. Of that many times;
+    // and some hundred who wait for one receiver, so that most flows are blocked and looked at
+    // first.
     let kinds = [(0, 5), (2, 3), (1, 5), (2, 4), (2, 5)];
     let copies = |(src, dst): (u32, u32)| (0..60).map(move |copy| (6 * copy + src, 6 * copy + dst));
     let crowd = (361..600).map(|src| (src, 360));

@@ -70,8 +70,8 @@ impl Idle {
     /// many. Of the others those give way of which neither end has; the rest go `onward`.
     ///
     /// There are many of these when much is wanted. So they are told apart first, many at a time,
-    /// by nothing but whether an end has any timeslot left: that is a bit for each endpoint, and all
-    /// of these fit into a few registers.
+    /// by nothing but whether an end has any timeslot left: that is a bit for each endpoint, and
+    /// all of these fit into a few registers.
     #[inline]
     pub fn part(
         &mut self,

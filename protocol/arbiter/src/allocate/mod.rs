@@ -4,8 +4,8 @@
 //! its share of the timeslots in which both ends are free, or nothing. Who got nothing keeps its
 //! place before those who got something, so the order of the list is that of the last service, and
 //! nothing need be sorted for max–min fairness (design: arbiter.md section 2). But who finds
-//! neither end with a timeslot left gives way, 64 times in all, to those that find one end with some:
-//! that end may have been idle for want of an earlier turn, and the others are not. So fewer
+//! neither end with a timeslot left gives way, 64 times in all, to those that find one end with
+//! some: that end may have been idle for want of an earlier turn, and the others are not. So fewer
 //! timeslots pass unused, and all are served sooner.
 
 mod batch;

@@ -27,8 +27,8 @@ pub struct Stage {
     again: Flows,
     turn: Flows,
     done: Flows,
-    /// Who goes onward after all others: shortest first, who is not in the order of lengths; max–min
-    /// fair, who gives way.
+    /// Who goes onward after all others: shortest first, who is not in the order of lengths;
+    /// max–min fair, who gives way.
     late: Flows,
     /// A bit for each endpoint of which flows of batches before are dropped.
     forgotten: Vec<u64>,
