@@ -435,7 +435,7 @@ fn arbiter_options(arguments: &Arguments, is_path: bool) -> ArbiterOptions {
     };
     if let Some(runs) = arguments.runs {
         options.runs = runs as usize;
-        options.traces = runs.into();
+        options.traces = runs;
     }
     if !arguments.nodes.is_empty() {
         options.nodes.clone_from(&arguments.nodes);
