@@ -13,7 +13,7 @@ use onepipe_arbiter::{ArbiterEvent, Core, Fabric, Policy, Role};
 use onepipe_daemon_arbiter::{ArbiterDaemon, Config, Report};
 use onepipe_transport_driver::Idle;
 
-use crate::number::{self, readable};
+use crate::number::{self, readable, readable_ns};
 use crate::switch::{Serving, address};
 
 const EXAMPLES: &str = "\
@@ -45,7 +45,7 @@ pub struct Arguments {
     #[arg(long, requires = "rack_nodes", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     paths: u32,
     /// Length of a timeslot: what a full frame takes on an endpoint's link
-    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = number::time_ns)]
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = number::timeslot_ns)]
     slot: u64,
     /// How long before it begins a batch is given out
     #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = number::time_ns)]
@@ -128,8 +128,40 @@ impl Order {
     }
 }
 
+/// Endpoints take timeslots that begin in up to 4 ms and 128 timeslots; batches come on top of
+/// the lead.
+const LEAD_NS_MAX: u64 = 4_000_000;
+
+/// Ends with a complaint about numbers that make no sense together.
+fn check(arguments: &Arguments) {
+    let Arguments { process, nodes, lead, ref peers, .. } = *arguments;
+    let endpoints = || format!("those are 0 to {} with --nodes {nodes}", nodes - 1);
+    if process < nodes {
+        crate::refuse(&format!("--process {process} is the id of an endpoint: {}", endpoints()));
+    }
+    for (at, peer) in peers.iter().enumerate() {
+        if *peer == process {
+            crate::refuse(&format!("--peers names {peer}, which is this arbiter itself"));
+        }
+        if *peer < nodes {
+            crate::refuse(&format!("--peers {peer} is the id of an endpoint: {}", endpoints()));
+        }
+        if peers[..at].contains(peer) {
+            crate::refuse(&format!("--peers names {peer} twice"));
+        }
+    }
+    if lead > LEAD_NS_MAX {
+        crate::refuse(&format!(
+            "--lead {} is too far ahead: endpoints refuse timeslots that begin in more than {}",
+            readable_ns(lead),
+            readable_ns(LEAD_NS_MAX)
+        ));
+    }
+}
+
 /// Runs an arbiter.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    check(arguments);
     let mut daemon = ArbiterDaemon::new(&config(arguments)?).context("cannot start an arbiter")?;
     let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.serving.until_input_ends)?;
     writeln!(stdout(), "arbiter {} behind {}", arguments.process, arguments.udp)

@@ -22,6 +22,7 @@ mod progress;
 mod sim;
 mod status;
 mod switch;
+mod transfer;
 
 use std::process::ExitCode;
 
@@ -63,6 +64,7 @@ enum Command {
     Member(amcast::MemberArguments),
     Coordinator(amcast::CoordinatorArguments),
     Bulk(bulk::Arguments),
+    Transfer(transfer::Arguments),
     Status(status::Arguments),
     Sim(sim::Arguments),
     Bench(bench::Arguments),
@@ -93,6 +95,7 @@ fn main() -> ExitCode {
         Command::Member(arguments) => amcast::run_member(&arguments),
         Command::Coordinator(arguments) => amcast::run_coordinator(&arguments),
         Command::Bulk(arguments) => bulk::run(&arguments),
+        Command::Transfer(arguments) => transfer::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

@@ -25,6 +25,18 @@ pub fn time_ns(text: &str) -> Result<u64> {
     Ok(ns.round() as u64)
 }
 
+/// Reads the length of a timeslot: what a full frame takes on an endpoint's link. Answers ns.
+pub fn timeslot_ns(text: &str) -> Result<u64> {
+    match time_ns(text)? {
+        // From more than 1 Tbit/s to 12 kbit/s.
+        ns @ 10..=1_000_000_000 => Ok(ns),
+        _ => bail!(
+            "{text:?} is no timeslot: a full frame takes 10ns to 1s on an endpoint's link, 118us at \
+             100 Mbit/s and 1.2us at 10 Gbit/s"
+        ),
+    }
+}
+
 /// Reads a probability like `0.01` or `1%`.
 pub fn probability(text: &str) -> Result<f64> {
     let (number, scale) = match text.strip_suffix('%') {

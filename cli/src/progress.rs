@@ -37,6 +37,22 @@ impl Progress {
         bar.set_message(what.to_string());
         bar.set_position((part * STEPS as f64) as u64);
     }
+
+    /// What has been done, where nobody knows how much there is.
+    pub fn show_count(&mut self, what: impl FnOnce() -> String) {
+        if self.began.elapsed() < PATIENCE {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = ProgressBar::new_spinner();
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed}  {msg}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        bar.set_message(what());
+        bar.tick();
+    }
 }
 
 impl Drop for Progress {

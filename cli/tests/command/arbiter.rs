@@ -52,7 +52,13 @@ fn an_arbiter_that_cannot_be_is_refused() {
     refused(&[], 2, "--udp <ADDRESS>");
     refused(&["--udp", "nowhere"], 2, "nowhere");
     refused(&["--udp", "127.0.0.1:9", "--secondary"], 2, "--peers");
-    refused(&["--udp", "127.0.0.1:9", "--process", "7"], 1, "process cannot be 7");
+    refused(&["--udp", "127.0.0.1:9", "--process", "7"], 2, "--process 7 is the id of an endpoint");
+    refused(&["--udp", "127.0.0.1:9", "--peers", "1000"], 2, "1000, which is this arbiter itself");
+    refused(&["--udp", "127.0.0.1:9", "--peers", "63"], 2, "--peers 63 is the id of an endpoint");
+    refused(&["--udp", "127.0.0.1:9", "--peers", "1001,1001"], 2, "--peers names 1001 twice");
+    refused(&["--udp", "127.0.0.1:9", "--slot", "1ns"], 2, "a full frame takes 10ns to 1s");
+    refused(&["--udp", "127.0.0.1:9", "--slot", "5s"], 2, "a full frame takes 10ns to 1s");
+    refused(&["--udp", "127.0.0.1:9", "--lead", "500s"], 2, "refuse timeslots that begin in more");
     refused(&["--udp", "127.0.0.1:9", "--nodes", "5000"], 2, "5000");
     refused(&["--udp", "127.0.0.1:9", "--slot", "10"], 2, "has no unit");
     refused(&["--udp", "127.0.0.1:9", "--paths", "2"], 2, "--rack-nodes");

@@ -55,7 +55,9 @@ fn an_unknown_topology_is_refused_with_those_that_are_known() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in ["demo", "node", "switch", "aggregator", "sim", "bench", "completions"] {
+    for command in
+        ["demo", "node", "switch", "aggregator", "transfer", "sim", "bench", "completions"]
+    {
         let output = output(&[command, "--help"]);
         assert_eq!(output.status.code(), Some(0), "{command}");
         let text = String::from_utf8_lossy(&output.stdout);

@@ -12,3 +12,4 @@ mod lab;
 mod node;
 mod program;
 mod sim;
+mod transfer;

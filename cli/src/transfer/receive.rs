@@ -1,0 +1,358 @@
+//! `onepipe transfer receive`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Write, stderr, stdout};
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use onepipe::ProcessId;
+
+use super::ReceiveArguments;
+use super::end::{Counted, End};
+use super::report::Came;
+use super::send::WINDOW_OCTETS;
+use super::talk::{self, Word};
+use super::target::{self, Target, Wrote};
+use crate::number::readable;
+use crate::progress::Progress;
+
+/// A sender that says nothing for so long is none.
+const SILENCE: Duration = Duration::from_secs(30);
+/// So long is tried to tell senders how it ended.
+const FAREWELL: Duration = Duration::from_millis(300);
+/// Whoever was told that its file is here has heard it within this, or never hears it.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// A file: its sender, and its number among those of the sender.
+type Key = (ProcessId, u64);
+
+/// Receives a file, or file after file.
+pub fn run(arguments: &ReceiveArguments) -> Result<ExitCode> {
+    let ReceiveArguments { process, out, forever, place, .. } = arguments;
+    place.check(*process);
+    if *forever && super::is_standard(out) {
+        crate::refuse("--forever needs a folder: standard output has room for one file");
+    }
+    let mut end = End::open(place, *process)?;
+    let (teller, told) = channel();
+    say(arguments, &end.name())?;
+    let mut receiving = Receiving {
+        arguments,
+        files: BTreeMap::new(),
+        ended: BTreeSet::new(),
+        teller,
+        told,
+        strangers: BTreeSet::new(),
+        bar: Progress::new(),
+    };
+    match receiving.run(&mut end) {
+        Ok(true) => Ok(ExitCode::SUCCESS),
+        Ok(false) => {
+            receiving.fail_all(&mut end, "its receiver was interrupted");
+            end.linger(FAREWELL);
+            eprintln!("onepipe: interrupted");
+            Ok(ExitCode::from(crate::interrupt::EXIT_STATUS))
+        }
+        Err(why) => {
+            receiving.fail_all(&mut end, &format!("{why:#}"));
+            end.linger(FAREWELL);
+            Err(why)
+        }
+    }
+}
+
+/// Says how it is, where no octets go.
+fn say(arguments: &ReceiveArguments, what: &str) -> Result<()> {
+    let said = match super::is_standard(&arguments.out) {
+        true => writeln!(stderr(), "{what}"),
+        false => writeln!(stdout(), "{what}"),
+    };
+    said.context("cannot print")
+}
+
+/// A file that is coming.
+struct Incoming {
+    name: String,
+    octets: Option<u64>,
+    target: Target,
+    /// What was handed to be written, and what came out of turn, by its place.
+    next: u64,
+    early: BTreeMap<u64, Vec<u8>>,
+    early_octets: u64,
+    written: u64,
+    /// What was written when the sender was told last, and whether it has heard that.
+    told: u64,
+    end: Option<(u64, String)>,
+    is_ending: bool,
+    heard: Instant,
+    began: Counted,
+}
+
+struct Receiving<'a> {
+    arguments: &'a ReceiveArguments,
+    files: BTreeMap<Key, Incoming>,
+    /// Files that have come, or never will.
+    ended: BTreeSet<Key>,
+    teller: Sender<(Key, Wrote)>,
+    told: Receiver<(Key, Wrote)>,
+    strangers: BTreeSet<ProcessId>,
+    bar: Progress,
+}
+
+impl Receiving<'_> {
+    /// Answers whether it is done, and not interrupted.
+    fn run(&mut self, end: &mut End) -> Result<bool> {
+        let began = end.counted();
+        let mut is_ready = false;
+        loop {
+            if end.is_stopped() {
+                return Ok(false);
+            }
+            if !is_ready && end.is_served() {
+                is_ready = true;
+                say(self.arguments, &format!("ready: {}", end.arbiter()))?;
+            }
+            if !is_ready && began.at.elapsed() >= end.patience() {
+                let (waited, name) = (end.patience().as_secs_f64(), end.name());
+                let trouble = end.trouble(&began).unwrap_or_else(|| "nobody answers".to_owned());
+                bail!("gave up after {waited} s ({name}): {trouble}");
+            }
+            while let Some((from, object)) = end.next() {
+                self.hear(end, from, &object)?;
+            }
+            while let Ok((key, wrote)) = self.told.try_recv() {
+                if self.on_wrote(end, key, wrote)? && !self.arguments.forever {
+                    return Ok(true);
+                }
+            }
+            self.expire(end);
+            self.show();
+            end.turn();
+        }
+    }
+
+    fn hear(&mut self, end: &mut End, from: ProcessId, object: &[u8]) -> Result<()> {
+        let (line, at) = match talk::read(object) {
+            Ok(read) => read,
+            Err(why) => {
+                if self.strangers.insert(from) {
+                    let from = from.0;
+                    eprintln!("onepipe: process {from} sends what is no file: {why:#}");
+                }
+                return Ok(());
+            }
+        };
+        let key = (from, line.file);
+        let octets = &object[at..];
+        match line.word {
+            Word::Begin { name, octets } => {
+                if let Err(why) = self.begin(end, key, name, octets) {
+                    let why = format!("{why:#}");
+                    eprintln!("onepipe: process {}: {why}", from.0);
+                    self.answer(end, key, Word::Failed { why });
+                    ensure!(
+                        self.arguments.forever || !self.files.is_empty(),
+                        "nothing was received"
+                    );
+                }
+            }
+            Word::Chunk { .. } | Word::End { .. } | Word::Here
+                if !self.files.contains_key(&key) =>
+            {
+                if !self.ended.contains(&key) {
+                    let why = "it has begun anew, and knows nothing of the file".to_owned();
+                    self.answer(end, key, Word::Failed { why });
+                }
+            }
+            Word::Chunk { offset } => {
+                if let Err(why) = self.chunk(key, offset, octets) {
+                    self.fail(end, key, &format!("{why:#}"));
+                }
+            }
+            Word::End { octets, digest } => {
+                if let Some(file) = self.files.get_mut(&key) {
+                    file.end = Some((octets, digest));
+                    file.go_on();
+                }
+            }
+            Word::Here => {
+                if let Some(file) = self.files.get_mut(&key) {
+                    file.heard = Instant::now();
+                }
+            }
+            Word::Failed { why } => {
+                if self.files.remove(&key).is_some() {
+                    self.ended.insert(key);
+                    let from = from.0;
+                    eprintln!("onepipe: nothing comes of the file of process {from}: {why}");
+                }
+            }
+            // A receiver's words: two of them talk past each other.
+            Word::Ready | Word::Written { .. } | Word::Done => {}
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, end: &mut End, key: Key, name: String, octets: Option<u64>) -> Result<()> {
+        let ReceiveArguments { out, force, forever, .. } = self.arguments;
+        // A process sends one file at a time: of a former one nothing comes any more.
+        let of_it = self.files.keys().copied().filter(|(from, _)| *from == key.0);
+        for former in of_it.collect::<Vec<_>>() {
+            self.fail(end, former, "its sender has begun with another file");
+        }
+        if !forever && let Some((busy, _)) = self.files.keys().next() {
+            bail!("it receives one file, of process {} (--forever: of several at a time)", busy.0);
+        }
+        let path = target::path(out, &name)?;
+        if self.files.values().any(|file| file.target.path == path) {
+            bail!("{} is coming already, from another process", path.display());
+        }
+        let teller = self.teller.clone();
+        let tell = move |wrote| {
+            // When nobody listens it is over.
+            let _ = teller.send((key, wrote));
+        };
+        let target = Target::open(path, *force, end.doorbell(), tell)?;
+        let file = Incoming {
+            name,
+            octets,
+            target,
+            next: 0,
+            early: BTreeMap::new(),
+            early_octets: 0,
+            written: 0,
+            told: 0,
+            end: None,
+            is_ending: false,
+            heard: Instant::now(),
+            began: end.counted(),
+        };
+        self.files.insert(key, file);
+        self.bar = Progress::new();
+        self.answer(end, key, Word::Ready);
+        Ok(())
+    }
+
+    fn chunk(&mut self, key: Key, offset: u64, octets: &[u8]) -> Result<()> {
+        let Some(file) = self.files.get_mut(&key) else { return Ok(()) };
+        file.heard = Instant::now();
+        let count = octets.len() as u64;
+        let is_next = offset >= file.next && !file.early.contains_key(&offset);
+        let waits = (file.next - file.written).saturating_add(file.early_octets);
+        // A chunk may begin within the window and end behind it.
+        ensure!(is_next && waits <= WINDOW_OCTETS, "octets from {offset} on came out of turn");
+        file.early.insert(offset, octets.to_vec());
+        file.early_octets += count;
+        file.go_on();
+        Ok(())
+    }
+
+    /// Answers whether a file is there, and its sender was told.
+    fn on_wrote(&mut self, end: &mut End, key: Key, wrote: Wrote) -> Result<bool> {
+        match wrote {
+            Wrote::Octets(octets) => {
+                let Some(file) = self.files.get_mut(&key) else { return Ok(false) };
+                file.written = octets;
+                // The sender has room for a window; it is told of each eighth.
+                if octets - file.told >= WINDOW_OCTETS / 8 || file.early.is_empty() {
+                    file.told = octets;
+                    self.answer(end, key, Word::Written { octets });
+                }
+                Ok(false)
+            }
+            Wrote::Whole => {
+                let Some(file) = self.files.remove(&key) else { return Ok(false) };
+                self.ended.insert(key);
+                self.answer(end, key, Word::Done);
+                let (octets, digest) = file.end.unwrap_or_default();
+                let is_beside = super::is_standard(&self.arguments.out);
+                let path = match is_beside {
+                    true => file.name,
+                    false => file.target.path.display().to_string(),
+                };
+                self.bar = Progress::new();
+                let (process, from) = (self.arguments.process, key.0.0);
+                let (digest, began) = (digest.as_str(), file.began);
+                if !self.arguments.forever {
+                    end.linger(LAST_WORD);
+                }
+                Came { path, octets, digest, from, process, end, began, is_beside }
+                    .tell(self.arguments.json)?;
+                Ok(true)
+            }
+            Wrote::Failed(why) => {
+                ensure!(self.arguments.forever, "{why}");
+                self.fail(end, key, &why);
+                Ok(false)
+            }
+        }
+    }
+
+    fn answer(&self, end: &mut End, (to, file): Key, word: Word) {
+        end.send(to, talk::write(file, word, b""));
+    }
+
+    /// Nothing comes of a file.
+    fn fail(&mut self, end: &mut End, key: Key, why: &str) {
+        if self.files.remove(&key).is_some() {
+            self.ended.insert(key);
+            eprintln!("onepipe: process {}: {why}", key.0.0);
+            self.answer(end, key, Word::Failed { why: why.to_owned() });
+        }
+    }
+
+    fn fail_all(&mut self, end: &mut End, why: &str) {
+        for key in std::mem::take(&mut self.files).into_keys() {
+            self.answer(end, key, Word::Failed { why: why.to_owned() });
+        }
+    }
+
+    /// Nothing comes of what nothing has come of for long.
+    fn expire(&mut self, end: &mut End) {
+        let is_old = |file: &Incoming| file.heard.elapsed() >= SILENCE && !file.is_ending;
+        let old = self.files.iter().find(|(_, file)| is_old(file));
+        if let Some((key, file)) = old.map(|(key, file)| (*key, file)) {
+            let why = end.trouble(&file.began).unwrap_or_else(|| "it may be dead".to_owned());
+            let silence = SILENCE.as_secs();
+            self.fail(end, key, &format!("it has said nothing for {silence} s: {why}"));
+        }
+    }
+
+    fn show(&mut self) {
+        let Some(file) = self.files.values().next() else { return };
+        let name = match self.files.len() {
+            1 => file.name.clone(),
+            count => format!("{}, and {} more", file.name, count - 1),
+        };
+        match file.octets {
+            Some(octets) => {
+                let part = file.written as f64 / octets.max(1) as f64;
+                self.bar.show(part.min(1.0), &name);
+            }
+            None => {
+                let what = || format!("{} octets of {name}", readable(file.written as f64));
+                self.bar.show_count(what);
+            }
+        }
+    }
+}
+
+impl Incoming {
+    /// Hands on what is in turn, and ends it if that was all.
+    fn go_on(&mut self) {
+        while let Some(octets) = self.early.remove(&self.next) {
+            self.early_octets -= octets.len() as u64;
+            self.next += octets.len() as u64;
+            self.target.write(octets);
+        }
+        if let Some((octets, digest)) = &self.end
+            && *octets == self.next
+            && !self.is_ending
+        {
+            self.is_ending = true;
+            self.target.finish(digest.clone());
+        }
+    }
+}

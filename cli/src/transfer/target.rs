@@ -1,0 +1,171 @@
+//! Where octets go: a file gets its name when it is whole.
+
+use std::fs::{self, File};
+use std::io::{self, Write, stdout};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::Builder;
+
+use anyhow::{Context, Result, bail};
+use onepipe_transport_driver::Doorbell;
+
+/// What the thread that writes has to tell.
+#[derive(Debug)]
+pub enum Wrote {
+    /// So many octets are written.
+    Octets(u64),
+    /// All are, and it has its name.
+    Whole,
+    /// It cannot be.
+    Failed(String),
+}
+
+enum Work {
+    Octets(Vec<u8>),
+    Finish { digest: String },
+}
+
+/// What is written, in a thread of its own: it may take long, and a pipe may take for ever.
+#[derive(Debug)]
+pub struct Target {
+    pub path: PathBuf,
+    work: Sender<Work>,
+    /// The part, removed with it.
+    _part: Option<Part>,
+}
+
+/// A file that is not whole: it does not outlive this.
+#[derive(Debug)]
+struct Part(PathBuf);
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // There is none any more when it got its name.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Where a file of this name goes.
+pub fn path(out: &Path, name: &str) -> Result<PathBuf> {
+    if super::is_standard(out) || !out.is_dir() {
+        return Ok(out.to_owned());
+    }
+    let is_plain = Path::new(name).file_name().is_some_and(|plain| plain == name);
+    if !is_plain {
+        bail!("{name:?} is no name of a file");
+    }
+    Ok(out.join(name))
+}
+
+impl Target {
+    /// Opens it. `tell` hears, in another thread, what becomes of it.
+    pub fn open(
+        path: PathBuf,
+        force: bool,
+        bell: Doorbell,
+        tell: impl Fn(Wrote) + Send + 'static,
+    ) -> Result<Self> {
+        let found = fs::metadata(&path).ok();
+        let is_plain = found.as_ref().is_none_or(fs::Metadata::is_file);
+        let (sink, part) = if super::is_standard(&path) {
+            (Sink::Standard, None)
+        } else if is_plain {
+            if found.is_some() && !force {
+                bail!("{} is there already (--force replaces it)", path.display());
+            }
+            let mut name = path.file_name().unwrap_or_default().to_os_string();
+            name.push(format!(".onepipe-part-{}", std::process::id()));
+            let part = path.with_file_name(name);
+            let file = File::create(&part);
+            let file = file.with_context(|| format!("cannot open {}", part.display()))?;
+            (Sink::Part { file, part: part.clone(), path: path.clone(), force }, Some(Part(part)))
+        } else {
+            (Sink::Other(path.clone()), None)
+        };
+        let (work, works) = channel();
+        let thread = Builder::new().name("write".to_owned());
+        let thread = thread.spawn(move || {
+            let tell = |wrote| {
+                tell(wrote);
+                bell.ring();
+            };
+            if let Err(why) = write(sink, works.into_iter(), &tell) {
+                tell(Wrote::Failed(format!("{why:#}")));
+            }
+        });
+        thread.context("cannot start a thread")?;
+        Ok(Self { path, work, _part: part })
+    }
+
+    /// Has these octets written behind the others.
+    pub fn write(&self, octets: Vec<u8>) {
+        // Who does not listen has told why.
+        let _ = self.work.send(Work::Octets(octets));
+    }
+
+    /// There are no more. It is whole if this is its digest.
+    pub fn finish(&self, digest: String) {
+        let _ = self.work.send(Work::Finish { digest });
+    }
+}
+
+enum Sink {
+    Standard,
+    Part {
+        file: File,
+        part: PathBuf,
+        path: PathBuf,
+        force: bool,
+    },
+    /// A pipe, or a device: it is opened by who writes, as that may wait for who reads.
+    Other(PathBuf),
+}
+
+fn write(sink: Sink, works: impl Iterator<Item = Work>, tell: &impl Fn(Wrote)) -> Result<()> {
+    let open = |path: &Path| {
+        let open = File::options().write(true).open(path);
+        open.with_context(|| format!("cannot open {}", path.display()))
+    };
+    let (mut to, place): (Box<dyn Write>, String) = match &sink {
+        Sink::Standard => (Box::new(stdout()), "standard output".to_owned()),
+        Sink::Part { file, part, .. } => (Box::new(file), part.display().to_string()),
+        Sink::Other(path) => (Box::new(open(path)?), path.display().to_string()),
+    };
+    let (mut octets, mut hasher) = (0, blake3::Hasher::new());
+    let cannot = || format!("cannot write {place}");
+    for work in works {
+        match work {
+            Work::Octets(chunk) => {
+                to.write_all(&chunk).with_context(cannot)?;
+                if matches!(sink, Sink::Standard) {
+                    to.flush().with_context(cannot)?;
+                }
+                hasher.update(&chunk);
+                octets += chunk.len() as u64;
+                tell(Wrote::Octets(octets));
+            }
+            Work::Finish { digest } => {
+                to.flush().with_context(cannot)?;
+                let came = hasher.finalize().to_hex().to_string();
+                if came != digest {
+                    bail!("what has come is not what was sent: {came} in place of {digest}");
+                }
+                drop(to);
+                give_name(&sink).with_context(cannot)?;
+                tell(Wrote::Whole);
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// It is whole.
+fn give_name(sink: &Sink) -> Result<()> {
+    let Sink::Part { file, part, path, force } = sink else { return Ok(()) };
+    file.sync_all()?;
+    if !force && path.exists() {
+        return Err(io::Error::from(io::ErrorKind::AlreadyExists).into());
+    }
+    fs::rename(part, path).with_context(|| format!("cannot name {}", path.display()))
+}

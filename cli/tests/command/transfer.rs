@@ -1,0 +1,268 @@
+//! `onepipe transfer`: real processes behind a real switch, and an arbiter.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::lab::Switch;
+use crate::program::{Beside, alone, errors, json, onepipe, output, wait_until};
+
+/// Long enough for a machine that has much else to do.
+const SLOT: &str = "200us";
+
+/// A switch, and an arbiter behind it.
+struct Lab {
+    switch: Switch,
+    _arbiter: Beside,
+}
+
+impl Lab {
+    fn start() -> Self {
+        let switch = Switch::start(&[]);
+        let arbiter = arbiter(&switch, &["--slot", SLOT]);
+        Self { switch, _arbiter: arbiter }
+    }
+
+    /// The command of an end.
+    fn command<'a>(&'a self, side: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
+        let place = ["--udp", &self.switch.address, "--slot", SLOT, "--wait", "60s"];
+        [&["transfer", side], &place[..], arguments].concat()
+    }
+
+    fn receive(&self, out: &Path, arguments: &[&str]) -> Beside {
+        let out = ["--out", out.to_str().expect("a plain path"), "--json"];
+        let command = self.command("receive", &[&out, arguments].concat());
+        let mut beside = Beside::start(&mut onepipe(&command));
+        assert!(beside.line().starts_with("process "));
+        assert!(beside.line().starts_with("ready: arbiter 1000 gives timeslots"));
+        beside
+    }
+
+    fn send(&self, file: &Path, arguments: &[&str]) -> Output {
+        let file = [file.to_str().expect("a plain path"), "--json"];
+        output(&self.command("send", &[&file, arguments].concat()))
+    }
+
+    /// A sender of standard input, which has no end yet.
+    fn pipe(&self, arguments: &[&str]) -> Beside {
+        let command = self.command("send", &[&["-"], arguments].concat());
+        Beside::start(onepipe(&command).stdin(Stdio::piped()))
+    }
+}
+
+fn arbiter(switch: &Switch, arguments: &[&str]) -> Beside {
+    let command = ["arbiter", "--udp", &switch.address];
+    let mut arbiter = Beside::start(&mut onepipe(&[&command, arguments].concat()));
+    assert!(arbiter.line().starts_with("arbiter "));
+    arbiter
+}
+
+fn content(octets: usize) -> Vec<u8> {
+    (0..octets as u32).map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect()
+}
+
+fn report(beside: &mut Beside) -> Value {
+    let line = beside.line();
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("a folder").flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn a_file_comes_whole_and_both_ends_say_what_it_took() {
+    let _turn = alone();
+    let lab = Lab::start();
+    for octets in [0, 1, 300_007] {
+        let folder = TempDir::new().expect("a folder");
+        let (file, out) = (folder.path().join("original"), folder.path().join("out"));
+        std::fs::create_dir(&out).expect("there is room");
+        std::fs::write(&file, content(octets)).expect("there is room");
+        let mut receiver = lab.receive(&out, &[]);
+        let sent = lab.send(&file, &[]);
+        assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
+        let (sent, came) = (json(&sent), report(&mut receiver));
+        assert_eq!(receiver.status(), Some(0));
+        assert_eq!((&sent["octets"], &came["octets"]), (&octets.into(), &octets.into()));
+        assert_eq!((&sent["digest"], &sent["to"]), (&came["digest"], &0.into()));
+        assert_eq!((&came["command"], &came["from"]), (&"transfer receive".into(), &1.into()));
+        assert_eq!(sent["arbiters"][0]["process"], 1000, "{sent}");
+        assert!(sent["pieces"]["sent"].as_u64() >= Some(octets as u64 / 1_472), "{sent}");
+        assert!(sent["goodput_bits_per_s"].is_f64() && sent["control"]["sent"].is_u64(), "{sent}");
+        assert_eq!(names(&out), ["original"]);
+        assert!(std::fs::read(out.join("original")).expect("it is there") == content(octets));
+    }
+}
+
+#[test]
+fn a_pipe_comes_out_of_a_pipe() {
+    let _turn = alone();
+    let lab = Lab::start();
+    let command = lab.command("receive", &["--process", "5", "--out", "-"]);
+    let receiver = onepipe(&command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    // A pipe has room for less, so it is read meanwhile.
+    let receiver = receiver.expect("the program starts");
+    let receiver = std::thread::spawn(move || receiver.wait_with_output().expect("it ends"));
+    let mut sender = lab.pipe(&["--to", "5", "--process", "6"]);
+    let mut input = sender.child.stdin.take().expect("its input is piped");
+    for part in content(200_000).chunks(70_000) {
+        input.write_all(part).expect("it reads");
+    }
+    drop(input);
+    assert_eq!(sender.status(), Some(0));
+    let came = receiver.join().expect("it does not panic");
+    assert_eq!(came.status.code(), Some(0), "{}", errors(&came));
+    assert!(came.stdout == content(200_000), "{} octets", came.stdout.len());
+}
+
+#[test]
+fn several_send_to_one_at_once() {
+    let _turn = alone();
+    let lab = Lab::start();
+    let folder = TempDir::new().expect("a folder");
+    let out = folder.path().join("out");
+    std::fs::create_dir(&out).expect("there is room");
+    let file = folder.path().join("original");
+    std::fs::write(&file, content(100_000)).expect("there is room");
+    let mut receiver = lab.receive(&out, &["--forever"]);
+    let mut senders: Vec<Beside> = ["1", "2", "3"]
+        .map(|process| {
+            let file = file.to_str().expect("a plain path");
+            let command = lab.command("send", &[file, "--process", process, "--name", process]);
+            Beside::start(&mut onepipe(&command))
+        })
+        .into();
+    for sender in &mut senders {
+        assert_eq!(sender.status(), Some(0));
+    }
+    let mut from: Vec<Value> =
+        senders.iter().map(|_| report(&mut receiver)["from"].clone()).collect();
+    from.sort_by_key(Value::as_u64);
+    assert_eq!(from, [1, 2, 3]);
+    let mut names = names(&out);
+    names.sort();
+    assert_eq!(names, ["1", "2", "3"]);
+    assert!(names.iter().all(|name| std::fs::read(out.join(name)).ok() == Some(content(100_000))));
+    receiver.signal("-INT");
+    assert_eq!(receiver.status(), Some(130));
+}
+
+#[test]
+fn nothing_is_left_of_a_file_when_an_end_is_interrupted_and_the_other_end_hears_of_it() {
+    let _turn = alone();
+    let lab = Lab::start();
+    let folder = TempDir::new().expect("a folder");
+    let out = folder.path().join("copy");
+    let is_coming = || {
+        let names = names(folder.path());
+        let part = names.iter().find(|name| name.starts_with("copy.onepipe-part"));
+        let length = |name| std::fs::metadata(folder.path().join(name)).map_or(0, |it| it.len());
+        part.is_some_and(|name| length(name) > 0)
+    };
+    let mut receiver = lab.receive(&out, &[]);
+    let begin = |sender: &mut Beside| {
+        let input = sender.child.stdin.as_mut().expect("its input is piped");
+        input.write_all(&content(50_000)).expect("it reads");
+        wait_until("a part is there", is_coming);
+    };
+    let mut sender = lab.pipe(&[]);
+    begin(&mut sender);
+    sender.signal("-INT");
+    assert_eq!(sender.status(), Some(130));
+    wait_until("the part is gone", || names(folder.path()).is_empty());
+
+    // The receiver waits for another one.
+    let mut sender = lab.pipe(&["--process", "2"]);
+    begin(&mut sender);
+    receiver.signal("-INT");
+    assert_eq!(receiver.status(), Some(130));
+    assert_eq!(names(folder.path()), [""; 0]);
+    assert_eq!(sender.status(), Some(1));
+}
+
+#[test]
+fn a_file_that_is_there_is_kept_and_the_sender_is_told() {
+    let _turn = alone();
+    let lab = Lab::start();
+    let folder = TempDir::new().expect("a folder");
+    let (file, out) = (folder.path().join("original"), folder.path().join("copy"));
+    std::fs::write(&file, b"theirs").expect("there is room");
+    std::fs::write(&out, b"mine").expect("there is room");
+    let mut receiver = lab.receive(&out, &[]);
+    let sent = lab.send(&file, &[]);
+    assert_eq!((sent.status.code(), receiver.status()), (Some(1), Some(1)));
+    assert!(errors(&sent).contains("is there already"), "{}", errors(&sent));
+    assert_eq!(std::fs::read(&out).expect("it is there"), b"mine");
+    let mut receiver = lab.receive(&out, &["--force"]);
+    assert_eq!((lab.send(&file, &[]).status.code(), receiver.status()), (Some(0), Some(0)));
+    assert_eq!(std::fs::read(&out).expect("it is there"), b"theirs");
+}
+
+/// Whoever is not there is named, with what was asked of whom, after a bounded time.
+#[test]
+fn who_does_not_answer_is_named() {
+    let _turn = alone();
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("original");
+    std::fs::write(&file, b"x").expect("there is room");
+    let file = file.to_str().expect("a plain path");
+    let gives_up = |side: &[&str], udp: &str, arguments: &[&str], complaints: &[&str]| {
+        let place = ["--udp", udp, "--wait", "3s"];
+        let output = output(&[&["transfer"], side, &place, arguments].concat());
+        let errors = errors(&output);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        for complaint in complaints {
+            assert!(errors.contains(complaint), "{complaint:?} is not in {errors}");
+        }
+    };
+    let (send, receive) = (["send", file], ["receive"]);
+    // A port that was somebody's a moment ago.
+    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|it| it.local_addr());
+    let nobody = nobody.expect("an address").to_string();
+    gives_up(&send, &nobody, &[], &[&format!("nobody listens at {nobody}"), "process 1"]);
+
+    let switch = Switch::start(&[]);
+    let asked =
+        ["no arbiter answers: 1002, 1003 was asked", &switch.address, "timeslots of 64.0 us"];
+    let options = ["--arbiter", "1002,1003", "--slot", "64us"];
+    gives_up(&receive, &switch.address, &options, &asked);
+
+    let _arbiter = arbiter(&switch, &["--slot", "150us"]);
+    let slot = ["--slot", "150us"];
+    let missing = ["process 0 does not answer", "onepipe transfer receive --process 0"];
+    gives_up(&send, &switch.address, &slot, &missing);
+    let other = ["arbiter 1000 gives timeslots that", "--slot 64.0 us, as here"];
+    gives_up(&send, &switch.address, &["--slot", "64us"], &other);
+    let beyond = ["no arbiter answers", "as endpoint 70 of 128"];
+    let options = [&slot[..], &["--process", "70", "--nodes", "128"]].concat();
+    gives_up(&receive, &switch.address, &options, &beyond);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let refused = |arguments: &[&str], status, complaint: &str| {
+        let output = output(&[&["transfer"], arguments].concat());
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {}", errors(&output));
+        assert!(errors(&output).contains(complaint), "{arguments:?}: {}", errors(&output));
+    };
+    refused(&[], 2, "onepipe transfer");
+    refused(&["send"], 2, "<FILE>");
+    refused(&["send", "/nowhere"], 1, "cannot read /nowhere");
+    refused(&["send", "/"], 1, "/ is a folder");
+    refused(&["send", "x", "--to", "64"], 2, "--to 64 is no endpoint: those are 0 to 63");
+    refused(&["send", "x", "--to", "1"], 2, "--to 1 is this process itself");
+    refused(&["receive", "--process", "70"], 2, "--process 70 is no endpoint: those are 0 to 63");
+    refused(&["receive", "--nodes", "5000"], 2, "5000 is not in 2..=4096");
+    refused(&["receive", "--arbiter", "63"], 2, "--arbiter 63 is the id of an endpoint");
+    refused(&["receive", "--arbiter", "1000,1000"], 2, "--arbiter names 1000 twice");
+    refused(&["receive", "--arbiter", "91,92,93,94,95,96,97,98,99"], 2, "names 9: at most 8");
+    refused(&["receive", "--slot", "1ns"], 2, "a full frame takes 10ns to 1s");
+    refused(&["receive", "--slot", "100"], 2, "has no unit");
+    refused(&["receive", "--udp", "nowhere"], 2, "nowhere");
+    refused(&["receive", "--out", "-", "--forever"], 2, "has room for one file");
+}
