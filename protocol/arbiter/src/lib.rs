@@ -76,5 +76,6 @@ pub use path::{Fabric, FabricError, PathStats, Paths, Tree, TreePaths};
 pub use pipeline::{Allocated, Clerk, Hands, Order, Refused, Worker};
 pub use timeslot::{BATCH_SLOTS_MAX, NOBODY, Schedule, Timeslot};
 pub use transfer::{
-    ObjectId, Transfer, TransferConfig, TransferError, TransferEvent, TransferStats,
+    OBJECT_OCTETS_MIN, ObjectId, Transfer, TransferConfig, TransferError, TransferEvent,
+    TransferStats,
 };

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use onepipe_arbiter::{
-    Arbiter, ArbiterConfig, Client, ClientConfig, ObjectId, Transfer, TransferConfig,
-    TransferError, TransferEvent,
+    Arbiter, ArbiterConfig, Client, ClientConfig, OBJECT_OCTETS_MIN, ObjectId, Transfer,
+    TransferConfig, TransferError, TransferEvent,
 };
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
 use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, SLOT_HEADER_OCTETS, Slot, seal};
@@ -214,10 +214,15 @@ fn what_there_is_no_room_for_is_refused_and_said_so() {
         let nobody = ProcessId(nobody);
         assert_eq!(transfer.send(nobody, small.clone()), Err(TransferError::Unknown(nobody)));
     }
-    for _ in 0..64 {
-        assert!(transfer.send(ProcessId(1), small.clone()).is_ok());
-    }
-    assert_eq!(transfer.send(ProcessId(1), small.clone()), Err(TransferError::Full(small)));
+    let ids: Vec<_> =
+        (0..64).map(|_| transfer.send(ProcessId(1), small.clone()).expect("room")).collect();
+    let full = transfer.send(ProcessId(1), small.clone());
+    assert_eq!(full, Err(TransferError::Full(small.clone())));
+    // The oldest makes room, not any.
+    assert_eq!(transfer.cancel(ids[1]), Some(small.clone()));
+    assert!(transfer.send(ProcessId(1), small.clone()).is_err());
+    assert_eq!((transfer.cancel(ids[0]), transfer.cancel(ids[0])), (Some(small.clone()), None));
+    assert_eq!(transfer.send(ProcessId(1), small).map(|id| id.number), Ok(64));
 }
 
 #[test]
@@ -348,4 +353,96 @@ fn a_stray_report_of_a_receivers_former_life_changes_nothing() {
         world.transfers[0].stats().pieces_sent
     });
     assert_eq!(pieces_sent[0], pieces_sent[1]);
+}
+
+#[test]
+fn what_a_dead_sender_has_begun_takes_no_room_for_ever() {
+    let mut world = World::new(6);
+    world.send(0, 3, object(300_000, 1));
+    world.run_for(MS);
+    assert!(world.transfers[3].stats().pieces_received > 100 && world.received(3).is_empty());
+    // Whoever is there now has nothing to send, and says nothing to 3.
+    begin_anew(&mut world, 0);
+    world.run_for(9_000 * MS);
+    assert_eq!(world.transfers[3].stats().forgotten, 0);
+    world.run_for(1_100 * MS);
+    assert_eq!(world.transfers[3].stats().forgotten, 1);
+    world.send(1, 3, object(390_000, 1));
+    world.run_for(100 * MS);
+    assert_eq!((world.received(3).len(), world.sent(1)), (1, 1));
+}
+
+#[test]
+fn what_was_forgotten_while_nothing_came_through_comes_whole_nevertheless() {
+    let mut world = World::new(6);
+    world.send(0, 3, object(300_000, 1));
+    world.run_for(3 * MS / 2);
+    assert!(world.transfers[3].stats().pieces_received > 600 && world.received(3).is_empty());
+    world.lose = 1;
+    world.run_for(11_000 * MS);
+    assert_eq!(world.transfers[3].stats().forgotten, 1);
+    world.lose = 0;
+    world.run_for(600 * MS);
+    assert_eq!((world.received(3).len(), world.sent(0)), (1, 1));
+    assert_eq!(world.received(3)[0].2, &object(300_000, 1));
+}
+
+#[test]
+fn what_is_given_up_is_handed_back_and_does_not_come() {
+    let mut world = World::new(6);
+    let given_up = world.send(0, 3, object(300_000, 1));
+    world.send(0, 3, object(100_000, 2));
+    world.run_for(MS);
+    assert!(world.transfers[3].stats().pieces_received > 100);
+    assert_eq!(world.transfers[0].cancel(given_up), Some(object(300_000, 1)));
+    world.run_for(10_100 * MS);
+    assert_eq!((world.received(3).len(), world.sent(0)), (1, 1));
+    assert_eq!((world.transfers[0].sending(), world.transfers[3].stats().forgotten), (0, 1));
+}
+
+#[test]
+fn empty_objects_take_room_too() {
+    let mut world = World::new(6);
+    world.transfers[3].set_receive_octets_max(OBJECT_OCTETS_MIN - 1);
+    world.send(0, 3, Vec::new());
+    world.run_for(MS);
+    assert_eq!((world.received(3).len(), world.transfers[3].stats().refused), (0, 1));
+    world.transfers[3].set_receive_octets_max(OBJECT_OCTETS_MIN);
+    world.send(0, 3, Vec::new());
+    world.run_for(MS);
+    assert_eq!(world.received(3).len(), 1);
+}
+
+#[test]
+fn a_receiver_that_is_not_there_holds_up_nobody_else() {
+    let mut world = World::new(6);
+    for _ in 0..64 {
+        world.send(0, 1, object(100, 1));
+    }
+    let more = world.transfers[0].send(ProcessId(1), object(100, 1));
+    assert!(matches!(more, Err(TransferError::Full(_))), "as many as are told apart");
+    world.send(0, 3, object(100, 2));
+    // Nor do as many as may be under way in all.
+    let config = TransferConfig { objects_max: 2, ..config(0) };
+    let mut transfer = Transfer::new(config).expect("right");
+    let mut send = |dst| transfer.send(ProcessId(dst), object(100, 2)).is_ok();
+    assert_eq!([send(1), send(1), send(1), send(3), send(3)], [true, true, false, true, false]);
+}
+
+#[test]
+fn objects_to_many_go_side_by_side() {
+    let nodes = 40;
+    let client = ClientConfig {
+        frame_octets_max: 300,
+        ..ClientConfig::new(ProcessId(0), nodes, ProcessId(nodes), 1_250)
+    };
+    let mut transfer = Transfer::new(TransferConfig::new(client)).expect("right");
+    let mut of = |count| -> Vec<u32> {
+        for dst in 1..=count {
+            transfer.send(ProcessId(dst), object(300_000, 1)).expect("room");
+        }
+        (1..=count).map(|dst| transfer.client().queued(ProcessId(dst))).collect()
+    };
+    let queued = of(8);
+    assert!(queued.iter().all(|queued| *queued > 0), "{queued:?}");
 }

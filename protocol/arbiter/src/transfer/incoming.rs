@@ -2,7 +2,10 @@
 
 use alloc::vec::Vec;
 
+use onepipe_base::Mono;
 use onepipe_wire::{PIECES_WORDS_MAX, Piece, Pieces, PiecesState};
+
+use super::config::OBJECT_OCTETS_MIN;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Incoming {
@@ -15,11 +18,13 @@ pub(super) struct Incoming {
     /// All pieces before this one have come.
     cumulative: u32,
     serial: u32,
+    /// When a piece of it came last.
+    pub touched: Mono,
 }
 
 impl Incoming {
     /// Of the object that this piece is of. Takes the memory for it.
-    pub fn new(piece: &Piece) -> Option<Self> {
+    pub fn new(now: Mono, piece: &Piece) -> Option<Self> {
         let (pieces, octets) = (piece.pieces()?, usize::try_from(piece.octets).ok()?);
         Some(Self {
             object: piece.object,
@@ -29,20 +34,28 @@ impl Incoming {
             come: alloc::vec![0; pieces.div_ceil(64) as usize],
             cumulative: 0,
             serial: piece.serial,
+            touched: now,
         })
     }
 
-    /// Octets of the object.
-    pub fn octets(&self) -> u64 {
-        self.octets.len() as u64
+    /// What the object of this piece counts as.
+    pub fn charge_of(piece: &Piece) -> u64 {
+        piece.octets.max(OBJECT_OCTETS_MIN)
+    }
+
+    /// What it counts as.
+    pub fn charge(&self) -> u64 {
+        (self.octets.len() as u64).max(OBJECT_OCTETS_MIN)
     }
 
     /// Takes a piece of it. Answers whether it is one, and whether it has not come before.
-    pub fn on_piece(&mut self, piece: &Piece, octets: &[u8]) -> Option<bool> {
-        let is_like = (piece.octets, piece.piece_octets) == (self.octets(), self.piece_octets);
+    pub fn on_piece(&mut self, now: Mono, piece: &Piece, octets: &[u8]) -> Option<bool> {
+        let is_like =
+            (piece.octets, piece.piece_octets) == (self.octets.len() as u64, self.piece_octets);
         if !is_like {
             return None;
         }
+        self.touched = now;
         if piece.serial.wrapping_sub(self.serial) as i32 > 0 {
             self.serial = piece.serial;
         }

@@ -81,8 +81,12 @@ impl Outgoing {
                 self.again[word] & bit != 0
             });
         }
-        let may_follow = self.next < self.pieces && self.next - self.cumulative < WINDOW;
-        may_follow.then_some(self.next)
+        self.is_due().then_some(self.next)
+    }
+
+    /// Whether there is a piece to send.
+    pub fn is_due(&self) -> bool {
+        self.again_count > 0 || (self.next < self.pieces && self.next - self.cumulative < WINDOW)
     }
 
     /// Writes the packet that is to be sent next. Answers its piece and its octets.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use onepipe_arbiter::{
-    Arbiter, ArbiterConfig, ClientConfig, Transfer, TransferConfig, TransferEvent,
+    Arbiter, ArbiterConfig, ClientConfig, ObjectId, Transfer, TransferConfig, TransferEvent,
 };
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Psn, Timestamp};
 use onepipe_wire::{Fcp, FcpPart, Frame, HEADER_OCTETS, Header, Opcode, Slot, Watchdog, seal};
@@ -53,7 +53,7 @@ pub fn arbiter(octets: &[u8]) {
             slots_max: 64,
             ..ClientConfig::new(ProcessId(process), NODES, ProcessId(NODES), SLOT_NS)
         };
-        TransferConfig { receive_octets_max: 5_000, objects_max: 8, client }
+        TransferConfig { receive_octets_max: 5_000, objects_max: 8, forget_ns: 1_000_000, client }
     };
     let mut arbiter = ArbiterConfig::new(ProcessId(NODES), NODES, (2, 2), SLOT_NS);
     arbiter.allocator.batch_slots = 1 + script.below(64) as u32;
@@ -99,6 +99,11 @@ impl World {
                     octet @ 0..=250 => (i64::from(octet) - 125) * 20,
                     octet => (i64::from(octet) - 253) << 34,
                 };
+            }
+            164..=166 => {
+                let (src, dst) = (script.below(4), ProcessId(script.below(5) as u32));
+                let number = script.below(8) as u32;
+                self.transfers[src].cancel(ObjectId { dst, number });
             }
             170..=179 => self.invent(script),
             _ => {}

@@ -1,0 +1,158 @@
+//! Objects on their way out, to all receivers.
+
+use alloc::vec::Vec;
+
+use onepipe_base::{Mono, ProcessId};
+use onepipe_wire::{Pieces, PiecesState, PiecesWords};
+
+use super::config::{ObjectId, TransferEvent};
+use super::lane::Lane;
+use super::outgoing::Outgoing;
+use crate::client::Client;
+use crate::ring::Ring;
+
+/// Slots' worth of room that pieces leave to reports, of one receiver and in all.
+const HEADROOM: u32 = 8;
+const HEADROOM_ALL: u32 = 32;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Lanes {
+    lanes: Vec<Lane>,
+    /// Those with objects, and of them those that may have a piece to send, in turn.
+    open: Vec<u16>,
+    ready: Ring<u16>,
+    /// Objects.
+    count: u32,
+}
+
+impl Lanes {
+    pub fn new(nodes: u32) -> Self {
+        let nodes = nodes as usize;
+        Self {
+            lanes: alloc::vec![Lane::EMPTY; nodes],
+            open: Vec::with_capacity(nodes),
+            ready: Ring::new(nodes),
+            count: 0,
+        }
+    }
+
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The number of the next object for `dst`, if there is room for it. As many as `most` may be
+    /// under way; and one to each receiver, whatever becomes of others.
+    pub fn next_number(&self, dst: ProcessId, most: u32) -> Option<u32> {
+        let lane = &self.lanes[dst.index()];
+        let has_room = self.count < most || lane.is_empty();
+        (has_room && lane.has_room()).then_some(lane.number)
+    }
+
+    /// Takes an object that has the next number.
+    pub fn push(&mut self, outgoing: Outgoing) {
+        let dst = outgoing.dst;
+        let lane = &mut self.lanes[dst.index()];
+        if lane.is_empty() {
+            self.open.push(dst.0 as u16);
+        }
+        lane.push(outgoing);
+        self.count += 1;
+        self.prepare(dst);
+    }
+
+    /// Takes an object off.
+    pub fn remove(&mut self, id: ObjectId) -> Option<Vec<u8>> {
+        let lane = self.lanes.get_mut(id.dst.index())?;
+        let octets = lane.remove(id.number)?;
+        self.count -= 1;
+        if lane.is_empty() {
+            self.open.retain(|open| u32::from(*open) != id.dst.0);
+        }
+        Some(octets)
+    }
+
+    /// There may be something to send to `dst`.
+    fn prepare(&mut self, dst: ProcessId) {
+        let lane = &mut self.lanes[dst.index()];
+        if !lane.is_ready {
+            lane.is_ready = self.ready.push(dst.0 as u16);
+        }
+    }
+
+    /// `dst` has begun anew: all is sent anew.
+    pub fn restart(&mut self, dst: ProcessId) {
+        self.lanes[dst.index()].restart();
+        self.prepare(dst);
+    }
+
+    /// `dst` says what it has of an object. Answers what there is to tell if it has ended.
+    pub fn on_report(
+        &mut self,
+        now: Mono,
+        dst: ProcessId,
+        (report, words): (&Pieces, PiecesWords<'_>),
+    ) -> Option<TransferEvent> {
+        let id = ObjectId { dst, number: report.object };
+        match report.state {
+            PiecesState::Partial => {
+                let lane = &mut self.lanes[dst.index()];
+                lane.hear(now, report.object, |outgoing| outgoing.on_report(report, words));
+                self.prepare(dst);
+                None
+            }
+            // If there is none, it is said again of one that is done.
+            PiecesState::Whole => Some(TransferEvent::Sent(id, self.remove(id)?)),
+            PiecesState::Refused => Some(TransferEvent::Refused(id, self.remove(id)?)),
+        }
+    }
+
+    /// Hands pieces to the endpoint as long as it has room, to each receiver in turn, and answers
+    /// how many. A receiver has no more waiting than there is room left: so who comes last finds
+    /// some, and those whose timeslots are contended do not take it all.
+    pub fn feed(&mut self, client: &mut Client, packet: &mut [u8]) -> u64 {
+        let config = client.config();
+        let most = config.queue_slots_max.saturating_sub(HEADROOM).max(1);
+        let most_all = config.slots_max.saturating_sub(HEADROOM_ALL).max(1);
+        let (mut sent, mut passed) = (0, 0);
+        while passed < self.ready.len() {
+            let left = most_all.saturating_sub(client.backlog());
+            if left == 0 {
+                break;
+            }
+            let Some(dst) = self.ready.pop() else { break };
+            let (lane, to) = (&mut self.lanes[usize::from(dst)], ProcessId(dst.into()));
+            passed += 1;
+            if client.queued(to) < most.min(left) {
+                let Some(outgoing) = lane.due() else {
+                    lane.is_ready = false;
+                    passed = 0;
+                    continue;
+                };
+                let written = outgoing.write(packet);
+                if let Some((index, octets)) = written
+                    && client.enqueue(to, &packet[..octets]).is_ok()
+                {
+                    outgoing.on_sent(index);
+                    (sent, passed) = (sent + 1, 0);
+                }
+            }
+            self.ready.push(dst);
+        }
+        sent
+    }
+
+    /// What was sent, and nothing was heard of for long, is sent again in part.
+    pub fn on_silence(&mut self, now: Mono, client: &Client) {
+        for place in 0..self.open.len() {
+            let dst = ProcessId(self.open[place].into());
+            if self.lanes[dst.index()].on_silence(now, client.queued(dst) > 0) {
+                self.prepare(dst);
+            }
+        }
+    }
+
+    /// When that is to be looked at next.
+    pub fn due(&self) -> Option<Mono> {
+        self.open.iter().filter_map(|dst| self.lanes[usize::from(*dst)].silence_due()).min()
+    }
+}

@@ -1,0 +1,178 @@
+//! Objects on their way in, from all senders.
+
+use alloc::vec::Vec;
+
+use onepipe_base::{Mono, ProcessId};
+use onepipe_wire::{Piece, Pieces, PiecesState};
+
+use super::config::{TransferConfig, TransferStats};
+use super::incoming::Incoming;
+use super::sender::{Known, Sender};
+use crate::client::Client;
+use crate::ring::Ring;
+
+/// Pieces that come between two reports, and how long a report waits for so many, in ns.
+const PIECES_A_REPORT: u32 = 32;
+const REPORT_NS: u64 = 100_000;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Receiving {
+    senders: Vec<Sender>,
+    /// Those that are to be reported to.
+    waiting: Ring<u16>,
+    /// What the objects that are open count as, and how much that may be.
+    octets: u64,
+    pub octets_max: u64,
+    forget_ns: u64,
+    /// An object that has come to a stop is to be forgotten then, or later.
+    forget_at: Option<Mono>,
+}
+
+impl Receiving {
+    pub fn new(config: &TransferConfig) -> Self {
+        let nodes = config.client.nodes as usize;
+        Self {
+            senders: (0..nodes).map(|_| Sender::new()).collect(),
+            waiting: Ring::new(nodes),
+            octets: 0,
+            octets_max: config.receive_octets_max,
+            forget_ns: config.forget_ns,
+            forget_at: None,
+        }
+    }
+
+    /// `src` has begun anew: the objects of its former life never end.
+    pub fn begin_anew(&mut self, src: ProcessId) {
+        let former = self.senders[src.index()].begin_anew();
+        self.octets -= former.iter().map(Incoming::charge).sum::<u64>();
+    }
+
+    /// Takes a piece. Answers the object, if it is whole now.
+    pub fn on_piece(
+        &mut self,
+        now: Mono,
+        src: ProcessId,
+        (piece, octets): (&Piece, &[u8]),
+        stats: &mut TransferStats,
+    ) -> Option<Vec<u8>> {
+        let sender = &mut self.senders[src.index()];
+        if !sender.is_waiting {
+            // There is, or may be, something to report.
+            sender.is_waiting = self.waiting.push(src.0 as u16);
+        }
+        let room = &mut self.octets;
+        let place = match sender.know(piece, |open| *room -= open.charge()) {
+            Known::Open(place) => place,
+            Known::New => {
+                let all = room.saturating_add(Incoming::charge_of(piece));
+                let has_room = all <= self.octets_max;
+                let Some(open) = has_room.then(|| Incoming::new(now, piece)).flatten() else {
+                    stats.refused += 1;
+                    sender.end(piece.object, PiecesState::Refused);
+                    return None;
+                };
+                *room = all;
+                self.forget_at = Mono::earlier(self.forget_at, Some(now.after_ns(self.forget_ns)));
+                sender.open.push(open);
+                sender.open.len() - 1
+            }
+            Known::Ended => {
+                stats.pieces_again += 1;
+                return None;
+            }
+            Known::Stale => {
+                stats.dropped += 1;
+                return None;
+            }
+        };
+        let open = &mut sender.open[place];
+        match open.on_piece(now, piece, octets) {
+            Some(true) => stats.pieces_received += 1,
+            Some(false) => stats.pieces_again += 1,
+            None => {
+                stats.dropped += 1;
+                return None;
+            }
+        }
+        sender.unreported += 1;
+        if sender.report_at.is_none() {
+            sender.report_at = Some(now.after_ns(REPORT_NS));
+        }
+        if !sender.open[place].is_whole() {
+            return None;
+        }
+        let whole = sender.open.swap_remove(place);
+        sender.end(piece.object, PiecesState::Whole);
+        *room -= whole.charge();
+        Some(whole.into_octets())
+    }
+
+    /// Hands reports to the endpoint that are due.
+    pub fn report(
+        &mut self,
+        now: Mono,
+        client: &mut Client,
+        packet: &mut [u8],
+        stats: &mut TransferStats,
+    ) {
+        for _ in 0..self.waiting.len() {
+            let Some(src) = self.waiting.pop() else { return };
+            let (dst, sender) = (ProcessId(src.into()), &mut self.senders[usize::from(src)]);
+            while let Some((object, state)) = sender.finals.front().copied() {
+                let report = Pieces { object, state, serial: 0, cumulative: 0 };
+                let octets = report.write(packet, core::iter::empty());
+                let octets = octets.expect("checked when it was set up");
+                if client.enqueue(dst, &packet[..octets]).is_err() {
+                    break;
+                }
+                sender.finals.pop();
+                stats.reports_sent += 1;
+            }
+            let is_due = sender.report_at.is_some_and(|at| at <= now);
+            if is_due || sender.unreported >= PIECES_A_REPORT {
+                (sender.report_at, sender.unreported) = (None, 0);
+                for open in &sender.open {
+                    let (report, words) = open.report();
+                    let octets = report.write(packet, words);
+                    let octets = octets.expect("checked when it was set up");
+                    // If there is no room, the sender asks by sending something again.
+                    if client.enqueue(dst, &packet[..octets]).is_ok() {
+                        stats.reports_sent += 1;
+                    }
+                }
+            }
+            sender.is_waiting = sender.report_at.is_some() || !sender.finals.is_empty();
+            if sender.is_waiting {
+                self.waiting.push(src);
+            }
+        }
+    }
+
+    /// Objects of which nothing has come for long give their room back: their sender has died, or
+    /// has given them up. One that lives finds out by the next report, and begins anew.
+    pub fn forget(&mut self, now: Mono, stats: &mut TransferStats) {
+        if self.forget_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.forget_at = None;
+        for sender in &mut self.senders {
+            sender.open.retain(|open| {
+                let at = open.touched.after_ns(self.forget_ns);
+                if at > now {
+                    self.forget_at = Mono::earlier(self.forget_at, Some(at));
+                    return true;
+                }
+                self.octets -= open.charge();
+                stats.forgotten += 1;
+                false
+            });
+        }
+    }
+
+    /// When there is something to do.
+    pub fn due(&self) -> Option<Mono> {
+        let waiting = self.waiting.iter().map(|src| &self.senders[usize::from(*src)]);
+        let reports = waiting.filter_map(|sender| sender.report_at).min();
+        Mono::earlier(reports, self.forget_at)
+    }
+}
