@@ -12,6 +12,7 @@ pub enum Policy {
     /// something, so that transfers are complete sooner.
     MaxMinFair,
     /// Whoever has the least left, so that transfers are complete soon; but nobody waits for ever.
+    /// In all less is given than max–min fair: of few endpoints at load 0.9 not all that is wanted.
     ShortestFirst,
 }
 
