@@ -66,6 +66,19 @@ fn an_endpoint_is_told_in_one_packet_what_it_is_given_in_64_timeslots() {
     }
 }
 
+#[test]
+fn an_endpoint_that_has_to_wait_asks_just_before_a_batch_is_closed() {
+    let offer = Some(Offer::to_all(100));
+    let setup = Setup { offer, ..Setup::rack() }.scheduled();
+    let (warm_up_ns, measure_ns, interval_ns) = (5_000_000, 10_000_000, 1_000_000);
+    let plan = Plan { warm_up_ns, measure_ns, interval_ns, ..Plan::of(0) };
+    let waits = measure(&setup, &plan).wait_slots(setup.slot_ns());
+    // Half of a pace, the margin, the lead, and up to half of a batch, as few frames go early in
+    // it; at any other time it would be half of a batch more.
+    let before = 32.0 + 4.0 + 52.0;
+    assert!((before..before + 16.0).contains(&waits), "{waits} timeslots");
+}
+
 /// A fat tree of three tiers, five pods of nine hosts of which fill 99 of 100 timeslots with what
 /// they send to each other's; the arbiter is in the sixth. A tenth of each link is left to control
 /// packets: with less they come too late where they have to wait for gaps; for that they have the

@@ -19,6 +19,9 @@ const REMIND_NS: u64 = 5_000_000;
 /// A total may be told modulo 2^8 if not more is open: what the arbiter has taken down already lies
 /// between what it is known to have given and what is asked for now.
 const SHORT_MAX: u16 = i8::MAX as u16;
+/// Of a batch, so manieth part is left between when a packet should come and when the batch is
+/// closed: for what delays it.
+const MARGIN: u64 = 8;
 /// Losses in a row without a sign of life after which another arbiter is asked: with one each
 /// 200 us, a watchdog's time.
 const SILENT_MAX: u32 = 5;
@@ -60,6 +63,12 @@ pub(super) struct Asking {
     /// When the next packet would leave if all left evenly.
     even_at: Mono,
     pace_ns: u64,
+    process: ProcessId,
+    /// When the last packet left, and its number.
+    left: (u32, Mono),
+    /// A time at which a packet leaves that comes shortly before a batch is closed, and from one
+    /// such time to the next, ns.
+    beat: Option<(Mono, u64)>,
 }
 
 impl Asking {
@@ -77,6 +86,9 @@ impl Asking {
             remind_at: None,
             even_at: Mono::from_ns(0),
             pace_ns: config.pace_ns,
+            process: config.process,
+            left: (0, Mono::from_ns(0)),
+            beat: None,
         }
     }
 
@@ -105,6 +117,7 @@ impl Asking {
         self.due.clear();
         self.open = 0;
         self.remind_at = None;
+        self.beat = None;
     }
 
     /// Goes over to the arbiter at `place`, if it is not asked and resets, but not later than was
@@ -226,6 +239,20 @@ impl Asking {
         self.open -= u32::from(was_open && to.asked == to.given);
     }
 
+    /// The packet of this number has come so long before a batch was closed.
+    pub fn on_early(&mut self, number: u32, early_ns: u64, batch_ns: u64) {
+        if number == self.left.0 && batch_ns > 0 {
+            let margin_ns = batch_ns / MARGIN;
+            if self.beat.is_none() {
+                // Who has begun with others does not ask in the same batches as all of them.
+                let turn = u64::from(self.process.0) % (self.pace_ns / batch_ns).max(1);
+                self.even_at = self.even_at.after_ns(turn * batch_ns);
+            }
+            let later_ns = (early_ns + batch_ns).saturating_sub(margin_ns) % batch_ns;
+            self.beat = Some((self.left.1.after_ns(later_ns), batch_ns));
+        }
+    }
+
     fn say(&mut self, dst: u16) {
         let to = &mut self.totals[usize::from(dst)];
         if !to.is_due {
@@ -284,6 +311,7 @@ impl Asking {
             self.remind_at = Some(now.after_ns(REMIND_NS));
         }
         let number = self.session.unheard.next();
+        self.left = (number, now);
         let (octets, lost) = self.session.finish(now, writer, told);
         self.say_again(lost);
         Some((number, octets))
@@ -322,7 +350,16 @@ impl Asking {
     /// From when on the pace lets a packet leave.
     fn allowed_at(&self) -> Mono {
         let ahead_ns = (BURST - 1) * self.pace_ns;
-        Mono::from_ns(self.even_at.as_ns().saturating_sub(ahead_ns))
+        let even_ns = self.even_at.as_ns().saturating_sub(ahead_ns);
+        let Some((beat, batch_ns)) = self.beat else { return Mono::from_ns(even_ns) };
+        // The nearest time at which a batch is about to be closed: there is no use in being there
+        // much sooner, and a bit later is too late.
+        let first_ns = even_ns.saturating_sub(batch_ns / 2);
+        let after_ns = match first_ns.checked_sub(beat.as_ns()) {
+            Some(since_ns) => since_ns % batch_ns,
+            None => batch_ns - (beat.as_ns() - first_ns) % batch_ns,
+        };
+        Mono::from_ns(first_ns + (batch_ns - after_ns) % batch_ns)
     }
 
     /// When something is to be done.

@@ -262,6 +262,10 @@ impl Client {
         for part in fcp.parts() {
             match part {
                 FcpPart::Reset(_) => {}
+                FcpPart::Early(early) => {
+                    let batch_ns = u64::from(early.batch_slots) * self.config.slot_ns;
+                    self.asking.on_early(fcp.heard, early.ns, batch_ns);
+                }
                 FcpPart::Grants(grants) => {
                     let base = expand(grants.base(), present);
                     for FcpGrant { slot, dst, path } in grants.grants() {

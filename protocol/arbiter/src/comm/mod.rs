@@ -83,6 +83,10 @@ pub struct Comm {
     demands: Ring<Demand>,
     /// The number of the batch that what is demanded now counts in.
     batch: u64,
+    /// When the last one was closed, and how long it is; and the time of the last call.
+    closed_at: Mono,
+    batch_slots: u8,
+    now: Mono,
     epoch: u32,
     stats: CommStats,
 }
@@ -117,6 +121,9 @@ impl Comm {
             ticks: Ring::new(nodes),
             demands: Ring::new(nodes + DEMANDS_MAX),
             batch: 0,
+            closed_at: Mono::from_ns(0),
+            batch_slots: 0,
+            now: Mono::from_ns(0),
             epoch: 0,
             stats: CommStats::default(),
             config,
@@ -126,6 +133,7 @@ impl Comm {
     /// Takes a control packet. Answers whether it was one, and in step. What it demands must be
     /// taken by [`Comm::poll_demand`] before the next one.
     pub fn handle_frame(&mut self, now: Now, frame: &Frame<'_>) -> bool {
+        self.now = now.mono;
         let src = frame.header.src();
         let Some(peer) = self.peers.get_mut(src.index()) else {
             self.stats.unknown += 1;
@@ -281,6 +289,7 @@ impl Comm {
     /// What was polled until now counts in a batch whose number is answered; what is polled from
     /// now on, in later ones.
     pub fn close_batch(&mut self) -> u64 {
+        self.closed_at = self.now;
         self.batch += 1;
         self.batch - 1
     }
@@ -321,6 +330,7 @@ impl Comm {
 
     /// What was not heard is told again, and so on, as far as its time has come.
     pub fn handle_timeout(&mut self, now: Now) {
+        self.now = now.mono;
         if self.held_until.is_some_and(|until| until <= now.mono) {
             self.let_go();
         }

@@ -1,12 +1,15 @@
 //! What was given out, on its way into control packets.
 
 use onepipe_base::{Mono, Now, ProcessId};
-use onepipe_wire::{FcpForm, FcpTotal, HEADER_OCTETS, Opcode};
+use onepipe_wire::{FcpEarly, FcpForm, FcpTotal, HEADER_OCTETS, Opcode};
 
 use super::Comm;
 use crate::fcp::{Ends, TOLD_MAX, Told, seal_frame};
 use crate::timeslot::BATCH_SLOTS_MAX;
 use crate::{Paths, Routes, Schedule, Timeslot};
+
+/// In so many packets an endpoint is told once how early its own come.
+const EARLY_EVERY: u32 = 16;
 
 impl Comm {
     /// Tells endpoints what they were given in the first `slots` timeslots of batch `number`, which
@@ -29,6 +32,7 @@ impl Comm {
             && until.is_some()
             && self.held_slots + 2 * slots <= BATCH_SLOTS_MAX;
         self.held_slots += slots;
+        self.batch_slots = slots as u8;
         let all = u64::MAX.unbounded_shr(u64::BITS.saturating_sub(slots));
         let rack_nodes = routes.rack_nodes() as u16;
         let nodes = self.config.nodes.min(schedule.nodes());
@@ -124,6 +128,12 @@ impl Comm {
         }
         let own = &mut self.totals[usize::from(src) * nodes..][..nodes];
         let mut writer = peer.session.write(room, self.epoch)?;
+        let number = peer.session.unheard.next();
+        if number % EARLY_EVERY == 1 && peer.heard_at <= self.closed_at {
+            // Said first, when the others leave room for it. If it cannot be said it is far off.
+            let (ns, batch_slots) = (self.closed_at.since_ns(peer.heard_at), self.batch_slots);
+            writer.early(FcpEarly { ns, batch_slots });
+        }
         let mut told = Told::NONE;
         let (owed, stats) = (&mut peer.owed, &mut self.stats);
         peer.rows.write(&mut writer, &mut told, |dst| {
@@ -142,7 +152,6 @@ impl Comm {
         let written = writer.totals(FcpForm::List, &totals[..count]);
         totals[..written].iter().for_each(|total| told.push(total.dst));
         totals[written..count].iter().for_each(|total| peer.again.push_once(total.dst));
-        let number = peer.session.unheard.next();
         let (octets, lost) = peer.session.finish(now.mono, writer, told);
         lost.all().iter().for_each(|dst| peer.again.push_once(*dst));
         if !peer.rows.is_empty() || !peer.again.is_empty() {

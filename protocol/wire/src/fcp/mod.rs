@@ -10,7 +10,7 @@ mod writer;
 
 use onepipe_base::Timestamp;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
-use zerocopy::byteorder::big_endian::{U32, U64};
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
@@ -30,6 +30,9 @@ const GRANT: u8 = 3;
 const MAP: u8 = 4;
 const SHORT_MAP: u8 = 5;
 const HOLES: u8 = 6;
+const EARLY: u8 = 7;
+/// In which [`FcpEarly::ns`] is written, ns.
+const EARLY_NS: u64 = 64;
 /// Octets of the last part, which says what has not been heard.
 const HOLES_OCTETS: usize = 9;
 
@@ -49,6 +52,14 @@ struct ResetLayout {
     epoch: U32,
 }
 
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct EarlyLayout {
+    kind: u8,
+    batch_slots: u8,
+    early: U16,
+}
+
 const _: () = assert!(size_of::<Layout>() == FCP_HEADER_OCTETS);
 
 /// All counts begin anew.
@@ -61,6 +72,16 @@ pub struct FcpReset {
     pub epoch: u32,
 }
 
+/// How long before a batch was closed the last packet of an endpoint came: with that batch it is
+/// that what it asked for can be given first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FcpEarly {
+    /// In ns; written in multiples of 64, up to 4 ms.
+    pub ns: u64,
+    /// From the end of a batch to the end of the next, in timeslots.
+    pub batch_slots: u8,
+}
+
 /// A part of a control packet.
 #[derive(Clone, Copy, Debug)]
 pub enum FcpPart<'a> {
@@ -70,6 +91,8 @@ pub enum FcpPart<'a> {
     Totals(FcpTotals<'a>),
     /// What it gets.
     Grants(FcpGrants<'a>),
+    /// When the packet came whose number is the highest that was heard.
+    Early(FcpEarly),
 }
 
 /// A control packet, borrowed from its octets. Its parts are whole; whether it comes from who is in
@@ -167,6 +190,11 @@ fn split_part(octets: &[u8]) -> Option<(FcpPart<'_>, &[u8])> {
         }
         TOTALS | MAP | SHORT_MAP => {
             FcpTotals::split(octets).map(|(totals, rest)| (FcpPart::Totals(totals), rest))
+        }
+        EARLY => {
+            let (layout, rest) = EarlyLayout::ref_from_prefix(octets).ok()?;
+            let (ns, batch_slots) = (u64::from(layout.early.get()) * EARLY_NS, layout.batch_slots);
+            (batch_slots > 0).then_some((FcpPart::Early(FcpEarly { ns, batch_slots }), rest))
         }
         GRANT => FcpGrants::split(octets).map(|(grants, rest)| (FcpPart::Grants(grants), rest)),
         _ => None,

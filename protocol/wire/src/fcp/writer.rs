@@ -1,12 +1,13 @@
 //! How a control packet is written.
 
 use zerocopy::IntoBytes;
-use zerocopy::byteorder::big_endian::{U32, U64};
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
 
 use super::totals::{ENTRY_OCTETS, LIST_OCTETS, MAP_OCTETS};
 use super::{
-    CHECK_OCTETS, FCP_HEADER_OCTETS, FcpForm, FcpReset, FcpTotal, HOLES, HOLES_OCTETS, Layout, MAP,
-    RESET, ResetLayout, SHORT_MAP, TOTALS, checksum, grants,
+    CHECK_OCTETS, EARLY, EARLY_NS, EarlyLayout, FCP_HEADER_OCTETS, FcpEarly, FcpForm, FcpReset,
+    FcpTotal, HOLES, HOLES_OCTETS, Layout, MAP, RESET, ResetLayout, SHORT_MAP, TOTALS, checksum,
+    grants,
 };
 
 /// Writes a control packet, part by part. What does not fit is not written, and said so.
@@ -39,6 +40,13 @@ impl<'a> FcpWriter<'a> {
         let (time, epoch) = (U64::new(reset.time.as_ns()), U32::new(reset.epoch));
         let layout = ResetLayout { kind: RESET, reserved: 0, time, epoch };
         self.put(&[layout.as_bytes()])
+    }
+
+    /// Adds how early a packet came. Answers false when it does not fit, or cannot be said.
+    pub fn early(&mut self, FcpEarly { ns, batch_slots }: FcpEarly) -> bool {
+        let Ok(early) = u16::try_from(ns / EARLY_NS) else { return false };
+        let layout = EarlyLayout { kind: EARLY, batch_slots, early: U16::new(early) };
+        batch_slots > 0 && self.put(&[layout.as_bytes()])
     }
 
     /// Adds totals, of a map in ascending order, each destination once. Answers how many are

@@ -25,6 +25,10 @@ pub fn fcp(golden: &Golden, frame: &Frame<'_>) {
                 assert_eq!(reset.time, Timestamp::from_ns(golden.number("time")));
                 assert_eq!(u64::from(reset.epoch), golden.number("epoch"));
             }
+            FcpPart::Early(early) => {
+                assert_eq!(early.ns, 64 * golden.number("early"));
+                assert_eq!(u64::from(early.batch_slots), golden.number("batch_slots"));
+            }
             FcpPart::Totals(all) => totals.extend(all.totals()),
             FcpPart::Grants(all) => {
                 assert_eq!(all.base(), golden.number("base"));

@@ -3,7 +3,7 @@
 
 use onepipe_base::Timestamp;
 use onepipe_wire::{
-    Drops, FCP_HEADER_OCTETS, Fcp, FcpForm, FcpPart, FcpReset, FcpTotal, FcpWriter, Loss,
+    Drops, FCP_HEADER_OCTETS, Fcp, FcpEarly, FcpForm, FcpPart, FcpReset, FcpTotal, FcpWriter, Loss,
     PIECES_WORDS_MAX, Piece, Pieces, PiecesState, TransferPacket,
 };
 use proptest::collection::vec;
@@ -17,6 +17,7 @@ proptest! {
         seed in any::<u64>(),
         (number, heard, holes) in any::<(u32, u32, u64)>(),
         reset in prop::option::of(any::<(u64, u32)>()),
+        early in prop::option::of((0u64..1 << 16, 1u8..=255)),
         totals in vec((0u8..3, vec((any::<u16>(), any::<u16>()), 1..99), 1u16..999), 0..3),
         given in vec((0u64..1 << 48, any::<u64>(), any::<u64>(), any::<u64>()), 0..4),
         octets in FCP_HEADER_OCTETS + 9..1_500usize,
@@ -28,6 +29,8 @@ proptest! {
         let reset =
             reset.map(|(time, epoch)| FcpReset { time: Timestamp::from_ns(time), epoch });
         let reset = reset.filter(|reset| writer.reset(*reset));
+        let early = early.map(|(early, batch_slots)| FcpEarly { ns: 64 * early, batch_slots });
+        let early = early.filter(|early| writer.early(*early));
         let mut said = Vec::new();
         for (form, totals, within) in totals {
             let form = [FcpForm::List, FcpForm::Map, FcpForm::ShortMap][usize::from(form)];
@@ -68,6 +71,7 @@ proptest! {
         for part in read.parts() {
             match part {
                 FcpPart::Reset(read) => prop_assert_eq!(Some(read), reset),
+                FcpPart::Early(read) => prop_assert_eq!(Some(read), early),
                 FcpPart::Totals(all) => {
                     let read = (all.form(), all.totals().collect());
                     prop_assert_eq!(Some(read), said.next());

@@ -258,6 +258,7 @@ pub fn refcp(read: &Fcp<'_>, seed: u64) -> Vec<u8> {
                 let totals: Vec<FcpTotal> = all.totals().collect();
                 assert_eq!(writer.totals(all.form(), &totals), totals.len());
             }
+            FcpPart::Early(early) => assert!(writer.early(early)),
             FcpPart::Grants(all) => {
                 let mut given = [(0, 0); 64];
                 for FcpGrant { slot, dst, path } in all.grants() {
