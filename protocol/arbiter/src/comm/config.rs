@@ -23,8 +23,9 @@ pub struct CommConfig {
     /// the endpoints' control packets, which acknowledge it. Default 200 us (design: arbiter.md
     /// section 4); of an [`crate::ArbiterConfig`] twice that pace at least.
     pub retry_ns: u64,
-    /// An endpoint that is owed timeslots and has said nothing for so long is given none any more,
-    /// until it says something, ns. Default 20 ms; of an [`crate::ArbiterConfig`] eight times the
+    /// An endpoint that is owed timeslots, or was told something, and has said nothing for so long
+    /// is given none any more, and told nothing but now and then a reset, until it says something,
+    /// ns. Default 20 ms; of an [`crate::ArbiterConfig`] eight times the
     /// pace of the endpoints' control packets at least.
     pub silence_ns: u64,
     /// Whether endpoints are told of as many batches at a time as have 64 timeslots together, if
@@ -95,7 +96,8 @@ pub struct CommStats {
     pub unknown: u64,
     /// Frames that are no control packets.
     pub malformed: u64,
-    /// Endpoints that fell silent while they were owed timeslots.
+    /// Endpoints that fell silent while they were owed timeslots, or an acknowledgement of theirs
+    /// was.
     pub silent: u64,
     /// Timeslots that the allocator had no room for: asked for again.
     pub refused: u64,

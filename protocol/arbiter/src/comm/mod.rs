@@ -26,6 +26,9 @@ pub use config::{CommConfig, CommStats};
 const TICK_NS: u64 = RETRY_NS / 2;
 /// Destinations whose totals wait to be told again, of one endpoint; the others are asked for.
 const AGAIN_MAX: usize = 32;
+/// An endpoint that did not answer is called again at intervals of so much, in ns. Who has something
+/// to say need not wait for that; and of 4,096 who are not there a thousand are called in a second.
+const CALL_NS: u64 = 4_000_000_000;
 /// Demands that wait to be taken.
 const DEMANDS_MAX: usize = 4_096;
 
@@ -63,6 +66,10 @@ struct Peer {
     is_ready: bool,
     is_looked_after: bool,
     is_held: bool,
+    /// It does not answer, and is called now and then.
+    is_away: bool,
+    /// It is among those who are called next.
+    is_called: bool,
 }
 
 /// The arbiter's ends of the control protocol, one for each endpoint.
@@ -80,6 +87,9 @@ pub struct Comm {
     held_until: Option<Mono>,
     /// Who is looked after next, and when: soonest first.
     ticks: Ring<(Mono, u16)>,
+    /// Who is called next if it is still away, and when: soonest first, and not all at once.
+    calls: Ring<(Mono, u16)>,
+    called_last: Mono,
     demands: Ring<Demand>,
     /// The number of the batch that what is demanded now counts in.
     batch: u64,
@@ -110,6 +120,8 @@ impl Comm {
             is_ready: false,
             is_looked_after: false,
             is_held: false,
+            is_away: false,
+            is_called: false,
         };
         Ok(Self {
             peers: (0..nodes).map(|_| peer()).collect(),
@@ -119,6 +131,8 @@ impl Comm {
             held_slots: 0,
             held_until: None,
             ticks: Ring::new(nodes),
+            calls: Ring::new(nodes),
+            called_last: Mono::from_ns(0),
             demands: Ring::new(nodes + DEMANDS_MAX),
             batch: 0,
             closed_at: Mono::from_ns(0),
@@ -144,11 +158,14 @@ impl Comm {
             return false;
         };
         let judgement = peer.session.judge(now, &fcp);
+        // What it was told in vain may have put it out of step.
+        let was_away = peer.is_away;
         let src = src.0 as u16;
         match judgement {
             Judgement::Good { begins } => {
                 self.stats.received += 1;
                 peer.heard_at = now.mono;
+                peer.is_away = false;
                 if begins {
                     self.stats.resets_taken += 1;
                     self.forget(src);
@@ -167,6 +184,9 @@ impl Comm {
             Judgement::Stale => {
                 // It may not know the newer one yet.
                 self.stats.stale += 1;
+                if was_away {
+                    self.reset(now, src);
+                }
                 false
             }
             Judgement::Stranger => {
@@ -175,7 +195,7 @@ impl Comm {
             }
             Judgement::Bad { is_burst } => {
                 self.stats.bad += 1;
-                if is_burst {
+                if is_burst || was_away {
                     self.reset(now, src);
                 }
                 false
@@ -190,6 +210,7 @@ impl Comm {
         let peer = &mut self.peers[usize::from(src)];
         peer.session.restart(now);
         peer.heard_at = now.mono;
+        peer.is_away = false;
         self.look_after(now.mono, src);
         self.be_ready(src);
     }
@@ -209,7 +230,9 @@ impl Comm {
     pub fn close_all(&mut self) {
         for src in 0..self.config.nodes as u16 {
             self.forget(src);
-            self.peers[usize::from(src)].session.close();
+            let peer = &mut self.peers[usize::from(src)];
+            peer.session.close();
+            peer.is_away = false;
         }
     }
 
@@ -339,11 +362,39 @@ impl Comm {
             self.peers[usize::from(src)].is_looked_after = false;
             self.on_tick(now.mono, src);
         }
+        while let Some((_, src)) = self.calls.front().copied().filter(|(due, _)| *due <= now.mono) {
+            self.calls.pop();
+            let peer = &mut self.peers[usize::from(src)];
+            peer.is_called = false;
+            if peer.is_away {
+                peer.session.restart(now);
+                self.call_later(now.mono, src);
+                self.be_ready(src);
+            }
+        }
+    }
+
+    /// It does not answer: it is owed nothing any more, and told nothing until it is called.
+    fn leave_alone(&mut self, now: Mono, src: u16) {
+        self.stats.silent += u64::from(self.peers[usize::from(src)].is_known);
+        self.forget(src);
+        let peer = &mut self.peers[usize::from(src)];
+        peer.session.close();
+        peer.is_away = true;
+        if !peer.is_called {
+            self.call_later(now, src);
+        }
+    }
+
+    fn call_later(&mut self, now: Mono, src: u16) {
+        let spread = self.called_last.after_ns(CALL_NS / u64::from(self.config.nodes));
+        self.called_last = now.after_ns(CALL_NS).max(spread);
+        self.peers[usize::from(src)].is_called = self.calls.push((self.called_last, src));
     }
 
     fn on_tick(&mut self, now: Mono, src: u16) {
         let peer = &mut self.peers[usize::from(src)];
-        if !peer.session.is_open() {
+        if !peer.session.is_open() || peer.is_away {
             return;
         }
         let before = Mono::from_ns(now.as_ns().saturating_sub(self.config.retry_ns));
@@ -351,11 +402,12 @@ impl Comm {
             told.all().iter().for_each(|dst| peer.again.push_once(*dst));
         }
         let is_silent = now.since_ns(peer.heard_at) > self.config.silence_ns;
-        if is_silent && peer.owed > 0 {
-            self.stats.silent += 1;
-            self.forget(src);
-            self.peers[usize::from(src)].session.close();
-            return;
+        let owes_answer = peer.owed > 0
+            || !peer.again.is_empty()
+            || peer.session.unheard.since().is_some()
+            || peer.session.reset_due().is_some();
+        if is_silent && owes_answer {
+            return self.leave_alone(now, src);
         }
         let is_due = peer.session.reset_due().is_some_and(|due| due <= now);
         // What is held back is told soon, and acknowledges with it.
@@ -374,7 +426,9 @@ impl Comm {
 
     /// When [`Comm::handle_timeout`] must next be called, if ever.
     pub fn poll_timeout(&self) -> Option<Mono> {
-        Mono::earlier(self.ticks.front().map(|(due, _)| *due), self.held_until)
+        let tick = self.ticks.front().map(|(due, _)| *due);
+        let call = self.calls.front().map(|(due, _)| *due);
+        Mono::earlier(Mono::earlier(tick, call), self.held_until)
     }
 
     /// Whether [`Comm::poll_transmit`] has something to say.

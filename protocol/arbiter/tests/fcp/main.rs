@@ -7,4 +7,5 @@ mod isolation;
 mod latecomers;
 mod perfect;
 mod pipeline;
+mod quiet;
 mod world;
