@@ -7,7 +7,7 @@ use onepipe_base::{Mono, Now, ProcessId};
 use onepipe_wire::{Fcp, FcpForm, FcpTotal, FcpWriter, Watchdog};
 
 use super::config::{BURST, ClientConfig};
-use crate::fcp::{Judgement, RETRY_NS, Session, TOLD_MAX, Told};
+use crate::fcp::{Judgement, Session, TOLD_MAX, Told};
 use crate::ring::Ring;
 
 /// Timeslots that may be wanted from one destination at a time: half of what a count can tell apart
@@ -23,7 +23,8 @@ const SHORT_MAX: u16 = i8::MAX as u16;
 /// closed: for what delays it.
 const MARGIN: u64 = 8;
 /// Losses in a row without a sign of life after which another arbiter is asked: with one each
-/// 200 us, a watchdog's time.
+/// 200 us, a watchdog's time. Each time that this happens a loss takes twice as long, as the way
+/// may be longer.
 const SILENT_MAX: u32 = 5;
 
 /// Of one destination.
@@ -267,7 +268,8 @@ impl Asking {
     /// What was told and not heard is due again. Answers whether another arbiter is asked now, and
     /// all begins anew.
     pub fn on_timeout(&mut self, now: Now) -> bool {
-        let before = Mono::from_ns(now.mono.as_ns().saturating_sub(RETRY_NS));
+        let patience_ns = self.session.patience_ns();
+        let before = Mono::from_ns(now.mono.as_ns().saturating_sub(patience_ns));
         let mut is_lost = false;
         while let Some(told) = self.session.unheard.lose(before) {
             is_lost = true;
@@ -276,6 +278,7 @@ impl Asking {
         self.silent += u32::from(is_lost);
         if self.silent >= SILENT_MAX {
             self.asked = (self.asked + 1) % self.arbiters.len();
+            self.session.be_patient();
             self.restart(now);
             return true;
         }
@@ -370,7 +373,8 @@ impl Asking {
         let packet = Mono::earlier(Mono::earlier(news, misled), self.session.ack_due());
         let packet = Mono::earlier(packet, self.session.reset_due());
         let packet = packet.map(|at| at.max(self.allowed_at()));
-        let lost = self.session.unheard.since().map(|since| since.after_ns(RETRY_NS));
+        let patience_ns = self.session.patience_ns();
+        let lost = self.session.unheard.since().map(|since| since.after_ns(patience_ns));
         Mono::earlier(packet, Mono::earlier(lost, self.remind_at))
     }
 }

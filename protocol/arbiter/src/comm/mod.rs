@@ -397,7 +397,8 @@ impl Comm {
         if !peer.session.is_open() || peer.is_away {
             return;
         }
-        let before = Mono::from_ns(now.as_ns().saturating_sub(self.config.retry_ns));
+        let retry_ns = self.config.retry_ns.max(peer.session.patience_ns());
+        let before = Mono::from_ns(now.as_ns().saturating_sub(retry_ns));
         while let Some(told) = peer.session.unheard.lose(before) {
             told.all().iter().for_each(|dst| peer.again.push_once(*dst));
         }

@@ -18,6 +18,9 @@ const ACK_NS: u64 = 50_000;
 /// What is not heard for so long is said again, in ns; and a reset at least so often.
 pub(crate) const RETRY_NS: u64 = 200_000;
 const RESET_SLOW_NS: u64 = 2_000_000;
+/// Nobody is waited for any longer than this before it is said again: more than any way takes. In
+/// ns.
+const PATIENCE_MAX_NS: u64 = RETRY_NS << 6;
 
 /// What has come of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,6 +52,8 @@ pub(crate) struct Session {
     heard: Heard,
     pub unheard: Unheard,
     bad: u32,
+    /// How long an answer may take: see [`Session::patience_ns`].
+    patience_ns: u64,
     /// Since when something waits to be acknowledged.
     pub owes_since: Option<Mono>,
 }
@@ -66,6 +71,7 @@ impl Session {
             heard: Heard::NONE,
             unheard: Unheard::new(),
             bad: 0,
+            patience_ns: RETRY_NS,
             owes_since: None,
         }
     }
@@ -128,6 +134,11 @@ impl Session {
         (self.is_confirmed, self.bad) = (true, 0);
         self.echoes |= begins;
         self.unheard.settle(fcp.heard, fcp.heard_bits);
+        if let Some(round_trip_ns) = self.unheard.round_trip(now.mono, fcp.heard) {
+            let enough_ns = (round_trip_ns + round_trip_ns / 2).clamp(RETRY_NS, PATIENCE_MAX_NS);
+            let less_ns = self.patience_ns - self.patience_ns.saturating_sub(enough_ns).div_ceil(8);
+            self.patience_ns = less_ns.max(enough_ns);
+        }
         if fcp.parts().next().is_some() {
             self.owes_since.get_or_insert(now.mono);
         }
@@ -150,12 +161,24 @@ impl Session {
     }
 
     fn on_bad(&mut self) -> Judgement {
-        self.bad += 1;
+        // Before its own reset is answered, what comes was said before that.
+        self.bad += u32::from(self.is_confirmed || !self.is_open);
         let is_burst = self.bad >= BAD_MAX;
         if is_burst {
             self.bad = 0;
         }
         Judgement::Bad { is_burst }
+    }
+
+    /// What was not acknowledged for so long is lost, ns: half as long again as an answer takes, the
+    /// longest of late, 200 us at least; and twice as long each time that there was none at all.
+    pub fn patience_ns(&self) -> u64 {
+        self.patience_ns
+    }
+
+    /// Nothing that was said is answered: perhaps the way is longer.
+    pub fn be_patient(&mut self) {
+        self.patience_ns = (2 * self.patience_ns).min(PATIENCE_MAX_NS);
     }
 
     /// When an acknowledgement is due, if nothing goes with which it could go.

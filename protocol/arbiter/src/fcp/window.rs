@@ -99,6 +99,7 @@ impl Unheard {
 
     pub fn reset(&mut self) {
         (self.next, self.open) = (1, 0);
+        self.sent.iter_mut().for_each(|sent| sent.sequence = 0);
     }
 
     /// The number of the next packet.
@@ -131,6 +132,17 @@ impl Unheard {
                 self.open &= !(1 << place);
             }
         }
+    }
+
+    /// How long it took until the other end said for the first time that it has heard the packet of
+    /// this number, if it was noted; in ns.
+    pub fn round_trip(&mut self, now: Mono, heard: u32) -> Option<u64> {
+        let sent = &mut self.sent[heard as usize % WINDOW];
+        if heard == 0 || sent.sequence != heard {
+            return None;
+        }
+        sent.sequence = 0;
+        Some(now.since_ns(sent.at))
     }
 
     /// What was told before `before` and has not been heard.
@@ -190,6 +202,21 @@ mod tests {
             [lose(1), lose(2), lose(4), lose(5), lose(9)],
             [None, Some(2), None, Some(5), None]
         );
+    }
+
+    #[test]
+    fn a_round_trip_is_that_of_a_packet_of_this_life_and_counts_once() {
+        let (mut unheard, at) = (Unheard::new(), Mono::from_ns);
+        assert_eq!(unheard.round_trip(at(5), 0), None);
+        for dst in 1..=3 {
+            unheard.send(at(10), told(dst), dst != 2);
+        }
+        unheard.settle(3, 0b111);
+        let trips = [3, 3, 2, 1].map(|heard| unheard.round_trip(at(25), heard));
+        assert_eq!(trips, [Some(15), None, None, Some(15)]);
+        unheard.send(at(30), told(1), true);
+        unheard.reset();
+        assert_eq!(unheard.round_trip(at(40), 4), None);
     }
 
     #[test]

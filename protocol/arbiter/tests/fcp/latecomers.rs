@@ -1,9 +1,9 @@
 //! Endpoints that begin when others have been at work for long.
 
-use onepipe_arbiter::{ArbiterConfig, Client, ClientConfig, FailoverConfig, Role};
+use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig, FailoverConfig, Role};
 use onepipe_base::{Incarnation, ProcessId};
 
-use crate::world::{World, first_arbiter};
+use crate::world::{World, arbiter_config, client_config, first_arbiter};
 
 const MS: u64 = 1_000_000;
 const NODES: u32 = 8;
@@ -68,5 +68,35 @@ fn who_begins_after_a_takeover_and_has_nothing_to_send_is_known() {
         let resets = world.clients[3].stats().resets;
         world.run_for(1_000 * MS);
         assert_eq!(world.clients[3].stats().resets, resets, "and that is all");
+    }
+}
+
+/// Longer than five losses take, if each is one after 200 us.
+#[test]
+fn a_long_way_to_the_arbiter_takes_long_but_is_no_loss() {
+    for delay_ns in [450_000, 600_000, MS, 5 * MS] {
+        let mut world = World::new(4, 1, 1);
+        world.delay_ns = delay_ns;
+        let lead_ns = 4 * delay_ns;
+        let config = ArbiterConfig { lead_ns, ..arbiter_config(0, 4, 1) };
+        world.arbiters[0] = Arbiter::new(config).expect("right");
+        for at in 0..4 {
+            let ahead_slots_max = 2 * (lead_ns / world.slot_ns) as u32;
+            let config = ClientConfig { ahead_slots_max, ..client_config(at, 4, 1) };
+            world.clients[at as usize] = Client::new(config).expect("right");
+        }
+        // What is said first goes with a reset, and tells how long an answer takes; what is said
+        // later has to know.
+        (0..20).for_each(|_| assert!(world.enqueue(2, 1, 200)));
+        world.run_for(50 * MS);
+        (0..20).for_each(|_| assert!(world.enqueue(3, 1, 200)));
+        world.run_for(10 * lead_ns);
+        world.assert_all_came();
+        let resets = world.clients[3].stats().resets;
+        assert!(resets <= 7, "{delay_ns}: {resets} resets");
+        (0..20).for_each(|_| assert!(world.enqueue(3, 1, 200)));
+        world.run_for(10 * lead_ns);
+        world.assert_all_came();
+        assert_eq!(world.clients[3].stats().resets, resets, "{delay_ns}: it knows");
     }
 }
