@@ -37,7 +37,7 @@ pub struct Report {
     pub endpoints: u32,
     /// Of these, the ones that have said something since it last began anew with them.
     pub endpoints_known: u32,
-    /// Endpoints that fell silent while they were owed timeslots.
+    /// Endpoints that fell silent while they were owed timeslots, or an acknowledgement of theirs was.
     pub endpoints_silent: u64,
     /// Batches given out.
     pub batches: u64,
@@ -57,7 +57,7 @@ pub struct Report {
     pub batches_held_back: u64,
     /// Timeslots asked for above what a pair may be owed.
     pub slots_capped: u64,
-    /// Timeslots asked for and not taken, because as many pairs wait as may.
+    /// Timeslots asked for and not taken, because as many pairs or demands wait as may.
     pub slots_refused: u64,
     /// Timeslots that are wanted and not yet given.
     pub slots_waiting: u64,
@@ -108,7 +108,7 @@ impl Report {
             slots_skipped: stats.skipped,
             batches_held_back: stats.held_back,
             slots_capped: comm.capped,
-            slots_refused: stats.refused,
+            slots_refused: comm.refused,
             slots_waiting,
             pairs_waiting,
             packets_received: comm.received,

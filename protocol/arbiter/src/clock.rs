@@ -43,11 +43,12 @@ impl SlotClock {
 /// Bits of a timeslot's number that travel.
 const WIRE_BITS: u32 = 48;
 
-/// The timeslot nearest to `near` whose low 48 bits are `wire`.
+/// The timeslot nearest to `near` whose low 48 bits are `wire`; the first, or the last, if there is
+/// none so far back, or ahead.
 pub(crate) const fn expand(wire: u64, near: Timeslot) -> Timeslot {
     let unused = u64::BITS - WIRE_BITS;
     let delta = (wire.wrapping_sub(near.0) << unused) as i64 >> unused;
-    Timeslot(near.0.wrapping_add_signed(delta))
+    Timeslot(near.0.saturating_add_signed(delta))
 }
 
 #[cfg(test)]
@@ -72,5 +73,7 @@ mod tests {
         for (slot, near) in [(5, 4), (3 * wrap + 1, 3 * wrap - 1), (3 * wrap - 1, 3 * wrap + 1)] {
             assert_eq!(expand(slot % wrap, Timeslot(near)), Timeslot(slot));
         }
+        assert_eq!(expand(wrap - 40, Timeslot(7)), Timeslot(0), "there was no such timeslot");
+        assert_eq!(expand(5, Timeslot(u64::MAX)), Timeslot(u64::MAX), "there will be none");
     }
 }

@@ -21,7 +21,7 @@ pub struct Timeslot(pub u64);
 impl Timeslot {
     /// The timeslot `slots` later.
     pub const fn plus(self, slots: u32) -> Self {
-        Self(self.0 + slots as u64)
+        Self(self.0.saturating_add(slots as u64))
     }
 }
 

@@ -60,10 +60,10 @@ impl Parking {
 
     /// Parks what was granted for `slot`, as it is `now`.
     pub fn park(&mut self, now: Timeslot, slot: Timeslot, what: Parked) -> Result<(), Refused> {
-        if slot.0 + self.late < now.0 {
+        if slot.0.saturating_add(self.late) < now.0 {
             return Err(Refused::Late);
         }
-        if slot.0 > now.0 + self.ahead {
+        if slot.0 > now.0.saturating_add(self.ahead) {
             return Err(Refused::Ahead);
         }
         let place = self.place(slot);
@@ -113,7 +113,7 @@ impl Parking {
         let place = self.place(slot);
         self.taken[place / 64] &= !(1 << (place % 64));
         self.count -= 1;
-        Some((slot, self.places[place], slot.0 + self.late < now.0))
+        Some((slot, self.places[place], slot.0.saturating_add(self.late) < now.0))
     }
 }
 

@@ -99,6 +99,7 @@ pub struct CommStats {
     /// Endpoints that fell silent while they were owed timeslots, or an acknowledgement of theirs
     /// was.
     pub silent: u64,
-    /// Timeslots that the allocator had no room for: asked for again.
+    /// Timeslots that the allocator had no room for, or whose demand found none on its way to it:
+    /// asked for again.
     pub refused: u64,
 }

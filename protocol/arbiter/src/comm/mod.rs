@@ -292,7 +292,11 @@ impl Comm {
         let slots = wanted.min(self.config.demand_slots_max.saturating_sub(owed));
         self.stats.capped += u64::from(wanted - slots);
         let demand = Demand::Want { src: u32::from(src), dst: u32::from(dst), slots };
-        if slots == 0 || self.demands.len() >= DEMANDS_MAX || !self.demands.push(demand) {
+        if slots == 0 {
+            return;
+        }
+        if self.demands.len() >= DEMANDS_MAX || !self.demands.push(demand) {
+            self.stats.refused += u64::from(slots);
             return;
         }
         totals.asked = totals.asked.wrapping_add(slots as u16);

@@ -1,10 +1,10 @@
 //! Whoever says nonsense is refused, counted, and harms nobody else.
 
-use onepipe_arbiter::{Arbiter, Client, EnqueueError, Timeslot};
+use onepipe_arbiter::{Arbiter, Client, ClientConfig, Comm, CommConfig, EnqueueError, Timeslot};
 use onepipe_base::{Incarnation, Machine, Port, ProcessId, Psn, Timestamp, Verdict};
 use onepipe_wire::{
-    Drops, FcpForm, FcpReset, FcpTotal, FcpWriter, HEADER_OCTETS, Header, Loss, Opcode, Watchdog,
-    seal,
+    Drops, FcpForm, FcpReset, FcpTotal, FcpWriter, Frame, HEADER_OCTETS, Header, Loss, Opcode,
+    Watchdog, seal,
 };
 
 use crate::world::{Draws, SLOT_NS, World, arbiter_config, client_config};
@@ -153,6 +153,46 @@ fn more_than_the_arbiter_has_room_for_waits_and_is_served_in_turn() {
     world.run_for(200 * MS);
     world.assert_quiet();
     world.assert_all_came();
+}
+
+/// Nobody takes what is demanded meanwhile. What there is no room for is asked for again.
+#[test]
+fn demands_beyond_what_may_wait_are_counted() {
+    let nodes = 200;
+    let mut comm = Comm::new(CommConfig::new(ProcessId(nodes), nodes)).expect("right");
+    let now = World::new(2, 1, 1).at();
+    let wants = |src| (0..nodes as u16).filter(move |dst| u32::from(*dst) != src);
+    for src in 0..40 {
+        let octets = frame(Opcode::Fcp, src, nodes, |room| {
+            let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a front");
+            assert!(writer.reset(FcpReset { time: now.sync, epoch: 1 }));
+            let totals: Vec<_> = wants(src).map(|dst| FcpTotal { dst, total: 1 }).collect();
+            assert_eq!(writer.totals(FcpForm::List, &totals), totals.len());
+            writer.finish(seed(now.sync))
+        });
+        assert!(comm.handle_frame(now, &Frame::parse(&octets).expect("sealed")));
+    }
+    let stats = *comm.stats();
+    assert!(stats.demanded > 4_000 && stats.refused > 3_000, "{stats:?}");
+    assert_eq!(stats.demanded + stats.refused, 40 * 199);
+}
+
+/// Timeslots have 48 bits on the wire, and those of 100 us do not reach back so far.
+#[test]
+fn a_grant_from_before_the_beginning_of_time_is_refused() {
+    let arbiter = ProcessId(4);
+    let mut client = Client::new(ClientConfig::new(ProcessId(0), 4, arbiter, 100_000)).unwrap();
+    let now = World::new(2, 1, 1).at();
+    client.handle_timeout(now);
+    let octets = frame(Opcode::Fcp, 4, 0, |room| {
+        let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a front");
+        let time = now.sync.wrapping_add_ns(1);
+        assert!(writer.reset(FcpReset { time, epoch: 1 }));
+        assert!(writer.grants((1 << 48) - 40, u64::MAX, |_| (1, 255)));
+        writer.finish(seed(time))
+    });
+    assert_eq!(client.handle_frame(now, Port(0), &mut octets.clone()), Verdict::Consumed);
+    assert_eq!((client.parked(), client.stats().late), (0, 64));
 }
 
 #[test]
