@@ -16,6 +16,8 @@ const WANTED_MAX: u32 = 1 << 14;
 /// What was heard is said again after so much, as long as it is not given, in ns: the arbiter may
 /// have had no room for it, or its answer was lost.
 const REMIND_NS: u64 = 5_000_000;
+/// A reset that is not answered is said again at least so often, in ns.
+const RESET_SLOW_NS: u64 = 2_000_000;
 /// A total may be told modulo 2^8 if not more is open: what the arbiter has taken down already lies
 /// between what it is known to have given and what is asked for now.
 const SHORT_MAX: u16 = i8::MAX as u16;
@@ -80,7 +82,7 @@ impl Asking {
             open: 0,
             arbiters: config.arbiters.clone(),
             asked: 0,
-            session: Session::new(),
+            session: Session::new(RESET_SLOW_NS),
             known: None,
             misled: None,
             silent: 0,

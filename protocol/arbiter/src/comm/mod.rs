@@ -110,7 +110,7 @@ impl Comm {
         config.check()?;
         let nodes = config.nodes as usize;
         let peer = || Peer {
-            session: Session::new(),
+            session: Session::new(config.silence_ns),
             rows: Rows::EMPTY,
             again: Ring::new(AGAIN_MAX),
             heard_at: Mono::from_ns(0),

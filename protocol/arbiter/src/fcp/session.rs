@@ -15,9 +15,8 @@ const BAD_MAX: u32 = 10;
 const RECENT_NS: u64 = 1_000_000_000;
 /// An acknowledgement waits for so much for something to go with, in ns.
 const ACK_NS: u64 = 50_000;
-/// What is not heard for so long is said again, in ns; and a reset at least so often.
+/// What is not heard for so long is said again, in ns.
 pub(crate) const RETRY_NS: u64 = 200_000;
-const RESET_SLOW_NS: u64 = 2_000_000;
 /// Nobody is waited for any longer than this before it is said again: more than any way takes. In
 /// ns.
 const PATIENCE_MAX_NS: u64 = RETRY_NS << 6;
@@ -59,15 +58,16 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Before the first reset.
-    pub fn new() -> Self {
+    /// Before the first reset. One that is not answered is said again after 200 us, and each time
+    /// after twice as long, up to `slow_ns`.
+    pub fn new(slow_ns: u64) -> Self {
         Self {
             time: None,
             seed: 0,
             is_open: false,
             is_confirmed: false,
             echoes: false,
-            resets: Pace::new(RETRY_NS, RESET_SLOW_NS),
+            resets: Pace::new(RETRY_NS, slow_ns),
             heard: Heard::NONE,
             unheard: Unheard::new(),
             bad: 0,
