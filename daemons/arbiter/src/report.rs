@@ -37,7 +37,7 @@ pub struct Report {
     pub endpoints: u32,
     /// Of these, the ones that have said something since it last began anew with them.
     pub endpoints_known: u32,
-    /// Endpoints that fell silent while they were owed timeslots, or an acknowledgement of theirs was.
+    /// Endpoints that fell silent while they were owed timeslots, or owed an acknowledgement.
     pub endpoints_silent: u64,
     /// Batches given out.
     pub batches: u64,

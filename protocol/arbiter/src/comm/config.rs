@@ -96,8 +96,7 @@ pub struct CommStats {
     pub unknown: u64,
     /// Frames that are no control packets.
     pub malformed: u64,
-    /// Endpoints that fell silent while they were owed timeslots, or an acknowledgement of theirs
-    /// was.
+    /// Endpoints that fell silent while they were owed timeslots, or owed an acknowledgement.
     pub silent: u64,
     /// Timeslots that the allocator had no room for, or whose demand found none on its way to it:
     /// asked for again.

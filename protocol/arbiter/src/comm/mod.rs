@@ -26,8 +26,9 @@ pub use config::{CommConfig, CommStats};
 const TICK_NS: u64 = RETRY_NS / 2;
 /// Destinations whose totals wait to be told again, of one endpoint; the others are asked for.
 const AGAIN_MAX: usize = 32;
-/// An endpoint that did not answer is called again at intervals of so much, in ns. Who has something
-/// to say need not wait for that; and of 4,096 who are not there a thousand are called in a second.
+/// An endpoint that did not answer is called again at intervals of so much, in ns. Who has
+/// something to say need not wait for that; and of 4,096 who are not there a thousand are called
+/// in a second.
 const CALL_NS: u64 = 4_000_000_000;
 /// Demands that wait to be taken.
 const DEMANDS_MAX: usize = 4_096;

@@ -170,8 +170,8 @@ impl Session {
         Judgement::Bad { is_burst }
     }
 
-    /// What was not acknowledged for so long is lost, ns: half as long again as an answer takes, the
-    /// longest of late, 200 us at least; and twice as long each time that there was none at all.
+    /// What was not acknowledged for so long is lost, ns: half as long again as an answer takes,
+    /// the longest of late, 200 us at least; and twice as long each time that there was none.
     pub fn patience_ns(&self) -> u64 {
         self.patience_ns
     }
