@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::reference::Reference;
 use crate::world::{beacon_share, fat_tree};
-use crate::{Background, Large, Multicast, Rack, Setup, cores};
+use crate::{Background, Large, Multicast, Rack, Setup, Takeover, cores};
 
 /// What a run has measured, by name.
 pub type Values = BTreeMap<String, f64>;
@@ -163,6 +163,8 @@ pub enum Task {
     },
     /// Bulk traffic on Fastpass's rack.
     Rack(Rack),
+    /// One arbiter takes over from another there.
+    Takeover(Takeover),
     /// Bulk multicast.
     Multicast(Multicast),
     /// A payload of some size in the order, beside small messages.
@@ -268,6 +270,7 @@ impl Task {
                 Ok(values.map(|(name, value)| (name.to_owned(), value)).into())
             }
             Self::Rack(rack) => rack.run(),
+            Self::Takeover(takeover) => takeover.run(),
             Self::Multicast(multicast) => multicast.run(),
             Self::Communication { nodes } => cores::communication(*nodes),
             Self::Large(large) => large.run(),

@@ -12,6 +12,7 @@ mod rack;
 mod recovery;
 mod robust;
 mod scale;
+mod takeover;
 
 use crate::{Experiment, Form, Setup, System, Task, Traffic};
 
@@ -40,6 +41,7 @@ pub fn all() -> Vec<Experiment> {
         cores::timeslots(),
         cores::paths(),
         rack::resent(),
+        takeover::takeover(),
         multicast::large(),
         multicast::middling(),
         multicast::blocks(),

@@ -10,6 +10,7 @@ mod paced;
 mod plain;
 mod queues;
 mod rack;
+mod takeover;
 mod way;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ pub use self::multicast::{Lesson, Multicast, Scheme};
 use self::node::Node;
 use self::queues::Queues;
 pub use self::rack::{Bulk, Rack, Scheduler};
+pub use self::takeover::{Mishap, Takeover};
 use crate::Calibration;
 
 /// Which system.

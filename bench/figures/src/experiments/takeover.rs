@@ -1,0 +1,77 @@
+//! Fastpass section 5.1: an arbiter dies, and another one goes on.
+
+use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
+use crate::reference::Reference;
+use crate::{Mishap, Takeover};
+
+const DIES: &str = "the primary dies";
+const HARDLY_HEARD: &str = "it is hardly heard for 3 ms";
+const LOADS: &[f64] = &[0.1, 0.3, 0.5, 0.7, 0.9];
+/// Each at another moment.
+const TIMES: u32 = 10;
+
+fn task(mishap: Mishap, load: f64) -> Option<Task> {
+    let load_permille = (load * 1e3).round() as u32;
+    Some(Task::Takeover(Takeover { mishap, load_permille, times: TIMES }))
+}
+
+fn curve(name: &'static str, task: fn(f64) -> Option<Task>) -> Curve {
+    Curve { name, column: None, role: Role::Predicted, remark: "", task }
+}
+
+/// All that was measured of one kind, of both curves.
+fn of_both(measured: &Measured, name: &str) -> Option<f64> {
+    let curves = [DIES, HARDLY_HEARD].map(|curve| {
+        let points = measured.curves.get(curve)?;
+        points.iter().map(|(_, values)| values.get(name).copied()).sum::<Option<f64>>()
+    });
+    curves.into_iter().sum()
+}
+
+/// F-I.
+pub fn takeover() -> Experiment {
+    Experiment {
+        id: "F-I",
+        title: "A rack whose arbiter dies (Fastpass)",
+        headline: "it measures none; a secondary takes over after 1 ms, and shares no state",
+        x: Axis { label: "load, part of what the endpoints can send", is_log: false },
+        y: Axis { label: "us in which nobody sends in a timeslot, median of ten", is_log: false },
+        metric: "pause_us",
+        curves: vec![
+            curve(DIES, |load| task(Mishap::Dies, load)),
+            curve(HARDLY_HEARD, |load| task(Mishap::IsHardlyHeard, load)),
+        ],
+        xs: LOADS,
+        xs_quick: &[0.5],
+        reference: Reference::new(""),
+        claims: vec![
+            Claim {
+                text: "no timeslot is granted twice, to a sender or to a receiver, by one arbiter \
+                       or by two, whether the primary has died or lives and is hardly heard",
+                judge: |measured| {
+                    let contradictions = of_both(measured, "contradictions")?;
+                    let granted = of_both(measured, "granted")?;
+                    let ours = format!("{contradictions:.0} of {granted:.0} grants");
+                    let holds = contradictions == 0.0 && granted > 0.0;
+                    Some(Verdict { holds, ours, paper: "none, by its argument".into() })
+                },
+                remark: "",
+            },
+            Claim {
+                text: "within 1.5 ms of the last timeslot of a dead arbiter there are those of \
+                       another one (1 ms until it is missed)",
+                judge: |measured| {
+                    let points = measured.curves.get(DIES)?;
+                    let pauses =
+                        points.iter().map(|(_, values)| values.get("pause_max_us").copied());
+                    let longest =
+                        pauses.collect::<Option<Vec<_>>>()?.into_iter().reduce(f64::max)?;
+                    let ours = format!("{longest:.0} us at the most");
+                    let paper = "it measures none".into();
+                    Some(Verdict { holds: longest <= 1_500.0, ours, paper })
+                },
+                remark: "",
+            },
+        ],
+    }
+}

@@ -1,0 +1,129 @@
+//! One arbiter takes over from another on Fastpass's rack.
+
+use anyhow::{Result, ensure};
+use onepipe_sim_arbiter::{Arbitration, Offer, Setup, World};
+use onepipe_sim_network::{Fault, LinkFaults, Loss, NodeId};
+use serde::{Deserialize, Serialize};
+
+use crate::experiment::Values;
+
+/// The arbiters' hosts: who begins, and who takes over.
+const PRIMARY: u32 = 31;
+const SECONDARY: u32 = 30;
+/// Everybody has asked, and timeslots are granted.
+const BEFORE_NS: u64 = 2_000_000;
+/// What happens, and all that comes of it.
+const AFTER_NS: u64 = 5_000_000;
+/// Until what is left has been sent.
+const QUIET_NS: u64 = 10_000_000;
+/// Of what the primary says when it is hardly heard. Ten watchdogs in a row are then lost in one
+/// of five milliseconds.
+const LOST_PPM: u32 = 850_000;
+/// From one look to the next.
+const LOOK_NS: u64 = 5_000;
+
+/// What happens to the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mishap {
+    /// It dies.
+    Dies,
+    /// It lives, and for three milliseconds most of what it says is lost, grants and watchdogs.
+    IsHardlyHeard,
+}
+
+/// Everything that a run depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Takeover {
+    /// What happens.
+    pub mishap: Mishap,
+    /// Timeslots with a frame, of a thousand.
+    pub load_permille: u32,
+    /// How often it is tried, each time at another moment and with other traffic.
+    pub times: u32,
+}
+
+impl Takeover {
+    /// Runs it. Answers `pause_us`, the longest time in which no endpoint sent in a timeslot, the
+    /// median of all tries, and `pause_max_us`; and of all tries together `takeovers`, `granted`,
+    /// pairs that were granted a timeslot, and `contradictions` between them: a timeslot granted to
+    /// a sender or a receiver twice, by one arbiter or two.
+    ///
+    /// # Errors
+    /// When nobody takes over in any try, or packets are left.
+    pub fn run(&self) -> Result<Values> {
+        let (mut pauses, mut takeovers) = (Vec::new(), 0);
+        let (mut granted, mut contradictions) = (0, 0);
+        for seed in 1..=u64::from(self.times) {
+            let mut world = self.world(seed);
+            world.run_for_ns(BEFORE_NS);
+            self.strike(&mut world, seed * 17_000);
+            let (mut longest, mut pause) = (0, 0);
+            for _ in 0..AFTER_NS / LOOK_NS {
+                let before = world.slots_sent();
+                world.run_for_ns(LOOK_NS);
+                pause = if world.slots_sent() == before { pause + LOOK_NS } else { 0 };
+                longest = longest.max(pause);
+            }
+            world.run_for_ns(QUIET_NS);
+            takeovers += world.arbiter(SECONDARY).map_or(0, |one| one.stats().takeovers);
+            let (waiting, sent, _) = world.plain_frames();
+            ensure!(
+                waiting == 0 && sent > 0,
+                "{waiting} frames are left, {sent} sent, seed {seed}"
+            );
+            pauses.push(longest as f64 / 1e3);
+            granted += world.witness().granted();
+            contradictions += world.witness().wrong.len();
+        }
+        ensure!(takeovers > 0, "nobody has taken over");
+        pauses.sort_by(f64::total_cmp);
+        let values = [
+            ("pause_us", pauses.get(pauses.len() / 2)),
+            ("pause_max_us", pauses.last()),
+            ("takeovers", Some(&(takeovers as f64))),
+            ("granted", Some(&(granted as f64))),
+            ("contradictions", Some(&(contradictions as f64))),
+        ];
+        let known = values.into_iter().filter_map(|(name, value)| Some((name.to_owned(), *value?)));
+        Ok(known.collect())
+    }
+
+    fn world(&self, seed: u64) -> World {
+        let until_ns = BEFORE_NS + AFTER_NS;
+        let offer = Some(Offer { until_ns, ..Offer::to_all(self.load_permille) });
+        let arbitration = Arbitration { arbiters: 2, endpoints: SECONDARY, ..Arbitration::of(32) };
+        let (arbitration, has_witness) = (Some(arbitration), true);
+        World::new(&Setup { offer, arbitration, has_witness, seed, ..Setup::rack() })
+    }
+
+    fn strike(&self, world: &mut World, in_ns: u64) {
+        match self.mishap {
+            Mishap::Dies => world.schedule(in_ns, Fault::Crash(NodeId(PRIMARY))),
+            Mishap::IsHardlyHeard => {
+                let link = world.card_link(PRIMARY);
+                let loss = LinkFaults { loss: Loss::every(LOST_PPM), ..LinkFaults::default() };
+                world.schedule(in_ns, Fault::Switches(link, loss));
+                world.schedule(in_ns + 3_000_000, Fault::Switches(link, LinkFaults::default()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_arbiter_goes_on_after_a_millisecond_and_contradicts_nobody() {
+        for mishap in [Mishap::Dies, Mishap::IsHardlyHeard] {
+            let values =
+                Takeover { mishap, load_permille: 300, times: 4 }.run().expect("it goes on");
+            assert_eq!(values["contradictions"], 0.0, "{mishap:?}");
+            assert!(values["granted"] > 20_000.0, "{values:?}");
+            assert!(values["pause_us"] <= values["pause_max_us"], "{values:?}");
+            let is_dead = mishap == Mishap::Dies;
+            assert!(!is_dead || values["takeovers"] == 4.0, "{values:?}");
+            assert!(!is_dead || (900.0..1_500.0).contains(&values["pause_max_us"]), "{values:?}");
+        }
+    }
+}
