@@ -43,6 +43,13 @@ pub enum Bulk {
         /// Timeslots with a frame, of a thousand.
         permille: u32,
     },
+    /// The same, but each host sends to few others.
+    LoadToFew {
+        /// Timeslots with a frame, of a thousand.
+        permille: u32,
+        /// How many others.
+        peers: u32,
+    },
     /// Experiment H: a service whose answers come from many at a time.
     Incast {
         /// How many answer.
@@ -70,7 +77,8 @@ impl Rack {
     /// - four senders: `ping_p50_ms` and so on, from question to answer;
     /// - five connections: `deviation_mbps`, the standard deviation of what a sender gets through
     ///   in an interval;
-    /// - load: `control_percent`, octets of control packets over those of frames in timeslots;
+    /// - load: `control_percent`, octets of control packets over those of frames in timeslots, and
+    ///   `wait_slots`, how many timeslots a frame waits on average;
     /// - incast: `flow_p50_ms` and so on, from a question to the end of an answer.
     ///
     /// # Errors
@@ -92,10 +100,11 @@ impl Rack {
             Bulk::Five { .. } => {
                 put("deviation_mbps".to_owned(), deviation(&measured) / 1e6);
             }
-            Bulk::Load { .. } => {
+            Bulk::Load { .. } | Bulk::LoadToFew { .. } => {
                 let sent = measured.slots_sent * setup.full_octets();
                 let percent = 100.0 * measured.control_octets as f64 / sent.max(1) as f64;
                 put("control_percent".to_owned(), percent);
+                put("wait_slots".to_owned(), measured.wait_slots(setup.slot_ns()));
             }
             Bulk::Incast { .. } => {
                 for percent in QUANTILES {
@@ -136,15 +145,9 @@ impl Rack {
                     Plan { warm_up_ns: all_ns, measure_ns: all_ns, interval_ns, ..Plan::of(0) };
                 (Setup { flows, ..setup }, plan)
             }
-            Bulk::Load { permille } => {
-                let offer = Some(Offer::to_all(permille));
-                let plan = Plan {
-                    warm_up_ns: 2_000_000,
-                    measure_ns: 5_000_000,
-                    interval_ns: 1_000_000,
-                    ..Plan::of(0)
-                };
-                (Setup { offer, ..setup }, plan)
+            Bulk::Load { permille } => offered(setup, Offer::to_all(permille)),
+            Bulk::LoadToFew { permille, peers } => {
+                offered(setup, Offer { peers, ..Offer::to_all(permille) })
             }
             Bulk::Incast { senders } => {
                 // A megabyte each, ten times, at a fifth of the link with 16 senders.
@@ -158,6 +161,13 @@ impl Rack {
             }
         }
     }
+}
+
+/// Frames without a protocol.
+fn offered(setup: Setup, offer: Offer) -> (Setup, Plan) {
+    let (warm_up_ns, measure_ns, interval_ns) = (2_000_000, 5_000_000, 1_000_000);
+    let plan = Plan { warm_up_ns, measure_ns, interval_ns, ..Plan::of(0) };
+    (Setup { offer: Some(offer), ..setup }, plan)
 }
 
 /// The standard deviation of what a sender gets through in an interval, in bits/s.
