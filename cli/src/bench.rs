@@ -31,7 +31,7 @@ Examples:
   onepipe bench arbiter alloc --cores 2 --nodes 256 --load 0.5,0.8
   onepipe bench arbiter path --json | tail -n 1
   onepipe bench arbiter comm --nodes 64
-  onepipe bench arbiter pace --cores 2 --slot-ns 312 --load 0.8
+  onepipe bench arbiter pace --cores 2 --slot-ns 312 --load 0.8 --lead 500us
   onepipe bench bulk --processes 4 --octets 1,64KiB,16MiB
   onepipe bench bulk --transport udp
   onepipe bench bulk --between-nodes                   as root: 8 of them, links of 500 Mbit/s
@@ -100,6 +100,9 @@ pub struct Arguments {
     /// Length of a timeslot, ns (arbiter pace)
     #[arg(long, default_value_t = 312, value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
     slot_ns: u64,
+    /// How long before it begins a batch is asked for (arbiter pace)
+    #[arg(long, value_name = "TIME", default_value = "65us", value_parser = crate::number::time_ns)]
+    lead: u64,
     /// Whose packets go first (arbiter alloc, pace)
     #[arg(long, value_enum, default_value_t = Order::Fair)]
     policy: Order,
@@ -458,6 +461,7 @@ fn pace_options(arguments: &Arguments) -> PaceOptions {
         nodes: given(&arguments.nodes, defaults.nodes),
         loads: if arguments.load.is_empty() { defaults.loads } else { arguments.load.clone() },
         slot_ns: arguments.slot_ns,
+        lead_ns: arguments.lead,
         batch_slots: arguments.batch,
         policy: arguments.policy.policy(),
         cores: arguments.cores.map_or(defaults.cores, |cores| cores as usize),

@@ -241,7 +241,7 @@ fn details(runs: &[Run], options: &PaceOptions) -> Vec<Detail> {
         detail("late", all.late as f64, "batches"),
         detail("skipped", all.skipped as f64 / all.slots as f64, "of timeslots"),
         detail("held back", all.held_back as f64, "times"),
-        detail("runs without", runs.iter().filter(is_perfect).count() as f64, ""),
+        detail("runs with none of both", runs.iter().filter(is_perfect).count() as f64, ""),
         detail("batches", all.batches as f64, ""),
         detail("lead", options.lead_ns as f64 / 1e3, "us"),
         detail("lag p50", lag_us(50.0), "us"),
