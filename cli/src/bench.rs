@@ -465,7 +465,6 @@ fn pace_options(arguments: &Arguments) -> PaceOptions {
         batch_slots: arguments.batch,
         policy: arguments.policy.policy(),
         cores: arguments.cores.map_or(defaults.cores, |cores| cores as usize),
-        ..defaults
     }
 }
 
