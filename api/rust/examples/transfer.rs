@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let senders = [end(1)?, end(2)?, end(3)?];
             let began = Instant::now();
             for sender in &senders {
-                sender.send(ProcessId(0), vec![7; OBJECT_OCTETS])?;
+                sender.send(ProcessId(0), vec![7; OBJECT_OCTETS])?.detach();
             }
             for _ in &senders {
                 let object = receiver.recv_timeout(PATIENCE).ok_or("an object did not come")?;

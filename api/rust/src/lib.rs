@@ -106,7 +106,8 @@
 //! [`Transfer`] sends objects of any size in timeslots that an arbiter (`onepipe arbiter`) gives
 //! out, one sender and one receiver a timeslot, so that no queue in the network fills and messages
 //! stay fast beside them. It is an end of its own, not part of a pipe, and takes no part in the
-//! order of messages. The example `transfer` has three senders and one receiver.
+//! order of messages. Who drops the [`Sending`] of an object gives it up. The example `transfer`
+//! has three senders and one receiver.
 //!
 //! [`Group`] sends each object to many: members hand its blocks on to each other, over TCP or UDP
 //! ([`GroupOptions::carrier`]), so that it takes little longer to eight than to one; files, too
@@ -144,6 +145,7 @@
 
 mod amcast;
 mod builder;
+mod deadline;
 mod departure;
 mod embedded;
 mod end;
@@ -172,7 +174,9 @@ pub use onepipe_amcast::{
     AmcastError, ClientStats as AmcastStats, DeliveryPoint, GroupId, LogicalTime, MessageId, Over,
     ReplicaStats,
 };
-pub use onepipe_arbiter::{ClientStats, ObjectId, TransferError, TransferEvent, TransferStats};
+pub use onepipe_arbiter::{
+    ClientStats, OBJECT_OCTETS_MIN, ObjectId, TransferError, TransferEvent, TransferStats,
+};
 pub use onepipe_base::{Incarnation, ProcessId, ScatteringId, Timestamp};
 pub use onepipe_bulk::{Algorithm, Delivery, Plain, Reason};
 pub use onepipe_endpoint::{

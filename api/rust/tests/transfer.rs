@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{JoinHandle, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onepipe::{
     EmbeddedTransfer, Idle, ObjectError, OpenError, ProcessId, Transfer, TransferBuilder,
     TransferEvent,
 };
+use onepipe_arbiter::Role;
 use onepipe_daemon_arbiter::{ArbiterDaemon, Config as ArbiterConfig};
 use onepipe_daemon_switch::{Config, Faults, SoftwareSwitch};
 
@@ -20,40 +21,66 @@ const SLOT: Duration = Duration::from_micros(50);
 const ARBITER: u32 = 20;
 const ENDPOINTS: u32 = 4;
 
-/// A switch and perhaps an arbiter, with a thread of their own, as long as this lives.
+/// A switch and perhaps arbiters, with a thread of their own, as long as this lives.
 struct Running {
     address: SocketAddr,
+    arbiters: Vec<u32>,
     stop: Arc<AtomicBool>,
+    /// Set: the arbiter that is the primary stops, without a word.
+    primary_stops: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Running {
     fn start(faults: Faults, has_arbiter: bool) -> Self {
+        let arbiters: &[u32] = if has_arbiter { &[ARBITER] } else { &[] };
+        Self::with_arbiters(faults, arbiters)
+    }
+
+    /// The first of the arbiters is the primary.
+    fn with_arbiters(faults: Faults, arbiters: &[u32]) -> Self {
         let mut config = Config::new("127.0.0.1:0".parse().expect("an address"));
         config.faults = faults;
         let mut switch = SoftwareSwitch::new(&config).expect("loopback is there");
         let address = switch.local_addr();
         let slot_ns = SLOT.as_nanos() as u64;
-        let config = ArbiterConfig::new(address, ProcessId(ARBITER), ENDPOINTS, slot_ns);
-        let arbiter = has_arbiter.then(|| ArbiterDaemon::new(&config).expect("an arbiter"));
+        let start = |own: &u32| {
+            let mut config = ArbiterConfig::new(address, ProcessId(*own), ENDPOINTS, slot_ns);
+            let failover = &mut config.machine.failover;
+            failover.peers =
+                arbiters.iter().filter(|peer| *peer != own).copied().map(ProcessId).collect();
+            if *own != arbiters[0] {
+                failover.role = Role::Secondary;
+            }
+            ArbiterDaemon::new(&config).expect("an arbiter")
+        };
+        let mut daemons: Vec<Option<ArbiterDaemon>> =
+            arbiters.iter().map(start).map(Some).collect();
         let stop = Arc::new(AtomicBool::new(false));
-        let is_stopped = Arc::clone(&stop);
+        let primary_stops = Arc::new(AtomicBool::new(false));
+        let (is_stopped, primary_is_stopped) = (Arc::clone(&stop), Arc::clone(&primary_stops));
         let thread = std::thread::spawn(move || {
-            let mut arbiter = arbiter;
             while !is_stopped.load(Ordering::Relaxed) {
                 switch.turn(|_| {});
-                if let Some(arbiter) = &mut arbiter {
-                    arbiter.turn(|_| {});
+                if primary_is_stopped.swap(false, Ordering::Relaxed) {
+                    let primary = daemons.iter_mut().find(|daemon| {
+                        daemon.as_ref().is_some_and(|daemon| daemon.report().is_primary)
+                    });
+                    *primary.expect("one gives out timeslots") = None;
                 }
+                daemons.iter_mut().flatten().for_each(|daemon| {
+                    daemon.turn(|_| {});
+                });
                 std::thread::yield_now();
             }
         });
-        Self { address, stop, thread: Some(thread) }
+        Self { address, arbiters: arbiters.to_vec(), stop, primary_stops, thread: Some(thread) }
     }
 
     fn end(&self, process: u32) -> TransferBuilder {
         let builder = Transfer::builder().switch(self.address).process(process);
-        builder.endpoints(ENDPOINTS).arbiters(&[ARBITER]).slot(SLOT)
+        let arbiters = if self.arbiters.is_empty() { &[ARBITER][..] } else { &self.arbiters };
+        builder.endpoints(ENDPOINTS).arbiters(arbiters).slot(SLOT)
     }
 }
 
@@ -128,7 +155,7 @@ fn a_caller_may_drive_both_ends() {
     let id = from.send(ProcessId(3), object(50_000, 9)).expect("room");
     assert_eq!((id.dst, id.number, from.sending()), (ProcessId(3), 0, 1));
     let (mut came, mut is_sent) = (None, false);
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     while came.is_none() || !is_sent {
         assert!(began.elapsed() < PATIENCE, "{:?} {:?}", from.endpoint_stats(), to.stats());
         from.poll(|event| is_sent |= matches!(event, TransferEvent::Sent(sent, _) if sent == id));
@@ -189,4 +216,124 @@ fn what_makes_no_sense_is_named() {
     assert_eq!(refused(one().arbiters(&[])), "arbiters cannot be 0");
     assert_eq!(refused(one().endpoints(1)), "nodes cannot be 1");
     assert_eq!(refused(one().slot(Duration::ZERO)), "slot_ns cannot be 0");
+}
+
+#[test]
+fn a_receiver_that_is_not_there_holds_up_nobody_else() {
+    let running = Running::start(Faults::default(), true);
+    let (from, to) = (running.end(0).open(), running.end(1).open());
+    let (from, to) = (from.expect("a socket"), to.expect("a socket"));
+    // Of process 2 nobody has heard; no more than 64 of these can be under way.
+    let in_vain: Vec<_> =
+        (0..100).map(|_| from.send(ProcessId(2), vec![7; 100]).expect("room")).collect();
+    let sent: Vec<_> =
+        (0..100).map(|_| from.send(ProcessId(1), vec![8; 100]).expect("room")).collect();
+    for (number, sending) in sent.iter().enumerate() {
+        let came = to.recv_timeout(PATIENCE / 6).unwrap_or_else(|| panic!("object {number}"));
+        assert_eq!(came.octets, [8; 100]);
+        assert_eq!(sending.wait(PATIENCE), Some(Ok(())));
+    }
+    assert!(in_vain.iter().all(|sending| sending.outcome().is_none()));
+}
+
+#[test]
+fn one_may_wait_for_ever() {
+    let running = Running::start(Faults::default(), true);
+    let (from, to) = (running.end(0).open(), running.end(1).open());
+    let (from, to) = (from.expect("a socket"), to.expect("a socket"));
+    let sending = from.send(ProcessId(1), object(5_000, 0)).expect("room");
+    assert!(to.recv_timeout(Duration::MAX).is_some_and(|came| came.octets == object(5_000, 0)));
+    assert_eq!(sending.wait(Duration::MAX), Some(Ok(())));
+    assert!(from.close(Duration::MAX));
+}
+
+#[test]
+fn empty_objects_take_room_too() {
+    let running = Running::start(Faults::default(), true);
+    let from = running.end(0).send_octets_max(4 * 256).open().expect("a socket");
+    let to = running.end(1).receive_octets_max(3 * 256).open().expect("a socket");
+    let send = || from.send(ProcessId(1), Vec::new());
+    let outcome = || send().expect("room here").wait(PATIENCE);
+    assert_eq!([outcome(), outcome(), outcome()], [const { Some(Ok(())) }; 3]);
+    assert_eq!(outcome(), Some(Err(ObjectError::Refused(ProcessId(1)))));
+    assert!(to.try_recv().is_some());
+    assert_eq!(outcome(), Some(Ok(())));
+    // To nobody, so that none is through.
+    let none = || from.send(ProcessId(2), Vec::new());
+    let four = [none(), none(), none(), none()].map(|sending| sending.expect("room here"));
+    assert!(matches!(none(), Err(ObjectError::Full { waiting: 1_024, .. })));
+    drop(four);
+}
+
+#[test]
+fn who_drops_what_is_under_way_gives_it_up() {
+    let running = Running::start(Faults::default(), true);
+    let from = running.end(0).send_octets_max(100_000).open().expect("a socket");
+    let to = running.end(1).open().expect("a socket");
+    // Nobody is there: some are under way, others wait until they may be.
+    let in_vain = || from.send(ProcessId(2), vec![7; 1_000]);
+    let mut all: Vec<_> = (0..100).map(|_| in_vain().expect("room")).collect();
+    assert!(matches!(in_vain(), Err(ObjectError::Full { waiting: 100_000, .. })));
+    assert_eq!(all[99].wait(Duration::from_millis(20)), None);
+    let room_for = |octets: usize| {
+        let began = Instant::now();
+        loop {
+            match from.send(ProcessId(1), object(octets, 3)) {
+                Ok(sending) => return sending,
+                Err(_) => assert!(began.elapsed() < PATIENCE, "there is never room"),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    all.truncate(99);
+    all.remove(0).cancel();
+    assert_eq!(room_for(2_000).wait(PATIENCE), Some(Ok(())));
+    all.clear();
+    let whole = room_for(100_000);
+    assert!(from.close(PATIENCE), "nobody waits for what was given up");
+    assert_eq!(whole.outcome(), Some(Ok(())));
+    assert_eq!(to.try_recv().map(|came| came.octets.len()), Some(2_000));
+}
+
+#[test]
+fn a_detached_object_goes_on_and_counts_tell_what_was_done() {
+    let running = Running::start(Faults::default(), true);
+    let (from, to) = (running.end(0).open(), running.end(1).open());
+    let (from, to) = (from.expect("a socket"), to.expect("a socket"));
+    from.send(ProcessId(1), object(50_000, 5)).expect("room").detach();
+    assert!(to.recv_timeout(PATIENCE).is_some_and(|came| came.octets == object(50_000, 5)));
+    let began = Instant::now();
+    while from.stats().pieces_sent == 0 || to.stats().reports_sent == 0 {
+        assert!(began.elapsed() < PATIENCE, "{:?} {:?}", from.stats(), to.stats());
+        std::thread::yield_now();
+    }
+    let pieces = 50_000 / 1_472;
+    assert!(from.stats().pieces_sent >= pieces && to.stats().pieces_received >= pieces);
+    assert!(
+        from.endpoint_stats().granted >= pieces && to.endpoint_stats().slots_received >= pieces
+    );
+}
+
+#[test]
+fn an_object_comes_whole_though_the_primary_stops_in_the_middle_of_it() {
+    let running = Running::with_arbiters(Faults::default(), &[ARBITER, ARBITER + 1]);
+    let (from, to) = (running.end(0).open(), running.end(1).open());
+    let (from, to) = (from.expect("a socket"), to.expect("a socket"));
+    // 1,400 timeslots: 70 ms.
+    let first = from.send(ProcessId(1), object(2_000_000, 1)).expect("room");
+    let began = Instant::now();
+    while from.stats().pieces_sent < 300 {
+        assert!(began.elapsed() < PATIENCE, "{:?}", from.stats());
+        std::thread::yield_now();
+    }
+    assert!(to.try_recv().is_none(), "it is on its way");
+    running.primary_stops.store(true, Ordering::Relaxed);
+    let came = to.recv_timeout(PATIENCE).expect("it comes");
+    assert!(came.octets == object(2_000_000, 1));
+    assert_eq!(first.wait(PATIENCE), Some(Ok(())));
+    // Who begins now hears of no other arbiter than the one that is left.
+    let late = running.end(2).open().expect("a socket");
+    let second = late.send(ProcessId(1), object(100_000, 2)).expect("room");
+    assert!(to.recv_timeout(PATIENCE).is_some_and(|came| came.octets == object(100_000, 2)));
+    assert_eq!(second.wait(PATIENCE), Some(Ok(())));
 }

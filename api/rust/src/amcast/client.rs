@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use onepipe_amcast::{
     AmcastError, Client, ClientStats, GROUPS_MAX, GroupId, GroupSet, MessageId, Over,
@@ -11,6 +11,7 @@ use onepipe_transport_amcast::{Directory, OpenError, Options, Station, open};
 use onepipe_transport_driver::{Doorbell, Progress};
 
 use super::drive_until;
+use crate::deadline::Deadline;
 
 /// A client of agreed multicast: its messages are delivered by all replicas of all groups that each
 /// is for, in one order, or by none. The caller's own thread drives it, by calling
@@ -105,7 +106,7 @@ impl Amcast {
     /// # Errors
     /// [`WaitError`].
     pub fn wait(&mut self, message: MessageId, timeout: Duration) -> Result<Over, WaitError> {
-        let until = Instant::now() + timeout;
+        let until = Deadline::after(timeout);
         loop {
             if let Some(at) = self.over.iter().position(|over| over.id == message) {
                 return self.over.remove(at).ok_or(WaitError::Unknown);
@@ -113,7 +114,7 @@ impl Amcast {
             if !self.station.machine().is_open(message) {
                 return Err(WaitError::Unknown);
             }
-            let left = until.checked_duration_since(Instant::now()).ok_or(WaitError::Timeout)?;
+            let left = until.left().ok_or(WaitError::Timeout)?;
             let over = &mut self.over;
             drive_until(&mut self.station, left, |_, event| {
                 over.push_back(event);

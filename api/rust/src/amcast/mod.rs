@@ -4,10 +4,12 @@
 mod client;
 mod replica;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use onepipe_transport_amcast::Station;
 use onepipe_transport_driver::Pipe;
+
+use crate::deadline::Deadline;
 
 pub use client::{Amcast, WaitError};
 pub use replica::{AmcastReplica, Behind};
@@ -18,14 +20,14 @@ fn drive_until<M: Pipe>(
     timeout: Duration,
     mut on_event: impl FnMut(&mut M, M::Event) -> bool,
 ) -> bool {
-    let until = Instant::now() + timeout;
+    let until = Deadline::after(timeout);
     loop {
         let mut is_done = false;
         let progress = station.turn(|machine, event| is_done |= on_event(machine, event));
         if is_done {
             return true;
         }
-        if Instant::now() >= until {
+        if until.left().is_none() {
             return false;
         }
         station.rest(progress);

@@ -9,13 +9,14 @@ mod waiter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use onepipe_base::{ProcessId, ScatteringId, Timestamp};
 use onepipe_endpoint::{Config, Message, ProcessFailed, SendError};
 use onepipe_transport_clock::{Clock, SystemClock};
 use onepipe_wire::Service;
 
+use crate::deadline::Deadline;
 use crate::end::Rules;
 use crate::engine::{Engine, Fabric};
 use crate::{Builder, Event, Idle, JoinError, LeaveError, ReceiveError, Stats};
@@ -164,15 +165,12 @@ impl Pipe {
         messages: &[Message<'_>],
         timeout: Duration,
     ) -> Result<ScatteringId, SendError> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         loop {
             let accepted = self.shared.accepted_octets.load(Ordering::Acquire);
             match self.submit(service, messages) {
                 Err(full @ SendError::BufferFull { .. }) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return Err(full);
-                    }
+                    let Some(left) = deadline.left() else { return Err(full) };
                     let shared = &self.shared;
                     shared.room.wait(left.min(WAIT_MAX), || {
                         shared.accepted_octets.load(Ordering::Acquire) != accepted
@@ -210,7 +208,7 @@ impl Pipe {
 
     /// The next event, if there is one within `timeout`.
     pub fn recv_timeout(&mut self, timeout: Duration) -> Option<Event> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         loop {
             if let Some(event) = self.try_recv() {
                 return Some(event);
@@ -218,9 +216,7 @@ impl Pipe {
             if self.has_ended() {
                 return self.try_recv();
             }
-            if Instant::now() >= deadline {
-                return None;
-            }
+            deadline.left()?;
             self.wait_for_news(Some(deadline));
         }
     }
@@ -290,9 +286,9 @@ impl Pipe {
     /// are. Over a switch nobody knows, and it answers false at once.
     pub fn wait_for_peers(&self, count: usize, timeout: Duration) -> bool {
         let knows = self.rules.endpoint().links == onepipe_endpoint::Links::Mesh;
-        let deadline = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         while knows && self.peers().len() < count {
-            if Instant::now() >= deadline {
+            if deadline.left().is_none() {
                 return false;
             }
             // Nobody who sleeps is woken because somebody joins.
@@ -355,10 +351,10 @@ impl Pipe {
     }
 
     /// Rests until there is something to read, as the idle strategy says; `None`: no deadline.
-    fn wait_for_news(&self, deadline: Option<Instant>) {
+    fn wait_for_news(&self, deadline: Option<Deadline>) {
         let is_ready = || self.reader.has_news() || self.has_ended();
         let awake = self.idle.turns_awake();
-        let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let is_over = || deadline.is_some_and(|deadline| deadline.left().is_none());
         let mut looks: u32 = 0;
         while awake.is_none_or(|awake| looks < awake) {
             if is_ready() || (looks.is_multiple_of(64) && is_over()) {
@@ -370,9 +366,9 @@ impl Pipe {
             }
             looks = looks.wrapping_add(1);
         }
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = deadline.map_or(Some(WAIT_MAX), Deadline::left).unwrap_or_default();
         let waiter: &Waiter = &self.shared.news;
-        waiter.wait(left.map_or(WAIT_MAX, |left| left.min(WAIT_MAX)), is_ready);
+        waiter.wait(left.min(WAIT_MAX), is_ready);
     }
 }
 

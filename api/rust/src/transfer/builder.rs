@@ -120,16 +120,21 @@ impl TransferBuilder {
         self
     }
 
-    /// Octets of objects that may be on their way out; one object always may, however large.
-    /// Default 256 MiB.
+    /// Octets of objects that may be on their way out, each of [`OBJECT_OCTETS_MIN`] at least; one
+    /// object always may, however large. Default 256 MiB.
+    ///
+    /// [`OBJECT_OCTETS_MIN`]: crate::OBJECT_OCTETS_MIN
     #[must_use]
     pub fn send_octets_max(mut self, octets: usize) -> Self {
         self.send_octets_max = octets;
         self
     }
 
-    /// Octets of objects that may be on their way in, or have come and were not asked for; a sender
-    /// of more is refused. Default 256 MiB.
+    /// Octets of objects that may be on their way in, or have come and were not asked for, each of
+    /// [`OBJECT_OCTETS_MIN`] at least; a sender of more is refused. What its sender has left off
+    /// sending is forgotten after ten seconds. Default 256 MiB.
+    ///
+    /// [`OBJECT_OCTETS_MIN`]: crate::OBJECT_OCTETS_MIN
     #[must_use]
     pub fn receive_octets_max(mut self, octets: u64) -> Self {
         self.receive_octets_max = octets;
@@ -146,8 +151,9 @@ impl TransferBuilder {
         let process = ProcessId(self.process.ok_or(OpenError::ProcessNeeded)?);
         let switch = self.switch.clone();
         let end = self.embedded()?;
-        let shared = Arc::new(Shared::new(process, endpoints, limits));
-        let (doorbell, theirs) = (end.doorbell(), Arc::clone(&shared));
+        let doorbell = end.doorbell();
+        let shared = Arc::new(Shared::new(process, endpoints, limits, doorbell.clone()));
+        let theirs = Arc::clone(&shared);
         let name = format!("transfer-{}", process.0);
         let thread =
             std::thread::Builder::new().name(name).spawn(move || thread::run(end, &theirs));

@@ -38,6 +38,12 @@ impl EmbeddedTransfer {
         self.driver.machine_mut().send(to, object)
     }
 
+    /// Gives up an object that is on its way out, and hands it back; `None` if there is none. What
+    /// has left has left: it may yet come whole.
+    pub fn cancel(&mut self, id: ObjectId) -> Option<Vec<u8>> {
+        self.driver.machine_mut().cancel(id)
+    }
+
     /// Drives it once, and hands out what there is to tell. Never blocks.
     pub fn poll(&mut self, mut on_event: impl FnMut(TransferEvent)) -> Progress {
         self.driver.turn(|_, event| on_event(event))

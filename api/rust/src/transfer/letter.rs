@@ -1,17 +1,27 @@
 //! What becomes of one object.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use onepipe_transport_driver::Doorbell;
 
 use super::ObjectError;
 use super::shared::{lock, wait};
+use crate::deadline::Deadline;
 
 /// An object under way: a future of its outcome.
+///
+/// Who drops it gives the object up, as [`Sending::cancel`] does: wait for it with a timeout and
+/// drop it, and that was its deadline. [`Sending::detach`] lets it go on unwatched.
 #[derive(Debug)]
+#[must_use = "who drops it gives the object up: wait for it, keep it or detach it"]
 pub struct Sending {
-    pub(super) letter: Arc<Letter>,
+    letter: Arc<Letter>,
+    recall: Arc<Recall>,
+    is_detached: bool,
 }
 
 /// What the sender and the thread share of an object.
@@ -25,6 +35,31 @@ pub(super) struct Letter {
 struct State {
     outcome: Option<Result<(), ObjectError>>,
     waker: Option<Waker>,
+    is_given_up: bool,
+}
+
+/// How the thread learns that objects were given up.
+#[derive(Debug)]
+pub(super) struct Recall {
+    is_any: AtomicBool,
+    doorbell: Doorbell,
+}
+
+impl Recall {
+    pub(super) fn new(doorbell: Doorbell) -> Self {
+        Self { is_any: AtomicBool::new(false), doorbell }
+    }
+
+    fn ring(&self) {
+        if !self.is_any.swap(true, Ordering::AcqRel) {
+            self.doorbell.ring();
+        }
+    }
+
+    /// Whether objects were given up since this was asked last.
+    pub(super) fn take(&self) -> bool {
+        self.is_any.load(Ordering::Relaxed) && self.is_any.swap(false, Ordering::AcqRel)
+    }
 }
 
 impl Letter {
@@ -42,9 +77,18 @@ impl Letter {
             waker.wake();
         }
     }
+
+    /// Whether nobody wants its object to be sent any more.
+    pub(super) fn is_given_up(&self) -> bool {
+        lock(&self.state).is_given_up
+    }
 }
 
 impl Sending {
+    pub(super) fn new(letter: Arc<Letter>, recall: Arc<Recall>) -> Self {
+        Self { letter, recall, is_detached: false }
+    }
+
     /// What has become of it: `None` while it is under way.
     pub fn outcome(&self) -> Option<Result<(), ObjectError>> {
         lock(&self.letter.state).outcome.clone()
@@ -52,14 +96,37 @@ impl Sending {
 
     /// Waits for its outcome, for `timeout` at most: `None` while it is under way.
     pub fn wait(&self, timeout: Duration) -> Option<Result<(), ObjectError>> {
-        let until = Instant::now() + timeout;
+        let until = Deadline::after(timeout);
         let mut state = lock(&self.letter.state);
         loop {
             if state.outcome.is_some() {
                 return state.outcome.clone();
             }
-            let left = until.checked_duration_since(Instant::now())?;
-            state = wait(&self.letter.is_done, state, left);
+            state = wait(&self.letter.is_done, state, until.left()?);
+        }
+    }
+
+    /// Gives the object up, if it is under way yet: its memory is free soon, and there is room for
+    /// others. What has left has left, so it may yet come whole. If it does not, what has come of
+    /// it takes room of the receiver's for ten seconds more.
+    pub fn cancel(self) {}
+
+    /// Lets the object go on, whatever becomes of it.
+    pub fn detach(mut self) {
+        self.is_detached = true;
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        if self.is_detached {
+            return;
+        }
+        let mut state = lock(&self.letter.state);
+        if state.outcome.is_none() {
+            state.is_given_up = true;
+            drop(state);
+            self.recall.ring();
         }
     }
 }

@@ -10,10 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use onepipe_arbiter::{ClientStats, TransferStats};
 use onepipe_base::ProcessId;
 use onepipe_transport_driver::Doorbell;
+
+use crate::deadline::Deadline;
 
 pub use builder::{OpenError, TransferBuilder};
 pub use embedded::EmbeddedTransfer;
@@ -35,7 +38,8 @@ pub struct Object {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectError {
-    /// So many octets of objects wait already; it is handed back. Wait for one to be through.
+    /// Objects that count as so many octets wait already; it is handed back. Wait for one to be
+    /// through.
     #[error("{waiting} octets of objects wait already: one of {} more must wait", object.len())]
     Full {
         /// Octets that wait.
@@ -63,12 +67,12 @@ pub enum ObjectError {
 ///
 /// It needs a switch (`onepipe switch`) and an arbiter behind it (`onepipe arbiter`). Objects
 /// between two processes may overtake each other. What is lost is sent again; a receiver that is
-/// not there is waited for.
+/// not there is waited for, and holds up what is for others only by the octets that wait.
 ///
 /// [`Transfer::send`] answers a [`Sending`], a future that is also asked ([`Sending::outcome`]) or
-/// waited for ([`Sending::wait`]); objects are received by a future ([`Transfer::receive`]), by
-/// asking ([`Transfer::try_recv`]) or waiting ([`Transfer::recv_timeout`]). Futures need no
-/// particular executor.
+/// waited for ([`Sending::wait`]). To drop it is to give the object up. Objects are received by a
+/// future ([`Transfer::receive`]), by asking ([`Transfer::try_recv`]) or waiting
+/// ([`Transfer::recv_timeout`]). Futures need no particular executor.
 #[derive(Debug)]
 pub struct Transfer {
     shared: Arc<Shared>,
@@ -82,7 +86,7 @@ impl Transfer {
         TransferBuilder::new()
     }
 
-    /// Takes an object for `to`. Never blocks.
+    /// Takes an object for `to`. Never blocks. It is sent as long as the answer is kept.
     ///
     /// # Errors
     /// [`ObjectError::Full`], [`ObjectError::Unknown`]; nothing was taken then.
@@ -116,30 +120,41 @@ impl Transfer {
 
     /// The next object, if one comes within `timeout`.
     pub fn recv_timeout(&self, timeout: Duration) -> Option<Object> {
-        let until = Instant::now() + timeout;
+        let until = Deadline::after(timeout);
         let mut inbox = lock(&self.shared.inbox);
         loop {
             if let Some(object) = inbox.take() {
                 return Some(object);
             }
-            let left = until.checked_duration_since(Instant::now())?;
-            inbox = shared::wait(&self.shared.has_come, inbox, left);
+            inbox = shared::wait(&self.shared.has_come, inbox, until.left()?);
         }
     }
 
     /// Waits until everything sent is through, for `timeout` at most, and ends. Answers whether it
     /// was; what was not is [`ObjectError::Closed`]. Dropping it waits for nothing.
     pub fn close(mut self, timeout: Duration) -> bool {
-        let until = Instant::now() + timeout;
+        let until = Deadline::after(timeout);
         let mut waiting = lock(&self.shared.waiting);
         while waiting.count > 0 {
-            let Some(left) = until.checked_duration_since(Instant::now()) else { break };
+            let Some(left) = until.left() else { break };
             waiting = shared::wait(&self.shared.is_through, waiting, left);
         }
         let is_through = waiting.count == 0;
         drop(waiting);
         self.end();
         is_through
+    }
+
+    /// What it has done, as of a moment ago: pieces and objects.
+    pub fn stats(&self) -> TransferStats {
+        lock(&self.shared.stats).0
+    }
+
+    /// What it has done, as of a moment ago: timeslots and control packets. If none is granted, a
+    /// look at these tells why: nothing received from an arbiter (`control_received`), or what does
+    /// not go together with it (`control_bad`, `late`, `ahead`).
+    pub fn endpoint_stats(&self) -> ClientStats {
+        lock(&self.shared.stats).1
     }
 
     fn end(&mut self) {

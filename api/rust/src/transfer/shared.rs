@@ -6,9 +6,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
+use onepipe_arbiter::{ClientStats, OBJECT_OCTETS_MIN, TransferStats};
 use onepipe_base::ProcessId;
+use onepipe_transport_driver::Doorbell;
 
-use super::letter::{Letter, Sending};
+use super::letter::{Letter, Recall, Sending};
 use super::{Object, ObjectError};
 
 /// An object on its way to the thread.
@@ -24,7 +26,7 @@ pub(super) struct Parcel {
 pub(super) struct Waiting {
     /// What the thread has not taken yet.
     pub parcels: VecDeque<Parcel>,
-    /// Objects, the ones that the thread has taken with them, and their octets.
+    /// Objects, the ones that the thread has taken with them, and the octets that they count as.
     pub count: usize,
     pub octets: usize,
 }
@@ -33,6 +35,7 @@ pub(super) struct Waiting {
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     objects: VecDeque<Object>,
+    /// What they count as.
     octets: u64,
     pub waker: Option<Waker>,
 }
@@ -40,7 +43,7 @@ pub(super) struct Inbox {
 impl Inbox {
     pub(super) fn take(&mut self) -> Option<Object> {
         let object = self.objects.pop_front()?;
-        self.octets -= object.octets.len() as u64;
+        self.octets -= charge(object.octets.len()) as u64;
         Some(object)
     }
 }
@@ -56,11 +59,23 @@ pub(super) struct Shared {
     pub inbox: Mutex<Inbox>,
     pub has_come: Condvar,
     pub is_closing: AtomicBool,
+    pub recall: Arc<Recall>,
+    pub stats: Mutex<(TransferStats, ClientStats)>,
+}
+
+/// What an object of so many octets counts as.
+pub(super) fn charge(octets: usize) -> usize {
+    octets.max(OBJECT_OCTETS_MIN as usize)
 }
 
 impl Shared {
     /// `limits`: of what is on its way out, and of what is on its way in, in octets.
-    pub(super) fn new(process: ProcessId, endpoints: u32, limits: (usize, u64)) -> Self {
+    pub(super) fn new(
+        process: ProcessId,
+        endpoints: u32,
+        limits: (usize, u64),
+        doorbell: Doorbell,
+    ) -> Self {
         Self {
             process,
             endpoints,
@@ -71,6 +86,8 @@ impl Shared {
             inbox: Mutex::default(),
             has_come: Condvar::new(),
             is_closing: AtomicBool::new(false),
+            recall: Arc::new(Recall::new(doorbell)),
+            stats: Mutex::default(),
         }
     }
 
@@ -78,19 +95,19 @@ impl Shared {
         if to == self.process || to.0 >= self.endpoints {
             return Err(ObjectError::Unknown(to));
         }
-        let letter = Arc::<Letter>::default();
+        let (letter, octets) = (Arc::<Letter>::default(), charge(object.len()));
         let mut waiting = lock(&self.waiting);
         // One object may always wait, however large.
-        if waiting.count > 0 && waiting.octets.saturating_add(object.len()) > self.send_octets_max {
+        if waiting.count > 0 && waiting.octets.saturating_add(octets) > self.send_octets_max {
             return Err(ObjectError::Full { waiting: waiting.octets, object });
         }
         waiting.count += 1;
-        waiting.octets += object.len();
+        waiting.octets += octets;
         waiting.parcels.push_back(Parcel { to, object, letter: Arc::clone(&letter) });
-        Ok(Sending { letter })
+        Ok(Sending::new(letter, Arc::clone(&self.recall)))
     }
 
-    /// An object of so many octets is through, one way or another.
+    /// An object that counts as so many octets is through, one way or another.
     pub(super) fn on_through(&self, octets: usize) {
         let mut waiting = lock(&self.waiting);
         waiting.count -= 1;
@@ -107,7 +124,7 @@ impl Shared {
 
     pub(super) fn on_received(&self, object: Object) {
         let mut inbox = lock(&self.inbox);
-        inbox.octets += object.octets.len() as u64;
+        inbox.octets += charge(object.octets.len()) as u64;
         inbox.objects.push_back(object);
         let waker = inbox.waker.take();
         drop(inbox);

@@ -1,78 +1,154 @@
 //! The thread that drives an end of scheduled transfer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use onepipe_arbiter::{ObjectId, TransferError, TransferEvent};
+use onepipe_base::ProcessId;
 use onepipe_transport_clock::sharpen_timers;
 
 use super::letter::Letter;
-use super::shared::{Parcel, Shared, lock};
+use super::shared::{Parcel, Shared, charge, lock};
 use super::{EmbeddedTransfer, Object, ObjectError};
 
 /// Works until it is closed.
 pub(super) fn run(mut end: EmbeddedTransfer, shared: &Shared) {
     sharpen_timers();
-    let mut letters = BTreeMap::new();
-    // What the machine has no room for.
-    let mut kept: Option<Parcel> = None;
+    let mut outbox =
+        Outbox { shared, letters: BTreeMap::new(), kept: BTreeMap::new(), made_room: false };
     // What the machine was told last: a command makes it look for something to send.
     let mut room = None;
     while !shared.is_closing.load(Ordering::Acquire) {
-        while let Some(parcel) = kept.take().or_else(|| lock(&shared.waiting).parcels.pop_front()) {
-            kept = hand_over(&mut end, shared, &mut letters, parcel);
-            if kept.is_some() {
-                break;
-            }
+        if shared.recall.take() {
+            outbox.recall(&mut end);
+        }
+        while let Some(parcel) = outbox.next_parcel() {
+            outbox.take(&mut end, parcel);
+        }
+        if mem::take(&mut outbox.made_room) {
+            outbox.take_kept(&mut end);
         }
         let receive_room = shared.receive_room();
         if room.replace(receive_room) != Some(receive_room) {
             end.set_receive_octets_max(receive_room);
         }
-        let progress = end.poll(|event| settle(shared, &mut letters, event));
+        let progress = end.poll(|event| outbox.settle(event));
+        if !progress.is_idle() {
+            *lock(&shared.stats) = (*end.stats(), *end.endpoint_stats());
+        }
         end.rest(progress);
     }
-    let unsent = std::mem::take(&mut lock(&shared.waiting).parcels);
-    let unsent = unsent.into_iter().chain(kept).map(|parcel| parcel.letter);
-    unsent.chain(letters.into_values()).for_each(|letter| letter.settle(Err(ObjectError::Closed)));
+    outbox.close();
 }
 
-/// Hands a parcel to the machine; answers it if there is no room now.
-fn hand_over(
-    end: &mut EmbeddedTransfer,
-    shared: &Shared,
-    letters: &mut BTreeMap<ObjectId, Arc<Letter>>,
-    parcel: Parcel,
-) -> Option<Parcel> {
-    let Parcel { to, object, letter } = parcel;
-    let octets = object.len();
-    let error = match end.send(to, object) {
-        Ok(id) => {
-            letters.insert(id, letter);
-            return None;
-        }
-        Err(TransferError::Full(object)) => return Some(Parcel { to, object, letter }),
-        Err(TransferError::TooLarge) => ObjectError::TooLarge,
-        // What else there may be one day concerns this receiver, too.
-        Err(_) => ObjectError::Unknown(to),
-    };
-    letter.settle(Err(error));
-    shared.on_through(octets);
-    None
+/// What is on its way out, as far as the machine does not know it.
+struct Outbox<'a> {
+    shared: &'a Shared,
+    /// Of what the machine has.
+    letters: BTreeMap<ObjectId, Arc<Letter>>,
+    /// What the machine has no room for, by receiver: who does not answer holds up nobody else.
+    kept: BTreeMap<ProcessId, VecDeque<Parcel>>,
+    /// The machine may have room for some of that now.
+    made_room: bool,
 }
 
-fn settle(shared: &Shared, letters: &mut BTreeMap<ObjectId, Arc<Letter>>, event: TransferEvent) {
-    let (id, object, outcome) = match event {
-        TransferEvent::Received(from, number, octets) => {
-            return shared.on_received(Object { from, number, octets });
+impl Outbox<'_> {
+    fn next_parcel(&self) -> Option<Parcel> {
+        lock(&self.shared.waiting).parcels.pop_front()
+    }
+
+    /// Takes a parcel: behind those for the same receiver that wait, if any do.
+    fn take(&mut self, end: &mut EmbeddedTransfer, parcel: Parcel) {
+        if parcel.letter.is_given_up() {
+            return self.shared.on_through(charge(parcel.object.len()));
         }
-        TransferEvent::Sent(id, object) => (id, object, Ok(())),
-        TransferEvent::Refused(id, object) => (id, object, Err(ObjectError::Refused(id.dst))),
-        _ => return,
-    };
-    if let Some(letter) = letters.remove(&id) {
-        letter.settle(outcome);
-        shared.on_through(object.len());
+        if let Some(kept) = self.kept.get_mut(&parcel.to) {
+            return kept.push_back(parcel);
+        }
+        if let Some(parcel) = self.hand_over(end, parcel) {
+            self.kept.insert(parcel.to, VecDeque::from([parcel]));
+        }
+    }
+
+    fn take_kept(&mut self, end: &mut EmbeddedTransfer) {
+        let mut kept = mem::take(&mut self.kept);
+        kept.retain(|_, parcels| {
+            while let Some(parcel) = parcels.pop_front() {
+                if let Some(parcel) = self.hand_over(end, parcel) {
+                    parcels.push_front(parcel);
+                    break;
+                }
+            }
+            !parcels.is_empty()
+        });
+        self.kept = kept;
+    }
+
+    /// Hands a parcel to the machine; answers it if there is no room now.
+    fn hand_over(&mut self, end: &mut EmbeddedTransfer, parcel: Parcel) -> Option<Parcel> {
+        let Parcel { to, object, letter } = parcel;
+        let octets = object.len();
+        let error = match end.send(to, object) {
+            Ok(id) => {
+                self.letters.insert(id, letter);
+                return None;
+            }
+            Err(TransferError::Full(object)) => return Some(Parcel { to, object, letter }),
+            Err(TransferError::TooLarge) => ObjectError::TooLarge,
+            // What else there may be one day concerns this receiver, too.
+            Err(_) => ObjectError::Unknown(to),
+        };
+        self.shared.on_through(charge(octets));
+        letter.settle(Err(error));
+        None
+    }
+
+    fn settle(&mut self, event: TransferEvent) {
+        let (id, object, outcome) = match event {
+            TransferEvent::Received(from, number, octets) => {
+                return self.shared.on_received(Object { from, number, octets });
+            }
+            TransferEvent::Sent(id, object) => (id, object, Ok(())),
+            TransferEvent::Refused(id, object) => (id, object, Err(ObjectError::Refused(id.dst))),
+            _ => return,
+        };
+        self.made_room = !self.kept.is_empty();
+        // Who is told has room for another one.
+        self.shared.on_through(charge(object.len()));
+        // None if it was given up when all of it had come.
+        if let Some(letter) = self.letters.remove(&id) {
+            letter.settle(outcome);
+        }
+    }
+
+    /// Lets go of what was given up.
+    fn recall(&mut self, end: &mut EmbeddedTransfer) {
+        self.letters.retain(|id, letter| {
+            let is_given_up = letter.is_given_up();
+            if is_given_up && let Some(object) = end.cancel(*id) {
+                self.shared.on_through(charge(object.len()));
+            }
+            !is_given_up
+        });
+        self.made_room = !self.kept.is_empty();
+        for parcels in self.kept.values_mut() {
+            parcels.retain(|parcel| {
+                let is_given_up = parcel.letter.is_given_up();
+                if is_given_up {
+                    self.shared.on_through(charge(parcel.object.len()));
+                }
+                !is_given_up
+            });
+        }
+        self.kept.retain(|_, parcels| !parcels.is_empty());
+    }
+
+    fn close(self) {
+        let unsent = mem::take(&mut lock(&self.shared.waiting).parcels);
+        let unsent = unsent.into_iter().chain(self.kept.into_values().flatten());
+        let letters = unsent.map(|parcel| parcel.letter).chain(self.letters.into_values());
+        letters.for_each(|letter| letter.settle(Err(ObjectError::Closed)));
     }
 }
