@@ -278,5 +278,22 @@ fn summarise(report: &Report, began: Instant, is_json: bool) -> Result<()> {
         report.packets_bad,
         report.takeovers,
     )?;
+    if report.packets_unknown > 0 {
+        let endpoints = report.endpoints;
+        let many = report.packets_unknown;
+        writeln!(
+            out,
+            "{many} packets came of processes that are none of its {endpoints} endpoints"
+        )?;
+    }
+    if report.packets_unlike > 0 {
+        let (many, slot_ns) = (report.packets_unlike, report.slot_ns);
+        let endpoints = report.endpoints;
+        writeln!(
+            out,
+            "{many} packets came of endpoints that are set up for other than timeslots of {slot_ns} ns \
+             and {endpoints} endpoints"
+        )?;
+    }
     Ok(())
 }

@@ -56,11 +56,14 @@ pub fn table(report: &Report) -> String {
         (
             "packets",
             format!(
-                "{} taken, {} sent, {} bad, {} of them by their check; {} frames dropped",
+                "{} taken, {} sent, {} bad, {} of them by their check; {} of no endpoint, {} of some \
+                 that are set up differently; {} frames dropped",
                 report.packets_received,
                 report.packets_sent,
                 report.packets_bad,
                 report.checks_failed,
+                report.packets_unknown,
+                report.packets_unlike,
                 report.frames_dropped
             ),
         ),

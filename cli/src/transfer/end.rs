@@ -130,6 +130,7 @@ impl End {
                 refused.push_back((Instant::now() + REFUSED_PAUSE, dst, octets));
             }
             TransferEvent::Client(ClientEvent::Asks(arbiter)) => *asked = arbiter.0,
+            TransferEvent::Client(ClientEvent::Unlike(unlike)) => eprintln!("onepipe: {unlike}"),
             _ => {}
         });
         let answers = transfer.endpoint_stats().control_received - answers;

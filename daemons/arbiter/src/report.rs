@@ -67,6 +67,11 @@ pub struct Report {
     pub packets_received: u64,
     /// Control packets sent.
     pub packets_sent: u64,
+    /// Control packets of endpoints that it does not serve: their number is not below `endpoints`.
+    pub packets_unknown: u64,
+    /// Control packets of endpoints that are set up with another length of a timeslot, or another
+    /// number of endpoints.
+    pub packets_unlike: u64,
     /// Control packets that were out of step, stale or nonsense.
     pub packets_bad: u64,
     /// Of these, the ones whose check was wrong.
@@ -113,6 +118,8 @@ impl Report {
             pairs_waiting,
             packets_received: comm.received,
             packets_sent: comm.sent,
+            packets_unknown: comm.strangers,
+            packets_unlike: comm.unlike,
             packets_bad: comm.bad + comm.stale + comm.malformed + comm.unknown,
             checks_failed: comm.bad,
             resets: comm.resets + comm.resets_taken,
@@ -153,6 +160,8 @@ impl Status for Report {
             ("slots_refused", self.slots_refused),
             ("packets_received", self.packets_received),
             ("packets_sent", self.packets_sent),
+            ("packets_unknown", self.packets_unknown),
+            ("packets_unlike", self.packets_unlike),
             ("packets_bad", self.packets_bad),
             ("checks_failed", self.checks_failed),
             ("resets", self.resets),

@@ -4,6 +4,8 @@ use crate::timeslot::BATCH_SLOTS_MAX;
 
 /// Endpoints that one arbiter serves at most: what the measurements of the design page go up to.
 pub(crate) const NODES_MAX: u32 = 4096;
+/// The longest timeslot, ns.
+pub(crate) const SLOT_NS_MAX: u64 = 1 << 30;
 /// Whose packets go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
@@ -63,10 +65,6 @@ impl Config {
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        let check = |is_right, name, value| match is_right {
-            true => Ok(()),
-            false => Err(ConfigError { name, value }),
-        };
         let slots = 1..=BATCH_SLOTS_MAX;
         check((2..=NODES_MAX).contains(&self.nodes), "nodes", self.nodes)?;
         check(slots.contains(&self.batch_slots), "batch_slots", self.batch_slots)?;
@@ -84,7 +82,19 @@ pub struct ConfigError {
     /// Which one.
     pub name: &'static str,
     /// What it was.
-    pub value: u32,
+    pub value: u64,
+}
+
+/// Refuses a setting that is not right.
+pub(crate) fn check(
+    is_right: bool,
+    name: &'static str,
+    value: impl Into<u64>,
+) -> Result<(), ConfigError> {
+    match is_right {
+        true => Ok(()),
+        false => Err(ConfigError { name, value: value.into() }),
+    }
 }
 
 /// Why a request was not taken.

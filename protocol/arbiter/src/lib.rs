@@ -62,7 +62,7 @@ mod transfer;
 pub use allocate::{Allocator, Batch, Capacity, CapacityError, Grant, Ledger, Stage};
 pub use arbiter::Arbiter;
 pub use between::{Core, CorePaths, Routes};
-pub use client::{Client, ClientConfig, ClientEvent, ClientStats, EnqueueError, Labels};
+pub use client::{Client, ClientConfig, ClientEvent, ClientStats, EnqueueError, Labels, Unlike};
 pub use clock::SlotClock;
 pub use comm::{Comm, CommConfig, CommStats, Demand};
 pub use config::{Config, ConfigError, Policy, RequestError};
@@ -72,6 +72,7 @@ pub use desk::{
 };
 pub use failover::{FailoverConfig, Role};
 pub use isolate::Fault;
+pub use onepipe_wire::FcpTerms;
 pub use path::{Fabric, FabricError, PathStats, Paths, Tree, TreePaths};
 pub use pipeline::{Allocated, Clerk, Hands, Order, Refused, Worker};
 pub use timeslot::{BATCH_SLOTS_MAX, NOBODY, Schedule, Timeslot};

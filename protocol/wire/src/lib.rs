@@ -67,8 +67,8 @@ pub use data::{
 };
 pub use error::DecodeError;
 pub use fcp::{
-    FCP_HEADER_OCTETS, Fcp, FcpEarly, FcpForm, FcpGrant, FcpGrants, FcpPart, FcpReset, FcpTotal,
-    FcpTotals, FcpWriter,
+    FCP_HEADER_OCTETS, Fcp, FcpEarly, FcpForm, FcpGrant, FcpGrants, FcpPart, FcpReset, FcpTerms,
+    FcpTotal, FcpTotals, FcpWriter,
 };
 pub use header::{
     Flags, Frame, HEADER_OCTETS, HOPS_MAX, Header, ORDERING_HEADER_OCTETS, VERSION, glance, peek,

@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 use onepipe_base::{Mono, Now, ProcessId};
-use onepipe_wire::{Fcp, FcpForm, FcpTotal, FcpWriter, Watchdog};
+use onepipe_wire::{Fcp, FcpForm, FcpTerms, FcpTotal, FcpWriter, Watchdog};
 
-use super::config::{BURST, ClientConfig};
+use super::config::{BURST, ClientConfig, Unlike};
 use crate::fcp::{Judgement, Session, TOLD_MAX, Told};
 use crate::ring::Ring;
 
@@ -66,6 +66,7 @@ pub(super) struct Asking {
     /// When the next packet would leave if all left evenly.
     even_at: Mono,
     pace_ns: u64,
+    terms: FcpTerms,
     process: ProcessId,
     /// When the last packet left, and its number.
     left: (u32, Mono),
@@ -89,6 +90,7 @@ impl Asking {
             remind_at: None,
             even_at: Mono::from_ns(0),
             pace_ns: config.pace_ns,
+            terms: config.terms(),
             process: config.process,
             left: (0, Mono::from_ns(0)),
             beat: None,
@@ -121,6 +123,12 @@ impl Asking {
         self.open = 0;
         self.remind_at = None;
         self.beat = None;
+    }
+
+    /// What an arbiter is set up with, if it says in a packet that it is with anything else.
+    pub fn unlike(&self, arbiter: ProcessId, fcp: &Fcp<'_>) -> Option<Unlike> {
+        let (its, own) = (Session::unlike(fcp, self.terms)?, self.terms);
+        Some(Unlike { arbiter, its, own })
     }
 
     /// Goes over to the arbiter at `place`, if it is not asked and resets, but not later than was
@@ -308,7 +316,7 @@ impl Asking {
         if !(is_reset || owes || has_news) {
             return None;
         }
-        let mut writer = self.session.write(room, self.epoch())?;
+        let mut writer = self.session.write(room, (self.epoch(), self.terms))?;
         let mut told = Told::NONE;
         self.write(&mut writer, &mut told);
         self.even_at = self.even_at.max(now).after_ns(self.pace_ns);

@@ -3,9 +3,10 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, ProcessId};
-use onepipe_wire::{HEADER_OCTETS, NO_PATH, OWN_WAY, SLOT_HEADER_OCTETS};
+use onepipe_wire::{FcpTerms, HEADER_OCTETS, NO_PATH, OWN_WAY, SLOT_HEADER_OCTETS};
 
 use crate::ConfigError;
+use crate::config::{SLOT_NS_MAX, check};
 
 /// Octets that name the length of a packet in a slot frame.
 pub(crate) const LENGTH_OCTETS: usize = 2;
@@ -124,16 +125,17 @@ impl ClientConfig {
         self.frame_octets_max - HEADER_OCTETS - SLOT_HEADER_OCTETS
     }
 
+    /// What the arbiters must be set up with alike.
+    pub(crate) const fn terms(&self) -> FcpTerms {
+        FcpTerms { slot_ns: self.slot_ns as u32, nodes: self.nodes as u16 }
+    }
+
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        let check = |is_right, name, value| match is_right {
-            true => Ok(()),
-            false => Err(ConfigError { name, value }),
-        };
         let frame = self.frame_octets_max as u32;
         check((2..=1 << 15).contains(&self.nodes), "nodes", self.nodes)?;
         check(self.process.0 < self.nodes, "process", self.process.0)?;
         check((1..=8).contains(&self.arbiters.len()), "arbiters", self.arbiters.len() as u32)?;
-        check((1..=1 << 30).contains(&self.slot_ns), "slot_ns", self.slot_ns as u32)?;
+        check((1..=SLOT_NS_MAX).contains(&self.slot_ns), "slot_ns", self.slot_ns)?;
         check((256..=1 << 16).contains(&frame), "frame_octets_max", frame)?;
         check(
             (1..=1 << 14).contains(&self.queue_slots_max),
@@ -148,6 +150,22 @@ impl ClientConfig {
             self.ahead_slots_max,
         )
     }
+}
+
+/// An arbiter and an endpoint are set up with different timeslots, or endpoints: nothing is ever
+/// granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error(
+    "arbiter {} has timeslots of {} ns and {} endpoints, and this endpoint was set up for {} ns and {}",
+    .arbiter.0, .its.slot_ns, .its.nodes, .own.slot_ns, .own.nodes
+)]
+pub struct Unlike {
+    /// The arbiter that has said so.
+    pub arbiter: ProcessId,
+    /// What it is set up with.
+    pub its: FcpTerms,
+    /// What the endpoint is.
+    pub own: FcpTerms,
 }
 
 /// Why a packet was not taken.

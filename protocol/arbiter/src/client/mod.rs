@@ -30,7 +30,7 @@ use losses::Losses;
 use parking::{Parked, Parking, Refused};
 use queue::{Cells, Queue};
 
-pub use config::{ClientConfig, EnqueueError, Labels};
+pub use config::{ClientConfig, EnqueueError, Labels, Unlike};
 pub(crate) use config::{LENGTH_OCTETS, PACE_SLOTS};
 
 /// Reports of losses leave at intervals of so much at least, in ns.
@@ -42,6 +42,8 @@ const REPORT_NS: u64 = 200_000;
 pub enum ClientEvent {
     /// It asks this arbiter from now on.
     Asks(ProcessId),
+    /// An arbiter cannot serve it. Told once, until that is over or is something else.
+    Unlike(Unlike),
 }
 
 /// What a client has done since its beginning.
@@ -79,6 +81,9 @@ pub struct ClientStats {
     pub control_bad: u64,
     /// Resets begun here or taken over.
     pub resets: u64,
+    /// Resets of arbiters that are set up with another length of a timeslot, or number of
+    /// endpoints.
+    pub unlike: u64,
     /// Frames that are none, or not for this endpoint.
     pub dropped: u64,
 }
@@ -106,6 +111,7 @@ pub struct Client {
     asking: Asking,
     losses: Losses,
     reported: Option<Mono>,
+    unlike: Option<Unlike>,
     events: Ring<ClientEvent>,
     stats: ClientStats,
 }
@@ -128,6 +134,7 @@ impl Client {
             asking: Asking::new(&config),
             losses: Losses::new(config.nodes),
             reported: None,
+            unlike: None,
             events: Ring::new(16),
             stats: ClientStats::default(),
             config,
@@ -190,6 +197,11 @@ impl Client {
         self.asking.arbiter()
     }
 
+    /// Why nothing is granted, if an arbiter has said so and no other has answered since.
+    pub fn unlike(&self) -> Option<Unlike> {
+        self.unlike
+    }
+
     /// As it was set up.
     pub fn config(&self) -> &ClientConfig {
         &self.config
@@ -228,6 +240,13 @@ impl Client {
         let (Some(place), Ok(fcp)) = (self.asking.place(src), Fcp::parse(psn, payload)) else {
             return self.drop_frame();
         };
+        if let Some(unlike) = self.asking.unlike(src, &fcp) {
+            self.stats.unlike += 1;
+            if self.unlike.replace(unlike) != Some(unlike) {
+                self.events.push(ClientEvent::Unlike(unlike));
+            }
+            return Verdict::Dropped;
+        }
         if self.asking.follow(now, place, &fcp) {
             self.events.push(ClientEvent::Asks(src));
             self.on_reset();
@@ -236,6 +255,7 @@ impl Client {
         match self.asking.judge(now, place, &fcp) {
             Judgement::Good { begins } => {
                 self.stats.control_received += 1;
+                self.unlike = None;
                 if begins {
                     self.events.push(ClientEvent::Asks(src));
                     self.on_reset();

@@ -1,8 +1,10 @@
 //! How the arbiter's ends of the control protocol are set up, and what they count.
 
 use onepipe_base::{Incarnation, ProcessId};
+use onepipe_wire::FcpTerms;
 
 use crate::ConfigError;
+use crate::config::{SLOT_NS_MAX, check};
 use crate::fcp::RETRY_NS;
 
 /// How the arbiter's ends are set up.
@@ -14,6 +16,9 @@ pub struct CommConfig {
     pub incarnation: Incarnation,
     /// Endpoints: the processes below this number, 2 to 4096.
     pub nodes: u32,
+    /// Length of a timeslot, ns, which an endpoint must be set up with, too. Default 1.25 us, what a
+    /// frame takes at 10 Gbit/s; of an [`crate::ArbiterConfig`] its own.
+    pub slot_ns: u64,
     /// Octets of a frame, its header with it. Default 1472.
     pub frame_octets_max: usize,
     /// Timeslots that a pair may be owed at a time; more is capped. Default 16,384, which is also
@@ -41,6 +46,7 @@ impl CommConfig {
             process,
             incarnation: Incarnation(1),
             nodes,
+            slot_ns: 1_250,
             frame_octets_max: 1_472,
             demand_slots_max: 1 << 14,
             retry_ns: RETRY_NS,
@@ -49,13 +55,15 @@ impl CommConfig {
         }
     }
 
+    /// What endpoints must be set up with alike.
+    pub(super) const fn terms(&self) -> FcpTerms {
+        FcpTerms { slot_ns: self.slot_ns as u32, nodes: self.nodes as u16 }
+    }
+
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        let check = |is_right, name, value| match is_right {
-            true => Ok(()),
-            false => Err(ConfigError { name, value }),
-        };
         let (frame, demand) = (self.frame_octets_max as u32, self.demand_slots_max);
         check((2..=4096).contains(&self.nodes), "nodes", self.nodes)?;
+        check((1..=SLOT_NS_MAX).contains(&self.slot_ns), "slot_ns", self.slot_ns)?;
         check(self.process.0 >= self.nodes, "process", self.process.0)?;
         check((256..=1 << 16).contains(&frame), "frame_octets_max", frame)?;
         check((1..=1 << 14).contains(&demand), "demand_slots_max", demand)
@@ -92,8 +100,13 @@ pub struct CommStats {
     pub backwards: u64,
     /// Timeslots wanted above what a pair may be owed.
     pub capped: u64,
-    /// Requests for, or of, an endpoint that there is not.
+    /// Requests for an endpoint that there is not.
     pub unknown: u64,
+    /// Packets of endpoints that there are not: whose number is not below `nodes`.
+    pub strangers: u64,
+    /// Resets of endpoints that are set up with another length of a timeslot, or number of
+    /// endpoints, than this arbiter.
+    pub unlike: u64,
     /// Frames that are no control packets.
     pub malformed: u64,
     /// Endpoints that fell silent while they were owed timeslots, or owed an acknowledgement.

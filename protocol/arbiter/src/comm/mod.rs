@@ -11,7 +11,7 @@ mod totals;
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Mono, Now};
+use onepipe_base::{Mono, Now, ProcessId};
 use onepipe_wire::{Fcp, FcpForm, FcpPart, FcpTotal, Frame};
 
 use crate::ConfigError;
@@ -30,6 +30,8 @@ const AGAIN_MAX: usize = 32;
 /// something to say need not wait for that; and of 4,096 who are not there a thousand are called
 /// in a second.
 const CALL_NS: u64 = 4_000_000_000;
+/// Who cannot be served is told why, one of them in so many ns.
+const TURN_AWAY_NS: u64 = 2_000_000;
 /// Demands that wait to be taken.
 const DEMANDS_MAX: usize = 4_096;
 
@@ -91,6 +93,9 @@ pub struct Comm {
     /// Who is called next if it is still away, and when: soonest first, and not all at once.
     calls: Ring<(Mono, u16)>,
     called_last: Mono,
+    /// Who is told next that it is set up with other terms, and from when on the next one may be.
+    turned_away: Option<ProcessId>,
+    turns_away_from: Mono,
     demands: Ring<Demand>,
     /// The number of the batch that what is demanded now counts in.
     batch: u64,
@@ -134,6 +139,8 @@ impl Comm {
             ticks: Ring::new(nodes),
             calls: Ring::new(nodes),
             called_last: Mono::from_ns(0),
+            turned_away: None,
+            turns_away_from: Mono::from_ns(0),
             demands: Ring::new(nodes + DEMANDS_MAX),
             batch: 0,
             closed_at: Mono::from_ns(0),
@@ -150,12 +157,16 @@ impl Comm {
     pub fn handle_frame(&mut self, now: Now, frame: &Frame<'_>) -> bool {
         self.now = now.mono;
         let src = frame.header.src();
-        let Some(peer) = self.peers.get_mut(src.index()) else {
-            self.stats.unknown += 1;
-            return false;
-        };
         let Ok(fcp) = Fcp::parse(frame.header.psn().0, frame.payload) else {
             self.stats.malformed += 1;
+            return false;
+        };
+        let is_unlike = Session::unlike(&fcp, self.config.terms()).is_some();
+        let Some(peer) = self.peers.get_mut(src.index()).filter(|_| !is_unlike) else {
+            let is_stranger = src.0 >= self.config.nodes;
+            self.stats.strangers += u64::from(is_stranger);
+            self.stats.unlike += u64::from(!is_stranger);
+            self.turn_away(now.mono, src);
             return false;
         };
         let judgement = peer.session.judge(now, &fcp);
@@ -204,6 +215,15 @@ impl Comm {
         }
     }
 
+    /// It is told what it must be set up with, when there is nobody else to be told and none was of
+    /// late.
+    fn turn_away(&mut self, now: Mono, who: ProcessId) {
+        if self.turned_away.is_none() && now >= self.turns_away_from {
+            self.turned_away = Some(who);
+            self.turns_away_from = now.after_ns(TURN_AWAY_NS);
+        }
+    }
+
     /// Begins anew with an endpoint.
     fn reset(&mut self, now: Now, src: u16) {
         self.stats.resets += 1;
@@ -235,6 +255,7 @@ impl Comm {
             peer.session.close();
             peer.is_away = false;
         }
+        self.turned_away = None;
     }
 
     /// All counts of an endpoint are nothing.
@@ -439,7 +460,7 @@ impl Comm {
 
     /// Whether [`Comm::poll_transmit`] has something to say.
     pub fn is_ready(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || self.turned_away.is_some()
     }
 
     /// Timeslots that `src` is owed, of all destinations.

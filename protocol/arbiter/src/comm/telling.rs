@@ -1,10 +1,10 @@
 //! What was given out, on its way into control packets.
 
 use onepipe_base::{Mono, Now, ProcessId};
-use onepipe_wire::{FcpEarly, FcpForm, FcpTotal, HEADER_OCTETS, Opcode};
+use onepipe_wire::{FcpEarly, FcpForm, FcpReset, FcpTotal, HEADER_OCTETS, Opcode};
 
 use super::Comm;
-use crate::fcp::{Ends, TOLD_MAX, Told, seal_frame};
+use crate::fcp::{Ends, Session, TOLD_MAX, Told, seal_frame};
 use crate::timeslot::BATCH_SLOTS_MAX;
 use crate::{Paths, Routes, Schedule, Timeslot};
 
@@ -99,19 +99,37 @@ impl Comm {
     pub fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<usize> {
         let most = self.config.frame_octets_max;
         let room = slot.get_mut(..most)?;
+        if let Some(who) = self.turned_away.take() {
+            let (epoch, terms) = (self.epoch, self.config.terms());
+            let reset = FcpReset { time: now.sync, epoch, terms };
+            let octets = Session::turn_away(&mut room[HEADER_OCTETS..], reset)?;
+            return Some(self.seal(now, room, (who, 1), octets));
+        }
         while let Some(src) = self.ready.pop() {
             self.peers[usize::from(src)].is_ready = false;
             if let Some((number, octets)) = self.write(now, src, &mut room[HEADER_OCTETS..]) {
-                let (process, incarnation) = (self.config.process, self.config.incarnation);
-                let ends = Ends { src: process, incarnation, dst: ProcessId(u32::from(src)) };
-                let octets = seal_frame(room, (Opcode::Fcp, ends, number), now, octets);
-                self.stats.sent += 1;
-                self.stats.sent_octets += octets as u64;
                 self.look_after(now.mono, src);
-                return Some(octets);
+                let to = (ProcessId(u32::from(src)), number);
+                return Some(self.seal(now, room, to, octets));
             }
         }
         None
+    }
+
+    /// Completes the frame of a control packet of this number. Answers its octets.
+    fn seal(
+        &mut self,
+        now: Now,
+        room: &mut [u8],
+        (dst, number): (ProcessId, u32),
+        octets: usize,
+    ) -> usize {
+        let (src, incarnation) = (self.config.process, self.config.incarnation);
+        let ends = Ends { src, incarnation, dst };
+        let octets = seal_frame(room, (Opcode::Fcp, ends, number), now, octets);
+        self.stats.sent += 1;
+        self.stats.sent_octets += octets as u64;
+        octets
     }
 
     /// The next packet for an endpoint: its number and its octets.
@@ -127,7 +145,7 @@ impl Comm {
             return None;
         }
         let own = &mut self.totals[usize::from(src) * nodes..][..nodes];
-        let mut writer = peer.session.write(room, self.epoch)?;
+        let mut writer = peer.session.write(room, (self.epoch, self.config.terms()))?;
         let number = peer.session.unheard.next();
         if number % EARLY_EVERY == 1 && peer.heard_at <= self.closed_at {
             // Said first, when the others leave room for it. If it cannot be said it is far off.

@@ -7,13 +7,13 @@ mod pace;
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_wire::{Drops, Frame, HEADER_OCTETS, Opcode, WATCHDOG_OCTETS, Watchdog};
 
+use crate::config::{SLOT_NS_MAX, check};
 use crate::failover::{Change, Failover};
 use crate::fcp::{Ends, seal_frame};
 use crate::isolate::{Fault, Isolation};
 use crate::ring::Ring;
 use crate::{
-    Comm, CommConfig, CommStats, ConfigError, CorePaths, Demand, Routes, Schedule, SlotClock,
-    Timeslot,
+    Comm, CommConfig, CommStats, CorePaths, Demand, Routes, Schedule, SlotClock, Timeslot,
 };
 
 pub use config::{ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats};
@@ -92,12 +92,8 @@ impl Desk {
     /// # Errors
     /// When a setting makes no sense.
     pub fn new(config: ArbiterConfig) -> Result<Self, ArbiterError> {
-        let check = |is_right, name, value| match is_right {
-            true => Ok(()),
-            false => Err(ConfigError { name, value }),
-        };
         let nodes = config.comm.nodes;
-        check((1..=1 << 30).contains(&config.slot_ns), "slot_ns", config.slot_ns as u32)?;
+        check((1..=SLOT_NS_MAX).contains(&config.slot_ns), "slot_ns", config.slot_ns)?;
         check(config.allocator.nodes == nodes, "allocator's nodes", config.allocator.nodes)?;
         check(config.core.nodes() == nodes, "fabric's nodes", config.core.nodes())?;
         config.allocator.check()?;
@@ -105,7 +101,7 @@ impl Desk {
         Ok(Self {
             isolation: CorePaths::new(config.core)?.isolation(),
             clock,
-            comm: Comm::new(config.comm)?,
+            comm: Comm::new(CommConfig { slot_ns: config.slot_ns, ..config.comm })?,
             failover: Failover::new(config.comm.process, config.failover.clone()),
             orders: Ring::new(ORDERS_MAX),
             demands: 0,

@@ -3,7 +3,7 @@
 use core::cmp::Ordering;
 
 use onepipe_base::{Mono, Now, Pace, Timestamp};
-use onepipe_wire::{Fcp, FcpReset, FcpWriter};
+use onepipe_wire::{Fcp, FcpReset, FcpTerms, FcpWriter};
 
 use super::window::{Heard, Told, Unheard};
 
@@ -152,6 +152,20 @@ impl Session {
         }
     }
 
+    /// On which other terms than these the sender of a packet is, if it bears a reset that is in
+    /// step with itself and says so. There is nothing to be agreed on then.
+    pub fn unlike(fcp: &Fcp<'_>, terms: FcpTerms) -> Option<FcpTerms> {
+        let reset = fcp.reset().filter(|reset| reset.terms != terms)?;
+        fcp.is_in_step(mix(reset.time.as_ns())).then_some(reset.terms)
+    }
+
+    /// A packet with a reset and nothing else, to whom there is no session with. Answers its octets.
+    pub fn turn_away(room: &mut [u8], reset: FcpReset) -> Option<usize> {
+        let mut writer = FcpWriter::new(room, (0, u64::MAX))?;
+        let seed = mix(reset.time.as_ns());
+        writer.reset(reset).then(|| writer.finish(seed))
+    }
+
     /// How a packet's reset lies to the last one here; `None` if it bears none that is in step with
     /// itself and of late.
     pub fn compare(&self, now: Now, fcp: &Fcp<'_>) -> Option<Ordering> {
@@ -196,12 +210,16 @@ impl Session {
         self.resets.due().filter(|_| self.is_open() && !self.is_confirmed)
     }
 
-    /// Begins the next packet. If it has to bear a reset, that is of this epoch.
-    pub fn write<'a>(&self, room: &'a mut [u8], epoch: u32) -> Option<FcpWriter<'a>> {
+    /// Begins the next packet. If it has to bear a reset, that is of this epoch, and of these terms.
+    pub fn write<'a>(
+        &self,
+        room: &'a mut [u8],
+        (epoch, terms): (u32, FcpTerms),
+    ) -> Option<FcpWriter<'a>> {
         let heard = (self.heard.highest, self.heard.bits);
         let mut writer = FcpWriter::new(room, heard)?;
         match self.time.filter(|_| !self.is_confirmed || self.echoes) {
-            Some(time) if !writer.reset(FcpReset { time, epoch }) => None,
+            Some(time) if !writer.reset(FcpReset { time, epoch, terms }) => None,
             _ => Some(writer),
         }
     }

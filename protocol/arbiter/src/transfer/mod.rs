@@ -53,12 +53,12 @@ impl Transfer {
     /// When a setting makes no sense.
     pub fn new(config: TransferConfig) -> Result<Self, ConfigError> {
         let right = (1..=4096).contains(&config.objects_max);
-        let wrong = ConfigError { name: "objects_max", value: config.objects_max };
+        let wrong = ConfigError { name: "objects_max", value: config.objects_max.into() };
         right.then_some(()).ok_or(wrong)?;
         let client = Client::new(config.client.clone())?;
         let room = config.client.room_octets() - LENGTH_OCTETS;
         let short =
-            ConfigError { name: "frame_octets_max", value: config.client.frame_octets_max as u32 };
+            ConfigError { name: "frame_octets_max", value: config.client.frame_octets_max as u64 };
         let report = PIECES_HEADER_OCTETS + 8 * PIECES_WORDS_MAX;
         (room >= report).then_some(()).ok_or(short)?;
         let nodes = config.client.nodes as usize;

@@ -3,8 +3,8 @@
 use onepipe_arbiter::{Arbiter, Client, ClientConfig, Comm, CommConfig, EnqueueError, Timeslot};
 use onepipe_base::{Incarnation, Machine, Port, ProcessId, Psn, Timestamp, Verdict};
 use onepipe_wire::{
-    Drops, FcpForm, FcpReset, FcpTotal, FcpWriter, Frame, HEADER_OCTETS, Header, Loss, Opcode,
-    Watchdog, seal,
+    Drops, FcpForm, FcpReset, FcpTerms, FcpTotal, FcpWriter, Frame, HEADER_OCTETS, Header, Loss,
+    Opcode, Watchdog, seal,
 };
 
 use crate::world::{Draws, SLOT_NS, World, arbiter_config, client_config};
@@ -39,12 +39,17 @@ fn seed(time: Timestamp) -> u64 {
     bits ^ (bits >> 31)
 }
 
+fn terms(slot_ns: u64, nodes: u32) -> FcpTerms {
+    FcpTerms { slot_ns: slot_ns as u32, nodes: nodes as u16 }
+}
+
 /// A control packet with a reset at the present time, that asks for all of these.
 fn request(world: &World, src: u32, wants: &[(u16, u16)]) -> Vec<u8> {
     let time = world.at().sync;
     frame(Opcode::Fcp, src, world.nodes(), |room| {
         let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a front");
-        assert!(writer.reset(FcpReset { time, epoch: 1 }));
+        let terms = terms(SLOT_NS, world.nodes());
+        assert!(writer.reset(FcpReset { time, epoch: 1, terms }));
         for (dst, total) in wants {
             let total = FcpTotal { dst: *dst, total: *total };
             assert_eq!(writer.totals(FcpForm::List, &[total]), 1);
@@ -68,7 +73,8 @@ fn requests_for_nobody_are_counted_and_the_others_are_taken() {
     assert_eq!((stats.unknown, world.arbiters[0].comm().owed(1)), (3, 3));
     let stranger = request(&world, 5, &[(2, 3)]);
     assert_eq!(put(&mut world, &stranger), Verdict::Dropped);
-    assert_eq!(world.arbiters[0].comm_stats().unknown, 4);
+    let stats = world.arbiters[0].comm_stats();
+    assert_eq!((stats.unknown, stats.strangers), (3, 1));
 }
 
 /// What a total modulo 2^8 says depends on what came before, so it must not come behind what was
@@ -165,7 +171,8 @@ fn demands_beyond_what_may_wait_are_counted() {
     for src in 0..40 {
         let octets = frame(Opcode::Fcp, src, nodes, |room| {
             let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a front");
-            assert!(writer.reset(FcpReset { time: now.sync, epoch: 1 }));
+            let terms = terms(1_250, nodes);
+            assert!(writer.reset(FcpReset { time: now.sync, epoch: 1, terms }));
             let totals: Vec<_> = wants(src).map(|dst| FcpTotal { dst, total: 1 }).collect();
             assert_eq!(writer.totals(FcpForm::List, &totals), totals.len());
             writer.finish(seed(now.sync))
@@ -187,7 +194,8 @@ fn a_grant_from_before_the_beginning_of_time_is_refused() {
     let octets = frame(Opcode::Fcp, 4, 0, |room| {
         let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a front");
         let time = now.sync.wrapping_add_ns(1);
-        assert!(writer.reset(FcpReset { time, epoch: 1 }));
+        let terms = terms(100_000, 4);
+        assert!(writer.reset(FcpReset { time, epoch: 1, terms }));
         assert!(writer.grants((1 << 48) - 40, u64::MAX, |_| (1, 255)));
         writer.finish(seed(time))
     });

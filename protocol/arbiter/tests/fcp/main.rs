@@ -8,4 +8,5 @@ mod latecomers;
 mod perfect;
 mod pipeline;
 mod quiet;
+mod unlike;
 mod world;

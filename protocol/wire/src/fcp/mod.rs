@@ -50,6 +50,8 @@ struct ResetLayout {
     reserved: u8,
     time: U64,
     epoch: U32,
+    slot_ns: U32,
+    nodes: U16,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -62,6 +64,15 @@ struct EarlyLayout {
 
 const _: () = assert!(size_of::<Layout>() == FCP_HEADER_OCTETS);
 
+/// What an endpoint and its arbiter must have been set up with alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FcpTerms {
+    /// Length of a timeslot, ns.
+    pub slot_ns: u32,
+    /// Endpoints: the processes below this number.
+    pub nodes: u16,
+}
+
 /// All counts begin anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FcpReset {
@@ -70,6 +81,8 @@ pub struct FcpReset {
     /// The epoch of the arbiter: see [`crate::Watchdog`]; of an endpoint, the highest that it
     /// knows.
     pub epoch: u32,
+    /// What its sender is set up with.
+    pub terms: FcpTerms,
 }
 
 /// How long before a batch was closed the last packet of an endpoint came: with that batch it is
@@ -186,7 +199,8 @@ fn split_part(octets: &[u8]) -> Option<(FcpPart<'_>, &[u8])> {
         RESET => {
             let (layout, rest) = ResetLayout::ref_from_prefix(octets).ok()?;
             let (time, epoch) = (Timestamp::from_ns(layout.time.get()), layout.epoch.get());
-            Some((FcpPart::Reset(FcpReset { time, epoch }), rest))
+            let terms = FcpTerms { slot_ns: layout.slot_ns.get(), nodes: layout.nodes.get() };
+            Some((FcpPart::Reset(FcpReset { time, epoch, terms }), rest))
         }
         TOTALS | MAP | SHORT_MAP => {
             FcpTotals::split(octets).map(|(totals, rest)| (FcpPart::Totals(totals), rest))
@@ -211,11 +225,12 @@ mod tests {
 
     #[test]
     fn what_fits_survives_and_what_does_not_is_said_so() {
-        let reset = FcpReset { time: Timestamp::from_ns(u64::MAX - 1), epoch: 9 };
+        let terms = FcpTerms { slot_ns: 1 << 30, nodes: 4_096 };
+        let reset = FcpReset { time: Timestamp::from_ns(u64::MAX - 1), epoch: 9, terms };
         let totals = [1u16, 2, 9].map(|dst| FcpTotal { dst, total: 65_535 - dst });
         let [slots, base] = [1 | 1 << 63, (1 << 48) - 2];
         let of = |slot: usize| if slot == 0 { (7, 255) } else { (9, 1) };
-        let mut room = [0xff; 8 + 14 + (2 + 12) + (20 + 3) + (4 + 2 + 6) + 9];
+        let mut room = [0xff; 8 + 20 + (2 + 12) + (20 + 3) + (4 + 2 + 6) + 9];
         let mut writer = FcpWriter::new(&mut room, (4, !0b110)).expect("it fits");
         assert!(writer.reset(reset) && writer.totals(FcpForm::List, &totals) == 3);
         assert!(writer.grants(base, slots, of));
@@ -245,7 +260,7 @@ mod tests {
         assert_eq!(grants, [grant(0, (7, 255)), grant(63, (9, 1))]);
         let ends: Vec<usize> =
             (0..=octets).filter(|end| Fcp::parse(5, &room[..*end]).is_ok()).collect();
-        assert_eq!(ends, [8, 22, 36, 59, 71, octets], "whole parts only");
+        assert_eq!(ends, [8, 28, 42, 65, 77, octets], "whole parts only");
     }
 
     #[test]

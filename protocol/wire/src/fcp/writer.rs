@@ -38,7 +38,8 @@ impl<'a> FcpWriter<'a> {
     pub fn reset(&mut self, reset: FcpReset) -> bool {
         debug_assert!(self.is_empty(), "a reset stands first");
         let (time, epoch) = (U64::new(reset.time.as_ns()), U32::new(reset.epoch));
-        let layout = ResetLayout { kind: RESET, reserved: 0, time, epoch };
+        let (slot_ns, nodes) = (U32::new(reset.terms.slot_ns), U16::new(reset.terms.nodes));
+        let layout = ResetLayout { kind: RESET, reserved: 0, time, epoch, slot_ns, nodes };
         self.put(&[layout.as_bytes()])
     }
 

@@ -24,6 +24,8 @@ pub fn fcp(golden: &Golden, frame: &Frame<'_>) {
             FcpPart::Reset(reset) => {
                 assert_eq!(reset.time, Timestamp::from_ns(golden.number("time")));
                 assert_eq!(u64::from(reset.epoch), golden.number("epoch"));
+                assert_eq!(u64::from(reset.terms.slot_ns), golden.number("slot_ns"));
+                assert_eq!(u64::from(reset.terms.nodes), golden.number("nodes"));
             }
             FcpPart::Early(early) => {
                 assert_eq!(early.ns, 64 * golden.number("early"));

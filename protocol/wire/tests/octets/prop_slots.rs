@@ -3,8 +3,8 @@
 
 use onepipe_base::Timestamp;
 use onepipe_wire::{
-    Drops, FCP_HEADER_OCTETS, Fcp, FcpEarly, FcpForm, FcpPart, FcpReset, FcpTotal, FcpWriter, Loss,
-    PIECES_WORDS_MAX, Piece, Pieces, PiecesState, TransferPacket,
+    Drops, FCP_HEADER_OCTETS, Fcp, FcpEarly, FcpForm, FcpPart, FcpReset, FcpTerms, FcpTotal,
+    FcpWriter, Loss, PIECES_WORDS_MAX, Piece, Pieces, PiecesState, TransferPacket,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ proptest! {
     fn control_packets_survive(
         seed in any::<u64>(),
         (number, heard, holes) in any::<(u32, u32, u64)>(),
-        reset in prop::option::of(any::<(u64, u32)>()),
+        reset in prop::option::of(any::<(u64, u32, u32, u16)>()),
         early in prop::option::of((0u64..1 << 16, 1u8..=255)),
         totals in vec((0u8..3, vec((any::<u16>(), any::<u16>()), 1..99), 1u16..999), 0..3),
         given in vec((0u64..1 << 48, any::<u64>(), any::<u64>(), any::<u64>()), 0..4),
@@ -27,7 +27,11 @@ proptest! {
         let heard = (heard, !(holes & !1));
         let mut writer = FcpWriter::new(&mut room, heard).expect("a front");
         let reset =
-            reset.map(|(time, epoch)| FcpReset { time: Timestamp::from_ns(time), epoch });
+            reset.map(|(time, epoch, slot_ns, nodes)| FcpReset {
+                time: Timestamp::from_ns(time),
+                epoch,
+                terms: FcpTerms { slot_ns, nodes },
+            });
         let reset = reset.filter(|reset| writer.reset(*reset));
         let early = early.map(|(early, batch_slots)| FcpEarly { ns: 64 * early, batch_slots });
         let early = early.filter(|early| writer.early(*early));
