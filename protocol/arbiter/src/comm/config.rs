@@ -16,8 +16,8 @@ pub struct CommConfig {
     pub incarnation: Incarnation,
     /// Endpoints: the processes below this number, 2 to 4096.
     pub nodes: u32,
-    /// Length of a timeslot, ns, which an endpoint must be set up with, too. Default 1.25 us, what a
-    /// frame takes at 10 Gbit/s; of an [`crate::ArbiterConfig`] its own.
+    /// Length of a timeslot, ns, which an endpoint must be set up with, too. Default 1.25 us, what
+    /// a frame takes at 10 Gbit/s; of an [`crate::ArbiterConfig`] its own.
     pub slot_ns: u64,
     /// Octets of a frame, its header with it. Default 1472.
     pub frame_octets_max: usize,

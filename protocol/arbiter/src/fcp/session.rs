@@ -159,7 +159,8 @@ impl Session {
         fcp.is_in_step(mix(reset.time.as_ns())).then_some(reset.terms)
     }
 
-    /// A packet with a reset and nothing else, to whom there is no session with. Answers its octets.
+    /// A packet with a reset and nothing else, to whom there is no session with. Answers its
+    /// octets.
     pub fn turn_away(room: &mut [u8], reset: FcpReset) -> Option<usize> {
         let mut writer = FcpWriter::new(room, (0, u64::MAX))?;
         let seed = mix(reset.time.as_ns());
@@ -210,7 +211,7 @@ impl Session {
         self.resets.due().filter(|_| self.is_open() && !self.is_confirmed)
     }
 
-    /// Begins the next packet. If it has to bear a reset, that is of this epoch, and of these terms.
+    /// Begins the next packet. If it has to bear a reset, that is of this epoch and these terms.
     pub fn write<'a>(
         &self,
         room: &'a mut [u8],
