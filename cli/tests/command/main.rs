@@ -8,6 +8,7 @@ mod bulk;
 mod controller;
 mod demo;
 mod failures;
+mod guide;
 mod lab;
 mod node;
 mod program;

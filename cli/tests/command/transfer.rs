@@ -16,14 +16,14 @@ const SLOT: &str = "200us";
 /// A switch, and an arbiter behind it.
 struct Lab {
     switch: Switch,
-    _arbiter: Beside,
+    arbiter: Beside,
 }
 
 impl Lab {
     fn start() -> Self {
         let switch = Switch::start(&[]);
         let arbiter = arbiter(&switch, &["--slot", SLOT]);
-        Self { switch, _arbiter: arbiter }
+        Self { switch, arbiter }
     }
 
     /// The command of an end.
@@ -201,6 +201,50 @@ fn a_file_that_is_there_is_kept_and_the_sender_is_told() {
     let mut receiver = lab.receive(&out, &["--force"]);
     assert_eq!((lab.send(&file, &[]).status.code(), receiver.status()), (Some(0), Some(0)));
     assert_eq!(std::fs::read(&out).expect("it is there"), b"theirs");
+}
+
+/// Endpoints that have met the first arbiter, and ones that never do, are served by the second.
+#[test]
+fn a_transfer_goes_on_when_its_arbiter_is_killed_and_another_begins_with_the_next() {
+    let _turn = alone();
+    let switch = Switch::start(&[]);
+    let two = ["--slot", SLOT, "--takeover", "500ms"];
+    let mut first = arbiter(&switch, &[&two[..], &["--peers", "1001"]].concat());
+    assert!(first.line().starts_with("primary from timeslot "));
+    let second = ["--process", "1001", "--peers", "1000", "--secondary"];
+    let mut second = arbiter(&switch, &[&two[..], &second].concat());
+    let lab = Lab { switch, arbiter: first };
+    let folder = TempDir::new().expect("a folder");
+    let out = folder.path().join("copy");
+    let both = ["--arbiter", "1000,1001"];
+    let mut receiver = lab.receive(&out, &both);
+    let mut sender = lab.pipe(&[&both[..], &["--json"]].concat());
+    let mut input = sender.child.stdin.take().expect("its input is piped");
+    input.write_all(&content(50_000)).expect("it reads");
+    wait_until("some has come", || !names(folder.path()).is_empty());
+    lab.arbiter.signal("-KILL");
+    assert!(second.line().starts_with("primary from timeslot "));
+    input.write_all(&content(50_000)).expect("it reads");
+    drop(input);
+    let sent = report(&mut sender);
+    assert_eq!((sender.status(), receiver.status()), (Some(0), Some(0)));
+    let served = sent["arbiters"].as_array().expect("a list");
+    let served: Vec<_> = served.iter().map(|arbiter| arbiter["process"].clone()).collect();
+    assert_eq!(served, [1000, 1001], "{sent}");
+    assert!(
+        std::fs::read(&out).expect("it is there") == [content(50_000), content(50_000)].concat()
+    );
+
+    let command = lab.command("receive", &["--out", out.to_str().expect("plain"), "--force"]);
+    let mut receiver = Beside::start(&mut onepipe(&[&command[..], &both].concat()));
+    assert!(receiver.line().starts_with("process 0 behind "));
+    assert!(receiver.line().starts_with("ready: arbiter 1001 "));
+    let file = folder.path().join("original");
+    std::fs::write(&file, content(9_000)).expect("there is room");
+    let sent = lab.send(&file, &both);
+    assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
+    assert_eq!(json(&sent)["arbiters"][0]["process"], 1001);
+    assert_eq!(receiver.status(), Some(0));
 }
 
 /// Whoever is not there is named, with what was asked of whom, after a bounded time.

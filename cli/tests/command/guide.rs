@@ -1,0 +1,123 @@
+//! The commands of a guide do what it says.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::lab::Switch;
+use crate::program::{Beside, alone, errors, onepipe};
+
+/// The blocks of a guide that are for a console, each with its commands.
+fn blocks(guide: &str) -> Vec<Vec<Vec<String>>> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/guide").join(guide);
+    let text = std::fs::read_to_string(path).expect("there is such a guide");
+    let mut blocks = Vec::new();
+    let mut lines = text.lines();
+    while lines.any(|line| line == "```console") {
+        let block = lines.by_ref().take_while(|line| *line != "```");
+        let commands = block.filter_map(|line| line.strip_prefix("$ onepipe "));
+        let words = |line: &str| {
+            let command = line.split(" #").next().unwrap_or_default();
+            command.split_whitespace().map(str::to_owned).collect()
+        };
+        blocks.push(commands.map(words).collect());
+    }
+    blocks
+}
+
+/// What runs beside, and where its parts are in place of where the guide says.
+struct Terminals<'a> {
+    folder: &'a Path,
+    switch: Switch,
+    arbiters: Vec<Beside>,
+    receivers: Vec<Beside>,
+    status: BTreeMap<String, String>,
+}
+
+impl Terminals<'_> {
+    fn command(&self, words: &[String]) -> Command {
+        let places = words.iter().map(|word| {
+            let words = word.split(',');
+            let places = words.map(|word| match word {
+                "127.0.0.1:4410" => &self.switch.address,
+                word => self.status.get(word).map_or(word, String::as_str),
+            });
+            places.collect::<Vec<_>>().join(",")
+        });
+        let places: Vec<String> = places.collect();
+        let mut command = onepipe(&places.iter().map(String::as_str).collect::<Vec<_>>());
+        command.current_dir(self.folder).env("ONEPIPE_SWITCH", &self.switch.address);
+        command
+    }
+
+    fn arbiter(&mut self, words: &[String]) {
+        let listen = words.iter().position(|word| word == "--status-listen");
+        let told = listen.map(|at| words[at + 1].clone());
+        let any = |word: &String| match Some(word) == told.as_ref() {
+            true => "127.0.0.1:0".to_owned(),
+            false => word.clone(),
+        };
+        let words: Vec<String> = words.iter().map(any).collect();
+        let mut arbiter = Beside::start(&mut self.command(&words));
+        assert!(arbiter.line().starts_with("arbiter "), "{words:?}");
+        if let Some(told) = told {
+            let line = arbiter.line();
+            let at = line.strip_prefix("status at http://");
+            let at = at.and_then(|at| at.strip_suffix("/status")).expect("it says where");
+            self.status.insert(told, at.to_owned());
+        }
+        self.arbiters.push(arbiter);
+    }
+
+    fn run(&mut self, words: &[String]) {
+        let name: Vec<&str> = words.iter().map(String::as_str).collect();
+        match name[..] {
+            ["arbiter", ..] => self.arbiter(words),
+            ["transfer", "receive", ..] => {
+                let mut receiver = Beside::start(&mut self.command(words));
+                assert!(receiver.line().starts_with("process 0 behind "));
+                assert!(receiver.line().starts_with("ready: arbiter 100"));
+                self.receivers.push(receiver);
+            }
+            _ => {
+                let output = self.command(words).output().expect("the program starts");
+                assert_eq!(output.status.code(), Some(0), "{words:?}: {}", errors(&output));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_commands_of_the_guide_to_scheduled_transfer_bring_a_file_from_one_process_to_another() {
+    let _turn = alone();
+    let blocks = blocks("transfer.md");
+    assert_eq!(blocks.iter().map(Vec::len).collect::<Vec<_>>(), [4, 6], "of the guide");
+    for commands in blocks {
+        let folder = TempDir::new().expect("a folder");
+        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+        [&from, &to].iter().for_each(|path| std::fs::create_dir(path).expect("there is room"));
+        std::fs::write(from.join("disk.img"), vec![7; 100_000]).expect("there is room");
+        let ["switch", options @ ..] =
+            &commands[0].iter().map(String::as_str).collect::<Vec<_>>()[..]
+        else {
+            panic!("{:?} is no switch", commands[0]);
+        };
+        let mut terminals = Terminals {
+            folder: &from,
+            switch: Switch::start(options),
+            arbiters: Vec::new(),
+            receivers: Vec::new(),
+            status: BTreeMap::new(),
+        };
+        for words in &commands[1..] {
+            terminals.folder = if words[1] == "receive" { &to } else { &from };
+            terminals.run(words);
+        }
+        assert_eq!(terminals.receivers.len(), 1);
+        assert_eq!(terminals.receivers[0].status(), Some(0));
+        let came = std::fs::read(to.join("disk.img")).expect("it is there");
+        assert!(came == vec![7; 100_000], "{} octets", came.len());
+    }
+}
