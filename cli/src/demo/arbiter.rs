@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 
-use super::incast::{Incast, Phase, Seen};
+use super::incast::{Incast, Phase, Seen, Timeslots};
 use crate::number::{self, readable, readable_ns};
 
 /// How often is told how it goes.
@@ -52,6 +52,9 @@ struct Outcome {
     pings: u64,
     frames_lost: u64,
     segments_sent: u64,
+    /// Octets of the flows that have come.
+    received_octets: u64,
+    timeslots: Timeslots,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -90,7 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             eprintln!("onepipe: interrupted");
             return Ok(ExitCode::from(crate::interrupt::EXIT_STATUS));
         };
-        granted_twice += seen.granted_twice;
+        granted_twice += seen.timeslots.granted_twice;
         outcomes.push(Outcome::of(&seen));
     }
     let [unscheduled, scheduled] = <[Outcome; 2]>::try_from(outcomes)
@@ -151,6 +154,8 @@ impl Outcome {
             pings: seen.pings.len(),
             frames_lost: seen.queues.dropped,
             segments_sent: seen.segments_sent,
+            received_octets: seen.received_octets,
+            timeslots: seen.timeslots,
         }
     }
 }

@@ -58,7 +58,20 @@ pub struct Seen {
     pub queues: QueueReport,
     /// From a question to its answer, ns.
     pub pings: Histogram<u64>,
-    /// Timeslots granted twice: never.
+    /// What the senders have done with timeslots.
+    pub timeslots: Timeslots,
+}
+
+/// Timeslots of the senders.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Timeslots {
+    /// Sent in.
+    pub used: u64,
+    /// Granted, and nothing waited.
+    pub idle: u64,
+    /// Granted, and noticed too late.
+    pub late: u64,
+    /// Granted twice: never.
     pub granted_twice: u64,
 }
 
@@ -112,7 +125,7 @@ impl Phase {
             segments_sent: 0,
             queues: QueueReport::default(),
             pings: Histogram::new_with_max(PING_NS_MAX, 3)?,
-            granted_twice: 0,
+            timeslots: Timeslots::default(),
         }));
         let (is_over, shared) = (Arc::clone(&stop), Arc::clone(&seen));
         let switching = std::thread::spawn(move || {
@@ -231,7 +244,7 @@ fn drive(hosts: &mut [Station], is_over: &AtomicBool, seen: &Mutex<Seen>) -> Res
         let all = hosts.iter().map(|host| host.machine());
         seen.received_octets = all.clone().map(Host::delivered_octets).sum();
         seen.segments_sent = all.clone().map(|host| host.tenants().stack.stats().data_sent).sum();
-        seen.granted_twice = all.map(Host::granted_twice).sum();
+        seen.timeslots = all.map(Host::timeslots).fold(Timeslots::default(), Timeslots::plus);
     }
     Ok(())
 }
@@ -261,10 +274,28 @@ impl Host {
         self.tenants().stack.delivered_octets(flow).unwrap_or(0)
     }
 
-    fn granted_twice(&self) -> u64 {
-        match self {
-            Self::Free(_) => 0,
-            Self::Scheduled(gated) => gated.client.stats().twice,
+    /// Of one that sends: others use theirs for answers.
+    fn timeslots(&self) -> Timeslots {
+        let Self::Scheduled(gated) = self else { return Timeslots::default() };
+        let stats = gated.client.stats();
+        let is_sender = self.tenants().stack.stats().data_sent > 0;
+        let of_sender = |count: u64| if is_sender { count } else { 0 };
+        Timeslots {
+            used: of_sender(stats.slots_sent),
+            idle: of_sender(stats.idle),
+            late: of_sender(stats.late),
+            granted_twice: stats.twice,
+        }
+    }
+}
+
+impl Timeslots {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            used: self.used + other.used,
+            idle: self.idle + other.idle,
+            late: self.late + other.late,
+            granted_twice: self.granted_twice + other.granted_twice,
         }
     }
 }
