@@ -49,6 +49,7 @@ fn both(octets: u64, end: &End, began: &Counted) -> Both {
     let counted = json!({
         "pieces": {
             "sent": sent.pieces_sent - before.pieces_sent,
+            "sent_again": sent.pieces_sent_again - before.pieces_sent_again,
             "received": sent.pieces_received - before.pieces_received,
             "received_again": sent.pieces_again - before.pieces_again,
             "reports_sent": sent.reports_sent - before.reports_sent,
@@ -95,9 +96,10 @@ impl Both {
             (
                 "pieces",
                 format!(
-                    "{} sent; {} received, {} again",
+                    "{} sent, {} of them again; {} received, {} of them had come before",
                     pieces("sent"),
-                    pieces("received"),
+                    pieces("sent_again"),
+                    pieces("received") + pieces("received_again"),
                     pieces("received_again")
                 ),
             ),

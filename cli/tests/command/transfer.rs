@@ -93,6 +93,7 @@ fn a_file_comes_whole_and_both_ends_say_what_it_took() {
         assert_eq!((&came["command"], &came["from"]), (&"transfer receive".into(), &1.into()));
         assert_eq!(sent["arbiters"][0]["process"], 1000, "{sent}");
         assert!(sent["pieces"]["sent"].as_u64() >= Some(octets as u64 / 1_472), "{sent}");
+        assert!(sent["pieces"]["sent_again"].is_u64(), "{sent}");
         assert!(sent["goodput_bits_per_s"].is_f64() && sent["control"]["sent"].is_u64(), "{sent}");
         assert_eq!(names(&out), ["original"]);
         assert!(std::fs::read(out.join("original")).expect("it is there") == content(octets));

@@ -178,6 +178,7 @@ fn what_is_sent_again_is_hardly_more_than_what_was_lost() {
     let stats = *world.transfers[0].stats();
     let again = stats.pieces_sent - 1_900;
     assert!((60..150).contains(&again), "{again} of {}", stats.pieces_sent);
+    assert_eq!(stats.pieces_sent_again, again);
     let reports = world.transfers[3].stats().reports_sent;
     assert!(reports < 150, "{reports} reports");
 }
@@ -191,6 +192,7 @@ fn a_transfer_without_losses_takes_its_timeslots_and_little_more() {
     world.run_for(1_858 * 1_250 + 300_000);
     assert_eq!(world.received(3).len(), 1);
     assert_eq!(world.transfers[0].stats().pieces_sent, 1_858);
+    assert_eq!(world.transfers[0].stats().pieces_sent_again, 0);
 }
 
 #[test]

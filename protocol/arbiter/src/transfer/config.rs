@@ -78,6 +78,9 @@ pub enum TransferEvent {
 pub struct TransferStats {
     /// Pieces sent, the ones sent again with them.
     pub pieces_sent: u64,
+    /// Of these, the ones sent again, as they were lost or nothing was heard of them; not those to
+    /// a receiver that has begun anew.
+    pub pieces_sent_again: u64,
     /// Pieces received for the first time.
     pub pieces_received: u64,
     /// Pieces received again.

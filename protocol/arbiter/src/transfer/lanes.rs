@@ -107,13 +107,14 @@ impl Lanes {
     }
 
     /// Hands pieces to the endpoint as long as it has room, to each receiver in turn, and answers
-    /// how many. A receiver has no more waiting than there is room left: so who comes last finds
-    /// some, and those whose timeslots are contended do not take it all.
-    pub fn feed(&mut self, client: &mut Client, packet: &mut [u8]) -> u64 {
+    /// how many, and how many of them were sent before. A receiver has no more waiting than there
+    /// is room left: so who comes last finds some, and those whose timeslots are contended do not
+    /// take it all.
+    pub fn feed(&mut self, client: &mut Client, packet: &mut [u8]) -> (u64, u64) {
         let config = client.config();
         let most = config.queue_slots_max.saturating_sub(HEADROOM).max(1);
         let most_all = config.slots_max.saturating_sub(HEADROOM_ALL).max(1);
-        let (mut sent, mut passed) = (0, 0);
+        let (mut sent, mut again, mut passed) = (0, 0, 0);
         while passed < self.ready.len() {
             let left = most_all.saturating_sub(client.backlog());
             if left == 0 {
@@ -132,13 +133,13 @@ impl Lanes {
                 if let Some((index, octets)) = written
                     && client.enqueue(to, &packet[..octets]).is_ok()
                 {
-                    outgoing.on_sent(index);
+                    again += u64::from(outgoing.on_sent(index));
                     (sent, passed) = (sent + 1, 0);
                 }
             }
             self.ready.push(dst);
         }
-        sent
+        (sent, again)
     }
 
     /// What was sent, and nothing was heard of for long, is sent again in part.

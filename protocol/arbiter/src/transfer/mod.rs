@@ -125,7 +125,9 @@ impl Transfer {
 
     /// Hands pieces to the endpoint, as long as it has room.
     fn feed(&mut self) {
-        self.stats.pieces_sent += self.sending.feed(&mut self.client, &mut self.packet);
+        let (sent, again) = self.sending.feed(&mut self.client, &mut self.packet);
+        self.stats.pieces_sent += sent;
+        self.stats.pieces_sent_again += again;
     }
 
     fn on_packet(&mut self, now: Mono, (src, life): (ProcessId, Incarnation), packet: &[u8]) {

@@ -105,10 +105,11 @@ impl Outgoing {
         Some((index, piece.write(room, octets)?))
     }
 
-    /// That packet has been taken.
-    pub fn on_sent(&mut self, index: u32) {
+    /// That packet has been taken. Answers whether its piece was sent before.
+    pub fn on_sent(&mut self, index: u32) -> bool {
         let (word, bit) = bit(index);
-        if self.again[word] & bit != 0 {
+        let is_again = self.again[word] & bit != 0;
+        if is_again {
             self.again[word] &= !bit;
             self.again_count -= 1;
         } else {
@@ -118,6 +119,7 @@ impl Outgoing {
         }
         self.serials[(index % WINDOW) as usize] = self.serial;
         self.serial = self.serial.wrapping_add(1);
+        is_again
     }
 
     /// The receiver says what has come. Answers whether something new has, or it begins anew.
