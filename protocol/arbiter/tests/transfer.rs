@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use allocation_counter::measure;
 use onepipe_arbiter::{
     Arbiter, ArbiterConfig, Client, ClientConfig, OBJECT_OCTETS_MIN, ObjectId, Transfer,
     TransferConfig, TransferError, TransferEvent,
@@ -22,6 +23,8 @@ struct World {
     jitter_ns: u64,
     draws: u64,
     events: Vec<(u32, TransferEvent)>,
+    /// How often the transfers took something from the heap.
+    taken: u64,
 }
 
 fn config(process: u32) -> TransferConfig {
@@ -49,6 +52,7 @@ impl World {
             jitter_ns: 1,
             draws: seed,
             events: Vec::new(),
+            taken: 0,
         }
     }
 
@@ -71,10 +75,14 @@ impl World {
     fn settle(&mut self, place: usize) {
         let (now, mut slot) = (self.at(), [0; 1_472]);
         loop {
-            let sent = match self.transfers.get_mut(place) {
-                Some(transfer) => transfer.poll_transmit(now, &mut slot),
-                None => self.arbiter.poll_transmit(now, &mut slot),
-            };
+            let mut sent = None;
+            let taken = measure(|| {
+                sent = match self.transfers.get_mut(place) {
+                    Some(transfer) => transfer.poll_transmit(now, &mut slot),
+                    None => self.arbiter.poll_transmit(now, &mut slot),
+                }
+            });
+            self.taken += taken.count_total;
             let Some(transmit) = sent else { break };
             let octets = slot[..transmit.octets].to_vec();
             let to = Frame::parse(&octets).expect("sealed").header.dst().index();
@@ -103,16 +111,20 @@ impl World {
             let now = self.at();
             while let Some(entry) = self.in_flight.first_entry().filter(|at| at.key().0 <= due) {
                 let (to, mut frame) = entry.remove();
-                match self.transfers.get_mut(to) {
-                    Some(transfer) => transfer.handle_frame(now, Port(0), &mut frame),
-                    None => self.arbiter.handle_frame(now, Port(0), &mut frame),
-                };
+                let taken = measure(|| {
+                    match self.transfers.get_mut(to) {
+                        Some(transfer) => transfer.handle_frame(now, Port(0), &mut frame),
+                        None => self.arbiter.handle_frame(now, Port(0), &mut frame),
+                    };
+                });
+                self.taken += taken.count_total;
                 self.settle(to);
             }
             let is_due = |due: Option<Mono>| due.is_some_and(|due| due <= now.mono);
             for place in 0..self.transfers.len() {
                 if is_due(self.transfers[place].poll_timeout()) {
-                    self.transfers[place].handle_timeout(now);
+                    let taken = measure(|| self.transfers[place].handle_timeout(now));
+                    self.taken += taken.count_total;
                     self.settle(place);
                 }
             }
@@ -181,6 +193,23 @@ fn what_is_sent_again_is_hardly_more_than_what_was_lost() {
     assert_eq!(stats.pieces_sent_again, again);
     let reports = world.transfers[3].stats().reports_sent;
     assert!(reports < 150, "{reports} reports");
+}
+
+#[test]
+fn what_is_under_way_takes_nothing_from_the_heap() {
+    let mut world = World::new(9);
+    for dst in 1..NODES {
+        world.send(0, dst, object(390_000, 1));
+        world.send(dst as usize, 0, object(100_000, 1));
+    }
+    world.run_for(MS);
+    let (before, taken) = (*world.transfers[0].stats(), world.taken);
+    assert!(before.pieces_sent > 500 && before.pieces_received > 500, "{before:?}");
+    world.lose = 20;
+    world.run_for(MS / 2);
+    let stats = world.transfers[0].stats();
+    assert!(stats.pieces_sent > before.pieces_sent + 300 && world.events.is_empty(), "{stats:?}");
+    assert_eq!(world.taken, taken);
 }
 
 #[test]
