@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use onepipe::{
     ClientStats, EmbeddedTransfer, ObjectId, ProcessId, TransferError, TransferEvent, TransferStats,
 };
-use onepipe_arbiter::ClientEvent;
+use onepipe_arbiter::{ClientEvent, Unlike};
 
 use super::Place;
 use crate::number::readable_ns;
@@ -68,6 +68,8 @@ pub struct End {
     came: VecDeque<(ProcessId, Vec<u8>)>,
     asked: u32,
     served: Vec<Served>,
+    /// Arbiters that are set up for other endpoints.
+    unlike: Vec<Unlike>,
     stop: Arc<AtomicBool>,
 }
 
@@ -90,6 +92,7 @@ impl End {
             came: VecDeque::new(),
             asked: place.arbiter[0],
             served: Vec::new(),
+            unlike: Vec::new(),
             stop,
         })
     }
@@ -122,7 +125,7 @@ impl End {
     /// Works on, and rests if there is nothing to do.
     pub fn turn(&mut self) {
         self.hand_over();
-        let Self { transfer, asked, refused, came, .. } = self;
+        let Self { transfer, asked, refused, came, unlike, .. } = self;
         let answers = transfer.endpoint_stats().control_received;
         let progress = transfer.poll(|event| match event {
             TransferEvent::Received(from, _, octets) => came.push_back((from, octets)),
@@ -130,7 +133,10 @@ impl End {
                 refused.push_back((Instant::now() + REFUSED_PAUSE, dst, octets));
             }
             TransferEvent::Client(ClientEvent::Asks(arbiter)) => *asked = arbiter.0,
-            TransferEvent::Client(ClientEvent::Unlike(unlike)) => eprintln!("onepipe: {unlike}"),
+            TransferEvent::Client(ClientEvent::Unlike(one)) => {
+                unlike.retain(|known| known.arbiter != one.arbiter);
+                unlike.push(one);
+            }
             _ => {}
         });
         let answers = transfer.endpoint_stats().control_received - answers;
@@ -144,6 +150,7 @@ impl End {
 
     /// So many answers of the arbiter that is asked.
     fn count(&mut self, answers: u64) {
+        self.unlike.retain(|unlike| unlike.arbiter.0 != self.asked);
         match self.served.iter_mut().find(|served| served.process == self.asked) {
             Some(served) => served.answers += answers,
             None => self.served.push(Served { process: self.asked, answers }),
@@ -217,6 +224,11 @@ impl End {
         !self.served.is_empty()
     }
 
+    /// Whether all arbiters are set up for other endpoints: to wait is of no use.
+    pub fn suits_nobody(&self) -> bool {
+        self.unlike.len() == self.place.arbiter.len()
+    }
+
     /// Why nothing has got on since `before`, as far as it is not another endpoint's affair.
     pub fn trouble(&self, before: &Counted) -> Option<String> {
         let Place { udp, arbiter, nodes, slot, .. } = &self.place;
@@ -231,6 +243,11 @@ impl End {
             return Some(format!("nobody listens at {udp}: `onepipe switch` does not run there"));
         }
         let ids = arbiter.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        if answers == 0
+            && let Some(unlike) = self.unlike.last()
+        {
+            return Some(format!("{unlike}: --slot and --nodes must be the arbiter's"));
+        }
         if answers == 0 && since(|it| it.control_sent) > 0 {
             return Some(format!(
                 "no arbiter answers: {ids} was asked, behind the switch at {udp}, as endpoint {} of \

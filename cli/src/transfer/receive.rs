@@ -114,10 +114,11 @@ impl Receiving<'_> {
                 is_ready = true;
                 say(self.arguments, &format!("ready: {}", end.arbiter()))?;
             }
-            if !is_ready && began.at.elapsed() >= end.patience() {
-                let (waited, name) = (end.patience().as_secs_f64(), end.name());
+            let is_over = end.suits_nobody() || began.at.elapsed() >= end.patience();
+            if !is_ready && is_over {
+                let (waited, name) = (began.at.elapsed().as_secs_f64(), end.name());
                 let trouble = end.trouble(&began).unwrap_or_else(|| "nobody answers".to_owned());
-                bail!("gave up after {waited} s ({name}): {trouble}");
+                bail!("gave up after {waited:.1} s ({name}): {trouble}");
             }
             while let Some((from, object)) = end.next() {
                 self.hear(end, from, &object)?;

@@ -231,7 +231,7 @@ impl Sending {
             if end.counted().endpoint.slots_received > self.heard.endpoint.slots_received {
                 self.heard = end.counted();
             }
-            if self.heard.at.elapsed() >= end.patience() {
+            if end.suits_nobody() || self.heard.at.elapsed() >= end.patience() {
                 return Err(self.in_vain(end));
             }
             self.say(end)?;
@@ -325,7 +325,7 @@ impl Sending {
 
     /// Why it has waited long enough.
     fn in_vain(&self, end: &End) -> anyhow::Error {
-        let waited = end.patience().as_secs_f64();
+        let waited = self.heard.at.elapsed().as_secs_f64();
         let trouble = end.trouble(&self.heard).unwrap_or_else(|| {
             let to = self.to.0;
             let slots = end.counted().endpoint.slots_sent - self.heard.endpoint.slots_sent;
@@ -339,6 +339,6 @@ impl Sending {
                 end.arbiter()
             )
         });
-        anyhow::anyhow!("gave up after {waited} s ({}): {trouble}", end.name())
+        anyhow::anyhow!("gave up after {waited:.1} s ({}): {trouble}", end.name())
     }
 }

@@ -281,9 +281,10 @@ fn who_does_not_answer_is_named() {
     let slot = ["--slot", "150us"];
     let missing = ["process 0 does not answer", "onepipe transfer receive --process 0"];
     gives_up(&send, &switch.address, &slot, &missing);
-    let other = ["arbiter 1000 gives timeslots that", "--slot 64.0 us, as here"];
+    let other = ["arbiter 1000 has timeslots of 150000 ns", "--slot and --nodes must be"];
     gives_up(&send, &switch.address, &["--slot", "64us"], &other);
-    let beyond = ["no arbiter answers", "as endpoint 70 of 128"];
+    gives_up(&receive, &switch.address, &["--slot", "64us"], &other);
+    let beyond = ["process 70 behind", "has timeslots of 150000 ns and 64 endpoints"];
     let options = [&slot[..], &["--process", "70", "--nodes", "128"]].concat();
     gives_up(&receive, &switch.address, &options, &beyond);
 }
