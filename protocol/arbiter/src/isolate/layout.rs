@@ -41,6 +41,11 @@ impl Layout {
         self.tree.is_some()
     }
 
+    /// Endpoints, and what room the last rack has for more.
+    pub fn nodes(&self) -> usize {
+        (self.racks * self.rack_nodes) as usize
+    }
+
     /// Racks, or spines.
     pub fn groups(&self, tier: usize) -> usize {
         let spines = self.tree.map_or(0, |tree| self.racks.div_ceil(tree.pod_racks) * tree.spines);

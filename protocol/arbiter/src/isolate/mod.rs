@@ -113,16 +113,28 @@ struct Found {
 struct Granted {
     up: [Vec<u32>; TIERS],
     down: [Vec<u32>; TIERS],
+    /// To each endpoint by any path, but for those that it has reported as lost.
+    to: Vec<u32>,
 }
 
 impl Granted {
     fn new(layout: &Layout) -> Self {
         let none = |tier: usize| alloc::vec![0; layout.groups(tier) * layout.links(tier)];
-        Self { up: [none(0), none(1)], down: [none(0), none(1)] }
+        let to = alloc::vec![0; layout.nodes()];
+        Self { up: [none(0), none(1)], down: [none(0), none(1)], to }
     }
 
     fn clear(&mut self) {
         self.up.iter_mut().chain(&mut self.down).for_each(|counts| counts.fill(0));
+        self.to.fill(0);
+    }
+
+    /// So many packets to an endpoint are lost. Answers how many of them were not granted.
+    fn lose(&mut self, dst: u16, lost: u16) -> u16 {
+        let Some(granted) = self.to.get_mut(usize::from(dst)) else { return lost };
+        let taken = u32::from(lost).min(*granted);
+        *granted -= taken;
+        lost - taken as u16
     }
 }
 
@@ -171,6 +183,7 @@ impl Isolation {
                 if path == Paths::NONE {
                     continue;
                 }
+                self.granted[0].to[usize::from(row[slot])] += 1;
                 let crossings = self.layout.crossings(src as u16, row[slot], path);
                 for (tier, crossing) in crossings.into_iter().flatten().enumerate() {
                     let Some(crossing) = crossing else { continue };
@@ -183,7 +196,8 @@ impl Isolation {
         }
     }
 
-    /// An endpoint misses so many packets of another one by this path.
+    /// An endpoint misses so many packets of another one by this path. It cannot miss more than it
+    /// was granted of late.
     pub fn on_lost(&mut self, now: Mono, (src, dst): (u16, u16), path: u8, lost: u16) {
         let Some(crossings) = self.layout.crossings(src, dst, path) else { return };
         let is_explained = |found: &Found| {
@@ -191,6 +205,11 @@ impl Isolation {
             (found.is_avoided || is_late) && found.fault.explains(&crossings)
         };
         if self.found.iter().any(is_explained) {
+            return;
+        }
+        let too_many = self.granted.iter_mut().fold(lost, |lost, granted| granted.lose(dst, lost));
+        let lost = lost - too_many;
+        if lost == 0 {
             return;
         }
         let is_like = |report: &&mut Report| {

@@ -55,6 +55,26 @@ fn the_link_is_found_that_explains_most() {
 }
 
 #[test]
+fn nobody_misses_more_than_it_was_granted() {
+    let (mut isolation, now) = (Isolation::of_racks(&FABRIC), Mono::from_ns(20));
+    let mut paths = Paths::new(FABRIC).expect("right");
+    let mut schedule = Schedule::new(16);
+    // Five packets for 15, all others for 14.
+    let grant = |slot: u16| Grant { src: 0, dst: if slot < 5 { 15 } else { 14 }, slots: 1 << slot };
+    schedule.fill(&(0..64).map(grant).collect::<Vec<_>>());
+    paths.assign(&schedule, 64);
+    isolation.on_timeout(Mono::from_ns(0));
+    isolation.on_granted(&schedule, &paths, 64);
+    for dst in [13, 15, 15, 16, u16::MAX] {
+        isolation.on_lost(now, (0, dst), 1, u16::MAX);
+        isolation.on_lost(now, (0, dst), 1, 1);
+    }
+    assert_eq!(isolation.find(now), None, "15 misses five at most, 13 none, and 16 is nobody");
+    isolation.on_lost(now, (0, 14), 1, 16);
+    assert_eq!(isolation.find(now), Some(Fault::Link { rack: 0, path: 1 }));
+}
+
+#[test]
 fn a_rack_is_never_cut_off() {
     let found = find(|from, _, _| from == 1);
     assert_eq!(found.len(), 3);

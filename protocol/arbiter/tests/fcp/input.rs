@@ -218,6 +218,9 @@ fn a_client_refuses_what_it_has_no_room_for() {
     assert_eq!((taken, client.queued(ProcessId(1))), (255, 256));
     assert_eq!(client.enqueue(ProcessId(2), b"x"), Ok(()), "others have their own");
     assert!(Client::new(client_config(4, 4, 1)).is_err(), "no endpoint");
+    let long = ClientConfig { slot_ns: 5_000_000_000, ..client_config(0, 4, 1) };
+    let error = Client::new(long).expect_err("too long");
+    assert_eq!(error.to_string(), "slot_ns cannot be 5000000000", "as it was given");
     assert!(Client::new(client_config(0, 4, 0)).is_err(), "nobody to ask");
 }
 
