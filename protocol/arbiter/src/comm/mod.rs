@@ -161,12 +161,15 @@ impl Comm {
             self.stats.malformed += 1;
             return false;
         };
-        let is_unlike = Session::unlike(&fcp, self.config.terms()).is_some();
-        let Some(peer) = self.peers.get_mut(src.index()).filter(|_| !is_unlike) else {
+        let unlike = Session::unlike(&fcp, self.config.terms());
+        let Some(peer) = self.peers.get_mut(src.index()).filter(|_| unlike.is_none()) else {
             let is_stranger = src.0 >= self.config.nodes;
             self.stats.strangers += u64::from(is_stranger);
             self.stats.unlike += u64::from(!is_stranger);
-            self.turn_away(now.mono, src);
+            // Who is an endpoint by its own terms: arbiters do not answer each other for ever.
+            if unlike.is_some_and(|its| src.0 < its.nodes.into()) {
+                self.turn_away(now.mono, src);
+            }
             return false;
         };
         let judgement = peer.session.judge(now, &fcp);

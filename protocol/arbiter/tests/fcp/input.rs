@@ -75,6 +75,15 @@ fn requests_for_nobody_are_counted_and_the_others_are_taken() {
     assert_eq!(put(&mut world, &stranger), Verdict::Dropped);
     let stats = world.arbiters[0].comm_stats();
     assert_eq!((stats.unknown, stats.strangers), (3, 1));
+    let (now, mut slot) = (world.at(), [0; 1_472]);
+    while let Some(transmit) = world.arbiters[0].poll_transmit(now, &mut slot) {
+        let frame = Frame::parse(&slot[..transmit.octets]).expect("sealed");
+        assert_eq!(
+            frame.header.dst(),
+            ProcessId(1),
+            "who is no endpoint by its own word is not told"
+        );
+    }
 }
 
 /// What a total modulo 2^8 says depends on what came before, so it must not come behind what was
