@@ -179,12 +179,11 @@ impl End {
         self.came.pop_front()
     }
 
-    /// Turns until nothing is under way, and what was said last was heard, for `most` at most.
-    pub fn linger(&mut self, most: Duration) {
-        let (until, slots) = (Instant::now() + most, self.counted().endpoint.slots_sent);
-        while Instant::now() < until
-            && (self.under_way() > 0 || self.counted().endpoint.slots_sent == slots)
-        {
+    /// Turns until nothing is under way, for `most` at most, and for `least` at least: what was
+    /// heard last is told as often as the other end asks.
+    pub fn linger(&mut self, least: Duration, most: Duration) {
+        let began = Instant::now();
+        while began.elapsed() < most && (self.under_way() > 0 || began.elapsed() < least) {
             self.turn();
             self.came.clear();
         }

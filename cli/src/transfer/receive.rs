@@ -51,13 +51,13 @@ pub fn run(arguments: &ReceiveArguments) -> Result<ExitCode> {
         Ok(true) => Ok(ExitCode::SUCCESS),
         Ok(false) => {
             receiving.fail_all(&mut end, "its receiver was interrupted");
-            end.linger(FAREWELL);
+            end.linger(Duration::ZERO, FAREWELL);
             eprintln!("onepipe: interrupted");
             Ok(ExitCode::from(crate::interrupt::EXIT_STATUS))
         }
         Err(why) => {
             receiving.fail_all(&mut end, &format!("{why:#}"));
-            end.linger(FAREWELL);
+            end.linger(Duration::ZERO, FAREWELL);
             Err(why)
         }
     }
@@ -276,10 +276,11 @@ impl Receiving<'_> {
                 self.bar = Progress::new();
                 let (process, from) = (self.arguments.process, key.0.0);
                 let (digest, began) = (digest.as_str(), file.began);
+                let until = end.counted();
                 if !self.arguments.forever {
-                    end.linger(LAST_WORD);
+                    end.linger(Duration::ZERO, LAST_WORD);
                 }
-                Came { path, octets, digest, from, process, end, began, is_beside }
+                Came { path, octets, digest, from, process, end, began, until, is_beside }
                     .tell(self.arguments.json)?;
                 Ok(true)
             }

@@ -17,6 +17,7 @@ pub struct Sent<'a> {
     pub process: u32,
     pub end: &'a End,
     pub began: Counted,
+    pub until: Counted,
 }
 
 /// A file that has come.
@@ -29,6 +30,7 @@ pub struct Came<'a> {
     pub process: u32,
     pub end: &'a End,
     pub began: Counted,
+    pub until: Counted,
     /// Whether standard output has other octets.
     pub is_beside: bool,
 }
@@ -41,8 +43,7 @@ struct Both {
     counted: Value,
 }
 
-fn both(octets: u64, end: &End, began: &Counted) -> Both {
-    let now = end.counted();
+fn both(octets: u64, end: &End, (began, now): (&Counted, &Counted)) -> Both {
     let seconds = (now.at - began.at).as_secs_f64().max(1e-6);
     let (is, was) = (&now.endpoint, &began.endpoint);
     let (sent, before) = (&now.transfer, &began.transfer);
@@ -131,8 +132,8 @@ impl Both {
 impl Sent<'_> {
     /// Prints it.
     pub fn tell(&self, is_json: bool) -> Result<()> {
-        let Self { name, octets, digest, to, process, end, began } = self;
-        let both = both(*octets, end, began);
+        let Self { name, octets, digest, to, process, end, began, until } = self;
+        let both = both(*octets, end, (began, until));
         let mut out = stdout().lock();
         let printed = if is_json {
             let line = json!({
@@ -151,8 +152,8 @@ impl Sent<'_> {
 impl Came<'_> {
     /// Prints it.
     pub fn tell(&self, is_json: bool) -> Result<()> {
-        let Self { path, octets, digest, from, process, end, began, is_beside } = self;
-        let both = both(*octets, end, began);
+        let Self { path, octets, digest, from, process, end, began, until, is_beside } = self;
+        let both = both(*octets, end, (began, until));
         let mut out: Box<dyn Write> =
             if *is_beside { Box::new(stderr()) } else { Box::new(stdout()) };
         let printed = if is_json {

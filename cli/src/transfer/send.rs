@@ -28,6 +28,9 @@ const CHUNK_OCTETS_MIN: u64 = 64 << 10;
 const CHUNK_OCTETS_MAX: u64 = 2 << 20;
 /// Who has nothing to say says so as often.
 const HERE: Duration = Duration::from_secs(1);
+/// Who has told that all has come is told within this that it was heard: that takes some timeslots,
+/// and as many again if they are lost.
+const ECHO: Duration = Duration::from_millis(50);
 /// So long is tried to tell the receiver that nothing comes of it.
 const FAREWELL: Duration = Duration::from_millis(300);
 
@@ -72,11 +75,12 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
     match outcome {
         Ok(Outcome::Through(digest)) => {
             // That the receiver hears that it was heard.
-            end.linger(FAREWELL);
+            let until = end.counted();
+            end.linger(ECHO, FAREWELL);
             let (octets, began) = (sending.sent, sending.began);
             let name =
                 if super::is_standard(file) { sending.name } else { file.display().to_string() };
-            Sent { name, octets, digest, to: *to, process: *process, end: &end, began }
+            Sent { name, octets, digest, to: *to, process: *process, end: &end, began, until }
                 .tell(arguments.json)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -95,7 +99,7 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
 /// Tells the receiver, if it can be told soon.
 fn sending_fails(end: &mut End, to: ProcessId, number: u64, why: &str) {
     end.send(to, talk::write(number, Word::Failed { why: why.to_owned() }, b""));
-    end.linger(FAREWELL);
+    end.linger(Duration::ZERO, FAREWELL);
 }
 
 /// What is sent.
