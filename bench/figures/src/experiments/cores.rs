@@ -79,7 +79,8 @@ pub fn communication() -> Experiment {
                 Some(Verdict { holds: gbps >= 130.0 && turn_us <= 1.0, ours, paper })
             },
             remark: "the paper polls the card's queues from user space; here a look is a system \
-                     call, and packets come through the kernel's sockets",
+                     call, and packets come through the kernel's sockets; and the endpoints, one \
+                     thread, do not keep up: half of what is told is lost before it and told again",
         }],
     }
 }
