@@ -15,7 +15,11 @@ pub struct Switch {
 
 impl Switch {
     pub fn start(arguments: &[&str]) -> Self {
-        let command = ["switch", "--listen", "127.0.0.1:0"];
+        Self::start_at("127.0.0.1:0", arguments)
+    }
+
+    pub fn start_at(address: &str, arguments: &[&str]) -> Self {
+        let command = ["switch", "--listen", address];
         let mut beside = Beside::start(&mut onepipe(&[&command[..], arguments].concat()));
         let line = beside.line();
         let address = line.strip_prefix("listening at ").expect("it says where").to_string();

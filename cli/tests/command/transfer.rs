@@ -248,6 +248,25 @@ fn a_transfer_goes_on_when_its_arbiter_is_killed_and_another_begins_with_the_nex
     assert_eq!(receiver.status(), Some(0));
 }
 
+/// The new switch knows nobody, and the receiver has nothing to say but that it is there.
+#[test]
+fn a_receiver_that_waits_is_found_by_a_switch_that_is_started_again() {
+    let _turn = alone();
+    let mut lab = Lab::start();
+    let folder = TempDir::new().expect("a folder");
+    let (file, out) = (folder.path().join("original"), folder.path().join("out"));
+    std::fs::write(&file, content(50_000)).expect("there is room");
+    let mut receiver = lab.receive(&out, &[]);
+    lab.switch.beside.signal("-KILL");
+    lab.switch.beside.status();
+    let address = lab.switch.address.clone();
+    lab.switch = Switch::start_at(&address, &[]);
+    let sent = lab.send(&file, &[]);
+    assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
+    assert_eq!(receiver.status(), Some(0));
+    assert!(std::fs::read(&out).expect("it is there") == content(50_000));
+}
+
 /// Whoever is not there is named, with what was asked of whom, after a bounded time.
 #[test]
 fn who_does_not_answer_is_named() {

@@ -16,6 +16,9 @@ const WANTED_MAX: u32 = 1 << 14;
 /// What was heard is said again after so much, as long as it is not given, in ns: the arbiter may
 /// have had no room for it, or its answer was lost.
 const REMIND_NS: u64 = 5_000_000;
+/// Who has said nothing for so long says that it is there, in ns: a switch that was replaced learns
+/// where it sits, and can bring it what others send.
+const QUIET_NS: u64 = 1_000_000_000;
 /// A reset that is not answered is said again at least so often, in ns.
 const RESET_SLOW_NS: u64 = 2_000_000;
 /// A total may be told modulo 2^8 if not more is open: what the arbiter has taken down already lies
@@ -313,7 +316,8 @@ impl Asking {
         let owes = self.session.ack_due().is_some_and(|due| due <= now);
         // Before the arbiter has answered a reset, what else there is to say goes with the reset.
         let has_news = self.session.is_confirmed() && !self.due.is_empty();
-        if !(is_reset || owes || has_news) {
+        let is_quiet = self.quiet_due().is_some_and(|due| due <= now);
+        if !(is_reset || owes || has_news || is_quiet) {
             return None;
         }
         let mut writer = self.session.write(room, (self.epoch(), self.terms))?;
@@ -375,6 +379,12 @@ impl Asking {
         Mono::from_ns(first_ns + (batch_ns - after_ns) % batch_ns)
     }
 
+    /// When it is to say that it is there.
+    fn quiet_due(&self) -> Option<Mono> {
+        let (_, left) = self.left;
+        self.session.is_confirmed().then(|| left.after_ns(QUIET_NS))
+    }
+
     /// When something is to be done.
     pub fn due(&self) -> Option<Mono> {
         let has_news = self.session.is_confirmed() && !self.due.is_empty();
@@ -382,6 +392,7 @@ impl Asking {
         let misled = self.misled.map(|_| Mono::from_ns(0));
         let packet = Mono::earlier(Mono::earlier(news, misled), self.session.ack_due());
         let packet = Mono::earlier(packet, self.session.reset_due());
+        let packet = Mono::earlier(packet, self.quiet_due());
         let packet = packet.map(|at| at.max(self.allowed_at()));
         let patience_ns = self.session.patience_ns();
         let lost = self.session.unheard.since().map(|since| since.after_ns(patience_ns));

@@ -87,3 +87,20 @@ fn who_was_called_in_vain_is_a_stranger_for_one_round_trip() {
     world.assert_quiet();
     world.assert_all_came();
 }
+
+/// A switch that was replaced knows nobody: who waits to be sent something must be heard.
+#[test]
+fn an_idle_endpoint_says_once_a_second_that_it_is_there_and_nobody_answers() {
+    let mut world = World::new(4, 1, 1);
+    world.run_for(100 * MS);
+    let said = Rc::new(Cell::new(0));
+    let count = said.clone();
+    world.fate = Box::new(move |_, from, _, _| {
+        count.set(count.get() + u32::from(from.0 == 2));
+        false
+    });
+    for seconds in 1..=5 {
+        let sent = sent_in_a_second(&mut world);
+        assert_eq!((said.get(), sent), (seconds, 0));
+    }
+}
