@@ -81,13 +81,17 @@ impl<'a> FcpTotals<'a> {
         let (&[_, marks, high, low], rest) = octets.split_first_chunk::<MAP_OCTETS>()?;
         let (map, rest) = rest.split_at_checked(usize::from(marks))?;
         // So that there is one way to say it.
-        let is_right = map.first()? & 1 == 1 && *map.last()? != 0;
+        if map.first()? & 1 == 0 || *map.last()? == 0 {
+            return None;
+        }
         let first = u16::from_be_bytes([high, low]);
         let span = map.len() * 8 - map.last()?.leading_zeros() as usize - 1;
-        let is_right = is_right && usize::from(first) + span <= usize::from(u16::MAX);
+        if usize::from(first) + span > usize::from(u16::MAX) {
+            return None;
+        }
         let count: u32 = map.iter().map(|marks| marks.count_ones()).sum();
         let (octets, rest) = rest.split_at_checked(count as usize * form.total_octets())?;
-        is_right.then_some((Self { form, first, map, octets }, rest))
+        Some((Self { form, first, map, octets }, rest))
     }
 
     /// How they are written.
@@ -134,7 +138,7 @@ mod tests {
         assert!(split(&[MAP, 1, 0, 7, 0b101, 0, 1, 0, 2]));
         assert!(!split(&[MAP, 1, 0, 7, 0b100, 0, 1]), "the first is marked");
         assert!(!split(&[MAP, 2, 0, 7, 1, 0, 0, 1]), "and one of the last eight");
-        assert!(!split(&[MAP, 0, 0, 7]));
+        assert!(!split(&[MAP, 0, 0, 7]) && !split(&[MAP, 1, 0, 7, 0]));
         assert!(split(&[SHORT_MAP, 2, 0, 7, 1, 1, 5, 6]) && !split(&[SHORT_MAP, 2, 0, 7, 1, 1, 5]));
         assert!(split(&[SHORT_MAP, 1, 255, 254, 0b11, 5, 6]));
         assert!(!split(&[SHORT_MAP, 1, 255, 254, 0b101, 5, 6]), "beyond all processes");
