@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use onepipe::ProcessId;
-use onepipe_arbiter::{ArbiterEvent, Core, Fabric, Policy, Role};
+use onepipe_arbiter::{ArbiterEvent, ClientConfig, Core, Fabric, Policy, Role};
 use onepipe_daemon_arbiter::{ArbiterDaemon, Config, Report};
 use onepipe_transport_driver::Idle;
 
@@ -128,10 +128,6 @@ impl Order {
     }
 }
 
-/// Endpoints take timeslots that begin in up to 4 ms and 128 timeslots; batches come on top of
-/// the lead.
-const LEAD_NS_MAX: u64 = 4_000_000;
-
 /// Ends with a complaint about numbers that make no sense together.
 fn check(arguments: &Arguments) {
     let Arguments { process, nodes, lead, ref peers, .. } = *arguments;
@@ -150,11 +146,11 @@ fn check(arguments: &Arguments) {
             crate::refuse(&format!("--peers names {peer} twice"));
         }
     }
-    if lead > LEAD_NS_MAX {
+    if lead > ClientConfig::LEAD_NS_MAX {
         crate::refuse(&format!(
             "--lead {} is too far ahead: endpoints refuse timeslots that begin in more than {}",
             readable_ns(lead),
-            readable_ns(LEAD_NS_MAX)
+            readable_ns(ClientConfig::LEAD_NS_MAX)
         ));
     }
 }

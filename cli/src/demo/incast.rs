@@ -35,8 +35,6 @@ const PING_NS: u64 = 5_000_000;
 const PING_NS_MAX: u64 = 60_000_000_000;
 /// How often a host says something to nobody, so that the switch knows where it sits, in ns.
 const PRESENCE_NS: u64 = 100_000_000;
-/// Grants may be for so much later: twice what the arbiter works ahead.
-const AHEAD_NS: u64 = 4_000_000;
 
 /// What is to be shown.
 #[derive(Clone, Copy, Debug)]
@@ -189,7 +187,7 @@ fn station(switch: SocketAddr, host: u32, nodes: u32, slot_ns: Option<u64>) -> R
     let mut client = ClientConfig::new(host, nodes, ARBITER, slot_ns.unwrap_or(1_000_000));
     client.incarnation = begin_life();
     client.frame_octets_max = udp.frame_octets_max;
-    client.ahead_slots_max = 128 + (AHEAD_NS / client.slot_ns) as u32;
+    client.take_long_leads();
     // A few packets to each: what waits here waits in no queue, but makes answers late, too.
     (client.queue_slots_max, client.slots_max) = (32, 64);
     let mut tcp = TcpConfig::new(host, card);

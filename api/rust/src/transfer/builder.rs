@@ -15,13 +15,6 @@ use super::{EmbeddedTransfer, Transfer, thread};
 use crate::Idle;
 use crate::builder::{CLOCK_FOLLOW_NS, resolve};
 
-/// Grants may be for so much later, in ns: twice the 2 ms that an arbiter works ahead on a machine
-/// of few cores, where a process may be off its core for milliseconds (design: platform.md). What
-/// is granted for later still is asked for again.
-const AHEAD_NS: u64 = 4_000_000;
-/// Beside that, the longest batch, and one more.
-const AHEAD_SLOTS: u64 = 128;
-
 /// Says who an end of scheduled transfer is, where its switch and its arbiters are. Every setting
 /// but [`TransferBuilder::process`] has a default.
 #[derive(Debug)]
@@ -179,8 +172,7 @@ impl TransferBuilder {
         client.incarnation = begin_life();
         client.arbiters = self.arbiters.iter().copied().map(ProcessId).collect();
         client.frame_octets_max = udp.frame_octets_max;
-        let ahead = AHEAD_SLOTS + AHEAD_NS / slot_ns.max(1);
-        client.ahead_slots_max = ahead.min(1 << 16) as u32;
+        client.take_long_leads();
         let receive_octets_max = self.receive_octets_max;
         let config = TransferConfig { receive_octets_max, ..TransferConfig::new(client) };
         let machine = Machine::new(config)?;

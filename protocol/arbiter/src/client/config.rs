@@ -7,6 +7,7 @@ use onepipe_wire::{FcpTerms, HEADER_OCTETS, NO_PATH, OWN_WAY, SLOT_HEADER_OCTETS
 
 use crate::ConfigError;
 use crate::config::{SLOT_NS_MAX, check};
+use crate::timeslot::BATCH_SLOTS_MAX;
 
 /// Octets that name the length of a packet in a slot frame.
 pub(crate) const LENGTH_OCTETS: usize = 2;
@@ -95,13 +96,25 @@ pub struct ClientConfig {
     pub labels: Labels,
 }
 
-/// Timeslots between an endpoint's control packets, on average: what keeps them below 0.3 % of the
+/// Timeslots between an endpoint's control packets, on average: what keeps them near 0.3 % of the
 /// data (design: arbiter.md section 4).
 pub(crate) const PACE_SLOTS: u64 = 64;
 /// Control packets that may leave at once.
 pub(crate) const BURST: u64 = 4;
 
 impl ClientConfig {
+    /// The longest lead, in ns, of an arbiter whose grants are taken after
+    /// [`ClientConfig::take_long_leads`]: twice the 2 ms of the daemon, as a process may be off its
+    /// core for milliseconds on a machine of few (design: platform.md).
+    pub const LEAD_NS_MAX: u64 = 4_000_000;
+
+    /// Takes grants of arbiters that work ahead by as much as [`ClientConfig::LEAD_NS_MAX`], and by
+    /// two of the longest batches beside that. What is granted for later still is asked for again.
+    pub fn take_long_leads(&mut self) {
+        let slots = 2 * u64::from(BATCH_SLOTS_MAX) + Self::LEAD_NS_MAX / self.slot_ns.max(1);
+        self.ahead_slots_max = slots.min(1 << 16) as u32;
+    }
+
     /// The defaults.
     pub fn new(process: ProcessId, nodes: u32, arbiter: ProcessId, slot_ns: u64) -> Self {
         Self {
@@ -203,5 +216,14 @@ mod tests {
         assert_eq!(Labels::NONE.label(3, (0, 17)), [OWN_WAY; 4]);
         let tree = Labels::new(1, 4);
         assert_eq!(tree.label(2 + 4 * 3, (0, 17))[..3], [OWN_WAY, 2, 3]);
+    }
+
+    #[test]
+    fn grants_of_the_longest_lead_and_of_two_batches_are_taken() {
+        for (slot_ns, slots) in [(1_250, 3_200 + 128), (100_000, 40 + 128), (10, 1 << 16)] {
+            let mut config = ClientConfig::new(ProcessId(0), 8, ProcessId(9), slot_ns);
+            config.take_long_leads();
+            assert_eq!(config.ahead_slots_max, slots, "{slot_ns} ns");
+        }
     }
 }
