@@ -108,6 +108,39 @@ fn scheduled_flows_share_the_links_and_hold_messages_up_by_less_than_two_us() {
 }
 
 #[test]
+fn behind_messages_scheduled_flows_hold_reliable_ones_up_by_less_than_two_us() {
+    let run = |flows: u32, has_classes| {
+        let setup = Setup { warm_up_us: 2_000, measure_us: 400, ..setup(System::Reliable, 32) };
+        let is_scheduled = flows > 0;
+        let background = Background { is_scheduled, ..Background::new(flows, false) };
+        let background = Background { has_classes, ..background };
+        Task::Shared(setup, background).run().expect("it delivers")
+    };
+    let (idle, beside, mixed) = (run(0, true), run(5, true), run(5, false));
+    let more_us = |values: &Values| values["latency_mean_us"] - idle["latency_mean_us"];
+    assert!((0.0..2.0).contains(&more_us(&beside)), "{beside:?}");
+    assert!(more_us(&mixed) > 1.2 * more_us(&beside), "{mixed:?} {beside:?}");
+    assert_eq!(beside["frames_overflowed"], 0.0, "{beside:?}");
+}
+
+#[test]
+fn shares_stay_equal_while_senders_come_and_go() {
+    let run = |scheduler| {
+        let bulk = Bulk::ComeAndGo { interval_ms: 10 };
+        Task::Rack(Rack { scheduler, bulk, seed: 1 }).run().expect("nothing is broken")
+    };
+    let (tcp, arbiter) = (run(Scheduler::Tcp), run(Scheduler::Arbiter));
+    // A segment in 10 ms is 1.1 Mbit/s.
+    assert!(
+        arbiter["deviation_mbps"] < 1.1 && tcp["deviation_mbps"] > 100.0,
+        "{arbiter:?} {tcp:?}"
+    );
+    // A newcomer's TCP begins with few segments.
+    assert!(arbiter["deviation_all_mbps"] < tcp["deviation_all_mbps"] / 4.0, "{arbiter:?} {tcp:?}");
+    assert!(arbiter["line_percent"] > 95.0, "{arbiter:?}");
+}
+
+#[test]
 fn on_the_rack_equal_runs_are_equal_and_the_arbiter_makes_shares_equal() {
     let run = |scheduler, bulk| {
         let task = Task::Rack(Rack { scheduler, bulk, seed: 1 });

@@ -31,13 +31,22 @@ fn beside(system: System, flows: f64, is_dctcp: bool, oversubscription: f64) -> 
 
 /// The flows are scheduled by an arbiter. In the form of chips: what the arbiter is for is to be
 /// seen best where order costs least.
-fn scheduled(system: System, flows: f64) -> Option<Task> {
+fn scheduled(system: System, flows: f64, has_classes: bool) -> Option<Task> {
     let is_scheduled = flows > 0.0;
     let background = Background { is_scheduled, ..Background::new(flows as u32, false) };
+    let background = Background { has_classes, ..background };
     let Task::Shared(setup, background) = flows_of(system, background)? else { return None };
     // Nothing overflows, so that nothing has to be filled again.
     let setup = Setup { form: Form::Chip, warm_up_us: 5_000, measure_us: 1_000, ..setup };
     Some(Task::Shared(setup, background))
+}
+
+/// They are not, but wait behind messages.
+fn behind(system: System, flows: f64) -> Option<Task> {
+    let background = Background { has_classes: true, ..Background::new(flows as u32, false) };
+    let Task::Shared(setup, background) = flows_of(system, background)? else { return None };
+    (flows == 0.0 || flows == 10.0)
+        .then_some(Task::Shared(Setup { form: Form::Chip, ..setup }, background))
 }
 
 /// Ten Reno flows a host, with queues that many times as long.
@@ -88,6 +97,11 @@ fn flat(measured: &Measured, curve: &str) -> Option<Verdict> {
 
 const SCHEDULED: [&str; 2] =
     ["best effort by chips, scheduled flows", "reliable by chips, scheduled flows"];
+const IN_CLASSES: [&str; 2] = [
+    "best effort by chips, scheduled flows, two classes",
+    "reliable by chips, scheduled flows, two classes",
+];
+const BEHIND: &str = "reliable by chips, Reno flows, two classes";
 const NOT_FLAT: &str = "clocks are off by up to five timeslots of 127 ns here, and the way to a receiver is \
                         762 ns a link, from two links to six: packets of different timeslots meet \
                         before it; a reliable message waits for such queues on its way, on that of \
@@ -109,8 +123,17 @@ pub fn flows() -> Experiment {
             "reliable", Some("R-host"), TCP, |x| beside(System::Reliable, x, false, 1.0);
             "best effort, DCTCP flows", None, "", |x| beside(System::BestEffort, x, true, 1.0);
             "reliable, DCTCP flows", None, "", |x| beside(System::Reliable, x, true, 1.0);
-            "best effort by chips, scheduled flows", None, "", |x| scheduled(System::BestEffort, x);
-            "reliable by chips, scheduled flows", None, "", |x| scheduled(System::Reliable, x);
+            "best effort by chips, scheduled flows", None, "", |x| {
+                scheduled(System::BestEffort, x, false)
+            };
+            "reliable by chips, scheduled flows", None, "", |x| scheduled(System::Reliable, x, false);
+            "best effort by chips, scheduled flows, two classes", None, "", |x| {
+                scheduled(System::BestEffort, x, true)
+            };
+            "reliable by chips, scheduled flows, two classes", None, "", |x| {
+                scheduled(System::Reliable, x, true)
+            };
+            "reliable by chips, Reno flows, two classes", None, "", |x| behind(System::Reliable, x);
             "best effort, half the queue", None, "", |x| queued(System::BestEffort, x, 0.5);
             "best effort, twice the queue", None, "", |x| queued(System::BestEffort, x, 2.0);
             "reliable, half the queue", None, "", |x| queued(System::Reliable, x, 0.5);
@@ -156,6 +179,31 @@ pub fn flows() -> Experiment {
                 text: "and less than 2 us to reliable",
                 judge: |measured| flat(measured, SCHEDULED[1]),
                 remark: NOT_FLAT,
+            },
+            Claim {
+                text: "where links have two classes, and what is scheduled goes behind messages, \
+                       scheduled flows add less than 2 us to best effort",
+                judge: |measured| flat(measured, IN_CLASSES[0]),
+                remark: "",
+            },
+            Claim {
+                text: "and there less than 2 us to reliable",
+                judge: |measured| flat(measured, IN_CLASSES[1]),
+                remark: "",
+            },
+            Claim {
+                text: "the classes alone are enough for messages, but not for the flows: of those \
+                       that nobody schedules frames overflow, of those that are scheduled none",
+                judge: |measured| {
+                    let more_us = more(measured, BEHIND, 10.0, 0.0)?;
+                    let lost = |curve| measured.other(curve, 10.0, "frames_overflowed");
+                    let (behind, scheduled) = (lost(BEHIND)?, lost(IN_CLASSES[1])?);
+                    let ours =
+                        format!("{more_us:.2} us more; {behind:.0} and {scheduled:.0} frames");
+                    let holds = more_us < 2.0 && behind > 0.0 && scheduled == 0.0;
+                    Some(Verdict { holds, ours, paper: "it has no scheduler".into() })
+                },
+                remark: "",
             },
             Claim {
                 text: "reliable suffers more from ten flows than best effort does",

@@ -6,6 +6,7 @@ use onepipe_sim_arbiter::{Arbitration, Gated, Seat, between};
 use onepipe_sim_network::LinkConfig;
 use onepipe_sim_traffic::{Demand, React, Stack, TcpConfig, background};
 use onepipe_topology::Topology;
+use onepipe_wire::{Opcode, peek};
 use serde::{Deserialize, Serialize};
 
 /// A port's share of the buffer of the paper's switch: 16 MB for 32 ports. The paper does not say
@@ -53,6 +54,10 @@ pub struct Background {
     /// The longest queue before a link, in octets.
     #[serde(default = "queue_octets")]
     pub queue_octets: u32,
+    /// Links have two classes of strict priority, as those of any switch for data centers may: what
+    /// flows carry goes behind messages, beacons and control packets.
+    #[serde(default)]
+    pub has_classes: bool,
 }
 
 impl Background {
@@ -64,6 +69,15 @@ impl Background {
             is_scheduled: false,
             oversubscription: 1,
             queue_octets: QUEUE_OCTETS,
+            has_classes: false,
+        }
+    }
+
+    /// How many classes a link has, and which one a frame has there.
+    pub(super) fn classes(self) -> (u8, fn(&[u8]) -> u8) {
+        match self.has_classes {
+            true => (2, |frame| u8::from(is_of_flow(frame))),
+            false => (1, |_| 0),
         }
     }
 
@@ -130,6 +144,11 @@ impl Background {
         let config = TcpConfig { react, ..config };
         Stack::new(config).expect("the defaults are in range")
     }
+}
+
+/// Whether a frame belongs to a flow, whether it has waited for its timeslot or not.
+fn is_of_flow(frame: &[u8]) -> bool {
+    peek(frame).is_ok_and(|(_, opcode)| matches!(opcode, Opcode::Slot | Opcode::Foreign))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use onepipe_bench_rivals::Method;
 use onepipe_sim_engine::{Instant, NANOSECOND};
-use onepipe_sim_network::{Aside, Config, Fault, LinkFaults, LinkId, Network, NodeId};
+use onepipe_sim_network::{Aside, Config, Fault, LinkConfig, LinkFaults, LinkId, Network, NodeId};
 use onepipe_topology::{Shape, ShapeError, Topology};
 use serde::{Deserialize, Serialize};
 
@@ -198,6 +198,13 @@ impl Setup {
         let (links, bits_per_s) = background.bundle();
         let shape = Shape::testbed_in_bundles_of(links)?;
         let network = self.calibration.shared_network(bits_per_s, background.queue_octets);
+        let (classes, class) = background.classes();
+        let network = Config {
+            host_link: LinkConfig { classes, ..network.host_link },
+            switch_link: LinkConfig { classes, ..network.switch_link },
+            class,
+            ..network
+        };
         self.run_on(shape, network, Some(background))
     }
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use onepipe_sim_arbiter::{Flow, Measured, Offer, Ping, Plan, Setup, measure};
-use onepipe_sim_traffic::{Incast, React};
+use onepipe_sim_traffic::{Demand, Incast, React};
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::Values;
@@ -15,6 +15,10 @@ const FLOWS: usize = 20;
 const CONNECTIONS: u32 = 5;
 /// Intervals before shares count, and while they do.
 const SHARE_INTERVALS: u64 = 10;
+/// Intervals from one connection's coming or going to the next one's: 30 in the paper.
+const STAGE_INTERVALS: u64 = 3;
+/// One, two, up to five, and down to one again.
+const STAGES: u64 = 2 * CONNECTIONS as u64 - 1;
 
 /// Who decides what is sent when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +39,12 @@ pub enum Bulk {
     Four,
     /// Experiment C: five connections from different senders to one receiver.
     Five {
+        /// Throughput is taken over so many ms.
+        interval_ms: u32,
+    },
+    /// Experiment C as the paper has it: first one, then one more every three intervals (its every
+    /// 30) until there are five, then one fewer, who came first.
+    ComeAndGo {
         /// Throughput is taken over so many ms.
         interval_ms: u32,
     },
@@ -76,7 +86,8 @@ impl Rack {
     /// beside that
     /// - four senders: `ping_p50_ms` and so on, from question to answer;
     /// - five connections: `deviation_mbps`, the standard deviation of what a sender gets through
-    ///   in an interval;
+    ///   in an interval, from the mean of all who send in that interval; and
+    ///   `deviation_all_mbps`, with those intervals in which somebody comes or goes;
     /// - load: `control_percent`, octets of control packets over those of frames in timeslots, and
     ///   `wait_slots`, how many timeslots a frame waits on average;
     /// - incast: `flow_p50_ms` and so on, from a question to the end of an answer.
@@ -97,8 +108,10 @@ impl Rack {
                     put(format!("ping_p{percent}_ms"), ns / 1e6);
                 }
             }
-            Bulk::Five { .. } => {
-                put("deviation_mbps".to_owned(), deviation(&measured) / 1e6);
+            Bulk::Five { .. } | Bulk::ComeAndGo { .. } => {
+                let [calm, all] = deviations(&setup, &plan, &measured);
+                put("deviation_mbps".to_owned(), calm / 1e6);
+                put("deviation_all_mbps".to_owned(), all / 1e6);
             }
             Bulk::Load { .. } | Bulk::LoadToFew { .. } => {
                 let sent = measured.slots_sent * setup.full_octets();
@@ -145,6 +158,20 @@ impl Rack {
                     Plan { warm_up_ns: all_ns, measure_ns: all_ns, interval_ns, ..Plan::of(0) };
                 (Setup { flows, ..setup }, plan)
             }
+            Bulk::ComeAndGo { interval_ms } => {
+                let interval_ns = u64::from(interval_ms) * 1_000_000;
+                let stage_ns = STAGE_INTERVALS * interval_ns;
+                let flow = |nth: u32| {
+                    let at_ns = u64::from(nth) * stage_ns;
+                    let endless = Flow::endless(1 + nth, 0);
+                    let demand = Demand { at_ns, ..endless.demand };
+                    Flow { demand, closes_ns: Some(at_ns + u64::from(CONNECTIONS) * stage_ns) }
+                };
+                let flows = (0..CONNECTIONS).map(flow).collect();
+                let measure_ns = STAGES * stage_ns;
+                let plan = Plan { warm_up_ns: 0, measure_ns, interval_ns, ..Plan::of(0) };
+                (Setup { flows, ..setup }, plan)
+            }
             Bulk::Load { permille } => offered(setup, Offer::to_all(permille)),
             Bulk::LoadToFew { permille, peers } => {
                 offered(setup, Offer { peers, ..Offer::to_all(permille) })
@@ -170,14 +197,37 @@ fn offered(setup: Setup, offer: Offer) -> (Setup, Plan) {
     (Setup { offer: Some(offer), ..setup }, plan)
 }
 
-/// The standard deviation of what a sender gets through in an interval, in bits/s.
-fn deviation(measured: &Measured) -> f64 {
+/// The standard deviation of what a sender gets through in an interval, in bits/s, from the mean of
+/// those who send from its beginning to its end: over intervals in which nobody comes or goes, and
+/// over all. One alone lies nowhere apart.
+fn deviations(setup: &Setup, plan: &Plan, measured: &Measured) -> [f64; 2] {
     let seconds = measured.interval_ns as f64 / 1e9;
-    let rate = |octets: &u64| *octets as f64 * 8.0 / seconds;
-    let rates: Vec<f64> = measured.intervals.iter().flatten().map(rate).collect();
-    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
-    let squares: f64 = rates.iter().map(|rate| (rate - mean).powi(2)).sum();
-    (squares / rates.len() as f64).sqrt()
+    let (mut squares, mut counts) = ([0.0; 2], [0_usize; 2]);
+    for (nth, octets) in (0u64..).zip(&measured.intervals) {
+        let begins_ns = plan.warm_up_ns + nth * plan.interval_ns;
+        let ends_ns = begins_ns + plan.interval_ns;
+        let during = begins_ns..ends_ns;
+        let changes = |flow: &Flow| {
+            during.contains(&flow.demand.at_ns)
+                || flow.closes_ns.is_some_and(|at| during.contains(&at))
+        };
+        let sends = |flow: &Flow| {
+            flow.demand.at_ns <= begins_ns && flow.closes_ns.is_none_or(|at| ends_ns <= at)
+        };
+        let of_senders = setup.flows.iter().zip(octets).filter(|(flow, _)| sends(flow));
+        let rates: Vec<f64> =
+            of_senders.map(|(_, octets)| *octets as f64 * 8.0 / seconds).collect();
+        if rates.len() < 2 {
+            continue;
+        }
+        let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+        let is_calm = !setup.flows.iter().any(changes);
+        for of in usize::from(!is_calm)..2 {
+            squares[of] += rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>();
+            counts[of] += rates.len();
+        }
+    }
+    [0, 1].map(|of| (squares[of] / counts[of].max(1) as f64).sqrt())
 }
 
 fn of_all(setup: &Setup, measured: &Measured) -> Values {
