@@ -477,3 +477,65 @@ fn objects_to_many_go_side_by_side() {
     let queued = of(8);
     assert!(queued.iter().all(|queued| *queued > 0), "{queued:?}");
 }
+
+#[test]
+fn a_late_report_to_a_senders_former_life_says_nothing_of_this_one() {
+    let mut world = World::new(6);
+    world.send(0, 3, object(2_000, 1));
+    // The last report, that all of object 0 has come: it is late.
+    let mut stray = None;
+    for _ in 0..400 {
+        world.run_for(1_250);
+        let reports = world.in_flight.values().filter(|(to, octets)| {
+            *to == 0 && Frame::parse(octets).expect("sealed").opcode == Opcode::Slot
+        });
+        if let Some((_, octets)) = reports.last() {
+            stray = Some(octets.clone());
+        }
+    }
+    let mut stray = stray.expect("a report");
+    begin_anew(&mut world, 0);
+    let sent_before = world.sent(0);
+    // Of this life another one, of the same number; its receiver is far from having it.
+    let id = world.send(0, 3, object(300_000, 7));
+    assert_eq!(id.number, 0);
+    world.run_for(MS);
+    assert_eq!(world.sent(0), sent_before);
+    let now = world.at();
+    world.transfers[0].handle_frame(now, Port(0), &mut stray);
+    world.settle(0);
+    assert_eq!(world.sent(0), sent_before, "told as sent, and only a part has come");
+    world.run_for(200 * MS);
+    assert_eq!(world.received(3).last().expect("one").2, &object(300_000, 7));
+}
+
+#[test]
+fn a_receiver_that_slept_while_its_sender_began_anew_loses_nothing() {
+    let mut world = World::new(6);
+    world.run_for(5 * MS);
+    world.send(0, 3, object(2_000, 1));
+    // What comes to 3 waits in its socket from now on.
+    let mut waiting = Vec::new();
+    let mut sleep = |world: &mut World, ns: u64| {
+        for _ in 0..ns / 1_000 {
+            world.run_for(1_000);
+            let its = |(_, (to, _)): &(&(u64, u64), &(usize, Vec<u8>))| *to == 3;
+            let keys: Vec<_> = world.in_flight.iter().filter(its).map(|(key, _)| *key).collect();
+            for key in keys {
+                waiting.extend(world.in_flight.remove(&key).map(|(_, frame)| frame));
+            }
+        }
+    };
+    sleep(&mut world, MS);
+    begin_anew(&mut world, 0);
+    world.send(0, 3, object(300_000, 7));
+    sleep(&mut world, 3 * MS);
+    for mut frame in waiting {
+        let now = world.at();
+        world.transfers[3].handle_frame(now, Port(0), &mut frame);
+        world.settle(3);
+    }
+    world.run_for(300 * MS);
+    let came = world.received(3).iter().any(|(.., octets)| **octets == object(300_000, 7));
+    assert!(came, "told as sent {} times", world.sent(0));
+}

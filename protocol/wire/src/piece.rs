@@ -2,6 +2,7 @@
 //!
 //! They travel in slot frames beside any others: the first octet tells them apart.
 
+use onepipe_base::Incarnation;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -10,7 +11,7 @@ use crate::DecodeError;
 /// Octets before the piece in its packet.
 pub const PIECE_HEADER_OCTETS: usize = 24;
 /// Octets of a report of pieces, without its words.
-pub const PIECES_HEADER_OCTETS: usize = 16;
+pub const PIECES_HEADER_OCTETS: usize = 20;
 /// Words that such a report has at most: 64 pieces each.
 pub const PIECES_WORDS_MAX: usize = 16;
 const PIECE: u8 = 1;
@@ -37,6 +38,7 @@ struct PiecesLayout {
     object: U32,
     serial: U32,
     cumulative: U32,
+    life: U32,
 }
 
 const _: () = assert!(size_of::<PieceLayout>() == PIECE_HEADER_OCTETS);
@@ -116,6 +118,9 @@ pub struct Pieces {
     pub serial: u32,
     /// Every piece before this one has come.
     pub cumulative: u32,
+    /// The life of the one who is told this that has sent the object: another life numbers its
+    /// objects from 0 on again.
+    pub life: Incarnation,
 }
 
 impl Pieces {
@@ -134,6 +139,7 @@ impl Pieces {
             object: U32::new(self.object),
             serial: U32::new(self.serial),
             cumulative: U32::new(self.cumulative),
+            life: U32::new(self.life.0),
         };
         let room = room.get_mut(..PIECES_HEADER_OCTETS + 8 * count)?;
         let (front, behind) = room.split_at_mut(PIECES_HEADER_OCTETS);
@@ -219,6 +225,7 @@ impl<'a> TransferPacket<'a> {
                     state,
                     serial: layout.serial.get(),
                     cumulative: layout.cumulative.get(),
+                    life: Incarnation(layout.life.get()),
                 };
                 Ok(Self::Pieces(pieces, PiecesWords { words }))
             }
@@ -259,8 +266,13 @@ mod tests {
 
     #[test]
     fn a_report_survives_and_no_other_state_is_taken() {
-        let report =
-            Pieces { object: 7, state: PiecesState::Refused, serial: 5, cumulative: u32::MAX };
+        let report = Pieces {
+            object: 7,
+            state: PiecesState::Refused,
+            serial: 5,
+            cumulative: u32::MAX,
+            life: Incarnation(9),
+        };
         let mut room = [0; 200];
         let end = report.write(&mut room, [1, u64::MAX].into_iter()).expect("it fits");
         let Ok(TransferPacket::Pieces(read, words)) = TransferPacket::parse(&room[..end]) else {

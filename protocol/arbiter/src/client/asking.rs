@@ -7,7 +7,7 @@ use onepipe_base::{Mono, Now, ProcessId};
 use onepipe_wire::{Fcp, FcpForm, FcpTerms, FcpTotal, FcpWriter, Watchdog};
 
 use super::config::{BURST, ClientConfig, Unlike};
-use crate::fcp::{Judgement, Session, TOLD_MAX, Told};
+use crate::fcp::{Judgement, Session, TOLD_MAX, Told, WINDOW};
 use crate::ring::Ring;
 
 /// Timeslots that may be wanted from one destination at a time: half of what a count can tell apart
@@ -48,6 +48,13 @@ impl Totals {
     /// Asked for, and not known to be given.
     fn open(self) -> u16 {
         self.asked.wrapping_sub(self.given)
+    }
+
+    /// Whether what the packet of this number has given is in the total already. No packet comes
+    /// that is a window older: so one that seems to be is 2^31 or more newer than a total that was
+    /// told long ago, or never.
+    fn is_told(self, sequence: u32) -> bool {
+        self.told_by.wrapping_sub(sequence) < WINDOW as u32
     }
 }
 
@@ -224,7 +231,7 @@ impl Asking {
     /// The arbiter has given one more timeslot, by the packet of this number.
     pub fn on_granted(&mut self, dst: u16, sequence: u32) {
         let to = &self.totals[usize::from(dst)];
-        if sequence.wrapping_sub(to.told_by) as i32 > 0 {
+        if !to.is_told(sequence) {
             self.count(dst, to.given.wrapping_add(1));
         }
     }
@@ -232,7 +239,7 @@ impl Asking {
     /// The arbiter has given so many in all, with those of the packet of this number.
     pub fn on_total(&mut self, dst: u16, sequence: u32, total: u16) {
         let to = &mut self.totals[usize::from(dst)];
-        if sequence.wrapping_sub(to.told_by) as i32 > 0 {
+        if !to.is_told(sequence) {
             to.told_by = sequence;
             self.count(dst, total);
         }
@@ -397,5 +404,28 @@ impl Asking {
         let patience_ns = self.session.patience_ns();
         let lost = self.session.unheard.since().map(|since| since.after_ns(patience_ns));
         Mono::earlier(packet, Mono::earlier(lost, self.remind_at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grants_count_after_2_to_the_31_control_packets_and_more() {
+        for passed in [0, 1 << 31, u32::MAX - 500] {
+            let config = ClientConfig::new(ProcessId(0), 8, ProcessId(9), 1_250);
+            let mut asking = Asking::new(&config);
+            asking.want(3, 3);
+            // Of a session that goes on for long: nothing was ever lost, so no total was ever told.
+            asking.on_granted(3, passed + 105);
+            assert_eq!(asking.totals(3), (3, 1), "a grant by packet {passed} + 105");
+            asking.on_total(3, passed + 106, 2);
+            assert_eq!(asking.totals(3), (3, 2), "and a total by the next");
+            asking.on_granted(3, passed + 104);
+            assert_eq!(asking.totals(3), (3, 2), "what it has overtaken is in it");
+            asking.on_granted(3, passed.wrapping_add(106 + (1 << 31)));
+            assert_eq!(asking.totals(3), (3, 3), "and long after that");
+        }
     }
 }

@@ -11,7 +11,7 @@ use onepipe_base::{Incarnation, Now, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{HEADER_OCTETS, Header, Opcode, seal};
 
 pub(crate) use session::{Judgement, RETRY_NS, Session};
-pub(crate) use window::{TOLD_MAX, Told};
+pub(crate) use window::{TOLD_MAX, Told, WINDOW};
 
 /// Who sends a frame, and to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

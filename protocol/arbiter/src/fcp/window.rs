@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use onepipe_base::Mono;
 
 /// Packets that are acknowledged one by one.
-const WINDOW: usize = 64;
+pub(crate) const WINDOW: usize = 64;
 /// Destinations that one packet speaks of at most.
 pub(crate) const TOLD_MAX: usize = 64;
 

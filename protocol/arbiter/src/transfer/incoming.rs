@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::Mono;
+use onepipe_base::{Incarnation, Mono};
 use onepipe_wire::{PIECES_WORDS_MAX, Piece, Pieces, PiecesState};
 
 use super::config::OBJECT_OCTETS_MIN;
@@ -82,8 +82,8 @@ impl Incoming {
         self.octets
     }
 
-    /// What has come, and the words of what has out of turn.
-    pub fn report(&self) -> (Pieces, impl ExactSizeIterator<Item = u64>) {
+    /// What has come from this life of its sender, and the words of what has out of turn.
+    pub fn report(&self, life: Incarnation) -> (Pieces, impl ExactSizeIterator<Item = u64>) {
         let (from, shift) = (self.cumulative as usize / 64, self.cumulative % 64);
         let words = (self.come.len() - from.min(self.come.len())).min(PIECES_WORDS_MAX);
         let word = move |place: usize| {
@@ -95,6 +95,7 @@ impl Incoming {
             state: if self.is_whole() { PiecesState::Whole } else { PiecesState::Partial },
             serial: self.serial,
             cumulative: self.cumulative,
+            life,
         };
         (report, (0..words).map(word))
     }

@@ -142,6 +142,11 @@ impl Transfer {
                 let whole = self.receiving.on_piece(now, src, piece_of, &mut self.stats);
                 whole.map(|whole| TransferEvent::Received(src, piece.object, whole))
             }
+            // This life numbers its objects as a former one did.
+            TransferPacket::Pieces(report, _) if report.life != self.config.client.incarnation => {
+                self.stats.dropped += 1;
+                None
+            }
             TransferPacket::Pieces(report, words) => {
                 self.sending.on_report(now, src, (&report, words))
             }
@@ -158,8 +163,11 @@ impl Transfer {
         if known.is_some_and(|known| life < known) {
             return false;
         }
-        if known.replace(life).is_some_and(|known| life > known) {
-            self.receiving.begin_anew(src);
+        let former = known.replace(life);
+        if former != Some(life) {
+            self.receiving.begin_anew(src, life);
+        }
+        if former.is_some_and(|former| life > former) {
             self.sending.restart(src);
         }
         true

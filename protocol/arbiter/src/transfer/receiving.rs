@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Mono, ProcessId};
+use onepipe_base::{Incarnation, Mono, ProcessId};
 use onepipe_wire::{Piece, Pieces, PiecesState};
 
 use super::config::{TransferConfig, TransferStats};
@@ -32,7 +32,7 @@ impl Receiving {
     pub fn new(config: &TransferConfig) -> Self {
         let nodes = config.client.nodes as usize;
         Self {
-            senders: (0..nodes).map(|_| Sender::new()).collect(),
+            senders: (0..nodes).map(|_| Sender::new(Incarnation(0))).collect(),
             waiting: Ring::new(nodes),
             octets: 0,
             octets_max: config.receive_octets_max,
@@ -41,9 +41,9 @@ impl Receiving {
         }
     }
 
-    /// `src` has begun anew: the objects of its former life never end.
-    pub fn begin_anew(&mut self, src: ProcessId) {
-        let former = self.senders[src.index()].begin_anew();
+    /// `src` lives this life from now on: the objects of a former one never end.
+    pub fn begin_anew(&mut self, src: ProcessId, life: Incarnation) {
+        let former = self.senders[src.index()].begin_anew(life);
         self.octets -= former.iter().map(Incoming::charge).sum::<u64>();
     }
 
@@ -119,7 +119,7 @@ impl Receiving {
             let Some(src) = self.waiting.pop() else { return };
             let (dst, sender) = (ProcessId(src.into()), &mut self.senders[usize::from(src)]);
             while let Some((object, state)) = sender.finals.front().copied() {
-                let report = Pieces { object, state, serial: 0, cumulative: 0 };
+                let report = Pieces { object, state, serial: 0, cumulative: 0, life: sender.life };
                 let octets = report.write(packet, core::iter::empty());
                 let octets = octets.expect("checked when it was set up");
                 if client.enqueue(dst, &packet[..octets]).is_err() {
@@ -132,7 +132,7 @@ impl Receiving {
             if is_due || sender.unreported >= PIECES_A_REPORT {
                 (sender.report_at, sender.unreported) = (None, 0);
                 for open in &sender.open {
-                    let (report, words) = open.report();
+                    let (report, words) = open.report(sender.life);
                     let octets = report.write(packet, words);
                     let octets = octets.expect("checked when it was set up");
                     // If there is no room, the sender asks by sending something again.

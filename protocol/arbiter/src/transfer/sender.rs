@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::Mono;
+use onepipe_base::{Incarnation, Mono};
 use onepipe_wire::{Piece, PiecesState};
 
 use super::incoming::Incoming;
@@ -14,6 +14,8 @@ pub(super) const OPEN_MAX: u32 = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Sender {
+    /// The latest that was met.
+    pub life: Incarnation,
     pub open: Vec<Incoming>,
     /// The oldest object that may be under way; a bit for each from there on that is whole, and for
     /// each that was refused.
@@ -42,8 +44,9 @@ pub(super) enum Known {
 }
 
 impl Sender {
-    pub fn new() -> Self {
+    pub fn new(life: Incarnation) -> Self {
         Self {
+            life,
             open: Vec::with_capacity(OPEN_MAX as usize),
             first: None,
             whole: 0,
@@ -56,9 +59,9 @@ impl Sender {
     }
 
     /// It has begun anew. The objects of its former life never end: they are answered.
-    pub fn begin_anew(&mut self) -> Vec<Incoming> {
+    pub fn begin_anew(&mut self, life: Incarnation) -> Vec<Incoming> {
         let is_waiting = self.is_waiting;
-        let former = core::mem::replace(self, Self::new());
+        let former = core::mem::replace(self, Self::new(life));
         self.is_waiting = is_waiting;
         former.open
     }

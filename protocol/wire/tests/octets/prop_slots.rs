@@ -1,7 +1,7 @@
 //! Bodies of scheduled transfer drawn at random: what was written is read, whatever is cut off is
 //! missed, and who is out of step is told from who is not.
 
-use onepipe_base::Timestamp;
+use onepipe_base::{Incarnation, Timestamp};
 use onepipe_wire::{
     Drops, FCP_HEADER_OCTETS, Fcp, FcpEarly, FcpForm, FcpPart, FcpReset, FcpTerms, FcpTotal,
     FcpWriter, Loss, PIECES_WORDS_MAX, Piece, Pieces, PiecesState, TransferPacket,
@@ -102,7 +102,7 @@ proptest! {
 
     #[test]
     fn packets_of_transfers_survive(
-        (object, serial, cumulative, state) in any::<(u32, u32, u32, u8)>(),
+        (object, serial, cumulative, state, life) in any::<(u32, u32, u32, u8, u32)>(),
         (octets, piece_octets) in (0u64..400, 1u16..50),
         index in any::<prop::sample::Index>(),
         words in vec(any::<u64>(), 0..20),
@@ -121,7 +121,8 @@ proptest! {
         properties::transfer(&room[..end]);
         prop_assert!(TransferPacket::parse(&room[..end - cut]).is_err());
         let state = [PiecesState::Partial, PiecesState::Whole, PiecesState::Refused][usize::from(state % 3)];
-        let pieces = Pieces { object, state, serial, cumulative };
+        let life = Incarnation(life);
+        let pieces = Pieces { object, state, serial, cumulative, life };
         let end = pieces.write(&mut room, words.iter().copied()).expect("it fits");
         let Ok(TransferPacket::Pieces(read, come)) = TransferPacket::parse(&room[..end]) else {
             panic!("just written")
