@@ -486,10 +486,10 @@ fn a_late_report_to_a_senders_former_life_says_nothing_of_this_one() {
     let mut stray = None;
     for _ in 0..400 {
         world.run_for(1_250);
-        let reports = world.in_flight.values().filter(|(to, octets)| {
+        let mut reports = world.in_flight.values().filter(|(to, octets)| {
             *to == 0 && Frame::parse(octets).expect("sealed").opcode == Opcode::Slot
         });
-        if let Some((_, octets)) = reports.last() {
+        if let Some((_, octets)) = reports.next_back() {
             stray = Some(octets.clone());
         }
     }
