@@ -22,7 +22,7 @@ use onepipe_wire::{
 };
 
 use crate::clock::expand;
-use crate::fcp::{Ends, Judgement, seal_frame};
+use crate::fcp::{Ends, Judgement, Session, seal_frame};
 use crate::ring::Ring;
 use crate::{ConfigError, SlotClock, Timeslot};
 use asking::Asking;
@@ -84,6 +84,8 @@ pub struct ClientStats {
     /// Resets of arbiters that are set up with another length of a timeslot, or number of
     /// endpoints.
     pub unlike: u64,
+    /// Resets of arbiters whose clock shows a time more than a second away: they are not followed.
+    pub clock_apart: u64,
     /// Frames that are none, or not for this endpoint.
     pub dropped: u64,
 }
@@ -263,7 +265,10 @@ impl Client {
                 self.on_parts(now, &fcp);
                 Verdict::Consumed
             }
-            Judgement::Again | Judgement::Stale => Verdict::Dropped,
+            Judgement::Again | Judgement::Stale => {
+                self.stats.clock_apart += u64::from(Session::is_apart(now, &fcp));
+                Verdict::Dropped
+            }
             Judgement::Stranger | Judgement::Bad { is_burst: false } => {
                 self.stats.control_bad += 1;
                 Verdict::Dropped

@@ -28,8 +28,9 @@ pub(super) struct Parking {
     places: Vec<Parked>,
     /// A bit for each place that is taken.
     taken: Vec<u64>,
-    /// No timeslot before this one is parked.
+    /// No timeslot before the first of these is parked, and none behind the last.
     first: Timeslot,
+    last: Timeslot,
     count: u32,
     late: u64,
     ahead: u64,
@@ -43,6 +44,7 @@ impl Parking {
             places: alloc::vec![Parked { dst: NOBODY, path: 0 }; places],
             taken: alloc::vec![0; places / 64],
             first: Timeslot(0),
+            last: Timeslot(0),
             count: 0,
             late: u64::from(late),
             ahead: u64::from(ahead),
@@ -67,7 +69,11 @@ impl Parking {
             return Err(Refused::Ahead);
         }
         let place = self.place(slot);
-        if self.count > 0 && slot.0.abs_diff(self.first.0) >= self.places.len() as u64 {
+        let (first, last) = match self.count {
+            0 => (slot, slot),
+            _ => (self.first.min(slot), self.last.max(slot)),
+        };
+        if last.0 - first.0 >= self.places.len() as u64 {
             // The clock has stepped: what is parked comes out first.
             return Err(if slot > self.first { Refused::Ahead } else { Refused::Late });
         }
@@ -76,7 +82,7 @@ impl Parking {
         }
         self.taken[place / 64] |= 1 << (place % 64);
         self.places[place] = what;
-        self.first = if self.count == 0 { slot } else { self.first.min(slot) };
+        (self.first, self.last) = (first, last);
         self.count += 1;
         Ok(())
     }
@@ -141,5 +147,29 @@ mod tests {
         assert_eq!((parking.next(), parking.count()), (None, 0));
         assert_eq!(parking.park(Timeslot(9), Timeslot(9), WHAT), Ok(()), "the clock went back");
         assert_eq!(parking.next(), Some(Timeslot(9)));
+    }
+
+    #[test]
+    fn no_timeslot_begins_early_when_the_clock_goes_back() {
+        let mut parking = Parking::new(16, 64);
+        assert_eq!(parking.park(Timeslot(1_000), Timeslot(1_000), WHAT), Ok(()));
+        assert_eq!(parking.park(Timeslot(1_000), Timeslot(1_064), WHAT), Ok(()));
+        // The clock goes back by 50 timeslots, and one is granted that began a bit ago.
+        let now = Timeslot(950);
+        assert_eq!(
+            parking.park(now, Timeslot(934), WHAT),
+            Err(Refused::Late),
+            "with 1064 it is one round"
+        );
+        assert_eq!(parking.park(now, Timeslot(937), WHAT), Ok(()));
+        let mut taken = [(0, 0); 4];
+        let mut count = 0;
+        for now in 950..1_100 {
+            while let Some((slot, ..)) = parking.take(Timeslot(now)) {
+                taken[count] = (slot.0, now);
+                count += 1;
+            }
+        }
+        assert_eq!(taken[..count], [(937, 950), (1_000, 1_000), (1_064, 1_064)]);
     }
 }

@@ -159,6 +159,12 @@ impl Session {
         fcp.is_in_step(mix(reset.time.as_ns())).then_some(reset.terms)
     }
 
+    /// Whether the sender of a packet has reset at a time that is not recent, by the clock here.
+    pub fn is_apart(now: Now, fcp: &Fcp<'_>) -> bool {
+        let reset = fcp.reset().filter(|reset| fcp.is_in_step(mix(reset.time.as_ns())));
+        reset.is_some_and(|reset| !is_recent(now, reset.time))
+    }
+
     /// A packet with a reset and nothing else, to whom there is no session with. Answers its
     /// octets.
     pub fn turn_away(room: &mut [u8], reset: FcpReset) -> Option<usize> {

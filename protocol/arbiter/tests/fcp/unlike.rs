@@ -51,3 +51,19 @@ fn an_endpoint_that_an_arbiter_does_not_serve_is_told() {
     let stats = *world.arbiters[0].comm_stats();
     assert!(stats.strangers > 5 && stats.unknown == 0, "{stats:?}");
 }
+
+#[test]
+fn who_has_a_clock_seconds_away_can_tell_and_is_served_once_it_is_set() {
+    for skew_ns in [-5_000 * MS as i64, 5_000 * MS as i64] {
+        let mut world = World::new(4, 1, 1);
+        world.skew_ns[3] = skew_ns;
+        (0..20).for_each(|_| assert!(world.enqueue(3, 0, 200) && world.enqueue(2, 0, 200)));
+        world.run_for(1_000 * MS);
+        assert_eq!((world.clients[2].backlog(), world.clients[2].stats().clock_apart), (0, 0));
+        let own = *world.clients[3].stats();
+        assert!(own.clock_apart > 5 && own.granted == 0, "{own:?}");
+        world.skew_ns[3] = 0;
+        world.run_for(6_000 * MS);
+        assert_eq!(world.clients[3].backlog(), 0, "{:?}", world.clients[3].stats());
+    }
+}

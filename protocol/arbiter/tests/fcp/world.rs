@@ -53,6 +53,8 @@ pub struct World {
     pub now: u64,
     /// What all synchronised clocks have stepped.
     pub step_ns: i64,
+    /// By how much each endpoint's is ahead of the others.
+    pub skew_ns: Vec<i64>,
     pub slot_ns: u64,
     pub clients: Vec<Client>,
     pub arbiters: Vec<Arbiter>,
@@ -124,6 +126,7 @@ impl World {
         Self {
             now: 0,
             step_ns: 0,
+            skew_ns: vec![0; clients.len()],
             slot_ns,
             clients: clients.collect(),
             is_down: vec![false; arbiters.len()],
@@ -152,6 +155,12 @@ impl World {
             mono: Mono::from_ns(self.now),
             sync: Timestamp::from_ns((OFFSET_NS + self.now).wrapping_add_signed(self.step_ns)),
         }
+    }
+
+    fn at_client(&self, place: usize) -> Now {
+        let Now { mono, sync } = self.at();
+        let sync = sync.as_ns().wrapping_add_signed(self.skew_ns[place]);
+        Now { mono, sync: Timestamp::from_ns(sync) }
     }
 
     pub fn timeslot(&self) -> u64 {
@@ -198,6 +207,7 @@ impl World {
             let (to, mut frame) = entry.remove();
             let (place, first) = (to.index(), self.clients.len());
             if place < first {
+                let now = self.at_client(place);
                 self.clients[place].handle_frame(now, Port(0), &mut frame);
                 self.note_packets(&frame);
                 self.settle_client(place);
@@ -209,6 +219,7 @@ impl World {
         let is_due = |due: Option<Mono>| due.is_some_and(|due| due <= now.mono);
         for place in 0..self.clients.len() {
             if is_due(self.clients[place].poll_timeout()) {
+                let now = self.at_client(place);
                 self.clients[place].handle_timeout(now);
                 self.settle_client(place);
             }
@@ -229,7 +240,7 @@ impl World {
     }
 
     fn settle_client(&mut self, place: usize) {
-        let (now, mut slot) = (self.at(), vec![0; 2_000]);
+        let (now, mut slot) = (self.at_client(place), vec![0; 2_000]);
         while let Some(transmit) = self.clients[place].poll_transmit(now, &mut slot) {
             self.send(ProcessId(place as u32), &slot[..transmit.octets]);
         }
