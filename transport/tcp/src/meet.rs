@@ -236,10 +236,11 @@ fn hear(
 /// Whether a word is there, or the connection is over; waits for it a little.
 fn has_spoken(stream: &TcpStream) -> io::Result<bool> {
     stream.set_read_timeout(Some(AGAIN))?;
-    match stream.peek(&mut [0; OCTETS]) {
+    match stream.peek(&mut [0; OCTETS]).map_err(|error| (error.kind(), error)) {
         Ok(octets) => Ok(octets == 0 || octets == OCTETS),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-        Err(error) => Err(error),
+        // Who was stopped, and goes on, is told that its wait was interrupted.
+        Err((io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted, _)) => Ok(false),
+        Err((_, error)) => Err(error),
     }
 }
 
