@@ -310,17 +310,23 @@ impl<'a> Lead<'a> {
 
     fn work(mut self, is_measured: &AtomicBool) -> Result<Run> {
         let (batches, first) = (self.requests.batches(), self.requests.first());
-        let mut is_over = false;
-        while !is_over || !self.under_way.is_empty() {
+        let slots = u64::from(self.options.batch_slots);
+        // What is due before the end may be late then, and yet be given out in time.
+        let (from, end) = (self.lead + first as u64 * slots, self.lead + batches as u64 * slots);
+        while self.pace.next().0 < end || !self.under_way.is_empty() {
             self.hear()?;
             let Some(now) = Instant::now().checked_duration_since(self.began) else { continue };
             let now = Timeslot(now.as_nanos() as u64 / self.options.slot_ns);
-            is_over = self.batch_at(now) >= batches;
-            let is_ready = !is_over && self.desk.is_ready();
+            let next = self.pace.next().0;
+            let is_ready = next < end && self.desk.is_ready();
             let Some(ordered) = is_ready.then(|| self.pace.order(now)).flatten() else {
                 std::hint::spin_loop();
                 continue;
             };
+            if ordered.start.0 >= end {
+                self.run.skipped += end - next.max(from);
+                continue;
+            }
             if self.batch_at(now) >= first {
                 if !is_measured.load(Ordering::Relaxed) {
                     self.run.before = self.desk.wanted();
@@ -332,11 +338,6 @@ impl<'a> Lead<'a> {
             }
             self.order(ordered)?;
         }
-        let slots = u64::from(self.options.batch_slots);
-        // What the end has passed by.
-        let end = self.lead + batches as u64 * slots;
-        self.run.skipped +=
-            end.saturating_sub(self.pace.next().0.max(self.lead + first as u64 * slots));
         self.run.slots = (batches - first) as u64 * slots;
         self.run.asked = self.requests.asked();
         self.run.after = self.desk.wanted();
@@ -432,7 +433,7 @@ mod tests {
             nodes: vec![16],
             // Far longer than a debug build needs, however busy the machine is.
             slot_ns: 1_000_000,
-            lead_ns: 1_000_000_000,
+            lead_ns: 60_000_000_000,
             cores: 1,
             ..PaceOptions::default()
         };
