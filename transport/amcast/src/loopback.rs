@@ -1,9 +1,15 @@
 //! Groups of one machine.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Directory;
+
+/// Where addresses are looked for: at none of the ports that a system gives to whoever does not say
+/// which (Linux: from 32,768), or one could be taken before its process listens there.
+const PORTS: Range<u16> = 12_000..32_000;
 
 /// How many of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,18 +27,15 @@ pub struct Loopback {
 }
 
 impl Loopback {
-    /// A directory of them at ports of this machine that were free a moment ago.
+    /// A directory of them at ports of this machine that were free a moment ago, and that no other
+    /// directory of this process has until there are no more.
     ///
     /// # Errors
     /// When the system has not that many.
     pub fn directory(self) -> io::Result<Directory> {
         let seats = self.members + self.replicas;
         let count = usize::from(self.groups) * seats + self.clients + self.coordinators;
-        // All at once, so that all differ.
-        let sockets = (0..count).map(|_| UdpSocket::bind(("127.0.0.1", 0)));
-        let sockets = sockets.collect::<io::Result<Vec<_>>>()?;
-        let addresses = sockets.iter().map(UdpSocket::local_addr);
-        let mut addresses = addresses.collect::<io::Result<Vec<SocketAddr>>>()?.into_iter();
+        let mut addresses = free_addresses(count)?.into_iter();
         let mut take = |count| addresses.by_ref().take(count).collect::<Vec<_>>();
         let mut directory = Directory::new();
         for group in 0..self.groups {
@@ -42,5 +45,49 @@ impl Loopback {
         directory.set_clients(take(self.clients));
         directory.set_coordinators(take(self.coordinators));
         Ok(directory)
+    }
+}
+
+/// Loopback addresses that nobody has.
+fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    // Another process begins elsewhere.
+    let first = std::process::id().wrapping_mul(64);
+    let tries = (0..PORTS.len()).map(|_| TRIED.fetch_add(1, Ordering::Relaxed));
+    let ports = tries.map(|tried| first.wrapping_add(tried) % PORTS.len() as u32);
+    let ports = ports.map(|at| PORTS.start + at as u16);
+    let sockets = ports.filter_map(|port| UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok());
+    let sockets: Vec<UdpSocket> = sockets.take(count).collect();
+    if sockets.len() < count {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    sockets.iter().map(UdpSocket::local_addr).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use onepipe_amcast::GroupId;
+
+    use super::*;
+    use crate::Role;
+
+    /// Not even when nobody listens at those of the first yet.
+    #[test]
+    fn no_address_is_given_twice_or_taken_by_whoever_asks_for_any() {
+        let world = Loopback { groups: 1, members: 3, replicas: 2, clients: 1, coordinators: 0 };
+        let all: Vec<SocketAddr> = (0..50)
+            .flat_map(|_| {
+                let directory = world.directory().expect("there are ports");
+                let of = |role| directory.of(role);
+                let group = GroupId(0);
+                [of(Role::Member(group)), of(Role::Replica(group)), of(Role::Client)].concat()
+            })
+            .collect();
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 50 * 6);
+        let any = UdpSocket::bind("127.0.0.1:0").and_then(|any| any.local_addr());
+        let any = any.expect("there are ports").port();
+        assert!(all.iter().all(|at| PORTS.contains(&at.port())) && !PORTS.contains(&any), "{any}");
     }
 }
