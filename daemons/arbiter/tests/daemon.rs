@@ -94,13 +94,15 @@ impl World {
         let deadline = Instant::now() + PATIENCE;
         while !is_so(self) {
             assert!(Instant::now() < deadline, "waited in vain: {what}: {}", self.state());
-            self.switch.turn(|_| {});
             for (nth, arbiter) in self.arbiters.iter_mut().enumerate() {
+                // After each, so that what a primary says comes to who would take over before that
+                // one looks at its clock, however long a turn takes.
                 arbiter.turn(|event| {
                     if let ArbiterEvent::Primary(_) = event {
                         self.primaries.push(nth);
                     }
                 });
+                self.switch.turn(|_| {});
             }
             for host in &mut self.hosts {
                 host.turn(|_, _| {});

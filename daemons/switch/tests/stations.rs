@@ -368,7 +368,8 @@ fn a_goodbye_frees_the_port_at_once() {
 fn a_dead_port_is_lost_and_the_others_go_on() {
     let mut world = World { switches: vec![], stations: vec![], events: vec![] };
     let mut config = Config::new(SocketAddr::from(([127, 0, 0, 1], 0)));
-    (config.processes_max, config.link_timeout_ns) = (16, 50_000_000);
+    // Long, as turns of a busy machine are far apart: the living are not to be missed.
+    (config.processes_max, config.link_timeout_ns) = (16, 1_000_000_000);
     world.switches.push(SoftwareSwitch::new(&config).expect("the loopback is there"));
     let at = world.switches[0].local_addr();
     world.stations.extend((0..3).map(|process| Station::new(process, 1, at, Offload::Segment)));

@@ -15,6 +15,10 @@ use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
 use crate::rig::{CONTROLLERS, PROCESSES};
 
+/// However busy this machine is, who is off its core is not taken for dead: the kernel says at once
+/// who is.
+const LINK_TIMEOUT_NS: u64 = 60_000_000_000;
+
 /// Something with a thread of its own, which stops at once when it is dropped: it says no goodbye.
 pub struct Running {
     stop: Arc<AtomicBool>,
@@ -44,6 +48,7 @@ impl Drop for Running {
 pub fn switch() -> (Running, SocketAddr) {
     let mut config = SwitchConfig::new("127.0.0.1:0".parse().expect("an address"));
     config.processes_max = PROCESSES;
+    config.link_timeout_ns = LINK_TIMEOUT_NS;
     config.controllers = Some(CONTROLLERS);
     let mut switch = SoftwareSwitch::new(&config).expect("loopback is there");
     let address = switch.local_addr();
@@ -86,7 +91,7 @@ fn drive<T: Transport + Send + 'static>(
 ) -> Running {
     let config = Config {
         processes_max: PROCESSES,
-        link_timeout_ns: 100_000_000,
+        link_timeout_ns: LINK_TIMEOUT_NS,
         controllers: Some(CONTROLLERS),
         ..config
     };
