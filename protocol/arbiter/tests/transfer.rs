@@ -539,3 +539,41 @@ fn a_receiver_that_slept_while_its_sender_began_anew_loses_nothing() {
     let came = world.received(3).iter().any(|(.., octets)| **octets == object(300_000, 7));
     assert!(came, "told as sent {} times", world.sent(0));
 }
+
+#[test]
+fn the_last_piece_of_an_object_is_sent_again_while_others_follow() {
+    let mut world = World::new(6);
+    world.run_for(MS);
+    world.send(0, 3, object(2_000, 1));
+    // Its last piece is lost, once.
+    let mut is_lost = false;
+    let is_last = |octets: &[u8]| {
+        let frame = Frame::parse(octets).expect("sealed");
+        frame.opcode == Opcode::Slot
+            && Client::packets(octets).into_iter().flatten().any(|packet| {
+                let packet = onepipe_wire::TransferPacket::parse(packet).expect("ours");
+                matches!(packet, onepipe_wire::TransferPacket::Piece(piece, _)
+                    if piece.object == 0 && piece.index == 9)
+            })
+    };
+    let began = world.now;
+    let mut follow = 0;
+    while !world.received(3).iter().any(|(_, number, _)| *number == 0) {
+        // Others follow: a dozen of them are under way as long as there may be.
+        while world.transfers[0].sending() < 12
+            && world.transfers[0].send(ProcessId(3), object(20_000, 2)).is_ok()
+        {
+            follow += 1;
+        }
+        world.settle(0);
+        world.run_for(1_000);
+        let found = world.in_flight.iter().find(|(_, (to, octets))| *to == 3 && is_last(octets));
+        if let Some(key) = found.map(|(key, _)| *key).filter(|_| !is_lost) {
+            world.in_flight.remove(&key);
+            is_lost = true;
+        }
+        assert!(world.now < began + 100 * MS, "it never comes");
+    }
+    let (came, took) = (world.received(3).len() - 1, world.now - began);
+    assert!(is_lost && took < 4 * MS, "{came} of {follow} others came before, {took} ns");
+}

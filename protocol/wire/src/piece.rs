@@ -55,7 +55,8 @@ pub struct Piece {
     pub piece_octets: u16,
     /// Which piece it is, from 0.
     pub index: u32,
-    /// Numbers the packets of the object, modulo 2^32: a piece that is sent again has another.
+    /// Numbers the pieces from its sender to its receiver, of all objects, modulo 2^32: one that is
+    /// sent again has another.
     pub serial: u32,
 }
 
@@ -114,7 +115,7 @@ pub struct Pieces {
     pub object: u32,
     /// What has become of it.
     pub state: PiecesState,
-    /// The highest serial number that has come.
+    /// The highest serial number that has come, of any object.
     pub serial: u32,
     /// Every piece before this one has come.
     pub cumulative: u32,

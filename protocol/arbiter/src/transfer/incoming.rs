@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Incarnation, Mono};
-use onepipe_wire::{PIECES_WORDS_MAX, Piece, Pieces, PiecesState};
+use onepipe_base::Mono;
+use onepipe_wire::{PIECES_WORDS_MAX, Piece};
 
 use super::config::OBJECT_OCTETS_MIN;
 
@@ -17,7 +17,6 @@ pub(super) struct Incoming {
     come: Vec<u64>,
     /// All pieces before this one have come.
     cumulative: u32,
-    serial: u32,
     /// When a piece of it came last.
     pub touched: Mono,
 }
@@ -33,7 +32,6 @@ impl Incoming {
             pieces,
             come: alloc::vec![0; pieces.div_ceil(64) as usize],
             cumulative: 0,
-            serial: piece.serial,
             touched: now,
         })
     }
@@ -56,9 +54,6 @@ impl Incoming {
             return None;
         }
         self.touched = now;
-        if piece.serial.wrapping_sub(self.serial) as i32 > 0 {
-            self.serial = piece.serial;
-        }
         let (word, bit) = (piece.index as usize / 64, 1 << (piece.index % 64));
         if self.come[word] & bit != 0 {
             return Some(false);
@@ -82,21 +77,14 @@ impl Incoming {
         self.octets
     }
 
-    /// What has come from this life of its sender, and the words of what has out of turn.
-    pub fn report(&self, life: Incarnation) -> (Pieces, impl ExactSizeIterator<Item = u64>) {
+    /// Before which piece all have come, and the words of what has out of turn.
+    pub fn report(&self) -> (u32, impl ExactSizeIterator<Item = u64>) {
         let (from, shift) = (self.cumulative as usize / 64, self.cumulative % 64);
         let words = (self.come.len() - from.min(self.come.len())).min(PIECES_WORDS_MAX);
         let word = move |place: usize| {
             let at = |place: usize| self.come.get(place).copied().unwrap_or_default();
             at(from + place) >> shift | at(from + place + 1).unbounded_shl(u64::BITS - shift)
         };
-        let report = Pieces {
-            object: self.object,
-            state: if self.is_whole() { PiecesState::Whole } else { PiecesState::Partial },
-            serial: self.serial,
-            cumulative: self.cumulative,
-            life,
-        };
-        (report, (0..words).map(word))
+        (self.cumulative, (0..words).map(word))
     }
 }

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::Mono;
+use onepipe_wire::{Pieces, PiecesState, PiecesWords};
 
 use super::outgoing::Outgoing;
 use super::sender::OPEN_MAX;
@@ -26,6 +27,10 @@ pub(super) struct Lane {
     sending: Vec<Sending>,
     /// Objects ever sent on it.
     pub number: u32,
+    /// Packets ever sent on it, of all objects: so each one tells of the loss of those before it,
+    /// be they of another object. And the highest that has come.
+    pub serial: u32,
+    heard: u32,
     /// It is among those that may have a piece to send.
     pub is_ready: bool,
     /// All has left; the first of its objects is thought forgotten then, or later.
@@ -33,8 +38,14 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub const EMPTY: Self =
-        Self { sending: Vec::new(), number: 0, is_ready: false, silent_at: None };
+    pub const EMPTY: Self = Self {
+        sending: Vec::new(),
+        number: 0,
+        serial: 0,
+        heard: u32::MAX,
+        is_ready: false,
+        silent_at: None,
+    };
 
     pub fn is_empty(&self) -> bool {
         self.sending.is_empty()
@@ -72,17 +83,36 @@ impl Lane {
 
     /// The receiver has begun anew.
     pub fn restart(&mut self) {
-        self.sending.iter_mut().for_each(|sending| sending.outgoing.restart());
+        let serial = self.serial;
+        self.heard = serial.wrapping_sub(1);
+        self.sending.iter_mut().for_each(|sending| sending.outgoing.restart(serial));
     }
 
-    /// Hands a report on to the object; `on_report` answers whether it said anything new.
-    pub fn hear(&mut self, now: Mono, object: u32, on_report: impl FnOnce(&mut Outgoing) -> bool) {
-        let Some(place) = self.place(object) else { return };
-        let sending = &mut self.sending[place];
-        if on_report(&mut sending.outgoing) {
-            sending.wait_ns = SILENCE_FIRST_NS;
-            sending.silent_at = now.after_ns(sending.wait_ns);
-            self.silent_at = self.silent_at.map(|at| at.min(sending.silent_at));
+    /// The receiver says what has come, of an object and of all.
+    pub fn hear(&mut self, now: Mono, report: &Pieces, words: PiecesWords<'_>) {
+        let ahead = |of: u32| report.serial.wrapping_sub(of) as i32;
+        if ahead(self.serial) >= 0 {
+            // None of that number was sent.
+            return;
+        }
+        let is_partial = report.state == PiecesState::Partial;
+        if let Some(place) = self.place(report.object).filter(|_| is_partial) {
+            let sending = &mut self.sending[place];
+            if sending.outgoing.on_report(report, words, self.serial) {
+                sending.wait_ns = SILENCE_FIRST_NS;
+                sending.silent_at = now.after_ns(sending.wait_ns);
+                self.silent_at = self.silent_at.map(|at| at.min(sending.silent_at));
+            }
+        }
+        if ahead(self.heard) > 0 {
+            self.heard = report.serial;
+        }
+    }
+
+    /// What others have overtaken, of its object or of another, is sent again.
+    pub fn lose(&mut self) {
+        for sending in &mut self.sending {
+            sending.outgoing.lose(self.heard);
         }
     }
 

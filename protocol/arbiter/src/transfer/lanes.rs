@@ -40,6 +40,11 @@ impl Lanes {
         self.count
     }
 
+    /// The serial number of the next packet to `dst`.
+    pub fn serial(&self, dst: ProcessId) -> u32 {
+        self.lanes[dst.index()].serial
+    }
+
     /// The number of the next object for `dst`, if there is room for it. As many as `most` may be
     /// under way; and one to each receiver, whatever becomes of others.
     pub fn next_number(&self, dst: ProcessId, most: u32) -> Option<u32> {
@@ -93,17 +98,18 @@ impl Lanes {
         (report, words): (&Pieces, PiecesWords<'_>),
     ) -> Option<TransferEvent> {
         let id = ObjectId { dst, number: report.object };
-        match report.state {
-            PiecesState::Partial => {
-                let lane = &mut self.lanes[dst.index()];
-                lane.hear(now, report.object, |outgoing| outgoing.on_report(report, words));
-                self.prepare(dst);
-                None
-            }
+        self.lanes[dst.index()].hear(now, report, words);
+        let ended = match report.state {
+            PiecesState::Partial => None,
             // If there is none, it is said again of one that is done.
-            PiecesState::Whole => Some(TransferEvent::Sent(id, self.remove(id)?)),
-            PiecesState::Refused => Some(TransferEvent::Refused(id, self.remove(id)?)),
-        }
+            PiecesState::Whole => self.remove(id).map(|octets| TransferEvent::Sent(id, octets)),
+            PiecesState::Refused => {
+                self.remove(id).map(|octets| TransferEvent::Refused(id, octets))
+            }
+        };
+        self.lanes[dst.index()].lose();
+        self.prepare(dst);
+        ended
     }
 
     /// Hands pieces to the endpoint as long as it has room, to each receiver in turn, and answers
@@ -124,16 +130,18 @@ impl Lanes {
             let (lane, to) = (&mut self.lanes[usize::from(dst)], ProcessId(dst.into()));
             passed += 1;
             if client.queued(to) < most.min(left) {
+                let serial = lane.serial;
                 let Some(outgoing) = lane.due() else {
                     lane.is_ready = false;
                     passed = 0;
                     continue;
                 };
-                let written = outgoing.write(packet);
+                let written = outgoing.write(packet, serial);
                 if let Some((index, octets)) = written
                     && client.enqueue(to, &packet[..octets]).is_ok()
                 {
-                    again += u64::from(outgoing.on_sent(index));
+                    again += u64::from(outgoing.on_sent(index, serial));
+                    lane.serial = serial.wrapping_add(1);
                     (sent, passed) = (sent + 1, 0);
                 }
             }

@@ -88,7 +88,8 @@ impl Transfer {
             return Err(TransferError::Full(octets));
         };
         let piece_octets = (self.packet.len() - PIECE_HEADER_OCTETS).min(usize::from(u16::MAX));
-        let outgoing = Outgoing::new(dst, number, octets, piece_octets as u16)
+        let to = (dst, self.sending.serial(dst));
+        let outgoing = Outgoing::new(to, number, octets, piece_octets as u16)
             .ok_or(TransferError::TooLarge)?;
         self.sending.push(outgoing);
         self.feed();

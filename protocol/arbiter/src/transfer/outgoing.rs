@@ -25,9 +25,9 @@ pub(super) struct Outgoing {
     come: [u64; PIECES_WORDS_MAX],
     again: [u64; PIECES_WORDS_MAX],
     again_count: u32,
-    /// By the piece modulo the window: with which serial number it was sent last.
+    /// By the piece modulo the window: with which serial number of the lane it was sent last.
     serials: Vec<u32>,
-    serial: u32,
+    /// The highest serial number that a report of it bore, and at first that of the packet before.
     heard: u32,
 }
 
@@ -37,8 +37,14 @@ const fn bit(piece: u32) -> (usize, u64) {
 }
 
 impl Outgoing {
-    /// `None` if it has more pieces than can be numbered.
-    pub fn new(dst: ProcessId, object: u32, octets: Vec<u8>, piece_octets: u16) -> Option<Self> {
+    /// The next packet to `dst` has this serial number. `None` if it has more pieces than can be
+    /// numbered.
+    pub fn new(
+        (dst, serial): (ProcessId, u32),
+        object: u32,
+        octets: Vec<u8>,
+        piece_octets: u16,
+    ) -> Option<Self> {
         let piece =
             Piece { object, octets: octets.len() as u64, piece_octets, index: 0, serial: 0 };
         Some(Self {
@@ -53,8 +59,7 @@ impl Outgoing {
             again: [0; PIECES_WORDS_MAX],
             again_count: 0,
             serials: alloc::vec![0; WINDOW as usize],
-            serial: 0,
-            heard: 0,
+            heard: serial.wrapping_sub(1),
         })
     }
 
@@ -63,13 +68,13 @@ impl Outgoing {
         self.octets
     }
 
-    /// The receiver knows nothing of it any more: all is sent anew.
-    pub fn restart(&mut self) {
+    /// The receiver knows nothing of it any more: all is sent anew, from this serial number on.
+    pub fn restart(&mut self, serial: u32) {
         (self.cumulative, self.next, self.again_count) = (0, 0, 0);
         self.come = [0; PIECES_WORDS_MAX];
         self.again = [0; PIECES_WORDS_MAX];
         // What is under way of it comes to be known as old.
-        self.heard = self.serial;
+        self.heard = serial.wrapping_sub(1);
     }
 
     /// The piece that is to be sent next.
@@ -89,8 +94,9 @@ impl Outgoing {
         self.again_count > 0 || (self.next < self.pieces && self.next - self.cumulative < WINDOW)
     }
 
-    /// Writes the packet that is to be sent next. Answers its piece and its octets.
-    pub fn write(&self, room: &mut [u8]) -> Option<(u32, usize)> {
+    /// Writes the packet that is to be sent next, with this serial number. Answers its piece and its
+    /// octets.
+    pub fn write(&self, room: &mut [u8], serial: u32) -> Option<(u32, usize)> {
         let index = self.due()?;
         let each = usize::from(self.piece_octets);
         let begin = index as usize * each;
@@ -100,13 +106,13 @@ impl Outgoing {
             octets: self.octets.len() as u64,
             piece_octets: self.piece_octets,
             index,
-            serial: self.serial,
+            serial,
         };
         Some((index, piece.write(room, octets)?))
     }
 
     /// That packet has been taken. Answers whether its piece was sent before.
-    pub fn on_sent(&mut self, index: u32) -> bool {
+    pub fn on_sent(&mut self, index: u32, serial: u32) -> bool {
         let (word, bit) = bit(index);
         let is_again = self.again[word] & bit != 0;
         if is_again {
@@ -117,17 +123,16 @@ impl Outgoing {
             self.come[word] &= !bit;
             self.next += 1;
         }
-        self.serials[(index % WINDOW) as usize] = self.serial;
-        self.serial = self.serial.wrapping_add(1);
+        self.serials[(index % WINDOW) as usize] = serial;
         is_again
     }
 
-    /// The receiver says what has come. Answers whether something new has, or it begins anew.
-    pub fn on_report(&mut self, report: &Pieces, words: PiecesWords<'_>) -> bool {
-        let is_of_one_sent = (report.serial.wrapping_sub(self.serial) as i32) < 0;
+    /// The receiver says what has come; the next packet to it has this serial number. Answers
+    /// whether something new has, or it begins anew.
+    pub fn on_report(&mut self, report: &Pieces, words: PiecesWords<'_>, serial: u32) -> bool {
         let news = report.serial.wrapping_sub(self.heard) as i32;
         // Of a report that another one has overtaken nothing is to be learned.
-        if report.cumulative > self.next || !is_of_one_sent || news < 0 {
+        if report.cumulative > self.next || news < 0 {
             return false;
         }
         let words = |piece: u32| {
@@ -139,7 +144,7 @@ impl Outgoing {
         let is_behind = report.cumulative < self.cumulative;
         if news > 0 && (is_behind || (self.cumulative..self.next).any(is_missed)) {
             // What it had said to have it has not: it has forgotten the object meanwhile.
-            self.restart();
+            self.restart(serial);
             return true;
         }
         let before = (self.cumulative, self.come);
@@ -147,7 +152,6 @@ impl Outgoing {
         new.for_each(|piece| self.on_come(piece));
         self.cumulative = self.cumulative.max(report.cumulative);
         self.heard = report.serial;
-        self.lose();
         before != (self.cumulative, self.come)
     }
 
@@ -163,10 +167,10 @@ impl Outgoing {
         self.again[word] &= !bit;
     }
 
-    /// What others have overtaken is sent again.
-    fn lose(&mut self) {
+    /// A packet of this serial number has come. What it and others have overtaken is sent again.
+    pub fn lose(&mut self, heard: u32) {
         for piece in self.cumulative..self.next {
-            let behind = self.heard.wrapping_sub(self.serials[(piece % WINDOW) as usize]) as i32;
+            let behind = heard.wrapping_sub(self.serials[(piece % WINDOW) as usize]) as i32;
             if behind > DISORDER as i32 {
                 self.send_again(piece);
             }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Mono, ProcessId};
-use onepipe_wire::{Piece, Pieces, PiecesState};
+use onepipe_wire::{Piece, PiecesState};
 
 use super::config::{TransferConfig, TransferStats};
 use super::incoming::Incoming;
@@ -56,6 +56,7 @@ impl Receiving {
         stats: &mut TransferStats,
     ) -> Option<Vec<u8>> {
         let sender = &mut self.senders[src.index()];
+        sender.count(piece);
         if !sender.is_waiting {
             // There is, or may be, something to report.
             sender.is_waiting = self.waiting.push(src.0 as u16);
@@ -119,7 +120,7 @@ impl Receiving {
             let Some(src) = self.waiting.pop() else { return };
             let (dst, sender) = (ProcessId(src.into()), &mut self.senders[usize::from(src)]);
             while let Some((object, state)) = sender.finals.front().copied() {
-                let report = Pieces { object, state, serial: 0, cumulative: 0, life: sender.life };
+                let report = sender.report(object, state, 0);
                 let octets = report.write(packet, core::iter::empty());
                 let octets = octets.expect("checked when it was set up");
                 if client.enqueue(dst, &packet[..octets]).is_err() {
@@ -132,7 +133,8 @@ impl Receiving {
             if is_due || sender.unreported >= PIECES_A_REPORT {
                 (sender.report_at, sender.unreported) = (None, 0);
                 for open in &sender.open {
-                    let (report, words) = open.report(sender.life);
+                    let (cumulative, words) = open.report();
+                    let report = sender.report(open.object, PiecesState::Partial, cumulative);
                     let octets = report.write(packet, words);
                     let octets = octets.expect("checked when it was set up");
                     // If there is no room, the sender asks by sending something again.

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Mono};
-use onepipe_wire::{Piece, PiecesState};
+use onepipe_wire::{Piece, Pieces, PiecesState};
 
 use super::incoming::Incoming;
 use crate::ring::Ring;
@@ -16,6 +16,8 @@ pub(super) const OPEN_MAX: u32 = 64;
 pub(super) struct Sender {
     /// The latest that was met.
     pub life: Incarnation,
+    /// The highest serial number that has come from it, of any object.
+    serial: Option<u32>,
     pub open: Vec<Incoming>,
     /// The oldest object that may be under way; a bit for each from there on that is whole, and for
     /// each that was refused.
@@ -47,6 +49,7 @@ impl Sender {
     pub fn new(life: Incarnation) -> Self {
         Self {
             life,
+            serial: None,
             open: Vec::with_capacity(OPEN_MAX as usize),
             first: None,
             whole: 0,
@@ -64,6 +67,20 @@ impl Sender {
         let former = core::mem::replace(self, Self::new(life));
         self.is_waiting = is_waiting;
         former.open
+    }
+
+    /// Takes note of the packet of a piece.
+    pub fn count(&mut self, piece: &Piece) {
+        let is_later = |serial: u32| piece.serial.wrapping_sub(serial) as i32 > 0;
+        if self.serial.is_none_or(is_later) {
+            self.serial = Some(piece.serial);
+        }
+    }
+
+    /// What a report of such an object says, as to its place in the sequence of packets.
+    pub fn report(&self, object: u32, state: PiecesState, cumulative: u32) -> Pieces {
+        let serial = self.serial.unwrap_or_default();
+        Pieces { object, state, serial, cumulative, life: self.life }
     }
 
     /// What is known of the object of this piece. `ended` hears of those that must have ended.
