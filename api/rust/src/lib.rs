@@ -175,7 +175,8 @@ pub use onepipe_amcast::{
     ReplicaStats,
 };
 pub use onepipe_arbiter::{
-    ClientStats, OBJECT_OCTETS_MIN, ObjectId, TransferError, TransferEvent, TransferStats,
+    ClientStats, FcpTerms, OBJECT_OCTETS_MIN, ObjectId, TransferError, TransferEvent,
+    TransferStats, Unlike,
 };
 pub use onepipe_base::{Incarnation, ProcessId, ScatteringId, Timestamp};
 pub use onepipe_bulk::{Algorithm, Delivery, Plain, Reason};

@@ -237,6 +237,25 @@ fn a_receiver_that_is_not_there_holds_up_nobody_else() {
 }
 
 #[test]
+fn who_is_set_up_unlike_its_arbiter_can_tell() {
+    let running = Running::start(Faults::default(), true);
+    let end = running.end(0).slot(2 * SLOT).open().expect("a socket");
+    let sending = end.send(ProcessId(1), vec![7; 100]).expect("room");
+    let began = Instant::now();
+    let unlike = loop {
+        assert!(began.elapsed() < PATIENCE, "{:?}", end.endpoint_stats());
+        match end.unlike() {
+            Some(unlike) => break unlike,
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    assert_eq!(unlike.arbiter, ProcessId(ARBITER));
+    assert_eq!(u128::from(unlike.its.slot_ns), SLOT.as_nanos());
+    assert_eq!(unlike.own.slot_ns, 2 * unlike.its.slot_ns);
+    assert_eq!(sending.outcome(), None, "an arbiter that suits may come yet");
+}
+
+#[test]
 fn one_may_wait_for_ever() {
     let running = Running::start(Faults::default(), true);
     let (from, to) = (running.end(0).open(), running.end(1).open());

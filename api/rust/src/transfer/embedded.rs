@@ -1,7 +1,7 @@
 //! An end of scheduled transfer without a thread.
 
 use onepipe_arbiter::{
-    ClientStats, ObjectId, Transfer as Machine, TransferError, TransferEvent, TransferStats,
+    ClientStats, ObjectId, Transfer as Machine, TransferError, TransferEvent, TransferStats, Unlike,
 };
 use onepipe_base::ProcessId;
 use onepipe_transport_clock::SystemClock;
@@ -77,5 +77,11 @@ impl EmbeddedTransfer {
     /// What it has done: timeslots and control packets.
     pub fn endpoint_stats(&self) -> &ClientStats {
         self.driver.machine().client().stats()
+    }
+
+    /// What an arbiter is set up with, and this end, if their timeslots or endpoints differ: such
+    /// an arbiter grants nothing. `None` once one has answered that suits.
+    pub fn unlike(&self) -> Option<Unlike> {
+        self.driver.machine().client().unlike()
     }
 }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use onepipe_arbiter::{ClientStats, TransferStats};
+use onepipe_arbiter::{ClientStats, TransferStats, Unlike};
 use onepipe_base::ProcessId;
 use onepipe_transport_driver::Doorbell;
 
@@ -89,7 +89,8 @@ impl Transfer {
     /// Takes an object for `to`. Never blocks. It is sent as long as the answer is kept.
     ///
     /// # Errors
-    /// [`ObjectError::Full`], [`ObjectError::Unknown`]; nothing was taken then.
+    /// [`ObjectError::Full`], [`ObjectError::Unknown`]; [`ObjectError::Closed`] if its thread has
+    /// died. Nothing was taken then.
     pub fn send(&self, to: ProcessId, object: Vec<u8>) -> Result<Sending, ObjectError> {
         let sending = self.shared.submit(to, object)?;
         self.doorbell.ring();
@@ -147,14 +148,21 @@ impl Transfer {
 
     /// What it has done, as of a moment ago: pieces and objects.
     pub fn stats(&self) -> TransferStats {
-        lock(&self.shared.stats).0
+        lock(&self.shared.seen).transfer
     }
 
     /// What it has done, as of a moment ago: timeslots and control packets. If none is granted, a
-    /// look at these tells why: nothing received from an arbiter (`control_received`), or what does
-    /// not go together with it (`control_bad`, `late`, `ahead`).
+    /// look at these tells why: nothing received from an arbiter (`control_received`), one that is
+    /// set up with something else (`unlike`: see [`Transfer::unlike`]), or whose clock shows
+    /// another time (`clock_apart`, `late`, `ahead`).
     pub fn endpoint_stats(&self) -> ClientStats {
-        lock(&self.shared.stats).1
+        lock(&self.shared.seen).endpoint
+    }
+
+    /// What an arbiter is set up with, and this end, if their timeslots or endpoints differ: such
+    /// an arbiter grants nothing. As of a moment ago; `None` once one has answered that suits.
+    pub fn unlike(&self) -> Option<Unlike> {
+        lock(&self.shared.seen).unlike
     }
 
     fn end(&mut self) {

@@ -1,12 +1,12 @@
 //! What an end of scheduled transfer shares with its thread.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use onepipe_arbiter::{ClientStats, OBJECT_OCTETS_MIN, TransferStats};
+use onepipe_arbiter::{ClientStats, OBJECT_OCTETS_MIN, TransferStats, Unlike};
 use onepipe_base::ProcessId;
 use onepipe_transport_driver::Doorbell;
 
@@ -60,7 +60,15 @@ pub(super) struct Shared {
     pub has_come: Condvar,
     pub is_closing: AtomicBool,
     pub recall: Arc<Recall>,
-    pub stats: Mutex<(TransferStats, ClientStats)>,
+    pub seen: Mutex<Seen>,
+}
+
+/// What is known of the end of late.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub transfer: TransferStats,
+    pub endpoint: ClientStats,
+    pub unlike: Option<Unlike>,
 }
 
 /// What an object of so many octets counts as.
@@ -87,7 +95,7 @@ impl Shared {
             has_come: Condvar::new(),
             is_closing: AtomicBool::new(false),
             recall: Arc::new(Recall::new(doorbell)),
-            stats: Mutex::default(),
+            seen: Mutex::default(),
         }
     }
 
@@ -97,6 +105,9 @@ impl Shared {
         }
         let (letter, octets) = (Arc::<Letter>::default(), charge(object.len()));
         let mut waiting = lock(&self.waiting);
+        if self.is_closing.load(Ordering::Acquire) {
+            return Err(ObjectError::Closed);
+        }
         // One object may always wait, however large.
         if waiting.count > 0 && waiting.octets.saturating_add(octets) > self.send_octets_max {
             return Err(ObjectError::Full { waiting: waiting.octets, object });

@@ -10,7 +10,7 @@ use onepipe_base::ProcessId;
 use onepipe_transport_clock::sharpen_timers;
 
 use super::letter::Letter;
-use super::shared::{Parcel, Shared, charge, lock};
+use super::shared::{Parcel, Seen, Shared, charge, lock};
 use super::{EmbeddedTransfer, Object, ObjectError};
 
 /// Works until it is closed.
@@ -36,11 +36,14 @@ pub(super) fn run(mut end: EmbeddedTransfer, shared: &Shared) {
         }
         let progress = end.poll(|event| outbox.settle(event));
         if !progress.is_idle() {
-            *lock(&shared.stats) = (*end.stats(), *end.endpoint_stats());
+            *lock(&shared.seen) = Seen {
+                transfer: *end.stats(),
+                endpoint: *end.endpoint_stats(),
+                unlike: end.unlike(),
+            };
         }
         end.rest(progress);
     }
-    outbox.close();
 }
 
 /// What is on its way out, as far as the machine does not know it.
@@ -144,11 +147,53 @@ impl Outbox<'_> {
         }
         self.kept.retain(|_, parcels| !parcels.is_empty());
     }
+}
 
-    fn close(self) {
+/// However the thread ends, nobody waits for it.
+impl Drop for Outbox<'_> {
+    fn drop(&mut self) {
+        self.shared.is_closing.store(true, Ordering::Release);
+        // Who sends looks at that with this lock: what comes later is not taken.
         let unsent = mem::take(&mut lock(&self.shared.waiting).parcels);
-        let unsent = unsent.into_iter().chain(self.kept.into_values().flatten());
-        let letters = unsent.map(|parcel| parcel.letter).chain(self.letters.into_values());
+        let unsent = unsent.into_iter().chain(mem::take(&mut self.kept).into_values().flatten());
+        let letters = mem::take(&mut self.letters).into_values();
+        let letters = unsent.map(|parcel| parcel.letter).chain(letters);
         letters.for_each(|letter| letter.settle(Err(ObjectError::Closed)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onepipe_transport_driver::{Bell, Doorbell};
+
+    use super::*;
+
+    struct Silent;
+
+    impl Bell for Silent {
+        fn ring(&self) {}
+    }
+
+    #[test]
+    fn nobody_waits_for_a_thread_that_has_died() {
+        let shared =
+            Shared::new(ProcessId(0), 4, (1 << 20, 1 << 20), Doorbell::new(Arc::new(Silent)));
+        let sending = [1, 2].map(|to| shared.submit(ProcessId(to), vec![0; 9]).expect("room"));
+        let died = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let (letters, kept) = (BTreeMap::new(), BTreeMap::new());
+                let mut outbox = Outbox { shared: &shared, letters, kept, made_room: false };
+                let parcel = outbox.next_parcel().expect("two wait");
+                outbox.letters.insert(ObjectId { dst: parcel.to, number: 0 }, parcel.letter);
+                panic!("as a test has it");
+            });
+            thread.join()
+        });
+        assert!(died.is_err());
+        for sending in sending {
+            assert_eq!(sending.outcome(), Some(Err(ObjectError::Closed)));
+        }
+        let late = shared.submit(ProcessId(1), vec![]);
+        assert!(matches!(late, Err(ObjectError::Closed)), "{late:?}");
     }
 }

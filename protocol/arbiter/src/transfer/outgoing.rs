@@ -94,8 +94,8 @@ impl Outgoing {
         self.again_count > 0 || (self.next < self.pieces && self.next - self.cumulative < WINDOW)
     }
 
-    /// Writes the packet that is to be sent next, with this serial number. Answers its piece and its
-    /// octets.
+    /// Writes the packet that is to be sent next, with this serial number. Answers its piece and
+    /// its octets.
     pub fn write(&self, room: &mut [u8], serial: u32) -> Option<(u32, usize)> {
         let index = self.due()?;
         let each = usize::from(self.piece_octets);
