@@ -148,3 +148,70 @@ impl Lane {
         self.silent_at
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use onepipe_base::{Incarnation, ProcessId};
+    use onepipe_wire::TransferPacket;
+
+    use super::*;
+
+    /// With an object of 40 pieces, all of which have left.
+    fn sent() -> Lane {
+        let mut lane = Lane::EMPTY;
+        let octets = alloc::vec![7; 40 * 10];
+        lane.push(Outgoing::new((ProcessId(1), 0), 0, octets, 10).expect("few"));
+        while send(&mut lane).is_some() {}
+        lane
+    }
+
+    /// Sends a piece: which.
+    fn send(lane: &mut Lane) -> Option<u32> {
+        let serial = lane.serial;
+        let outgoing = lane.due()?;
+        let (index, _) = outgoing.write(&mut [0; 64], serial)?;
+        outgoing.on_sent(index, serial);
+        lane.serial = serial + 1;
+        Some(index)
+    }
+
+    /// It is told that all pieces before `cumulative` have come, of packets up to `serial`.
+    fn hear(lane: &mut Lane, serial: u32, cumulative: u32) {
+        let (state, life) = (PiecesState::Partial, Incarnation(1));
+        let report = Pieces { object: 0, state, serial, cumulative, life };
+        let mut room = [0; 64];
+        let octets = report.write(&mut room, core::iter::empty()).expect("room");
+        let Ok(TransferPacket::Pieces(report, words)) = TransferPacket::parse(&room[..octets])
+        else {
+            panic!("just written")
+        };
+        lane.hear(Mono::from_ns(0), &report, words);
+        lane.lose();
+    }
+
+    #[test]
+    fn what_later_pieces_have_overtaken_is_sent_again_and_no_report_of_none_is_believed() {
+        let mut lane = sent();
+        hear(&mut lane, 40, 0);
+        hear(&mut lane, u32::MAX, 0);
+        assert_eq!(send(&mut lane), None, "packet 40 was never sent");
+        hear(&mut lane, 39, 20);
+        let again = core::iter::from_fn(|| send(&mut lane));
+        assert!(again.eq(20..23), "those 17 and more before the last");
+        hear(&mut lane, 38, 0);
+        assert_eq!(send(&mut lane), None, "an older report");
+    }
+
+    #[test]
+    fn who_hears_nothing_asks_ever_more_seldom() {
+        let (mut lane, mut asked) = (sent(), [0; 4]);
+        let mut count = 0;
+        for ms in 0..31 {
+            if lane.on_silence(Mono::from_ns(ms * 1_000_000), false) {
+                asked[count] = ms;
+                count += 1;
+            }
+        }
+        assert_eq!(asked[..count], [2, 6, 14, 30]);
+    }
+}

@@ -178,3 +178,34 @@ impl Receiving {
         Mono::earlier(reports, self.forget_at)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::ClientConfig;
+
+    #[test]
+    fn an_object_that_must_have_ended_gives_its_room_back() {
+        let config = TransferConfig::new(ClientConfig::new(ProcessId(0), 4, ProcessId(9), 1_250));
+        let (mut receiving, mut stats) = (Receiving::new(&config), TransferStats::default());
+        let each = 40_000;
+        let mut begin = |receiving: &mut Receiving, object| {
+            let piece =
+                Piece { object, octets: each, piece_octets: 1_000, index: 0, serial: object };
+            let none = receiving.on_piece(
+                Mono::from_ns(0),
+                ProcessId(1),
+                (&piece, &[7; 1_000]),
+                &mut stats,
+            );
+            assert_eq!(none, None, "it has more pieces");
+        };
+        (0..64).for_each(|object| begin(&mut receiving, object));
+        assert_eq!(receiving.octets, 64 * each);
+        // Its sender has no more than 64 under way: so the first two have ended for it.
+        begin(&mut receiving, 65);
+        assert_eq!(receiving.octets, 63 * each);
+        receiving.begin_anew(ProcessId(1), Incarnation(2));
+        assert_eq!(receiving.octets, 0);
+    }
+}

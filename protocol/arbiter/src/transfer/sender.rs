@@ -137,3 +137,24 @@ impl Sender {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_ended_stays_so_and_is_said_again_once() {
+        let piece = |object| Piece { object, octets: 9, piece_octets: 9, index: 0, serial: 0 };
+        for state in [PiecesState::Refused, PiecesState::Whole] {
+            let mut sender = Sender::new(Incarnation(1));
+            assert!(matches!(sender.know(&piece(5), |_| {}), Known::New));
+            sender.end(5, state);
+            assert_eq!(sender.finals.pop(), Some((5, state)));
+            for _ in 0..2 {
+                assert!(matches!(sender.know(&piece(5), |_| {}), Known::Ended), "{state:?}");
+            }
+            assert_eq!((sender.finals.pop(), sender.finals.pop()), (Some((5, state)), None));
+            assert!(matches!(sender.know(&piece(4), |_| {}), Known::New), "another one");
+        }
+    }
+}
