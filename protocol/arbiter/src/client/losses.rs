@@ -173,4 +173,19 @@ mod tests {
         come(3, 7);
         assert_eq!(losses.due(), Some(Mono::from_ns(LATE_NS)), "the jump only");
     }
+
+    #[test]
+    fn who_was_not_heard_for_half_of_all_numbers_is_heard_again() {
+        let mut losses = Losses::new(4);
+        let mut come = |number| {
+            losses.on_slot(Mono::from_ns(0), (2, Incarnation(1)), number, &slot([1; 3]));
+            (losses.lost, losses.due().is_some())
+        };
+        come(500);
+        let far = 600 + (1 << 31);
+        for number in [far, far - 3, far + 1] {
+            assert_eq!(come(number), (0, false), "{number}: it begins anew, or is late");
+        }
+        assert_eq!(come(far + 3), (0, true), "one is missed");
+    }
 }

@@ -384,8 +384,8 @@ impl Client {
             }
             let front = HEADER_OCTETS + SLOT_HEADER_OCTETS;
             let Some(octets) = self.cells.take(&mut to.queue, &mut room[front..]) else {
+                // Nothing waits: so there is nothing to be asked for in its place.
                 self.stats.idle += 1;
-                self.want(what.dst);
                 continue;
             };
             let (number, earlier) = (to.sent, to.earlier);
