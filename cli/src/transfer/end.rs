@@ -1,8 +1,6 @@
-//! An end of scheduled transfer on the main thread, and why it does not get on.
+//! An end of scheduled transfer on the main thread.
 
 use std::collections::VecDeque;
-use std::io::ErrorKind;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,13 +12,15 @@ use onepipe::{
 use onepipe_arbiter::{ClientEvent, Unlike};
 
 use super::Place;
+use super::trouble::Recent;
 use crate::number::readable_ns;
 
 /// What a receiver had no room for is sent again so much later.
 const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 
-/// Who is told that nobody listens is told so within this.
-const REFUSAL: Duration = Duration::from_millis(200);
+/// No turn takes longer, as rests are short: the process was stopped, or had no core, and what is
+/// beyond this is nobody else's silence.
+const TURN_MAX: Duration = Duration::from_secs(1);
 
 /// How often an arbiter has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -35,41 +35,34 @@ pub struct Served {
 #[derive(Clone, Copy, Debug)]
 pub struct Counted {
     pub at: Instant,
+    /// How long the end has worked by then, without the times in which it could not.
+    pub lived: Duration,
     pub endpoint: ClientStats,
     pub transfer: TransferStats,
-}
-
-/// Whether it is known that nobody listens at a UDP address. No answer is no proof.
-fn is_refused(addr: SocketAddr) -> bool {
-    let own = match addr {
-        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
-        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
-    };
-    let ask = || {
-        let socket = UdpSocket::bind(own)?;
-        socket.connect(addr)?;
-        socket.set_read_timeout(Some(REFUSAL))?;
-        // Of no octets: whoever listens takes it for nothing.
-        socket.send(&[])?;
-        socket.recv(&mut [0])
-    };
-    ask().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
 /// An end, and what it is to send.
 #[derive(Debug)]
 pub struct End {
-    transfer: EmbeddedTransfer,
-    place: Place,
-    process: u32,
+    pub(super) transfer: EmbeddedTransfer,
+    pub(super) place: Place,
+    pub(super) process: u32,
     outbox: VecDeque<(ProcessId, Vec<u8>)>,
     /// What was refused for want of room, until when it waits.
     refused: VecDeque<(Instant, ProcessId, Vec<u8>)>,
+    /// What was handed over and is not through.
+    going: Vec<ObjectId>,
     came: VecDeque<(ProcessId, Vec<u8>)>,
-    asked: u32,
+    pub(super) asked: u32,
     served: Vec<Served>,
+    /// Which arbiter has answered last, and when.
+    pub(super) answered: Option<(u32, Duration)>,
     /// Arbiters that are set up for other endpoints.
-    unlike: Vec<Unlike>,
+    pub(super) unlike: Vec<Unlike>,
+    /// How long it has worked, as of the last turn.
+    pub(super) lived: Duration,
+    turned: Instant,
+    pub(super) recent: Recent,
     stop: Arc<AtomicBool>,
 }
 
@@ -89,10 +82,15 @@ impl End {
             process,
             outbox: VecDeque::new(),
             refused: VecDeque::new(),
+            going: Vec::new(),
             came: VecDeque::new(),
             asked: place.arbiter[0],
             served: Vec::new(),
+            answered: None,
             unlike: Vec::new(),
+            lived: Duration::ZERO,
+            turned: Instant::now(),
+            recent: Recent::default(),
             stop,
         })
     }
@@ -117,6 +115,16 @@ impl End {
         self.outbox.push_back((to, object));
     }
 
+    /// Sends nothing any more of what is not through. What waits for its timeslot leaves in it.
+    pub fn give_up(&mut self) {
+        self.outbox.clear();
+        self.refused.clear();
+        for id in self.going.drain(..) {
+            // If there is none it is through.
+            let _ = self.transfer.cancel(id);
+        }
+    }
+
     /// Objects that are not through.
     pub fn under_way(&self) -> usize {
         self.outbox.len() + self.refused.len() + self.transfer.sending()
@@ -124,13 +132,16 @@ impl End {
 
     /// Works on, and rests if there is nothing to do.
     pub fn turn(&mut self) {
+        self.live();
         self.hand_over();
-        let Self { transfer, asked, refused, came, unlike, .. } = self;
+        let Self { transfer, asked, refused, going, came, unlike, .. } = self;
         let answers = transfer.endpoint_stats().control_received;
         let progress = transfer.poll(|event| match event {
             TransferEvent::Received(from, _, octets) => came.push_back((from, octets)),
-            TransferEvent::Refused(ObjectId { dst, .. }, octets) => {
-                refused.push_back((Instant::now() + REFUSED_PAUSE, dst, octets));
+            TransferEvent::Sent(id, _) => going.retain(|one| *one != id),
+            TransferEvent::Refused(id, octets) => {
+                going.retain(|one| *one != id);
+                refused.push_back((Instant::now() + REFUSED_PAUSE, id.dst, octets));
             }
             TransferEvent::Client(ClientEvent::Asks(arbiter)) => *asked = arbiter.0,
             TransferEvent::Client(ClientEvent::Unlike(one)) => {
@@ -148,8 +159,19 @@ impl End {
         }
     }
 
+    /// Time goes on.
+    fn live(&mut self) {
+        let now = Instant::now();
+        self.lived += now.duration_since(self.turned).min(TURN_MAX);
+        self.turned = now;
+        if self.recent.is_due(self.lived) {
+            self.recent.note(self.counted());
+        }
+    }
+
     /// So many answers of the arbiter that is asked.
     fn count(&mut self, answers: u64) {
+        self.answered = Some((self.asked, self.lived));
         self.unlike.retain(|unlike| unlike.arbiter.0 != self.asked);
         match self.served.iter_mut().find(|served| served.process == self.asked) {
             Some(served) => served.answers += answers,
@@ -163,7 +185,7 @@ impl End {
         }
         while let Some((to, object)) = self.outbox.pop_front() {
             match self.transfer.send(to, object) {
-                Ok(_) => {}
+                Ok(id) => self.going.push(id),
                 Err(TransferError::Full(object)) => {
                     self.outbox.push_front((to, object));
                     break;
@@ -193,9 +215,20 @@ impl End {
     pub fn counted(&self) -> Counted {
         Counted {
             at: Instant::now(),
+            lived: self.lived,
             endpoint: *self.transfer.endpoint_stats(),
             transfer: *self.transfer.stats(),
         }
+    }
+
+    /// How long it has worked, and whoever is waited for has had time.
+    pub fn lived(&self) -> Duration {
+        self.lived
+    }
+
+    /// How much of that was since `then`.
+    pub fn since(&self, then: &Counted) -> Duration {
+        self.lived - then.lived
     }
 
     /// The arbiters that have answered, in the order in which they did so first.
@@ -226,45 +259,5 @@ impl End {
     /// Whether all arbiters are set up for other endpoints: to wait is of no use.
     pub fn suits_nobody(&self) -> bool {
         self.unlike.len() == self.place.arbiter.len()
-    }
-
-    /// Why nothing has got on since `before`, as far as it is not another endpoint's affair.
-    pub fn trouble(&self, before: &Counted) -> Option<String> {
-        let Place { udp, arbiter, nodes, slot, .. } = &self.place;
-        let (was, is) = (&before.endpoint, self.transfer.endpoint_stats());
-        let since = |count: fn(&ClientStats) -> u64| count(is) - count(was);
-        let answers = since(|it| it.control_received);
-        let heard = answers + since(|it| it.control_bad) + since(|it| it.slots_received);
-        let granted = since(|it| it.granted);
-        let useless = (since(|it| it.late), since(|it| it.ahead));
-        let slot = readable_ns(*slot);
-        if heard == 0 && is_refused(*udp) {
-            return Some(format!("nobody listens at {udp}: `onepipe switch` does not run there"));
-        }
-        let ids = arbiter.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-        if answers == 0
-            && let Some(unlike) = self.unlike.last()
-        {
-            return Some(format!("{unlike}: --slot and --nodes must be the arbiter's"));
-        }
-        if answers == 0 && since(|it| it.control_sent) > 0 {
-            return Some(format!(
-                "no arbiter answers: {ids} was asked, behind the switch at {udp}, as endpoint {} of \
-                 {nodes} for timeslots of {slot}; does `onepipe arbiter` run there with this \
-                 --process, --nodes {nodes} and --slot {slot}?",
-                self.process
-            ));
-        }
-        if granted == 0 && useless != (0, 0) {
-            return Some(format!(
-                "arbiter {} gives timeslots that have passed ({}) or are too far ahead ({}): are \
-                 its --slot {slot}, as here, and its --lead some milliseconds?",
-                self.asked, useless.0, useless.1
-            ));
-        }
-        if granted == 0 && self.under_way() > 0 {
-            return Some(format!("arbiter {} gives no timeslots (of {slot})", self.asked));
-        }
-        None
     }
 }

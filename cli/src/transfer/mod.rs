@@ -6,6 +6,7 @@ mod report;
 mod send;
 mod talk;
 mod target;
+mod trouble;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -73,7 +74,8 @@ pub struct ReceiveArguments {
     /// Which process this is: one of the arbiter's endpoints, and nobody else
     #[arg(long, value_name = "ID", default_value_t = 0)]
     process: u32,
-    /// The file to write, a folder for it, or - for standard output
+    /// The file to write, a folder for it (made if it ends with /, or with --forever), or - for
+    /// standard output
     #[arg(long, value_name = "PATH", default_value = ".")]
     out: PathBuf,
     /// Replace a file that is there
@@ -85,7 +87,7 @@ pub struct ReceiveArguments {
     #[command(flatten)]
     place: Place,
     /// Print one JSON object for each file as a line of standard output (with `--out -` of standard
-    /// error)
+    /// error), and nothing else there
     #[arg(long)]
     json: bool,
 }

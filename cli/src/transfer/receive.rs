@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use onepipe::ProcessId;
@@ -14,12 +14,15 @@ use super::end::{Counted, End};
 use super::report::Came;
 use super::send::WINDOW_OCTETS;
 use super::talk::{self, Word};
-use super::target::{self, Target, Wrote};
+use super::target::{Out, Target, Wrote};
 use crate::number::readable;
 use crate::progress::Progress;
 
-/// A sender that says nothing for so long is none.
+/// A sender that says nothing for so long is none;
 const SILENCE: Duration = Duration::from_secs(30);
+/// so long before that it is told something: whoever wants nothing does not see whether there is an
+/// arbiter.
+const PROBE: Duration = Duration::from_secs(5);
 /// So long is tried to tell senders how it ended.
 const FAREWELL: Duration = Duration::from_millis(300);
 /// Whoever was told that its file is here has heard it within this, or never hears it.
@@ -35,11 +38,13 @@ pub fn run(arguments: &ReceiveArguments) -> Result<ExitCode> {
     if *forever && super::is_standard(out) {
         crate::refuse("--forever needs a folder: standard output has room for one file");
     }
+    let target = Out::prepare(out, arguments.force, *forever)?;
     let mut end = End::open(place, *process)?;
     let (teller, told) = channel();
     say(arguments, &end.name())?;
     let mut receiving = Receiving {
         arguments,
+        out: target,
         files: BTreeMap::new(),
         ended: BTreeSet::new(),
         teller,
@@ -63,9 +68,9 @@ pub fn run(arguments: &ReceiveArguments) -> Result<ExitCode> {
     }
 }
 
-/// Says how it is, where no octets go.
+/// Says how it is, where neither octets go nor what a program reads.
 fn say(arguments: &ReceiveArguments, what: &str) -> Result<()> {
-    let said = match super::is_standard(&arguments.out) {
+    let said = match super::is_standard(&arguments.out) || arguments.json {
         true => writeln!(stderr(), "{what}"),
         false => writeln!(stdout(), "{what}"),
     };
@@ -86,12 +91,16 @@ struct Incoming {
     told: u64,
     end: Option<(u64, String)>,
     is_ending: bool,
-    heard: Instant,
+    /// When something was heard of its sender, as [`End::lived`] counts, and whether that was asked
+    /// for since.
+    heard: Duration,
+    is_probed: bool,
     began: Counted,
 }
 
 struct Receiving<'a> {
     arguments: &'a ReceiveArguments,
+    out: Out,
     files: BTreeMap<Key, Incoming>,
     /// Files that have come, or never will.
     ended: BTreeSet<Key>,
@@ -114,9 +123,9 @@ impl Receiving<'_> {
                 is_ready = true;
                 say(self.arguments, &format!("ready: {}", end.arbiter()))?;
             }
-            let is_over = end.suits_nobody() || began.at.elapsed() >= end.patience();
+            let is_over = end.suits_nobody() || end.since(&began) >= end.patience();
             if !is_ready && is_over {
-                let (waited, name) = (began.at.elapsed().as_secs_f64(), end.name());
+                let (waited, name) = (end.since(&began).as_secs_f64(), end.name());
                 let trouble = end.trouble(&began).unwrap_or_else(|| "nobody answers".to_owned());
                 bail!("gave up after {waited:.1} s ({name}): {trouble}");
             }
@@ -163,24 +172,35 @@ impl Receiving<'_> {
                 if !self.files.contains_key(&key) =>
             {
                 if !self.ended.contains(&key) {
-                    let why = "it has begun anew, and knows nothing of the file".to_owned();
+                    let own = self.arguments.process;
+                    let why = format!(
+                        "it knows nothing of the file: it has begun anew, or another one is process \
+                         {own}, too"
+                    );
                     self.answer(end, key, Word::Failed { why });
                 }
             }
             Word::Chunk { offset } => {
-                if let Err(why) = self.chunk(key, offset, octets) {
+                if let Err(why) = self.chunk(key, end.lived(), (offset, octets)) {
                     self.fail(end, key, &format!("{why:#}"));
                 }
             }
             Word::End { octets, digest } => {
-                if let Some(file) = self.files.get_mut(&key) {
-                    file.end = Some((octets, digest));
-                    file.go_on();
+                let Some(file) = self.files.get_mut(&key) else { return Ok(()) };
+                match file.octets.filter(|announced| *announced != octets) {
+                    Some(announced) => {
+                        let why = format!("{octets} octets came of {announced}");
+                        self.fail(end, key, &why);
+                    }
+                    None => {
+                        file.end = Some((octets, digest));
+                        file.go_on();
+                    }
                 }
             }
             Word::Here => {
                 if let Some(file) = self.files.get_mut(&key) {
-                    file.heard = Instant::now();
+                    file.hear(end.lived());
                 }
             }
             Word::Failed { why } => {
@@ -197,16 +217,20 @@ impl Receiving<'_> {
     }
 
     fn begin(&mut self, end: &mut End, key: Key, name: String, octets: Option<u64>) -> Result<()> {
-        let ReceiveArguments { out, force, forever, .. } = self.arguments;
+        let ReceiveArguments { force, forever, .. } = self.arguments;
         // A process sends one file at a time: of a former one nothing comes any more.
         let of_it = self.files.keys().copied().filter(|(from, _)| *from == key.0);
         for former in of_it.collect::<Vec<_>>() {
-            self.fail(end, former, "its sender has begun with another file");
+            let from = key.0.0;
+            let why = format!(
+                "process {from} has begun with another file: is another one process {from}, too?"
+            );
+            self.fail(end, former, &why);
         }
         if !forever && let Some((busy, _)) = self.files.keys().next() {
             bail!("it receives one file, of process {} (--forever: of several at a time)", busy.0);
         }
-        let path = target::path(out, &name)?;
+        let path = self.out.path(&name)?;
         if self.files.values().any(|file| file.target.path == path) {
             bail!("{} is coming already, from another process", path.display());
         }
@@ -227,7 +251,8 @@ impl Receiving<'_> {
             told: 0,
             end: None,
             is_ending: false,
-            heard: Instant::now(),
+            heard: end.lived(),
+            is_probed: false,
             began: end.counted(),
         };
         self.files.insert(key, file);
@@ -236,10 +261,13 @@ impl Receiving<'_> {
         Ok(())
     }
 
-    fn chunk(&mut self, key: Key, offset: u64, octets: &[u8]) -> Result<()> {
+    fn chunk(&mut self, key: Key, now: Duration, (offset, octets): (u64, &[u8])) -> Result<()> {
         let Some(file) = self.files.get_mut(&key) else { return Ok(()) };
-        file.heard = Instant::now();
+        file.hear(now);
         let count = octets.len() as u64;
+        let until = offset.saturating_add(count);
+        let is_all = file.octets.is_none_or(|announced| until <= announced);
+        ensure!(is_all, "more octets come than it was to have");
         let is_next = offset >= file.next && !file.early.contains_key(&offset);
         let waits = (file.next - file.written).saturating_add(file.early_octets);
         // A chunk may begin within the window and end behind it.
@@ -313,12 +341,21 @@ impl Receiving<'_> {
 
     /// Nothing comes of what nothing has come of for long.
     fn expire(&mut self, end: &mut End) {
-        let is_old = |file: &Incoming| file.heard.elapsed() >= SILENCE && !file.is_ending;
-        let old = self.files.iter().find(|(_, file)| is_old(file));
-        if let Some((key, file)) = old.map(|(key, file)| (*key, file)) {
+        let silence = |file: &Incoming| match file.is_ending {
+            true => Duration::ZERO,
+            false => end.lived() - file.heard,
+        };
+        let longest = self.files.iter_mut().max_by_key(|(_, file)| silence(file));
+        let Some((key, file)) = longest else { return };
+        let (key, silence) = (*key, silence(file));
+        if silence >= SILENCE {
             let why = end.trouble(&file.began).unwrap_or_else(|| "it may be dead".to_owned());
             let silence = SILENCE.as_secs();
             self.fail(end, key, &format!("it has said nothing for {silence} s: {why}"));
+        } else if silence >= SILENCE - PROBE && !file.is_probed {
+            file.is_probed = true;
+            let octets = file.told;
+            self.answer(end, key, Word::Written { octets });
         }
     }
 
@@ -342,6 +379,11 @@ impl Receiving<'_> {
 }
 
 impl Incoming {
+    /// Something was heard of its sender.
+    fn hear(&mut self, now: Duration) {
+        (self.heard, self.is_probed) = (now, false);
+    }
+
     /// Hands on what is in turn, and ends it if that was all.
     fn go_on(&mut self) {
         while let Some(octets) = self.early.remove(&self.next) {

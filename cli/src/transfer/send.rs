@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use onepipe::ProcessId;
 use onepipe_transport_driver::Doorbell;
 
@@ -31,8 +31,11 @@ const HERE: Duration = Duration::from_secs(1);
 /// Who has told that all has come is told within this that it was heard: that takes some timeslots,
 /// and as many again if they are lost.
 const ECHO: Duration = Duration::from_millis(50);
-/// So long is tried to tell the receiver that nothing comes of it.
-const FAREWELL: Duration = Duration::from_millis(300);
+/// So long is tried to tell a receiver that was heard within `OF_LATE` that nothing comes of it,
+const FAREWELL: Duration = Duration::from_secs(2);
+const OF_LATE: Duration = Duration::from_secs(1);
+/// and so long one that was not.
+const FAREWELL_IN_VAIN: Duration = Duration::from_millis(300);
 
 /// What the thread that reads has to tell.
 enum Piece {
@@ -71,12 +74,12 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
         bar: Progress::new(),
     };
     let outcome = sending.run(&mut end);
-    drop(sending.bar);
+    sending.bar = Progress::new();
     match outcome {
         Ok(Outcome::Through(digest)) => {
             // That the receiver hears that it was heard.
             let until = end.counted();
-            end.linger(ECHO, FAREWELL);
+            end.linger(ECHO, FAREWELL_IN_VAIN);
             let (octets, began) = (sending.sent, sending.began);
             let name =
                 if super::is_standard(file) { sending.name } else { file.display().to_string() };
@@ -85,21 +88,15 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Ok(Outcome::Interrupted) => {
-            sending_fails(&mut end, sending.to, sending.number, "its sender was interrupted");
+            sending.fail(&mut end, "its sender was interrupted");
             eprintln!("onepipe: interrupted");
             Ok(ExitCode::from(crate::interrupt::EXIT_STATUS))
         }
         Err(why) => {
-            sending_fails(&mut end, sending.to, sending.number, &format!("{why:#}"));
+            sending.fail(&mut end, &format!("{why:#}"));
             Err(why)
         }
     }
-}
-
-/// Tells the receiver, if it can be told soon.
-fn sending_fails(end: &mut End, to: ProcessId, number: u64, why: &str) {
-    end.send(to, talk::write(number, Word::Failed { why: why.to_owned() }, b""));
-    end.linger(Duration::ZERO, FAREWELL);
 }
 
 /// What is sent.
@@ -114,11 +111,15 @@ struct Source {
 impl Source {
     fn open(arguments: &SendArguments) -> Result<Self> {
         let file = &arguments.file;
-        let named = |name: &str| arguments.name.clone().unwrap_or_else(|| name.to_owned());
+        let named = |name: &str| {
+            let name = arguments.name.clone().unwrap_or_else(|| name.to_owned());
+            talk::check_name(&name).context("--name gives it another one")?;
+            anyhow::Ok(name)
+        };
         if super::is_standard(file) {
             let input: Box<dyn Read + Send> = Box::new(stdin());
             return Ok(Self {
-                name: named("stdin"),
+                name: named("stdin")?,
                 octets: None,
                 input: Some(input),
                 is_file: false,
@@ -129,10 +130,12 @@ impl Source {
         if found.is_dir() {
             bail!("{} is a folder: try `tar c {0} | onepipe transfer send -`", file.display());
         }
-        let name = named(&file.file_name().unwrap_or_default().to_string_lossy());
+        let name = named(&file.file_name().unwrap_or_default().to_string_lossy())?;
         let input: Box<dyn Read + Send> = Box::new(File::open(file).with_context(what)?);
         let is_file = found.is_file();
-        Ok(Self { name, octets: is_file.then_some(found.len()), input: Some(input), is_file })
+        // What is made when it is read, as in /proc, seems to be empty.
+        let octets = Some(found.len()).filter(|octets| is_file && *octets > 0);
+        Ok(Self { name, octets, input: Some(input), is_file })
     }
 
     /// Reads it in a thread, for it may take long.
@@ -235,7 +238,7 @@ impl Sending {
             if end.counted().endpoint.slots_received > self.heard.endpoint.slots_received {
                 self.heard = end.counted();
             }
-            if end.suits_nobody() || self.heard.at.elapsed() >= end.patience() {
+            if end.suits_nobody() || end.since(&self.heard) >= end.patience() {
                 return Err(self.in_vain(end));
             }
             self.say(end)?;
@@ -284,10 +287,13 @@ impl Sending {
                 while self.sent - self.written < WINDOW_OCTETS {
                     match self.pieces.try_recv() {
                         Ok(Piece::Chunk(chunk)) => {
+                            let octets = self.sent + chunk.len() as u64;
+                            ensure!(self.octets.is_none_or(|all| octets <= all), self.changed());
                             self.tell(end, Word::Chunk { offset: self.sent }, &chunk);
-                            self.sent += chunk.len() as u64;
+                            self.sent = octets;
                         }
                         Ok(Piece::End { octets, digest }) => {
+                            ensure!(self.octets.is_none_or(|all| octets == all), self.changed());
                             self.tell(end, Word::End { octets, digest: digest.clone() }, b"");
                             self.state = State::Ends(digest);
                             break;
@@ -314,6 +320,21 @@ impl Sending {
         self.spoke = Instant::now();
     }
 
+    /// Tells the receiver that nothing comes of it, if it can be told soon: what is on its way to
+    /// it need not come.
+    fn fail(&mut self, end: &mut End, why: &str) {
+        let is_there = end.since(&self.heard) < OF_LATE;
+        end.give_up();
+        self.tell(end, Word::Failed { why: why.to_owned() }, b"");
+        end.linger(Duration::ZERO, if is_there { FAREWELL } else { FAREWELL_IN_VAIN });
+    }
+
+    /// The file is not what it was: half of one and half of another is nobody's.
+    fn changed(&self) -> String {
+        let octets = self.octets.unwrap_or_default();
+        format!("{} had {octets} octets, and has other ones now: it was written to", self.name)
+    }
+
     fn show(&mut self) {
         match self.octets {
             Some(octets) => {
@@ -329,13 +350,15 @@ impl Sending {
 
     /// Why it has waited long enough.
     fn in_vain(&self, end: &End) -> anyhow::Error {
-        let waited = self.heard.at.elapsed().as_secs_f64();
+        let waited = end.since(&self.heard).as_secs_f64();
         let trouble = end.trouble(&self.heard).unwrap_or_else(|| {
             let to = self.to.0;
             let slots = end.counted().endpoint.slots_sent - self.heard.endpoint.slots_sent;
-            let other = match self.of_others {
-                0 => String::new(),
-                _ => format!(", and is another one process {}, too", end.process()),
+            // Nothing is heard any more by whoever began first.
+            let was_heard = matches!(self.state, State::Sends | State::Ends(_));
+            let other = match was_heard || self.of_others > 0 {
+                true => format!(", or is another one process {}, too", end.process()),
+                false => String::new(),
             };
             format!(
                 "process {to} does not answer, though {} and {slots} packets were sent to it: does \

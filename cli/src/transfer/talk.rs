@@ -1,6 +1,6 @@
 //! What both ends say to each other: each word is an object, a line of JSON and octets behind it.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde::{Deserialize, Serialize};
 
 /// What is spoken here; both ends must speak the same.
@@ -53,10 +53,28 @@ pub fn write(file: u64, word: Word, octets: &[u8]) -> Vec<u8> {
 pub fn read(object: &[u8]) -> Result<(Line, usize)> {
     let front = &object[..object.len().min(LINE_OCTETS_MAX)];
     let end = front.iter().position(|octet| *octet == b'\n').context("no line")?;
-    let line: Line =
-        serde_json::from_slice(&object[..end]).context("what it says makes no sense")?;
+    let line = serde_json::from_slice(&object[..end]).map_err(|error| plain(&error.to_string()));
+    let mut line: Line = line.map_err(|why| anyhow!("what it says makes no sense: {why}"))?;
+    if let Word::Failed { why } = &mut line.word {
+        *why = plain(why);
+    }
     ensure!(line.version == VERSION, "it speaks version {}, this is {VERSION}", line.version);
     Ok((line, end + 1))
+}
+
+/// What another process says, for a terminal.
+fn plain(text: &str) -> String {
+    let shown = |character: char| match character.is_control() {
+        true => char::REPLACEMENT_CHARACTER,
+        false => character,
+    };
+    text.chars().map(shown).collect()
+}
+
+/// A terminal would obey to a name with control characters.
+pub fn check_name(name: &str) -> Result<()> {
+    ensure!(!name.contains(char::is_control), "{name:?} is no name: it has control characters");
+    Ok(())
 }
 
 #[cfg(test)]
@@ -80,5 +98,19 @@ mod tests {
             assert!(read(object).is_err(), "{object:?}");
         }
         assert!(read(&vec![b' '; 1 << 20]).is_err());
+    }
+    #[test]
+    fn nothing_that_is_heard_commands_a_terminal() {
+        for name in ["\x1b[2J", "a\nb", "a\u{9b}2J", "\u{7f}"] {
+            assert!(check_name(name).is_err(), "{name:?}");
+            let object = write(1, Word::Failed { why: name.to_owned() }, b"");
+            let (line, _) = read(&object).expect("it is one");
+            let Word::Failed { why } = line.word else { panic!("{:?}", line.word) };
+            assert!(!why.contains(char::is_control), "{why:?}");
+            let object = br#"{"version":1,"file":1,"word":"\u001b[2J"}"#;
+            let why = read(&[object, &b"\n"[..]].concat()).expect_err("there is no such word");
+            assert!(!format!("{why:#}").contains(char::is_control), "{why:?}");
+        }
+        check_name("Straße 1 – été.tar").expect("it is a name");
     }
 }

@@ -45,16 +45,60 @@ impl Drop for Part {
     }
 }
 
-/// Where a file of this name goes.
-pub fn path(out: &Path, name: &str) -> Result<PathBuf> {
-    if super::is_standard(out) || !out.is_dir() {
-        return Ok(out.to_owned());
+/// Where files go.
+#[derive(Debug)]
+pub enum Out {
+    Standard,
+    Folder(PathBuf),
+    /// A file, a pipe or a device.
+    One(PathBuf),
+}
+
+impl Out {
+    /// What this path means. A folder that is needed is made; and what could not be written to when
+    /// all has come is refused.
+    pub fn prepare(out: &Path, force: bool, is_for_many: bool) -> Result<Self> {
+        if super::is_standard(out) {
+            return Ok(Self::Standard);
+        }
+        let name = out.display();
+        let is_for_many = is_for_many || out.as_os_str().as_encoded_bytes().ends_with(b"/");
+        match fs::metadata(out).ok() {
+            Some(found) if found.is_dir() => return Ok(Self::Folder(out.to_owned())),
+            Some(found) if found.is_file() && is_for_many => bail!("{name} is no folder"),
+            Some(found) if found.is_file() && !force => {
+                bail!("{name} is there already (--force replaces it)")
+            }
+            Some(_) => {}
+            None if is_for_many => {
+                fs::create_dir_all(out)
+                    .with_context(|| format!("cannot make the folder {name}"))?;
+                return Ok(Self::Folder(out.to_owned()));
+            }
+            None => {
+                let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
+                if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
+                    bail!("cannot write {name}: there is no folder {}", parent.display());
+                }
+            }
+        }
+        Ok(Self::One(out.to_owned()))
     }
-    let is_plain = Path::new(name).file_name().is_some_and(|plain| plain == name);
-    if !is_plain {
-        bail!("{name:?} is no name of a file");
+
+    /// Where a file of this name goes; `-` is standard output.
+    pub fn path(&self, name: &str) -> Result<PathBuf> {
+        super::talk::check_name(name)?;
+        let folder = match self {
+            Self::Standard => return Ok("-".into()),
+            Self::One(path) => return Ok(path.clone()),
+            Self::Folder(folder) => folder,
+        };
+        let is_plain = Path::new(name).file_name().is_some_and(|plain| plain == name);
+        if !is_plain {
+            bail!("{name:?} is no name of a file");
+        }
+        Ok(folder.join(name))
     }
-    Ok(out.join(name))
 }
 
 impl Target {
@@ -168,4 +212,21 @@ fn give_name(sink: &Sink) -> Result<()> {
         return Err(io::Error::from(io::ErrorKind::AlreadyExists).into());
     }
     fs::rename(part, path).with_context(|| format!("cannot name {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_another_process_stays_in_the_folder_and_commands_no_terminal() {
+        let folder = Out::Folder("in".into());
+        assert_eq!(folder.path("a b.tar").expect("it is one"), Path::new("in/a b.tar"));
+        for name in ["", ".", "..", "../x", "/x", "x/y", "x/", "x\ny", "\x1b[2J"] {
+            assert!(folder.path(name).is_err(), "{name:?}");
+        }
+        for out in [Out::Standard, Out::One("x".into())] {
+            assert!(out.path("a/b").is_ok() && out.path("\x1b[2J").is_err());
+        }
+    }
 }

@@ -14,3 +14,4 @@ mod node;
 mod program;
 mod sim;
 mod transfer;
+mod transfer_ends;

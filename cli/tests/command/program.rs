@@ -1,7 +1,7 @@
 //! Running the program and looking at what it leaves behind.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -65,27 +65,46 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 pub struct Beside {
     pub child: Child,
     pub lines: BufReader<ChildStdout>,
+    complaints: Option<BufReader<ChildStderr>>,
     mark: String,
 }
 
 impl Beside {
-    /// Starts it.
+    /// Starts it. What it complains about is nobody's affair.
     pub fn start(command: &mut Command) -> Self {
+        Self::begin(command, Stdio::null())
+    }
+
+    /// Starts it, to read what it complains about, too.
+    pub fn start_heard(command: &mut Command) -> Self {
+        Self::begin(command, Stdio::piped())
+    }
+
+    fn begin(command: &mut Command, complaints: Stdio) -> Self {
         let mark = unique("mark");
         let mut child = command
             .env(MARK, &mark)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(complaints)
             .spawn()
             .expect("the program starts");
         let lines = BufReader::new(child.stdout.take().expect("its output is piped"));
-        Self { child, lines, mark }
+        let complaints = child.stderr.take().map(BufReader::new);
+        Self { child, lines, complaints, mark }
     }
 
     /// The next line that it prints.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.lines.read_line(&mut line).expect("its output can be read");
+        line.trim_end().to_string()
+    }
+
+    /// The next line on its standard error.
+    pub fn complaint(&mut self) -> String {
+        let complaints = self.complaints.as_mut().expect("it was started to be heard");
+        let mut line = String::new();
+        complaints.read_line(&mut line).expect("its complaints can be read");
         line.trim_end().to_string()
     }
 

@@ -12,38 +12,50 @@ use crate::program::{Beside, alone, errors, json, onepipe, output, wait_until};
 
 /// Long enough for a machine that has much else to do.
 const SLOT: &str = "200us";
+/// The same of ends.
+const PATIENT: &str = "60s";
 
 /// A switch, and an arbiter behind it.
-struct Lab {
-    switch: Switch,
-    arbiter: Beside,
+pub struct Lab {
+    pub switch: Switch,
+    pub arbiter: Beside,
+    /// How long its ends wait for whoever does not answer.
+    pub wait: &'static str,
 }
 
 impl Lab {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let switch = Switch::start(&[]);
         let arbiter = arbiter(&switch, &["--slot", SLOT]);
-        Self { switch, arbiter }
+        Self { switch, arbiter, wait: PATIENT }
     }
 
     /// The command of an end.
     fn command<'a>(&'a self, side: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
-        let place = ["--udp", &self.switch.address, "--slot", SLOT, "--wait", "60s"];
+        let place = ["--udp", &self.switch.address, "--slot", SLOT, "--wait", self.wait];
         [&["transfer", side], &place[..], arguments].concat()
     }
 
-    fn receive(&self, out: &Path, arguments: &[&str]) -> Beside {
+    pub fn receive(&self, out: &Path, arguments: &[&str]) -> Beside {
         let out = ["--out", out.to_str().expect("a plain path"), "--json"];
         let command = self.command("receive", &[&out, arguments].concat());
-        let mut beside = Beside::start(&mut onepipe(&command));
-        assert!(beside.line().starts_with("process "));
-        assert!(beside.line().starts_with("ready: arbiter 1000 gives timeslots"));
+        let mut beside = Beside::start_heard(&mut onepipe(&command));
+        // Standard output is for a program.
+        assert!(beside.complaint().starts_with("process "));
+        assert!(beside.complaint().starts_with("ready: arbiter 1000 gives timeslots"));
         beside
     }
 
     fn send(&self, file: &Path, arguments: &[&str]) -> Output {
         let file = [file.to_str().expect("a plain path"), "--json"];
         output(&self.command("send", &[&file, arguments].concat()))
+    }
+
+    /// A sender, which is heard.
+    pub fn sender(&self, file: &Path, arguments: &[&str]) -> Beside {
+        let file = file.to_str().expect("a plain path");
+        let command = self.command("send", &[&[file], arguments].concat());
+        Beside::start_heard(&mut onepipe(&command))
     }
 
     /// A sender of standard input, which has no end yet.
@@ -53,14 +65,14 @@ impl Lab {
     }
 }
 
-fn arbiter(switch: &Switch, arguments: &[&str]) -> Beside {
+pub fn arbiter(switch: &Switch, arguments: &[&str]) -> Beside {
     let command = ["arbiter", "--udp", &switch.address];
     let mut arbiter = Beside::start(&mut onepipe(&[&command, arguments].concat()));
     assert!(arbiter.line().starts_with("arbiter "));
     arbiter
 }
 
-fn content(octets: usize) -> Vec<u8> {
+pub fn content(octets: usize) -> Vec<u8> {
     (0..octets as u32).map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect()
 }
 
@@ -69,7 +81,7 @@ fn report(beside: &mut Beside) -> Value {
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
 }
 
-fn names(folder: &Path) -> Vec<String> {
+pub fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).expect("a folder").flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
@@ -191,17 +203,48 @@ fn a_file_that_is_there_is_kept_and_the_sender_is_told() {
     let _turn = alone();
     let lab = Lab::start();
     let folder = TempDir::new().expect("a folder");
-    let (file, out) = (folder.path().join("original"), folder.path().join("copy"));
+    let (file, out) = (folder.path().join("original"), folder.path().join("out"));
+    let copy = out.join("copy");
+    std::fs::create_dir(&out).expect("there is room");
     std::fs::write(&file, b"theirs").expect("there is room");
-    std::fs::write(&out, b"mine").expect("there is room");
+    std::fs::write(&copy, b"mine").expect("there is room");
     let mut receiver = lab.receive(&out, &[]);
-    let sent = lab.send(&file, &[]);
+    let name = ["--name", "copy"];
+    let sent = lab.send(&file, &name);
     assert_eq!((sent.status.code(), receiver.status()), (Some(1), Some(1)));
     assert!(errors(&sent).contains("is there already"), "{}", errors(&sent));
-    assert_eq!(std::fs::read(&out).expect("it is there"), b"mine");
-    let mut receiver = lab.receive(&out, &["--force"]);
-    assert_eq!((lab.send(&file, &[]).status.code(), receiver.status()), (Some(0), Some(0)));
-    assert_eq!(std::fs::read(&out).expect("it is there"), b"theirs");
+    assert_eq!(std::fs::read(&copy).expect("it is there"), b"mine");
+    for out in [&out, &copy] {
+        std::fs::write(&copy, b"mine").expect("there is room");
+        let mut receiver = lab.receive(out, &["--force"]);
+        assert_eq!((lab.send(&file, &name).status.code(), receiver.status()), (Some(0), Some(0)));
+        assert_eq!(std::fs::read(&copy).expect("it is there"), b"theirs");
+    }
+}
+
+/// What could not be written to is refused before anything comes, and a folder is made.
+#[test]
+fn where_files_go_is_looked_at_first() {
+    let folder = TempDir::new().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (file, nowhere) = (path("file"), path("no/where"));
+    std::fs::write(&file, b"mine").expect("there is room");
+    let refused = |out: &str, arguments: &[&str], complaint: &str| {
+        // Nobody is there, and nobody is waited for.
+        let command = ["transfer", "receive", "--udp", "127.0.0.1:1", "--out", out];
+        let output = output(&[&command, arguments].concat());
+        assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+        assert!(errors(&output).contains(complaint), "{}", errors(&output));
+    };
+    refused(&file, &[], "is there already (--force replaces it)");
+    refused(&file, &["--forever", "--force"], "is no folder");
+    refused(&format!("{file}/"), &["--force"], "cannot make the folder");
+    refused(&nowhere, &[], "there is no folder");
+    assert_eq!(names(folder.path()), ["file"]);
+    refused(&format!("{nowhere}/"), &["--wait", "1s"], "nobody listens");
+    refused(&path("in"), &["--forever", "--wait", "1s"], "nobody listens");
+    assert!(Path::new(&nowhere).is_dir() && Path::new(&path("in")).is_dir());
+    refused("/dev/null", &["--forever", "--wait", "1s"], "nobody listens");
 }
 
 /// Endpoints that have met the first arbiter, and ones that never do, are served by the second.
@@ -214,7 +257,7 @@ fn a_transfer_goes_on_when_its_arbiter_is_killed_and_another_begins_with_the_nex
     assert!(first.line().starts_with("primary from timeslot "));
     let second = ["--process", "1001", "--peers", "1000", "--secondary"];
     let mut second = arbiter(&switch, &[&two[..], &second].concat());
-    let lab = Lab { switch, arbiter: first };
+    let lab = Lab { switch, arbiter: first, wait: PATIENT };
     let folder = TempDir::new().expect("a folder");
     let out = folder.path().join("copy");
     let both = ["--arbiter", "1000,1001"];
@@ -267,47 +310,6 @@ fn a_receiver_that_waits_is_found_by_a_switch_that_is_started_again() {
     assert!(std::fs::read(&out).expect("it is there") == content(50_000));
 }
 
-/// Whoever is not there is named, with what was asked of whom, after a bounded time.
-#[test]
-fn who_does_not_answer_is_named() {
-    let _turn = alone();
-    let folder = TempDir::new().expect("a folder");
-    let file = folder.path().join("original");
-    std::fs::write(&file, b"x").expect("there is room");
-    let file = file.to_str().expect("a plain path");
-    let gives_up = |side: &[&str], udp: &str, arguments: &[&str], complaints: &[&str]| {
-        let place = ["--udp", udp, "--wait", "3s"];
-        let output = output(&[&["transfer"], side, &place, arguments].concat());
-        let errors = errors(&output);
-        assert_eq!(output.status.code(), Some(1), "{errors}");
-        for complaint in complaints {
-            assert!(errors.contains(complaint), "{complaint:?} is not in {errors}");
-        }
-    };
-    let (send, receive) = (["send", file], ["receive"]);
-    // A port that was somebody's a moment ago.
-    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|it| it.local_addr());
-    let nobody = nobody.expect("an address").to_string();
-    gives_up(&send, &nobody, &[], &[&format!("nobody listens at {nobody}"), "process 1"]);
-
-    let switch = Switch::start(&[]);
-    let asked =
-        ["no arbiter answers: 1002, 1003 was asked", &switch.address, "timeslots of 64.0 us"];
-    let options = ["--arbiter", "1002,1003", "--slot", "64us"];
-    gives_up(&receive, &switch.address, &options, &asked);
-
-    let _arbiter = arbiter(&switch, &["--slot", "150us"]);
-    let slot = ["--slot", "150us"];
-    let missing = ["process 0 does not answer", "onepipe transfer receive --process 0"];
-    gives_up(&send, &switch.address, &slot, &missing);
-    let other = ["arbiter 1000 has timeslots of 150000 ns", "--slot and --nodes must be"];
-    gives_up(&send, &switch.address, &["--slot", "64us"], &other);
-    gives_up(&receive, &switch.address, &["--slot", "64us"], &other);
-    let beyond = ["process 70 behind", "has timeslots of 150000 ns and 64 endpoints"];
-    let options = [&slot[..], &["--process", "70", "--nodes", "128"]].concat();
-    gives_up(&receive, &switch.address, &options, &beyond);
-}
-
 #[test]
 fn what_cannot_be_is_refused() {
     let refused = |arguments: &[&str], status, complaint: &str| {
@@ -329,5 +331,6 @@ fn what_cannot_be_is_refused() {
     refused(&["receive", "--slot", "1ns"], 2, "a full frame takes 10ns to 1s");
     refused(&["receive", "--slot", "100"], 2, "has no unit");
     refused(&["receive", "--udp", "nowhere"], 2, "nowhere");
+    refused(&["send", "/etc/passwd", "--name", "\x1b[2J"], 1, "it has control characters");
     refused(&["receive", "--out", "-", "--forever"], 2, "has room for one file");
 }
