@@ -51,7 +51,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     id: u32,
     /// Processes and switches that may hang on this one
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
     ports: u16,
     /// How often an idle link carries a beacon, like 20us
     #[arg(long, value_name = "TIME", value_parser = number::time_ns)]
@@ -118,6 +118,7 @@ struct Counters {
     frames_forwarded: u64,
     beacons_sent: u64,
     frames_dropped: u64,
+    frames_to_nobody: u64,
     frames_overflowed: u64,
     frames_marked: u64,
     ports_given: u64,
@@ -194,9 +195,11 @@ fn turns(mut switch: SoftwareSwitch, serving: &Serving) -> Result<Counters> {
     let interval = serving.stats_interval.map(Duration::from_nanos);
     let mut before = Counters::default();
     let mut next = interval.map(|interval| began + interval);
+    let mut said = Said::default();
     onepipe_transport_clock::sharpen_timers();
     while !stop.load(Ordering::Acquire) {
         let progress = switch.turn(|_| {});
+        said.say(&switch);
         if let (Some(at), Some(interval)) = (next, interval)
             && Instant::now() >= at
         {
@@ -240,12 +243,17 @@ fn config(arguments: &Arguments) -> Config {
 
 fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
     let (stats, machine, socket) = (switch.stats(), switch.machine_stats(), switch.socket_stats());
+    // Nobody has lost what an arbiter tells itself, so that it is found here, or says to endpoints
+    // that are not there.
+    let frames_to_nobody = machine.dropped_unknown + stats.frames_to_self;
     Counters {
         seconds: began.elapsed().as_secs_f64(),
         frames_received: socket.frames_received,
         frames_forwarded: machine.forwarded,
         beacons_sent: machine.beacons_sent,
-        frames_dropped: machine.dropped() + stats.trains_foreign + stats.trains_without_port,
+        frames_dropped: (machine.dropped() + stats.trains_foreign + stats.trains_without_port)
+            .saturating_sub(frames_to_nobody),
+        frames_to_nobody,
         frames_overflowed: socket.frames_overflowed + socket.frames_refused,
         frames_marked: stats.frames_marked,
         ports_given: stats.ports_given,
@@ -271,6 +279,36 @@ fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
             }
         }),
         member: None,
+    }
+}
+
+/// What it has said of neighbours that it cannot serve.
+#[derive(Debug, Default)]
+struct Said {
+    has_no_port: bool,
+    is_beyond: bool,
+}
+
+impl Said {
+    /// Says it, once for each cause: whoever it is about cannot tell why nobody answers.
+    fn say(&mut self, switch: &SoftwareSwitch) {
+        let stats = switch.stats();
+        if let (Some(neighbour), false) = (stats.turned_away, self.has_no_port) {
+            self.has_no_port = true;
+            let ports = switch.ports_max();
+            eprintln!(
+                "onepipe: {neighbour} finds no port: {ports} neighbours hang on this switch already \
+                 (--ports {ports}); this is not said again"
+            );
+        }
+        if let (Some(process), false) = (stats.process_beyond, self.is_beyond) {
+            self.is_beyond = true;
+            let (process, most) = (process.0, switch.processes_max());
+            eprintln!(
+                "onepipe: process {process} is not served: it is beyond --processes {most}; this is \
+                 not said again"
+            );
+        }
     }
 }
 
@@ -306,13 +344,14 @@ fn summarise(counters: &Counters, is_json: bool) -> Result<()> {
     }
     writeln!(
         out,
-        "ran for {:.1} s: {} frames in, {} forwarded, {} beacons sent; {} dropped, {} without \
-         room, {} marked; {} ports given, {} links lost",
+        "ran for {:.1} s: {} frames in, {} forwarded, {} beacons sent; {} dropped, {} to nobody \
+         here, {} without room, {} marked; {} ports given, {} links lost",
         counters.seconds,
         counters.frames_received,
         counters.frames_forwarded,
         counters.beacons_sent,
         counters.frames_dropped,
+        counters.frames_to_nobody,
         counters.frames_overflowed,
         counters.frames_marked,
         counters.ports_given,

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::lab::Switch;
 use crate::program::{Beside, alone, errors, onepipe, output, wait_until};
 
 /// Who is off its core for less is not dead.
@@ -102,4 +103,43 @@ fn a_demo_of_an_incast_shows_its_queue_without_timeslots_and_with() {
     // not: a full frame bears 1,400 octets of a flow.
     let used = number("/scheduled/timeslots/used").expect("a number");
     assert!(number("/scheduled/received_octets") > Some(used * 700.0), "{summary}");
+}
+
+/// Whoever is not served cannot tell why nobody answers: the switch says so.
+#[test]
+fn a_switch_says_whom_it_does_not_serve_and_counts_nothing_lost_of_an_arbiter_alone() {
+    let start = |arguments: &[&str]| {
+        let command = ["switch", "--listen", "127.0.0.1:0"];
+        let mut beside = Beside::start_heard(&mut onepipe(&[&command, arguments].concat()));
+        let line = beside.line();
+        let address = line.strip_prefix("listening at ").expect("it says where").to_owned();
+        Switch { beside, address }
+    };
+    let arbiter = |switch: &Switch, arguments: &[&str]| {
+        let command = ["arbiter", "--udp", &switch.address, "--slot", "200us"];
+        let mut beside = Beside::start(&mut onepipe(&[&command, arguments].concat()));
+        assert!(beside.line().starts_with("arbiter "));
+        beside
+    };
+    let mut switch = start(&["--ports", "1"]);
+    let _first = arbiter(&switch, &[]);
+    let _second = arbiter(&switch, &["--process", "1001", "--peers", "1000", "--secondary"]);
+    let heard = switch.beside.complaint();
+    assert!(heard.contains("finds no port: 1 neighbours"), "{heard}");
+    assert!(heard.contains("--ports 1"), "{heard}");
+
+    let mut switch = start(&[]);
+    let _arbiter = arbiter(&switch, &["--process", "5000"]);
+    let heard = switch.beside.complaint();
+    assert!(heard.contains("process 5000 is not served: it is beyond --processes 1024"), "{heard}");
+
+    let mut switch = start(&["--json"]);
+    let mut alone = arbiter(&switch, &[]);
+    assert!(alone.line().starts_with("primary from timeslot "));
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    switch.beside.signal("-INT");
+    let line = switch.beside.line();
+    let counters: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    assert!(counters["frames_to_nobody"].as_u64() > Some(0), "{counters}");
+    assert_eq!(counters["frames_dropped"], 0, "{counters}");
 }

@@ -26,7 +26,8 @@ pub struct Config {
     pub bind: SocketAddr,
     /// The switch above it, if it is not the root.
     pub up: Option<SocketAddr>,
-    /// Neighbours below it at most: processes and other switches. 1 to 4,096, default 64.
+    /// Neighbours below it at most: processes and other switches. 1 to 4,096, default 128: more
+    /// than the endpoints of an arbiter and the most arbiters that they know, by default.
     pub ports_max: u16,
     /// Its own number, in which no two switches of a fabric with controllers may agree. Default 0.
     pub switch: SwitchId,
@@ -96,7 +97,7 @@ impl Config {
             up: None,
             switch: SwitchId(0),
             controllers: None,
-            ports_max: 64,
+            ports_max: 128,
             processes_max: 1024,
             frame_octets_max: 65_000,
             port_timeout_ns: 10_000_000_000,

@@ -29,6 +29,7 @@ pub(crate) struct Fabric {
     exchange: Exchange,
     ports: Ports,
     up: Option<Port>,
+    processes_max: u32,
     trouble: Option<Trouble>,
     egress: Option<Egress>,
     /// The time of the turn under way.
@@ -54,6 +55,7 @@ impl Fabric {
             exchange,
             ports,
             up,
+            processes_max,
             trouble,
             egress,
             now: Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(0) },
@@ -66,6 +68,10 @@ impl Fabric {
 
     pub(crate) fn exchange(&self) -> &Exchange {
         &self.exchange
+    }
+
+    pub(crate) fn processes_max(&self) -> u32 {
+        self.processes_max
     }
 
     pub(crate) fn trouble(&mut self) -> &mut Option<Trouble> {
@@ -97,11 +103,25 @@ impl Fabric {
         }
         let Some(port) = self.ports.give(from, now) else {
             self.stats.trains_without_port += 1;
+            if !self.ports.makes_room() {
+                self.stats.turned_away = Some(from);
+            }
             return None;
         };
         self.stats.ports_given += 1;
         self.exchange.set_destination(port.index(), Some(from));
         Some(port)
+    }
+
+    /// The machine has no use for a frame: there may be a reason that people should know.
+    fn on_dropped(&mut self, place: Place) {
+        let Ok((header, _)) = peek(self.exchange.frame(place)) else { return };
+        let ends = [header.src(), header.dst()];
+        if let Some(beyond) = ends.iter().find(|process| process.0 >= self.processes_max) {
+            self.stats.process_beyond = Some(*beyond);
+        } else if ends[0] == ends[1] {
+            self.stats.frames_to_self += 1;
+        }
     }
 
     /// The machine has taken a frame that goes no further: it may tell who sits where.
@@ -253,7 +273,7 @@ impl Transport for Fabric {
                 match take(port, frame) {
                     Verdict::Forward(output) => self.put_out(output, place),
                     Verdict::Consumed => self.on_consumed(port, place),
-                    Verdict::Dropped => {}
+                    Verdict::Dropped => self.on_dropped(place),
                 }
             }
         }

@@ -89,6 +89,11 @@ impl Ports {
         Some(port)
     }
 
+    /// Whether a port is about to be free.
+    pub(crate) fn makes_room(&self) -> bool {
+        !self.taken.is_empty()
+    }
+
     /// A process says that it sits behind `port`. If it was alone behind another, nobody is there
     /// any more: it has started anew from elsewhere.
     pub(crate) fn on_join(&mut self, process: ProcessId, port: Port) {
@@ -247,9 +252,9 @@ mod tests {
         assert_eq!(ports.find(address(9), at(0)), Some(Port(2)));
         ports.give(address(1), at(0));
         ports.give(address(2), at(500));
-        assert_eq!(ports.give(address(3), at(1_000)), None);
+        assert_eq!((ports.give(address(3), at(1_000)), ports.makes_room()), (None, false));
         assert_eq!(taken(&mut ports), [], "nobody was silent for long enough");
-        assert_eq!(ports.give(address(3), at(1_200)), None);
+        assert_eq!((ports.give(address(3), at(1_200)), ports.makes_room()), (None, true));
         assert_eq!(taken(&mut ports), [Port(0)]);
         assert_eq!(ports.give(address(3), at(1_200)), Some(Port(0)));
         assert_eq!(ports.find(address(2), at(1_300)), Some(Port(1)));

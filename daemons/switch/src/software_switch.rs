@@ -158,6 +158,16 @@ impl SoftwareSwitch {
         Ok(())
     }
 
+    /// As [`Config::ports_max`].
+    pub fn ports_max(&self) -> u16 {
+        self.driver.machine().switch.config().lower_ports
+    }
+
+    /// As [`Config::processes_max`].
+    pub fn processes_max(&self) -> u32 {
+        self.driver.transport().processes_max()
+    }
+
     /// Counters of ports and faults.
     pub fn stats(&self) -> &Stats {
         &self.driver.transport().stats

@@ -1,5 +1,9 @@
 //! What has happened.
 
+use std::net::SocketAddr;
+
+use onepipe_base::ProcessId;
+
 /// Counters of the world around the switch machine, which has counters of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -13,6 +17,13 @@ pub struct Stats {
     pub trains_foreign: u64,
     /// Trains from strangers for whom there was no port.
     pub trains_without_port: u64,
+    /// The last stranger for whom there was no port, as each has a neighbour that is heard.
+    pub turned_away: Option<SocketAddr>,
+    /// The last process that was named in a frame that was dropped, and is beyond
+    /// [`crate::Config::processes_max`].
+    pub process_beyond: Option<ProcessId>,
+    /// Frames of a process to itself, which go no further: it says where it is.
+    pub frames_to_self: u64,
     /// Frames marked because the switch's own queue was long.
     pub frames_marked: u64,
     /// Frames lost on purpose.
