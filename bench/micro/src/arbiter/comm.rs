@@ -1,21 +1,21 @@
 //! `bench arbiter comm`: what a granted timeslot costs the daemon, its sockets with it.
 
-use std::io::ErrorKind;
+mod endpoint;
+mod endpoints;
+
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Result, anyhow, ensure};
 use hdrhistogram::Histogram;
-use onepipe_arbiter::{Client, ClientConfig};
-use onepipe_base::{Incarnation, Machine, Port, ProcessId};
+use onepipe_base::ProcessId;
 use onepipe_daemon_arbiter::{ArbiterDaemon, Config, Report as Counted};
-use onepipe_transport_clock::{Clock, SystemClock, cores};
+use onepipe_transport_clock::cores;
 use onepipe_transport_driver::Idle;
-use onepipe_wire::{Opcode, peek};
-use rand::{RngExt, SeedableRng};
-use rand_xoshiro::Xoshiro256PlusPlus;
 
+use self::endpoint::DESTINATIONS;
+use self::endpoints::{Endpoints, Worked};
 use super::crew::spent;
 use crate::{Better, Detail, Harness, Progress, Report};
 
@@ -45,18 +45,18 @@ const COMM: &str = "the arbiter's daemon over UDP: control packets in, allocatio
                     bare datagrams";
 /// The arbiter.
 const ARBITER: ProcessId = ProcessId(5_000);
-/// Long enough for the endpoints, which share one thread, to keep up: 500 Mbit/s at 1500 octets.
-const SLOT_NS: u64 = 24_000;
-/// What a frame of an endpoint holds: little, as all endpoints share one thread, and what travels
-/// in timeslots is no concern of the arbiter's.
-const FRAME_OCTETS: usize = 256;
-/// Octets of a packet: too many for two to share a timeslot.
-const PACKET_OCTETS: usize = 128;
-/// Slots' worth of packets that an endpoint has waiting for each of its destinations.
-const WANTED: u32 = 64;
-const DESTINATIONS: usize = 4;
+/// Together the endpoints want as much traffic as this, at 1500 octets a timeslot, bit/s: more than
+/// the paper's 130 Gbit/s.
+const TRAFFIC_BPS: u64 = 150_000_000_000;
+/// Of a packet of 1500 octets, as the original counted (design: arbiter.md section 5).
+const PACKET_BITS: u64 = 12_000;
 /// Until everybody is known to everybody.
 const WARM_UP: Duration = Duration::from_millis(300);
+
+/// What the timeslots last.
+const fn slot_ns(nodes: u32) -> u64 {
+    nodes as u64 * PACKET_BITS * 1_000_000_000 / TRAFFIC_BPS
+}
 
 /// What a granted timeslot costs.
 ///
@@ -71,7 +71,7 @@ pub fn arbiter_comm(options: &CommOptions, progress: impl FnMut(Progress<'_>)) -
         // Datagrams of a timeslot, in the run before.
         let datagrams = std::cell::Cell::new(0.0);
         harness.measure(
-            &format!("nodes={nodes} slot={}us workers={}", SLOT_NS / 1_000, options.workers),
+            &format!("nodes={nodes} slot={}ns workers={}", slot_ns(nodes), options.workers),
             "ns/timeslot",
             Better::Lower,
             || {
@@ -95,6 +95,8 @@ struct Run {
     /// How long turns take in which something has come, ns: so long at most what comes meanwhile
     /// waits to be seen.
     turns: Histogram<u64>,
+    /// What the endpoints' thread has done meanwhile.
+    endpoints: Worked,
 }
 
 impl Run {
@@ -120,10 +122,17 @@ impl Run {
             detail("granted", rate(slots_granted), "slots/s"),
             detail("packets in", rate(packets_received), "/s"),
             detail("packets out", rate(packets_sent), "/s"),
-            // Packets of 1500 octets, as the original counted (design: arbiter.md section 5).
+            detail("acknowledgements alone", rate(self.counted.acks_sent), "/s"),
+            detail("busy", self.spent.as_secs_f64() / self.seconds * 100.0, "%"),
+            detail(
+                "endpoints busy",
+                self.endpoints.spent.as_secs_f64() / self.seconds * 100.0,
+                "%",
+            ),
+            detail("lost before the endpoints", rate(self.endpoints.lost.into()), "/s"),
             detail("turn p50", self.turns.value_at_quantile(0.5) as f64 / 1e3, "us"),
             detail("turn p99", self.turns.value_at_quantile(0.99) as f64 / 1e3, "us"),
-            detail("a core's worth", 12_000.0 / self.slot_ns(), "Gbit/s"),
+            detail("a core's worth", PACKET_BITS as f64 / self.slot_ns(), "Gbit/s"),
         ]
     }
 }
@@ -131,9 +140,12 @@ impl Run {
 /// The daemon in a thread of its own; all endpoints in this one, behind one socket, which is the
 /// switch to the daemon. Packets in their timeslots go nowhere.
 fn run(nodes: u32, time: Duration, workers: usize) -> Result<Run> {
-    let hub = UdpSocket::bind(SocketAddr::from(([127, 0, 0, 1], 0))).context("a socket")?;
-    hub.set_nonblocking(true)?;
-    let mut config = Config::new(hub.local_addr()?, ARBITER, nodes, SLOT_NS);
+    ensure!(
+        nodes > DESTINATIONS as u32,
+        "each of {nodes} endpoints sends to {DESTINATIONS} others"
+    );
+    let mut endpoints = Endpoints::new(nodes, ARBITER, slot_ns(nodes))?;
+    let mut config = Config::new(endpoints.addr()?, ARBITER, nodes, slot_ns(nodes));
     // Its processor time is that of its work.
     config.idle = Idle::Backoff { spins: 0, yields: 0 };
     if workers > 0 {
@@ -142,17 +154,15 @@ fn run(nodes: u32, time: Duration, workers: usize) -> Result<Run> {
     let daemon = ArbiterDaemon::new(&config)?;
     let (doorbell, stop, is_warm) =
         (daemon.doorbell(), AtomicBool::new(false), AtomicBool::new(false));
-    let mut world = World::new(hub, nodes)?;
     std::thread::scope(|scope| {
         let daemon = scope.spawn(|| serve(daemon, &is_warm, &stop));
-        let worked = world.work(WARM_UP).and_then(|()| {
-            is_warm.store(true, Ordering::Release);
-            world.work(time)
-        });
+        endpoints.work(WARM_UP);
+        is_warm.store(true, Ordering::Release);
+        let worked = endpoints.work(time);
         stop.store(true, Ordering::Release);
         doorbell.ring();
-        let run = daemon.join().map_err(|_| anyhow!("the daemon has panicked"))??;
-        worked?;
+        let mut run = daemon.join().map_err(|_| anyhow!("the daemon has panicked"))??;
+        run.endpoints = worked;
         ensure!(run.counted.slots_granted > 0, "nothing was granted");
         Ok(run)
     })
@@ -180,99 +190,10 @@ fn serve(mut daemon: ArbiterDaemon, is_warm: &AtomicBool, stop: &AtomicBool) -> 
     counted.slots_demanded -= before.slots_demanded;
     counted.packets_received -= before.packets_received;
     counted.packets_sent -= before.packets_sent;
+    counted.acks_sent -= before.acks_sent;
     let seconds = began.elapsed().as_secs_f64();
-    Ok(Run { counted, seconds, spent: spent() - spent_before, turns })
-}
-
-/// All endpoints.
-struct World {
-    hub: UdpSocket,
-    arbiter: Option<SocketAddr>,
-    clock: SystemClock,
-    clients: Vec<Client>,
-    destinations: Vec<[ProcessId; DESTINATIONS]>,
-    frame: Vec<u8>,
-}
-
-impl World {
-    fn new(hub: UdpSocket, nodes: u32) -> Result<Self> {
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(u64::from(nodes));
-        let clients = (0..nodes).map(|process| {
-            let mut config = ClientConfig::new(ProcessId(process), nodes, ARBITER, SLOT_NS);
-            config.incarnation = Incarnation(1);
-            config.frame_octets_max = FRAME_OCTETS;
-            // The threads are off their cores now and then: nothing is asked for again for that.
-            config.late_slots_max = 4_096;
-            config.ahead_slots_max = 4_096;
-            Client::new(config)
-        });
-        let clients = clients.collect::<Result<_, _>>()?;
-        let destinations = (0..nodes)
-            .map(|src| {
-                std::array::from_fn(|_| {
-                    let other = random.random_range(0..nodes - 1);
-                    ProcessId(if other >= src { other + 1 } else { other })
-                })
-            })
-            .collect();
-        let clock = SystemClock::calibrated();
-        Ok(Self { hub, arbiter: None, clock, clients, destinations, frame: vec![0; 2_048] })
-    }
-
-    fn work(&mut self, time: Duration) -> Result<()> {
-        let end = Instant::now() + time;
-        while Instant::now() < end {
-            self.take()?;
-            for at in 0..self.clients.len() {
-                self.turn(at)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Hands what has arrived to whom it is for.
-    fn take(&mut self) -> Result<()> {
-        loop {
-            let (octets, from) = match self.hub.recv_from(&mut self.frame) {
-                Ok(datagram) => datagram,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error).context("receiving"),
-            };
-            self.arbiter = Some(from);
-            let frame = &mut self.frame[..octets];
-            let Ok((header, _)) = peek(frame) else { continue };
-            if let Some(client) = self.clients.get_mut(header.dst().index()) {
-                client.handle_frame(self.clock.read(), Port(0), frame);
-            }
-        }
-    }
-
-    /// One endpoint's turn: what is due, what it wants, what it sends.
-    fn turn(&mut self, at: usize) -> Result<()> {
-        let (client, now) = (&mut self.clients[at], self.clock.read());
-        for dst in self.destinations[at] {
-            while client.queued(dst) < WANTED {
-                client.enqueue(dst, &[0; PACKET_OCTETS])?;
-            }
-        }
-        if client.poll_timeout().is_some_and(|due| due <= now.mono) {
-            client.handle_timeout(now);
-        }
-        while let Some(transmit) = client.poll_transmit(now, &mut self.frame) {
-            let frame = &self.frame[..transmit.octets];
-            let is_control = peek(frame).is_ok_and(|(_, opcode)| opcode == Opcode::Fcp);
-            if let (true, Some(arbiter)) = (is_control, self.arbiter) {
-                match self.hub.send_to(frame, arbiter) {
-                    // Lost, as on any network.
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                    sent => {
-                        sent.context("sending")?;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
+    let spent = spent() - spent_before;
+    Ok(Run { counted, seconds, spent, turns, endpoints: Worked::default() })
 }
 
 /// Processor time of a thread that answers datagrams, for each that it takes or sends.
@@ -318,7 +239,7 @@ mod tests {
     #[test]
     fn a_daemon_grants_what_endpoints_want() {
         for workers in [0, 1] {
-            let run = run(4, Duration::from_millis(300), workers).expect("timeslots are granted");
+            let run = run(8, Duration::from_millis(300), workers).expect("timeslots are granted");
             assert!(run.counted.packets_received > 0 && run.slot_ns() > 0.0);
             assert!(!run.turns.is_empty());
         }

@@ -1,0 +1,292 @@
+//! An endpoint that asks for timeslots and lets them pass.
+
+use onepipe_base::{Incarnation, Mono, Now, ProcessId, Promises, Psn, Timestamp};
+use onepipe_wire::{
+    Fcp, FcpForm, FcpPart, FcpReset, FcpTotal, FcpWriter, HEADER_OCTETS, Header, Opcode, seal,
+};
+
+/// Others that an endpoint sends to.
+pub(super) const DESTINATIONS: usize = 4;
+/// Timeslots that it wants of each of them beyond those it knows to be given: several batches in
+/// all, and few enough to be said in one octet where that is shorter.
+const WANTED: u16 = 120;
+/// Timeslots from a control packet to the next, as of [`onepipe_arbiter::ClientConfig::pace_ns`].
+const PACE_SLOTS: u64 = 64;
+/// Of a batch, so manieth part is left between when a packet should come and when the batch is
+/// closed, as a client does it.
+const MARGIN: u64 = 8;
+
+/// What an arbiter sees of an [`onepipe_arbiter::Client`] that always wants more of a few others,
+/// at a fraction of what that costs: nothing waits in it, and nothing is sent in the timeslots. It
+/// says what a client would say as often as that, one packet in 64 timeslots, when the arbiter
+/// would have it come; it says all in each, so it needs no timers for what is lost.
+pub(super) struct Endpoint {
+    own: ProcessId,
+    arbiter: ProcessId,
+    slot_ns: u64,
+    destinations: [u16; DESTINATIONS],
+    /// Timeslots given by each, as far as it knows.
+    given: [u16; DESTINATIONS],
+    /// The arbiter's last reset, and what its checks are seeded by.
+    reset: Option<FcpReset>,
+    seed: u64,
+    /// The next packet says that it has begun anew.
+    echoes: bool,
+    /// Of the next packet, and the one before with when it left.
+    number: u32,
+    left_at: Mono,
+    heard: u32,
+    heard_bits: u64,
+    /// When the next packet would leave if all left evenly, and the last time that was good to come
+    /// in time for a batch, of so many ns.
+    even_at: Mono,
+    beat: Option<(Mono, u64)>,
+}
+
+impl Endpoint {
+    pub fn new(
+        (own, arbiter): (ProcessId, ProcessId),
+        destinations: [u32; DESTINATIONS],
+        slot_ns: u64,
+    ) -> Self {
+        Self {
+            own,
+            arbiter,
+            slot_ns,
+            destinations: destinations.map(|dst| dst as u16),
+            given: [0; DESTINATIONS],
+            reset: None,
+            seed: 0,
+            echoes: false,
+            number: 1,
+            left_at: Mono::from_ns(0),
+            heard: 0,
+            heard_bits: u64::MAX,
+            even_at: Mono::from_ns(0),
+            beat: None,
+        }
+    }
+
+    /// A control packet of the arbiter has come.
+    pub fn hear(&mut self, now: Now, number: u32, payload: &[u8]) {
+        let Ok(fcp) = Fcp::parse(number, payload) else { return };
+        if let Some(reset) = fcp.reset()
+            && self.reset.is_none_or(|own| own.time < reset.time)
+        {
+            self.begin(now, reset);
+        }
+        if self.reset.is_none() || !fcp.is_in_step(self.seed) || !self.note(number) {
+            return;
+        }
+        for part in fcp.parts() {
+            match part {
+                FcpPart::Grants(grants) => grants.grants().for_each(|grant| {
+                    if let Some(given) = self.given(grant.dst) {
+                        *given = given.wrapping_add(1);
+                    }
+                }),
+                FcpPart::Totals(totals) => totals.totals().for_each(|FcpTotal { dst, total }| {
+                    if let Some(given) = self.given(dst)
+                        && total.wrapping_sub(*given) as i16 > 0
+                    {
+                        *given = total;
+                    }
+                }),
+                FcpPart::Early(early) if fcp.heard.wrapping_add(1) == self.number => {
+                    let batch_ns = u64::from(early.batch_slots) * self.slot_ns;
+                    let later_ns = (early.ns + batch_ns - batch_ns / MARGIN) % batch_ns;
+                    self.beat = Some((self.left_at.after_ns(later_ns), batch_ns));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn begin(&mut self, now: Now, reset: FcpReset) {
+        (self.reset, self.seed, self.echoes) = (Some(reset), seed(reset.time), true);
+        (self.number, self.heard, self.heard_bits) = (1, 0, u64::MAX);
+        (self.given, self.beat) = ([0; DESTINATIONS], None);
+        // Not all at once.
+        let pace_ns = PACE_SLOTS * self.slot_ns;
+        self.even_at = now.mono.after_ns(u64::from(self.own.0) * pace_ns / 256);
+    }
+
+    fn given(&mut self, dst: u16) -> Option<&mut u16> {
+        let at = self.destinations.iter().position(|own| *own == dst)?;
+        Some(&mut self.given[at])
+    }
+
+    /// Takes note of a packet. Answers whether it is the first time that it comes.
+    fn note(&mut self, number: u32) -> bool {
+        let ahead = number.wrapping_sub(self.heard) as i32;
+        if ahead > 0 {
+            self.heard_bits = self.heard_bits.unbounded_shl(ahead.unsigned_abs()) | 1;
+            self.heard = number;
+            return true;
+        }
+        let bit = 1u64.unbounded_shl(ahead.unsigned_abs());
+        let is_first = self.heard_bits & bit == 0;
+        self.heard_bits |= bit;
+        is_first && bit != 0
+    }
+
+    /// Whether it says something now.
+    pub fn is_due(&self, now: Mono) -> bool {
+        let Some((beat, batch_ns)) = self.beat else {
+            return self.reset.is_some() && self.even_at <= now;
+        };
+        // The time that is good for a batch and nearest to when it would be its turn.
+        let first_ns = self.even_at.as_ns().saturating_sub(batch_ns / 2);
+        let after_ns = (first_ns as i64 - beat.as_ns() as i64).rem_euclid(batch_ns as i64) as u64;
+        first_ns + (batch_ns - after_ns) % batch_ns <= now.as_ns()
+    }
+
+    /// Writes its next packet, a frame. Answers its octets.
+    pub fn say(&mut self, now: Now, slot: &mut [u8]) -> usize {
+        let room = &mut slot[HEADER_OCTETS..];
+        let writer = FcpWriter::new(room, (self.heard, self.heard_bits));
+        let mut writer = writer.expect("a slot holds the front of a packet");
+        if let Some(reset) = self.reset.filter(|_| self.echoes) {
+            writer.reset(reset);
+        }
+        let mut totals = [FcpTotal { dst: 0, total: 0 }; DESTINATIONS];
+        for (at, total) in totals.iter_mut().enumerate() {
+            let asked = self.given[at].wrapping_add(WANTED);
+            *total = FcpTotal { dst: self.destinations[at], total: asked };
+        }
+        let form = FcpForm::shortest(&totals, true);
+        if form != FcpForm::List {
+            totals.sort_unstable_by_key(|total| total.dst);
+        }
+        writer.totals(form, &totals);
+        let octets = writer.finish(self.seed);
+        let nothing = Timestamp::from_ns(now.sync.as_ns().wrapping_sub(1 << 46));
+        let header = Header::new(Opcode::Fcp, self.own, self.arbiter, Incarnation(1));
+        let header = header.stamped(now.sync, Promises::both(nothing), Psn(self.number));
+        (self.echoes, self.left_at) = (false, now.mono);
+        self.number = self.number.wrapping_add(1);
+        self.even_at = self.even_at.max(now.mono).after_ns(PACE_SLOTS * self.slot_ns);
+        seal(slot, header, octets)
+    }
+}
+
+/// What the checks are seeded by after a reset (docs/wire-format.md, Fcp).
+const fn seed(time: Timestamp) -> u64 {
+    let bits = time.as_ns().wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig};
+    use onepipe_base::{Machine, Port};
+    use onepipe_wire::{Frame, peek};
+
+    use super::*;
+
+    const NODES: u32 = 8;
+    const ARBITER: ProcessId = ProcessId(NODES);
+    const SLOT_NS: u64 = 5_000;
+    /// A frame's way, ns.
+    const WAY_NS: u64 = 10_000;
+
+    /// Whoever asks for timeslots, in a world where time passes in steps.
+    trait Asks {
+        fn hear(&mut self, now: Now, frame: &mut [u8]);
+        fn say(&mut self, now: Now, room: &mut [u8]) -> Option<usize>;
+    }
+
+    impl Asks for Endpoint {
+        fn hear(&mut self, now: Now, frame: &mut [u8]) {
+            let frame = Frame::parse(frame).expect("sealed");
+            Self::hear(self, now, frame.header.psn().0, frame.payload);
+        }
+
+        fn say(&mut self, now: Now, room: &mut [u8]) -> Option<usize> {
+            self.is_due(now.mono).then(|| Self::say(self, now, room))
+        }
+    }
+
+    impl Asks for (Client, [u32; DESTINATIONS]) {
+        fn hear(&mut self, now: Now, frame: &mut [u8]) {
+            self.0.handle_frame(now, Port(0), frame);
+        }
+
+        fn say(&mut self, now: Now, room: &mut [u8]) -> Option<usize> {
+            let (client, destinations) = self;
+            for dst in destinations.map(ProcessId) {
+                while client.queued(dst) < WANTED.into() {
+                    client.enqueue(dst, &[0; 900]).expect("there is room");
+                }
+            }
+            if client.poll_timeout().is_some_and(|due| due <= now.mono) {
+                client.handle_timeout(now);
+            }
+            loop {
+                let octets = client.poll_transmit(now, room)?.octets;
+                if peek(room).is_ok_and(|(_, opcode)| opcode == Opcode::Fcp) {
+                    return Some(octets);
+                }
+            }
+        }
+    }
+
+    /// What an arbiter does for them in 40 ms: packets and octets to it, packets from it, and
+    /// timeslots granted.
+    fn serve<A: Asks>(ask: impl Fn(u32, [u32; DESTINATIONS]) -> A) -> [u64; 4] {
+        let mut config = ArbiterConfig::new(ARBITER, NODES, (NODES, 1), SLOT_NS);
+        config.lead_ns = 200_000;
+        let mut arbiter = Arbiter::new(config).expect("right");
+        let others = |src: u32| std::array::from_fn(|at| (src + at as u32 + 1) % NODES);
+        let mut asking: Vec<A> = (0..NODES).map(|src| ask(src, others(src))).collect();
+        let (mut way, mut room, mut octets_in) = (VecDeque::new(), vec![0; 2_048], 0);
+        for ns in (0..40_000_000).step_by(1_000) {
+            let sync = Timestamp::from_ns((1 << 50) + ns);
+            let now = Now { mono: Mono::from_ns(ns), sync };
+            while way.front().is_some_and(|(at, _)| *at <= ns) {
+                let (_, mut frame): (u64, Vec<u8>) = way.pop_front().expect("it is there");
+                let dst = peek(&frame).expect("sealed").0.dst();
+                match asking.get_mut(dst.index()) {
+                    Some(one) => one.hear(now, &mut frame),
+                    None => {
+                        arbiter.handle_frame(now, Port(0), &mut frame);
+                    }
+                }
+            }
+            if arbiter.poll_timeout().is_some_and(|due| due <= now.mono) {
+                arbiter.handle_timeout(now);
+            }
+            while let Some(transmit) = arbiter.poll_transmit(now, &mut room) {
+                way.push_back((ns + WAY_NS, room[..transmit.octets].to_vec()));
+            }
+            for one in &mut asking {
+                while let Some(octets) = one.say(now, &mut room) {
+                    octets_in += octets as u64;
+                    way.push_back((ns + WAY_NS, room[..octets].to_vec()));
+                }
+            }
+        }
+        let comm = arbiter.comm_stats();
+        assert_eq!((comm.bad, comm.void), (0, 0), "{comm:?}");
+        [comm.received, octets_in, comm.sent, arbiter.stats().given]
+    }
+
+    /// What it is there for: an arbiter has as much to do with it as with a client.
+    #[test]
+    fn an_arbiter_cannot_tell_it_from_a_client() {
+        let own = serve(|src, others| Endpoint::new((ProcessId(src), ARBITER), others, SLOT_NS));
+        let clients = serve(|src, others| {
+            let config = ClientConfig::new(ProcessId(src), NODES, ARBITER, SLOT_NS);
+            (Client::new(config).expect("right"), others)
+        });
+        let all_slots = u64::from(NODES) * 40_000_000 / SLOT_NS;
+        assert!(own[3] > all_slots * 9 / 10, "{own:?} of {all_slots}");
+        for (one, other) in own.into_iter().zip(clients) {
+            assert!(one.abs_diff(other) * 20 < other, "{own:?} beside {clients:?}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! All endpoints of an arbiter in one thread, behind one socket, which is the switch to the arbiter.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use onepipe_base::{Now, ProcessId};
+use onepipe_transport_clock::{Clock, SystemClock, sharpen_timers};
+use onepipe_transport_udp::{Config, Exchange};
+use onepipe_wire::{Frame, Opcode};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::endpoint::Endpoint;
+use crate::arbiter::crew::spent;
+
+/// The socket's only destination.
+const TO_ARBITER: usize = 0;
+
+/// How long the thread sleeps when there is nothing to do.
+const PAUSE: Duration = Duration::from_micros(5);
+
+/// What the thread has done in a while.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Worked {
+    /// Its processor time.
+    pub spent: Duration,
+    /// Datagrams to the endpoints that the kernel has dropped.
+    pub lost: u32,
+}
+
+/// All endpoints. Datagrams come and go as they do at a switch: many a system call, and trains of
+/// them.
+pub(super) struct Endpoints {
+    exchange: Exchange,
+    knows_arbiter: bool,
+    clock: SystemClock,
+    endpoints: Vec<Endpoint>,
+}
+
+impl Endpoints {
+    /// So many, each of which always wants more of a few of the others.
+    ///
+    /// # Panics
+    /// When there are not that many others.
+    pub fn new(nodes: u32, arbiter: ProcessId, slot_ns: u64) -> Result<Self> {
+        let bind = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let exchange = Exchange::bind(&Config { bind, ..Config::default() }, 1 + TO_ARBITER);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(u64::from(nodes));
+        // The others that each sends to, by how far they are behind it: so all are sent as much.
+        let mut steps: Vec<u32> = (1..nodes).collect();
+        steps.shuffle(&mut random);
+        let endpoints = (0..nodes).map(|src| {
+            let others = std::array::from_fn(|at| (src + steps[at]) % nodes);
+            Endpoint::new((ProcessId(src), arbiter), others, slot_ns)
+        });
+        Ok(Self {
+            exchange: exchange.context("a socket")?,
+            knows_arbiter: false,
+            clock: SystemClock::calibrated(),
+            endpoints: endpoints.collect(),
+        })
+    }
+
+    /// Where the arbiter finds its switch.
+    pub fn addr(&self) -> Result<SocketAddr> {
+        Ok(self.exchange.local_addr()?)
+    }
+
+    /// Gives the endpoints their turns for so long.
+    pub fn work(&mut self, time: Duration) -> Worked {
+        sharpen_timers();
+        let (begin, lost) = (spent(), self.exchange.kernel_drops());
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            let now = self.clock.read();
+            let has_come = self.take(now);
+            if !self.say(now) && !has_come {
+                // The daemon's other threads may want the core. Nobody is told to wake this one, as
+                // that would be in what the daemon spends.
+                std::thread::sleep(PAUSE);
+            }
+        }
+        let lost = self.exchange.kernel_drops().zip(lost).map_or(0, |(all, before)| all - before);
+        Worked { spent: spent() - begin, lost }
+    }
+
+    /// Hands what has arrived to whom it is for. Answers whether anything has.
+    fn take(&mut self, now: Now) -> bool {
+        let trains = self.exchange.receive();
+        for train in 0..trains {
+            if !self.knows_arbiter {
+                self.exchange.set_destination(TO_ARBITER, self.exchange.sender(train));
+                self.knows_arbiter = true;
+            }
+            for place in self.exchange.frames(train) {
+                let Ok(frame) = Frame::parse(self.exchange.frame(place)) else { continue };
+                let endpoint = self.endpoints.get_mut(frame.header.dst().index());
+                if let Some(endpoint) = endpoint.filter(|_| frame.opcode == Opcode::Fcp) {
+                    endpoint.hear(now, frame.header.psn().0, frame.payload);
+                }
+            }
+        }
+        trains > 0
+    }
+
+    /// Sends what is due. Answers whether anything was.
+    fn say(&mut self, now: Now) -> bool {
+        let mut has_said = false;
+        for endpoint in &mut self.endpoints {
+            if !endpoint.is_due(now.mono) {
+                continue;
+            }
+            let Some(slot) = self.exchange.slot() else { break };
+            let octets = endpoint.say(now, self.exchange.frame(slot));
+            let frame = self.exchange.keep(slot, octets);
+            self.exchange.send(TO_ARBITER, frame);
+            has_said = true;
+        }
+        // What finds no room now leaves next time.
+        self.exchange.flush();
+        has_said
+    }
+}
