@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::{Args, ValueEnum};
-use onepipe::ProcessId;
+use onepipe::{Incarnation, ProcessId};
 use onepipe_arbiter::{ArbiterEvent, ClientConfig, Core, Fabric, Policy, Role};
 use onepipe_daemon_arbiter::{ArbiterDaemon, Config, Report};
 use onepipe_transport_driver::Idle;
@@ -171,9 +171,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut next = interval.map(|interval| began + interval);
     let mut before = daemon.report();
     let mut printed = Ok(());
+    let mut replaced = None;
     daemon.settle();
-    while !stop.load(Ordering::Acquire) {
+    while !stop.load(Ordering::Acquire) && replaced.is_none() {
         let progress = daemon.turn(|event| {
+            if let ArbiterEvent::Replaced { by } = event {
+                replaced = Some(by);
+            }
             if printed.is_ok() {
                 printed = print(event);
             }
@@ -187,8 +191,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         daemon.rest(progress);
     }
     printed.context("cannot print")?;
-    summarise(&daemon.report(), began, arguments.serving.json)?;
-    Ok(ExitCode::SUCCESS)
+    let report = daemon.report();
+    summarise(&report, began, arguments.serving.json)?;
+    match replaced {
+        None => Ok(ExitCode::SUCCESS),
+        Some(by) => Err(outlived(&report, by)),
+    }
 }
 
 fn config(arguments: &Arguments) -> Result<Config> {
@@ -224,6 +232,18 @@ fn config(arguments: &Arguments) -> Result<Config> {
     Ok(config)
 }
 
+/// Why an arbiter ends by itself.
+fn outlived(report: &Report, by: Incarnation) -> anyhow::Error {
+    let Report { process, incarnation, attachment, .. } = report;
+    let later_s = f64::from(by.0.wrapping_sub(*incarnation)) / 8.0;
+    anyhow!(
+        "another arbiter has begun as process {process}, {later_s:.0} s after this one, and endpoints \
+         ask that one (its incarnation {}, this one's {incarnation}, behind {attachment}): give each an \
+         id of its own with --process, and name the others to it with --peers",
+        by.0
+    )
+}
+
 /// One line for what has happened.
 fn print(event: ArbiterEvent) -> std::io::Result<()> {
     let mut out = stdout().lock();
@@ -232,6 +252,7 @@ fn print(event: ArbiterEvent) -> std::io::Result<()> {
         ArbiterEvent::Secondary => writeln!(out, "secondary")?,
         ArbiterEvent::Avoids(fault) => writeln!(out, "avoids {fault:?}")?,
         ArbiterEvent::Tries(fault) => writeln!(out, "tries {fault:?} again")?,
+        ArbiterEvent::Replaced { .. } => writeln!(out, "replaced")?,
         other => writeln!(out, "{other:?}")?,
     }
     out.flush()

@@ -67,6 +67,8 @@ pub struct Report {
     pub packets_received: u64,
     /// Control packets sent.
     pub packets_sent: u64,
+    /// Of these, acknowledgements alone.
+    pub acks_sent: u64,
     /// Control packets of endpoints that it does not serve: their number is not below `endpoints`.
     pub packets_unknown: u64,
     /// Control packets of endpoints that are set up with another length of a timeslot, or another
@@ -118,6 +120,7 @@ impl Report {
             pairs_waiting,
             packets_received: comm.received,
             packets_sent: comm.sent,
+            acks_sent: comm.sent_acks,
             packets_unknown: comm.strangers,
             packets_unlike: comm.unlike,
             packets_bad: comm.bad + comm.stale + comm.malformed + comm.unknown,
@@ -160,6 +163,7 @@ impl Status for Report {
             ("slots_refused", self.slots_refused),
             ("packets_received", self.packets_received),
             ("packets_sent", self.packets_sent),
+            ("acks_sent", self.acks_sent),
             ("packets_unknown", self.packets_unknown),
             ("packets_unlike", self.packets_unlike),
             ("packets_bad", self.packets_bad),

@@ -67,6 +67,8 @@ struct World {
     hosts: Vec<Station>,
     /// Who has become the primary, in this order.
     primaries: Vec<usize>,
+    /// Who was told that a later one has its id.
+    replaced: Vec<usize>,
 }
 
 impl World {
@@ -86,7 +88,7 @@ impl World {
         };
         let arbiters = vec![arbiter(0), arbiter(1)];
         let hosts = (0..NODES).map(|process| host(process, at)).collect();
-        Self { switch, arbiters, hosts, primaries: Vec::new() }
+        Self { switch, arbiters, hosts, primaries: Vec::new(), replaced: Vec::new() }
     }
 
     /// Everybody gets turns until it is so.
@@ -97,10 +99,10 @@ impl World {
             for (nth, arbiter) in self.arbiters.iter_mut().enumerate() {
                 // After each, so that what a primary says comes to who would take over before that
                 // one looks at its clock, however long a turn takes.
-                arbiter.turn(|event| {
-                    if let ArbiterEvent::Primary(_) = event {
-                        self.primaries.push(nth);
-                    }
+                arbiter.turn(|event| match event {
+                    ArbiterEvent::Primary(_) => self.primaries.push(nth),
+                    ArbiterEvent::Replaced { .. } => self.replaced.push(nth),
+                    _ => {}
                 });
                 self.switch.turn(|_| {});
             }
@@ -223,6 +225,30 @@ fn packets_come_in_granted_timeslots_and_when_the_primary_dies_by_grants_of_the_
 fn the_same_goes_for_arbiters_with_several_cores() {
     survives_its_primary(2);
     survives_its_primary(4);
+}
+
+/// Somebody has given two the same id: the one that began first is told, and ends.
+#[test]
+fn of_two_arbiters_with_one_process_id_the_later_one_stays() {
+    let mut world = World::new(0);
+    world.arbiters.truncate(1);
+    world.until("it is the primary", |world| !world.primaries.is_empty());
+    world.exchange(5);
+    let second = Config::new(world.switch.local_addr(), ARBITERS[0], NODES, SLOT_NS);
+    world.arbiters.push(ArbiterDaemon::new(&second).expect("an arbiter"));
+    world.until("the second one is primary, too", |world| world.primaries.len() == 2);
+    // Until then it is chance whom a switch brings what endpoints say.
+    for _ in 0..100 {
+        if world.replaced.is_empty() {
+            world.exchange(1);
+        }
+    }
+    assert_eq!((&world.replaced[..], &world.primaries[..]), (&[0][..], &[0, 1][..]));
+    let [first, second] = [0, 1].map(|nth| world.arbiters[nth].report());
+    assert!(!first.is_primary && second.is_primary);
+    assert_eq!((first.process, second.process), (60, 60));
+    world.exchange(5);
+    assert_eq!(world.replaced, [0]);
 }
 
 #[test]

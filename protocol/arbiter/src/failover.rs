@@ -67,6 +67,8 @@ pub(crate) struct Failover {
     tells: Mono,
     /// How many peers have still to be told.
     to_tell: usize,
+    /// There is a later life of this one: it does nothing any more.
+    is_over: bool,
 }
 
 impl Failover {
@@ -79,7 +81,15 @@ impl Failover {
             takes_over: None,
             tells: Mono::from_ns(0),
             to_tell: 0,
+            is_over: false,
         }
+    }
+
+    /// There is a later life of this one. Answers whether that is new.
+    pub fn end(&mut self) -> bool {
+        let was_over = core::mem::replace(&mut self.is_over, true);
+        (self.is_primary, self.to_tell) = (false, 0);
+        !was_over
     }
 
     pub fn is_primary(&self) -> bool {
@@ -98,7 +108,7 @@ impl Failover {
 
     /// A watchdog has come, from whomever.
     pub fn on_watchdog(&mut self, now: Mono, heard: Watchdog) -> Option<Change> {
-        if heard.epoch == 0 {
+        if heard.epoch == 0 || self.is_over {
             return None;
         }
         if heard.primary == self.own {
@@ -127,6 +137,9 @@ impl Failover {
 
     /// Takes over, or has the peers told, when it is time.
     pub fn on_timeout(&mut self, now: Mono) -> Option<Change> {
+        if self.is_over {
+            return None;
+        }
         if self.config.peers.is_empty() {
             return self.take_over(now, false);
         }
@@ -167,6 +180,7 @@ impl Failover {
 
     pub fn due(&self) -> Option<Mono> {
         match self.takes_over {
+            _ if self.is_over => None,
             _ if self.config.peers.is_empty() => Some(self.tells).filter(|_| !self.is_primary),
             Some(due) if !self.is_primary => Some(self.tells.min(due)),
             _ => Some(self.tells),

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-use onepipe_base::{Mono, Now, ProcessId};
+use onepipe_base::{Incarnation, Mono, Now, ProcessId};
 use onepipe_wire::{Fcp, FcpForm, FcpTerms, FcpTotal, FcpWriter, Watchdog};
 
 use super::config::{BURST, ClientConfig, Unlike};
@@ -71,6 +71,9 @@ pub(super) struct Asking {
     known: Option<Watchdog>,
     /// An arbiter that does not know that another one is asked.
     misled: Option<ProcessId>,
+    /// The last life of each that was in step; and one of which a former life has spoken since.
+    lives: Vec<Incarnation>,
+    outlived: Option<usize>,
     silent: u32,
     remind_at: Option<Mono>,
     /// When the next packet would leave if all left evenly.
@@ -96,6 +99,8 @@ impl Asking {
             session: Session::new(RESET_SLOW_NS),
             known: None,
             misled: None,
+            lives: alloc::vec![Incarnation(0); config.arbiters.len()],
+            outlived: None,
             silent: 0,
             remind_at: None,
             even_at: Mono::from_ns(0),
@@ -139,6 +144,29 @@ impl Asking {
     pub fn unlike(&self, arbiter: ProcessId, fcp: &Fcp<'_>) -> Option<Unlike> {
         let (its, own) = (Session::unlike(fcp, self.terms)?, self.terms);
         Some(Unlike { arbiter, its, own })
+    }
+
+    /// Whether this is a former life of the arbiter at `place`: another process has begun since with
+    /// the same id. It is told so.
+    pub fn is_outlived(&mut self, place: usize, life: Incarnation) -> bool {
+        let is_outlived = life < self.lives[place];
+        if is_outlived {
+            self.outlived = Some(place);
+        }
+        is_outlived
+    }
+
+    /// This life of the arbiter at `place` was in step.
+    pub fn on_life(&mut self, place: usize, life: Incarnation) {
+        self.lives[place] = self.lives[place].max(life);
+    }
+
+    /// Whom to tell that there is a later life of it, and which.
+    pub fn poll_outlived(&mut self, now: Mono) -> Option<(Watchdog, Incarnation)> {
+        let place = self.outlived.filter(|_| now >= self.allowed_at())?;
+        self.outlived = None;
+        self.even_at = self.even_at.max(now).after_ns(self.pace_ns);
+        Some((self.claim(place, self.epoch()), self.lives[place]))
     }
 
     /// Goes over to the arbiter at `place`, if it is not asked and resets, but not later than was
@@ -336,8 +364,10 @@ impl Asking {
         }
         let number = self.session.unheard.next();
         self.left = (number, now);
-        let (octets, lost) = self.session.finish(now, writer, told);
-        self.say_again(lost);
+        let (octets, lost) = self.session.finish(now, writer, &told);
+        if let Some(lost) = lost {
+            self.say_again(lost);
+        }
         Some((number, octets))
     }
 
@@ -396,7 +426,8 @@ impl Asking {
     pub fn due(&self) -> Option<Mono> {
         let has_news = self.session.is_confirmed() && !self.due.is_empty();
         let news = has_news.then_some(Mono::from_ns(0));
-        let misled = self.misled.map(|_| Mono::from_ns(0));
+        let misled = self.misled.map(|_| ()).or(self.outlived.map(|_| ()));
+        let misled = misled.map(|()| Mono::from_ns(0));
         let packet = Mono::earlier(Mono::earlier(news, misled), self.session.ack_due());
         let packet = Mono::earlier(packet, self.session.reset_due());
         let packet = Mono::earlier(packet, self.quiet_due());

@@ -242,6 +242,10 @@ impl Client {
         let (Some(place), Ok(fcp)) = (self.asking.place(src), Fcp::parse(psn, payload)) else {
             return self.drop_frame();
         };
+        let life = frame.header.incarnation();
+        if self.asking.is_outlived(place, life) {
+            return self.drop_frame();
+        }
         if let Some(unlike) = self.asking.unlike(src, &fcp) {
             self.stats.unlike += 1;
             if self.unlike.replace(unlike) != Some(unlike) {
@@ -258,6 +262,7 @@ impl Client {
             Judgement::Good { begins } => {
                 self.stats.control_received += 1;
                 self.unlike = None;
+                self.asking.on_life(place, life);
                 if begins {
                     self.events.push(ClientEvent::Asks(src));
                     self.on_reset();
@@ -409,6 +414,10 @@ impl Client {
         let octets = if let Some((misled, word)) = self.asking.poll_misled(now.mono) {
             let payload = word.write(&mut room[HEADER_OCTETS..])?;
             seal_frame(room, (Opcode::Watchdog, self.ends(misled), 0), now, payload)
+        } else if let Some((word, life)) = self.asking.poll_outlived(now.mono) {
+            let payload = word.write(&mut room[HEADER_OCTETS..])?;
+            let ends = self.ends(word.primary);
+            seal_frame(room, (Opcode::Watchdog, ends, life.0), now, payload)
         } else if let Some((number, payload)) =
             self.asking.poll(now.mono, &mut room[HEADER_OCTETS..])
         {

@@ -79,6 +79,8 @@ pub struct CommStats {
     pub sent: u64,
     /// See above.
     pub sent_octets: u64,
+    /// Of the packets sent, those that say nothing but what was heard.
+    pub sent_acks: u64,
     /// Timeslots demanded.
     pub demanded: u64,
     /// Timeslots told as granted, each once.

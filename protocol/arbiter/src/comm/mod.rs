@@ -15,15 +15,13 @@ use onepipe_base::{Mono, Now, ProcessId};
 use onepipe_wire::{Fcp, FcpForm, FcpPart, FcpTotal, Frame};
 
 use crate::ConfigError;
-use crate::fcp::{Judgement, RETRY_NS, Session};
+use crate::fcp::{Judgement, Session};
 use crate::ring::Ring;
 use rows::Rows;
 use totals::Totals;
 
 pub use config::{CommConfig, CommStats};
 
-/// How often an endpoint with something open is looked after, in ns.
-const TICK_NS: u64 = RETRY_NS / 2;
 /// Destinations whose totals wait to be told again, of one endpoint; the others are asked for.
 const AGAIN_MAX: usize = 32;
 /// An endpoint that did not answer is called again at intervals of so much, in ns. Who has
@@ -376,7 +374,9 @@ impl Comm {
     fn look_after(&mut self, now: Mono, src: u16) {
         let peer = &mut self.peers[usize::from(src)];
         if !peer.is_looked_after {
-            peer.is_looked_after = self.ticks.push((now.after_ns(TICK_NS), src));
+            // So often that nothing is told again much later than it should be.
+            let due = now.after_ns(self.config.retry_ns / 2);
+            peer.is_looked_after = self.ticks.push((due, src));
         }
     }
 
@@ -440,8 +440,14 @@ impl Comm {
             return self.leave_alone(now, src);
         }
         let is_due = peer.session.reset_due().is_some_and(|due| due <= now);
-        // What is held back is told soon, and acknowledges with it.
-        let owes = !peer.is_held && peer.session.ack_due().is_some_and(|due| due <= now);
+        // What is held back is told soon, and acknowledges with it. So does most likely, of who is
+        // owed timeslots, what the batch gives it that is closed next.
+        let batch_ns = match peer.owed {
+            0 => 0,
+            _ => u64::from(self.batch_slots) * self.config.slot_ns,
+        };
+        let due = peer.session.ack_due().map(|due| due.after_ns(batch_ns));
+        let owes = !peer.is_held && due.is_some_and(|due| due <= now);
         if is_due || owes || !peer.again.is_empty() {
             self.be_ready(src);
         }

@@ -170,8 +170,9 @@ impl Comm {
         let written = writer.totals(FcpForm::List, &totals[..count]);
         totals[..written].iter().for_each(|total| told.push(total.dst));
         totals[written..count].iter().for_each(|total| peer.again.push_once(total.dst));
-        let (octets, lost) = peer.session.finish(now.mono, writer, told);
-        lost.all().iter().for_each(|dst| peer.again.push_once(*dst));
+        self.stats.sent_acks += u64::from(writer.is_empty());
+        let (octets, lost) = peer.session.finish(now.mono, writer, &told);
+        lost.iter().flat_map(Told::all).for_each(|dst| peer.again.push_once(*dst));
         if !peer.rows.is_empty() || !peer.again.is_empty() {
             self.be_ready(src);
         }

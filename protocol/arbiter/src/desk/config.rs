@@ -1,6 +1,6 @@
 //! How an arbiter is set up, what it tells, and what it counts.
 
-use onepipe_base::ProcessId;
+use onepipe_base::{Incarnation, ProcessId};
 
 use crate::client::PACE_SLOTS;
 use crate::failover::FailoverConfig;
@@ -73,6 +73,12 @@ pub enum ArbiterEvent {
     Primary(Timeslot),
     /// Another one does.
     Secondary,
+    /// Another process has begun later with the same process id, and endpoints ask that one: this
+    /// one says nothing more.
+    Replaced {
+        /// Which life the other one is.
+        by: Incarnation,
+    },
     /// This loses packets, and is avoided.
     Avoids(Fault),
     /// This is used again, to see whether it still loses packets.

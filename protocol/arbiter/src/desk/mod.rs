@@ -4,7 +4,7 @@
 mod config;
 mod pace;
 
-use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_wire::{Drops, Frame, HEADER_OCTETS, Opcode, WATCHDOG_OCTETS, Watchdog};
 
 use crate::config::{SLOT_NS_MAX, check};
@@ -237,6 +237,16 @@ impl Desk {
         }
     }
 
+    /// Somebody knows this life of this arbiter. If it is a later one, two processes have been given
+    /// one id, and everybody hears the other one.
+    fn on_life(&mut self, life: Incarnation) {
+        if life > self.config.comm.incarnation && self.failover.end() {
+            self.comm.close_all();
+            self.batch_due = None;
+            self.events.push(ArbiterEvent::Replaced { by: life });
+        }
+    }
+
     /// Orders the batches that are due.
     fn order(&mut self, now: Now) {
         let slot = self.clock.at(now.sync);
@@ -306,6 +316,9 @@ impl Machine for Desk {
             },
             Opcode::Watchdog => {
                 let Ok(heard) = Watchdog::parse(frame.payload) else { return self.drop_frame() };
+                if heard.primary == self.config.comm.process {
+                    self.on_life(Incarnation(frame.header.psn().0));
+                }
                 if let Some(change) = self.failover.on_watchdog(now.mono, heard) {
                     self.on_change(now, change);
                 }

@@ -133,8 +133,7 @@ impl Session {
         }
         (self.is_confirmed, self.bad) = (true, 0);
         self.echoes |= begins;
-        self.unheard.settle(fcp.heard, fcp.heard_bits);
-        if let Some(round_trip_ns) = self.unheard.round_trip(now.mono, fcp.heard) {
+        if let Some(round_trip_ns) = self.unheard.settle(now.mono, fcp.heard, fcp.heard_bits) {
             let enough_ns = (round_trip_ns + round_trip_ns / 2).clamp(RETRY_NS, PATIENCE_MAX_NS);
             let less_ns = self.patience_ns - self.patience_ns.saturating_sub(enough_ns).div_ceil(8);
             self.patience_ns = less_ns.max(enough_ns);
@@ -232,7 +231,12 @@ impl Session {
     }
 
     /// The packet leaves. Answers its octets, and what is lost because it is too long ago.
-    pub fn finish(&mut self, now: Mono, writer: FcpWriter<'_>, told: Told) -> (usize, Told) {
+    pub fn finish(
+        &mut self,
+        now: Mono,
+        writer: FcpWriter<'_>,
+        told: &Told,
+    ) -> (usize, Option<Told>) {
         (self.owes_since, self.echoes) = (None, false);
         // A reset that nobody answers is as good as lost.
         let is_noted = !told.is_empty() || !self.is_confirmed;

@@ -46,6 +46,7 @@ impl Heard {
 /// The destinations that a packet speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Told {
+    /// What stands behind so many is of another packet.
     count: u8,
     destinations: [u16; TOLD_MAX],
 }
@@ -73,33 +74,40 @@ impl Told {
     pub fn all(&self) -> &[u16] {
         &self.destinations[..usize::from(self.count)]
     }
-}
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Sent {
-    sequence: u32,
-    at: Mono,
-    told: Told,
+    /// Becomes the same as another, of which no more is copied than there is.
+    fn set(&mut self, other: &Self) {
+        self.count = other.count;
+        self.destinations[..usize::from(other.count)].copy_from_slice(other.all());
+    }
 }
 
 /// What was sent and is not known to have come.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Unheard {
     next: u32,
-    sent: Vec<Sent>,
-    /// A bit for each place of `sent` that is in use.
+    /// When each of the last packets left, and what it spoke of; those that were taken note of.
+    at: Vec<Mono>,
+    told: Vec<Told>,
+    /// A bit for each place of those that are neither known to have come nor given up.
     open: u64,
+    /// And of those that are not known to have come.
+    unanswered: u64,
 }
 
 impl Unheard {
     pub fn new() -> Self {
-        let none = Sent { sequence: 0, at: Mono::from_ns(0), told: Told::NONE };
-        Self { next: 1, sent: alloc::vec![none; WINDOW], open: 0 }
+        Self {
+            next: 1,
+            at: alloc::vec![Mono::from_ns(0); WINDOW],
+            told: alloc::vec![Told::NONE; WINDOW],
+            open: 0,
+            unanswered: 0,
+        }
     }
 
     pub fn reset(&mut self) {
-        (self.next, self.open) = (1, 0);
-        self.sent.iter_mut().for_each(|sent| sent.sequence = 0);
+        (self.next, self.open, self.unanswered) = (1, 0, 0);
     }
 
     /// The number of the next packet.
@@ -109,52 +117,48 @@ impl Unheard {
 
     /// The packet of this number leaves, and is taken note of if it matters whether it comes.
     /// Answers what was told in the one that is too long ago now to be acknowledged.
-    pub fn send(&mut self, now: Mono, told: Told, is_noted: bool) -> Told {
-        let (sequence, place) = (self.next, self.next as usize % WINDOW);
+    pub fn send(&mut self, now: Mono, told: &Told, is_noted: bool) -> Option<Told> {
+        let place = self.next as usize % WINDOW;
         self.next = self.next.wrapping_add(1);
-        let lost = if self.open >> place & 1 == 1 { self.sent[place].told } else { Told::NONE };
-        self.open &= !(1 << place);
+        let lost = (self.open >> place & 1 == 1).then(|| self.told[place]);
+        (self.open, self.unanswered) = (self.open & !(1 << place), self.unanswered & !(1 << place));
         if is_noted {
-            self.open |= 1 << place;
-            self.sent[place] = Sent { sequence, at: now, told };
+            (self.open, self.unanswered) = (self.open | 1 << place, self.unanswered | 1 << place);
+            self.at[place] = now;
+            self.told[place].set(told);
         }
         lost
     }
 
-    /// The other end says what it has heard.
-    pub fn settle(&mut self, heard: u32, bits: u64) {
-        let mut open = self.open;
-        while open != 0 {
-            let place = open.trailing_zeros();
-            open &= open - 1;
-            let back = heard.wrapping_sub(self.sent[place as usize].sequence);
-            if bits.unbounded_shr(back) & 1 == 1 {
-                self.open &= !(1 << place);
+    /// The other end says what it has heard. Answers how long it took to say so of what it says for
+    /// the first time, of the oldest, in ns.
+    pub fn settle(&mut self, now: Mono, heard: u32, bits: u64) -> Option<u64> {
+        let last = self.next.wrapping_sub(1);
+        let (mut rest, mut round_trip_ns) = (self.unanswered, None);
+        while rest != 0 {
+            let place = rest.trailing_zeros();
+            rest &= rest - 1;
+            // Its number is the last of those whose place it is.
+            let sequence = last.wrapping_sub(last.wrapping_sub(place) % WINDOW as u32);
+            if bits.unbounded_shr(heard.wrapping_sub(sequence)) & 1 == 1 {
+                (self.open, self.unanswered) =
+                    (self.open & !(1 << place), self.unanswered & !(1 << place));
+                round_trip_ns = round_trip_ns.max(Some(now.since_ns(self.at[place as usize])));
             }
         }
-    }
-
-    /// How long it took until the other end said for the first time that it has heard the packet of
-    /// this number, if it was noted; in ns.
-    pub fn round_trip(&mut self, now: Mono, heard: u32) -> Option<u64> {
-        let sent = &mut self.sent[heard as usize % WINDOW];
-        if heard == 0 || sent.sequence != heard {
-            return None;
-        }
-        sent.sequence = 0;
-        Some(now.since_ns(sent.at))
+        round_trip_ns
     }
 
     /// What was told before `before` and has not been heard.
     pub fn lose(&mut self, before: Mono) -> Option<Told> {
-        let place = self.oldest().filter(|place| self.sent[*place].at <= before)?;
+        let place = self.oldest().filter(|place| self.at[*place] <= before)?;
         self.open &= !(1 << place);
-        Some(self.sent[place].told)
+        Some(self.told[place])
     }
 
     /// When the oldest was sent that is not known to have come.
     pub fn since(&self) -> Option<Mono> {
-        self.oldest().map(|place| self.sent[place].at)
+        self.oldest().map(|place| self.at[place])
     }
 
     fn oldest(&self) -> Option<usize> {
@@ -191,13 +195,13 @@ mod tests {
 
     #[test]
     fn what_was_heard_is_not_lost_and_the_oldest_is_lost_first() {
-        let mut unheard = Unheard::new();
+        let (mut unheard, at) = (Unheard::new(), Mono::from_ns);
         for dst in 1..=5u16 {
-            assert!(unheard.send(Mono::from_ns(u64::from(dst)), told(dst), true).is_empty());
+            assert_eq!(unheard.send(at(u64::from(dst)), &told(dst), true), None);
         }
-        assert_eq!(unheard.since(), Some(Mono::from_ns(1)));
-        unheard.settle(4, 0b1011);
-        let mut lose = |before| unheard.lose(Mono::from_ns(before)).map(|told| told.all()[0]);
+        assert_eq!(unheard.since(), Some(at(1)));
+        assert_eq!(unheard.settle(at(9), 4, 0b1011), Some(8));
+        let mut lose = |before| unheard.lose(at(before)).map(|told| told.all()[0]);
         assert_eq!(
             [lose(1), lose(2), lose(4), lose(5), lose(9)],
             [None, Some(2), None, Some(5), None]
@@ -207,26 +211,42 @@ mod tests {
     #[test]
     fn a_round_trip_is_that_of_a_packet_of_this_life_and_counts_once() {
         let (mut unheard, at) = (Unheard::new(), Mono::from_ns);
-        assert_eq!(unheard.round_trip(at(5), 0), None);
+        assert_eq!(unheard.settle(at(5), 0, u64::MAX), None);
         for dst in 1..=3 {
-            unheard.send(at(10), told(dst), dst != 2);
+            unheard.send(at(10 * u64::from(dst)), &told(dst), dst != 2);
         }
-        unheard.settle(3, 0b111);
-        let trips = [3, 3, 2, 1].map(|heard| unheard.round_trip(at(25), heard));
-        assert_eq!(trips, [Some(15), None, None, Some(15)]);
-        unheard.send(at(30), told(1), true);
+        let answers = [(3, 0b1), (3, 0b11), (3, 0b111), (3, 0b111)];
+        let trips = answers.map(|(heard, bits)| unheard.settle(at(45), heard, bits));
+        assert_eq!(trips, [Some(15), None, Some(35), None], "nobody waits for the second");
+        unheard.send(at(50), &told(1), true);
         unheard.reset();
-        assert_eq!(unheard.round_trip(at(40), 4), None);
+        assert_eq!(unheard.settle(at(60), 4, u64::MAX), None);
+        for number in 1..=99u16 {
+            unheard.send(at(60 + u64::from(number)), &told(number), number % 9 == 0);
+        }
+        assert_eq!(unheard.settle(at(170), 99, 0b10), None, "the last but one");
+        assert_eq!(unheard.settle(at(170), 99, 1 << 45 | 1), Some(56), "54 and 99");
+    }
+
+    #[test]
+    fn what_came_after_it_was_given_up_has_taken_long_and_says_so() {
+        let (mut unheard, at) = (Unheard::new(), Mono::from_ns);
+        unheard.send(at(10), &told(7), true);
+        assert_eq!(unheard.lose(at(20)).expect("it is late").all(), [7]);
+        unheard.send(at(20), &told(7), true);
+        assert_eq!(unheard.settle(at(25), 2, 0b11), Some(15));
+        assert_eq!((unheard.since(), unheard.settle(at(30), 2, 0b11)), (None, None));
     }
 
     #[test]
     fn who_acknowledges_nothing_loses_what_leaves_the_window() {
         let mut unheard = Unheard::new();
         for dst in 1..=64u16 {
-            assert!(unheard.send(Mono::from_ns(0), told(dst), true).is_empty());
+            assert_eq!(unheard.send(Mono::from_ns(0), &told(dst), true), None);
         }
-        assert_eq!(unheard.send(Mono::from_ns(0), told(65), true).all(), [1]);
-        assert_eq!(unheard.send(Mono::from_ns(0), Told::NONE, false).all(), [2]);
+        let lost = |told: Option<Told>| told.map(|told| told.all().to_vec());
+        assert_eq!(lost(unheard.send(Mono::from_ns(0), &told(65), true)), Some(alloc::vec![1]));
+        assert_eq!(lost(unheard.send(Mono::from_ns(0), &Told::NONE, false)), Some(alloc::vec![2]));
         assert_eq!(unheard.lose(Mono::from_ns(0)).expect("open").all(), [3]);
     }
 }

@@ -1,6 +1,7 @@
 //! Clients and arbiters together, in a world of their own.
 
 mod accidents;
+mod acknowledgements;
 mod failover;
 mod input;
 mod isolation;
