@@ -146,8 +146,8 @@ impl Asking {
         Some(Unlike { arbiter, its, own })
     }
 
-    /// Whether this is a former life of the arbiter at `place`: another process has begun since with
-    /// the same id. It is told so.
+    /// Whether this is a former life of the arbiter at `place`: another process has begun since
+    /// with the same id. It is told so.
     pub fn is_outlived(&mut self, place: usize, life: Incarnation) -> bool {
         let is_outlived = life < self.lives[place];
         if is_outlived {
@@ -426,8 +426,8 @@ impl Asking {
     pub fn due(&self) -> Option<Mono> {
         let has_news = self.session.is_confirmed() && !self.due.is_empty();
         let news = has_news.then_some(Mono::from_ns(0));
-        let misled = self.misled.map(|_| ()).or(self.outlived.map(|_| ()));
-        let misled = misled.map(|()| Mono::from_ns(0));
+        let has_word = self.misled.is_some() || self.outlived.is_some();
+        let misled = has_word.then_some(Mono::from_ns(0));
         let packet = Mono::earlier(Mono::earlier(news, misled), self.session.ack_due());
         let packet = Mono::earlier(packet, self.session.reset_due());
         let packet = Mono::earlier(packet, self.quiet_due());

@@ -442,11 +442,9 @@ impl Comm {
         let is_due = peer.session.reset_due().is_some_and(|due| due <= now);
         // What is held back is told soon, and acknowledges with it. So does most likely, of who is
         // owed timeslots, what the batch gives it that is closed next.
-        let batch_ns = match peer.owed {
-            0 => 0,
-            _ => u64::from(self.batch_slots) * self.config.slot_ns,
-        };
-        let due = peer.session.ack_due().map(|due| due.after_ns(batch_ns));
+        let slots = if peer.owed > 0 { self.batch_slots } else { 0 };
+        let waits_ns = u64::from(slots) * self.config.slot_ns;
+        let due = peer.session.ack_due().map(|due| due.after_ns(waits_ns));
         let owes = !peer.is_held && due.is_some_and(|due| due <= now);
         if is_due || owes || !peer.again.is_empty() {
             self.be_ready(src);

@@ -237,8 +237,8 @@ impl Desk {
         }
     }
 
-    /// Somebody knows this life of this arbiter. If it is a later one, two processes have been given
-    /// one id, and everybody hears the other one.
+    /// Somebody knows this life of this arbiter. If it is a later one, two processes have been
+    /// given one id, and everybody hears the other one.
     fn on_life(&mut self, life: Incarnation) {
         if life > self.config.comm.incarnation && self.failover.end() {
             self.comm.close_all();

@@ -1,4 +1,4 @@
-//! All endpoints of an arbiter in one thread, behind one socket, which is the switch to the arbiter.
+//! All endpoints of an arbiter in one thread, behind one socket, which is a switch to the arbiter.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
