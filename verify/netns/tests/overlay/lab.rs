@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -35,14 +36,20 @@ fn must(text: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Why no lab can be had here.
-fn obstacle() -> Option<String> {
+/// What the names of a lab's namespaces begin with: tests of this program run at the same time.
+fn prefix() -> String {
+    static LABS: AtomicU32 = AtomicU32::new(0);
+    format!("onepipe-{}-{}", std::process::id(), LABS.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Why no lab with these names can be had here.
+fn obstacle(prefix: &str) -> Option<String> {
     for words in [["ip", "-V"], ["nft", "-v"]] {
         if run(&words).is_err() {
             return Some(format!("`{}` is not installed", words[0]));
         }
     }
-    let probe = format!("onepipe-{}-probe", std::process::id());
+    let probe = format!("{prefix}-probe");
     let made = run(&["ip", "netns", "add", &probe]);
     if made.is_ok_and(|made| made.status.success()) {
         must(&format!("ip netns del {probe}"));
@@ -54,17 +61,17 @@ fn obstacle() -> Option<String> {
 impl Lab {
     /// Hosts 10.77.0.1 and so on; `None`, with a word why, where that cannot be.
     pub fn new(hosts: usize) -> Option<Self> {
-        if let Some(obstacle) = obstacle() {
+        let prefix = prefix();
+        if let Some(obstacle) = obstacle(&prefix) {
             eprintln!("SKIPPED: {obstacle}");
             return None;
         }
-        let id = std::process::id();
         let mut lab = Self { namespaces: Vec::new(), programs: Vec::new() };
-        let bridge = lab.add_namespace(format!("onepipe-{id}-bridge"));
+        let bridge = lab.add_namespace(format!("{prefix}-bridge"));
         must(&format!("ip -n {bridge} link add br0 type bridge"));
         must(&format!("ip -n {bridge} link set br0 up"));
         for host in 0..hosts {
-            let name = lab.add_namespace(format!("onepipe-{id}-{host}"));
+            let name = lab.add_namespace(format!("{prefix}-{host}"));
             must(&format!("ip -n {name} link set lo up"));
             must(&format!("ip -n {name} link add eth0 type veth peer port{host} netns {bridge}"));
             must(&format!("ip -n {name} addr add 10.77.0.{}/24 dev eth0", host + 1));
