@@ -259,9 +259,10 @@ impl<'j, T: Transport> Worker<'j, T> {
         let give_up = self.give_up();
         let mut turns = 0u64;
         while self.tally.ended == 0 {
-            self.turn()?;
+            let is_idle = self.turn()?;
             turns += 1;
-            let is_late = turns.is_multiple_of(65_536) && Instant::now() >= give_up;
+            let is_looked_at = is_idle || turns.is_multiple_of(65_536);
+            let is_late = is_looked_at && Instant::now() >= give_up;
             ensure!(!is_late, "the end of the pings did not come: {}", self.state());
             if self.tally.outcome.failed != failed {
                 // The answer was lost: the same once more.
@@ -282,9 +283,10 @@ impl<'j, T: Transport> Worker<'j, T> {
         let mut turns = 0u64;
         let mut give_up = None;
         while !is_done(&self.tally) {
-            self.turn()?;
+            let is_idle = self.turn()?;
             turns += 1;
-            if turns.is_multiple_of(65_536) {
+            // The clock costs as much as an idle turn, and one that blocks may take long.
+            if is_idle || turns.is_multiple_of(65_536) {
                 let give_up = *give_up.get_or_insert_with(|| self.give_up());
                 ensure!(Instant::now() < give_up, "{what} did not come: {}", self.state());
             }
@@ -303,8 +305,9 @@ impl<'j, T: Transport> Worker<'j, T> {
         format!("process {}, {:?}, {:?}", self.job.process, machine.stats(), self.driver.duty())
     }
 
+    /// Answers whether there was nothing to do.
     #[inline]
-    fn turn(&mut self) -> Result<()> {
+    fn turn(&mut self) -> Result<bool> {
         let tally = &mut self.tally;
         let progress = self.driver.turn(|machine, event| tally.take(machine, event));
         if progress.is_idle() {
@@ -315,7 +318,7 @@ impl<'j, T: Transport> Worker<'j, T> {
         }
         match self.tally.wrong.take() {
             Some(wrong) => bail!("process {}: {wrong}", self.job.process),
-            None => Ok(()),
+            None => Ok(progress.is_idle()),
         }
     }
 }
