@@ -46,7 +46,7 @@ fn a_rival_is_measured_beside_ours() {
         "--transport",
         "shm",
         "--seconds",
-        "0.2",
+        "0.5",
         "--json",
     ]);
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));

@@ -14,18 +14,20 @@ use onepipe_transport_udp::{Config as UdpConfig, UdpOverlay, Whoami};
 
 /// One scattering in this time: every process some hundreds a second.
 const PACE: Duration = Duration::from_millis(2);
-/// The same until the ways to all others are open, which takes a question and an answer each: what
-/// goes by the tree until then is no measure of how busy the machine is.
+/// The same until the ways to all others are open, which takes a question and an answer each, and
+/// that they are there.
 const FIRST_PACE: Duration = Duration::from_millis(20);
 /// As the API's: what a shared machine keeps up with.
 const BEACON_INTERVAL_NS: u64 = 50_000;
 const PROBE_TIMEOUT_NS: u64 = 1_000_000;
 const PROBES_MAX: u32 = 128;
+/// Where nobody dies, nobody is given up, however busy this machine is.
+const PATIENT_PROBES_MAX: u32 = 100_000;
 const CLOCK_FOLLOW_NS: u64 = 100_000_000;
 const STANDSTILL_NS: u64 = 1_000_000_000;
-/// After a failure nothing more comes when our own messages have their fate, and nothing has come
-/// for this long.
-const QUIET: Duration = Duration::from_secs(2);
+/// What each says to those who live when one has failed and it has said everything else: whoever
+/// has it from all of them has, in their order, whatever comes at all.
+const LAST: &str = "last";
 /// As the software switch's.
 pub(crate) const PROCESSES_MAX: u32 = 1024;
 
@@ -62,8 +64,9 @@ pub(crate) fn station(
 }
 
 /// Scatters `count` numbers to the processes below `all`, prints `delivered TIMESTAMP FROM NUMBER`
-/// and `failed NUMBER TO`, then `done DIRECT TREE`, and stays until its input ends. Where there are
-/// controllers a process that fails is told as `gone PROCESS TIMESTAMP`, and sent nothing more.
+/// and `failed NUMBER TO`, then `done DIRECT TREE`, which are frames since the ways to all others
+/// were open, and stays until its input ends. Where there are controllers a process that fails is
+/// told as `gone PROCESS TIMESTAMP`, and sent nothing more.
 pub(crate) fn run(
     aggregator: SocketAddr,
     process: u32,
@@ -71,30 +74,37 @@ pub(crate) fn run(
     count: u64,
     controllers: Option<Controllers>,
 ) -> Result<()> {
-    let tune = |config: &mut Config| {
-        if controllers.is_some() {
-            (config.controllers, config.link_timeout_ns) = (controllers, STANDSTILL_NS);
-        }
+    let tune = |config: &mut Config| match controllers {
+        Some(_) => (config.controllers, config.link_timeout_ns) = (controllers, STANDSTILL_NS),
+        None => config.probes_max = PATIENT_PROBES_MAX,
     };
     let mut station = station(aggregator, process, begin_life(), tune, Idle::CIVIL)?;
     let mut gone: Vec<ProcessId> = Vec::new();
-    let mut last = Instant::now();
     let stop = crate::ends_with_input(station.doorbell());
     let mut out = BufWriter::new(stdout().lock());
     let (mut sent, mut delivered, mut is_done) = (0, 0, false);
-    // Of our own, to ourselves: delivered, or taken back.
-    let mut own_known = 0;
-    let (mut next, mut was_open) = (Instant::now(), false);
+    let (mut is_last_said, mut lasts) = (false, 0);
+    let (mut next, mut before) = (Instant::now(), None);
     while !stop.load(Ordering::Acquire) {
         if sent < count && Instant::now() >= next {
-            was_open |= station.transport().direct_count() + 1 >= all as usize;
-            next = if was_open { next + PACE } else { Instant::now() + FIRST_PACE };
+            let ways = station.transport();
+            if before.is_none() && ways.direct_count() + 1 >= all as usize {
+                before = Some(*ways.overlay_stats());
+            }
+            next = if before.is_some() { next + PACE } else { Instant::now() + FIRST_PACE };
             let payload = sent.to_string();
             let message = |to| Message { to: ProcessId(to), payload: payload.as_bytes() };
             let messages: Vec<_> =
                 (0..all).map(message).filter(|message| !gone.contains(&message.to)).collect();
             station.machine_mut().scatter_reliably(&messages).context("cannot scatter")?;
             sent += 1;
+        }
+        if sent == count && !gone.is_empty() && !is_last_said {
+            let message = |to| Message { to: ProcessId(to), payload: LAST.as_bytes() };
+            let living = (0..all).map(message).filter(|message| !gone.contains(&message.to));
+            let living: Vec<_> = living.collect();
+            station.machine_mut().scatter_reliably(&living).context("cannot scatter")?;
+            is_last_said = true;
         }
         let mut result = Ok(());
         let progress = station.turn(|endpoint, event| match event {
@@ -105,15 +115,11 @@ pub(crate) fn run(
                     result = writeln!(out, "delivered {at} {from} {payload}");
                 }
                 delivered += 1;
-                own_known += u64::from(from == process);
-                last = Instant::now();
+                lasts += usize::from(payload == LAST);
                 endpoint.release(delivery);
             }
-            Event::SendFailed(failed) => {
-                own_known += u64::from(failed.to.0 == process);
-                if result.is_ok() {
-                    result = writeln!(out, "failed {} {}", failed.scattering.0, failed.to.0);
-                }
+            Event::SendFailed(failed) if result.is_ok() => {
+                result = writeln!(out, "failed {} {}", failed.scattering.0, failed.to.0);
             }
             Event::ProcessFailed(failed) => {
                 gone.push(failed.process);
@@ -128,13 +134,15 @@ pub(crate) fn run(
         let has_all = match gone.len() {
             0 => delivered >= u64::from(all) * count,
             // Nobody can say how many of its messages there are.
-            _ => own_known >= count && last.elapsed() >= QUIET,
+            dead => lasts + dead >= all as usize,
         };
         let is_through = sent == count && has_all;
         if !is_done && is_through && station.machine().is_settled() {
             is_done = true;
-            let stats = station.transport().overlay_stats();
-            writeln!(out, "done {} {}", stats.frames_direct, stats.frames_by_tree)?;
+            let stats = *station.transport().overlay_stats();
+            let before = before.unwrap_or(stats);
+            let direct = stats.frames_direct - before.frames_direct;
+            writeln!(out, "done {direct} {}", stats.frames_by_tree - before.frames_by_tree)?;
             out.flush()?;
         }
         if sent == count || progress.is_idle() {

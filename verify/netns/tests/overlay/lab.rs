@@ -4,7 +4,11 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// One lab at a time: each keeps all cores busy.
+static TURN: Mutex<()> = Mutex::new(());
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_overlay");
 /// What takes milliseconds has happened by then, or never will.
@@ -14,6 +18,7 @@ pub struct Lab {
     /// The bridge's namespace, then the hosts'.
     namespaces: Vec<String>,
     programs: Vec<Program>,
+    _turn: MutexGuard<'static, ()>,
 }
 
 struct Program {
@@ -61,12 +66,13 @@ fn obstacle(prefix: &str) -> Option<String> {
 impl Lab {
     /// Hosts 10.77.0.1 and so on; `None`, with a word why, where that cannot be.
     pub fn new(hosts: usize) -> Option<Self> {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let prefix = prefix();
         if let Some(obstacle) = obstacle(&prefix) {
             eprintln!("SKIPPED: {obstacle}");
             return None;
         }
-        let mut lab = Self { namespaces: Vec::new(), programs: Vec::new() };
+        let mut lab = Self { namespaces: Vec::new(), programs: Vec::new(), _turn: turn };
         let bridge = lab.add_namespace(format!("{prefix}-bridge"));
         must(&format!("ip -n {bridge} link add br0 type bridge"));
         must(&format!("ip -n {bridge} link set br0 up"));
