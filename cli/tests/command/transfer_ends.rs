@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use onepipe::{ProcessId, Transfer};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::lab::Switch;
@@ -123,6 +125,45 @@ fn a_file_that_is_written_to_while_it_is_sent_is_given_up_at_both_ends() {
         assert!(heard.contains(&why), "{heard}");
         assert_eq!(names(&out), [""; 0]);
     }
+}
+
+/// Who sends need not be this program: what it says is judged.
+#[test]
+fn a_receiver_takes_nothing_that_does_not_fit_what_was_announced() {
+    let _turn = alone();
+    let lab = Lab::start();
+    let folder = TempDir::new().expect("a folder");
+    let out = folder.path().join("out");
+    std::fs::create_dir(&out).expect("there is room");
+    let mut receiver = lab.receive(&out, &["--forever"]);
+    let end = Transfer::builder().switch(&lab.switch.address).process(3);
+    let end = end.slot(Duration::from_micros(200)).open().expect("it needs nobody");
+    let say = |file: u32, word: Value, octets: &[u8]| {
+        let line = json!({ "version": 1, "file": file, "word": word }).to_string();
+        let object = [line.as_bytes(), b"\n", octets].concat();
+        let sent = end.send(ProcessId(0), object).expect("there is room");
+        assert_eq!(sent.wait(Duration::from_secs(60)), Some(Ok(())));
+    };
+    let mut judged = |complaint: &str| {
+        let heard = receiver.complaint();
+        assert!(heard.contains(complaint) && !heard.contains('\x1b'), "{heard}");
+    };
+    let begin = |name: &str| json!({ "Begin": { "name": name, "octets": 10 } });
+    let chunk = json!({ "Chunk": { "offset": 0 } });
+
+    say(1, begin("shorter"), b"");
+    say(1, chunk.clone(), b"12345");
+    say(1, json!({ "End": { "octets": 5, "digest": "" } }), b"");
+    judged("process 3: 5 octets came of 10");
+    say(2, begin("longer"), b"");
+    say(2, chunk, b"1234567890a");
+    judged("process 3: more octets come than it was to have");
+    say(3, begin("\x1b[2J"), b"");
+    judged("process 3: \"\\u{1b}[2J\" is no name: it has control characters");
+    say(4, begin("given up"), b"");
+    say(4, json!({ "Failed": { "why": "\x1b[2J" } }), b"");
+    judged("nothing comes of the file of process 3: ");
+    assert_eq!(names(&out), [""; 0]);
 }
 
 /// Whoever has a number that another one has, too, is told of it.
