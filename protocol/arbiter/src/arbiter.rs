@@ -128,7 +128,7 @@ impl Arbiter {
                     start,
                     slots,
                     given,
-                    unplaced: self.paths.assign(&self.schedule, slots),
+                    unplaced: self.paths.assign(&self.schedule, start, slots),
                     wanted: self.allocator.wanted(),
                     pairs: self.allocator.pairs(),
                 };

@@ -1,6 +1,7 @@
 //! What lies between the racks, whichever it is.
 
-use crate::isolate::{Fault, Isolation};
+use crate::Timeslot;
+use crate::isolate::{Fault, Isolation, Spans};
 use crate::path::{Fabric, FabricError, Paths, Tree, TreePaths};
 use crate::timeslot::{BATCH_SLOTS_MAX, Schedule};
 
@@ -89,11 +90,11 @@ impl CorePaths {
     }
 
     /// What finds faults in it, if there are paths to choose from.
-    pub(crate) fn isolation(&self) -> Option<Isolation> {
+    pub(crate) fn isolation(&self, spans: Spans) -> Option<Isolation> {
         match self {
             Self::One(_) => None,
-            Self::Racks(paths) => Some(Isolation::of_racks(paths.fabric())),
-            Self::Tree(paths) => Some(Isolation::of_tree(paths.tree())),
+            Self::Racks(paths) => Some(Isolation::of_racks(paths.fabric(), spans)),
+            Self::Tree(paths) => Some(Isolation::of_tree(paths.tree(), spans)),
         }
     }
 
@@ -117,11 +118,11 @@ impl CorePaths {
     }
 
     /// As [`Paths::assign`].
-    pub fn assign(&mut self, schedule: &Schedule, slots: u32) -> u32 {
+    pub fn assign(&mut self, schedule: &Schedule, start: Timeslot, slots: u32) -> u32 {
         match self {
             Self::One(_) => 0,
-            Self::Racks(paths) => paths.assign(schedule, slots),
-            Self::Tree(paths) => paths.assign(schedule, slots),
+            Self::Racks(paths) => paths.assign(schedule, start, slots),
+            Self::Tree(paths) => paths.assign(schedule, start, slots),
         }
     }
 }

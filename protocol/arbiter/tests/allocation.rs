@@ -3,7 +3,7 @@
 use allocation_counter::measure;
 use onepipe_arbiter::{
     Allocator, Arbiter, ArbiterConfig, Client, ClientConfig, Config, Fabric, Paths, Policy,
-    Schedule,
+    Schedule, Timeslot,
 };
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};
 use onepipe_wire::peek;
@@ -30,7 +30,7 @@ fn neither_allocator_nor_paths_take_from_the_heap_however_much_is_wanted() {
                 }
                 schedule.fill(allocator.next_batch().grants());
                 given += allocator.batch().given();
-                assert_eq!(paths.assign(&schedule, 64), 0);
+                assert_eq!(paths.assign(&schedule, Timeslot(0), 64), 0);
             }
             assert!(given > 100_000 && paths.stats().flips > 0);
         });

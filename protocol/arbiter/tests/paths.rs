@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use onepipe_arbiter::{Allocator, Config, Fabric, Paths, Schedule};
+use onepipe_arbiter::{Allocator, Config, Fabric, Paths, Schedule, Timeslot};
 use proptest::prelude::*;
 
 /// A batch in which these pairs were given what they asked for, as far as it went.
@@ -62,10 +62,15 @@ fn requests() -> impl Strategy<Value = Vec<(u32, u32, u32)>> {
 
 proptest! {
     #[test]
-    fn every_link_bears_its_share_and_no_more(fabric in fabric(), requests in requests()) {
+    fn every_link_bears_its_share_and_no_more(
+        fabric in fabric(),
+        requests in requests(),
+        start in any::<u64>(),
+    ) {
         let schedule = schedule(fabric.nodes, &requests);
         let mut paths = Paths::new(fabric).expect("there can be such a fabric");
-        prop_assert_eq!(paths.assign(&schedule, 64), 0, "every packet has a path");
+        let unplaced = paths.assign(&schedule, Timeslot(start >> 1), 64);
+        prop_assert_eq!(unplaced, 0, "every packet has a path");
         for slot in 0..64 {
             let whole = match fabric.is_strict {
                 true => busiest(&schedule, fabric.rack_nodes, slot),
@@ -85,6 +90,7 @@ proptest! {
         requests in requests(),
         failed in 0u32..8,
         cut in (0u32..80, 0u32..8),
+        start in any::<u64>(),
     ) {
         let schedule = schedule(fabric.nodes, &requests);
         let mut paths = Paths::new(fabric).expect("there can be such a fabric");
@@ -92,7 +98,7 @@ proptest! {
         let cut = (cut.0 % paths.racks(), cut.1 % fabric.paths);
         paths.set_failed(failed, true).expect("there is such a path");
         paths.set_cut(cut.0, cut.1, true).expect("there is such a link");
-        let unplaced = paths.assign(&schedule, 64);
+        let unplaced = paths.assign(&schedule, Timeslot(start >> 1), 64);
         let share = fabric.rack_nodes.div_ceil(fabric.paths);
         let mut placed = 0;
         for slot in 0..64 {
@@ -113,7 +119,25 @@ proptest! {
 
         paths.set_failed(failed, false).expect("there is such a path");
         paths.set_cut(cut.0, cut.1, false).expect("there is such a link");
-        prop_assert_eq!(paths.assign(&schedule, 64), 0, "all is well again");
+        prop_assert_eq!(paths.assign(&schedule, Timeslot(0), 64), 0, "all is well again");
+    }
+}
+
+/// If whoever is alone took one path all the time nothing would come when that is dead, and nobody
+/// would know what was lost.
+#[test]
+fn a_pair_takes_all_paths_in_turn_whichever_timeslots_it_has() {
+    let fabric = Fabric { nodes: 4, rack_nodes: 1, paths: 4, is_strict: false };
+    let mut paths = Paths::new(fabric).expect("there can be such a fabric");
+    let alone = schedule(4, &[(0, 1, 1)]);
+    // As many senders to one receiver as there are paths, or twice, or a batch; or nobody else.
+    for every in [1, 4, 8, 16, 64, 89] {
+        let mut taken: BTreeMap<u8, u32> = BTreeMap::new();
+        for nth in 0..400 {
+            assert_eq!(paths.assign(&alone, Timeslot(nth * every), 1), 0);
+            *taken.entry(paths.of(0)[0]).or_default() += 1;
+        }
+        assert!(taken.len() == 4 && taken.values().all(|count| *count > 60), "{every}: {taken:?}");
     }
 }
 
@@ -124,10 +148,17 @@ fn others_change_their_paths_where_they_must() {
     let fabric = Fabric { nodes: 6, rack_nodes: 2, paths: 2, is_strict: true };
     let mut paths = Paths::new(fabric).expect("there can be such a fabric");
     let requests = [(0, 4, 1), (1, 2, 1), (4, 0, 1)];
-    assert_eq!(paths.assign(&schedule(6, &requests), 1), 0);
+    // One in which the first colour is the first path.
+    let first = |start: &Timeslot| {
+        assert_eq!(paths.assign(&schedule(6, &requests), *start, 1), 0);
+        paths.of(0)[0] == 0
+    };
+    let start = (0..64).map(Timeslot).find(first).expect("it is drawn");
+    let mut paths = Paths::new(fabric).expect("there can be such a fabric");
+    assert_eq!(paths.assign(&schedule(6, &requests), start, 1), 0);
     assert_eq!([0, 1, 4].map(|src| paths.of(src)[0]), [0, 1, 0]);
     let requests = [(0, 4, 1), (1, 2, 1), (4, 0, 1), (5, 3, 1)];
-    assert_eq!(paths.assign(&schedule(6, &requests), 1), 0);
+    assert_eq!(paths.assign(&schedule(6, &requests), start, 1), 0);
     assert_eq!([0, 1, 4, 5].map(|src| paths.of(src)[0]), [1, 0, 0, 1]);
     assert_eq!((paths.stats().flips, paths.stats().packets), (1, 7));
 }
@@ -152,7 +183,7 @@ fn packets_that_come_late_do_not_write_over_each_other() {
         (6, 1, 14),
         (3, 7, 14),
     ];
-    assert_eq!(paths.assign(&schedule(9, &requests), 64), 0);
+    assert_eq!(paths.assign(&schedule(9, &requests), Timeslot(0), 64), 0);
 }
 
 #[test]
@@ -160,7 +191,8 @@ fn without_any_path_nothing_leaves_a_rack() {
     let fabric = Fabric { nodes: 4, rack_nodes: 2, paths: 1, is_strict: false };
     let mut paths = Paths::new(fabric).expect("there can be such a fabric");
     paths.set_failed(0, true).expect("there is such a path");
-    assert_eq!(paths.assign(&schedule(4, &[(0, 2, 3), (0, 1, 2)]), 64), 3);
+    let two = schedule(4, &[(0, 2, 3), (0, 1, 2)]);
+    assert_eq!(paths.assign(&two, Timeslot(0), 64), 3);
     assert_eq!(paths.stats().unplaced, 3);
     assert!(paths.set_failed(1, true).is_err() && paths.set_cut(2, 0, true).is_err());
     assert!(paths.set_cut(0, 1, true).is_err());

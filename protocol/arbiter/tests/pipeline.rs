@@ -67,7 +67,7 @@ fn alone(config: &ArbiterConfig, commands: &[Command]) -> Outcomes {
             Command::Batch(start) => {
                 allocator.skip_to(start);
                 schedule.fill(allocator.next_batch().grants());
-                paths.assign(&schedule, BATCH);
+                paths.assign(&schedule, start, BATCH);
                 let refused = std::mem::take(&mut refused);
                 outcomes.push(Outcome { refused, ..outcome(start, (&schedule, &paths)) });
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use onepipe_arbiter::{Allocator, Config, FabricError, Paths, Schedule, Tree, TreePaths};
+use onepipe_arbiter::{Allocator, Config, FabricError, Paths, Schedule, Timeslot, Tree, TreePaths};
 use proptest::prelude::*;
 
 /// The fat tree of switches with 8 ports: 8 pods of 4 racks of 4.
@@ -70,7 +70,7 @@ proptest! {
         let tree = if is_fat { FAT } else { Tree { nodes: 31, ..TESTBED } };
         let schedule = schedule(tree, &requests);
         let mut paths = TreePaths::new(tree).expect("there is such a tree");
-        let unplaced = paths.assign(&schedule, 64);
+        let unplaced = paths.assign(&schedule, Timeslot(0), 64);
         prop_assert_eq!(unplaced, 0, "every packet has a path");
         check(tree, &paths, &schedule, 0);
     }
@@ -82,17 +82,17 @@ fn a_link_that_is_cut_is_used_by_nobody_and_then_again() {
     let schedule = schedule(TESTBED, &all);
     let mut paths = TreePaths::new(TESTBED).expect("there is such a tree");
     paths.set_cut(0, 3, true).expect("there is such a link");
-    let unplaced = paths.assign(&schedule, 64);
+    let unplaced = paths.assign(&schedule, Timeslot(0), 64);
     // Eight endpoints of a rack send with seven links, and as many are received by it.
     assert_eq!(unplaced, 2 * 64);
     check(TESTBED, &paths, &schedule, unplaced);
     let uses = |paths: &TreePaths| (0..8).any(|src| paths.of(src).iter().any(|one| one % 8 == 3));
     assert!(!uses(&paths), "nobody of rack 0 takes link 3");
     paths.set_cut(0, 3, false).expect("there is such a link");
-    assert_eq!(paths.assign(&schedule, 64), 0);
+    assert_eq!(paths.assign(&schedule, Timeslot(0), 64), 0);
     assert!(uses(&paths), "it is used again");
     paths.set_spine_cut(1, 7, true).expect("there is such a link");
-    let unplaced = paths.assign(&schedule, 64);
+    let unplaced = paths.assign(&schedule, Timeslot(0), 64);
     assert!(unplaced > 0, "a spine with seven links bears seven packets");
     check(TESTBED, &paths, &schedule, unplaced);
 }

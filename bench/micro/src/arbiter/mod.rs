@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use onepipe_arbiter::{
     Allocator, ArbiterConfig, BATCH_SLOTS_MAX, Config, Core, Fabric, NOBODY, Paths, Policy,
-    Schedule,
+    Schedule, Timeslot,
 };
 use onepipe_base::ProcessId;
 
@@ -307,7 +307,7 @@ pub fn arbiter_path(
                 || {
                     let mut paths = Paths::new(fabric)?;
                     let spent = colour(&schedules, fabric, |schedule, routes| {
-                        let unplaced = paths.assign(schedule, BATCH_SLOTS_MAX);
+                        let unplaced = paths.assign(schedule, Timeslot(0), BATCH_SLOTS_MAX);
                         (0..nodes).for_each(|src| routes[src as usize] = *paths.of(src));
                         unplaced
                     })?;

@@ -104,6 +104,10 @@ pub struct ArbiterStats {
     pub dropped: u64,
     /// Packets that endpoints have reported as lost, by path.
     pub lost: u64,
+    /// Times that a link, or a path, was found to lose packets, and avoided.
+    pub faults: u64,
+    /// Times that one was used again, to see whether it still does.
+    pub tries: u64,
     /// Times that it has become the primary.
     pub takeovers: u64,
     /// Batches that were given out when they had begun already.

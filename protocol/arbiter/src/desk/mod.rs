@@ -10,7 +10,7 @@ use onepipe_wire::{Drops, Frame, HEADER_OCTETS, Opcode, WATCHDOG_OCTETS, Watchdo
 use crate::config::{SLOT_NS_MAX, check};
 use crate::failover::{Change, Failover};
 use crate::fcp::{Ends, seal_frame};
-use crate::isolate::{Fault, Isolation};
+use crate::isolate::{Fault, Isolation, Spans};
 use crate::ring::Ring;
 use crate::{
     Comm, CommConfig, CommStats, CorePaths, Demand, Routes, Schedule, SlotClock, Timeslot,
@@ -98,8 +98,9 @@ impl Desk {
         check(config.core.nodes() == nodes, "fabric's nodes", config.core.nodes())?;
         config.allocator.check()?;
         let clock = SlotClock::new(config.slot_ns);
+        let spans = Spans::of(config.slot_ns, config.lead_ns, config.allocator.batch_slots);
         Ok(Self {
-            isolation: CorePaths::new(config.core)?.isolation(),
+            isolation: CorePaths::new(config.core)?.isolation(spans),
             clock,
             comm: Comm::new(CommConfig { slot_ns: config.slot_ns, ..config.comm })?,
             failover: Failover::new(config.comm.process, config.failover.clone()),
@@ -148,6 +149,11 @@ impl Desk {
     /// them.
     pub fn waiting(&self) -> (u64, u32) {
         self.waiting
+    }
+
+    /// What is avoided, because it loses packets, in the order in which it was found.
+    pub fn avoided(&self) -> impl Iterator<Item = Fault> + '_ {
+        self.isolation.iter().flat_map(Isolation::avoided)
     }
 
     /// As it was set up.
@@ -282,6 +288,7 @@ impl Desk {
             isolation.on_lost(now.mono, (loss.src, dst.0 as u16), loss.path, loss.lost);
         }
         while let Some(fault) = isolation.find(now.mono) {
+            self.stats.faults += 1;
             self.orders.push(Command::Avoid { fault, avoids: true });
             self.events.push(ArbiterEvent::Avoids(fault));
         }
@@ -343,6 +350,7 @@ impl Machine for Desk {
         while let Some(fault) =
             self.isolation.as_mut().and_then(|isolation| isolation.on_timeout(now.mono))
         {
+            self.stats.tries += 1;
             self.orders.push(Command::Avoid { fault, avoids: false });
             self.events.push(ArbiterEvent::Tries(fault));
         }

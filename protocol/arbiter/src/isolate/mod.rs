@@ -10,6 +10,7 @@
 mod layout;
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use onepipe_base::Mono;
 
@@ -21,19 +22,25 @@ use crate::timeslot::BATCH_SLOTS_MAX;
 
 use layout::{Crossings, Layout, TIERS};
 
-/// Losses are looked at together that were reported within two of these, in ns.
-const WINDOW_NS: u64 = 1_000_000;
+/// Losses are looked at together that were reported within two windows. One is so long, in ns...
+const WINDOW_NS_MIN: u64 = 1_000_000;
+/// ... so many timeslots, which at 10 Gbit/s is as much: fewer packets of a link tell nothing...
+const WINDOW_SLOTS: u64 = 800;
+/// ... and so many leads: what is lost was granted by so much before.
+const WINDOW_LEADS: u64 = 2;
 /// Losses that accuse a link, at least: fewer are an accident.
 const LOST_MIN: u32 = 6;
 /// And at least one in so many of those granted.
 const LOST_ONE_IN: u32 = 64;
 /// Reports that are looked at together.
 const REPORTS_MAX: usize = 256;
-/// What is avoided has been on its way for so long at most when the last loss is reported, in ns.
-const GRACE_NS: u64 = 2_000_000;
-/// What is avoided is tried again after so much, and after twice as much each time that it still
-/// loses, up to the second; in ns.
-const TRY_FIRST_NS: u64 = 10_000_000;
+/// What is avoided has been on its way for so long at most when the last loss is reported, in ns...
+const GRACE_NS_MIN: u64 = 2_000_000;
+/// ... or for the lead, two batches, and this for the report.
+const GRACE_REPORT_NS: u64 = 1_000_000;
+/// What is avoided is tried again after five graces, 10 ms at least, and after twice as much each
+/// time that it still loses, up to the second.
+const TRY_GRACES: u64 = 5;
 const TRY_LAST_NS: u64 = 1_000_000_000;
 /// Faults that are remembered at a time.
 const FAULTS_MAX: usize = 64;
@@ -58,6 +65,16 @@ pub enum Fault {
         /// Which of its upper links.
         link: u32,
     },
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Link { rack, path } => write!(f, "the link of rack {rack} to path {path}"),
+            Self::Path(path) => write!(f, "path {path}"),
+            Self::SpineLink { spine, link } => write!(f, "upper link {link} of spine {spine}"),
+        }
+    }
 }
 
 impl Fault {
@@ -138,9 +155,30 @@ impl Granted {
     }
 }
 
+/// How long is what: longer where timeslots are, or where the arbiter works further ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Spans {
+    window_ns: u64,
+    grace_ns: u64,
+    try_first_ns: u64,
+}
+
+impl Spans {
+    /// Of an arbiter with timeslots and a lead of so much, and batches of so many timeslots.
+    pub fn of(slot_ns: u64, lead_ns: u64, batch_slots: u32) -> Self {
+        let window_ns = slot_ns.saturating_mul(WINDOW_SLOTS);
+        let window_ns = window_ns.max(lead_ns.saturating_mul(WINDOW_LEADS)).max(WINDOW_NS_MIN);
+        let batches_ns = slot_ns.saturating_mul(2 * u64::from(batch_slots));
+        let grace_ns = lead_ns.saturating_add(batches_ns).saturating_add(GRACE_REPORT_NS);
+        let grace_ns = grace_ns.max(GRACE_NS_MIN);
+        Self { window_ns, grace_ns, try_first_ns: grace_ns.saturating_mul(TRY_GRACES) }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Isolation {
     layout: Layout,
+    spans: Spans,
     /// In this window, and in the one before.
     granted: [Granted; 2],
     window_ends: Option<Mono>,
@@ -150,16 +188,16 @@ pub(crate) struct Isolation {
 
 impl Isolation {
     /// Of two tiers.
-    pub fn of_racks(fabric: &Fabric) -> Self {
-        Self::new(Layout::of_racks(fabric))
+    pub fn of_racks(fabric: &Fabric, spans: Spans) -> Self {
+        Self::new(Layout::of_racks(fabric), spans)
     }
 
     /// Of three.
-    pub fn of_tree(tree: &Tree) -> Self {
-        Self::new(Layout::of_tree(tree))
+    pub fn of_tree(tree: &Tree, spans: Spans) -> Self {
+        Self::new(Layout::of_tree(tree), spans)
     }
 
-    fn new(layout: Layout) -> Self {
+    fn new(layout: Layout, spans: Spans) -> Self {
         let granted = Granted::new(&layout);
         Self {
             granted: [granted.clone(), granted],
@@ -167,7 +205,13 @@ impl Isolation {
             reports: Ring::new(REPORTS_MAX),
             found: Vec::with_capacity(FAULTS_MAX),
             layout,
+            spans,
         }
+    }
+
+    /// What is avoided, in the order in which it was found.
+    pub fn avoided(&self) -> impl Iterator<Item = Fault> + '_ {
+        self.found.iter().filter(|found| found.is_avoided).map(|found| found.fault)
     }
 
     /// Takes note of what was granted in a batch of so many timeslots.
@@ -201,7 +245,7 @@ impl Isolation {
     pub fn on_lost(&mut self, now: Mono, (src, dst): (u16, u16), path: u8, lost: u16) {
         let Some(crossings) = self.layout.crossings(src, dst, path) else { return };
         let is_explained = |found: &Found| {
-            let is_late = now.since_ns(found.at) <= GRACE_NS;
+            let is_late = now.since_ns(found.at) <= self.spans.grace_ns;
             (found.is_avoided || is_late) && found.fault.explains(&crossings)
         };
         if self.found.iter().any(is_explained) {
@@ -213,7 +257,7 @@ impl Isolation {
             return;
         }
         let is_like = |report: &&mut Report| {
-            let is_recent = now.since_ns(report.at) < WINDOW_NS;
+            let is_recent = now.since_ns(report.at) < self.spans.window_ns;
             is_recent && report.crossings == crossings
         };
         let known = self.reports.iter_mut().find(is_like);
@@ -227,10 +271,11 @@ impl Isolation {
     /// Forgets what is too long ago. Answers what is to be used again, if something is.
     pub fn on_timeout(&mut self, now: Mono) -> Option<Fault> {
         if self.window_ends.is_none_or(|end| end <= now) {
-            self.window_ends = Some(now.after_ns(WINDOW_NS));
+            let window_ns = self.spans.window_ns;
+            self.window_ends = Some(now.after_ns(window_ns));
             self.granted.swap(0, 1);
             self.granted[0].clear();
-            self.reports.retain(|report| now.since_ns(report.at) < 2 * WINDOW_NS);
+            self.reports.retain(|report| now.since_ns(report.at) / 2 < window_ns);
         }
         self.found.retain(|found| found.is_avoided || now < found.due);
         let found = self.found.iter_mut().find(|found| found.due <= now)?;
@@ -268,7 +313,9 @@ impl Isolation {
             }
         };
         let before = self.found.iter().find(|found| found.fault == fault);
-        let wait_ns = before.map_or(TRY_FIRST_NS, |found| found.wait_ns * 2).min(TRY_LAST_NS);
+        let first_ns = self.spans.try_first_ns;
+        let longer_ns = |found: &Found| found.wait_ns.saturating_mul(2);
+        let wait_ns = before.map_or(first_ns, longer_ns).min(TRY_LAST_NS.max(first_ns));
         self.found.retain(|found| found.fault != fault);
         let due = now.after_ns(wait_ns);
         self.found.push(Found { fault, at: now, due, wait_ns, is_avoided: true });

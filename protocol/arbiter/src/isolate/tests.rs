@@ -1,10 +1,13 @@
 //! Who is blamed for which losses.
 
 use super::*;
-use crate::Grant;
 use crate::path::{Fabric, Tree, TreePaths};
+use crate::{Grant, Timeslot};
 
 const MS: u64 = 1_000_000;
+/// At 10 Gbit/s, by batches of 64.
+const SPANS: Spans =
+    Spans { window_ns: WINDOW_NS_MIN, grace_ns: GRACE_NS_MIN, try_first_ns: 10 * MS };
 const FABRIC: Fabric = Fabric { nodes: 16, rack_nodes: 4, paths: 4, is_strict: false };
 
 /// Four racks of four, four paths; in each timeslot everybody sends to somebody in another
@@ -20,7 +23,7 @@ fn run(isolation: &mut Isolation, now: u64, loses: impl Fn(usize, usize, u8) -> 
     let grants: Vec<Grant> =
         (0..64).flat_map(|slot| (0..16).map(move |src| grant(src, slot))).collect();
     schedule.fill(&grants);
-    paths.assign(&schedule, 64);
+    paths.assign(&schedule, Timeslot(0), 64);
     isolation.on_granted(&schedule, &paths, 64);
     for grant in grants {
         let slot = grant.slots.trailing_zeros() as usize;
@@ -33,7 +36,7 @@ fn run(isolation: &mut Isolation, now: u64, loses: impl Fn(usize, usize, u8) -> 
 }
 
 fn find(loses: impl Fn(usize, usize, u8) -> bool) -> Vec<Fault> {
-    let mut isolation = Isolation::of_racks(&FABRIC);
+    let mut isolation = Isolation::of_racks(&FABRIC, SPANS);
     isolation.on_timeout(Mono::from_ns(0));
     run(&mut isolation, 10, |_, _, _| false);
     run(&mut isolation, 20, loses);
@@ -56,13 +59,13 @@ fn the_link_is_found_that_explains_most() {
 
 #[test]
 fn nobody_misses_more_than_it_was_granted() {
-    let (mut isolation, now) = (Isolation::of_racks(&FABRIC), Mono::from_ns(20));
+    let (mut isolation, now) = (Isolation::of_racks(&FABRIC, SPANS), Mono::from_ns(20));
     let mut paths = Paths::new(FABRIC).expect("right");
     let mut schedule = Schedule::new(16);
     // Five packets for 15, all others for 14.
     let grant = |slot: u16| Grant { src: 0, dst: if slot < 5 { 15 } else { 14 }, slots: 1 << slot };
     schedule.fill(&(0..64).map(grant).collect::<Vec<_>>());
-    paths.assign(&schedule, 64);
+    paths.assign(&schedule, Timeslot(0), 64);
     isolation.on_timeout(Mono::from_ns(0));
     isolation.on_granted(&schedule, &paths, 64);
     for dst in [13, 15, 15, 16, u16::MAX] {
@@ -89,7 +92,7 @@ fn a_rack_is_never_cut_off() {
 
 #[test]
 fn what_was_avoided_is_tried_again_and_avoided_longer_if_it_still_loses() {
-    let mut isolation = Isolation::of_racks(&FABRIC);
+    let mut isolation = Isolation::of_racks(&FABRIC, SPANS);
     isolation.on_timeout(Mono::from_ns(0));
     let (mut now, mut waits) = (0, Vec::new());
     for _ in 0..4 {
@@ -121,8 +124,39 @@ fn what_was_avoided_is_tried_again_and_avoided_longer_if_it_still_loses() {
 }
 
 #[test]
+fn spans_are_those_of_the_timeslots_and_of_the_lead() {
+    assert_eq!(Spans::of(1_230, 65_000, 64), SPANS);
+    let slow = Spans { window_ns: 80 * MS, grace_ns: 6_200_000, try_first_ns: 31 * MS };
+    assert_eq!(Spans::of(100_000, 2 * MS, 16), slow);
+    assert_eq!(Spans::of(1_230, 2 * MS, 16).window_ns, 4 * MS);
+    assert_eq!(Spans::of(u64::MAX, u64::MAX, 64).try_first_ns, u64::MAX);
+}
+
+/// In two milliseconds one link loses five packets of one sender then.
+#[test]
+fn a_dead_link_is_found_where_timeslots_are_long() {
+    let spans = Spans::of(MS, 2 * MS, 4);
+    let mut isolation = Isolation::of_racks(&FABRIC, spans);
+    let mut paths = Paths::new(FABRIC).expect("right");
+    let mut schedule = Schedule::new(16);
+    schedule.fill(&[Grant { src: 0, dst: 4, slots: 0b1111 }]);
+    let found = (0..32).find_map(|batch| {
+        let now = Mono::from_ns(4 * batch * MS);
+        isolation.on_timeout(now);
+        paths.assign(&schedule, Timeslot(4 * batch), 4);
+        isolation.on_granted(&schedule, &paths, 4);
+        for _ in paths.of(0)[..4].iter().filter(|path| **path == 2) {
+            isolation.on_lost(now, (0, 4), 2, 1);
+        }
+        isolation.find(now)
+    });
+    assert_eq!(found, Some(Fault::Link { rack: 0, path: 2 }));
+    assert_eq!(isolation.avoided().collect::<Vec<_>>(), [Fault::Link { rack: 0, path: 2 }]);
+}
+
+#[test]
 fn a_few_losses_and_old_ones_accuse_nobody() {
-    let mut isolation = Isolation::of_racks(&FABRIC);
+    let mut isolation = Isolation::of_racks(&FABRIC, SPANS);
     isolation.on_timeout(Mono::from_ns(0));
     run(&mut isolation, 0, |_, _, _| false);
     let lose = |isolation: &mut Isolation, now, lost| {
@@ -154,7 +188,7 @@ const TREE: Tree =
 /// As [`find`], through three tiers: everybody sends to others in other racks all the time.
 /// `loses` is asked for each packet's source and destination and its path.
 fn find_in_tree(loses: impl Fn(u16, u16, u8) -> bool) -> Vec<Fault> {
-    let mut isolation = Isolation::of_tree(&TREE);
+    let mut isolation = Isolation::of_tree(&TREE, SPANS);
     isolation.on_timeout(Mono::from_ns(0));
     let mut paths = TreePaths::new(TREE).expect("right");
     let mut schedule = Schedule::new(48);
@@ -169,7 +203,7 @@ fn find_in_tree(loses: impl Fn(u16, u16, u8) -> bool) -> Vec<Fault> {
         .collect();
     for _ in 0..8 {
         schedule.fill(&grants);
-        paths.assign(&schedule, 64);
+        paths.assign(&schedule, Timeslot(0), 64);
         isolation.on_granted(&schedule, &paths, 64);
         for Grant { src, dst, slots } in &grants {
             let path = paths.of((*src).into())[slots.trailing_zeros() as usize];

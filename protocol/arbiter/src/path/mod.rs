@@ -9,12 +9,18 @@
 //! All timeslots of a batch are coloured side by side, source by source: two packets of a rack that
 //! follow each other would wait for each other, but those of different timeslots have nothing to do
 //! with each other. The few that find no colour that is free at both ends come last.
+//!
+//! Which path a colour stands for is drawn anew for each timeslot, as the first colours are the
+//! ones most taken. Else a pair that has the network to itself would always take the same path; and
+//! if that is dead nothing comes, and nobody misses anything (design: arbiter.md section 4, fault
+//! isolation).
 
 mod colouring;
 mod tree;
 
 use alloc::vec::Vec;
 
+use crate::Timeslot;
 use crate::timeslot::{BATCH_SLOTS_MAX, Schedule};
 use colouring::{Colouring, Edge};
 
@@ -23,6 +29,9 @@ pub use tree::{Tree, TreePaths};
 /// The colours of a word.
 const COLOURS_MAX: u32 = 64;
 const SLOTS: usize = BATCH_SLOTS_MAX as usize;
+
+/// The path of each colour, where there is one.
+type PathOf = [u8; COLOURS_MAX as usize];
 
 /// A fabric of racks with several paths from each to each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,6 +76,26 @@ const fn edge_places(nodes: usize) -> usize {
     nodes + 8
 }
 
+/// The first so many colours.
+const fn first(colours: u32) -> u64 {
+    u64::MAX.unbounded_shr(COLOURS_MAX - colours)
+}
+
+/// The colours that a rack can use in a timeslot: all that stand for paths to which it has a link.
+#[inline]
+fn usable(cut: u64, colours: u32, path_of: &PathOf) -> u64 {
+    let all_paths = path_of.iter().enumerate().take(colours as usize);
+    let is_cut = all_paths.filter(|(_, path)| cut.unbounded_shr(u32::from(**path)) & 1 == 1);
+    is_cut.fold(first(colours), |usable, (colour, _)| usable & !(1 << colour))
+}
+
+/// Any two numbers give two that have nothing in common (G. Steele et al., 2014, SplitMix64).
+const fn mix(number: u64) -> u64 {
+    let mixed = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
 /// For the timeslots of a mask, in order.
 #[inline]
 fn for_each(mut slots: u64, mut action: impl FnMut(usize)) {
@@ -82,13 +111,17 @@ pub struct Paths {
     fabric: Fabric,
     racks: u32,
     rack_of: Vec<u16>,
-    /// The path of each colour, where there is one.
-    path_of: Vec<u8>,
+    /// Tiers draw apart: which link of one is taken tells nothing of the other.
+    tier: u64,
     has_failed: Vec<bool>,
+    /// Colours, so many to each path that works as it may bear packets of a rack.
+    colours: u32,
     /// By rack: the paths whose link to it has failed.
     cut: Vec<u64>,
-    /// By rack: the colours that it can use.
-    usable: Vec<u64>,
+    /// Paths that work, turned by none, by one, and so on.
+    turned: Vec<PathOf>,
+    /// Those of each timeslot.
+    path_of: Vec<PathOf>,
     /// In each timeslot, by rack: the colours that no packet has yet that leaves it, or enters it.
     leaving: Vec<[u64; SLOTS]>,
     entering: Vec<[u64; SLOTS]>,
@@ -128,10 +161,12 @@ impl Paths {
         let mut paths = Self {
             racks,
             rack_of,
-            path_of: Vec::with_capacity(COLOURS_MAX as usize),
+            tier: 0,
             has_failed: alloc::vec![false; fabric.paths as usize],
+            colours: 0,
             cut: alloc::vec![0; racks as usize],
-            usable: alloc::vec![0; racks as usize],
+            turned: Vec::with_capacity(fabric.paths as usize),
+            path_of: alloc::vec![[Self::NONE; COLOURS_MAX as usize]; SLOTS],
             leaving: alloc::vec![[0; SLOTS]; racks as usize],
             entering: alloc::vec![[0; SLOTS]; racks as usize],
             colouring: Colouring::new(racks as usize),
@@ -173,34 +208,59 @@ impl Paths {
         Ok(())
     }
 
-    /// Gives colours to the paths that work, so many to each as it may bear packets of a rack.
+    /// These of a tier above another's.
+    pub(super) fn above(self) -> Self {
+        Self { tier: 1, ..self }
+    }
+
+    /// Gives colours to the paths that work.
     fn number(&mut self) {
         let Fabric { rack_nodes, paths, .. } = self.fabric;
-        let each = rack_nodes.div_ceil(paths);
-        self.path_of.clear();
-        for _ in 0..each {
-            let alive = (0..paths).filter(|path| !self.has_failed[*path as usize]);
-            self.path_of.extend(alive.map(|path| path as u8));
-        }
-        self.path_of.truncate(COLOURS_MAX as usize);
-        for (rack, cut) in self.cut.iter().enumerate() {
-            let colours = self.path_of.iter().enumerate();
-            let usable = colours.filter(|(_, path)| cut >> **path & 1 == 0);
-            self.usable[rack] = usable.fold(0, |all, (colour, _)| all | 1 << colour);
+        let alive = (0..paths).filter(|path| !self.has_failed[*path as usize]);
+        let turns = alive.clone().count();
+        self.colours = (rack_nodes.div_ceil(paths) * turns as u32).min(COLOURS_MAX);
+        self.turned.clear();
+        for turn in 0..turns {
+            let mut path_of = [Self::NONE; COLOURS_MAX as usize];
+            let colours = path_of.iter_mut().take(self.colours as usize);
+            let turned = alive.clone().cycle().skip(turn);
+            colours.zip(turned).for_each(|(colour, path)| *colour = path as u8);
+            self.turned.push(path_of);
         }
     }
 
-    /// Gives a path to every packet of the first `slots` timeslots of a batch. Answers how many
-    /// have none: they must not be sent.
-    pub fn assign(&mut self, schedule: &Schedule, slots: u32) -> u32 {
+    /// Draws which path each colour stands for, timeslot by timeslot. One after the other they are
+    /// as even as they were.
+    fn turn(&mut self, start: Timeslot, slots: u32) {
+        let Self { turned, path_of, tier, .. } = self;
+        for (nth, path_of) in (0..).zip(path_of.iter_mut().take(slots as usize)) {
+            let drawn = mix(*tier << 63 ^ start.0.wrapping_add(nth)) >> 32;
+            let turn = (drawn * turned.len() as u64) >> 32;
+            // None, if no path works.
+            if let Some(turned) = turned.get(turn as usize) {
+                *path_of = *turned;
+            }
+        }
+    }
+
+    /// Gives a path to every packet of the first `slots` timeslots of the batch that begins at
+    /// `start`. Answers how many have none: they must not be sent.
+    pub fn assign(&mut self, schedule: &Schedule, start: Timeslot, slots: u32) -> u32 {
         let slots = slots.min(BATCH_SLOTS_MAX);
+        self.turn(start, slots);
         let all = u64::MAX.unbounded_shr(BATCH_SLOTS_MAX - slots);
         let masks = match self.fabric.is_strict {
             true => self.least_colours(schedule, all),
             false => [u64::MAX; SLOTS],
         };
-        for (rack, usable) in self.usable.iter().enumerate() {
-            self.leaving[rack] = masks.map(|mask| usable & mask);
+        let colours = first(self.colours);
+        for (rack, cut) in self.cut.iter().enumerate() {
+            self.leaving[rack] = match cut {
+                0 => masks.map(|mask| colours & mask),
+                _ => core::array::from_fn(|slot| {
+                    usable(*cut, self.colours, &self.path_of[slot]) & masks[slot]
+                }),
+            };
             self.entering[rack] = self.leaving[rack];
         }
         self.counts = [0; SLOTS];
@@ -277,21 +337,21 @@ impl Paths {
             *entering ^= colour;
             edges[slot * places + counts[slot]] = edge;
             counts[slot] += 1;
-            routes[slot] = path_of[usize::from(edge.colour())];
+            routes[slot] = path_of[slot][usize::from(edge.colour())];
         });
     }
 
     /// Gives a path to the packets of a timeslot that have found none, and others another. Answers
     /// how many there is none for.
     fn assign_late(&mut self, slot: usize, mask: u64) -> u32 {
-        let Self { usable, leaving, entering, begins, colouring, .. } = self;
+        let Self { cut, colours, path_of, leaving, entering, begins, colouring, .. } = self;
         let places = edge_places(self.rack_of.len());
         let edges = &mut self.edges[slot * places..][..places];
         let (first, late) = (self.counts[slot], self.late[slot]);
         edges.copy_within(places - late.., first);
         let edges = &mut edges[..first + late];
         let of = |rack: usize| {
-            let usable = usable[rack] & mask;
+            let usable = usable(cut[rack], *colours, &path_of[slot]) & mask;
             ([usable, leaving[rack][slot], entering[rack][slot]], begins[rack][slot] as u16)
         };
         colouring.begin(of, &edges[..first]);
@@ -303,7 +363,7 @@ impl Paths {
             }
             for &at in colouring.changed().iter().chain([&(at as u16)]) {
                 let edge = edges[usize::from(at)];
-                self.routes[edge.src()][slot] = self.path_of[usize::from(edge.colour())];
+                self.routes[edge.src()][slot] = path_of[slot][usize::from(edge.colour())];
             }
         }
         self.counts[slot] += late;

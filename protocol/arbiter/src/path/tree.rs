@@ -9,8 +9,8 @@
 use alloc::vec::Vec;
 
 use super::{Fabric, FabricError, PathStats, Paths};
-use crate::Grant;
 use crate::timeslot::{BATCH_SLOTS_MAX, NOBODY, Schedule};
+use crate::{Grant, Timeslot};
 
 /// A tree of three tiers of switches that is nowhere oversubscribed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,7 +68,7 @@ impl TreePaths {
             Fabric { nodes: ends, rack_nodes: below, paths: spine_links, is_strict: false };
         Ok(Self {
             racks,
-            spines: Paths::new(fabric)?,
+            spines: Paths::new(fabric)?.above(),
             above: Schedule::new(ends),
             grants: Vec::with_capacity((nodes * BATCH_SLOTS_MAX) as usize),
             routes: alloc::vec![[Paths::NONE; BATCH_SLOTS_MAX as usize]; nodes as usize],
@@ -98,13 +98,13 @@ impl TreePaths {
         self.spines.set_cut(spine, link, is_cut)
     }
 
-    /// Gives a path to every packet of the first `slots` timeslots of a batch. Answers how many
-    /// have none: they must not be sent.
-    pub fn assign(&mut self, schedule: &Schedule, slots: u32) -> u32 {
+    /// Gives a path to every packet of the first `slots` timeslots of the batch that begins at
+    /// `start`. Answers how many have none: they must not be sent.
+    pub fn assign(&mut self, schedule: &Schedule, start: Timeslot, slots: u32) -> u32 {
         let slots = slots.min(BATCH_SLOTS_MAX);
-        let unplaced = self.racks.assign(schedule, slots);
+        let unplaced = self.racks.assign(schedule, start, slots);
         self.gather(schedule, slots);
-        let unplaced = unplaced + self.spines.assign(&self.above, slots);
+        let unplaced = unplaced + self.spines.assign(&self.above, start, slots);
         self.merge(schedule, slots);
         unplaced
     }

@@ -182,7 +182,8 @@ impl Worker {
             return;
         }
         into.spread();
-        into.given.unplaced = self.paths.assign(&into.schedule, into.given.slots);
+        let (start, slots) = (into.given.start, into.given.slots);
+        into.given.unplaced = self.paths.assign(&into.schedule, start, slots);
         for (src, routes) in into.routes.iter_mut().enumerate() {
             if into.schedule.busy(src as u32) != 0 {
                 *routes = *self.paths.of(src as u32);
