@@ -14,6 +14,7 @@ use onepipe_daemon_arbiter::{ArbiterDaemon, Config, Report};
 use onepipe_transport_driver::Idle;
 
 use crate::number::{self, readable, readable_ns};
+use crate::status::avoided;
 use crate::switch::{Serving, address};
 
 const EXAMPLES: &str = "\
@@ -250,8 +251,8 @@ fn print(event: ArbiterEvent) -> std::io::Result<()> {
     match event {
         ArbiterEvent::Primary(from) => writeln!(out, "primary from timeslot {}", from.0)?,
         ArbiterEvent::Secondary => writeln!(out, "secondary")?,
-        ArbiterEvent::Avoids(fault) => writeln!(out, "avoids {fault:?}")?,
-        ArbiterEvent::Tries(fault) => writeln!(out, "tries {fault:?} again")?,
+        ArbiterEvent::Avoids(fault) => writeln!(out, "avoids {fault}")?,
+        ArbiterEvent::Tries(fault) => writeln!(out, "tries {fault} again")?,
         ArbiterEvent::Replaced { .. } => writeln!(out, "replaced")?,
         other => writeln!(out, "{other:?}")?,
     }
@@ -271,6 +272,9 @@ fn print_interval(now: &Report, before: &Report, began: Instant, interval: Durat
         rate(now.packets_received, before.packets_received),
         rate(now.packets_sent, before.packets_sent),
     );
+    if !now.avoids.is_empty() {
+        eprintln!("          avoids {}", avoided(now));
+    }
     now.clone()
 }
 
@@ -295,6 +299,15 @@ fn summarise(report: &Report, began: Instant, is_json: bool) -> Result<()> {
         report.packets_bad,
         report.takeovers,
     )?;
+    if report.faults_found > 0 {
+        let Report { packets_lost, faults_found, faults_tried, .. } = report;
+        let avoids = avoided(report);
+        writeln!(
+            out,
+            "{packets_lost} packets were reported as lost; {faults_found} times it found where, \
+             {faults_tried} times it tried again; avoids {avoids}"
+        )?;
+    }
     if report.packets_unknown > 0 {
         let endpoints = report.endpoints;
         let many = report.packets_unknown;

@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::controller::{STATUS_LISTEN, address};
 
+pub use arbiter::avoided;
+
 const EXAMPLES: &str = "\
 Examples:
   onepipe status

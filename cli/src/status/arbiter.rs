@@ -7,6 +7,14 @@ fn us(ns: u64) -> String {
     format!("{:.0} us", ns as f64 / 1e3)
 }
 
+/// What it avoids at present.
+pub fn avoided(report: &Report) -> String {
+    match &report.avoids[..] {
+        [] => "nothing".to_owned(),
+        avoids => avoids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
 /// A report for people.
 pub fn table(report: &Report) -> String {
     let role = if report.is_primary { "primary" } else { "secondary" };
@@ -65,6 +73,16 @@ pub fn table(report: &Report) -> String {
                 report.packets_unknown,
                 report.packets_unlike,
                 report.frames_dropped
+            ),
+        ),
+        (
+            "faults",
+            format!(
+                "{} packets reported as lost; {} times found where, {} times tried again; avoids {}",
+                report.packets_lost,
+                report.faults_found,
+                report.faults_tried,
+                avoided(report)
             ),
         ),
     ];

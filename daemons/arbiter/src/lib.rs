@@ -24,4 +24,4 @@ mod report;
 pub use config::{Config, StartError};
 pub use daemon::ArbiterDaemon;
 pub use place::{Done, Place, Posts, places};
-pub use report::Report;
+pub use report::{Avoided, Report};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use onepipe_arbiter::Desk;
+use onepipe_arbiter::{Desk, Fault};
 use onepipe_transport_status::{Metrics, Status};
 use serde::{Deserialize, Serialize};
 
@@ -84,6 +84,58 @@ pub struct Report {
     pub frames_dropped: u64,
     /// Packets that endpoints have reported as lost.
     pub packets_lost: u64,
+    /// Times that a link was found to lose packets, and avoided.
+    pub faults_found: u64,
+    /// Times that one was used again, to see whether it still does.
+    pub faults_tried: u64,
+    /// What is avoided now.
+    pub avoids: Vec<Avoided>,
+}
+
+/// What is given to nobody, because it loses packets: see [`Fault`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Avoided {
+    /// The link between a rack and a path.
+    Link {
+        /// The rack.
+        rack: u32,
+        /// The path.
+        path: u32,
+    },
+    /// A path as a whole.
+    Path {
+        /// Which one.
+        path: u32,
+    },
+    /// The upper link of a spine.
+    SpineLink {
+        /// The spine, counted pod by pod.
+        spine: u32,
+        /// Which of its upper links.
+        link: u32,
+    },
+}
+
+impl From<Fault> for Avoided {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Link { rack, path } => Self::Link { rack, path },
+            Fault::Path(path) => Self::Path { path },
+            Fault::SpineLink { spine, link } => Self::SpineLink { spine, link },
+        }
+    }
+}
+
+impl fmt::Display for Avoided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Link { rack, path } => Fault::Link { rack, path },
+            Self::Path { path } => Fault::Path(path),
+            Self::SpineLink { spine, link } => Fault::SpineLink { spine, link },
+        }
+        .fmt(f)
+    }
 }
 
 impl Report {
@@ -128,6 +180,9 @@ impl Report {
             resets: comm.resets + comm.resets_taken,
             frames_dropped: stats.dropped,
             packets_lost: stats.lost,
+            faults_found: stats.faults,
+            faults_tried: stats.tries,
+            avoids: arbiter.avoided().map(Avoided::from).collect(),
         }
     }
 }
@@ -144,6 +199,7 @@ impl Status for Report {
             ("endpoints_known", "Endpoints that are in step", self.endpoints_known.into()),
             ("slots_waiting", "Timeslots wanted and not given", self.slots_waiting),
             ("pairs_waiting", "Pairs that wait for timeslots", self.pairs_waiting.into()),
+            ("avoids", "Links and paths that are avoided", self.avoids.len() as u64),
         ];
         for (name, help, value) in gauges {
             metrics.gauge(name, help, value as i64)?;
@@ -171,6 +227,8 @@ impl Status for Report {
             ("resets", self.resets),
             ("frames_dropped", self.frames_dropped),
             ("packets_lost", self.packets_lost),
+            ("faults_found", self.faults_found),
+            ("faults_tried", self.faults_tried),
         ] {
             metrics.counter(name, value)?;
         }
