@@ -1,5 +1,7 @@
 //! `onepipe switch`: the software switch, until it is interrupted.
 
+mod racks;
+
 use std::io::{Write, stdout};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
@@ -16,6 +18,7 @@ use serde::Serialize;
 
 use crate::amcast::{self, Hosting};
 use crate::number::{self, readable};
+use racks::{Borne, Plan, RackArguments};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,6 +27,8 @@ Examples:
   onepipe switch --listen 127.0.0.1:4411 --up 127.0.0.1:4410
   onepipe switch --loss 1% --reorder 0.1% --seed 7     a bad network, repeatably
   onepipe switch --link-rate 100M --queue 256KiB       a slow one, with queues that can be seen
+  onepipe switch --rack-nodes 1 --paths 4 --lossy-link rack=1,path=2
+                                                       several paths, one with a dead link
   onepipe switch --groups lab.toml --member 10.0.0.1:4500
                                                        with a member of agreed multicast in it
 
@@ -91,6 +96,8 @@ pub struct Arguments {
     #[arg(long, value_name = "OCTETS", value_parser = number::octets, requires = "link_rate")]
     mark_above: Option<usize>,
     #[command(flatten)]
+    racks: RackArguments,
+    #[command(flatten)]
     hosting: Hosting,
     #[command(flatten)]
     serving: Serving,
@@ -111,7 +118,7 @@ pub struct Serving {
 }
 
 /// Counters that are printed.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 struct Counters {
     seconds: f64,
     frames_received: u64,
@@ -132,6 +139,9 @@ struct Counters {
     /// With `--link-rate`: the queues before the links.
     #[serde(skip_serializing_if = "Option::is_none")]
     queues: Option<Queues>,
+    /// With `--rack-nodes`: what the links between racks and paths have borne.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    racks: Option<Borne>,
     /// With `--member`: what the member has done.
     #[serde(skip_serializing_if = "Option::is_none")]
     member: Option<Report>,
@@ -170,24 +180,29 @@ pub fn controllers(text: &str) -> Result<Controllers> {
 
 /// Runs the switch.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let config = config(arguments);
+    let (racks, plan) = arguments.racks.racks();
+    let config = Config { racks, ..config(arguments) };
     let member = arguments.hosting.open(config.idle)?;
     let switch = SoftwareSwitch::new(&config)
         .with_context(|| format!("cannot start a switch at {}", arguments.listen))?;
-    let Some(member) = member else { return serve(switch, &arguments.serving) };
-    let (counters, report) = amcast::beside(member, || turns(switch, &arguments.serving))?;
+    let Some(member) = member else {
+        summarise(&turns(switch, &arguments.serving, plan)?, arguments.serving.json)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let work = || turns(switch, &arguments.serving, plan);
+    let (counters, report) = amcast::beside(member, work)?;
     summarise(&Counters { member: Some(report), ..counters }, arguments.serving.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Gives `switch` its turns until it is interrupted, and says what it has done.
 pub fn serve(switch: SoftwareSwitch, serving: &Serving) -> Result<ExitCode> {
-    summarise(&turns(switch, serving)?, serving.json)?;
+    summarise(&turns(switch, serving, Plan::default())?, serving.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Gives `switch` its turns until it is interrupted.
-fn turns(mut switch: SoftwareSwitch, serving: &Serving) -> Result<Counters> {
+fn turns(mut switch: SoftwareSwitch, serving: &Serving, mut plan: Plan) -> Result<Counters> {
     let stop = crate::interrupt::stop_flag(switch.doorbell(), serving.until_input_ends)?;
     writeln!(stdout(), "listening at {}", switch.local_addr()).context("cannot say where")?;
 
@@ -198,6 +213,7 @@ fn turns(mut switch: SoftwareSwitch, serving: &Serving) -> Result<Counters> {
     let mut said = Said::default();
     onepipe_transport_clock::sharpen_timers();
     while !stop.load(Ordering::Acquire) {
+        plan.follow(&mut switch, began)?;
         let progress = switch.turn(|_| {});
         said.say(&switch);
         if let (Some(at), Some(interval)) = (next, interval)
@@ -278,6 +294,7 @@ fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
                 octets_present: queues.present_octets,
             }
         }),
+        racks: Borne::of(switch),
         member: None,
     }
 }
@@ -372,7 +389,10 @@ fn summarise(counters: &Counters, is_json: bool) -> Result<()> {
             queues.octets_max
         )?;
     }
-    if let Some(member) = counters.member {
+    if let Some(racks) = &counters.racks {
+        racks.table(&mut out)?;
+    }
+    if let Some(member) = &counters.member {
         writeln!(
             out,
             "its member of group {}: {} messages proposed, {} decided, {} open; epoch {}",

@@ -1,5 +1,7 @@
 use std::net::TcpListener;
 
+use onepipe_daemon_arbiter::Avoided;
+
 use super::*;
 
 /// As the daemon answers it.
@@ -61,6 +63,10 @@ fn an_arbiters_report_is_told_from_a_controllers() {
         is_primary: true,
         lag_ns: 20_000,
         lead_ns: 65_000,
+        packets_lost: 9,
+        faults_found: 2,
+        faults_tried: 1,
+        avoids: vec![Avoided::Link { rack: 3, path: 1 }, Avoided::Path { path: 2 }],
         ..Default::default()
     };
     let report = serde_json::to_string(&report).expect("it is text");
@@ -74,6 +80,7 @@ fn an_arbiters_report_is_told_from_a_controllers() {
   refused     0, and 0 capped
   lag         20 us of a lead of 65 us, 0 us at most; 0 of 0 batches late
   packets     0 taken, 0 sent, 0 bad, 0 of them by their check; 0 of no endpoint, 0 of some that are set up differently; 0 frames dropped
+  faults      9 packets reported as lost; 2 times found where, 1 times tried again; avoids the link of rack 3 to path 1, path 2
 ";
     assert_eq!(said.table(), expected);
 }

@@ -22,6 +22,8 @@ fn arguments_out_of_range_are_refused_with_the_range() {
     refused(&["switch", "--corrupt", "150%"], "must lie between 0 and 1");
     refused(&["switch", "--link-rate", "10"], "is no rate of bits from 1k to 1000G");
     refused(&["switch", "--link-rate", "1M", "--queue", "1MB"], "is no number of octets");
+    refused(&["switch", "--rack-nodes", "65"], "65 is not in 1..=64");
+    refused(&["switch", "--rack-nodes", "2", "--paths", "0"], "0 is not in 1..=64");
     refused(&["bench", "reorder", "--runs", "1"], "1 is not in 3..=1000");
 }
 
@@ -33,6 +35,16 @@ fn arguments_that_do_not_go_together_are_refused() {
     refused(&["node", "--overlay", "127.0.0.1:4410", "--udp", "x"], "cannot be used with");
     refused(&["node", "--udp", "127.0.0.1:4410", "--fabric", "x"], "cannot be used with");
     refused(&["switch", "--mark-above", "4KiB"], "--link-rate <BITS>");
+    refused(&["switch", "--paths", "4"], "--rack-nodes <RACK_NODES>");
+    refused(&["switch", "--lossy-link", "rack=0,path=0"], "--rack-nodes <RACK_NODES>");
+    let racks = |link, expected| {
+        let racks = ["switch", "--nodes", "64", "--rack-nodes", "32", "--paths", "4"];
+        refused(&[&racks[..], &["--lossy-link", link]].concat(), expected);
+    };
+    racks("rack=2,path=0", "no link of rack 2 to path 0: racks are 0 to 1 and paths 0 to 3");
+    racks("rack=0,path=4", "no link of rack 0 to path 4: racks are 0 to 1 and paths 0 to 3");
+    racks("rack=0,path=0,loss=1.5", "\"1.5\" is no probability: it must lie between 0 and 1");
+    racks("rack=0", "a link is that of a rack to a path: write for example rack=0,path=2");
     refused(&["sim", "--interval", "1us", "--outstanding", "3"], "cannot be used with");
 }
 

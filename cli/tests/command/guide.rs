@@ -93,7 +93,7 @@ impl Terminals<'_> {
 fn the_commands_of_the_guide_to_scheduled_transfer_bring_a_file_from_one_process_to_another() {
     let _turn = alone();
     let blocks = blocks("transfer.md");
-    assert_eq!(blocks.iter().map(Vec::len).collect::<Vec<_>>(), [4, 6], "of the guide");
+    assert_eq!(blocks.iter().map(Vec::len).collect::<Vec<_>>(), [4, 6, 5], "of the guide");
     for commands in blocks {
         let folder = TempDir::new().expect("a folder");
         let (from, to) = (folder.path().join("from"), folder.path().join("to"));

@@ -310,6 +310,59 @@ fn a_receiver_that_waits_is_found_by_a_switch_that_is_started_again() {
     assert!(std::fs::read(&out).expect("it is there") == content(50_000));
 }
 
+/// All that it says until it has ended, of which the last is an object.
+fn interrupted(beside: &mut Beside) -> (Vec<String>, Value) {
+    beside.signal("-INT");
+    let lines = std::iter::repeat_with(|| beside.line());
+    let mut lines: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+    let last = lines.pop().expect("it says something");
+    (lines, serde_json::from_str(&last).unwrap_or_else(|error| panic!("{error}: {last:?}")))
+}
+
+/// One link is dead when anybody is there, another one was for a moment before. Timeslots are so
+/// long that they are used on a machine with much else to do.
+#[test]
+fn a_file_gets_past_a_dead_link_and_arbiter_and_switch_say_which_it_is() {
+    let _turn = alone();
+    let racks = ["--rack-nodes", "1", "--paths", "4", "--json"];
+    let dead = ["--lossy-link", "rack=1,path=2,after=1ms", "--lossy-link", "rack=1,path=3,for=1ms"];
+    let mut switch = Switch::start(&[&racks[..], &dead].concat());
+    let mut arbiter = arbiter(&switch, &[&racks[..], &["--slot", "5ms"]].concat());
+    let folder = TempDir::new().expect("a folder");
+    let (file, out) = (folder.path().join("original"), folder.path().join("copy"));
+    std::fs::write(&file, content(300_000)).expect("there is room");
+    let [file, to] = [&file, &out].map(|path| path.to_str().expect("a plain path"));
+    let place = ["--udp", &switch.address, "--slot", "5ms", "--wait", "60s"];
+    let receive = [&["transfer", "receive", "--out", to], &place[..]].concat();
+    let mut receiver = Beside::start(&mut onepipe(&receive));
+    assert!(receiver.line().starts_with("process "));
+    assert!(receiver.line().starts_with("ready: "));
+    let sent = output(&[&["transfer", "send", file], &place[..]].concat());
+    assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
+    assert_eq!(receiver.status(), Some(0));
+    assert!(std::fs::read(&out).expect("it is there") == content(300_000));
+
+    let (said, report) = interrupted(&mut arbiter);
+    // All that goes up from one of two comes down to the other.
+    let named = said.iter().find(|line| line.starts_with("avoids the link of rack "));
+    assert!(named.is_some_and(|line| line.ends_with(" to path 2")), "{said:?} {report}");
+    assert!(report["faults_found"].as_u64() >= Some(1), "{report}");
+    assert!(report["packets_lost"].as_u64() >= Some(6), "{report}");
+    assert!(report["avoids"].is_array(), "{report}");
+    let (_, counters) = interrupted(&mut switch.beside);
+    let of = |path: u64, what: &str| {
+        let links = counters["racks"]["links"].as_array().expect("a list");
+        let link = links.iter().find(|link| {
+            (link["rack"].as_u64(), link["path"].as_u64()) == (Some(1), Some(path))
+                && link["direction"] == "up"
+        });
+        link.and_then(|link| link[what].as_u64()).expect("it has borne something")
+    };
+    assert!(of(2, "lost") >= 6 && of(2, "lost") == of(2, "frames"), "{counters}");
+    assert!(of(3, "lost") == 0 && of(3, "frames") > of(2, "frames"), "{counters}");
+    assert_eq!(counters["racks"]["frames_without_path"], 0);
+}
+
 #[test]
 fn what_cannot_be_is_refused() {
     let refused = |arguments: &[&str], status, complaint: &str| {

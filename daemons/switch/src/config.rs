@@ -9,7 +9,7 @@ use onepipe_transport_udp::Offload;
 
 use onepipe_switch::Eager;
 
-use crate::Faults;
+use crate::{Faults, Racks};
 
 /// After this much silence nobody waits for a link, in ns. Who is killed is missed at once, as the
 /// kernel says so; this is for who is cut off or hangs, and on a machine that is busy beyond its
@@ -62,6 +62,9 @@ pub struct Config {
     pub faults: Faults,
     /// How fast its links are. Default as fast as the machine.
     pub link_rate: Option<LinkRate>,
+    /// The racks that it stands for, with several paths between them. Default none: one way to each
+    /// process.
+    pub racks: Option<Racks>,
 }
 
 /// Links of a given rate, each with a queue of its own before it: a slower switch than this machine
@@ -110,6 +113,7 @@ impl Config {
             socket_buffer_octets: 16 << 20,
             faults: Faults::default(),
             link_rate: None,
+            racks: None,
         }
     }
 
@@ -134,6 +138,27 @@ pub enum StartError {
         /// What it was set to.
         value: u64,
     },
+    /// There is no such link among its racks and paths.
+    #[error(
+        "there is no link of rack {rack} to path {path}: racks are 0 to {} and paths 0 to {}",
+        .racks - 1, .paths - 1
+    )]
+    UnknownLink {
+        /// The rack that was named.
+        rack: u32,
+        /// The path that was named.
+        path: u32,
+        /// How many racks there are.
+        racks: u32,
+        /// How many paths there are.
+        paths: u32,
+    },
+    /// It is no probability.
+    #[error("a loss of {0} is none: it lies between 0 and 1")]
+    Loss(f64),
+    /// There are no links between racks, as there are no racks.
+    #[error("there are no racks whose links could lose anything")]
+    NoRacks,
     /// The machine refused its part of the configuration.
     #[error(transparent)]
     Switch(#[from] onepipe_switch::ConfigError),

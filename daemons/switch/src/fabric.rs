@@ -12,6 +12,7 @@ use crate::Stats;
 use crate::egress::{Egress, QueueReport};
 use crate::faults::{Fate, Trouble};
 use crate::ports::Ports;
+use crate::racks::Links;
 
 /// How long the kernel may take to wake a thread whose time has come, in ns.
 const WAKE_NS: u64 = 100_000;
@@ -32,6 +33,7 @@ pub(crate) struct Fabric {
     processes_max: u32,
     trouble: Option<Trouble>,
     egress: Option<Egress>,
+    links: Option<Links>,
     /// The time of the turn under way.
     now: Now,
     slot: Option<Place>,
@@ -49,6 +51,7 @@ impl Fabric {
         processes_max: u32,
         trouble: Option<Trouble>,
         egress: Option<Egress>,
+        links: Option<Links>,
     ) -> Self {
         let joins = if up.is_some() { vec![None; processes_max as usize] } else { Vec::new() };
         Self {
@@ -58,6 +61,7 @@ impl Fabric {
             processes_max,
             trouble,
             egress,
+            links,
             now: Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(0) },
             slot: None,
             joins,
@@ -76,6 +80,14 @@ impl Fabric {
 
     pub(crate) fn trouble(&mut self) -> &mut Option<Trouble> {
         &mut self.trouble
+    }
+
+    pub(crate) fn links(&self) -> Option<&Links> {
+        self.links.as_ref()
+    }
+
+    pub(crate) fn links_mut(&mut self) -> Option<&mut Links> {
+        self.links.as_mut()
     }
 
     /// A link has been silent for too long. Who sat behind it may start anew elsewhere: it is not
@@ -271,7 +283,14 @@ impl Transport for Fabric {
                     mark_congestion(frame);
                 }
                 match take(port, frame) {
-                    Verdict::Forward(output) => self.put_out(output, place),
+                    Verdict::Forward(output) => {
+                        if let Some(links) = &mut self.links
+                            && !links.pass(self.exchange.frame(place), &mut self.stats)
+                        {
+                            continue;
+                        }
+                        self.put_out(output, place);
+                    }
                     Verdict::Consumed => self.on_consumed(port, place),
                     Verdict::Dropped => self.on_dropped(place),
                 }

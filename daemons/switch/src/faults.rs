@@ -120,7 +120,7 @@ impl Trouble {
 }
 
 /// Draws nothing where the answer is certain: a fault that is off changes no other.
-fn chance(random: &mut Xoshiro256PlusPlus, probability: f64) -> bool {
+pub(crate) fn chance(random: &mut Xoshiro256PlusPlus, probability: f64) -> bool {
     const SCALE: f64 = (1u64 << 53) as f64;
     probability > 0.0 && ((random.next_u64() >> 11) as f64) < probability * SCALE
 }

@@ -8,7 +8,8 @@
 //! sent on from there. With [`Config::up`] switches make a tree. Where the kernel says that nobody
 //! listens any more, as after a kill, the port is free at once; who is cut off or hangs is missed
 //! after the link timeout. [`Faults`] make it a bad network, repeatably, for tests; a [`LinkRate`]
-//! makes it a slow one, whose queues can be seen.
+//! makes it a slow one, whose queues can be seen; [`Racks`] make it one of several paths, whose
+//! links may lose what takes them.
 //!
 //! # Invariants
 //! - One thread: no frame is overtaken between its registration and its departure (ordering.md,
@@ -25,6 +26,7 @@ mod egress;
 mod fabric;
 mod faults;
 mod ports;
+mod racks;
 mod software_switch;
 mod stats;
 
@@ -32,5 +34,6 @@ pub use config::{Config, LINK_TIMEOUT_NS, LinkRate, STANDSTILL_NS, StartError};
 pub use egress::QueueReport;
 pub use faults::Faults;
 pub use onepipe_base::{Controllers, SwitchId};
+pub use racks::{Direction, Link, LinkReport, LossyLink, Racks};
 pub use software_switch::SoftwareSwitch;
 pub use stats::Stats;

@@ -15,7 +15,8 @@ use crate::egress::{Egress, QueueReport};
 use crate::fabric::Fabric;
 use crate::faults::Trouble;
 use crate::ports::Ports;
-use crate::{Config, Faults, StartError, Stats};
+use crate::racks::Links;
+use crate::{Config, Faults, LinkReport, LossyLink, StartError, Stats};
 
 /// How often the clock is brought back to the system's, in ns: two clocks that were measured to
 /// some 5 ppm drift apart by 50 ns in this time.
@@ -53,6 +54,9 @@ impl SoftwareSwitch {
         }
         if let Some((field, value)) = config.link_rate.and_then(|rate| rate.out_of_range()) {
             return out_of_range(field, value);
+        }
+        if let Some(racks) = &config.racks {
+            racks.check(&racks.lossy)?;
         }
         if let Some(controllers) = config.controllers {
             let end = u64::from(controllers.first.0) + u64::from(controllers.count);
@@ -97,7 +101,9 @@ impl SoftwareSwitch {
         let known =
             Ports::new(config.ports_max, config.up, config.processes_max, config.port_timeout_ns);
         let egress = config.link_rate.map(|rate| Egress::new(rate, ports));
-        let fabric = Fabric::new(exchange, known, up, config.processes_max, trouble, egress);
+        let links = config.racks.clone().map(|racks| Links::new(racks, config.faults.seed));
+        let processes_max = config.processes_max;
+        let fabric = Fabric::new(exchange, known, up, processes_max, trouble, egress, links);
         let clock = SystemClock::calibrated().following_system(FOLLOW_INTERVAL_NS);
         let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() };
         let driver = Driver::new(Chip::new(machine), fabric, clock, driver_config);
@@ -156,6 +162,24 @@ impl SoftwareSwitch {
         let trouble = (!faults.is_none()).then(|| Trouble::new(faults, ports));
         *self.driver.transport_mut().trouble() = trouble;
         Ok(())
+    }
+
+    /// Makes these links between racks and paths lose frames from now on, and no others.
+    ///
+    /// # Errors
+    /// When there are no racks ([`Config::racks`]), no such link, or a loss that is no probability;
+    /// nothing has changed then.
+    pub fn set_lossy_links(&mut self, lossy: &[LossyLink]) -> Result<(), StartError> {
+        let links = self.driver.transport_mut().links_mut().ok_or(StartError::NoRacks)?;
+        links.racks().check(lossy)?;
+        links.lose(lossy);
+        Ok(())
+    }
+
+    /// What each link between racks and paths has borne: rack by rack and path by path, up before
+    /// down. Nothing without [`Config::racks`].
+    pub fn links(&self) -> impl Iterator<Item = LinkReport> + '_ {
+        self.driver.transport().links().into_iter().flat_map(Links::report)
     }
 
     /// As [`Config::ports_max`].

@@ -34,4 +34,7 @@ pub struct Stats {
     pub faults_corrupted: u64,
     /// Frames that were overtaken on purpose.
     pub faults_reordered: u64,
+    /// With [`crate::Config::racks`]: frames of granted timeslots from one rack to another that
+    /// name no path there is. Their arbiter is set up for another fabric.
+    pub frames_without_path: u64,
 }

@@ -88,6 +88,13 @@ impl Slot {
         let (layout, _) = Layout::ref_from_prefix(payload).ok()?;
         layout.label.get(usize::from(nth)).copied().filter(|way| *way != OWN_WAY)
     }
+
+    /// The path of a slot frame with this payload, as the arbiter numbers them, if it has one.
+    #[inline]
+    pub fn path(payload: &[u8]) -> Option<u8> {
+        let (layout, _) = Layout::ref_from_prefix(payload).ok()?;
+        (layout.path != NO_PATH).then_some(layout.path)
+    }
 }
 
 /// Appends a packet to the packets of a slot frame. Answers the octets used, or `None` when it does
@@ -195,6 +202,9 @@ mod tests {
         let way = |nth| Slot::way(&room, nth);
         assert_eq!([0, 1, 2, 3, 4, 255].map(way), [None, Some(3), Some(0), None, None, None]);
         assert_eq!(Slot::way(&room[1..], 1), None, "no front, no label");
+        assert_eq!((Slot::path(&room), Slot::path(&room[1..])), (Some(3), None));
+        Slot { path: NO_PATH, ..slot }.write(&mut room).expect("it fits");
+        assert_eq!(Slot::path(&room), None);
     }
 
     #[test]

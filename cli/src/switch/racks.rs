@@ -1,0 +1,274 @@
+//! The racks that a switch stands for: options, faults that come and go, and what links bore.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use onepipe_daemon_switch::{Direction, Link, LossyLink, Racks, SoftwareSwitch};
+use serde::Serialize;
+
+use crate::number;
+
+/// What a lossy link looks like, for whoever has written something else.
+const LIKE: &str = "write for example rack=0,path=2,direction=up,loss=50%,after=2s,for=10s";
+
+/// Racks with several paths from each to each, as an arbiter numbers them.
+#[derive(Debug, Args)]
+pub struct RackArguments {
+    /// Stand for racks of so many endpoints, numbered rack by rack: the arbiter's --rack-nodes
+    /// [default: there is one way to each process]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    rack_nodes: Option<u32>,
+    /// How many endpoints there are in all racks, the processes below this number: the arbiter's
+    /// --nodes
+    #[arg(long, requires = "rack_nodes", default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=4096))]
+    nodes: u32,
+    /// Ways from a rack to any other: the arbiter's --paths
+    #[arg(long, requires = "rack_nodes", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    paths: u32,
+    /// Let the link between a rack and a path lose packets that an arbiter has scheduled, like
+    /// rack=0,path=2 or rack=0,path=2,direction=up,loss=50%,after=2s,for=10s [default: both
+    /// directions, all packets, from the beginning on, for ever]; may be given again
+    #[arg(long, value_name = "LINK", requires = "rack_nodes", value_parser = lossy)]
+    lossy_link: Vec<Lossy>,
+}
+
+/// A link that loses packets for some time.
+#[derive(Clone, Debug, PartialEq)]
+struct Lossy {
+    rack: u32,
+    path: u32,
+    /// Both, if none is named.
+    direction: Option<Direction>,
+    loss: f64,
+    after_ns: u64,
+    for_ns: Option<u64>,
+}
+
+fn lossy(text: &str) -> Result<Lossy> {
+    let (mut rack, mut path, mut direction) = (None, None, None);
+    let (mut loss, mut after_ns, mut for_ns) = (None, None, None);
+    for part in text.split(',') {
+        let Some((name, value)) = part.split_once('=') else {
+            bail!("{part:?} says nothing of a link: {LIKE}");
+        };
+        let count = || value.parse::<u32>().with_context(|| format!("{value:?} is no number"));
+        let known = match name {
+            "rack" => rack.replace(count()?).is_some(),
+            "path" => path.replace(count()?).is_some(),
+            "direction" => {
+                let which = match value {
+                    "up" => Some(Direction::Up),
+                    "down" => Some(Direction::Down),
+                    "both" => None,
+                    _ => bail!("{value:?} is no direction: up (from the rack), down or both"),
+                };
+                direction.replace(which).is_some()
+            }
+            "loss" => loss.replace(number::probability(value)?).is_some(),
+            "after" => after_ns.replace(number::time_ns(value)?).is_some(),
+            "for" => for_ns.replace(number::time_ns(value)?).is_some(),
+            _ => bail!("{name:?} is nothing that a link has: {LIKE}"),
+        };
+        if known {
+            bail!("{name} is there twice");
+        }
+    }
+    let (Some(rack), Some(path)) = (rack, path) else {
+        bail!("a link is that of a rack to a path: {LIKE}");
+    };
+    Ok(Lossy {
+        rack,
+        path,
+        direction: direction.flatten(),
+        loss: loss.unwrap_or(1.0),
+        after_ns: after_ns.unwrap_or(0),
+        for_ns,
+    })
+}
+
+impl Lossy {
+    fn links(&self) -> impl Iterator<Item = LossyLink> {
+        let Self { rack, path, direction, loss, .. } = *self;
+        let both = [Direction::Up, Direction::Down].into_iter();
+        let these = both.filter(move |one| direction.is_none_or(|direction| direction == *one));
+        these.map(move |direction| LossyLink { link: Link { rack, path, direction }, loss })
+    }
+
+    fn ends_ns(&self) -> Option<u64> {
+        Some(self.after_ns + self.for_ns?)
+    }
+
+    fn is_at(&self, ns: u64) -> bool {
+        self.after_ns <= ns && self.ends_ns().is_none_or(|end| ns < end)
+    }
+}
+
+impl RackArguments {
+    /// The racks as they are at the beginning, and what changes later. Ends with a complaint about
+    /// links that there are not.
+    pub fn racks(&self) -> (Option<Racks>, Plan) {
+        let Some(rack_nodes) = self.rack_nodes else { return (None, Plan::default()) };
+        let plan = Plan::new(self.lossy_link.clone());
+        let lossy = plan.at(0);
+        let racks = Racks { nodes: self.nodes, rack_nodes, paths: self.paths, lossy };
+        let all: Vec<LossyLink> = self.lossy_link.iter().flat_map(Lossy::links).collect();
+        if let Err(error) = racks.check(&all) {
+            crate::refuse(&format!("--lossy-link: {error}"));
+        }
+        (Some(racks), plan)
+    }
+}
+
+/// When which links begin to lose packets, or end.
+#[derive(Debug, Default)]
+pub struct Plan {
+    all: Vec<Lossy>,
+    /// When something changes, the last first.
+    changes_ns: Vec<u64>,
+}
+
+impl Plan {
+    fn new(all: Vec<Lossy>) -> Self {
+        let begins = all.iter().map(|lossy| lossy.after_ns).filter(|ns| *ns > 0);
+        let mut changes_ns: Vec<u64> =
+            begins.chain(all.iter().filter_map(Lossy::ends_ns)).collect();
+        changes_ns.sort_unstable_by(|one, other| other.cmp(one));
+        Self { all, changes_ns }
+    }
+
+    /// What loses packets then. Of several for one link the last counts.
+    fn at(&self, ns: u64) -> Vec<LossyLink> {
+        self.all.iter().filter(|lossy| lossy.is_at(ns)).flat_map(Lossy::links).collect()
+    }
+
+    /// Changes what is to be changed by now.
+    pub fn follow(&mut self, switch: &mut SoftwareSwitch, began: Instant) -> Result<()> {
+        let Some(next) = self.changes_ns.last() else { return Ok(()) };
+        let elapsed = began.elapsed();
+        if elapsed < Duration::from_nanos(*next) {
+            return Ok(());
+        }
+        let ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        while self.changes_ns.pop_if(|change| *change <= ns).is_some() {}
+        Ok(switch.set_lossy_links(&self.at(ns))?)
+    }
+}
+
+/// What the links between racks and paths have borne.
+#[derive(Clone, Debug, Serialize)]
+pub struct Borne {
+    /// Scheduled packets from one rack to another that named no path there is.
+    frames_without_path: u64,
+    /// Those that bore something.
+    links: Vec<LinkCounters>,
+}
+
+/// One direction of a link.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct LinkCounters {
+    rack: u32,
+    path: u32,
+    direction: &'static str,
+    frames: u64,
+    lost: u64,
+}
+
+impl Borne {
+    /// Of a switch, if it stands for racks.
+    pub fn of(switch: &SoftwareSwitch) -> Option<Self> {
+        switch.links().next()?;
+        let borne = switch.links().filter(|report| report.frames > 0);
+        let links = borne.map(|report| LinkCounters {
+            rack: report.link.rack,
+            path: report.link.path,
+            direction: match report.link.direction {
+                Direction::Up => "up",
+                Direction::Down => "down",
+            },
+            frames: report.frames,
+            lost: report.lost,
+        });
+        let frames_without_path = switch.stats().frames_without_path;
+        Some(Self { frames_without_path, links: links.collect() })
+    }
+
+    /// For people: a line for each rack and direction.
+    pub fn table(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut rows: Vec<(u32, &str)> =
+            self.links.iter().map(|link| (link.rack, link.direction)).collect();
+        rows.sort_unstable_by_key(|(rack, direction)| (*rack, *direction == "down"));
+        rows.dedup();
+        for (rack, direction) in rows {
+            let is_of = |link: &&LinkCounters| (link.rack, link.direction) == (rack, direction);
+            let links = self.links.iter().filter(is_of).map(|link| match link.lost {
+                0 => format!("{} by path {}", link.frames, link.path),
+                lost => format!("{} by path {} ({lost} lost)", link.frames, link.path),
+            });
+            let links: Vec<String> = links.collect();
+            writeln!(out, "rack {rack} {direction}: {}", links.join(", "))?;
+        }
+        if self.frames_without_path > 0 {
+            writeln!(
+                out,
+                "{} packets named no path there is: --nodes, --rack-nodes and --paths must be the \
+                 arbiter's",
+                self.frames_without_path
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lossy_link_is_read_with_what_was_left_out() {
+        let whole = lossy("rack=1,path=2,direction=down,loss=50%,after=2s,for=10s").ok();
+        let read = Lossy {
+            rack: 1,
+            path: 2,
+            direction: Some(Direction::Down),
+            loss: 0.5,
+            after_ns: 2_000_000_000,
+            for_ns: Some(10_000_000_000),
+        };
+        assert_eq!(whole, Some(read.clone()));
+        let short = lossy("path=0,rack=3").expect("it is a link");
+        assert_eq!((short.direction, short.loss, short.ends_ns()), (None, 1.0, None));
+        assert_eq!((short.links().count(), read.links().count()), (2, 1));
+        for (text, complaint) in [
+            ("", "says nothing of a link: write for example rack=0,path=2"),
+            ("rack=0", "a link is that of a rack to a path"),
+            ("rack=0,path=-1", "is no number"),
+            ("rack=0,path=1,loss=1.5", "must lie between 0 and 1"),
+            ("rack=0,path=1,loss=NaN", "must lie between 0 and 1"),
+            ("rack=0,path=1,direction=left", "is no direction: up (from the rack), down or both"),
+            ("rack=0,path=1,for=3", "has no unit"),
+            ("rack=0,path=1,spine=3", "is nothing that a link has"),
+            ("rack=0,path=1,rack=2", "rack is there twice"),
+        ] {
+            let error = lossy(text).expect_err(text).to_string();
+            assert!(error.contains(complaint), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn links_lose_packets_when_they_are_told_to() {
+        let of = |text: &str| lossy(text).expect("it is a link");
+        let plan = Plan::new(vec![
+            of("rack=0,path=0,direction=up,for=3s"),
+            of("rack=1,path=1,direction=up,after=2s,for=2s"),
+            of("rack=2,path=2,direction=up"),
+        ]);
+        let at = |s: u64| {
+            let links = plan.at(s * 1_000_000_000);
+            links.iter().map(|lossy| lossy.link.rack).collect::<Vec<_>>()
+        };
+        assert_eq!([0, 2, 3, 4].map(at), [vec![0, 2], vec![0, 1, 2], vec![1, 2], vec![2]]);
+        assert_eq!(plan.changes_ns, [4_000_000_000, 3_000_000_000, 2_000_000_000]);
+    }
+}

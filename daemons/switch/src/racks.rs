@@ -1,0 +1,311 @@
+//! Racks with several paths from each to each: what scheduled transfer chooses among.
+//!
+//! The switch has one way to each process, and stands for a fabric that has more: a frame of a
+//! granted timeslot names its path, and counts as one that crosses the link up from its sender's
+//! rack to this path, and the link down from there to its receiver's. Each of these may lose
+//! frames. Nothing else has a path: other frames cross nothing and lose nothing here.
+
+use onepipe_wire::{HEADER_OCTETS, Opcode, Slot, peek};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+
+use crate::faults::chance;
+use crate::{StartError, Stats};
+
+/// A fabric of racks, numbered as its arbiter numbers them (`onepipe_arbiter::Fabric`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Racks {
+    /// Endpoints, rack by rack: the processes below this number. 1 to 4,096.
+    pub nodes: u32,
+    /// Endpoints of a rack, 1 to 64.
+    pub rack_nodes: u32,
+    /// Ways from a rack to any other, 1 to 64.
+    pub paths: u32,
+    /// Links that lose frames. Each frame's fate is drawn from a stream that begins at
+    /// [`crate::Faults::seed`].
+    pub lossy: Vec<LossyLink>,
+}
+
+/// A link that loses frames.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossyLink {
+    /// Which one.
+    pub link: Link,
+    /// The probability that a frame is lost there, from 0 to 1.
+    pub loss: f64,
+}
+
+/// One direction of what joins a rack and a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Link {
+    /// The rack.
+    pub rack: u32,
+    /// The path.
+    pub path: u32,
+    /// Which direction.
+    pub direction: Direction,
+}
+
+/// Which way frames go on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Direction {
+    /// From the rack.
+    Up,
+    /// To the rack.
+    Down,
+}
+
+/// What a link has borne.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkReport {
+    /// Which one.
+    pub link: Link,
+    /// Frames that came to it.
+    pub frames: u64,
+    /// Of these, the ones that were lost there.
+    pub lost: u64,
+}
+
+impl Racks {
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.nodes.div_ceil(self.rack_nodes.max(1))
+    }
+
+    /// Whether there can be such racks, and are all these links.
+    ///
+    /// # Errors
+    /// [`StartError`], with what there is not.
+    pub fn check(&self, lossy: &[LossyLink]) -> Result<(), StartError> {
+        let in_range = |range: std::ops::RangeInclusive<u32>, field, value: u32| match range {
+            range if range.contains(&value) => Ok(()),
+            _ => Err(StartError::OutOfRange { field, value: value.into() }),
+        };
+        in_range(1..=4_096, "nodes", self.nodes)?;
+        in_range(1..=64, "rack_nodes", self.rack_nodes)?;
+        in_range(1..=64, "paths", self.paths)?;
+        for LossyLink { link, loss } in lossy {
+            let Link { rack, path, .. } = *link;
+            if rack >= self.count() || path >= self.paths {
+                let (racks, paths) = (self.count(), self.paths);
+                return Err(StartError::UnknownLink { rack, path, racks, paths });
+            }
+            if !(0.0..=1.0).contains(loss) {
+                return Err(StartError::Loss(*loss));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The links at work.
+#[derive(Debug)]
+pub(crate) struct Links {
+    racks: Racks,
+    random: Xoshiro256PlusPlus,
+    /// Path by path, rack by rack, up and down.
+    links: Vec<Borne>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Borne {
+    loss: f64,
+    frames: u64,
+    lost: u64,
+}
+
+impl Links {
+    /// Of racks that were checked.
+    pub(crate) fn new(racks: Racks, seed: u64) -> Self {
+        let count = 2 * racks.count() * racks.paths;
+        let lossy = racks.lossy.clone();
+        let mut links = Self {
+            random: Xoshiro256PlusPlus::seed_from_u64(seed),
+            links: vec![Borne::default(); count as usize],
+            racks,
+        };
+        links.lose(&lossy);
+        links
+    }
+
+    pub(crate) fn racks(&self) -> &Racks {
+        &self.racks
+    }
+
+    /// These links lose frames from now on, and no others. They were checked.
+    pub(crate) fn lose(&mut self, lossy: &[LossyLink]) {
+        self.links.iter_mut().for_each(|link| link.loss = 0.0);
+        for LossyLink { link, loss } in lossy {
+            let place = self.place(*link);
+            self.links[place].loss = *loss;
+        }
+    }
+
+    fn place(&self, Link { rack, path, direction }: Link) -> usize {
+        let side = match direction {
+            Direction::Up => 0,
+            Direction::Down => 1,
+        };
+        ((rack * self.racks.paths + path) * 2 + side) as usize
+    }
+
+    /// A frame is on its way. Answers whether it arrives.
+    pub(crate) fn pass(&mut self, frame: &[u8], stats: &mut Stats) -> bool {
+        let Ok((header, Opcode::Slot)) = peek(frame) else { return true };
+        let (src, dst) = (header.src().0, header.dst().0);
+        let [from, to] = [src, dst].map(|process| process / self.racks.rack_nodes);
+        if from == to {
+            return true;
+        }
+        let path = frame.get(HEADER_OCTETS..).and_then(Slot::path).map(u32::from);
+        let is_known = src < self.racks.nodes && dst < self.racks.nodes;
+        let Some(path) = path.filter(|path| is_known && *path < self.racks.paths) else {
+            stats.frames_without_path += 1;
+            return true;
+        };
+        let up = Link { rack: from, path, direction: Direction::Up };
+        let down = Link { rack: to, path, direction: Direction::Down };
+        self.cross(up) && self.cross(down)
+    }
+
+    fn cross(&mut self, link: Link) -> bool {
+        let place = self.place(link);
+        let link = &mut self.links[place];
+        link.frames += 1;
+        let is_lost = chance(&mut self.random, link.loss);
+        link.lost += u64::from(is_lost);
+        !is_lost
+    }
+
+    /// What each of them has borne: of the first rack the first path's up and down, and so on.
+    pub(crate) fn report(&self) -> impl Iterator<Item = LinkReport> + '_ {
+        let Racks { paths, .. } = self.racks;
+        self.links.iter().zip(0..).map(move |(Borne { frames, lost, .. }, place): (_, u32)| {
+            let direction = [Direction::Up, Direction::Down][place as usize % 2];
+            let (rack, path) = (place / 2 / paths, place / 2 % paths);
+            let link = Link { rack, path, direction };
+            LinkReport { link, frames: *frames, lost: *lost }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onepipe_base::{Incarnation, ProcessId};
+    use onepipe_wire::{Header, NO_PATH, OWN_WAY, SLOT_HEADER_OCTETS, seal};
+
+    use super::*;
+
+    /// Three racks of two, the last one with one, and four paths.
+    fn racks(lossy: &[LossyLink]) -> Racks {
+        Racks { nodes: 5, rack_nodes: 2, paths: 4, lossy: lossy.to_vec() }
+    }
+
+    fn frame(opcode: Opcode, src: u32, dst: u32, path: u8) -> Vec<u8> {
+        let mut frame = vec![0; HEADER_OCTETS + SLOT_HEADER_OCTETS];
+        let slot = Slot { label: [OWN_WAY; 4], timeslot: 0, path, earlier: [NO_PATH; 3] };
+        slot.write(&mut frame[HEADER_OCTETS..]).expect("there is room");
+        let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1));
+        seal(&mut frame, header, SLOT_HEADER_OCTETS);
+        frame
+    }
+
+    fn up(rack: u32, path: u32) -> Link {
+        Link { rack, path, direction: Direction::Up }
+    }
+
+    fn down(rack: u32, path: u32) -> Link {
+        Link { rack, path, direction: Direction::Down }
+    }
+
+    fn borne(links: &Links) -> Vec<(Link, u64, u64)> {
+        let all = links.report().filter(|report| report.frames > 0);
+        all.map(|report| (report.link, report.frames, report.lost)).collect()
+    }
+
+    #[test]
+    fn a_frame_crosses_the_link_up_to_its_path_and_the_link_down_from_there() {
+        let dead =
+            [LossyLink { link: up(1, 2), loss: 1.0 }, LossyLink { link: down(2, 0), loss: 1.0 }];
+        let (mut links, mut stats) = (Links::new(racks(&dead), 7), Stats::default());
+        let mut pass =
+            |src, dst, path| links.pass(&frame(Opcode::Slot, src, dst, path), &mut stats);
+        assert!(pass(0, 3, 2), "down that link it may go");
+        assert!(!pass(3, 0, 2), "it is lost on its way up, and does not come down");
+        assert!(pass(2, 4, 1) && !pass(2, 4, 0) && pass(4, 2, 0));
+        let expected = [
+            (up(0, 2), 1, 0),
+            (up(1, 0), 1, 0),
+            (down(1, 0), 1, 0),
+            (up(1, 1), 1, 0),
+            (up(1, 2), 1, 1),
+            (down(1, 2), 1, 0),
+            (up(2, 0), 1, 0),
+            (down(2, 0), 1, 1),
+            (down(2, 1), 1, 0),
+        ];
+        assert_eq!(borne(&links), expected);
+        links.lose(&[]);
+        assert!(links.pass(&frame(Opcode::Slot, 3, 0, 2), &mut stats), "it is repaired");
+        assert_eq!(stats, Stats::default());
+    }
+
+    #[test]
+    fn what_has_no_path_crosses_nothing() {
+        let all =
+            (0..3).flat_map(|rack| (0..4).flat_map(move |path| [up(rack, path), down(rack, path)]));
+        let dead: Vec<LossyLink> = all.map(|link| LossyLink { link, loss: 1.0 }).collect();
+        let (mut links, mut stats) = (Links::new(racks(&dead), 7), Stats::default());
+        for opcode in [Opcode::Fcp, Opcode::Drops, Opcode::Data, Opcode::Beacon] {
+            assert!(links.pass(&frame(opcode, 0, 2, 1), &mut stats), "{opcode:?}");
+        }
+        assert!(links.pass(&frame(Opcode::Slot, 2, 3, NO_PATH), &mut stats), "within a rack");
+        assert!(links.pass(&[], &mut stats));
+        assert_eq!(stats.frames_without_path, 0);
+        // Its arbiter is set up for another fabric.
+        for (src, dst, path) in [(0, 2, NO_PATH), (0, 2, 4), (0, 5, 1), (9, 0, 1)] {
+            assert!(links.pass(&frame(Opcode::Slot, src, dst, path), &mut stats));
+        }
+        assert_eq!((stats.frames_without_path, borne(&links)), (4, vec![]));
+        assert!(!links.pass(&frame(Opcode::Slot, 0, 2, 3), &mut stats));
+    }
+
+    #[test]
+    fn as_much_is_lost_as_was_asked_for_and_one_seed_is_one_history() {
+        let lossy = [LossyLink { link: up(0, 3), loss: 0.25 }];
+        let fates = |seed| {
+            let (mut links, mut stats) = (Links::new(racks(&lossy), seed), Stats::default());
+            let frame = frame(Opcode::Slot, 1, 4, 3);
+            (0..4_000).map(|_| links.pass(&frame, &mut stats)).collect::<Vec<_>>()
+        };
+        assert_eq!(fates(7), fates(7));
+        assert_ne!(fates(7), fates(8));
+        let lost = fates(7).iter().filter(|passes| !**passes).count();
+        assert!((900..1_100).contains(&lost), "{lost}");
+    }
+
+    #[test]
+    fn links_that_are_none_are_refused_and_say_what_there_is() {
+        let check = |link, loss| {
+            let lossy = [LossyLink { link, loss }];
+            racks(&[]).check(&lossy).map_err(|error| error.to_string())
+        };
+        assert_eq!(check(up(2, 3), 1.0), Ok(()));
+        let nowhere = "there is no link of rack 3 to path 0: racks are 0 to 2 and paths 0 to 3";
+        assert_eq!(check(up(3, 0), 1.0), Err(nowhere.to_owned()));
+        assert!(check(down(0, 4), 1.0).is_err_and(|error| error.contains("rack 0 to path 4")));
+        for loss in [-0.1, 1.5, f64::NAN] {
+            let error = format!("a loss of {loss} is none: it lies between 0 and 1");
+            assert_eq!(check(up(0, 0), loss), Err(error));
+        }
+        for wrong in [
+            Racks { nodes: 0, ..racks(&[]) },
+            Racks { rack_nodes: 0, ..racks(&[]) },
+            Racks { rack_nodes: 65, ..racks(&[]) },
+            Racks { paths: 0, ..racks(&[]) },
+            Racks { paths: 65, ..racks(&[]) },
+        ] {
+            assert!(wrong.check(&[]).is_err(), "{wrong:?}");
+        }
+    }
+}
