@@ -45,10 +45,6 @@ impl<T> Ring<T> {
         self.items.iter()
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.items.iter_mut()
-    }
-
     pub fn contains(&self, item: &T) -> bool
     where
         T: PartialEq,

@@ -287,12 +287,17 @@ impl Desk {
             self.stats.lost += u64::from(loss.lost);
             isolation.on_lost(now.mono, (loss.src, dst.0 as u16), loss.path, loss.lost);
         }
-        while let Some(fault) = isolation.find(now.mono) {
+        self.avoid(now.mono);
+        Verdict::Consumed
+    }
+
+    /// Has avoided what is found to lose packets.
+    fn avoid(&mut self, now: Mono) {
+        while let Some(fault) = self.isolation.as_mut().and_then(|isolation| isolation.find(now)) {
             self.stats.faults += 1;
             self.orders.push(Command::Avoid { fault, avoids: true });
             self.events.push(ArbiterEvent::Avoids(fault));
         }
-        Verdict::Consumed
     }
 
     /// It is known to be repaired: if it is avoided it is used again from the next batch on.
@@ -354,6 +359,7 @@ impl Machine for Desk {
             self.orders.push(Command::Avoid { fault, avoids: false });
             self.events.push(ArbiterEvent::Tries(fault));
         }
+        self.avoid(now.mono);
         if self.is_batch_due(now) {
             self.order(now);
         }

@@ -8,6 +8,7 @@
 //! still loses, avoided for twice as long (design: arbiter.md section 4, fault isolation).
 
 mod layout;
+mod reports;
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -17,10 +18,10 @@ use onepipe_base::Mono;
 use crate::Schedule;
 use crate::between::Routes;
 use crate::path::{Fabric, Paths, Tree};
-use crate::ring::Ring;
 use crate::timeslot::BATCH_SLOTS_MAX;
 
 use layout::{Crossings, Layout, TIERS};
+use reports::{Report, Reports};
 
 /// Losses are looked at together that were reported within two windows. One is so long, in ns...
 const WINDOW_NS_MIN: u64 = 1_000_000;
@@ -32,8 +33,9 @@ const WINDOW_LEADS: u64 = 2;
 const LOST_MIN: u32 = 6;
 /// And at least one in so many of those granted.
 const LOST_ONE_IN: u32 = 64;
-/// Reports that are looked at together.
-const REPORTS_MAX: usize = 256;
+/// Losses are looked at this often at most, in ns: if endpoints all lose packets, to look costs
+/// about 5 us.
+const LOOK_NS: u64 = 100_000;
 /// What is avoided has been on its way for so long at most when the last loss is reported, in ns...
 const GRACE_NS_MIN: u64 = 2_000_000;
 /// ... or for the lead, two batches, and this for the report.
@@ -106,13 +108,6 @@ impl Fault {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Report {
-    at: Mono,
-    crossings: Crossings,
-    lost: u16,
-}
-
 /// A fault that was found, and is avoided or was until lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Found {
@@ -130,6 +125,8 @@ struct Found {
 struct Granted {
     up: [Vec<u32>; TIERS],
     down: [Vec<u32>; TIERS],
+    /// Up from any rack.
+    all: u64,
     /// To each endpoint by any path, but for those that it has reported as lost.
     to: Vec<u32>,
 }
@@ -138,12 +135,13 @@ impl Granted {
     fn new(layout: &Layout) -> Self {
         let none = |tier: usize| alloc::vec![0; layout.groups(tier) * layout.links(tier)];
         let to = alloc::vec![0; layout.nodes()];
-        Self { up: [none(0), none(1)], down: [none(0), none(1)], to }
+        Self { up: [none(0), none(1)], down: [none(0), none(1)], all: 0, to }
     }
 
     fn clear(&mut self) {
         self.up.iter_mut().chain(&mut self.down).for_each(|counts| counts.fill(0));
         self.to.fill(0);
+        self.all = 0;
     }
 
     /// So many packets to an endpoint are lost. Answers how many of them were not granted.
@@ -182,7 +180,10 @@ pub(crate) struct Isolation {
     /// In this window, and in the one before.
     granted: [Granted; 2],
     window_ends: Option<Mono>,
-    reports: Ring<Report>,
+    reports: Reports,
+    /// Something was added to them since they were looked at; when they are looked at next.
+    is_new: bool,
+    look_at: Mono,
     found: Vec<Found>,
 }
 
@@ -202,7 +203,9 @@ impl Isolation {
         Self {
             granted: [granted.clone(), granted],
             window_ends: None,
-            reports: Ring::new(REPORTS_MAX),
+            reports: Reports::new(&layout),
+            is_new: false,
+            look_at: Mono::from_ns(0),
             found: Vec::with_capacity(FAULTS_MAX),
             layout,
             spans,
@@ -229,6 +232,7 @@ impl Isolation {
                 }
                 self.granted[0].to[usize::from(row[slot])] += 1;
                 let crossings = self.layout.crossings(src as u16, row[slot], path);
+                self.granted[0].all += u64::from(crossings.is_some());
                 for (tier, crossing) in crossings.into_iter().flatten().enumerate() {
                     let Some(crossing) = crossing else { continue };
                     let up = self.layout.place(tier, crossing.from, crossing.link);
@@ -256,16 +260,9 @@ impl Isolation {
         if lost == 0 {
             return;
         }
-        let is_like = |report: &&mut Report| {
-            let is_recent = now.since_ns(report.at) < self.spans.window_ns;
-            is_recent && report.crossings == crossings
-        };
-        let known = self.reports.iter_mut().find(is_like);
-        if let Some(report) = known {
-            report.lost = report.lost.saturating_add(lost);
-        } else {
-            self.reports.push(Report { at: now, crossings, lost });
-        }
+        let report = Report { at: now, crossings, lost };
+        self.reports.add(&self.layout, (now, self.spans.window_ns), report);
+        self.is_new = true;
     }
 
     /// Forgets what is too long ago. Answers what is to be used again, if something is.
@@ -275,7 +272,8 @@ impl Isolation {
             self.window_ends = Some(now.after_ns(window_ns));
             self.granted.swap(0, 1);
             self.granted[0].clear();
-            self.reports.retain(|report| now.since_ns(report.at) / 2 < window_ns);
+            let is_recent = |report: &Report| now.since_ns(report.at) / 2 < window_ns;
+            self.reports.retain(&self.layout, is_recent);
         }
         self.found.retain(|found| found.is_avoided || now < found.due);
         let found = self.found.iter_mut().find(|found| found.due <= now)?;
@@ -288,7 +286,8 @@ impl Isolation {
     pub fn due(&self) -> Option<Mono> {
         let tries = self.found.iter().map(|found| found.due).min();
         let window = self.window_ends.filter(|_| !self.reports.is_empty());
-        Mono::earlier(tries, window)
+        let look = self.is_new.then_some(self.look_at);
+        Mono::earlier(look, Mono::earlier(tries, window))
     }
 
     /// It is known to be repaired: it is to be used again, and was no fault. Answers whether it was
@@ -299,14 +298,26 @@ impl Isolation {
         was_avoided
     }
 
-    /// Looks at what was reported. Answers what is to be avoided from now on, if something is.
+    /// Looks at what was reported, if it is time. Answers what is to be avoided from now on, if
+    /// something is: until there is nothing more.
     pub fn find(&mut self, now: Mono) -> Option<Fault> {
+        if !self.is_new || now < self.look_at {
+            return None;
+        }
+        let fault = self.look(now);
+        if fault.is_none() {
+            (self.is_new, self.look_at) = (false, now.after_ns(LOOK_NS));
+        }
+        fault
+    }
+
+    fn look(&mut self, now: Mono) -> Option<Fault> {
         if self.found.len() == FAULTS_MAX {
             return None;
         }
         let fault = loop {
             let fault = self.worst()?;
-            self.reports.retain(|report| !fault.explains(&report.crossings));
+            self.reports.retain(&self.layout, |report| !fault.explains(&report.crossings));
             // The last way of a rack is used even so, and nobody else is to blame for it.
             if self.has_others(fault) {
                 break fault;
@@ -365,21 +376,14 @@ impl Isolation {
     /// Which part of what passed a link one way was lost, in 65536ths, if that is more than an
     /// accident.
     fn part(&self, tier: usize, group: u16, link: u8, is_up: bool) -> Option<u64> {
-        let is_of = |report: &&Report| {
-            report.crossings[tier].is_some_and(|crossing| {
-                let end = if is_up { crossing.from } else { crossing.to };
-                (end, crossing.link) == (group, link)
-            })
-        };
-        let lost = self.reports.iter().filter(is_of).map(|report| u32::from(report.lost)).sum();
+        let lost = self.reports.of(tier, self.layout.place(tier, group, link), is_up);
         fraction(lost, self.granted(tier, group, link, is_up))
     }
 
     /// Which part of all that took any path was lost, in 65536ths.
     fn everywhere(&self) -> u64 {
-        let lost: u64 = self.reports.iter().map(|report| u64::from(report.lost)).sum();
-        let granted = self.granted.iter().flat_map(|granted| &granted.up[0]);
-        let granted: u64 = granted.map(|granted| u64::from(*granted)).sum();
+        let lost = self.reports.all();
+        let granted: u64 = self.granted.iter().map(|granted| granted.all).sum();
         (lost << 16) / granted.max(lost).max(1)
     }
 

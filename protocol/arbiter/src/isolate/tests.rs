@@ -74,6 +74,9 @@ fn nobody_misses_more_than_it_was_granted() {
     }
     assert_eq!(isolation.find(now), None, "15 misses five at most, 13 none, and 16 is nobody");
     isolation.on_lost(now, (0, 14), 1, 16);
+    assert_eq!(isolation.find(now), None, "it has just looked");
+    let now = now.after_ns(LOOK_NS);
+    assert_eq!(isolation.due(), Some(now));
     assert_eq!(isolation.find(now), Some(Fault::Link { rack: 0, path: 1 }));
 }
 
@@ -118,6 +121,7 @@ fn what_was_avoided_is_tried_again_and_avoided_longer_if_it_still_loses() {
     }
     run(&mut isolation, now, |from, _, path| (from, path) == (2, 1));
     assert!(isolation.find(Mono::from_ns(now)).is_some());
+    assert_eq!(isolation.find(Mono::from_ns(now)), None, "nothing else");
     assert_eq!(isolation.due(), Some(Mono::from_ns(now + 10 * MS)), "as the first time");
     assert!(isolation.repair(Fault::Link { rack: 2, path: 1 }));
     assert_eq!(isolation.due(), None);
@@ -171,12 +175,13 @@ fn a_few_losses_and_old_ones_accuse_nobody() {
     lose(&mut isolation, 3 * MS, 5);
     assert_eq!(isolation.find(Mono::from_ns(3 * MS)), None);
     lose(&mut isolation, 3 * MS, 1);
-    assert!(isolation.find(Mono::from_ns(3 * MS)).is_some());
+    assert!(isolation.find(Mono::from_ns(3 * MS + LOOK_NS)).is_some());
+    assert_eq!(isolation.find(Mono::from_ns(3 * MS + LOOK_NS)), None, "nothing else");
     // Of nobody, to nobody, by no path.
     isolation.on_lost(Mono::from_ns(3 * MS), (16, 0), 1, 100);
     isolation.on_lost(Mono::from_ns(3 * MS), (0, 5), 4, 100);
     isolation.on_lost(Mono::from_ns(3 * MS), (0, 1), 1, 100);
-    assert_eq!(isolation.find(Mono::from_ns(3 * MS)), None);
+    assert_eq!(isolation.find(Mono::from_ns(4 * MS)), None);
 }
 
 /// The testbed with a pod more: six racks of eight in three pods, two spines in each with eight
