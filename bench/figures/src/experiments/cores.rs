@@ -78,9 +78,9 @@ pub fn communication() -> Experiment {
                 let paper = "130 Gbit/s with 1 us".into();
                 Some(Verdict { holds: gbps >= 130.0 && turn_us <= 1.0, ours, paper })
             },
-            remark: "the traffic is served by a part of a core; the wait is not: the paper polls the \
-                     card's queues from user space, and here a look is a system call that takes and \
-                     sends the packets of all endpoints, who ask just before a batch is closed",
+            remark: "a part of a core serves the traffic, but packets wait for longer: the paper polls \
+                     the card's queues from user space, and here a look is a system call that takes \
+                     and sends the packets of all endpoints, who ask just before a batch is closed",
         }],
     }
 }
