@@ -238,10 +238,10 @@ fn of_two_arbiters_with_one_process_id_the_later_one_stays() {
     world.arbiters.push(ArbiterDaemon::new(&second).expect("an arbiter"));
     world.until("the second one is primary, too", |world| world.primaries.len() == 2);
     // Until then it is chance whom a switch brings what endpoints say.
-    for _ in 0..100 {
-        if world.replaced.is_empty() {
-            world.exchange(1);
-        }
+    let deadline = Instant::now() + PATIENCE;
+    while world.replaced.is_empty() {
+        assert!(Instant::now() < deadline, "nobody is told: {}", world.state());
+        world.exchange(1);
     }
     assert_eq!((&world.replaced[..], &world.primaries[..]), (&[0][..], &[0, 1][..]));
     let [first, second] = [0, 1].map(|nth| world.arbiters[nth].report());

@@ -257,6 +257,17 @@ mod tests {
     }
 
     #[test]
+    fn who_begins_anew_claims_more_than_its_former_life_did() {
+        let mut anew = new(9, Role::Primary, 8);
+        let former = Watchdog { epoch: 7, primary: ProcessId(9) };
+        assert_eq!(anew.on_watchdog(Mono::from_ns(0), former), None);
+        assert!(anew.on_timeout(Mono::from_ns(MS)).is_some(), "that is no other primary");
+        assert_eq!(anew.poll().map(|(_, word)| word.epoch), Some(8));
+        let lower = Watchdog { epoch: 3, primary: ProcessId(9) };
+        assert_eq!((anew.on_watchdog(Mono::from_ns(MS), lower), anew.epoch()), (None, 8));
+    }
+
+    #[test]
     fn who_is_alone_waits_for_nobody() {
         let mut alone = Failover::new(ProcessId(9), FailoverConfig::ALONE);
         let change = alone.on_timeout(Mono::from_ns(5));
