@@ -1,4 +1,4 @@
-//! Up to where the order of a group is settled (design: amcast.md, "Delivery safety").
+//! Delivery barrier of a group (`docs/design/amcast.md`, "Delivery safety").
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_wire::LogicalTime;
@@ -6,14 +6,15 @@ use onepipe_wire::LogicalTime;
 use crate::config::MEMBERS_MAX;
 use crate::log::Log;
 
-/// What one member knows of the clocks of its group in one epoch.
+/// Clocks of the members of a group in one epoch, as known to one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Clocks {
-    /// Those of the members, by their places; 0: not heard of in this epoch.
+    /// Clock by member index; 0 if none was received in this epoch.
     clocks: [LogicalTime; MEMBERS_MAX],
-    /// The leader's clock and how many positions it had then: no later one has a timestamp at or
-    /// below it. The last that was in order, and the last of all.
+    /// Leader's clock at a point up to which the own log is complete: no later position has a
+    /// timestamp at or below it.
     seen: LogicalTime,
+    /// Latest report of the leader: number of positions in its log, and its clock at that point.
     ahead: (u64, LogicalTime),
 }
 
@@ -24,34 +25,40 @@ impl Clocks {
         ahead: (0, LogicalTime(0)),
     };
 
-    /// A member's clock, told in this epoch.
+    /// Handles a member's clock, received in this epoch.
     pub fn hear(&mut self, place: usize, clock: LogicalTime) {
         if let Some(known) = self.clocks.get_mut(place) {
             *known = (*known).max(clock);
         }
     }
 
-    /// The leader's clock when it had `count` positions.
+    /// Handles the leader's clock, read when its log had `count` positions.
     pub fn hear_leader(&mut self, count: u64, clock: LogicalTime) {
         self.ahead = self.ahead.max((count, clock));
     }
 
-    /// Whether the leader has said that it has more positions than `end`.
+    /// Returns whether the leader has reported more than `end` positions.
     pub fn are_ahead_of(&self, end: u64) -> bool {
         self.ahead.0 > end
     }
 
-    /// The barrier of a member that has `log`.
+    /// Returns the barrier of a member with `log`: no message that this group decides later has a
+    /// final timestamp at or below it. The barrier is the minimum of three bounds.
     pub fn barrier(&mut self, log: &Log, majority: usize) -> LogicalTime {
+        // 1. The leader's clock, as far as no proposal before it is missing here.
         if self.ahead.0 <= log.end() || makes(Mistake::GapsIgnored) {
             self.seen = self.seen.max(self.ahead.1);
         }
+        // 2. The first position without a final timestamp: that will not be below the group's own
+        // timestamp.
         let pending = match log.get(log.undecided()) {
             Some(entry) if !makes(Mistake::PendingForgotten) => {
                 LogicalTime(entry.timestamp.0.saturating_sub(1))
             }
             _ => LogicalTime(u64::MAX),
         };
+        // 3. The highest clock that a majority has reached: a new leader hears from one of these
+        // members, so it proposes nothing at or below that clock.
         let members = (2 * majority).saturating_sub(1).min(MEMBERS_MAX);
         let mut clocks = self.clocks;
         let clocks = &mut clocks[..members];

@@ -1,70 +1,72 @@
-//! Who belongs to which group, and how the machines are set up.
+//! Group membership and the settings of members, replicas and clients.
 
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, ProcessId};
 use onepipe_wire::{AMCAST_OCTETS, GROUPS_MAX, GroupId, GroupSet, HEADER_OCTETS};
 
-/// Members of a group at most: a set of them is half a word.
+/// Maximum number of members of a group: a set of members fits 16 bits.
 pub const MEMBERS_MAX: usize = 16;
 
-/// One group: 2f + 1 members, of which f may crash, and its replicas.
+/// A group: 2f + 1 members, of which f may crash, and its replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Group {
-    /// Who orders its messages; the first leads the first epoch. An odd number, up to
-    /// [`MEMBERS_MAX`].
+    /// Processes that order the group's messages: an odd number, up to [`MEMBERS_MAX`]. The first
+    /// one leads the first epoch.
     pub members: Vec<ProcessId>,
-    /// Who delivers them.
+    /// Processes that deliver the group's messages.
     pub replicas: Vec<ProcessId>,
 }
 
-/// All groups, and the clients that send to them: the same at every machine.
+/// All groups and all clients. Every machine must be configured with the same value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Groups {
-    /// Group `g` is the one at `g`; up to 64.
+    /// Groups, indexed by [`GroupId`]; at most 64.
     pub groups: Vec<Group>,
-    /// Client `c` is the process at `c`. A number is not given to another client or another life of
-    /// one while a message of the former one may be on its way.
+    /// Clients, indexed by client number. A number must not be reused by another client, or by a
+    /// later incarnation of the same one, while messages of its previous user may be in flight.
     pub clients: Vec<ProcessId>,
-    /// Messages of a client that may be open at a time, each until all its groups can deliver it;
-    /// 1 to 4096. Every member has room for that many of each client: so no message that one group
-    /// has taken is refused by another one, and groups cannot wait for each other for ever.
+    /// Window of a client: the number of messages, 1 to 4096, that may be open, that is, not yet
+    /// complete in all destination groups. Every member reserves space for the windows of all
+    /// clients, so a message that one group has accepted is never refused by another one and groups
+    /// cannot deadlock on each other.
     pub window: u32,
-    /// Groups that a message may be for, 1 to 64.
+    /// Maximum number of destination groups of a message, 1 to 64.
     pub message_groups_max: usize,
-    /// Octets of a frame at most, its header with it: the MTU without the headers below. A message
-    /// has [`Groups::message_octets_max`].
+    /// Maximum length of a frame in bytes, header included: the MTU less the headers below. Bounds
+    /// the length of a message ([`Groups::message_bytes_max`]).
     pub frame_octets_max: usize,
 }
 
 impl Groups {
-    /// Octets of a message at most: one message is one packet.
+    /// Returns the maximum length of a message in bytes: a message fits one packet.
     pub const fn message_octets_max(&self) -> usize {
         self.frame_octets_max.saturating_sub(HEADER_OCTETS + AMCAST_OCTETS)
     }
 
-    /// Messages that may be open at a time, of all clients.
+    /// Returns the number of messages of all clients that may be open at a time.
     pub fn open_max(&self) -> usize {
         self.clients.len() * self.window as usize
     }
 
-    /// The group, if there is such a one.
+    /// Returns the group, or `None` if it does not exist.
     pub fn get(&self, group: GroupId) -> Option<&Group> {
         self.groups.get(group.index())
     }
 
-    /// Whether all of them exist, and they are neither none nor too many for one message.
+    /// Returns whether `groups` is a valid destination: not empty, not more than
+    /// `message_groups_max` groups, and all of them exist.
     pub fn can_be_for(&self, groups: GroupSet) -> bool {
         (1..=self.message_groups_max).contains(&groups.len())
             && groups.iter().all(|group| self.get(group).is_some())
     }
 
-    /// Who belongs to `group`, from its place among the members.
+    /// Returns the index of `process` among the members of `group`.
     pub(crate) fn member_place(&self, group: GroupId, process: ProcessId) -> Option<usize> {
         self.get(group)?.members.iter().position(|member| *member == process)
     }
 
-    /// How many members are a majority of `group`.
+    /// Returns the size of a majority of `group`.
     pub(crate) fn majority(&self, group: GroupId) -> u32 {
         self.get(group).map_or(u32::MAX, |group| group.members.len() as u32 / 2 + 1)
     }
@@ -97,37 +99,39 @@ impl Groups {
     }
 }
 
-/// How a machine is set up.
+/// Settings of a member, a replica or a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Who it is.
+    /// Own process.
     pub process: ProcessId,
-    /// Which life of it. A member or a client that has lost its memory is another one; it may not
-    /// come back as itself.
+    /// Own incarnation. A member or a client that has lost its state must not rejoin under the same
+    /// process id.
     pub incarnation: Incarnation,
-    /// All groups.
+    /// Groups and clients.
     pub groups: Groups,
-    /// Of a member: who may say who leads. Default nobody: then only [`crate::Member::lead`] does.
+    /// Member: processes that may appoint leaders. Default: none; then only
+    /// [`crate::Member::lead`] does.
     pub coordinators: Vec<ProcessId>,
-    /// What was not answered is said again after so long, ns, and then ever less often, up to 64
-    /// times as long. Some round trips. Default 100 us.
+    /// Minimum retransmission timeout in ns; doubled on every expiry without progress, up to 64
+    /// times this value. Should be a few round trips. Default 100 us.
     pub repeat_ns: u64,
-    /// Of a client: octets of messages that may ever be on their way at a time, more wait here. It
-    /// begins with 64 KiB, and finds out how many there can be. Default no limit but the window.
+    /// Client: maximum number of message bytes in flight; further messages are queued. The
+    /// congestion window starts at 64 KiB and adapts below this limit. Default: limited by the
+    /// window only.
     pub flight_octets: u64,
-    /// Of a member: open messages at which clients are told that it is busy; those that another
-    /// group has taken are taken nevertheless. Default 1024.
+    /// Member: number of open messages from which on new messages of clients are refused with
+    /// `Busy`. A message that another group has proposed is accepted nevertheless. Default 1024.
     pub busy_from: u64,
-    /// Of a member and of a replica: messages that are kept behind the open ones for those who
-    /// have missed them, at least 1. Who misses more has lost the thread. Default 1024.
+    /// Member and replica: number of completed messages, at least 1, that are retained for
+    /// retransmission. A peer that lags by more cannot catch up. Default 1024.
     pub kept: usize,
-    /// Of a member: packets that may wait to leave. What does not fit is as good as lost, and said
-    /// again. Default 4096.
+    /// Member: capacity of the outbox in packets. A packet that does not fit is dropped and
+    /// retransmitted later. Default 4096.
     pub outbox: usize,
 }
 
 impl Config {
-    /// The defaults.
+    /// Returns the default settings.
     pub const fn new(process: ProcessId, groups: Groups) -> Self {
         Self {
             process,
@@ -154,7 +158,7 @@ impl Config {
         check((16..=1 << 24).contains(&self.outbox), "outbox", self.outbox as u64)
     }
 
-    /// Whom a member of `group` may have something to say to.
+    /// Returns all processes to which a member of `group` may send packets.
     pub(crate) fn peers(&self, group: GroupId) -> impl Iterator<Item = ProcessId> {
         let groups = &self.groups;
         let members = groups.groups.iter().flat_map(|group| &group.members);
@@ -162,17 +166,17 @@ impl Config {
         members.chain(replicas).chain(&groups.clients).chain(&self.coordinators).copied()
     }
 
-    /// Positions of the log that are held at a time.
+    /// Returns the number of log positions that are held at a time.
     pub(crate) fn log_positions(&self) -> usize {
         self.groups.open_max() + self.kept
     }
 }
 
-/// A setting that makes no sense.
+/// A setting is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} is {value}, out of range")]
 pub struct ConfigError {
-    /// Which one.
+    /// Name of the setting.
     pub name: &'static str,
     /// Its value.
     pub value: u64,

@@ -1,6 +1,6 @@
-//! Who leads next: it watches the members of all groups, and names another leader when one is
-//! silent. It takes no part in the order of messages; while it is down nothing stalls but the
-//! replacement of leaders.
+//! Failure detector and leader election. The coordinator probes the members of all groups and
+//! appoints another leader when one does not answer. It takes no part in ordering: while no
+//! coordinator is up, only the replacement of failed leaders is delayed.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -12,24 +12,25 @@ use onepipe_wire::{Amcast, Frame, GroupId, Opcode};
 use crate::config::{ConfigError, Groups};
 use crate::outbox::Outbox;
 
-/// How a coordinator is set up.
+/// Settings of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CoordinatorConfig {
-    /// Who it is: one of those that members know as their coordinators.
+    /// Own process: one of the `coordinators` that members are configured with.
     pub process: ProcessId,
-    /// Which life of it.
+    /// Own incarnation.
     pub incarnation: Incarnation,
-    /// All groups.
+    /// Groups to monitor.
     pub groups: Groups,
-    /// How often members are asked how they are, ns. Default 1 ms.
+    /// Interval at which members are probed, in ns. Default 1 ms.
     pub ask_ns: u64,
-    /// A leader that has not answered for so long is replaced, ns; more than two `ask_ns`. Default
-    /// 5 ms; where processes share cores they may be off them for longer.
+    /// Failure timeout: a leader that has not answered for this long, in ns, is replaced. More than
+    /// twice `probe_ns`. Default 5 ms; increase it where processes share cores and may be
+    /// descheduled for longer.
     pub silence_ns: u64,
 }
 
 impl CoordinatorConfig {
-    /// The defaults.
+    /// Returns the default settings.
     pub const fn new(process: ProcessId, groups: Groups) -> Self {
         Self {
             process,
@@ -41,51 +42,52 @@ impl CoordinatorConfig {
     }
 }
 
-/// Who leads a group in an epoch. It must be written down where all coordinators read it before
-/// anybody hears of it: so no two ever lead in the same epoch.
+/// Appointment of the leader of an epoch. A decision must be persisted where all coordinators read
+/// it before it takes effect, so that no two members ever lead in the same epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Decision {
     /// The group.
     pub group: GroupId,
     /// The epoch.
     pub epoch: u32,
-    /// Who leads in it.
+    /// Leader of the epoch.
     pub leader: ProcessId,
 }
 
-/// What a coordinator has counted since its beginning.
+/// Counters of a coordinator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CoordinatorStats {
-    /// Leaders that it has named.
+    /// Leaders appointed.
     pub elections: u64,
-    /// Answers of members.
+    /// Replies of members.
     pub answers: u64,
-    /// Packets that made no sense.
+    /// Invalid packets.
     pub foreign: u64,
 }
 
-/// What is known of a member.
+/// Last status received from a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Known {
+    /// When the status was received.
     heard: Mono,
-    /// The epoch that it is in, that of its log, and how long that is.
+    /// The member's epoch, the epoch of its log, and the length of the log.
     promised: u32,
     synced: u64,
     count: u64,
 }
 
-/// What is known of a group.
+/// Monitoring state of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Watch {
-    /// The last decision: the epoch and the place of its leader.
+    /// Last decision: the epoch and the index of its leader.
     epoch: u32,
     leader: usize,
-    /// What is being written down: the same of the next one.
+    /// Decision that is being persisted: epoch and leader index.
     next: Option<(u32, usize)>,
     members: Vec<Known>,
 }
 
-/// A coordinator: it names leaders. Of several one is active, the one that the store says.
+/// Appoints leaders. Of several coordinators, at most one is active: the holder of the lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Coordinator {
     config: CoordinatorConfig,
@@ -99,10 +101,10 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// A coordinator that is not active.
+    /// Creates an inactive coordinator.
     ///
     /// # Errors
-    /// When a setting makes no sense.
+    /// [`ConfigError`] if a setting is out of range.
     pub fn new(config: CoordinatorConfig) -> Result<Self, ConfigError> {
         config.groups.check()?;
         if config.ask_ns == 0 || config.silence_ns / 2 <= config.ask_ns {
@@ -129,7 +131,7 @@ impl Coordinator {
         })
     }
 
-    /// It is the active one from now on; `decisions` are all that were ever written down.
+    /// Activates the coordinator; `decisions` are all decisions that were ever persisted.
     pub fn activate(&mut self, now: Now, decisions: impl IntoIterator<Item = Decision>) {
         self.is_active = true;
         self.to_write.clear();
@@ -144,31 +146,31 @@ impl Coordinator {
         }
         for watch in &mut self.groups {
             watch.next = None;
-            // It has not listened before: nobody has been silent.
+            // No status was received while inactive: start all failure timeouts now.
             watch.members.iter_mut().for_each(|member| member.heard = now.mono);
         }
         self.due = Some(now.mono);
     }
 
-    /// Another one is active, or may be.
+    /// Deactivates the coordinator, because another one is or may be active.
     pub fn deactivate(&mut self) {
         self.is_active = false;
         self.due = None;
         self.to_write.clear();
     }
 
-    /// Whether it is the active one.
+    /// Returns whether the coordinator is active.
     pub fn is_active(&self) -> bool {
         self.is_active
     }
 
-    /// Who leads `group`, and in which epoch, as it has decided last.
+    /// Returns the leader of `group` and its epoch, according to the last decision.
     pub fn leader(&self, group: GroupId) -> Option<(ProcessId, u32)> {
         let watch = self.groups.get(group.index())?;
         Some((self.config.groups.get(group)?.members[watch.leader], watch.epoch))
     }
 
-    /// Its last decision of each group that has had any: all that need be kept.
+    /// Returns the last decision of each group. Older decisions need not be stored.
     pub fn decisions(&self) -> impl Iterator<Item = Decision> {
         let all = (0..self.groups.len() as u16).map(GroupId);
         let decision = |group| {
@@ -178,17 +180,18 @@ impl Coordinator {
         all.filter_map(decision)
     }
 
-    /// What it has counted.
+    /// Returns the counters.
     pub fn stats(&self) -> &CoordinatorStats {
         &self.stats
     }
 
-    /// The next decision that must be written down; then [`Coordinator::handle_persisted`].
+    /// Returns the next decision to persist; report the result to
+    /// [`Coordinator::handle_persisted`].
     pub fn poll_persist(&mut self) -> Option<Decision> {
         self.to_write.pop_front()
     }
 
-    /// A decision was written down, or could not be.
+    /// Handles the result of a write. Decisions that were superseded meanwhile are ignored.
     pub fn handle_persisted(&mut self, now: Now, decision: Decision, is_written: bool) {
         let place = self.config.groups.member_place(decision.group, decision.leader);
         let Some(watch) = self.groups.get_mut(decision.group.index()) else { return };
@@ -206,7 +209,7 @@ impl Coordinator {
         self.order(decision.group);
     }
 
-    /// Tells the leader that it leads.
+    /// Notifies the leader of its appointment.
     fn order(&mut self, group: GroupId) {
         let Some((leader, epoch)) = self.leader(group) else { return };
         self.outbox.push(leader, Opcode::NewLeader, Amcast::new(group, epoch), None);
@@ -222,6 +225,7 @@ impl Coordinator {
         }
     }
 
+    /// Probes the members of a group and starts an election if the leader has failed.
     fn look_after(&mut self, now: Now, at: usize) {
         let group = GroupId(at as u16);
         let majority = self.config.groups.majority(group) as usize;
@@ -238,7 +242,8 @@ impl Coordinator {
         if watch.next.is_some() || (silent_ns(&leader) <= silence_ns && !is_passed) {
             return;
         }
-        // Who has answered lately, and of these the one that has most: the others fetch least.
+        // Candidates have answered within half the timeout. Of these, choose the one with the most
+        // recent and longest log: it has to fetch least.
         let is_there = |known: &&Known| silent_ns(known) <= silence_ns / 2;
         if watch.members.iter().filter(is_there).count() < majority {
             return;

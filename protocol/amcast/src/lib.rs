@@ -1,12 +1,14 @@
-//! Agreed multicast: messages for several groups in one order, decided by quorums of switches, so
-//! that nothing stalls when some of them die (P4mCast; design: amcast.md).
+//! Agreed multicast: delivers messages for several groups in one total order. Quorums of switches
+//! decide the order, so that delivery continues when a minority of them fails (P4mCast;
+//! `docs/design/amcast.md`).
 //!
 //! client → start → `[member: leader]` → prop → `[members: ack]` → deliver → replica
 //!
-//! Each group has 2f + 1 [`Member`]s, of which one leads, and its [`Replica`]s. A [`Client`] asks
-//! the leaders of all groups that a message is for. Each proposes a timestamp, a majority of its
-//! group takes it, and the highest of them is the message's place in the order. A [`Coordinator`]
-//! watches the members and names another leader when one has died.
+//! A group has 2f + 1 [`Member`]s, one of which is the leader, and a number of [`Replica`]s. A
+//! [`Client`] sends a message to the leaders of all its destination groups. Each leader proposes a
+//! timestamp, a majority of the group accepts it, and the highest of the accepted timestamps is the
+//! message's final timestamp, which defines the order. A [`Coordinator`] monitors the members and
+//! elects another leader when one has failed.
 //!
 //! ```
 //! use onepipe_amcast::{AmcastError, Client, Config, Group, GroupId, GroupSet, Groups};
@@ -33,12 +35,15 @@
 //! ```
 //!
 //! # Invariants
-//! - Agreement: what one replica of a group delivers, every one does that lives on.
-//! - Prefix order: two replicas, of whichever groups, deliver what both deliver in the same order.
-//! - Integrity: once, and only what a client has sent to its group. Validity: what a client that
-//!   lives on has sent is delivered while majorities live.
-//! - Genuineness: of a message, only its groups, their replicas and its client hear.
-//! - A decided position of a log never changes. No allocation after `new`, no clock.
+//! - Agreement: what one replica of a group delivers, every correct replica of the group delivers.
+//! - Prefix order: two replicas, of the same or of different groups, deliver the messages that both
+//!   deliver in the same order.
+//! - Integrity: a replica delivers a message at most once, and only if a client has sent it to the
+//!   replica's group. Validity: a message of a correct client is delivered as long as a majority of
+//!   each destination group is up.
+//! - Genuineness: only a message's destination groups, their replicas and its client take part in
+//!   its delivery.
+//! - A decided log position never changes. No allocation after `new`, no access to a clock.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Another leader: promises, the log that counts, and what was open proposed again.
+//! Change of leader: promises, transfer of the log, and re-proposal of undecided positions.
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Mono, Now, ProcessId};
@@ -9,12 +9,12 @@ use crate::barrier::Clocks;
 use crate::log::Entry;
 
 impl Member {
-    /// How often a candidate asks the same member for its log in vain.
+    /// Timeouts of a log transfer after which a candidate chooses another source.
     const STALLS_MAX: u32 = 2;
 
-    /// The controller has chosen this member to lead its group in `epoch`, which no other member
-    /// leads, and which is later than those before. Answers whether it may try; when it leads, it
-    /// says so. Whoever has promised a later epoch, or leads, must be told another one.
+    /// Starts an election with this member as the candidate for `epoch`. The caller must not
+    /// appoint another leader for the same epoch. Returns `false` if the member has promised this
+    /// epoch or a later one. [`MemberEvent::Leads`] reports success.
     pub fn lead(&mut self, now: Now, epoch: u32) -> bool {
         if epoch <= self.promised {
             return false;
@@ -31,7 +31,7 @@ impl Member {
         true
     }
 
-    /// A coordinator asks how it is, or says that it leads.
+    /// Handles a coordinator's probe (`ASKS`) or appointment.
     pub(super) fn on_coordinator(&mut self, now: Now, src: ProcessId, body: &Amcast) -> bool {
         if !body.has(Amcast::ASKS) {
             self.lead(now, body.epoch);
@@ -40,13 +40,13 @@ impl Member {
         true
     }
 
-    /// What it has promised, and what it has.
+    /// Returns the member's status: its promise and the extent of its log.
     fn standing(&self) -> Amcast {
         let timestamp = LogicalTime(u64::from(self.synced));
         Amcast { timestamp, position: self.log.undecided(), ..self.own() }
     }
 
-    /// Nothing before `epoch` is followed any more.
+    /// Promises `epoch`: packets of earlier epochs are rejected from now on.
     fn follow(&mut self, epoch: u32, leader: Option<usize>) {
         if epoch > self.promised {
             self.promised = epoch;
@@ -79,7 +79,7 @@ impl Member {
         }
         self.follow(body.epoch, Some(place));
         if self.is_in() {
-            // It has not heard so.
+            // The leader does not know yet that this member has the log.
             self.report(|other| other == place, 0);
         } else if self.stage.from != Some(place) {
             self.fetch(place, body.count);
@@ -91,7 +91,7 @@ impl Member {
             self.stats.other_epoch += 1;
             return;
         }
-        // Whom it asks for the log is settled with the majority: later ones are not needed.
+        // The source of the log is chosen once a majority has promised: later promises are ignored.
         if self.role == Role::Candidate && !self.has_promises() {
             self.promises[place] = Some((body.timestamp.0, body.count));
             self.clock = self.clock.max(body.clock);
@@ -103,7 +103,8 @@ impl Member {
         self.promises.iter().flatten().count() >= self.majority() as usize
     }
 
-    /// Takes the log of the latest epoch, of these the longest, of these the own one.
+    /// With a majority of promises, chooses the log of the latest epoch; of these the longest one,
+    /// and of several such logs the own one.
     fn on_promises(&mut self) {
         if !self.has_promises() {
             return;
@@ -119,8 +120,8 @@ impl Member {
         }
     }
 
-    /// Nothing comes of the log that was asked for: who has promised it may have died since. Any
-    /// other majority is as good.
+    /// Handles a candidate's timeout. The source of the log may have failed since its promise: its
+    /// promise is dropped after repeated timeouts, as any other majority will do.
     pub(super) fn look_after_candidacy(&mut self) {
         self.stalls += 1;
         if let Some(place) = self.stage.from.filter(|_| self.stalls > Self::STALLS_MAX) {
@@ -132,7 +133,7 @@ impl Member {
         self.ask_stage();
     }
 
-    /// Awaits the log of the member at `place`, which has `count` positions.
+    /// Starts the transfer of the log of the member at `place`, which has `count` positions.
     fn fetch(&mut self, place: usize, count: u64) {
         if !self.stage.begin(place, self.log.undecided(), count) {
             self.event = Some(MemberEvent::Behind);
@@ -166,7 +167,7 @@ impl Member {
         }
     }
 
-    /// What was awaited is the log from now on.
+    /// Installs the transferred log in place of the own undecided positions.
     fn install(&mut self) {
         while let Some(entry) = self.log.pop_undecided() {
             self.votes.displace(entry.id, self.log.end());
@@ -174,7 +175,7 @@ impl Member {
         for position in self.log.end()..self.stage.until() {
             let Some((entry, message)) = self.stage.get(position) else { break };
             if !self.log.has_room() {
-                // Its barrier has stood still while others went on.
+                // The barrier has not risen here while other members completed positions.
                 self.event = Some(MemberEvent::Behind);
                 self.stage.cancel();
                 return;
@@ -197,7 +198,7 @@ impl Member {
         }
     }
 
-    /// With the log that counts: what is open in it is proposed again, with its old timestamps.
+    /// Takes over as leader: re-proposes undecided positions with their old timestamps.
     fn begin_to_lead(&mut self) {
         self.role = Role::Leader;
         self.synced = self.promised;
@@ -219,7 +220,7 @@ impl Member {
         }
     }
 
-    /// "I lead", to those who have not said that they have the log of this epoch.
+    /// Announces the leadership to members that have not reported the log of this epoch.
     pub(super) fn announce(&mut self) {
         let body = Amcast { position: self.log.undecided(), ..self.own() };
         for place in 0..self.counts.len() {
@@ -229,7 +230,7 @@ impl Member {
         }
     }
 
-    /// Asks for promises, those who have not given one.
+    /// Requests promises from the members that have not given one.
     fn ask_promises(&mut self) {
         let own = self.own();
         let body = Amcast { flags: own.flags | Amcast::ASKS, ..own };

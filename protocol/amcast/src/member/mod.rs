@@ -1,5 +1,5 @@
-//! A member of a group: it proposes timestamps or takes those of its leader, and tells replicas
-//! what is final and up to where the order is settled.
+//! Member of a group. The leader proposes timestamps, the other members accept them; all of them
+//! report final timestamps and the delivery barrier to the replicas.
 
 mod acknowledge;
 mod elect;
@@ -21,95 +21,94 @@ use crate::stage::Stage;
 use crate::taken::Taken;
 use crate::votes::Votes;
 
-/// What a member tells who runs it.
+/// Event of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemberEvent {
-    /// It leads its group now, in this epoch.
+    /// The member has become the leader of its group, in this epoch.
     Leads(u32),
-    /// It has missed more than others keep: it can follow no more, and counts as crashed.
+    /// The member lags by more than other members retain: it cannot catch up and counts as crashed.
     Behind,
 }
 
-/// What a member has counted since its beginning.
+/// Counters of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MemberStats {
-    /// Messages proposed here.
+    /// Messages proposed by this member.
     pub proposed: u64,
     /// Messages whose final timestamp became known.
     pub decided: u64,
-    /// Messages that clients were told are over.
+    /// Messages reported to their clients as complete.
     pub over: u64,
-    /// Clients told to wait.
+    /// Messages refused with `Busy`.
     pub busy: u64,
-    /// Packets that were malformed, of somebody unknown, or for somebody else.
+    /// Packets that were malformed, from an unknown process, or addressed to another process.
     pub foreign: u64,
-    /// Packets of an epoch that is over, or not known here yet.
+    /// Packets of a past epoch, or of one that is not known here yet.
     pub other_epoch: u64,
-    /// Proposals that came before others that were still missing.
+    /// Proposals received out of order.
     pub gaps: u64,
-    /// Packets that said something again, asked for or by time.
+    /// Packets retransmitted, on request or by a timeout.
     pub repeated: u64,
 }
 
-/// What a member is in the epoch that it has promised.
+/// Role of a member in the epoch that it has promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Role {
     Leader,
-    /// Of the member at this place, once that is known.
+    /// Follows the member at this index, or an unknown leader.
     Follower(Option<usize>),
-    /// Collects promises.
+    /// Collects promises for its own election.
     Candidate,
 }
 
-/// A member of one group: it proposes timestamps or takes those of its leader, and tells replicas
-/// what is final and up to where the order is settled.
+/// A member of one group; see `docs/design/amcast.md`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     config: Config,
     group: GroupId,
     place: usize,
     role: Role,
-    /// No earlier epoch is followed any more.
+    /// Epoch promised: packets of earlier epochs are rejected.
     promised: u32,
-    /// The epoch of whose leader it has taken the log.
+    /// Latest epoch whose leader's log this member has installed.
     synced: u32,
     clock: LogicalTime,
     barrier: LogicalTime,
-    /// The barrier that replicas were told.
+    /// Barrier last sent to the replicas.
     told: LogicalTime,
     clocks: Clocks,
     log: Log,
     votes: Votes,
     stage: Stage,
-    /// All before this position are in the log as the leader has them. It is told in place of one
-    /// acknowledgement for each.
+    /// All positions before this one have been accepted in the present epoch. One cumulative
+    /// acknowledgement reports it instead of one for each position.
     taken: u64,
-    /// Of this epoch it has decided positions from others: while it is in an earlier one, its log
-    /// may be another than that of its leader.
+    /// Latest epoch of which this member has learned decided positions. As long as that is later
+    /// than its own epoch, its log may differ from the log of its own epoch's leader.
     later: u32,
     others_taken: Taken,
-    /// How many positions each member has, by its place; nothing, until heard of in this epoch.
+    /// Log length by member index; `None` until reported in this epoch.
     counts: Vec<Option<u64>>,
-    /// Of a candidate: what each member has promised with, by its place: of which epoch its log is,
-    /// and how long.
+    /// Candidate: the promises received, by member index: the epoch of the member's log and the
+    /// log's length.
     promises: Vec<Option<(u64, u64)>>,
-    /// How often in a row nothing has come of the log that a candidate has asked for.
+    /// Consecutive timeouts of a candidate's log transfer.
     stalls: u32,
-    /// Positions before this one were asked for last, and how many at a time: twice as many as
-    /// before, if all have come.
+    /// End of the last request for missing positions, and the length of the next one, which doubles
+    /// each time a request was answered in full.
     asked_until: u64,
     burst: u64,
-    /// The first position that was not over when it was last looked after.
+    /// First incomplete position at the last timeout: shows whether there was progress since.
     undone_before: u64,
-    /// What each replica lacks first.
+    /// First position that each replica lacks, by replica index.
     wanted: Vec<u64>,
     outbox: Outbox,
-    /// Something has come, and what follows from it has not been looked at.
+    /// Packets were received since the last [`Member::advance`].
     has_news: bool,
-    /// Another group's proposal has raised the clock, or something was taken: these groups are to
-    /// be told.
+    /// Groups that must be sent an acknowledgement: positions of theirs were accepted, or, for the
+    /// own group, another group's proposal has raised the clock.
     reporting: GroupSet,
-    /// The last position taken that was for a group, by its place.
+    /// Last accepted position that is for a group, by group index.
     last_taken: Vec<u64>,
     pause: Pause,
     patience: Patience,
@@ -119,10 +118,10 @@ pub struct Member {
 }
 
 impl Member {
-    /// A member that has heard nothing, in epoch 1, which the first member leads.
+    /// Creates a member with an empty log in epoch 1, which the group's first member leads.
     ///
     /// # Errors
-    /// When a setting makes no sense, or its process is no member of any group.
+    /// [`ConfigError`] if a setting is out of range or the process is not a member of any group.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         let groups = &config.groups;
@@ -172,62 +171,63 @@ impl Member {
         })
     }
 
-    /// How it is set up.
+    /// Returns the settings.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Of which group it is a member.
+    /// Returns the member's group.
     pub fn group(&self) -> GroupId {
         self.group
     }
 
-    /// The epoch that it is in.
+    /// Returns the present epoch.
     pub fn epoch(&self) -> u32 {
         self.promised
     }
 
-    /// Whether it leads its group in its epoch.
+    /// Returns whether this member leads its group in its epoch.
     pub fn is_leader(&self) -> bool {
         self.role == Role::Leader
     }
 
-    /// Up to where the order of its group is settled.
+    /// Returns the delivery barrier: replicas may deliver messages at or below it.
     pub fn barrier(&self) -> LogicalTime {
         self.barrier
     }
 
-    /// Messages in its log that are not over yet.
+    /// Returns the number of messages in the log that are not complete.
     pub fn open(&self) -> u64 {
         self.log.end() - self.log.undone()
     }
 
-    /// What it has counted.
+    /// Returns the counters.
     pub fn stats(&self) -> &MemberStats {
         &self.stats
     }
 
-    /// What it has counted, which begins at 0 again.
+    /// Returns the counters and resets them.
     pub fn take_stats(&mut self) -> MemberStats {
         core::mem::take(&mut self.stats)
     }
 
-    /// Packets that found no room to wait in.
+    /// Returns the number of packets dropped because the outbox was full.
     pub fn outbox_lost(&self) -> u64 {
         self.outbox.lost
     }
 
-    /// Whether there may be something to send.
+    /// Returns whether there may be something to send.
     pub fn wants_transmit(&self) -> bool {
         self.has_news || !self.outbox.is_empty()
     }
 
-    /// Whether it has the log of its epoch: only then it acknowledges, and its clock counts.
+    /// Returns whether the member has the log of its epoch. Only then its acknowledgements and its
+    /// clock count.
     fn is_in(&self) -> bool {
         self.synced == self.promised
     }
 
-    /// Positions that it has as the leader of its epoch has them.
+    /// Returns how many positions have been accepted as the leader of the epoch has them.
     fn taken(&self) -> u64 {
         match self.role {
             Role::Leader => self.log.end(),
@@ -248,7 +248,7 @@ impl Member {
         self.config.groups.majority(self.group)
     }
 
-    /// Sends to the members of `group`, but not to itself.
+    /// Sends a packet to the members of `group` that `is_recipient` selects, except itself.
     fn tell_members(
         &mut self,
         group: GroupId,
@@ -269,12 +269,13 @@ impl Member {
         self.outbox.push(to, opcode, body, message);
     }
 
-    /// To one of the own members.
+    /// Sends a packet to a member of the own group.
     fn tell_place(&mut self, place: usize, opcode: Opcode, body: Amcast) {
         self.tell_members(self.group, opcode, body, None, |other| other == place);
     }
 
-    /// What follows from whatever has just happened, and when to wake up.
+    /// Processes the consequences of everything received, queues acknowledgements and sets the
+    /// timer.
     fn settle(&mut self, now: Now) {
         self.has_news = false;
         self.catch_up();
@@ -318,7 +319,7 @@ impl Machine for Member {
             }
         }
         self.stats.foreign += u64::from(!is_taken);
-        // What follows is looked at once for all that has come together.
+        // Consequences are processed once for all packets that arrive together.
         self.has_news = true;
         if is_taken { Verdict::Consumed } else { Verdict::Dropped }
     }
@@ -341,7 +342,7 @@ impl Machine for Member {
         let log = &self.log;
         let ends = (self.config.process, self.config.incarnation);
         let octets = self.outbox.write(slot, now, ends, |body, position| {
-            // What it was about may have been overwritten meanwhile.
+            // The position may have been overwritten since the packet was queued.
             let is_held = log.get(position).is_some_and(|entry| entry.id == body.id);
             is_held.then(|| log.message(position))
         })?;

@@ -1,4 +1,4 @@
-//! What was lost is asked for and said again.
+//! Loss recovery: requests for missing positions, and retransmission.
 
 use onepipe_base::ProcessId;
 use onepipe_wire::{Amcast, LogicalTime, Opcode};
@@ -6,16 +6,16 @@ use onepipe_wire::{Amcast, LogicalTime, Opcode};
 use super::{Member, MemberEvent, Role};
 
 impl Member {
-    /// Positions that are told at a time, if whoever asks says nothing else, and at most.
+    /// Number of positions that are retransmitted on a request: by default, and at most.
     pub(crate) const BURST: u64 = 32;
     pub(crate) const BURST_MAX: u64 = 512;
-    /// Open messages that are looked after at a time, the oldest.
+    /// Number of undecided messages, oldest first, that are retransmitted on a timeout.
     const LOOKED_AFTER: u64 = 8;
 
-    /// Somebody of the own group lacks positions.
+    /// Handles a request of a member of the own group for positions of the log.
     pub(super) fn on_log_gap(&mut self, place: usize, src: ProcessId, body: &Amcast) {
         if body.has(Amcast::BEHIND) {
-            // What was asked for may have come since, from where it had waited.
+            // The requested positions may have arrived from another member meanwhile.
             let lacks =
                 if self.stage.from.is_some() { self.stage.next() } else { self.log.undecided() };
             if lacks < body.position {
@@ -24,7 +24,7 @@ impl Member {
             return;
         }
         let is_present = body.epoch == self.promised;
-        // The log as it was when the promise was given, or as the leader has it.
+        // A follower may serve its log only as it was when it gave its promise.
         let is_fetch = body.has(Amcast::FETCH) && is_present;
         let is_fetch = is_fetch && matches!(self.role, Role::Leader | Role::Follower(None));
         if body.has(Amcast::FETCH) && !is_fetch {
@@ -53,13 +53,13 @@ impl Member {
         }
     }
 
-    /// What was asked for is no more.
+    /// Reports that the requested positions are not retained any more.
     fn tell_behind(&mut self, to: ProcessId) {
         let (flags, position) = (Amcast::BEHIND, self.log.first());
         self.tell(to, Opcode::Gap, Amcast { flags, position, ..self.own() }, None);
     }
 
-    /// How many positions are told to whom `body` comes from.
+    /// Returns how many positions the sender of `body` has requested.
     fn told_at_a_time(body: &Amcast) -> u64 {
         match body.timestamp.0.saturating_sub(body.position) {
             0 => Self::BURST,
@@ -67,23 +67,24 @@ impl Member {
         }
     }
 
-    /// Somebody lacks acknowledgements of a message, or its final timestamp.
+    /// Handles a request for acknowledgements of a message, or for its final timestamp.
     pub(super) fn on_message_gap(&mut self, src: ProcessId, body: &Amcast) {
         let cell = self.votes.get(body.id).filter(|cell| cell.id == body.id);
         let position = cell.and_then(|cell| cell.position);
-        // A leader that had told the client that it is over may have died with what it knew.
+        // The cell may be gone: the leader that has reported the message as complete may have
+        // failed with all it knew, so look the message up in the log.
         let Some(position) = position.or_else(|| self.log.find(body.id)) else { return };
         let Some(entry) = self.log.get(position).copied() else { return };
-        // Without the log of its epoch its clock and count mean nothing in that: a leader that took
-        // them for an answer would not give it the log.
+        // Without the log of the present epoch, the count means nothing in that epoch: the leader
+        // would take it for an acknowledgement and not send its log. Answer for the synced epoch.
         let own = Amcast { epoch: self.synced, ..self.own().of(entry.id, entry.groups) };
-        // Nor may the clock that has risen since it promised another epoch count in the one before:
-        // the leader of the next one knows of the clock of the promise only.
+        // A clock raised since the promise of the next epoch must not count in the previous one:
+        // the next leader only knows the clock that was reported with the promise.
         let clock = if self.is_in() { self.clock } else { LogicalTime(0) };
         let own = Amcast { clock, ..own };
         let vote = Amcast { timestamp: entry.timestamp, position, ..own };
         if entry.decided.is_some() {
-            // So a majority has taken it, whoever asks.
+            // Decided, so a majority has accepted the timestamp.
             let flags = own.flags | Amcast::DECIDED;
             self.tell(src, Opcode::AmcastAck, Amcast { flags, ..vote }, None);
         } else if self.is_in() {
@@ -92,8 +93,8 @@ impl Member {
         self.stats.repeated += 1;
     }
 
-    /// A replica has everything before `body.position`; ASKS: its life `body.count` begins there,
-    /// and a former one may have had more.
+    /// Handles a replica's report that it has everything before `body.position`. With `ASKS`, its
+    /// incarnation `body.count` starts there, and a previous incarnation may have had more.
     pub(super) fn on_replica_gap(&mut self, replica: usize, src: ProcessId, body: &Amcast) {
         let begins = body.has(Amcast::ASKS);
         if self.wanted[replica] < body.position || begins {
@@ -111,17 +112,19 @@ impl Member {
             self.tell(src, Opcode::Prop, proposal, Some(position));
             self.stats.repeated += 1;
         }
-        // It may lack nothing but the barrier.
+        // The replica may lack nothing but the barrier.
         let settled = self.settled();
-        // Who begins waits for this: whatever is told it from now on is told this life.
+        // A starting replica waits for this answer, which echoes its incarnation: everything sent
+        // later is sent to that incarnation.
         let (flags, position) = if begins { (Amcast::FETCH, body.count) } else { (0, 0) };
         self.tell(src, Opcode::Deliver, Amcast { flags, position, ..settled }, None);
     }
 
-    /// Asks for what is missing at the end of the log.
+    /// Requests the positions that are missing at the end of the log.
     pub(super) fn ask_log(&mut self, place: usize) {
         let body = Amcast { position: self.log.undecided(), ..self.own() };
-        // What is missing comes behind what is not decided: from there on, if there is much.
+        // Few missing positions: ask from the first undecided one, as its decision may be missing
+        // too. Many: only from the end of the log.
         let far = self.log.end() - self.log.undecided() >= Self::BURST;
         let early = self.log.first_early().unwrap_or(u64::MAX);
         let position = if far && early > self.log.end() { self.log.end() } else { body.position };
@@ -131,7 +134,7 @@ impl Member {
         self.tell_place(place, Opcode::Gap, Amcast { position, timestamp, ..body });
     }
 
-    /// Whether anything is missing, so that time will help.
+    /// Returns whether anything is outstanding, so that the timer must run.
     pub(super) fn is_unsettled(&self) -> bool {
         let has_open = self.log.undone() < self.log.end();
         let others = match self.role {
@@ -146,7 +149,7 @@ impl Member {
     }
 
     fn others_lack(&self) -> bool {
-        // Before there is anything, nobody needs to be heard.
+        // Before the first proposal of the first epoch no report is needed.
         let end = self.log.end();
         let lacks = |(place, count): (usize, &Option<u64>)| {
             place != self.place && count.map_or(self.synced > 1 || end > 0, |count| count < end)
@@ -154,8 +157,8 @@ impl Member {
         self.counts.iter().enumerate().any(lacks)
     }
 
-    /// Some time has passed. What is open is looked after if nothing has become over in it: under
-    /// load something always is open, and there is no harm in that.
+    /// Handles a timeout. Without progress since the last one, retransmits what is open. With
+    /// progress, there is nothing to repair: under load some message is always open.
     pub(super) fn on_due(&mut self) {
         let before = core::mem::replace(&mut self.undone_before, self.log.undone());
         let is_moving = before != self.log.undone();
@@ -199,7 +202,7 @@ impl Member {
     }
 
     fn look_after_open(&mut self) {
-        // The clocks of the others, and what they know of what is undecided here.
+        // Request the other members' clocks, and what they know of positions undecided here.
         self.report(|_| true, Amcast::ASKS);
         if self.log.undecided() < self.log.end() {
             let body = Amcast { position: self.log.undecided(), ..self.own() };
@@ -219,8 +222,8 @@ impl Member {
                 }
                 let is_own = group == self.group;
                 let has_not = |place: usize| by >> place & 1 == 0;
-                // What was taken there may be lost with its leader, and then nobody there has the
-                // message: so it goes with the question.
+                // The position may be lost in the other group together with its leader, so that no
+                // member has the message: send it along.
                 if self.role == Role::Leader {
                     let is_told = |place| !is_own || has_not(place);
                     self.tell_members(group, Opcode::Prop, proposal, Some(position), is_told);
