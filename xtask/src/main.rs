@@ -9,6 +9,7 @@
 //! cargo xtask licences         licence and origin of everything that we stand on
 //! cargo xtask bugs [MISTAKE]   shows that the simulator catches every seeded bug
 //! cargo xtask fuzz TARGET SEC  fuzzes one target of verify/fuzz on the nightly toolchain
+//! cargo xtask same             compares simulated histories with the recorded ones
 //! cargo xtask spec             checks verify/spec by TLC, and that it finds each mistake
 //! ```
 //!
@@ -23,6 +24,7 @@ mod fuzz;
 mod layers;
 mod licences;
 mod no_std;
+mod same;
 mod spec;
 mod test;
 mod tidy;
@@ -45,6 +47,8 @@ usage: cargo xtask COMMAND [--root DIR]
   bugs [MISTAKE]        counts the seeds that it takes to catch each mistake that the machines can be
                         told to make; writes docs/results/seeded-bugs.md
   fuzz TARGET SECONDS   fuzzes a target of verify/fuzz (needs a nightly toolchain)
+  same [--record]       compares digests of simulated histories, golden frames, grants and schedules
+                        with verify/histories/testdata/histories.txt, or records them there
   spec                  checks the specification of agreed multicast in verify/spec by TLC, and that
                         it finds each mistake (needs Java, and Maven the first time)
 ";
@@ -85,6 +89,8 @@ fn run(mut arguments: Vec<String>) -> Result<()> {
         ["licences"] => licences::run(&root),
         ["bugs"] => bugs::run(&root, None),
         ["bugs", mistake] => bugs::run(&root, Some(mistake)),
+        ["same"] => same::run(&root, false),
+        ["same", "--record"] => same::run(&root, true),
         ["spec"] => spec::run(&root),
         ["fuzz", target, seconds] => {
             let seconds = seconds.parse().context("SECONDS is a whole number")?;

@@ -1,0 +1,41 @@
+//! Runs of the overlay form: endpoints under a tree of aggregators, over links that lose, duplicate
+//! and reorder frames.
+
+// The network of the overlay's own tests; they use parts of it that this program does not.
+#[allow(dead_code)]
+#[path = "../../../protocol/node/tests/overlay/world.rs"]
+mod world;
+
+use crate::Case;
+use crate::digest::Digest;
+use world::World;
+
+const SEEDS: u64 = 6;
+/// Processes send during the first of these, and deliver what is in flight during the second.
+const SEND_NS: u64 = 4_000_000;
+const DRAIN_NS: u64 = 12_000_000;
+
+/// Returns one case for each seed.
+pub fn cases() -> Vec<Case> {
+    (0..SEEDS).map(|seed| Case::new(format!("overlay {seed}"), move || run(seed))).collect()
+}
+
+fn run(seed: u64) -> u64 {
+    let mut world = World::new(seed, false);
+    world.run(SEND_NS, true);
+    world.run(SEND_NS + DRAIN_NS, false);
+    let mut digest = Digest::default();
+    digest.add(world.overtaken as u64);
+    for (process, log) in &world.logs {
+        digest.add((*process).into());
+        for message in log {
+            let (timestamp, from, index) = message.key;
+            digest.add(message.service as u64);
+            digest.add(timestamp);
+            digest.add(from.into());
+            digest.add(index.into());
+            digest.add(message.number.into());
+        }
+    }
+    digest.finish()
+}
