@@ -62,9 +62,9 @@ pub struct Map {
     /// Messages that a client may have open at a time [default: 256]
     #[arg(long, requires = "group")]
     window: Option<u32>,
-    /// The longest message, in octets [default: 1336, which fits an Ethernet frame]
-    #[arg(long, value_name = "OCTETS", requires = "group")]
-    message_octets: Option<usize>,
+    /// The longest message, in bytes [default: 1336, which fits an Ethernet frame]
+    #[arg(long, value_name = "BYTES", requires = "group")]
+    message_len: Option<usize>,
 }
 
 /// A group and some of its processes.
@@ -101,8 +101,8 @@ impl Map {
         if let Some(window) = self.window {
             directory.set_window(window);
         }
-        if let Some(octets) = self.message_octets {
-            directory.set_message_octets(octets);
+        if let Some(bytes) = self.message_len {
+            directory.set_message_len(bytes);
         }
         Ok(directory)
     }

@@ -24,7 +24,7 @@ Examples:
   onepipe bench pair --reliable
   onepipe bench order --processes 3 --transport shm --json | tail -n 1
   onepipe bench order --rival token --transport udp
-  onepipe bench order --processes 4 --octets 64,10KiB --reliable
+  onepipe bench order --processes 4 --bytes 64,10KiB --reliable
   onepipe bench recovery --kills 50 --calm 10
   onepipe bench recovery-sim --hosts 8192
   onepipe bench arbiter alloc
@@ -32,10 +32,10 @@ Examples:
   onepipe bench arbiter path --json | tail -n 1
   onepipe bench arbiter comm --nodes 64
   onepipe bench arbiter pace --cores 2 --slot-ns 312 --load 0.8 --lead 500us
-  onepipe bench bulk --processes 4 --octets 1,64KiB,16MiB
+  onepipe bench bulk --processes 4 --bytes 1,64KiB,16MiB
   onepipe bench bulk --transport udp
   onepipe bench bulk --between-nodes                   as root: 8 of them, links of 500 Mbit/s
-  onepipe bench amcast --groups 2 --octets 150 --json | tail -n 1
+  onepipe bench amcast --groups 2 --bytes 150 --json | tail -n 1
 
 A ratio above 1 is better than the yardstick, whatever is measured.";
 
@@ -108,8 +108,8 @@ pub struct Arguments {
     policy: Order,
     /// How large objects are (bulk) [default: 1,64KiB,16MiB,256MiB], or messages (order) [default:
     /// 64,1KiB] (amcast) [default: 150,512,1024,1500]
-    #[arg(long, value_delimiter = ',', value_parser = crate::number::octets)]
-    octets: Vec<usize>,
+    #[arg(long, value_delimiter = ',', value_parser = crate::number::bytes)]
+    bytes: Vec<usize>,
     /// Between emulated nodes, which takes root, instead of over loopback (bulk)
     #[arg(long)]
     between_nodes: bool,
@@ -120,8 +120,8 @@ pub struct Arguments {
     /// Who copies, over shared memory (bulk)
     #[arg(long, value_enum, default_value_t = Memory::Sheet)]
     memory: Memory,
-    /// Octets of a block (bulk) [default: 1MiB; between nodes 32KiB]
-    #[arg(long, value_parser = crate::number::octets)]
+    /// Bytes of a block (bulk) [default: 1MiB; between nodes 32KiB]
+    #[arg(long, value_parser = crate::number::bytes)]
     block: Option<usize>,
     /// Two of the nodes have half of the rate between them (bulk)
     #[arg(long, requires = "between_nodes")]
@@ -317,12 +317,12 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
             if arguments.reliable && rival.is_some() {
                 crate::refuse("a rival is compared with best effort: --rival without --reliable");
             }
-            let octets = match arguments.octets.is_empty() {
-                true => defaults.octets,
-                false => arguments.octets.clone(),
+            let bytes = match arguments.bytes.is_empty() {
+                true => defaults.bytes,
+                false => arguments.bytes.clone(),
             };
             let options = OrderOptions {
-                octets,
+                bytes,
                 is_reliable: arguments.reliable,
                 processes,
                 is_udp,
@@ -389,8 +389,8 @@ fn bulk_options(arguments: &Arguments) -> BulkOptions {
         }
         options.processes = vec![processes];
     }
-    if !arguments.octets.is_empty() {
-        options.octets.clone_from(&arguments.octets);
+    if !arguments.bytes.is_empty() {
+        options.bytes.clone_from(&arguments.bytes);
     }
     if let Some(transport) = arguments.transport {
         let name = transport.to_possible_value();
@@ -402,8 +402,8 @@ fn bulk_options(arguments: &Arguments) -> BulkOptions {
     }
     if let Some(block) = arguments.block {
         match u32::try_from(block) {
-            Ok(octets @ 1..) => options.block_octets = octets,
-            _ => crate::refuse("a block has 1 octet to 4 GiB"),
+            Ok(bytes @ 1..) => options.block_len = bytes,
+            _ => crate::refuse("a block has 1 byte to 4 GiB"),
         }
     }
     options.node_mbit = arguments.link_mbit;
@@ -425,8 +425,8 @@ fn amcast_options(arguments: &Arguments) -> AmcastOptions {
     if !arguments.groups.is_empty() {
         options.groups.clone_from(&arguments.groups);
     }
-    if !arguments.octets.is_empty() {
-        options.octets.clone_from(&arguments.octets);
+    if !arguments.bytes.is_empty() {
+        options.bytes.clone_from(&arguments.bytes);
     }
     options
 }

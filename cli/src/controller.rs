@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use onepipe_base::{Address, Life};
+use onepipe_base::{Address, Instance};
 use onepipe_controller::Event;
 use onepipe_daemon_controller::{ControllerDaemon, RedbStore};
 
@@ -94,33 +94,33 @@ fn print(event: &Event) -> std::io::Result<()> {
         Event::Active(epoch) => writeln!(out, "active in epoch {}", epoch.0)?,
         Event::Deposed(epoch) => writeln!(out, "epoch {} is over", epoch.0)?,
         Event::Isolated => writeln!(out, "hears nobody: resigns")?,
-        Event::Joined(life) => writeln!(out, "{} joined", name(*life))?,
+        Event::Joined(instance) => writeln!(out, "{} joined", name(*instance))?,
         Event::Failed { failed, suspected, decided } => writeln!(
             out,
             "{} failed at {} ns, decided in {:.3} ms{}",
-            name(failed.life),
+            name(failed.instance),
             failed.at.as_ns(),
             ms(decided.since_ns(*suspected)),
             if failed.is_exact { "" } else { ", not exactly" },
         )?,
-        Event::Noticed { lives, decided, begun, completed } => writeln!(
+        Event::Noticed { instances, decided, begun, completed } => writeln!(
             out,
-            "{lives} failures completed in {:.3} ms, {:.3} ms of them in the store",
+            "{instances} failures completed in {:.3} ms, {:.3} ms of them in the store",
             ms(completed.since_ns(*decided)),
             ms(begun.since_ns(*decided)),
         )?,
         Event::Resumed { links, begun, completed } => {
             writeln!(out, "{links} links resumed in {:.3} ms", ms(completed.since_ns(*begun)),)?
         }
-        Event::Silent(life) => writeln!(out, "{} gives no sign of life", name(*life))?,
+        Event::Silent(instance) => writeln!(out, "{} gives no sign of life", name(*instance))?,
         Event::StoreFailed => writeln!(out, "the store takes no records: recovery waits")?,
         other => writeln!(out, "{other:?}")?,
     }
     out.flush()
 }
 
-fn name(life: Life) -> String {
-    match life.address {
+fn name(instance: Instance) -> String {
+    match instance.address {
         Address::Process(process) => format!("process {}", process.0),
         Address::Switch(switch) => format!("switch {}", switch.0),
     }

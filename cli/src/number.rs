@@ -87,14 +87,14 @@ pub fn bits_per_s(text: &str) -> Result<u64> {
     }
 }
 
-/// Reads a number of octets like `4096`, `256KiB` or `16MiB`.
-pub fn octets(text: &str) -> Result<usize> {
+/// Reads a number of bytes like `4096`, `256KiB` or `16MiB`.
+pub fn bytes(text: &str) -> Result<usize> {
     let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
     let unit = units.into_iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, scale)));
     let (number, scale) = unit.unwrap_or((text, 1));
     match number.parse::<usize>().ok().and_then(|number| number.checked_mul(scale)) {
-        Some(octets) => Ok(octets),
-        None => bail!("{text:?} is no number of octets: write for example 4096, 256KiB or 16MiB"),
+        Some(bytes) => Ok(bytes),
+        None => bail!("{text:?} is no number of bytes: write for example 4096, 256KiB or 16MiB"),
     }
 }
 
@@ -170,16 +170,16 @@ mod tests {
     }
 
     #[test]
-    fn rates_of_bits_and_octets_have_units() {
+    fn rates_of_bits_and_bytes_have_units() {
         let bits = ["1k", "100M", "1.5G", "2000"].map(|text| bits_per_s(text).ok());
         assert_eq!(bits, [Some(1_000), Some(100_000_000), Some(1_500_000_000), Some(2_000)]);
         for text in ["0", "10", "-1M", "G", "1T", "2000G", "1kG", ""] {
             assert!(bits_per_s(text).is_err(), "{text}");
         }
-        let read = ["7", "256KiB", "16MiB"].map(|text| octets(text).ok());
+        let read = ["7", "256KiB", "16MiB"].map(|text| bytes(text).ok());
         assert_eq!(read, [Some(7), Some(256 << 10), Some(16 << 20)]);
         for text in ["-1", "KiB", "1.5MiB", "99999999999GiB", "1kB", ""] {
-            assert!(octets(text).is_err(), "{text}");
+            assert!(bytes(text).is_err(), "{text}");
         }
     }
 

@@ -61,7 +61,7 @@ pub struct Arguments {
     /// Messages of a scattering (with random: at most)
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     fan_out: u32,
-    /// Octets of a message (with random: at most)
+    /// Bytes of a message (with random: at most)
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=1 << 24))]
     size: u32,
     /// Each process sends a scattering this often, like 10us [default: as its messages arrive]
@@ -195,11 +195,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn options(arguments: &Arguments) -> Options {
-    let (fan_out, octets) = (arguments.fan_out, arguments.size);
+    let (fan_out, bytes) = (arguments.fan_out, arguments.size);
     let workload = match arguments.workload {
-        Kind::AllToAll => Workload::AllToAll { fan_out, octets },
-        Kind::Random => Workload::Random { fan_out_max: fan_out, octets_max: octets },
-        Kind::Ping => Workload::Ping { octets },
+        Kind::AllToAll => Workload::AllToAll { fan_out, bytes },
+        Kind::Random => Workload::Random { fan_out_max: fan_out, bytes_max: bytes },
+        Kind::Ping => Workload::Ping { bytes },
     };
     let pace = match arguments.interval {
         Some(ns) => Pace::Every { ns },

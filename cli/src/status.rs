@@ -41,7 +41,7 @@ pub struct Arguments {
 /// How long one may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest answer that is read: a report of 2^20 processes is shorter.
-const ANSWER_OCTETS_MAX: u64 = 1 << 28;
+const ANSWER_LEN_MAX: u64 = 1 << 28;
 /// Failures listed in the table; the JSON has all.
 const FAILURES_SHOWN: usize = 10;
 
@@ -118,7 +118,7 @@ fn get(from: SocketAddr) -> Result<Said> {
     // With this version the answer ends where the connection does.
     write!(stream, "GET /status HTTP/1.0\r\nHost: {from}\r\n\r\n").context("it went away")?;
     let mut text = String::new();
-    stream.take(ANSWER_OCTETS_MAX).read_to_string(&mut text).context("it does not answer")?;
+    stream.take(ANSWER_LEN_MAX).read_to_string(&mut text).context("it does not answer")?;
     let (head, body) = text.split_once("\r\n\r\n").context("no HTTP answer")?;
     let status = head.lines().next().unwrap_or_default();
     ensure!(status.split(' ').nth(1) == Some("200"), "it answers {status:?}");

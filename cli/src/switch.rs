@@ -86,14 +86,14 @@ pub struct Arguments {
     /// Make each link this fast and put a queue before it, in bits a second like 100M or 1G
     #[arg(long, value_name = "BITS", value_parser = number::bits_per_s)]
     link_rate: Option<u64>,
-    /// Octets that may wait for a link, like 256KiB; what finds no room is lost
+    /// Bytes that may wait for a link, like 256KiB; what finds no room is lost
     #[arg(
-        long, value_name = "OCTETS", default_value = "1MiB", value_parser = number::octets,
+        long, value_name = "BYTES", default_value = "1MiB", value_parser = number::bytes,
         requires = "link_rate"
     )]
     queue: usize,
-    /// Mark frames that find more octets than this before them
-    #[arg(long, value_name = "OCTETS", value_parser = number::octets, requires = "link_rate")]
+    /// Mark frames that find more bytes than this before them
+    #[arg(long, value_name = "BYTES", value_parser = number::bytes, requires = "link_rate")]
     mark_above: Option<usize>,
     #[command(flatten)]
     racks: RackArguments,
@@ -153,12 +153,12 @@ struct Queues {
     frames: u64,
     dropped: u64,
     marked: u64,
-    octets_p50: u64,
-    octets_p90: u64,
-    octets_p99: u64,
-    octets_p999: u64,
-    octets_max: u64,
-    octets_present: u64,
+    bytes_p50: u64,
+    bytes_p90: u64,
+    bytes_p99: u64,
+    bytes_p999: u64,
+    bytes_max: u64,
+    bytes_present: u64,
 }
 
 /// The first address of a name.
@@ -251,8 +251,8 @@ fn config(arguments: &Arguments) -> Config {
     };
     config.link_rate = arguments.link_rate.map(|bits_per_s| LinkRate {
         bits_per_s,
-        queue_octets_max: arguments.queue,
-        mark_octets: arguments.mark_above,
+        queue_bytes_max: arguments.queue,
+        mark_bytes: arguments.mark_above,
     });
     config
 }
@@ -281,17 +281,17 @@ fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
         faults_corrupted: stats.faults_corrupted,
         faults_reordered: stats.faults_reordered,
         queues: switch.queues().map(|queues| {
-            let [octets_p50, octets_p90, octets_p99, octets_p999, octets_max] = queues.octets;
+            let [bytes_p50, bytes_p90, bytes_p99, bytes_p999, bytes_max] = queues.bytes;
             Queues {
                 frames: queues.frames,
                 dropped: queues.dropped,
                 marked: queues.marked,
-                octets_p50,
-                octets_p90,
-                octets_p99,
-                octets_p999,
-                octets_max,
-                octets_present: queues.present_octets,
+                bytes_p50,
+                bytes_p90,
+                bytes_p99,
+                bytes_p999,
+                bytes_max,
+                bytes_present: queues.present_bytes,
             }
         }),
         racks: Borne::of(switch),
@@ -344,10 +344,7 @@ fn print_interval(switch: &SoftwareSwitch, began: Instant, before: Counters) -> 
         now.ports_given - now.ports_taken,
     );
     if let Some(queues) = now.queues {
-        eprintln!(
-            "          {} octets in the longest queue",
-            readable(queues.octets_present as f64)
-        );
+        eprintln!("          {} bytes in the longest queue", readable(queues.bytes_present as f64));
     }
     now
 }
@@ -377,16 +374,16 @@ fn summarise(counters: &Counters, is_json: bool) -> Result<()> {
     if let Some(queues) = counters.queues {
         writeln!(
             out,
-            "queues: {} frames, {} lost, {} marked; octets before a frame: p50 {}, p90 {}, \
+            "queues: {} frames, {} lost, {} marked; bytes before a frame: p50 {}, p90 {}, \
              p99 {}, p99.9 {}, most {}",
             queues.frames,
             queues.dropped,
             queues.marked,
-            queues.octets_p50,
-            queues.octets_p90,
-            queues.octets_p99,
-            queues.octets_p999,
-            queues.octets_max
+            queues.bytes_p50,
+            queues.bytes_p90,
+            queues.bytes_p99,
+            queues.bytes_p999,
+            queues.bytes_max
         )?;
     }
     if let Some(racks) = &counters.racks {

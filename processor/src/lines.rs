@@ -63,7 +63,7 @@ mod there {
         let from: *const Line = &raw const lines[from];
         let to: *mut Line = &raw mut lines[to];
         // SAFETY: a `Lines` exists only where the processor has AVX-512 F and BW, and its registers
-        // are kept; only its method comes here. All 128 octets at `from` are read and all at `to`
+        // are kept; only its method comes here. All 128 bytes at `from` are read and all at `to`
         // written, both are lines of the same slice, which may be one and is borrowed for writing.
         // Registers above the fifteenth need no `vzeroupper`; no flags are written.
         unsafe {

@@ -74,9 +74,9 @@ impl Request {
             Self::Audit => (b'?', 0),
             Self::Close => (b'.', 0),
         };
-        let mut octets = [kind; 9];
-        octets[1..].copy_from_slice(&amount.to_be_bytes());
-        octets
+        let mut bytes = [kind; 9];
+        bytes[1..].copy_from_slice(&amount.to_be_bytes());
+        bytes
     }
 
     fn read(message: &Received) -> Option<Self> {

@@ -1,5 +1,5 @@
 //! A chat of four processes. Everybody talks at once, to everybody, and answers what it reads; yet
-//! all four logs are the same, octet by octet, without a leader or a server.
+//! all four logs are the same, byte by byte, without a leader or a server.
 //!
 //! `cargo run -p onepipe --example chat_log`
 

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use onepipe::{Group, GroupOptions};
 
-const OBJECT_OCTETS: usize = 20_000_000;
+const OBJECT_LEN: usize = 20_000_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -41,13 +41,13 @@ fn send() -> Result<(), Box<dyn Error>> {
 
     let mut group = Group::create(&members, 0, GroupOptions::default())?;
     let report = group.send_file(&file)?;
-    group.send(vec![7; OBJECT_OCTETS])?;
+    group.send(vec![7; OBJECT_LEN])?;
     group.close()?;
     std::fs::remove_file(&file)?;
     for mut receiver in receivers {
         assert!(receiver.wait()?.success(), "a receiver has failed");
     }
-    println!("3 members have a file of {} octets and an object of {OBJECT_OCTETS}", report.octets);
+    println!("3 members have a file of {} bytes and an object of {OBJECT_LEN}", report.bytes);
     Ok(())
 }
 
@@ -55,14 +55,14 @@ fn send() -> Result<(), Box<dyn Error>> {
 fn receive(own: u32, members: &[SocketAddr]) -> Result<(), Box<dyn Error>> {
     let mut group = Group::create(members, own, GroupOptions::default())?;
     // Where the object will be; without this it would be somewhere.
-    group.give(Vec::with_capacity(OBJECT_OCTETS));
+    group.give(Vec::with_capacity(OBJECT_LEN));
     let mut file = std::env::temp_dir();
     file.push(format!("onepipe-group-{}", std::process::id()));
     let report = group.recv_file(&file)?;
     std::fs::remove_file(&file)?;
     let object = group.recv()?.ok_or("the root has closed too early")?;
-    assert!(object.octets.iter().all(|octet| *octet == 7));
-    println!("member {own}: BLAKE3 {} and {} octets", report.digest_hex(), object.octets.len());
+    assert!(object.bytes.iter().all(|byte| *byte == 7));
+    println!("member {own}: BLAKE3 {} and {} bytes", report.digest_hex(), object.bytes.len());
     group.close()?;
     Ok(())
 }

@@ -309,9 +309,9 @@ impl Stage for Plain<'_> {
     fn listen(&mut self) -> Result<Option<(usize, u8)>, Failure> {
         let first = self.1.below(PROCESSES as u64) as usize;
         for from in (first..first + PROCESSES).map(|from| from % PROCESSES) {
-            let mut octets = [0];
-            match self.0.0[from].recv(&mut octets) {
-                Ok(_) => return Ok(Some((from, octets[0]))),
+            let mut bytes = [0];
+            match self.0.0[from].recv(&mut bytes) {
+                Ok(_) => return Ok(Some((from, bytes[0]))),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
             }

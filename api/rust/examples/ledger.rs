@@ -24,14 +24,14 @@ struct Transfer {
 }
 
 impl Transfer {
-    fn to_octets(self) -> [u8; 9] {
-        let mut octets = [self.from; 9];
-        octets[1..].copy_from_slice(&self.amount.to_be_bytes());
-        octets
+    fn to_bytes(self) -> [u8; 9] {
+        let mut bytes = [self.from; 9];
+        bytes[1..].copy_from_slice(&self.amount.to_be_bytes());
+        bytes
     }
 
-    fn read(octets: &[u8]) -> Option<Self> {
-        let (from, amount) = octets.split_first()?;
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (from, amount) = bytes.split_first()?;
         Some(Self { from: *from, amount: i64::from_be_bytes(amount.try_into().ok()?) })
     }
 }
@@ -88,7 +88,7 @@ fn bank(directory: &Directory) -> Result<(), Box<dyn Error>> {
         let at = (number % 2) as usize;
         let amount = (number * 37 % 90) as i64;
         let transfer = Transfer { from: at as u8, amount };
-        sent.push((at, clients[at].amcast(&[0, 1], &transfer.to_octets())?));
+        sent.push((at, clients[at].amcast(&[0, 1], &transfer.to_bytes())?));
     }
     for (at, id) in sent {
         clients[at].wait(id, PATIENCE)?;
@@ -98,9 +98,9 @@ fn bank(directory: &Directory) -> Result<(), Box<dyn Error>> {
         let mut replica = AmcastReplica::open(directory, at)?;
         let (mut book, mut seen) = (Book { balances: [BEGIN; 2], booked: 0, refused: 0 }, 0);
         while seen < TRANSFERS {
-            let has_come = replica.wait(PATIENCE, |octets, _, _| {
+            let has_come = replica.wait(PATIENCE, |bytes, _, _| {
                 seen += 1;
-                if let Some(transfer) = Transfer::read(octets) {
+                if let Some(transfer) = Transfer::read(bytes) {
                     book.take(transfer);
                 }
             })?;

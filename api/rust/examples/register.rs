@@ -78,9 +78,9 @@ fn write_and_read(directory: &Directory) -> Result<(), Box<dyn Error>> {
 
     // What the value has been is the state here, and the point says what it contains. Both go to
     // the new replica by whatever way there is; the order of its group goes on from there.
-    let point = replicas[0].point().ok_or("it has delivered something")?.to_octets();
+    let point = replicas[0].point().ok_or("it has delivered something")?.to_bytes();
     let state = histories[0].clone();
-    replicas.push(AmcastReplica::join(directory, late_at, DeliveryPoint::from_octets(point))?);
+    replicas.push(AmcastReplica::join(directory, late_at, DeliveryPoint::from_bytes(point))?);
     histories.push(state);
     let write = clients[0].amcast(&[GROUP], b"ada once more")?;
     clients[0].wait(write, PATIENCE)?;

@@ -14,14 +14,14 @@ const ENDPOINTS: u32 = 4;
 const ARBITER: ProcessId = ProcessId(1000);
 /// A full frame on a link of 200 Mbit/s, and some air.
 const SLOT: Duration = Duration::from_micros(64);
-const OBJECT_OCTETS: usize = 500_000;
+const OBJECT_LEN: usize = 500_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> Result<(), Box<dyn Error>> {
     // `onepipe switch --link-rate 200M` and `onepipe arbiter --slot 64us` do the same as processes.
     let mut config = Config::new("127.0.0.1:0".parse()?);
     config.link_rate =
-        Some(LinkRate { bits_per_s: 200_000_000, queue_octets_max: 1 << 20, mark_octets: None });
+        Some(LinkRate { bits_per_s: 200_000_000, queue_bytes_max: 1 << 20, mark_bytes: None });
     let mut switch = SoftwareSwitch::new(&config)?;
     let address = switch.local_addr();
     let slot_ns = SLOT.as_nanos() as u64;
@@ -46,20 +46,20 @@ fn main() -> Result<(), Box<dyn Error>> {
             let senders = [end(1)?, end(2)?, end(3)?];
             let began = Instant::now();
             for sender in &senders {
-                sender.send(ProcessId(0), vec![7; OBJECT_OCTETS])?.detach();
+                sender.send(ProcessId(0), vec![7; OBJECT_LEN])?.detach();
             }
             for _ in &senders {
                 let object = receiver.recv_timeout(PATIENCE).ok_or("an object did not come")?;
-                println!("{} octets from process {}", object.octets.len(), object.from.0);
+                println!("{} bytes from process {}", object.bytes.len(), object.from.0);
             }
             Ok(began.elapsed())
         })();
         is_over.store(true, Ordering::Relaxed);
         let queues = switching.join().map_err(|_| "the switch has panicked")?;
         let seconds = outcome?.as_secs_f64();
-        let rate = (3 * OBJECT_OCTETS * 8) as f64 / seconds / 1e6;
+        let rate = (3 * OBJECT_LEN * 8) as f64 / seconds / 1e6;
         let queues = queues.ok_or("the links have no queues")?;
-        println!("{rate:.0} Mbit/s; half of the frames found {} octets queued", queues.octets[0]);
+        println!("{rate:.0} Mbit/s; half of the frames found {} bytes queued", queues.bytes[0]);
         Ok(())
     })
 }

@@ -24,10 +24,10 @@ const LINK_TIMEOUT_NS: u64 = 100_000_000;
 /// How often an unacknowledged message is asked after at first, and how many times: a second
 /// altogether, with the waits growing eightfold.
 const PROBE_TIMEOUT_NS: u64 = 1_000_000;
-/// The least that may be in flight to one process, in octets. A software switch and a socket mark
+/// The least that may be in flight to one process, in bytes. A software switch and a socket mark
 /// whole batches when they were off their core for a moment; two frames a round trip, DCTCP's own
 /// floor, would then be all that is left.
-const CONGESTION_WINDOW_MIN_OCTETS: u32 = 32 << 10;
+const CONGESTION_WINDOW_MIN_BYTES: u32 = 32 << 10;
 const PROBES_MAX: u32 = 128;
 /// Beacons to a switch: a civil process does not spend its core on them (a beacon is a system call
 /// of some 4 us), a spinning one wants its messages delivered soon.
@@ -163,7 +163,7 @@ impl Builder {
         self
     }
 
-    /// Lets payloads have any size, up to [`LargeConfig::object_octets_max`]: large ones travel by
+    /// Lets payloads have any size, up to [`LargeConfig::object_len_max`]: large ones travel by
     /// bulk multicast, over the same links, and take their place in the order when they are at all
     /// their receivers, so that nobody's messages wait for them. All processes of a fabric that
     /// send each other anything must say this alike. What a process submits behind a large
@@ -270,11 +270,11 @@ impl Builder {
                 source => JoinError::SharedMemory { fabric, source },
             }
         })?;
-        let carried = shm.config().frame_octets_max;
+        let carried = shm.config().frame_len_max;
         let config = Config {
             processes_max: shm.config().processes_max,
             links: Links::Mesh,
-            frame_octets_max: carried,
+            frame_len_max: carried,
             beacon_interval_ns: 0,
             ..Config::new(shm.process(), shm.incarnation())
         };
@@ -298,12 +298,12 @@ impl Builder {
         let config = Config {
             processes_max: self.processes,
             links: if self.is_overlay { Links::Overlay } else { Links::Uplink },
-            frame_octets_max: socket.frame_octets_max,
+            frame_len_max: socket.frame_len_max,
             beacon_interval_ns,
             ..Config::new(process, incarnation)
         };
         let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
-        let carried = socket.frame_octets_max;
+        let carried = socket.frame_len_max;
         if self.is_overlay {
             let own = Whoami { process, incarnation, processes_max: self.processes };
             let links = UdpOverlay::connect(address, own, None, &socket).map_err(refused)?;
@@ -330,7 +330,7 @@ impl Builder {
         };
         config.probe_timeout_min_ns = PROBE_TIMEOUT_NS;
         config.probes_max = PROBES_MAX;
-        config.congestion_window_min_octets = CONGESTION_WINDOW_MIN_OCTETS;
+        config.congestion_window_min_bytes = CONGESTION_WINDOW_MIN_BYTES;
         if !T::IS_FIFO {
             // Driver rule D4: loss cannot be inferred from order.
             config.reorder_packets = 0;
@@ -344,8 +344,8 @@ impl Builder {
             links: settled.links,
             ..config
         };
-        if config.frame_octets_max > carried {
-            return Err(JoinError::Frame { wanted: config.frame_octets_max, carried });
+        if config.frame_len_max > carried {
+            return Err(JoinError::Frame { wanted: config.frame_len_max, carried });
         }
         let process = config.process;
         let end = match self.has_any_size {

@@ -3,7 +3,7 @@
 
 use onepipe_base::{Machine, Mono, Now, Port, ScatteringId, Transmit, Verdict};
 use onepipe_endpoint::{
-    self as endpoint, Config, Delivery, Endpoint, MESSAGE_CHARGE_OCTETS, Message, SendError,
+    self as endpoint, Config, Delivery, Endpoint, MESSAGE_CHARGE_BYTES, Message, SendError,
 };
 use onepipe_large::{
     Config as LargeConfig, Event as LargeEvent, LargeEndpoint, SendError as LargeError,
@@ -196,15 +196,15 @@ impl Rules {
         }
     }
 
-    /// Answers the octets of send buffer that a scattering takes.
+    /// Answers the bytes of send buffer that a scattering takes.
     #[inline]
     pub(crate) fn check(&self, messages: &[Message<'_>]) -> Result<usize, SendError> {
         match self {
             Self::Plain(config) => config.check_scattering(messages),
             Self::AnySize(config) => {
                 config.check_scattering(messages).map_err(plain)?;
-                let octets: usize = messages.iter().map(|message| message.payload.len()).sum();
-                Ok(octets + messages.len() * MESSAGE_CHARGE_OCTETS as usize)
+                let bytes: usize = messages.iter().map(|message| message.payload.len()).sum();
+                Ok(bytes + messages.len() * MESSAGE_CHARGE_BYTES as usize)
             }
         }
     }
@@ -233,9 +233,9 @@ fn told(event: LargeEvent) -> Option<Told> {
 fn plain(refused: LargeError) -> SendError {
     match refused {
         LargeError::Endpoint(refused) => refused,
-        LargeError::TooLarge { index, octets, max } => SendError::MessageTooLarge {
+        LargeError::TooLarge { index, bytes, max } => SendError::MessageTooLarge {
             index,
-            octets: octets as usize,
+            bytes: bytes as usize,
             max: u32::try_from(max).unwrap_or(u32::MAX),
         },
         LargeError::Full { need, free } => {

@@ -67,7 +67,7 @@ pub enum JoinError {
         source: onepipe_large::ConfigError,
     },
     /// The fabric carries shorter frames than the configuration asks for.
-    #[error("frame_octets_max = {wanted} is more than the {carried} that this fabric carries")]
+    #[error("frame_len_max = {wanted} is more than the {carried} that this fabric carries")]
     Frame {
         /// What the configuration asks for.
         wanted: usize,

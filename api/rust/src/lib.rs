@@ -86,7 +86,7 @@
 //! # Payloads of any size
 //! A message is copied into buffers, and while it leaves nobody hears anything newer of its sender:
 //! it should not be large. With [`Builder::any_size`] a payload of more than
-//! [`LargeConfig::large_octets`] travels by bulk multicast instead, and takes its place in the
+//! [`LargeConfig::large_bytes`] travels by bulk multicast instead, and takes its place in the
 //! order when it is at all its receivers. It is sent, received and reported as any other.
 //!
 //! ```
@@ -175,21 +175,21 @@ pub use onepipe_amcast::{
     ReplicaStats,
 };
 pub use onepipe_arbiter::{
-    ClientStats, FcpTerms, OBJECT_OCTETS_MIN, ObjectId, TransferError, TransferEvent,
-    TransferStats, Unlike,
+    ClientStats, FcpParams, OBJECT_LEN_MIN, ObjectId, TransferError, TransferEvent, TransferStats,
+    Unlike,
 };
 pub use onepipe_base::{Incarnation, ProcessId, ScatteringId, Timestamp};
 pub use onepipe_bulk::{Algorithm, Delivery, Plain, Reason};
 pub use onepipe_endpoint::{
-    Config, ConfigError, Links, MESSAGE_CHARGE_OCTETS, Message, Outcome, ProcessFailed,
-    ReceiveMode, SendError, SendFailed, Stats as EndpointStats,
+    Config, ConfigError, Links, MESSAGE_CHARGE_BYTES, Message, Outcome, ProcessFailed, ReceiveMode,
+    SendError, SendFailed, Stats as EndpointStats,
 };
 pub use onepipe_large::{Config as LargeConfig, ConfigError as LargeConfigError};
 pub use onepipe_transport_amcast::{
     Directory, DirectoryError, Loopback, OpenError as AmcastOpenError, Options as AmcastOptions,
     Role,
 };
-pub use onepipe_transport_bulk::{Carrier, Door, MeetError, Octets, Page, Sheet, Standing};
+pub use onepipe_transport_bulk::{Bytes, Carrier, Door, MeetError, Page, Sheet, Standing};
 pub use onepipe_transport_driver::{Duty, Progress};
 pub use onepipe_transport_shm::{
     AttachError, Config as SharedMemoryConfig, Stats as SharedMemoryStats,

@@ -35,8 +35,8 @@ const ROUNDS: u64 = 1_000;
 /// Messages of a round.
 const BATCH: u64 = 50;
 const MESSAGES: u64 = ROUNDS * BATCH;
-/// Octets of a message: neither the shortest nor a fragment.
-const OCTETS: usize = 200;
+/// Bytes of a message: neither the shortest nor a fragment.
+const LEN: usize = 200;
 /// Parcels, sheets and the endpoints' queues may still grow when a thread was put off its core for
 /// longer than ever before: some 3,000 times at the very most, however many messages there are.
 const GROWTH: u64 = MESSAGES / 10;
@@ -52,7 +52,7 @@ fn count(mut round: impl FnMut()) -> u64 {
 /// One test, because the counter is everybody's.
 #[test]
 fn the_heap_is_used_for_owned_payloads_only() {
-    let payload = [7; OCTETS];
+    let payload = [7; LEN];
     let mut pipes = rig::meet(&fabric("heap"), 2);
     let [a, b] = &mut pipes[..] else { unreachable!() };
     let send = |a: &mut Pipe| {
@@ -75,7 +75,7 @@ fn the_heap_is_used_for_owned_payloads_only() {
     let owned = count(|| {
         send(a);
         for _ in 0..BATCH {
-            assert_eq!(rig::message(b).payload.len(), OCTETS);
+            assert_eq!(rig::message(b).payload.len(), LEN);
         }
     });
     let expected = MESSAGES..MESSAGES + GROWTH;

@@ -85,7 +85,7 @@ fn what_cannot_be_sent_is_an_error_with_its_limit() {
         let refused = client.amcast(&[0, unknown], b"to somebody unknown");
         assert_eq!(refused, Err(AmcastError::UnknownGroup(GroupId(unknown))));
     }
-    let limit = client.message_octets_max();
+    let limit = client.message_len_max();
     let refused = client.amcast(&[0], &vec![0; limit + 1]).expect_err("one packet");
     assert_eq!(refused, AmcastError::TooLong { got: limit + 1, limit });
     assert!(refused.to_string().contains(&limit.to_string()), "{refused}");

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Messages before it is stopped, and while it is: fewer than members keep.
 const BEFORE: u32 = 100;
 const MEANWHILE: u32 = 3_000;
-const OCTETS: usize = 1_000;
+const LEN: usize = 1_000;
 
 /// The child's whole life: it says what it delivers.
 fn deliver(directory: &str) {
@@ -40,7 +40,7 @@ fn deliver(directory: &str) {
 }
 
 fn number(message: &[u8]) -> u32 {
-    message.first_chunk().map_or(u32::MAX, |octets| u32::from_be_bytes(*octets))
+    message.first_chunk().map_or(u32::MAX, |bytes| u32::from_be_bytes(*bytes))
 }
 
 struct Replica(Child);
@@ -69,7 +69,7 @@ fn send(
 ) -> Vec<String> {
     let (until, count) = (Instant::now() + PATIENCE, numbers.len());
     let (mut numbers, mut over, mut delivered) = (numbers.peekable(), 0, Vec::new());
-    let mut message = vec![0; OCTETS];
+    let mut message = vec![0; LEN];
     while over < count || delivered.len() < count {
         assert!(Instant::now() < until, "{over} are over, {} delivered", delivered.len());
         while let Some(number) = numbers.peek() {

@@ -146,7 +146,7 @@ fn whoever_leaves_acknowledges_first() {
         config.ack_delay_ns = 30_000_000;
         // Nobody is in a hurry to be acknowledged.
         config.ack_packets = 1_000;
-        config.congestion_window_octets = 1 << 20;
+        config.congestion_window_bytes = 1 << 20;
         config.probe_timeout_min_ns = 1_000_000_000;
     };
     let join = |id| process(&name, id).tune(patient).embedded().expect("the place is free");
@@ -169,8 +169,8 @@ fn whoever_leaves_acknowledges_first() {
 #[test]
 fn a_full_send_buffer_is_an_error_value_and_empties_again() {
     let small = |config: &mut onepipe::Config| {
-        config.send_buffer_octets_max = 64 << 10;
-        config.message_octets_max = 16 << 10;
+        config.send_buffer_bytes_max = 64 << 10;
+        config.message_len_max = 16 << 10;
     };
     let mut alone =
         process(&fabric("full-embedded"), 0).tune(small).embedded().expect("the place is free");

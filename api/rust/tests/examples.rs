@@ -75,7 +75,7 @@ fn bank() {
 #[test]
 fn transfer() {
     let said = run("transfer");
-    let from = |process| format!("500000 octets from process {process}");
+    let from = |process| format!("500000 bytes from process {process}");
     for process in 1..4 {
         assert!(said.lines().any(|line| line == from(process)), "{process}: {said}");
     }
@@ -88,10 +88,10 @@ fn group() {
     let said = run("group");
     let digest = blake3::hash(&[b'.'; 1_000_000]).to_hex();
     for own in 1..4 {
-        let line = format!("member {own}: BLAKE3 {digest} and 20000000 octets");
+        let line = format!("member {own}: BLAKE3 {digest} and 20000000 bytes");
         assert!(said.lines().any(|said| said == line), "{line:?} is missing from:\n{said}");
     }
-    let last = "3 members have a file of 1000000 octets and an object of 20000000";
+    let last = "3 members have a file of 1000000 bytes and an object of 20000000";
     assert_eq!(said.lines().last(), Some(last));
 }
 

@@ -60,12 +60,12 @@ fn options(door: &Door, carrier: Carrier) -> GroupOptions {
         carrier,
         door: Some(door.clone()),
         patience: PATIENCE,
-        block_octets: 1 << 17,
+        block_len: 1 << 17,
         ..GroupOptions::default()
     }
 }
 
-fn octets(number: u32, count: usize) -> Vec<u8> {
+fn bytes(number: u32, count: usize) -> Vec<u8> {
     let mut word = u64::from(number) + 1;
     let next = |_| {
         word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -100,7 +100,7 @@ fn objects_are_received_owned_copied_and_shown(carrier: Carrier) {
                 Group::create(&members, 1, options(&doors[1], carrier)).expect("all are here");
             group.give(vec![9; 3_000_000]);
             for (number, size) in (0..).zip(sizes) {
-                let object = GroupObject { number, octets: octets(number, size).into() };
+                let object = GroupObject { number, bytes: bytes(number, size).into() };
                 assert!(group.recv() == Ok(Some(object)), "{size}");
             }
             assert_eq!(group.recv(), Ok(None));
@@ -108,40 +108,40 @@ fn objects_are_received_owned_copied_and_shown(carrier: Carrier) {
             assert_eq!(group.close(), Ok(()));
         });
         scope.spawn(|| {
-            let options = options(&doors[2], carrier).on_object(move |number, octets| {
-                shows.send((number, octets.to_vec())).expect("somebody looks");
+            let options = options(&doors[2], carrier).on_object(move |number, bytes| {
+                shows.send((number, bytes.to_vec())).expect("somebody looks");
             });
             let mut group = Group::create(&members, 2, options).expect("all are here");
             let mut memory = [0; 100];
             for (number, size) in (0..).zip(sizes) {
                 assert_eq!(group.recv_into(&mut memory), Ok(Some(size)));
                 let fits = size.min(100);
-                assert_eq!(memory[..fits], octets(number, size)[..fits]);
+                assert_eq!(memory[..fits], bytes(number, size)[..fits]);
             }
             assert_eq!(group.close(), Ok(()));
         });
         let mut root =
             Group::create(&members, 0, options(&doors[0], carrier)).expect("all are here");
         for (number, size) in (0..).zip(sizes) {
-            assert_eq!(root.send(octets(number, size)).expect("it is the root"), number);
+            assert_eq!(root.send(bytes(number, size)).expect("it is the root"), number);
         }
         assert_eq!(root.close(), Ok(()));
     });
     let all: Vec<_> = shown.iter().collect();
-    assert!(all == (0..).zip(sizes).map(|(at, size)| (at, octets(at, size))).collect::<Vec<_>>());
+    assert!(all == (0..).zip(sizes).map(|(at, size)| (at, bytes(at, size))).collect::<Vec<_>>());
 }
 
 fn who_leaves_is_named_and_the_others_have_the_same(carrier: Carrier) {
     let ends = together(carrier, 4, |mut group| match group.own() {
         0 => {
-            let refused = (0..1_000).find_map(|number| group.send(octets(number, 500_000)).err());
+            let refused = (0..1_000).find_map(|number| group.send(bytes(number, 500_000)).err());
             let refused = refused.expect("somebody leaves");
             assert!(matches!(refused, GroupSendError::Ended(GroupEnd::Failed { .. })));
             Some((group.close().expect_err("somebody has left"), u32::MAX))
         }
         2 => {
             let first = group.recv().expect("nobody has failed").expect("there is one");
-            assert!(first.octets == octets(0, 500_000));
+            assert!(first.bytes == bytes(0, 500_000));
             group.leave();
             None
         }
@@ -151,7 +151,7 @@ fn who_leaves_is_named_and_the_others_have_the_same(carrier: Carrier) {
                 match group.recv() {
                     Ok(object) => {
                         let object = object.expect("it does not end well");
-                        assert!(object.octets == octets(count, 500_000));
+                        assert!(object.bytes == bytes(count, 500_000));
                         count += 1;
                     }
                     Err(end) => return Some((end, count)),
@@ -185,12 +185,12 @@ fn everybody_is_root_of_a_group_over_the_same_doors(carrier: Carrier) {
                     GroupOptions { group: u64::from(root) + 40, ..options(door, carrier) };
                 let mut group = Group::create(&turned, own, options).expect("all are here");
                 for at in 0..5 {
-                    let object = octets(100 * root + at, 400_001);
+                    let object = bytes(100 * root + at, 400_001);
                     if own == 0 {
                         group.send(object).expect("it is the root");
                     } else {
                         let got = group.recv().expect("nobody fails").expect("there is one");
-                        assert!(got.octets == object && got.number == at);
+                        assert!(got.bytes == object && got.number == at);
                     }
                 }
                 assert_eq!(group.close(), Ok(()));
@@ -206,13 +206,13 @@ fn a_receiver_that_takes_its_time_is_waited_for(carrier: Carrier) {
     thread::scope(|scope| {
         let (members, theirs) = (&members, &doors[1]);
         let receiver = scope.spawn(move || {
-            let options = GroupOptions { memory_octets_max: 250_000, ..options(theirs, carrier) };
+            let options = GroupOptions { memory_bytes_max: 250_000, ..options(theirs, carrier) };
             let mut group = Group::create(members, 1, options).expect("both are here");
             taken.recv().expect("the root is at it");
             let mut count = 0;
             while let Some(object) = group.recv().expect("nobody fails") {
-                assert!(object.octets == octets(count, 100_000));
-                group.give(object.octets);
+                assert!(object.bytes == bytes(count, 100_000));
+                group.give(object.bytes);
                 count += 1;
             }
             count
@@ -221,11 +221,11 @@ fn a_receiver_that_takes_its_time_is_waited_for(carrier: Carrier) {
             Group::create(members, 0, options(&doors[0], carrier)).expect("both are here");
         // Two fit the receiver's memory, four are under way.
         for number in 0..6 {
-            root.send(octets(number, 100_000)).expect("it is the root");
+            root.send(bytes(number, 100_000)).expect("it is the root");
         }
         let sender = scope.spawn(move || {
             for number in 6..20 {
-                root.send(octets(number, 100_000)).expect("it is the root");
+                root.send(bytes(number, 100_000)).expect("it is the root");
             }
             root.close()
         });
@@ -264,7 +264,7 @@ fn what_makes_no_sense_is_refused(carrier: Carrier) {
 fn a_group_of_one_has_what_it_sends(carrier: Carrier) {
     let ends = together(carrier, 1, |mut group| {
         for number in 0..9 {
-            group.send(octets(number, 10)).expect("it is the root");
+            group.send(bytes(number, 10)).expect("it is the root");
         }
         group.close()
     });
@@ -273,8 +273,8 @@ fn a_group_of_one_has_what_it_sends(carrier: Carrier) {
 
 fn files_of_every_size_come_through_with_their_digest(carrier: Carrier) {
     for size in [0, 1, 999, 1_000, 1_001, 700_000] {
-        let file = octets(1, size);
-        let source = FileSource { octets: size as u64, from: 0, chunk_octets: 1_000 };
+        let file = bytes(1, size);
+        let source = FileSource { bytes: size as u64, from: 0, chunk_len: 1_000 };
         let reports = together(carrier, 3, |mut group| {
             if group.own() == 0 {
                 let mut told = 0;
@@ -290,14 +290,14 @@ fn files_of_every_size_come_through_with_their_digest(carrier: Carrier) {
             assert!(copy.into_inner() == file, "{size}");
             report
         });
-        assert_eq!((reports[0].digest, reports[0].octets), (reports[2].digest, size as u64));
+        assert_eq!((reports[0].digest, reports[0].bytes), (reports[2].digest, size as u64));
         assert_eq!(reports[0].digest_hex(), blake3::hash(&file).to_hex().to_string());
     }
 }
 
 fn a_file_is_resumed_where_all_have_it_and_a_wrong_beginning_is_found(carrier: Carrier) {
-    let file = octets(1, 100_000);
-    let source = FileSource { octets: 100_000, from: 60_000, chunk_octets: 7_000 };
+    let file = bytes(1, 100_000);
+    let source = FileSource { bytes: 100_000, from: 60_000, chunk_len: 7_000 };
     let outcomes = together(carrier, 3, |mut group| {
         if group.own() == 0 {
             let report = group.send_part(&mut &file[..], source, |_| {});
@@ -316,15 +316,15 @@ fn a_file_is_resumed_where_all_have_it_and_a_wrong_beginning_is_found(carrier: C
     assert!(matches!(outcomes[..], [_, Ok(60_000), Err(FileError::Digest { .. })]), "{outcomes:?}");
 }
 
-/// A disk with room for so many octets.
+/// A disk with room for so many bytes.
 struct Full(Cursor<Vec<u8>>, usize);
 
 impl Write for Full {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        if self.0.get_ref().len() + octets.len() > self.1 {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.get_ref().len() + bytes.len() > self.1 {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        self.0.write(octets)
+        self.0.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -345,8 +345,8 @@ impl Seek for Full {
 }
 
 fn a_full_disk_at_one_receiver_is_its_own_affair(carrier: Carrier) {
-    let file = octets(1, 3_000_000);
-    let source = FileSource { octets: 3_000_000, from: 0, chunk_octets: 100_000 };
+    let file = bytes(1, 3_000_000);
+    let source = FileSource { bytes: 3_000_000, from: 0, chunk_len: 100_000 };
     let outcomes = together(carrier, 3, |mut group| match group.own() {
         0 => group.send_part(&mut &file[..], source, |_| {}).map(|_| 0),
         1 => {
@@ -397,7 +397,7 @@ fn who_comes_late_is_told_why(carrier: Carrier) {
             let said = late(own, Standing::Begun);
             assert!(said.starts_with("group 1 has begun without this member: so says member "));
         }
-        root.send(octets(1, 100_000)).expect("it is the root");
+        root.send(bytes(1, 100_000)).expect("it is the root");
         assert_eq!(root.close(), Ok(()), "nobody was disturbed");
         for other in others {
             assert_eq!(other.join().expect("it does not panic"), Ok(()));
@@ -423,9 +423,9 @@ fn one_thread_may_drive_all_members(carrier: Carrier) {
     assert!(matches!(refused, GroupSendError::NotRoot { own: 1 }) && !groups[1].has_room());
     for number in 0..4 {
         assert!(groups[0].has_room());
-        assert_eq!(groups[0].send(octets(number, 200_000)).expect("there is room"), number);
+        assert_eq!(groups[0].send(bytes(number, 200_000)).expect("there is room"), number);
     }
-    let full = groups[0].send(octets(4, 200_000)).expect_err("four may be under way");
+    let full = groups[0].send(bytes(4, 200_000)).expect_err("four may be under way");
     let GroupSendError::Full { object } = full else { panic!("{full}") };
     let (mut waiting, mut received) = (Some(object), [0, 0]);
     let began = Instant::now();
@@ -441,7 +441,7 @@ fn one_thread_may_drive_all_members(carrier: Carrier) {
         }
         for (own, received) in (1..).zip(&mut received) {
             while let Some(object) = groups[own].recv() {
-                assert!(object.number == *received && object.octets == octets(*received, 200_000));
+                assert!(object.number == *received && object.bytes == bytes(*received, 200_000));
                 *received += 1;
             }
         }

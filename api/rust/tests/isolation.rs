@@ -26,7 +26,7 @@ const PATHS: u32 = 4;
 /// Frames that cross other links of a rack and not the faulty one, before it counts as avoided: of
 /// four paths that are all used so many would be one in (4/3)^400.
 const ELSEWHERE: u64 = 400;
-const OBJECT_OCTETS: usize = 60_000;
+const OBJECT_LEN: usize = 60_000;
 
 struct World {
     switch: SoftwareSwitch,
@@ -45,7 +45,7 @@ struct World {
 /// An object that is like no other.
 fn object(from: u32, to: u32, number: u32) -> Vec<u8> {
     let salt = from.wrapping_mul(31) ^ to.wrapping_mul(57) ^ number.wrapping_mul(101);
-    (0..OBJECT_OCTETS as u32).map(|at| (at ^ at >> 7 ^ salt) as u8).collect()
+    (0..OBJECT_LEN as u32).map(|at| (at ^ at >> 7 ^ salt) as u8).collect()
 }
 
 impl World {
@@ -104,8 +104,8 @@ impl World {
         for (own, end) in (0..NODES).zip(&mut self.ends) {
             let mut through = Vec::new();
             end.poll(|event| match event {
-                TransferEvent::Received(from, number, octets) => {
-                    assert!(octets == object(from.0, own, number), "{number} of {from:?}");
+                TransferEvent::Received(from, number, bytes) => {
+                    assert!(bytes == object(from.0, own, number), "{number} of {from:?}");
                     self.came += 1;
                 }
                 TransferEvent::Sent(id, _) => through.push(id.dst),

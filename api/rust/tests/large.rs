@@ -17,7 +17,7 @@ fn large(builder: Builder) -> Builder {
     builder.tune_any_size(|config| {
         // However busy this machine is, nobody is taken for dead.
         config.dead_after_ns = 60_000_000_000;
-        config.object_octets_max = 64 << 20;
+        config.object_len_max = 64 << 20;
     })
 }
 
@@ -32,8 +32,8 @@ fn meet(fabric: &str, count: u32) -> Vec<Pipe> {
 }
 
 /// A payload that no other number has.
-fn payload(number: u8, octets: usize) -> Vec<u8> {
-    (0..octets).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ number).collect()
+fn payload(number: u8, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ number).collect()
 }
 
 /// What identifies a message, and how long it is.
@@ -66,8 +66,8 @@ fn frames_that_are_lost_or_altered_under_way_are_sent_again() {
 fn share_one_order(mut pipes: Vec<Pipe>, sizes: [usize; 4]) {
     let mut firsts = [None; 3];
     for (sender, round) in [(0, 0u8), (1, 1), (2, 2), (0, 3)] {
-        for (number, octets) in sizes.into_iter().enumerate() {
-            let payload = payload(round * 4 + number as u8, octets);
+        for (number, bytes) in sizes.into_iter().enumerate() {
+            let payload = payload(round * 4 + number as u8, bytes);
             let all = [to(0, &payload), to(1, &payload), to(2, &payload)];
             let id = pipes[sender].scatter_reliably_wait(&all, DEADLINE).expect("there is room");
             let first = *firsts[sender].get_or_insert(id.0);
@@ -92,7 +92,7 @@ fn share_one_order(mut pipes: Vec<Pipe>, sizes: [usize; 4]) {
     }
     // Not the index: each receiver's is its own.
     let seen = |log: &Vec<Received>| -> Vec<_> {
-        log.iter().map(key).map(|(at, from, _, octets)| (at, from, octets)).collect()
+        log.iter().map(key).map(|(at, from, _, bytes)| (at, from, bytes)).collect()
     };
     assert_eq!(seen(&logs[0]), seen(&logs[1]));
     assert_eq!(seen(&logs[0]), seen(&logs[2]));

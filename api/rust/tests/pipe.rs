@@ -26,8 +26,8 @@ fn all_receivers_see_one_order() {
                 pipe.scatter_wait(&all, DEADLINE).expect("there will be room");
                 pipe.poll(|event| {
                     let Event::Message(m) = event else { panic!("{event:?}") };
-                    let octets = m.payload.try_into().expect("eight octets");
-                    log.push((m.timestamp, m.from, u64::from_be_bytes(octets)));
+                    let bytes = m.payload.try_into().expect("eight bytes");
+                    log.push((m.timestamp, m.from, u64::from_be_bytes(bytes)));
                 });
             }
             while log.len() < (EACH * u64::from(count)) as usize {
@@ -107,7 +107,7 @@ fn what_cannot_be_joined_is_named() {
         refused(wrong),
         "process 0 cannot be configured so: ack_packets = 0 is out of range"
     );
-    let wrong = process(&name, 0).tune(|config| config.frame_octets_max = 60_000);
+    let wrong = process(&name, 0).tune(|config| config.frame_len_max = 60_000);
     assert!(refused(wrong).contains("60000 is more than the 8192"));
     assert!(refused(Pipe::builder().udp("127.0.0.1:1")).contains("no process id given"));
     assert!(
@@ -128,7 +128,7 @@ fn a_scattering_that_can_never_leave_is_refused_at_once() {
     );
     assert_eq!(
         alone.scatter(&[to(0, &long)]),
-        Err(SendError::MessageTooLarge { index: 0, octets: long.len(), max: 256 << 10 })
+        Err(SendError::MessageTooLarge { index: 0, bytes: long.len(), max: 256 << 10 })
     );
     let (need, max) = (5 * (payload.len() + 64), 1 << 20);
     assert_eq!(
@@ -140,10 +140,10 @@ fn a_scattering_that_can_never_leave_is_refused_at_once() {
 }
 
 fn small_buffers(config: &mut onepipe::Config) {
-    config.send_buffer_octets_max = 1 << 20;
-    config.receive_buffer_octets_max = 2 << 20;
-    config.window_octets_max = 64 << 10;
-    config.message_octets_max = 256 << 10;
+    config.send_buffer_bytes_max = 1 << 20;
+    config.receive_buffer_bytes_max = 2 << 20;
+    config.window_bytes_max = 64 << 10;
+    config.message_len_max = 256 << 10;
 }
 
 #[test]

@@ -110,8 +110,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-fn object(octets: usize, salt: u8) -> Vec<u8> {
-    (0..octets).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ salt).collect()
+fn object(bytes: usize, salt: u8) -> Vec<u8> {
+    (0..bytes).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ salt).collect()
 }
 
 #[test]
@@ -120,12 +120,12 @@ fn objects_of_any_size_arrive_whole_and_their_futures_tell() {
     let (from, to) = (running.end(0).open(), running.end(1).open());
     let (from, to) = (from.expect("a socket"), to.expect("a socket"));
     let sizes = [0, 1, 1_400, 100_000, 1_000_000];
-    let sent = sizes.map(|octets| from.send(ProcessId(1), object(octets, 7)).expect("room"));
+    let sent = sizes.map(|bytes| from.send(ProcessId(1), object(bytes, 7)).expect("room"));
     let mut come = sizes.map(|_| block_on(to.receive()));
     come.sort_by_key(|object| object.number);
     for ((size, came), number) in sizes.into_iter().zip(come).zip(0..) {
         assert_eq!((came.from, came.number), (ProcessId(0), number));
-        assert!(came.octets == object(size, 7), "object {number}");
+        assert!(came.bytes == object(size, 7), "object {number}");
     }
     for sending in sent {
         assert_eq!(block_on(sending), Ok(()));
@@ -142,7 +142,7 @@ fn what_a_bad_network_loses_is_sent_again() {
     let (from, to) = (from.expect("a socket"), to.expect("a socket"));
     let sending = from.send(ProcessId(2), object(300_000, 1)).expect("room");
     let came = to.recv_timeout(PATIENCE).expect("it comes");
-    assert!(came.octets == object(300_000, 1));
+    assert!(came.bytes == object(300_000, 1));
     assert_eq!(sending.wait(PATIENCE), Some(Ok(())));
 }
 
@@ -160,8 +160,8 @@ fn a_caller_may_drive_both_ends() {
         assert!(began.elapsed() < PATIENCE, "{:?} {:?}", from.endpoint_stats(), to.stats());
         from.poll(|event| is_sent |= matches!(event, TransferEvent::Sent(sent, _) if sent == id));
         let progress = to.poll(|event| {
-            if let TransferEvent::Received(from, 0, octets) = event {
-                came = Some((from, octets));
+            if let TransferEvent::Received(from, 0, bytes) = event {
+                came = Some((from, bytes));
             }
         });
         to.rest(progress);
@@ -174,7 +174,7 @@ fn a_caller_may_drive_both_ends() {
 fn who_has_no_room_refuses_and_the_sender_is_told() {
     let running = Running::start(Faults::default(), true);
     let from = running.end(0).open().expect("a socket");
-    let to = running.end(1).receive_octets_max(10_000).open().expect("a socket");
+    let to = running.end(1).receive_bytes_max(10_000).open().expect("a socket");
     let large = from.send(ProcessId(1), object(10_001, 0)).expect("room here");
     assert_eq!(large.wait(PATIENCE), Some(Err(ObjectError::Refused(ProcessId(1)))));
     // What has come and was not asked for takes room, too.
@@ -182,7 +182,7 @@ fn who_has_no_room_refuses_and_the_sender_is_told() {
     assert_eq!(first.wait(PATIENCE), Some(Ok(())));
     let second = from.send(ProcessId(1), object(6_000, 2)).expect("room here");
     assert_eq!(second.wait(PATIENCE), Some(Err(ObjectError::Refused(ProcessId(1)))));
-    assert!(to.try_recv().is_some_and(|came| came.octets == object(6_000, 1)));
+    assert!(to.try_recv().is_some_and(|came| came.bytes == object(6_000, 1)));
     let third = from.send(ProcessId(1), object(6_000, 3)).expect("room here");
     assert_eq!(third.wait(PATIENCE), Some(Ok(())));
 }
@@ -190,7 +190,7 @@ fn who_has_no_room_refuses_and_the_sender_is_told() {
 #[test]
 fn what_cannot_be_sent_is_handed_back_or_named() {
     let running = Running::start(Faults::default(), false);
-    let from = running.end(0).send_octets_max(1_000).open().expect("a socket");
+    let from = running.end(0).send_bytes_max(1_000).open().expect("a socket");
     assert_eq!(from.send(ProcessId(0), vec![1]).err(), Some(ObjectError::Unknown(ProcessId(0))));
     assert_eq!(from.send(ProcessId(4), vec![1]).err(), Some(ObjectError::Unknown(ProcessId(4))));
     let first = from.send(ProcessId(1), object(5_000, 0)).expect("one may always wait");
@@ -230,7 +230,7 @@ fn a_receiver_that_is_not_there_holds_up_nobody_else() {
         (0..100).map(|_| from.send(ProcessId(1), vec![8; 100]).expect("room")).collect();
     for (number, sending) in sent.iter().enumerate() {
         let came = to.recv_timeout(PATIENCE / 6).unwrap_or_else(|| panic!("object {number}"));
-        assert_eq!(came.octets, [8; 100]);
+        assert_eq!(came.bytes, [8; 100]);
         assert_eq!(sending.wait(PATIENCE), Some(Ok(())));
     }
     assert!(in_vain.iter().all(|sending| sending.outcome().is_none()));
@@ -261,7 +261,7 @@ fn one_may_wait_for_ever() {
     let (from, to) = (running.end(0).open(), running.end(1).open());
     let (from, to) = (from.expect("a socket"), to.expect("a socket"));
     let sending = from.send(ProcessId(1), object(5_000, 0)).expect("room");
-    assert!(to.recv_timeout(Duration::MAX).is_some_and(|came| came.octets == object(5_000, 0)));
+    assert!(to.recv_timeout(Duration::MAX).is_some_and(|came| came.bytes == object(5_000, 0)));
     assert_eq!(sending.wait(Duration::MAX), Some(Ok(())));
     assert!(from.close(Duration::MAX));
 }
@@ -269,8 +269,8 @@ fn one_may_wait_for_ever() {
 #[test]
 fn empty_objects_take_room_too() {
     let running = Running::start(Faults::default(), true);
-    let from = running.end(0).send_octets_max(4 * 256).open().expect("a socket");
-    let to = running.end(1).receive_octets_max(3 * 256).open().expect("a socket");
+    let from = running.end(0).send_bytes_max(4 * 256).open().expect("a socket");
+    let to = running.end(1).receive_bytes_max(3 * 256).open().expect("a socket");
     let send = || from.send(ProcessId(1), Vec::new());
     let outcome = || send().expect("room here").wait(PATIENCE);
     assert_eq!([outcome(), outcome(), outcome()], [const { Some(Ok(())) }; 3]);
@@ -287,17 +287,17 @@ fn empty_objects_take_room_too() {
 #[test]
 fn who_drops_what_is_under_way_gives_it_up() {
     let running = Running::start(Faults::default(), true);
-    let from = running.end(0).send_octets_max(100_000).open().expect("a socket");
+    let from = running.end(0).send_bytes_max(100_000).open().expect("a socket");
     let to = running.end(1).open().expect("a socket");
     // Nobody is there: some are under way, others wait until they may be.
     let in_vain = || from.send(ProcessId(2), vec![7; 1_000]);
     let mut all: Vec<_> = (0..100).map(|_| in_vain().expect("room")).collect();
     assert!(matches!(in_vain(), Err(ObjectError::Full { waiting: 100_000, .. })));
     assert_eq!(all[99].wait(Duration::from_millis(20)), None);
-    let room_for = |octets: usize| {
+    let room_for = |bytes: usize| {
         let began = Instant::now();
         loop {
-            match from.send(ProcessId(1), object(octets, 3)) {
+            match from.send(ProcessId(1), object(bytes, 3)) {
                 Ok(sending) => return sending,
                 Err(_) => assert!(began.elapsed() < PATIENCE, "there is never room"),
             }
@@ -311,7 +311,7 @@ fn who_drops_what_is_under_way_gives_it_up() {
     let whole = room_for(100_000);
     assert!(from.close(PATIENCE), "nobody waits for what was given up");
     assert_eq!(whole.outcome(), Some(Ok(())));
-    assert_eq!(to.try_recv().map(|came| came.octets.len()), Some(2_000));
+    assert_eq!(to.try_recv().map(|came| came.bytes.len()), Some(2_000));
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn a_detached_object_goes_on_and_counts_tell_what_was_done() {
     let (from, to) = (running.end(0).open(), running.end(1).open());
     let (from, to) = (from.expect("a socket"), to.expect("a socket"));
     from.send(ProcessId(1), object(50_000, 5)).expect("room").detach();
-    assert!(to.recv_timeout(PATIENCE).is_some_and(|came| came.octets == object(50_000, 5)));
+    assert!(to.recv_timeout(PATIENCE).is_some_and(|came| came.bytes == object(50_000, 5)));
     let began = Instant::now();
     while from.stats().pieces_sent == 0 || to.stats().reports_sent == 0 {
         assert!(began.elapsed() < PATIENCE, "{:?} {:?}", from.stats(), to.stats());
@@ -348,11 +348,11 @@ fn an_object_comes_whole_though_the_primary_stops_in_the_middle_of_it() {
     assert!(to.try_recv().is_none(), "it is on its way");
     running.primary_stops.store(true, Ordering::Relaxed);
     let came = to.recv_timeout(PATIENCE).expect("it comes");
-    assert!(came.octets == object(2_000_000, 1));
+    assert!(came.bytes == object(2_000_000, 1));
     assert_eq!(first.wait(PATIENCE), Some(Ok(())));
     // Who begins now hears of no other arbiter than the one that is left.
     let late = running.end(2).open().expect("a socket");
     let second = late.send(ProcessId(1), object(100_000, 2)).expect("room");
-    assert!(to.recv_timeout(PATIENCE).is_some_and(|came| came.octets == object(100_000, 2)));
+    assert!(to.recv_timeout(PATIENCE).is_some_and(|came| came.bytes == object(100_000, 2)));
     assert_eq!(second.wait(PATIENCE), Some(Ok(())));
 }

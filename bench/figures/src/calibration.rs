@@ -57,13 +57,13 @@ impl Calibration {
     /// The network that it makes with background flows on it: one queue for all, which overflows.
     /// It is marked from 65 packets on (DCTCP, SIGCOMM 2010, for 10 Gbit/s; more than the seventh
     /// of a round trip that it asks for here).
-    pub(crate) fn shared_network(&self, switch_link_bits_per_s: u64, queue_octets: u32) -> Config {
+    pub(crate) fn shared_network(&self, switch_link_bits_per_s: u64, queue_bytes: u32) -> Config {
         let Config { host_link, switch_link, .. } = self.network();
-        let queue_octets_max = u64::from(queue_octets);
+        let queue_bytes_max = u64::from(queue_bytes);
         let rate_bits_per_s = switch_link_bits_per_s;
         Config {
-            host_link: LinkConfig { queue_octets_max, ..host_link },
-            switch_link: LinkConfig { queue_octets_max, rate_bits_per_s, ..switch_link },
+            host_link: LinkConfig { queue_bytes_max, ..host_link },
+            switch_link: LinkConfig { queue_bytes_max, rate_bits_per_s, ..switch_link },
             ..self.network()
         }
     }
@@ -71,9 +71,9 @@ impl Calibration {
     /// The network that it makes: 100 Gbit/s everywhere.
     pub(crate) fn network(&self) -> Config {
         // RoCE: pause frames instead of overflow (1Pipe section 7.1).
-        let queue_octets_max = 64 << 20;
+        let queue_bytes_max = 64 << 20;
         let propagation_ns = self.link_ns;
-        let link = LinkConfig { propagation_ns, queue_octets_max, ..LinkConfig::default() };
+        let link = LinkConfig { propagation_ns, queue_bytes_max, ..LinkConfig::default() };
         let propagation_ns = self.link_ns + self.host_ns;
         Config {
             host_link: LinkConfig { propagation_ns, ..link },

@@ -7,7 +7,7 @@ use onepipe_bench_micro::{
 
 use crate::experiment::Values;
 
-/// Bits of a packet, as the paper counts them: 1,500 octets.
+/// Bits of a packet, as the paper counts them: 1,500 bytes.
 const PACKET_BITS: f64 = 12_000.0;
 /// Packets of a run: a tenth of a second and more.
 const PACKETS: u64 = 4_000_000;

@@ -217,8 +217,8 @@ pub struct Agreed {
     pub is_in_switches: bool,
     /// Whether the frames of these go through their kernels.
     pub has_kernel: bool,
-    /// Octets of a request.
-    pub octets: u32,
+    /// Bytes of a request.
+    pub bytes: u32,
     /// Requests a second.
     pub offered_per_s: u64,
 }
@@ -265,7 +265,7 @@ impl Task {
                 let mega = |value: f64| value / 1e6;
                 let values = [
                     ("throughput_mps", mega(measured.rate_per_s)),
-                    ("memory_mb", mega(measured.waiting_octets_max as f64)),
+                    ("memory_mb", mega(measured.waiting_bytes_max as f64)),
                 ];
                 Ok(values.map(|(name, value)| (name.to_owned(), value)).into())
             }

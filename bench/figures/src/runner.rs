@@ -160,6 +160,6 @@ fn key(task: &Task) -> String {
 /// What tells this build of the program from others.
 fn build() -> Result<String> {
     let program = std::env::current_exe().context("finding this program")?;
-    let octets = std::fs::read(&program).context("reading this program")?;
-    Ok(format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&octets)))
+    let bytes = std::fs::read(&program).context("reading this program")?;
+    Ok(format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&bytes)))
 }

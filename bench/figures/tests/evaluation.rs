@@ -163,8 +163,8 @@ fn on_the_rack_equal_runs_are_equal_and_the_arbiter_makes_shares_equal() {
 #[test]
 fn multicasts_are_equal_when_their_tasks_are_and_the_worse_schedule_is_slower() {
     let run = |lesson, scheme, members| {
-        let (octets, block_octets) = (1 << 20, 1 << 16);
-        let task = Task::Multicast(Multicast { lesson, scheme, members, octets, block_octets });
+        let (bytes, block_len) = (1 << 20, 1 << 16);
+        let task = Task::Multicast(Multicast { lesson, scheme, members, bytes, block_len });
         task.run().unwrap_or_else(|error| panic!("{task:?}: {error}"))
     };
     let calm = |scheme| run(Lesson::Calm, scheme, 8);
@@ -182,9 +182,9 @@ fn multicasts_are_equal_when_their_tasks_are_and_the_worse_schedule_is_slower() 
 
 #[test]
 fn a_large_payload_takes_longer_by_bulk_when_it_is_small_and_others_see_nothing_of_it() {
-    let run = |octets, is_bulk, has_others| {
+    let run = |bytes, is_bulk, has_others| {
         let large = Large {
-            octets,
+            bytes,
             receivers: 7,
             is_bulk,
             is_reliable: true,

@@ -34,8 +34,8 @@ pub struct AmcastOptions {
     pub seconds: f64,
     /// Groups of three members; every message is for all of them. Default 1 and 2.
     pub groups: Vec<u16>,
-    /// Octets of a message. Default 150, 512, 1024, 1500.
-    pub octets: Vec<usize>,
+    /// Bytes of a message. Default 150, 512, 1024, 1500.
+    pub bytes: Vec<usize>,
     /// Replicas of each group. Default 1.
     pub replicas: usize,
     /// Messages that the client has open. Default 1024.
@@ -48,7 +48,7 @@ impl Default for AmcastOptions {
             runs: 3,
             seconds: 1.5,
             groups: vec![1, 2],
-            octets: vec![150, 512, 1024, 1500],
+            bytes: vec![150, 512, 1024, 1500],
             replicas: 1,
             window: 1_024,
         }
@@ -70,7 +70,7 @@ const IDLE: Idle = Idle::Backoff { spins: 0, yields: 1 };
 struct Case {
     groups: u16,
     replicas: usize,
-    octets: usize,
+    bytes: usize,
     window: u32,
     time: Duration,
 }
@@ -96,13 +96,13 @@ pub fn amcast(options: &AmcastOptions, progress: impl FnMut(Progress<'_>)) -> Re
     let harness = Harness::new("amcast", ABOUT).with_runs(options.runs);
     let mut harness = harness.with_progress(progress);
     for &groups in &options.groups {
-        for &octets in &options.octets {
+        for &bytes in &options.bytes {
             let (replicas, window) = (options.replicas, options.window);
             let time = Duration::from_secs_f64(options.seconds);
-            let case = Case { groups, replicas, octets, window, time };
+            let case = Case { groups, replicas, bytes, window, time };
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());
             harness.measure(
-                &format!("groups={groups} replicas={replicas} octets={octets} window={window}"),
+                &format!("groups={groups} replicas={replicas} bytes={bytes} window={window}"),
                 "msg/s",
                 Better::Higher,
                 || {
@@ -173,7 +173,7 @@ impl Case {
         };
         let mut directory = world.directory().context("no free ports")?;
         directory.set_window(self.window);
-        directory.set_message_octets(self.octets);
+        directory.set_message_len(self.bytes);
         Ok(directory)
     }
 
@@ -215,7 +215,7 @@ fn run_ours(case: Case) -> Result<Outcome> {
         let counts = |client: &Client| (client.on_their_way(), client.stats().repeated);
         // Members keep so many messages for a replica that is off its core; PrimCast's client waits
         // for the slowest member, too.
-        crew.send(scope, client, (case.octets, options.kept as u64), submit, counts);
+        crew.send(scope, client, (case.bytes, options.kept as u64), submit, counts);
         Ok(receivers)
     })
 }
@@ -320,7 +320,7 @@ impl<'scope> Crew<'scope> {
         &mut self,
         scope: &'scope std::thread::Scope<'scope, '_>,
         mut station: Station<M>,
-        (octets, lead_max): (usize, u64),
+        (bytes, lead_max): (usize, u64),
         mut submit: impl FnMut(&mut M, onepipe_base::Now, &[u8]) -> bool + Send + 'scope,
         counts: impl Fn(&M) -> (usize, u64) + Send + 'scope,
     ) {
@@ -330,7 +330,7 @@ impl<'scope> Crew<'scope> {
         scope.spawn(move || {
             roll.enter(Part::Client);
             let (mut looks, mut seen) = (0, 0);
-            let mut message = vec![7; octets.max(8)];
+            let mut message = vec![7; bytes.max(8)];
             while !stop.load(Ordering::Acquire) {
                 let now = station.now();
                 message[..8].copy_from_slice(&(began.elapsed().as_nanos() as u64).to_be_bytes());
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn both_deliver_in_one_order() {
         let time = Duration::from_millis(200);
-        let case = Case { groups: 2, replicas: 2, octets: 150, window: 64, time };
+        let case = Case { groups: 2, replicas: 2, bytes: 150, window: 64, time };
         let ours = run_ours(case).expect("messages are delivered");
         let theirs = rival::run(case).expect("messages are delivered");
         for outcome in [ours, theirs] {

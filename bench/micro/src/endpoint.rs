@@ -16,28 +16,28 @@ pub struct EndpointOptions {
     pub runs: usize,
     /// Messages of a run. Default 4 million.
     pub messages: u64,
-    /// Octets of a frame. Default 8,192.
-    pub frame_octets: usize,
+    /// Bytes of a frame. Default 8,192.
+    pub frame_len: usize,
 }
 
 impl Default for EndpointOptions {
     fn default() -> Self {
-        Self { runs: 5, messages: 4_000_000, frame_octets: 8192 }
+        Self { runs: 5, messages: 4_000_000, frame_len: 8192 }
     }
 }
 
-/// Submit, stamp, coalesce, seal, check, reorder, deliver and acknowledge 64-octet messages on one
-/// core. Yardstick: copying the 64 octets as often as the endpoints must (into the send buffer, the
+/// Submit, stamp, coalesce, seal, check, reorder, deliver and acknowledge 64-byte messages on one
+/// core. Yardstick: copying the 64 bytes as often as the endpoints must (into the send buffer, the
 /// frame, the receive buffer) through a buffer of the same depth.
 ///
 /// # Errors
 /// When messages are lost or out of order.
 pub fn endpoint(options: &EndpointOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
-    let about = "64-octet messages through two endpoints on one core, no transport; yardstick: \
-                 three copies of the 64 octets";
+    let about = "64-byte messages through two endpoints on one core, no transport; yardstick: \
+                 three copies of the 64 bytes";
     let mut harness =
         Harness::new("endpoint", about).with_runs(options.runs).with_progress(progress);
-    let case = format!("octets=64 frame={}", options.frame_octets);
+    let case = format!("bytes=64 frame={}", options.frame_len);
     harness.measure(
         &case,
         "msg/s",
@@ -48,7 +48,7 @@ pub fn endpoint(options: &EndpointOptions, progress: impl FnMut(Progress<'_>)) -
     Ok(harness.finish())
 }
 
-/// What a message of 64 octets costs one core of this machine, from submission to delivery, its
+/// What a message of 64 bytes costs one core of this machine, from submission to delivery, its
 /// part of the acknowledgements included, in ns: the median of five runs.
 ///
 /// # Errors
@@ -69,17 +69,17 @@ fn through_endpoints(options: &EndpointOptions) -> Result<f64> {
             links: Links::Mesh,
             processes_max: 2,
             beacon_interval_ns: 0,
-            frame_octets_max: options.frame_octets,
+            frame_len_max: options.frame_len,
             ..Config::new(ProcessId(process), Incarnation(1))
         })
     };
     let (mut from, mut to) = (end(0)?, end(1)?);
-    let mut slot = vec![0; options.frame_octets];
+    let mut slot = vec![0; options.frame_len];
     let (mut ns, mut sent, mut delivered) = (1 << 40, 0u64, 0u64);
     let mut payload = [7; 64];
     let start = Instant::now();
     while delivered < options.messages {
-        while from.send_buffer_octets() < 96 << 10 && sent < options.messages {
+        while from.send_buffer_bytes() < 96 << 10 && sent < options.messages {
             payload[..8].copy_from_slice(&sent.to_le_bytes());
             from.scatter(&[Message { to: ProcessId(1), payload: &payload }])?;
             sent += 1;
@@ -105,7 +105,7 @@ fn carry(now: Now, port: Port, one: &mut Endpoint, other: &mut Endpoint, slot: &
         one.handle_timeout(now);
     }
     while let Some(transmit) = one.poll_transmit(now, slot) {
-        other.handle_frame(now, port, &mut slot[..transmit.octets]);
+        other.handle_frame(now, port, &mut slot[..transmit.bytes]);
     }
     if let Some(promises) = one.promises() {
         other.hear(now, port, promises);

@@ -5,14 +5,14 @@ use anyhow::{Context, Result, ensure};
 use crate::crowd::{self, Fabric, Job, Outcome, Role, Rule};
 use crate::{Better, Harness, Progress, Report};
 
-/// Octets of the longest message that is measured: longer ones travel by bulk multicast.
-const OCTETS_MAX: usize = 1 << 20;
+/// Bytes of the longest message that is measured: longer ones travel by bulk multicast.
+const LEN_MAX: usize = 1 << 20;
 
 /// What to measure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderOptions {
-    /// How large messages are, in octets: 8 to 1 MiB. Default 64 and 1,024.
-    pub octets: Vec<usize>,
+    /// How large messages are, in bytes: 8 to 1 MiB. Default 64 and 1,024.
+    pub bytes: Vec<usize>,
     /// Everything is sent reliably, with best effort as the yardstick.
     pub is_reliable: bool,
     /// How many processes. 2 to 16, default 3.
@@ -30,7 +30,7 @@ pub struct OrderOptions {
 impl Default for OrderOptions {
     fn default() -> Self {
         Self {
-            octets: vec![64, 1024],
+            bytes: vec![64, 1024],
             is_reliable: false,
             processes: 3,
             is_udp: true,
@@ -43,7 +43,7 @@ impl Default for OrderOptions {
 
 /// Every process scatters messages of one size to all of them, itself included, then of the next.
 /// That all receivers have delivered the same order is checked over the whole run. Yardstick: bare
-/// 64-octet datagrams, or entries of a bare ring; of reliable messages, those of best effort.
+/// 64-byte datagrams, or entries of a bare ring; of reliable messages, those of best effort.
 ///
 /// A rival does the same over the same links, with a switch that forwards and nothing else, and is
 /// measured in the same run as ours.
@@ -53,8 +53,8 @@ impl Default for OrderOptions {
 /// switch of shared memory, which has none.
 pub fn order(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
     ensure!((2..=16).contains(&options.processes), "2 to 16 processes, not {}", options.processes);
-    let fits = |octets: &usize| (8..=OCTETS_MAX).contains(octets);
-    ensure!(options.octets.iter().all(fits), "messages have 8 to {OCTETS_MAX} octets");
+    let fits = |bytes: &usize| (8..=LEN_MAX).contains(bytes);
+    ensure!(options.bytes.iter().all(fits), "messages have 8 to {LEN_MAX} bytes");
     if let Some(rule) = options.rival {
         ensure!(!options.is_reliable, "a rival is compared with best effort");
         return rival(options, rule, progress);
@@ -62,8 +62,8 @@ pub fn order(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Resu
     let transport = if options.is_udp { "udp" } else { "shm" };
     let yardstick = match (options.is_reliable, options.is_udp) {
         (true, _) => "our best-effort order",
-        (false, true) => "bare 64-octet datagrams over loopback (GSO and GRO)",
-        (false, false) => "a bare ring of 64-octet entries between two cores",
+        (false, true) => "bare 64-byte datagrams over loopback (GSO and GRO)",
+        (false, false) => "a bare ring of 64-byte entries between two cores",
     };
     let service = if options.is_reliable { "service=reliable " } else { "" };
     let about = format!(
@@ -71,21 +71,21 @@ pub fn order(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Resu
          the processor time of all processes a message and receiver; yardstick: {yardstick}"
     );
     let mut harness = Harness::new("order", &about).with_runs(options.runs).with_progress(progress);
-    for &octets in &options.octets {
+    for &bytes in &options.bytes {
         let processes = options.processes;
-        let case = format!("{service}transport={transport} processes={processes} octets={octets}");
+        let case = format!("{service}transport={transport} processes={processes} bytes={bytes}");
         let mut cpu = Vec::new();
         harness.measure(
             &case,
             "msg/s",
             Better::Higher,
             || {
-                let measured = rates(options, octets, Side::Ours)?;
+                let measured = rates(options, bytes, Side::Ours)?;
                 cpu.push(measured.cpu_ns);
                 Ok(measured.rate)
             },
             || match (options.is_reliable, options.is_udp) {
-                (true, _) => Ok(rates(options, octets, Side::BestEffort)?.rate),
+                (true, _) => Ok(rates(options, bytes, Side::BestEffort)?.rate),
                 (false, true) => crowd::datagram_rate(options.seconds / 2.0),
                 (false, false) => crowd::ring_rate(options.seconds / 2.0),
             },
@@ -113,23 +113,23 @@ fn rival(options: &OrderOptions, rule: Rule, progress: impl FnMut(Progress<'_>))
                  sequencer; yardstick: our best-effort order over the same links";
     let mut harness = Harness::new("order", about).with_runs(options.runs).with_progress(progress);
     let transport = if options.is_udp { "udp" } else { "shm" };
-    for &octets in &options.octets {
+    for &bytes in &options.bytes {
         let processes = options.processes;
         let name = rule.name();
         let case =
-            format!("rival={name} transport={transport} processes={processes} octets={octets}");
+            format!("rival={name} transport={transport} processes={processes} bytes={bytes}");
         let (mut cpu, mut our_cpu) = (Vec::new(), Vec::new());
         harness.measure(
             &case,
             "msg/s",
             Better::Higher,
             || {
-                let measured = rates(options, octets, Side::Rival(rule))?;
+                let measured = rates(options, bytes, Side::Rival(rule))?;
                 cpu.push(measured.cpu_ns);
                 Ok(measured.rate)
             },
             || {
-                let measured = rates(options, octets, Side::BestEffort)?;
+                let measured = rates(options, bytes, Side::BestEffort)?;
                 our_cpu.push(measured.cpu_ns);
                 Ok(measured.rate)
             },
@@ -164,8 +164,8 @@ enum Side {
     Rival(Rule),
 }
 
-fn rates(options: &OrderOptions, octets: usize, side: Side) -> Result<Measured> {
-    let outcomes = run(options, octets, side)?;
+fn rates(options: &OrderOptions, bytes: usize, side: Side) -> Result<Measured> {
+    let outcomes = run(options, bytes, side)?;
     let receivers = &outcomes[..options.processes as usize];
     let lost: u64 = receivers.iter().map(|outcome| outcome.failed).sum();
     // Each receiver has seen to it that what it delivers ascends. Whose messages are lost (best
@@ -186,16 +186,16 @@ fn rates(options: &OrderOptions, octets: usize, side: Side) -> Result<Measured> 
     Ok(Measured { rate, cpu_ns: seconds * 1e9 / messages as f64 })
 }
 
-fn run(options: &OrderOptions, octets: usize, side: Side) -> Result<Vec<Outcome>> {
+fn run(options: &OrderOptions, bytes: usize, side: Side) -> Result<Vec<Outcome>> {
     let rule = match side {
         Side::Rival(rule) => Some(rule),
         Side::Ours | Side::BestEffort => None,
     };
     let fabric = match options.is_udp {
-        true => Fabric::Udp { switch: crowd::free_address()?, frame_octets: 1472 },
+        true => Fabric::Udp { switch: crowd::free_address()?, frame_len: 1472 },
         false => {
             let name = rule.map_or("ours", Rule::name);
-            Fabric::Shm(format!("bench-order-{name}-{}-{octets}", std::process::id()))
+            Fabric::Shm(format!("bench-order-{name}-{}-{bytes}", std::process::id()))
         }
     };
     let job = |process| Job {
@@ -205,7 +205,7 @@ fn run(options: &OrderOptions, octets: usize, side: Side) -> Result<Vec<Outcome>
         is_reliable: options.is_reliable && side == Side::Ours,
         process,
         processes: options.processes,
-        octets,
+        bytes,
         seconds: options.seconds,
         core: None,
         idle: "backoff".to_string(),

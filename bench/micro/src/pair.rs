@@ -20,14 +20,14 @@ impl Default for PairOptions {
     }
 }
 
-/// Messages of 64 octets between two processes over shared memory, all the way from `scatter` to
+/// Messages of 64 bytes between two processes over shared memory, all the way from `scatter` to
 /// delivery in order. Yardstick: a bare ring between two cores.
 ///
 /// # Errors
 /// When a process fails, or delivers out of order.
 pub fn pair_shm(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
-    let about = "64-octet messages from one process to another over shared memory, submit to \
-                 ordered delivery; yardstick: a bare ring of 64-octet entries between two cores";
+    let about = "64-byte messages from one process to another over shared memory, submit to \
+                 ordered delivery; yardstick: a bare ring of 64-byte entries between two cores";
     let mut harness = Harness::new("pair", about).with_runs(options.runs).with_progress(progress);
     let seconds = options.seconds;
     let jobs = |roles, run: &str| {
@@ -35,7 +35,7 @@ pub fn pair_shm(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
         two(roles, &fabric, seconds, "spin")
     };
     harness.measure(
-        "transport=shm octets=64 throughput",
+        "transport=shm bytes=64 throughput",
         "msg/s",
         Better::Higher,
         || {
@@ -45,7 +45,7 @@ pub fn pair_shm(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
         || crowd::ring_rate(seconds),
     )?;
     harness.measure(
-        "transport=shm octets=64 one-way p50",
+        "transport=shm bytes=64 one-way p50",
         "ns",
         Better::Lower,
         || {
@@ -67,7 +67,7 @@ fn two(roles: [Role; 2], fabric: &Fabric, seconds: f64, idle: &str) -> Vec<Job> 
         is_reliable: false,
         process: process as u32,
         processes: 2,
-        octets: 64,
+        bytes: 64,
         seconds,
         core: Some(process),
         idle: idle.to_string(),
@@ -75,31 +75,31 @@ fn two(roles: [Role; 2], fabric: &Fabric, seconds: f64, idle: &str) -> Vec<Job> 
     roles.into_iter().enumerate().map(job).collect()
 }
 
-/// Messages of 64 octets between two processes over UDP on loopback, through the software switch.
-/// Yardsticks: 64-octet segments a second with GSO and GRO, and the one-way time of a bare
+/// Messages of 64 bytes between two processes over UDP on loopback, through the software switch.
+/// Yardsticks: 64-byte segments a second with GSO and GRO, and the one-way time of a bare
 /// datagram; neither passes a switch.
 ///
 /// # Errors
 /// When a process fails, or delivers out of order.
 pub fn pair_udp(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
-    let about = "64-octet messages from one process to another over UDP through the software \
-                 switch, submit to ordered delivery; yardstick: bare 64-octet datagrams over \
+    let about = "64-byte messages from one process to another over UDP through the software \
+                 switch, submit to ordered delivery; yardstick: bare 64-byte datagrams over \
                  loopback without a switch (GSO and GRO for the rate)";
     let mut harness = Harness::new("pair", about).with_runs(options.runs).with_progress(progress);
     let seconds = options.seconds;
-    let run = |roles, frame_octets, idle: &str| {
-        let fabric = Fabric::Udp { switch: crowd::free_address()?, frame_octets };
+    let run = |roles, frame_len, idle: &str| {
+        let fabric = Fabric::Udp { switch: crowd::free_address()?, frame_len };
         let mut jobs = two(roles, &fabric, seconds, idle);
         jobs.push(Job { role: Role::Switch, core: None, ..jobs[0].clone() });
         crowd::run(&jobs)
     };
-    for frame_octets in [1472, 8192] {
+    for frame_len in [1472, 8192] {
         harness.measure(
-            &format!("transport=udp octets=64 frame={frame_octets} throughput"),
+            &format!("transport=udp bytes=64 frame={frame_len} throughput"),
             "msg/s",
             Better::Higher,
             || {
-                let outcomes = run([Role::Flood, Role::Sink], frame_octets, "yield")?;
+                let outcomes = run([Role::Flood, Role::Sink], frame_len, "yield")?;
                 Ok(outcomes[1].delivered as f64 / outcomes[1].seconds)
             },
             || crowd::datagram_rate(seconds),
@@ -108,7 +108,7 @@ pub fn pair_udp(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
     for (idle, word) in [("yield", "all spin"), ("backoff", "blocking")] {
         for (at, quantile) in ["p50", "p99"].into_iter().enumerate() {
             harness.measure(
-                &format!("transport=udp octets=64 one-way {quantile} {word}"),
+                &format!("transport=udp bytes=64 one-way {quantile} {word}"),
                 "ns",
                 Better::Lower,
                 || {
@@ -122,7 +122,7 @@ pub fn pair_udp(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
     Ok(harness.finish())
 }
 
-/// Reliable messages of 64 octets between two processes, over shared memory or over UDP through the
+/// Reliable messages of 64 bytes between two processes, over shared memory or over UDP through the
 /// software switch. Yardstick: the same by best effort, in the same run.
 ///
 /// # Errors
@@ -132,13 +132,13 @@ pub fn pair_reliable(
     is_udp: bool,
     progress: impl FnMut(Progress<'_>),
 ) -> Result<Report> {
-    let about = "64-octet messages from one process to another, submit to ordered delivery, sent \
+    let about = "64-byte messages from one process to another, submit to ordered delivery, sent \
                  reliably; yardstick: the same by best effort";
     let mut harness = Harness::new("pair", about).with_runs(options.runs).with_progress(progress);
     let (name, idle) = if is_udp { ("udp", "yield") } else { ("shm", "spin") };
     let run = |roles: [Role; 2], is_reliable| {
         let fabric = match is_udp {
-            true => Fabric::Udp { switch: crowd::free_address()?, frame_octets: 1472 },
+            true => Fabric::Udp { switch: crowd::free_address()?, frame_len: 1472 },
             false => Fabric::Shm(format!("bench-reliable-{}", std::process::id())),
         };
         let mut jobs = two(roles, &fabric, options.seconds, idle);
@@ -153,7 +153,7 @@ pub fn pair_reliable(
         Ok(outcomes[1].delivered as f64 / outcomes[1].seconds)
     };
     harness.measure(
-        &format!("transport={name} octets=64 reliable throughput"),
+        &format!("transport={name} bytes=64 reliable throughput"),
         "msg/s",
         Better::Higher,
         || rate(true),
@@ -164,7 +164,7 @@ pub fn pair_reliable(
         Ok(outcomes[0].latency_ns.context("process 0 pinged")?[0] as f64)
     };
     harness.measure(
-        &format!("transport={name} octets=64 reliable one-way p50"),
+        &format!("transport={name} bytes=64 reliable one-way p50"),
         "ns",
         Better::Lower,
         || one_way(true),

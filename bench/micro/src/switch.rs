@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use onepipe_base::{
-    Address, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn, SwitchId,
+    Address, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises, Psn, SwitchId,
     Timestamp, Verdict,
 };
 use onepipe_switch::{Config, Form, Switch};
 use onepipe_topology::{Route, Table};
-use onepipe_wire::{HEADER_OCTETS, Header, Opcode, seal, seal_with_hops};
+use onepipe_wire::{HEADER_LEN, Header, Opcode, seal, seal_with_hops};
 
 use crate::{Better, Harness, Progress, Report};
 
@@ -69,7 +69,7 @@ pub fn switch(options: &SwitchOptions, progress: impl FnMut(Progress<'_>)) -> Re
     Ok(harness.finish())
 }
 
-type Octets = [u8; HEADER_OCTETS];
+type Bytes = [u8; HEADER_LEN];
 /// Frames that are made at a time, beside the clock that counts.
 const ROUNDS_AT_ONCE: usize = 64;
 const START_NS: u64 = 1 << 50;
@@ -86,13 +86,13 @@ fn machine(ports: u16, form: Form, beacon_interval_ns: u64) -> Result<Switch> {
     Ok(Switch::new(Config { form, beacon_interval_ns, link_timeout_ns, start_wait_ns, ..config })?)
 }
 
-fn beacon(port: u16, promise_ns: u64) -> Octets {
-    let mut octets = [0; HEADER_OCTETS];
+fn beacon(port: u16, promise_ns: u64) -> Bytes {
+    let mut bytes = [0; HEADER_LEN];
     let address = Address::Switch(SwitchId(1 + u32::from(port)));
-    let life = Life { address, incarnation: Incarnation(1) };
+    let instance = Instance { address, incarnation: Incarnation(1) };
     let promises = Promises::both(Timestamp::from_ns(promise_ns));
-    seal_with_hops(&mut octets, Header::of_link(Opcode::Beacon, life, None, promises), 0, 0);
-    octets
+    seal_with_hops(&mut bytes, Header::hop_only(Opcode::Beacon, instance, None, promises), 0, 0);
+    bytes
 }
 
 /// Cores that the beacons of `ports` links in and out take, one each in every interval, measured
@@ -108,7 +108,7 @@ pub fn beacon_cores(ports: u16, interval_ns: u64, rounds: usize) -> Result<f64> 
     while round < rounds {
         let count = ROUNDS_AT_ONCE.min(rounds - round);
         let instant = |index: usize| START_NS + (round + index) as u64 * interval_ns;
-        let mut frames: Vec<Vec<Octets>> = (0..count)
+        let mut frames: Vec<Vec<Bytes>> = (0..count)
             .map(|index| (0..ports).map(|port| beacon(port, instant(index))).collect())
             .collect();
         let begun = Instant::now();
@@ -134,11 +134,11 @@ pub fn beacon_cores(ports: u16, interval_ns: u64, rounds: usize) -> Result<f64> 
     Ok(spent.as_secs_f64() * 1e9 / (rounds as f64 * interval_ns as f64))
 }
 
-/// The same by copying the octets and looking for the lowest of a table.
+/// The same by copying the bytes and looking for the lowest of a table.
 fn copied_cores(ports: u16, interval_ns: u64, rounds: usize) -> f64 {
-    let frames: Vec<Octets> = (0..ports).map(|port| beacon(port, START_NS)).collect();
+    let frames: Vec<Bytes> = (0..ports).map(|port| beacon(port, START_NS)).collect();
     let mut table = vec![0u64; frames.len()];
-    let mut slot = [0; HEADER_OCTETS];
+    let mut slot = [0; HEADER_LEN];
     let begun = Instant::now();
     for round in 0..rounds as u64 {
         for (held, frame) in table.iter_mut().zip(&frames) {
@@ -158,12 +158,12 @@ fn copied_cores(ports: u16, interval_ns: u64, rounds: usize) -> f64 {
 fn passing_rate(ports: u16, form: Form, rounds: usize) -> Result<f64> {
     let mut switch = machine(ports, form, 3_000)?;
     let frame = |opcode, from: u16, ns| {
-        let mut octets = [0; HEADER_OCTETS];
+        let mut bytes = [0; HEADER_LEN];
         let to = ProcessId(u32::from((from + 1) % ports));
         let header = Header::new(opcode, ProcessId(from.into()), to, Incarnation(1));
         let promises = Promises::both(Timestamp::from_ns(ns));
-        seal(&mut octets, header.stamped(promises.barrier, promises, Psn::FIRST), 0);
-        octets
+        seal(&mut bytes, header.stamped(promises.barrier, promises, Psn::FIRST), 0);
+        bytes
     };
     for port in 0..ports {
         switch.handle_frame(at(START_NS), Port(port), &mut frame(Opcode::Join, port, START_NS));
@@ -172,11 +172,11 @@ fn passing_rate(ports: u16, form: Form, rounds: usize) -> Result<f64> {
     for round in (0..rounds).step_by(ROUNDS_AT_ONCE) {
         let ns = START_NS + round as u64;
         let all = (0..ports).cycle().take(ROUNDS_AT_ONCE * usize::from(ports));
-        let mut frames: Vec<(u16, Octets)> =
+        let mut frames: Vec<(u16, Bytes)> =
             all.map(|port| (port, frame(Opcode::Data, port, ns))).collect();
         let begun = Instant::now();
-        for (port, octets) in &mut frames {
-            let verdict = switch.handle_frame(at(ns), Port(*port), octets);
+        for (port, bytes) in &mut frames {
+            let verdict = switch.handle_frame(at(ns), Port(*port), bytes);
             passed += u64::from(matches!(verdict, Verdict::Forward(_)));
         }
         spent += begun.elapsed();
@@ -187,7 +187,7 @@ fn passing_rate(ports: u16, form: Form, rounds: usize) -> Result<f64> {
 }
 
 fn copying_rate(rounds: usize) -> f64 {
-    let from = vec![[7u8; HEADER_OCTETS]; 1_024];
+    let from = vec![[7u8; HEADER_LEN]; 1_024];
     let mut to = from.clone();
     let begun = Instant::now();
     for _ in 0..rounds {

@@ -7,9 +7,9 @@ use onepipe_base::{Mono, Psn};
 
 use crate::entry::Entry;
 
-/// Octets in front of the entries of a frame: up to where what came from the other end is done
+/// Bytes in front of the entries of a frame: up to where what came from the other end is done
 /// with.
-pub(crate) const ACK_OCTETS: usize = 4;
+pub(crate) const ACK_LEN: usize = 4;
 
 /// One end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -18,9 +18,9 @@ pub(crate) struct Channel {
     queue: VecDeque<Entry>,
     /// The number of the first of these.
     first: Psn,
-    /// How many of them are on their way, and how many octets that is.
+    /// How many of them are on their way, and how many bytes that is.
     sent: usize,
-    sent_octets: usize,
+    sent_bytes: usize,
     /// The number behind the last that was ever sent.
     reached: Psn,
     /// When the other end last acknowledged anything new, or the first of them was sent.
@@ -50,7 +50,7 @@ impl Channel {
             queue: VecDeque::new(),
             first: Psn::FIRST,
             sent: 0,
-            sent_octets: 0,
+            sent_bytes: 0,
             reached: Psn::FIRST,
             progress: Mono::from_ns(0),
             expected: Psn::FIRST,
@@ -75,9 +75,9 @@ impl Channel {
     }
 
     /// Whether anything may be sent now.
-    pub(crate) fn wants_transmit(&self, window_octets: usize) -> bool {
+    pub(crate) fn wants_transmit(&self, window_bytes: usize) -> bool {
         let has_more = self.sent < self.queue.len();
-        (has_more && (self.sent == 0 || self.sent_octets < window_octets)) || self.is_asked
+        (has_more && (self.sent == 0 || self.sent_bytes < window_bytes)) || self.is_asked
     }
 
     /// Whether the other end should be told what has come, before long.
@@ -101,35 +101,35 @@ impl Channel {
     }
 
     /// Writes as many entries as fit behind an acknowledgement. Answers the number of the first and
-    /// how many octets there are.
+    /// how many bytes there are.
     pub(crate) fn write(
         &mut self,
         now: Mono,
-        (window_octets, entries_max): (usize, usize),
+        (window_bytes, entries_max): (usize, usize),
         room: &mut [u8],
     ) -> (Psn, usize) {
         let psn = self.first.plus(self.sent as u32);
-        room[..ACK_OCTETS].copy_from_slice(&self.done.0.to_be_bytes());
+        room[..ACK_LEN].copy_from_slice(&self.done.0.to_be_bytes());
         (self.told, self.is_asked) = (self.done, false);
-        let (mut octets, mut left) = (ACK_OCTETS, entries_max);
+        let (mut bytes, mut left) = (ACK_LEN, entries_max);
         while left > 0
             && let Some(entry) = self.queue.get(self.sent)
-            && (self.sent == 0 || self.sent_octets < window_octets)
-            && let Some(more) = entry.write(&mut room[octets..])
+            && (self.sent == 0 || self.sent_bytes < window_bytes)
+            && let Some(more) = entry.write(&mut room[bytes..])
         {
             if self.sent == 0 {
                 self.progress = now;
             }
-            octets += more;
+            bytes += more;
             left -= 1;
             self.sent += 1;
-            self.sent_octets += more;
+            self.sent_bytes += more;
         }
         let reached = self.first.plus(self.sent as u32);
         if self.reached.is_before(reached) {
             self.reached = reached;
         }
-        (psn, octets)
+        (psn, bytes)
     }
 
     /// Takes what came in one frame, and hands the entries that are new to `take`.
@@ -137,12 +137,12 @@ impl Channel {
         &mut self,
         now: Mono,
         psn: Psn,
-        mut octets: Bytes,
+        mut bytes: Bytes,
         mut take: impl FnMut(Entry),
     ) -> Option<Taken> {
-        let ack = octets.get(..ACK_OCTETS)?.try_into().ok()?;
+        let ack = bytes.get(..ACK_LEN)?.try_into().ok()?;
         let has_room = self.on_ack(now, Psn(u32::from_be_bytes(ack)));
-        let mut entries = octets.split_off(ACK_OCTETS);
+        let mut entries = bytes.split_off(ACK_LEN);
         let (mut psn, mut refused) = (psn, 0);
         while !entries.is_empty() {
             let Some(entry) = Entry::read(&mut entries) else {
@@ -169,7 +169,7 @@ impl Channel {
         }
         let known = ack.since(self.first) as usize;
         for (at, entry) in self.queue.drain(..known).enumerate() {
-            self.sent_octets -= if at < self.sent { entry.octets() } else { 0 };
+            self.sent_bytes -= if at < self.sent { entry.bytes() } else { 0 };
         }
         self.first = ack;
         self.sent = self.sent.saturating_sub(known);
@@ -182,7 +182,7 @@ impl Channel {
     pub(crate) fn resend(&mut self, now: Mono, resend_ns: u64) -> bool {
         let is_late = self.sent > 0 && now.since_ns(self.progress) >= resend_ns;
         if is_late {
-            (self.sent, self.sent_octets) = (0, 0);
+            (self.sent, self.sent_bytes) = (0, 0);
         }
         is_late
     }

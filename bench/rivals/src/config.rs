@@ -1,10 +1,10 @@
 //! How a member is set up.
 
 use onepipe_base::{Incarnation, ProcessId};
-use onepipe_wire::{GROUPS_MAX, HEADER_OCTETS};
+use onepipe_wire::{GROUPS_MAX, HEADER_LEN};
 
 use crate::To;
-use crate::entry::ENTRY_HEADER_OCTETS;
+use crate::entry::ENTRY_HEADER_LEN;
 
 /// The rule by which messages are put in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,13 +58,13 @@ pub struct Config {
     pub incarnation: Incarnation,
     /// Where frames leave. Default [`Links::Uplink`].
     pub links: Links,
-    /// The longest frame, in octets. Default 1,472.
-    pub frame_octets_max: usize,
+    /// The longest frame, in bytes. Default 1,472.
+    pub frame_len_max: usize,
     /// How many messages one frame takes at most. Default: as many as fit. 1 for a switch, which
     /// cannot wait for more.
     pub entries_per_frame_max: usize,
-    /// How much may be on its way to one member, in octets. Default 64 KiB.
-    pub window_octets: usize,
+    /// How much may be on its way to one member, in bytes. Default 64 KiB.
+    pub window_bytes: usize,
     /// Messages that wait for one member, or for the token, at most. Default 1,024.
     pub pending_max: usize,
     /// Acknowledgements that nothing else carries are sent this late, in ns; and this often it is
@@ -83,19 +83,19 @@ impl Config {
             members,
             incarnation: Incarnation(1),
             links: Links::Uplink,
-            frame_octets_max: 1_472,
+            frame_len_max: 1_472,
             entries_per_frame_max: usize::MAX,
-            window_octets: 64 << 10,
+            window_bytes: 64 << 10,
             pending_max: 1_024,
             tick_ns: 50_000,
             resend_ns: 5_000_000,
         }
     }
 
-    /// The longest message that fits a frame, in octets.
-    pub const fn payload_octets_max(&self) -> usize {
-        let front = HEADER_OCTETS + crate::channel::ACK_OCTETS + ENTRY_HEADER_OCTETS;
-        self.frame_octets_max.saturating_sub(front)
+    /// The longest message that fits a frame, in bytes.
+    pub const fn payload_len_max(&self) -> usize {
+        let front = HEADER_LEN + crate::channel::ACK_LEN + ENTRY_HEADER_LEN;
+        self.frame_len_max.saturating_sub(front)
     }
 
     /// All nodes: the members, and the sequencer if there is one.
@@ -122,8 +122,8 @@ impl Config {
         if self.links == Links::Mesh && self.nodes() > u32::from(u16::MAX) {
             return Err(ConfigError::Mesh(self.nodes()));
         }
-        if self.payload_octets_max() == 0 || self.frame_octets_max > usize::from(u16::MAX) {
-            return Err(ConfigError::Frame(self.frame_octets_max));
+        if self.payload_len_max() == 0 || self.frame_len_max > usize::from(u16::MAX) {
+            return Err(ConfigError::Frame(self.frame_len_max));
         }
         let zero =
             |name, is_zero: bool| if is_zero { Err(ConfigError::Zero(name)) } else { Ok(()) };
@@ -161,7 +161,7 @@ pub enum ConfigError {
     #[error("a mesh of {0} nodes has more links than there are ports (65,535)")]
     Mesh(u32),
     /// Nothing fits, or the length does not.
-    #[error("frame_octets_max = {0} is too short for a message, or longer than 65,535")]
+    #[error("frame_len_max = {0} is too short for a message, or longer than 65,535")]
     Frame(usize),
     /// Members cannot be divided so.
     #[error("{groups} groups of {group_members} among {members} members: 1 to 64 of an odd number")]

@@ -15,7 +15,7 @@ use crate::{Config, Delivery, To};
 pub(crate) struct Desk {
     pub own: ProcessId,
     pub members: u32,
-    window_octets: usize,
+    window_bytes: usize,
     entries_max: usize,
     pending_max: usize,
     channels: Vec<Channel>,
@@ -31,7 +31,7 @@ impl Desk {
         Self {
             own: config.process,
             members: config.members,
-            window_octets: config.window_octets,
+            window_bytes: config.window_bytes,
             entries_max: config.entries_per_frame_max,
             pending_max: config.pending_max,
             channels: alloc::vec![Channel::new(); nodes],
@@ -80,7 +80,7 @@ impl Desk {
         let channel = &mut self.channels[from.index()];
         channel.finish_one();
         // A quarter of a window of the shortest entries: the sender need not wait for the tick.
-        if channel.untold() as usize * 64 > self.window_octets / 4 {
+        if channel.untold() as usize * 64 > self.window_bytes / 4 {
             self.note_ready(from.0);
         }
     }
@@ -92,17 +92,17 @@ impl Desk {
 
     /// The next one to send something to, what it is, and how long.
     pub(crate) fn write(&mut self, now: Mono, room: &mut [u8]) -> Option<(ProcessId, Psn, usize)> {
-        let limits = (self.window_octets, self.entries_max);
+        let limits = (self.window_bytes, self.entries_max);
         loop {
             let to = self.ready.pop_front()?;
             self.is_ready[to as usize] = false;
             let channel = &mut self.channels[to as usize];
-            if channel.wants_transmit(self.window_octets) || channel.owes_ack() {
-                let (psn, octets) = channel.write(now, limits, room);
-                if channel.wants_transmit(self.window_octets) {
+            if channel.wants_transmit(self.window_bytes) || channel.owes_ack() {
+                let (psn, bytes) = channel.write(now, limits, room);
+                if channel.wants_transmit(self.window_bytes) {
                     self.note_ready(to);
                 }
-                return Some((ProcessId(to), psn, octets));
+                return Some((ProcessId(to), psn, bytes));
             }
         }
     }
@@ -112,12 +112,12 @@ impl Desk {
         &mut self,
         now: Mono,
         from: ProcessId,
-        (psn, octets): (Psn, Bytes),
+        (psn, bytes): (Psn, Bytes),
         entries: &mut Vec<Entry>,
     ) -> Option<Taken> {
         let channel = self.channels.get_mut(from.index())?;
-        let taken = channel.read(now, psn, octets, |entry| entries.push(entry))?;
-        if taken.has_room || channel.wants_transmit(self.window_octets) {
+        let taken = channel.read(now, psn, bytes, |entry| entries.push(entry))?;
+        if taken.has_room || channel.wants_transmit(self.window_bytes) {
             self.note_ready(from.0);
         }
         Some(taken)

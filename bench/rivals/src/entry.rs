@@ -2,22 +2,22 @@
 
 use bytes::Bytes;
 use onepipe_base::ProcessId;
-use onepipe_wire::HEADER_OCTETS;
+use onepipe_wire::HEADER_LEN;
 
-use crate::channel::ACK_OCTETS;
+use crate::channel::ACK_LEN;
 
-/// Octets in front of an entry's payload: kind, reserved, length, origin, place, number.
-pub(crate) const ENTRY_HEADER_OCTETS: usize = 20;
+/// Bytes in front of an entry's payload: kind, reserved, length, origin, place, number.
+pub(crate) const ENTRY_HEADER_LEN: usize = 20;
 /// What stands in the number of a message to the sequencer that is for everybody; else it is whom
 /// the message is for.
 pub(crate) const EVERYBODY: u64 = u64::MAX;
 
 /// How many things a frame of a rival says: what its processor has to do with it.
 pub fn entries(frame: &[u8]) -> u64 {
-    let Some(rest) = frame.get(HEADER_OCTETS + ACK_OCTETS..) else { return 0 };
+    let Some(rest) = frame.get(HEADER_LEN + ACK_LEN..) else { return 0 };
     let (mut at, mut count) = (0, 0);
     while let Some([l0, l1]) = rest.get(at + 2..at + 4) {
-        at += ENTRY_HEADER_OCTETS + usize::from(u16::from_be_bytes([*l0, *l1]));
+        at += ENTRY_HEADER_LEN + usize::from(u16::from_be_bytes([*l0, *l1]));
         count += 1;
     }
     count
@@ -59,15 +59,15 @@ impl Entry {
         Self { kind: Kind::Message, origin, place: 0, number, payload }
     }
 
-    pub(crate) fn octets(&self) -> usize {
-        ENTRY_HEADER_OCTETS + self.payload.len()
+    pub(crate) fn bytes(&self) -> usize {
+        ENTRY_HEADER_LEN + self.payload.len()
     }
 
     /// Writes it to the front of `room`, if it fits. Answers how long it is.
     pub(crate) fn write(&self, room: &mut [u8]) -> Option<usize> {
-        let octets = self.octets();
-        let room = room.get_mut(..octets)?;
-        let (front, payload) = room.split_at_mut(ENTRY_HEADER_OCTETS);
+        let bytes = self.bytes();
+        let room = room.get_mut(..bytes)?;
+        let (front, payload) = room.split_at_mut(ENTRY_HEADER_LEN);
         front[0] = self.kind as u8;
         front[1] = 0;
         front[2..4].copy_from_slice(&(self.payload.len() as u16).to_be_bytes());
@@ -75,13 +75,12 @@ impl Entry {
         front[8..12].copy_from_slice(&self.place.to_be_bytes());
         front[12..20].copy_from_slice(&self.number.to_be_bytes());
         payload.copy_from_slice(&self.payload);
-        Some(octets)
+        Some(bytes)
     }
 
-    /// Takes one from the front of `octets`, which is `None` if there is none that makes sense.
-    pub(crate) fn read(octets: &mut Bytes) -> Option<Self> {
-        let front: [u8; ENTRY_HEADER_OCTETS] =
-            octets.get(..ENTRY_HEADER_OCTETS)?.try_into().ok()?;
+    /// Takes one from the front of `bytes`, which is `None` if there is none that makes sense.
+    pub(crate) fn read(bytes: &mut Bytes) -> Option<Self> {
+        let front: [u8; ENTRY_HEADER_LEN] = bytes.get(..ENTRY_HEADER_LEN)?.try_into().ok()?;
         let [kind, _, l0, l1, o0, o1, o2, o3, p0, p1, p2, p3, number @ ..] = front;
         let kind = match kind {
             0 => Kind::Message,
@@ -92,10 +91,10 @@ impl Entry {
             _ => return None,
         };
         let length = usize::from(u16::from_be_bytes([l0, l1]));
-        if octets.len() < ENTRY_HEADER_OCTETS + length {
+        if bytes.len() < ENTRY_HEADER_LEN + length {
             return None;
         }
-        let payload = octets.split_to(ENTRY_HEADER_OCTETS + length).slice(ENTRY_HEADER_OCTETS..);
+        let payload = bytes.split_to(ENTRY_HEADER_LEN + length).slice(ENTRY_HEADER_LEN..);
         let origin = ProcessId(u32::from_be_bytes([o0, o1, o2, o3]));
         let place = u32::from_be_bytes([p0, p1, p2, p3]);
         Some(Self { kind, origin, place, number: u64::from_be_bytes(number), payload })

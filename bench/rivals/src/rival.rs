@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Transmit, Verdict};
-use onepipe_wire::{Frame, GroupSet, HEADER_OCTETS, Header, Opcode, seal};
+use onepipe_wire::{Frame, GroupSet, HEADER_LEN, Header, Opcode, seal};
 
 use crate::desk::Desk;
 use crate::entry::Entry;
@@ -80,10 +80,10 @@ pub enum SendError {
     #[error("as many messages wait as may")]
     Full,
     /// Longer than a frame.
-    #[error("{octets} octets are more than the {max} that fit a frame")]
+    #[error("{bytes} bytes are more than the {max} that fit a frame")]
     TooLong {
         /// How long it is.
-        octets: usize,
+        bytes: usize,
         /// How long it may be.
         max: usize,
     },
@@ -118,9 +118,9 @@ impl Rival {
     /// # Errors
     /// When too much waits, it is too long, or there is no such member; then nothing has happened.
     pub fn send(&mut self, now: Now, to: To, payload: &[u8]) -> Result<(), SendError> {
-        let (octets, max) = (payload.len(), self.config.payload_octets_max());
-        if octets > max {
-            return Err(SendError::TooLong { octets, max });
+        let (bytes, max) = (payload.len(), self.config.payload_len_max());
+        if bytes > max {
+            return Err(SendError::TooLong { bytes, max });
         }
         if !self.config.has(to) {
             return Err(SendError::Nobody(self.config.members));
@@ -172,8 +172,8 @@ impl Rival {
             && frame.header.dst() == self.config.process
             && frame.header.src() != self.config.process;
         let from = frame.header.src();
-        let octets = Bytes::copy_from_slice(is_ours.then_some(frame.payload)?);
-        let came = (frame.header.psn(), octets);
+        let bytes = Bytes::copy_from_slice(is_ours.then_some(frame.payload)?);
+        let came = (frame.header.psn(), bytes);
         let taken = self.desk.read(now.mono, from, came, &mut self.entries)?;
         self.stats.frames_received += 1;
         self.stats.entries_refused += taken.refused;
@@ -217,8 +217,8 @@ impl Machine for Rival {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let room = self.config.frame_octets_max.min(slot.len());
-        let (to, psn, octets) = self.desk.write(now.mono, &mut slot[HEADER_OCTETS..room])?;
+        let room = self.config.frame_len_max.min(slot.len());
+        let (to, psn, bytes) = self.desk.write(now.mono, &mut slot[HEADER_LEN..room])?;
         self.stats.frames_sent += 1;
         // It may be lost, and the last look have come before it.
         self.tick_at.get_or_insert(now.mono.after_ns(self.config.tick_ns));
@@ -229,7 +229,7 @@ impl Machine for Rival {
             Links::Uplink => Port(0),
             Links::Mesh => Port(to.0 as u16),
         };
-        Some(Transmit { port, octets: seal(slot, header, octets) })
+        Some(Transmit { port, bytes: seal(slot, header, bytes) })
     }
 
     fn poll_event(&mut self) -> Option<Delivery> {

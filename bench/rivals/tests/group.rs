@@ -40,11 +40,11 @@ proptest! {
         group.chance = seed;
         // What each member shall deliver, from each other, in this order.
         let mut sent = vec![vec![Vec::new(); members as usize]; members as usize];
-        for (number, (member, to, octets)) in messages.iter().enumerate() {
+        for (number, (member, to, bytes)) in messages.iter().enumerate() {
             let member = member % members as usize;
             let to = if *to < members { To::One(ProcessId(*to)) } else { To::Everybody };
             let mut payload = (number as u64).to_be_bytes().to_vec();
-            payload.resize(8 + octets, member as u8);
+            payload.resize(8 + bytes, member as u8);
             group.send(member, to, &payload).expect("little waits");
             for (receiver, sent) in sent.iter_mut().enumerate() {
                 if to == To::Everybody || to == To::One(ProcessId(receiver as u32)) {
@@ -81,24 +81,24 @@ proptest! {
     }
 
     #[test]
-    fn foreign_octets_do_no_harm(
+    fn foreign_bytes_do_no_harm(
         method in methods(),
-        octets in prop::collection::vec(any::<u8>(), 0..200),
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
         psn in any::<u32>(),
         src in 0u32..6,
     ) {
         use onepipe_base::{Incarnation, Promises, Psn};
-        use onepipe_wire::{HEADER_OCTETS, Header, Opcode, seal};
+        use onepipe_wire::{HEADER_LEN, Header, Opcode, seal};
 
         let mut group = Group::new(method, 3, |_| {});
         let now = group.now();
         let header = Header::new(Opcode::Foreign, ProcessId(src), ProcessId(0), Incarnation(1))
             .stamped(now.sync, Promises::both(now.sync), Psn(psn));
-        let mut frame = vec![0; HEADER_OCTETS + octets.len()];
-        frame[HEADER_OCTETS..].copy_from_slice(&octets);
-        seal(&mut frame, header, octets.len());
+        let mut frame = vec![0; HEADER_LEN + bytes.len()];
+        frame[HEADER_LEN..].copy_from_slice(&bytes);
+        seal(&mut frame, header, bytes.len());
         group.nodes[0].handle_frame(now, Port(0), &mut frame);
-        group.nodes[0].handle_frame(now, Port(0), &mut octets.clone());
+        group.nodes[0].handle_frame(now, Port(0), &mut bytes.clone());
         group.drain(0);
     }
 }
@@ -132,7 +132,7 @@ fn what_waits_for_the_same_member_travels_in_one_frame() {
         group.nodes[0].send(now, To::Everybody, &[0; 64]).expect("there is room");
     }
     group.drain(0);
-    assert_eq!(group.flying.len(), 1, "ten messages of 64 octets fit one frame");
+    assert_eq!(group.flying.len(), 1, "ten messages of 64 bytes fit one frame");
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn bad_messages_and_bad_numbers_are_refused_with_a_reason() {
         Config { members: 0, ..config.clone() },
         Config { pending_max: 0, ..config.clone() },
         Config { entries_per_frame_max: 0, ..config.clone() },
-        Config { frame_octets_max: 60, ..config.clone() },
+        Config { frame_len_max: 60, ..config.clone() },
         Config { members: 70_000, links: Links::Mesh, ..config.clone() },
         Config { method: Method::Lamport { interval_ns: 0 }, ..config.clone() },
     ] {
@@ -173,7 +173,7 @@ fn what_leaves_right_after_the_last_look_is_looked_after_too() {
     let poll = |rival: &mut Rival, ns| {
         let mut slot = [0; 1_472];
         let transmit = rival.poll_transmit(now(ns), &mut slot)?;
-        Some(slot[..transmit.octets].to_vec())
+        Some(slot[..transmit.bytes].to_vec())
     };
     let (mut one, mut other) = (member(0), member(1));
     one.send(now(1), To::One(ProcessId(1)), b"first").expect("there is room");

@@ -5,7 +5,7 @@ mod network;
 use network::{Faults, Group};
 use onepipe_base::{Incarnation, Machine, Port, ProcessId, Promises, Psn};
 use onepipe_bench_rivals::{Config, Delivery, GroupId, GroupSet, Method, Rival, SendError, To};
-use onepipe_wire::{HEADER_OCTETS, Header, Opcode, seal};
+use onepipe_wire::{HEADER_LEN, Header, Opcode, seal};
 use proptest::prelude::*;
 
 /// By their numbers, and where these are the same by their senders.
@@ -41,10 +41,10 @@ proptest! {
         let mut group = Group::new(method, nodes, |_| {});
         group.chance = seed;
         let mut sent = vec![Vec::new(); nodes as usize];
-        for (number, (member, bits, octets)) in messages.iter().enumerate() {
+        for (number, (member, bits, bytes)) in messages.iter().enumerate() {
             let (member, to) = (member % nodes as usize, groups_of(*bits, groups));
             let mut payload = (number as u64).to_be_bytes().to_vec();
-            payload.resize(8 + octets, member as u8);
+            payload.resize(8 + bytes, member as u8);
             group.send(member, To::Groups(to), &payload).expect("little waits");
             for receiver in 0..seats {
                 if to.contains(GroupId((receiver / group_members) as u16)) {
@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn foreign_octets_do_no_harm(
+    fn foreign_bytes_do_no_harm(
         entries in prop::collection::vec((0u8..6, 0u32..9, 0u32..3, prop_oneof![
             Just(0u64), Just(1), Just(u64::MAX), Just(u64::MAX - 1), any::<u64>(),
         ], 0u8..4), 1..12),
@@ -88,20 +88,20 @@ proptest! {
     ) {
         let mut group = Group::new(Method::Primcast { groups: 2, group_members: 3 }, 7, |_| {});
         let now = group.now();
-        let mut octets = 1u32.to_be_bytes().to_vec();
+        let mut bytes = 1u32.to_be_bytes().to_vec();
         for (kind, origin, place, number, length) in entries {
-            octets.extend([kind, 0, 0, length]);
-            octets.extend(origin.to_be_bytes());
-            octets.extend(place.to_be_bytes());
-            octets.extend(number.to_be_bytes());
-            octets.extend(vec![7; length.into()]);
+            bytes.extend([kind, 0, 0, length]);
+            bytes.extend(origin.to_be_bytes());
+            bytes.extend(place.to_be_bytes());
+            bytes.extend(number.to_be_bytes());
+            bytes.extend(vec![7; length.into()]);
         }
         for to in [0, 1, 6] {
             let header = Header::new(Opcode::Foreign, ProcessId(src), ProcessId(to), Incarnation(1))
                 .stamped(now.sync, Promises::both(now.sync), Psn(1));
-            let mut frame = vec![0; HEADER_OCTETS + octets.len()];
-            frame[HEADER_OCTETS..].copy_from_slice(&octets);
-            seal(&mut frame, header, octets.len());
+            let mut frame = vec![0; HEADER_LEN + bytes.len()];
+            frame[HEADER_LEN..].copy_from_slice(&bytes);
+            seal(&mut frame, header, bytes.len());
             group.nodes[to as usize].handle_frame(now, Port(0), &mut frame);
             group.drain(to as usize);
         }
@@ -168,7 +168,7 @@ fn a_clock_is_told_though_another_member_s_has_raised_it() {
     let mut held = Vec::new();
     for step in 0..12 {
         group.flying.retain(|(to, frame)| {
-            let from = onepipe_wire::peek(frame).expect("just sealed").0.src();
+            let from = onepipe_wire::parse_header(frame).expect("just sealed").0.src();
             let is_held = step < 6 && (3..6).contains(&from.0) && [0, 2].contains(to);
             if is_held {
                 held.push((*to, frame.clone()));

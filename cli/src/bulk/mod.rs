@@ -57,11 +57,11 @@ pub struct SendArguments {
     /// How blocks travel
     #[arg(long, value_enum, default_value_t = Schedule::Pipeline)]
     schedule: Schedule,
-    /// Octets of a block
-    #[arg(long, value_name = "OCTETS", default_value = "1MiB", value_parser = number::octets)]
+    /// Bytes of a block
+    #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = number::bytes)]
     block: usize,
-    /// Octets that a receiver that is started again may have to receive again, at most
-    #[arg(long, value_name = "OCTETS", default_value = "16MiB", value_parser = number::octets)]
+    /// Bytes that a receiver that is started again may have to receive again, at most
+    #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = number::bytes)]
     chunk: usize,
     /// How long receivers that are not there are looked for
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = number::time_ns)]

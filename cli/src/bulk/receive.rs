@@ -97,7 +97,7 @@ fn follow(
     let mut group = join(door, invitation, &round).map_err(Trouble::Again)?;
     let mut bar = Progress::new();
     let received = group.recv_part(&mut target, |progress| {
-        bar.show(progress.done as f64 / progress.octets.max(1) as f64, &invitation.name);
+        bar.show(progress.done as f64 / progress.bytes.max(1) as f64, &invitation.name);
     });
     let report = match received {
         Ok(report) => report,
@@ -120,7 +120,7 @@ fn follow(
             return Err(Trouble::Final(anyhow::Error::from(error).context(what)));
         }
     };
-    // All octets are here; that others may lack some is for the sender to find out.
+    // All bytes are here; that others may lack some is for the sender to find out.
     let _ = group.close();
     let path = target.finish().map_err(Trouble::Final)?;
     Ok(Received { path, report, took: began.elapsed() })
@@ -132,7 +132,7 @@ fn join(door: &Door, invitation: &Invitation, round: &Round) -> Result<Group> {
         group: round.group,
         carrier,
         algorithm: onepipe::Algorithm::Plain(round.schedule.plain()),
-        memory_octets_max: CHUNKS_MAX * invitation.chunk_octets,
+        memory_bytes_max: CHUNKS_MAX * invitation.chunk_len,
         door: Some(door.clone()),
         ..GroupOptions::default()
     };
@@ -145,7 +145,7 @@ fn tell(arguments: &RecvArguments, received: &Received, sender: &str) -> Result<
     let mut out = stdout().lock();
     if arguments.json {
         let line = json!({
-            "command": "bulk recv", "file": path, "octets": report.octets, "from": report.from,
+            "command": "bulk recv", "file": path, "bytes": report.bytes, "from": report.from,
             "digest": digest, "seconds": seconds, "sender": sender,
         });
         return writeln!(out, "{line}").context("cannot print");
@@ -155,7 +155,7 @@ fn tell(arguments: &RecvArguments, received: &Received, sender: &str) -> Result<
         from => format!(", {from} of them from before"),
     };
     writeln!(out, "{digest}  {}", path.display())?;
-    writeln!(out, "{} octets in {seconds:.2} s{rest}", report.octets).context("cannot print")
+    writeln!(out, "{} bytes in {seconds:.2} s{rest}", report.bytes).context("cannot print")
 }
 
 /// Where a file goes: into a part of it first, which gets its name when it is whole.
@@ -164,13 +164,13 @@ struct Target {
     /// What is written, and what it is called in the end; the same of what is no regular file.
     place: PathBuf,
     path: PathBuf,
-    /// Octets that are here.
+    /// Bytes that are here.
     has: u64,
 }
 
 impl Target {
     fn new(arguments: &RecvArguments, invitation: &Invitation) -> Result<Self> {
-        let Invitation { version, name, octets, .. } = invitation;
+        let Invitation { version, name, bytes, .. } = invitation;
         if *version != VERSION {
             bail!("the sender speaks version {version}, and this is version {VERSION}");
         }
@@ -195,9 +195,9 @@ impl Target {
         let known: Option<Invitation> =
             fs::read(&note).ok().and_then(|known| serde_json::from_slice(&known).ok());
         let is_same = known.is_some_and(|known| {
-            (known.octets, known.changed_ns) == (invitation.octets, invitation.changed_ns)
+            (known.bytes, known.changed_ns) == (invitation.bytes, invitation.changed_ns)
         });
-        let has = if is_same { file.metadata()?.len().min(*octets) } else { 0 };
+        let has = if is_same { file.metadata()?.len().min(*bytes) } else { 0 };
         file.set_len(has).with_context(|| format!("cannot cut {}", place.display()))?;
         fs::write(&note, serde_json::to_vec(invitation)?)
             .with_context(|| format!("cannot write {}", note.display()))?;
@@ -244,8 +244,8 @@ impl Read for Target {
 }
 
 impl Write for Target {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.file.write(octets)
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

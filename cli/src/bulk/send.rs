@@ -61,9 +61,9 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
     let invitation = Invitation {
         version: VERSION,
         name,
-        octets: found.len(),
+        bytes: found.len(),
         changed_ns: changed.map_or(0, |since| since.as_nanos() as u64),
-        chunk_octets: arguments.chunk.clamp(1, u32::MAX as usize) as u64,
+        chunk_len: arguments.chunk.clamp(1, u32::MAX as usize) as u64,
     };
     let mut all: Vec<Receiver> = Vec::new();
     for address in &arguments.to {
@@ -201,14 +201,14 @@ fn send(
         group,
         carrier: arguments.transport,
         algorithm: Algorithm::Plain(arguments.schedule.plain()),
-        block_octets: arguments.block.clamp(1, u32::MAX as usize) as u32,
+        block_len: arguments.block.clamp(1, u32::MAX as usize) as u32,
         ..GroupOptions::default()
     };
     let mut group = Group::create(members, 0, options)?;
-    let (octets, chunk_octets) = (invitation.octets, invitation.chunk_octets as u32);
-    let source = FileSource { octets, from, chunk_octets };
+    let (bytes, chunk_len) = (invitation.bytes, invitation.chunk_len as u32);
+    let source = FileSource { bytes, from, chunk_len };
     let report = group.send_part(&mut file, source, |progress| {
-        bar.show(progress.done as f64 / progress.octets.max(1) as f64, &invitation.name);
+        bar.show(progress.done as f64 / progress.bytes.max(1) as f64, &invitation.name);
     })?;
     group.close()?;
     Ok(report)
@@ -238,7 +238,7 @@ fn summarise(
             })
             .collect();
         let line = json!({
-            "command": "bulk send", "file": arguments.file, "octets": invitation.octets,
+            "command": "bulk send", "file": arguments.file, "bytes": invitation.bytes,
             "digest": digest, "seconds": seconds, "receivers": members,
         });
         writeln!(out, "{line}")?;
@@ -246,11 +246,11 @@ fn summarise(
         if let Some(digest) = digest {
             writeln!(out, "{digest}  {}", arguments.file.display())?;
         }
-        let rate = invitation.octets as f64 * 8.0 / seconds / 1e6;
+        let rate = invitation.bytes as f64 * 8.0 / seconds / 1e6;
         writeln!(
             out,
-            "{} octets to {has} of {} receivers in {seconds:.2} s: {rate:.0} Mbit/s to each",
-            invitation.octets,
+            "{} bytes to {has} of {} receivers in {seconds:.2} s: {rate:.0} Mbit/s to each",
+            invitation.bytes,
             all.len(),
         )?;
     }

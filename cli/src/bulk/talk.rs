@@ -13,7 +13,7 @@ use super::Schedule;
 /// What is spoken here; both ends must speak the same.
 pub const VERSION: u32 = 2;
 /// A line is never longer.
-const LINE_OCTETS_MAX: u64 = 1 << 16;
+const LINE_LEN_MAX: u64 = 1 << 16;
 
 /// What a sender says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,12 +31,12 @@ pub struct Invitation {
     pub version: u32,
     /// Its name, without folders.
     pub name: String,
-    /// Its octets.
-    pub octets: u64,
+    /// Its bytes.
+    pub bytes: u64,
     /// When it was changed last, in ns since 1970: another time, another file.
     pub changed_ns: u64,
-    /// Octets that come at a time.
-    pub chunk_octets: u64,
+    /// Bytes that come at a time.
+    pub chunk_len: u64,
 }
 
 /// Who takes part in a round, and how.
@@ -57,7 +57,7 @@ pub struct Round {
 /// What a receiver says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// It wants the file, and has so many octets of it.
+    /// It wants the file, and has so many bytes of it.
     Has(u64),
     /// It has all of it, and this is its digest.
     Done(String),
@@ -93,7 +93,7 @@ impl Talk {
     pub fn hear<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T> {
         self.stream.get_ref().set_read_timeout(Some(patience))?;
         let mut line = Vec::new();
-        let read = self.stream.by_ref().take(LINE_OCTETS_MAX).read_until(b'\n', &mut line);
+        let read = self.stream.by_ref().take(LINE_LEN_MAX).read_until(b'\n', &mut line);
         match read.map(|_| line.last() == Some(&b'\n')) {
             Ok(true) => serde_json::from_slice(&line).context("what was said makes no sense"),
             Ok(false) => bail!("the connection was closed"),

@@ -38,9 +38,9 @@ pub struct Arguments {
     /// How long the clients send
     #[arg(long, default_value = "4", value_parser = number::seconds)]
     seconds: f64,
-    /// Octets of a message
+    /// Bytes of a message
     #[arg(long, default_value_t = 150, value_parser = clap::value_parser!(u32).range(8..=1336))]
-    octets: u32,
+    bytes: u32,
     /// Messages that each client has open
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     window: u32,
@@ -234,12 +234,12 @@ impl Troupe {
                 let _ = tell.send(Told::Elected(line));
             }
         });
-        let (octets, rate) = (arguments.octets.to_string(), arguments.rate.to_string());
+        let (bytes, rate) = (arguments.bytes.to_string(), arguments.rate.to_string());
         for (number, at) in replicas.iter().enumerate() {
             troupe.start_worker(start(format!("replica {number}"), "amcast-worker", *at, &[])?)?;
         }
         for (number, at) in clients.iter().enumerate() {
-            let more = ["--sends", "--octets", &octets, "--rate", &rate];
+            let more = ["--sends", "--bytes", &bytes, "--rate", &rate];
             troupe.start_worker(start(format!("client {number}"), "amcast-worker", *at, &more)?)?;
         }
         Ok(troupe)

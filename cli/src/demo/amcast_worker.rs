@@ -38,9 +38,9 @@ pub struct Arguments {
     /// Sends instead of delivering
     #[arg(long)]
     sends: bool,
-    /// Octets of a message
+    /// Bytes of a message
     #[arg(long, default_value_t = 150)]
-    octets: usize,
+    bytes: usize,
     /// Messages a second
     #[arg(long, default_value_t = 1000.0)]
     rate: f64,
@@ -111,7 +111,7 @@ fn say(word: &Word) -> Result<()> {
 /// Sends as much as may be open, and no faster than it shall; then waits until all is over.
 fn send(mut client: Amcast, arguments: &Arguments, stop: &AtomicBool) -> Result<()> {
     let mut sent = Sent::default();
-    let mut message = vec![0; arguments.octets.max(8)];
+    let mut message = vec![0; arguments.bytes.max(8)];
     say(&Word::Client(sent))?;
     let began = Instant::now();
     let (mut last, mut end) = (began, None);

@@ -32,8 +32,8 @@ pub struct Arguments {
     /// How fast the links of the switch are, in bits a second
     #[arg(long, value_name = "BITS", default_value = "100M", value_parser = number::bits_per_s)]
     link_rate: u64,
-    /// Octets that may wait for a link in the switch
-    #[arg(long, value_name = "OCTETS", default_value = "1MiB", value_parser = number::octets)]
+    /// Bytes that may wait for a link in the switch
+    #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = number::bytes)]
     queue: usize,
     /// How long each of the two takes
     #[arg(long, default_value = "4", value_parser = number::seconds)]
@@ -47,13 +47,13 @@ pub struct Arguments {
 #[derive(Clone, Debug, Serialize)]
 struct Outcome {
     goodput_bits_per_s: f64,
-    queue_octets: Quantiles,
+    queue_bytes: Quantiles,
     ping_ns: Quantiles,
     pings: u64,
     frames_lost: u64,
     segments_sent: u64,
-    /// Octets of the flows that have come.
-    received_octets: u64,
+    /// Bytes of the flows that have come.
+    received_bytes: u64,
     timeslots: Timeslots,
 }
 
@@ -84,7 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let is_stopped = Arc::clone(&stop);
     crate::interrupt::on_interrupt(move || is_stopped.store(true, Ordering::Release))?;
     let Arguments { senders, link_rate, queue, seconds, .. } = *arguments;
-    let incast = Incast { senders, bits_per_s: link_rate, queue_octets: queue };
+    let incast = Incast { senders, bits_per_s: link_rate, queue_bytes: queue };
     onepipe_transport_clock::sharpen_timers();
     let mut outcomes = Vec::new();
     let mut granted_twice = 0;
@@ -129,13 +129,13 @@ fn show(
             return Ok(None);
         }
         let seen = phase.look();
-        let octets = seen.received_octets - before.received_octets;
-        let rate = octets as f64 * 8.0 / (seen.seconds - before.seconds).max(1e-3);
+        let bytes = seen.received_bytes - before.received_bytes;
+        let rate = bytes as f64 * 8.0 / (seen.seconds - before.seconds).max(1e-3);
         eprintln!(
-            "{name:>11} {:>5.1} s: {:>7}bit/s, {:>6} octets queued, answer after {}",
+            "{name:>11} {:>5.1} s: {:>7}bit/s, {:>6} bytes queued, answer after {}",
             seen.seconds,
             readable(rate),
-            readable(seen.queues.present_octets as f64),
+            readable(seen.queues.present_bytes as f64),
             readable_ns(seen.pings.value_at_quantile(0.5)),
         );
         before = seen;
@@ -145,16 +145,16 @@ fn show(
 
 impl Outcome {
     fn of(seen: &Seen) -> Self {
-        let [p50, _, p99, _, max] = seen.queues.octets;
+        let [p50, _, p99, _, max] = seen.queues.bytes;
         let ping = |quantile| seen.pings.value_at_quantile(quantile);
         Self {
-            goodput_bits_per_s: seen.received_octets as f64 * 8.0 / seen.seconds.max(1e-3),
-            queue_octets: Quantiles { p50, p99, max },
+            goodput_bits_per_s: seen.received_bytes as f64 * 8.0 / seen.seconds.max(1e-3),
+            queue_bytes: Quantiles { p50, p99, max },
             ping_ns: Quantiles { p50: ping(0.5), p99: ping(0.99), max: seen.pings.max() },
             pings: seen.pings.len(),
             frames_lost: seen.queues.dropped,
             segments_sent: seen.segments_sent,
-            received_octets: seen.received_octets,
+            received_bytes: seen.received_bytes,
             timeslots: seen.timeslots,
         }
     }
@@ -170,11 +170,11 @@ impl Summary {
         }
         let (one, other) = (&self.unscheduled, &self.scheduled);
         let bits = |outcome: &Outcome| format!("{}bit/s", readable(outcome.goodput_bits_per_s));
-        let octets = |octets: u64| readable(octets as f64);
+        let bytes = |bytes: u64| readable(bytes as f64);
         let rows = [
             ("goodput", bits(one), bits(other)),
-            ("octets queued, p50", octets(one.queue_octets.p50), octets(other.queue_octets.p50)),
-            ("octets queued, p99", octets(one.queue_octets.p99), octets(other.queue_octets.p99)),
+            ("bytes queued, p50", bytes(one.queue_bytes.p50), bytes(other.queue_bytes.p50)),
+            ("bytes queued, p99", bytes(one.queue_bytes.p99), bytes(other.queue_bytes.p99)),
             ("answer, p50", readable_ns(one.ping_ns.p50), readable_ns(other.ping_ns.p50)),
             ("answer, p99", readable_ns(one.ping_ns.p99), readable_ns(other.ping_ns.p99)),
             ("frames lost", one.frames_lost.to_string(), other.frames_lost.to_string()),

@@ -377,7 +377,7 @@ impl<'a> Course<'a> {
             reliable_recovered_in_ns: reliable_ns,
             processes: self.arguments.processes,
             transport: self.arguments.transport.name(),
-            payload_octets: self.arguments.size,
+            payload_len: self.arguments.size,
             seconds: sent_for.as_secs_f64(),
             settled_in_seconds: settled_in.as_secs_f64(),
             lines,

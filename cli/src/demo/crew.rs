@@ -14,8 +14,8 @@ use super::words::{Order, Place, Spec, Word};
 
 /// How long a process that was told to leave may take, until it is killed.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// What is kept of a process's complaints, in octets.
-const COMPLAINT_OCTETS_MAX: u64 = 4096;
+/// What is kept of a process's complaints, in bytes.
+const COMPLAINT_LEN_MAX: u64 = 4096;
 
 /// What the starter hears.
 #[derive(Debug)]
@@ -171,7 +171,7 @@ impl Member {
         let complaint = child.stderr.take().map(|stderr| {
             std::thread::spawn(move || {
                 let mut text = String::new();
-                let mut stderr = stderr.take(COMPLAINT_OCTETS_MAX);
+                let mut stderr = stderr.take(COMPLAINT_LEN_MAX);
                 // What cannot be read is no complaint.
                 let _ = stderr.read_to_string(&mut text);
                 let _ = std::io::copy(stderr.get_mut(), &mut std::io::sink());

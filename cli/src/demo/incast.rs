@@ -25,8 +25,8 @@ const RECEIVER: ProcessId = ProcessId(0);
 const ARBITER: ProcessId = ProcessId(63);
 /// Who is never there.
 const NOBODY: ProcessId = ProcessId(62);
-/// What a frame takes on the link beside its octets: as the switch counts.
-const AROUND_FRAME_OCTETS: u64 = 66;
+/// What a frame takes on the link beside its bytes: as the switch counts.
+const FRAME_OVERHEAD_BYTES: u64 = 66;
 /// So much of a link in a thousand is left to control packets.
 const RESERVE_PERMILLE: u64 = 20;
 /// How often the receiver is asked.
@@ -41,7 +41,7 @@ const PRESENCE_NS: u64 = 100_000_000;
 pub struct Incast {
     pub senders: u32,
     pub bits_per_s: u64,
-    pub queue_octets: usize,
+    pub queue_bytes: usize,
 }
 
 /// How it is at present, and what has come of it.
@@ -49,8 +49,8 @@ pub struct Incast {
 pub struct Seen {
     /// Since it began.
     pub seconds: f64,
-    /// Octets of the flows that the receiver has.
-    pub received_octets: u64,
+    /// Bytes of the flows that the receiver has.
+    pub received_bytes: u64,
     /// Segments that the senders have sent, again or not.
     pub segments_sent: u64,
     pub queues: QueueReport,
@@ -96,12 +96,12 @@ impl Phase {
         config.processes_max = ARBITER.0 + 1;
         config.link_rate = Some(LinkRate {
             bits_per_s: incast.bits_per_s,
-            queue_octets_max: incast.queue_octets,
-            mark_octets: None,
+            queue_bytes_max: incast.queue_bytes,
+            mark_bytes: None,
         });
         let mut switch = SoftwareSwitch::new(&config).context("cannot start a switch")?;
         let at = switch.local_addr();
-        let slot_ns = slot_ns(incast.bits_per_s, UdpConfig::default().frame_octets_max as u64);
+        let slot_ns = slot_ns(incast.bits_per_s, UdpConfig::default().frame_len_max as u64);
         // The receiver, the senders, and who asks.
         let nodes = incast.senders + 2;
         let mut config = ArbiterConfig::new(at, ARBITER, nodes, slot_ns);
@@ -119,7 +119,7 @@ impl Phase {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::new(Mutex::new(Seen {
             seconds: 0.0,
-            received_octets: 0,
+            received_bytes: 0,
             segments_sent: 0,
             queues: QueueReport::default(),
             pings: Histogram::new_with_max(PING_NS_MAX, 3)?,
@@ -176,8 +176,8 @@ impl Drop for Phase {
 type Station = Driver<Host, UdpLink, SystemClock>;
 
 /// How long a full frame takes on a link of this rate, with something in reserve.
-fn slot_ns(bits_per_s: u64, frame_octets: u64) -> u64 {
-    let bits = (frame_octets + AROUND_FRAME_OCTETS) * 8;
+fn slot_ns(bits_per_s: u64, frame_len: u64) -> u64 {
+    let bits = (frame_len + FRAME_OVERHEAD_BYTES) * 8;
     (bits * 1_000_000_000 / bits_per_s) * 1_000 / (1_000 - RESERVE_PERMILLE)
 }
 
@@ -186,16 +186,16 @@ fn station(switch: SocketAddr, host: u32, nodes: u32, slot_ns: Option<u64>) -> R
     let udp = UdpConfig::default();
     let mut client = ClientConfig::new(host, nodes, ARBITER, slot_ns.unwrap_or(1_000_000));
     client.incarnation = begin_life();
-    client.frame_octets_max = udp.frame_octets_max;
+    client.frame_len_max = udp.frame_len_max;
     client.take_long_leads();
     // A few packets to each: what waits here waits in no queue, but makes answers late, too.
     (client.queue_slots_max, client.slots_max) = (32, 64);
     let mut tcp = TcpConfig::new(host, card);
     // Both kinds of flows have segments of one length: what a timeslot holds.
-    let most = client.room_octets() - 2;
-    tcp.segment_octets -= tcp.frame_octets_max().saturating_sub(most) as u32;
+    let most = client.reservation_bytes() - 2;
+    tcp.segment_len -= tcp.frame_len_max().saturating_sub(most) as u32;
     // Timers of a busy machine are late by milliseconds.
-    (tcp.timeout_ns_min, tcp.window_octets_max) = (200_000_000, 1 << 20);
+    (tcp.timeout_ns_min, tcp.window_bytes_max) = (200_000_000, 1 << 20);
     let tenants = Tenants::new(tcp).context("the numbers of a TCP")?;
     let machine = match slot_ns {
         None => Host::Free(Box::new(tenants)),
@@ -240,7 +240,7 @@ fn drive(hosts: &mut [Station], is_over: &AtomicBool, seen: &Mutex<Seen>) -> Res
             seen.pings.saturating_record(ns);
         }
         let all = hosts.iter().map(|host| host.machine());
-        seen.received_octets = all.clone().map(Host::delivered_octets).sum();
+        seen.received_bytes = all.clone().map(Host::delivered_bytes).sum();
         seen.segments_sent = all.clone().map(|host| host.tenants().stack.stats().data_sent).sum();
         seen.timeslots = all.map(Host::timeslots).fold(Timeslots::default(), Timeslots::plus);
     }
@@ -267,9 +267,9 @@ impl Host {
     }
 
     /// Of its only flow, if it has one.
-    fn delivered_octets(&self) -> u64 {
+    fn delivered_bytes(&self) -> u64 {
         let flow = onepipe_sim_traffic::FlowId(0);
-        self.tenants().stack.delivered_octets(flow).unwrap_or(0)
+        self.tenants().stack.delivered_bytes(flow).unwrap_or(0)
     }
 
     /// Of one that sends: others use theirs for answers.

@@ -68,7 +68,7 @@ pub struct Arguments {
     /// With --transport udp: IPv6 instead of IPv4
     #[arg(long)]
     ipv6: bool,
-    /// Octets a message, 24 to 1000000
+    /// Bytes a message, 24 to 1000000
     #[arg(long, default_value_t = 64, value_parser = value_parser!(u32).range(24..=1_000_000))]
     size: u32,
     /// How long the processes send
@@ -169,7 +169,7 @@ fn rehearse(arguments: &Arguments, show: Show, interrupts: &Interrupts) -> Resul
         process,
         processes: arguments.processes,
         place: place.clone(),
-        payload_octets: arguments.size as usize,
+        payload_len: arguments.size as usize,
         rate_per_s: arguments.rate,
         outstanding_max: arguments.outstanding,
         is_reliable: arguments.reliable,

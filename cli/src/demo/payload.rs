@@ -1,7 +1,7 @@
 //! What a message of the demo says.
 
-/// Octets of the shortest message: the header.
-pub const OCTETS_MIN: usize = 24;
+/// Bytes of the shortest message: the header.
+pub const LEN_MIN: usize = 24;
 
 /// The header of a message; the rest is filled with what the header determines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +15,8 @@ pub struct Payload {
 }
 
 /// Writes the message of `from`.
-pub fn write(from: u32, payload: Payload, octets: &mut [u8]) {
-    let (header, rest) = octets.split_at_mut(OCTETS_MIN);
+pub fn write(from: u32, payload: Payload, bytes: &mut [u8]) {
+    let (header, rest) = bytes.split_at_mut(LEN_MIN);
     header[..8].copy_from_slice(&payload.sequence.to_be_bytes());
     header[8..16].copy_from_slice(&payload.submitted_ns.to_be_bytes());
     header[16..].copy_from_slice(&payload.seen_ns.to_be_bytes());
@@ -24,17 +24,17 @@ pub fn write(from: u32, payload: Payload, octets: &mut [u8]) {
 }
 
 /// Reads a message of `from`; `None` if it is not as it was written.
-pub fn read(from: u32, octets: &[u8]) -> Option<Payload> {
-    let (sequence, rest) = word(octets)?;
+pub fn read(from: u32, bytes: &[u8]) -> Option<Payload> {
+    let (sequence, rest) = word(bytes)?;
     let (submitted_ns, rest) = word(rest)?;
     let (seen_ns, rest) = word(rest)?;
     let filling = filling(from, sequence);
-    let is_intact = rest.iter().fold(true, |so_far, octet| so_far & (*octet == filling));
+    let is_intact = rest.iter().fold(true, |so_far, byte| so_far & (*byte == filling));
     is_intact.then_some(Payload { sequence, submitted_ns, seen_ns })
 }
 
-fn word(octets: &[u8]) -> Option<(u64, &[u8])> {
-    let (word, rest) = octets.split_first_chunk()?;
+fn word(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (word, rest) = bytes.split_first_chunk()?;
     Some((u64::from_be_bytes(*word), rest))
 }
 
@@ -49,12 +49,12 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_what_is_changed_is_noticed() {
         let payload = Payload { sequence: 77, submitted_ns: 1 << 60, seen_ns: 5 };
-        let mut octets = [0; 64];
-        write(3, payload, &mut octets);
-        assert_eq!(read(3, &octets), Some(payload));
-        assert_eq!(read(4, &octets), None, "from another");
-        octets[40] ^= 1;
-        assert_eq!(read(3, &octets), None);
-        assert_eq!(read(3, &octets[..20]), None);
+        let mut bytes = [0; 64];
+        write(3, payload, &mut bytes);
+        assert_eq!(read(3, &bytes), Some(payload));
+        assert_eq!(read(4, &bytes), None, "from another");
+        bytes[40] ^= 1;
+        assert_eq!(read(3, &bytes), None);
+        assert_eq!(read(3, &bytes[..20]), None);
     }
 }

@@ -43,7 +43,7 @@ impl Show {
             super::Transport::Udp => "over UDP through a software switch",
         };
         let title = format!(
-            "{} processes {carried}; {}-octet messages, all to all",
+            "{} processes {carried}; {}-byte messages, all to all",
             arguments.processes, arguments.size
         );
         Self {

@@ -78,7 +78,7 @@ impl Quantiles {
 pub struct Summary {
     pub processes: u32,
     pub transport: &'static str,
-    pub payload_octets: u32,
+    pub payload_len: u32,
     /// How long the processes sent.
     pub seconds: f64,
     /// How long it then took until all knew the fate of all messages.
@@ -104,7 +104,7 @@ pub struct Summary {
 struct Json {
     processes: u32,
     transport: &'static str,
-    payload_octets: u32,
+    payload_len: u32,
     seconds: f64,
     messages_delivered: u64,
     per_process_rate: f64,
@@ -211,7 +211,7 @@ impl Summary {
         let json = Json {
             processes: self.processes,
             transport: self.transport,
-            payload_octets: self.payload_octets,
+            payload_len: self.payload_len,
             seconds: self.seconds,
             messages_delivered: self.delivered(),
             per_process_rate: self.per_process_rate(),

@@ -16,8 +16,8 @@ pub struct Spec {
     pub processes: u32,
     /// Where to join.
     pub place: Place,
-    /// Octets a message.
-    pub payload_octets: usize,
+    /// Bytes a message.
+    pub payload_len: usize,
     /// Scatterings a second; as many as possible if `None`.
     pub rate_per_s: Option<f64>,
     /// Scatterings that may be under way: sent, and not yet delivered to the sender itself.

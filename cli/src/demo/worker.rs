@@ -155,7 +155,7 @@ impl Worker {
         };
         Ok(Self {
             destinations: (0..spec.processes).map(ProcessId).collect(),
-            payload: vec![0; spec.payload_octets],
+            payload: vec![0; spec.payload_len],
             spec,
             pipe,
             clock,

@@ -25,9 +25,9 @@ fn answering(answer: String) -> SocketAddr {
         // To the end of the question: what is left unread resets the connection.
         let (mut asked, mut part) = (Vec::new(), [0; 4096]);
         while !asked.ends_with(b"\r\n\r\n") {
-            let octets = stream.read(&mut part).expect("a question");
-            assert!(octets > 0, "the question breaks off");
-            asked.extend_from_slice(&part[..octets]);
+            let bytes = stream.read(&mut part).expect("a question");
+            assert!(bytes > 0, "the question breaks off");
+            asked.extend_from_slice(&part[..bytes]);
         }
         assert!(asked.starts_with(b"GET /status HTTP/1.0\r\n"));
         stream.write_all(answer.as_bytes()).expect("somebody listens");

@@ -137,11 +137,11 @@ impl End {
         let Self { transfer, asked, refused, going, came, unlike, .. } = self;
         let answers = transfer.endpoint_stats().control_received;
         let progress = transfer.poll(|event| match event {
-            TransferEvent::Received(from, _, octets) => came.push_back((from, octets)),
+            TransferEvent::Received(from, _, bytes) => came.push_back((from, bytes)),
             TransferEvent::Sent(id, _) => going.retain(|one| *one != id),
-            TransferEvent::Refused(id, octets) => {
+            TransferEvent::Refused(id, bytes) => {
                 going.retain(|one| *one != id);
-                refused.push_back((Instant::now() + REFUSED_PAUSE, id.dst, octets));
+                refused.push_back((Instant::now() + REFUSED_PAUSE, id.dst, bytes));
             }
             TransferEvent::Client(ClientEvent::Asks(arbiter)) => *asked = arbiter.0,
             TransferEvent::Client(ClientEvent::Unlike(one)) => {

@@ -1,4 +1,4 @@
-//! `onepipe transfer`: octets to another process, each packet in a timeslot of an arbiter.
+//! `onepipe transfer`: bytes to another process, each packet in a timeslot of an arbiter.
 
 mod end;
 mod receive;
@@ -32,7 +32,7 @@ Examples, each in a terminal of its own:
 
 All ends and their arbiters name the same --slot and --nodes.";
 
-/// Send octets to another process in the timeslots of an arbiter, or receive them
+/// Send bytes to another process in the timeslots of an arbiter, or receive them
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {

@@ -12,7 +12,7 @@ use onepipe::ProcessId;
 use super::ReceiveArguments;
 use super::end::{Counted, End};
 use super::report::Came;
-use super::send::WINDOW_OCTETS;
+use super::send::WINDOW_BYTES;
 use super::talk::{self, Word};
 use super::target::{Out, Target, Wrote};
 use crate::number::readable;
@@ -68,7 +68,7 @@ pub fn run(arguments: &ReceiveArguments) -> Result<ExitCode> {
     }
 }
 
-/// Says how it is, where neither octets go nor what a program reads.
+/// Says how it is, where neither bytes go nor what a program reads.
 fn say(arguments: &ReceiveArguments, what: &str) -> Result<()> {
     let said = match super::is_standard(&arguments.out) || arguments.json {
         true => writeln!(stderr(), "{what}"),
@@ -80,12 +80,12 @@ fn say(arguments: &ReceiveArguments, what: &str) -> Result<()> {
 /// A file that is coming.
 struct Incoming {
     name: String,
-    octets: Option<u64>,
+    bytes: Option<u64>,
     target: Target,
     /// What was handed to be written, and what came out of turn, by its place.
     next: u64,
     early: BTreeMap<u64, Vec<u8>>,
-    early_octets: u64,
+    early_bytes: u64,
     written: u64,
     /// What was written when the sender was told last, and whether it has heard that.
     told: u64,
@@ -155,10 +155,10 @@ impl Receiving<'_> {
             }
         };
         let key = (from, line.file);
-        let octets = &object[at..];
+        let bytes = &object[at..];
         match line.word {
-            Word::Begin { name, octets } => {
-                if let Err(why) = self.begin(end, key, name, octets) {
+            Word::Begin { name, bytes } => {
+                if let Err(why) = self.begin(end, key, name, bytes) {
                     let why = format!("{why:#}");
                     eprintln!("onepipe: process {}: {why}", from.0);
                     self.answer(end, key, Word::Failed { why });
@@ -181,19 +181,19 @@ impl Receiving<'_> {
                 }
             }
             Word::Chunk { offset } => {
-                if let Err(why) = self.chunk(key, end.lived(), (offset, octets)) {
+                if let Err(why) = self.chunk(key, end.lived(), (offset, bytes)) {
                     self.fail(end, key, &format!("{why:#}"));
                 }
             }
-            Word::End { octets, digest } => {
+            Word::End { bytes, digest } => {
                 let Some(file) = self.files.get_mut(&key) else { return Ok(()) };
-                match file.octets.filter(|announced| *announced != octets) {
+                match file.bytes.filter(|announced| *announced != bytes) {
                     Some(announced) => {
-                        let why = format!("{octets} octets came of {announced}");
+                        let why = format!("{bytes} bytes came of {announced}");
                         self.fail(end, key, &why);
                     }
                     None => {
-                        file.end = Some((octets, digest));
+                        file.end = Some((bytes, digest));
                         file.go_on();
                     }
                 }
@@ -216,7 +216,7 @@ impl Receiving<'_> {
         Ok(())
     }
 
-    fn begin(&mut self, end: &mut End, key: Key, name: String, octets: Option<u64>) -> Result<()> {
+    fn begin(&mut self, end: &mut End, key: Key, name: String, bytes: Option<u64>) -> Result<()> {
         let ReceiveArguments { force, forever, .. } = self.arguments;
         // A process sends one file at a time: of a former one nothing comes any more.
         let of_it = self.files.keys().copied().filter(|(from, _)| *from == key.0);
@@ -242,11 +242,11 @@ impl Receiving<'_> {
         let target = Target::open(path, *force, end.doorbell(), tell)?;
         let file = Incoming {
             name,
-            octets,
+            bytes,
             target,
             next: 0,
             early: BTreeMap::new(),
-            early_octets: 0,
+            early_bytes: 0,
             written: 0,
             told: 0,
             end: None,
@@ -261,19 +261,19 @@ impl Receiving<'_> {
         Ok(())
     }
 
-    fn chunk(&mut self, key: Key, now: Duration, (offset, octets): (u64, &[u8])) -> Result<()> {
+    fn chunk(&mut self, key: Key, now: Duration, (offset, bytes): (u64, &[u8])) -> Result<()> {
         let Some(file) = self.files.get_mut(&key) else { return Ok(()) };
         file.hear(now);
-        let count = octets.len() as u64;
+        let count = bytes.len() as u64;
         let until = offset.saturating_add(count);
-        let is_all = file.octets.is_none_or(|announced| until <= announced);
-        ensure!(is_all, "more octets come than it was to have");
+        let is_all = file.bytes.is_none_or(|announced| until <= announced);
+        ensure!(is_all, "more bytes come than it was to have");
         let is_next = offset >= file.next && !file.early.contains_key(&offset);
-        let waits = (file.next - file.written).saturating_add(file.early_octets);
+        let waits = (file.next - file.written).saturating_add(file.early_bytes);
         // A chunk may begin within the window and end behind it.
-        ensure!(is_next && waits <= WINDOW_OCTETS, "octets from {offset} on came out of turn");
-        file.early.insert(offset, octets.to_vec());
-        file.early_octets += count;
+        ensure!(is_next && waits <= WINDOW_BYTES, "bytes from {offset} on came out of turn");
+        file.early.insert(offset, bytes.to_vec());
+        file.early_bytes += count;
         file.go_on();
         Ok(())
     }
@@ -281,13 +281,13 @@ impl Receiving<'_> {
     /// Answers whether a file is there, and its sender was told.
     fn on_wrote(&mut self, end: &mut End, key: Key, wrote: Wrote) -> Result<bool> {
         match wrote {
-            Wrote::Octets(octets) => {
+            Wrote::Bytes(bytes) => {
                 let Some(file) = self.files.get_mut(&key) else { return Ok(false) };
-                file.written = octets;
+                file.written = bytes;
                 // The sender has room for a window; it is told of each eighth.
-                if octets - file.told >= WINDOW_OCTETS / 8 || file.early.is_empty() {
-                    file.told = octets;
-                    self.answer(end, key, Word::Written { octets });
+                if bytes - file.told >= WINDOW_BYTES / 8 || file.early.is_empty() {
+                    file.told = bytes;
+                    self.answer(end, key, Word::Written { bytes });
                 }
                 Ok(false)
             }
@@ -295,7 +295,7 @@ impl Receiving<'_> {
                 let Some(file) = self.files.remove(&key) else { return Ok(false) };
                 self.ended.insert(key);
                 self.answer(end, key, Word::Done);
-                let (octets, digest) = file.end.unwrap_or_default();
+                let (bytes, digest) = file.end.unwrap_or_default();
                 let is_beside = super::is_standard(&self.arguments.out);
                 let path = match is_beside {
                     true => file.name,
@@ -308,7 +308,7 @@ impl Receiving<'_> {
                 if !self.arguments.forever {
                     end.linger(Duration::ZERO, LAST_WORD);
                 }
-                Came { path, octets, digest, from, process, end, began, until, is_beside }
+                Came { path, bytes, digest, from, process, end, began, until, is_beside }
                     .tell(self.arguments.json)?;
                 Ok(true)
             }
@@ -354,8 +354,8 @@ impl Receiving<'_> {
             self.fail(end, key, &format!("it has said nothing for {silence} s: {why}"));
         } else if silence >= SILENCE - PROBE && !file.is_probed {
             file.is_probed = true;
-            let octets = file.told;
-            self.answer(end, key, Word::Written { octets });
+            let bytes = file.told;
+            self.answer(end, key, Word::Written { bytes });
         }
     }
 
@@ -365,13 +365,13 @@ impl Receiving<'_> {
             1 => file.name.clone(),
             count => format!("{}, and {} more", file.name, count - 1),
         };
-        match file.octets {
-            Some(octets) => {
-                let part = file.written as f64 / octets.max(1) as f64;
+        match file.bytes {
+            Some(bytes) => {
+                let part = file.written as f64 / bytes.max(1) as f64;
                 self.bar.show(part.min(1.0), &name);
             }
             None => {
-                let what = || format!("{} octets of {name}", readable(file.written as f64));
+                let what = || format!("{} bytes of {name}", readable(file.written as f64));
                 self.bar.show_count(what);
             }
         }
@@ -386,13 +386,13 @@ impl Incoming {
 
     /// Hands on what is in turn, and ends it if that was all.
     fn go_on(&mut self) {
-        while let Some(octets) = self.early.remove(&self.next) {
-            self.early_octets -= octets.len() as u64;
-            self.next += octets.len() as u64;
-            self.target.write(octets);
+        while let Some(bytes) = self.early.remove(&self.next) {
+            self.early_bytes -= bytes.len() as u64;
+            self.next += bytes.len() as u64;
+            self.target.write(bytes);
         }
-        if let Some((octets, digest)) = &self.end
-            && *octets == self.next
+        if let Some((bytes, digest)) = &self.end
+            && *bytes == self.next
             && !self.is_ending
         {
             self.is_ending = true;

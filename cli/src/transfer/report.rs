@@ -11,7 +11,7 @@ use crate::number::readable;
 /// A file that was sent.
 pub struct Sent<'a> {
     pub name: String,
-    pub octets: u64,
+    pub bytes: u64,
     pub digest: String,
     pub to: u32,
     pub process: u32,
@@ -24,26 +24,26 @@ pub struct Sent<'a> {
 pub struct Came<'a> {
     /// Where it is.
     pub path: String,
-    pub octets: u64,
+    pub bytes: u64,
     pub digest: &'a str,
     pub from: u32,
     pub process: u32,
     pub end: &'a End,
     pub began: Counted,
     pub until: Counted,
-    /// Whether standard output has other octets.
+    /// Whether standard output has other bytes.
     pub is_beside: bool,
 }
 
 /// What both ends tell.
 struct Both {
-    octets: u64,
+    bytes: u64,
     seconds: f64,
     bits_per_s: f64,
     counted: Value,
 }
 
-fn both(octets: u64, end: &End, (began, now): (&Counted, &Counted)) -> Both {
+fn both(bytes: u64, end: &End, (began, now): (&Counted, &Counted)) -> Both {
     let seconds = (now.at - began.at).as_secs_f64().max(1e-6);
     let (is, was) = (&now.endpoint, &began.endpoint);
     let (sent, before) = (&now.transfer, &began.transfer);
@@ -64,17 +64,17 @@ fn both(octets: u64, end: &End, (began, now): (&Counted, &Counted)) -> Both {
         "control": {
             "sent": is.control_sent - was.control_sent,
             "received": is.control_received - was.control_received,
-            "octets_sent": is.control_octets - was.control_octets,
+            "bytes_sent": is.control_bytes - was.control_bytes,
         },
         "arbiters": end.served(),
     });
-    Both { octets, seconds, bits_per_s: octets as f64 * 8.0 / seconds, counted }
+    Both { bytes, seconds, bits_per_s: bytes as f64 * 8.0 / seconds, counted }
 }
 
 impl Both {
     /// Adds what both ends tell.
     fn object(&self, mut line: Value) -> Value {
-        line["octets"] = self.octets.into();
+        line["bytes"] = self.bytes.into();
         line["seconds"] = self.seconds.into();
         line["goodput_bits_per_s"] = self.bits_per_s.into();
         for (name, value) in self.counted.as_object().into_iter().flatten() {
@@ -84,9 +84,9 @@ impl Both {
     }
 
     fn table(&self, out: &mut dyn Write, with_whom: &str) -> io::Result<()> {
-        let Self { octets, seconds, bits_per_s, counted } = self;
+        let Self { bytes, seconds, bits_per_s, counted } = self;
         let rate = readable(*bits_per_s);
-        writeln!(out, "{octets} octets {with_whom} in {seconds:.2} s: {rate}bit/s")?;
+        writeln!(out, "{bytes} bytes {with_whom} in {seconds:.2} s: {rate}bit/s")?;
         let of = |what: &str, which: &str| counted[what][which].as_u64().unwrap_or(0);
         let pieces = |which| of("pieces", which);
         let slots = |which| of("timeslots", which);
@@ -117,9 +117,9 @@ impl Both {
             (
                 "control",
                 format!(
-                    "{} packets sent ({} octets), {} received",
+                    "{} packets sent ({} bytes), {} received",
                     control("sent"),
-                    readable(control("octets_sent") as f64),
+                    readable(control("bytes_sent") as f64),
                     control("received")
                 ),
             ),
@@ -132,8 +132,8 @@ impl Both {
 impl Sent<'_> {
     /// Prints it.
     pub fn tell(&self, is_json: bool) -> Result<()> {
-        let Self { name, octets, digest, to, process, end, began, until } = self;
-        let both = both(*octets, end, (began, until));
+        let Self { name, bytes, digest, to, process, end, began, until } = self;
+        let both = both(*bytes, end, (began, until));
         let mut out = stdout().lock();
         let printed = if is_json {
             let line = json!({
@@ -152,8 +152,8 @@ impl Sent<'_> {
 impl Came<'_> {
     /// Prints it.
     pub fn tell(&self, is_json: bool) -> Result<()> {
-        let Self { path, octets, digest, from, process, end, began, until, is_beside } = self;
-        let both = both(*octets, end, (began, until));
+        let Self { path, bytes, digest, from, process, end, began, until, is_beside } = self;
+        let both = both(*bytes, end, (began, until));
         let mut out: Box<dyn Write> =
             if *is_beside { Box::new(stderr()) } else { Box::new(stdout()) };
         let printed = if is_json {

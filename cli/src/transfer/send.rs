@@ -17,15 +17,15 @@ use super::talk::{self, Word};
 use crate::number::readable;
 use crate::progress::Progress;
 
-/// Octets that were read and are not written there yet, at most.
-pub const WINDOW_OCTETS: u64 = 8 << 20;
+/// Bytes that were read and are not written there yet, at most.
+pub const WINDOW_BYTES: u64 = 8 << 20;
 /// A chunk takes about so long to send, in ns: others that have chunks take their turns meanwhile,
 /// and a receiver is heard of often enough.
 const CHUNK_NS: u64 = 50_000_000;
 /// About what a timeslot carries.
-const SLOT_OCTETS: u64 = 1_400;
-const CHUNK_OCTETS_MIN: u64 = 64 << 10;
-const CHUNK_OCTETS_MAX: u64 = 2 << 20;
+const SLOT_BYTES: u64 = 1_400;
+const CHUNK_LEN_MIN: u64 = 64 << 10;
+const CHUNK_LEN_MAX: u64 = 2 << 20;
 /// Who has nothing to say says so as often.
 const HERE: Duration = Duration::from_secs(1);
 /// Who has told that all has come is told within this that it was heard: that takes some timeslots,
@@ -40,7 +40,7 @@ const FAREWELL_IN_VAIN: Duration = Duration::from_millis(300);
 /// What the thread that reads has to tell.
 enum Piece {
     Chunk(Vec<u8>),
-    End { octets: u64, digest: String },
+    End { bytes: u64, digest: String },
     Error(io::Error),
 }
 
@@ -54,7 +54,7 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
     }
     let mut source = Source::open(arguments)?;
     let mut end = End::open(place, *process)?;
-    let chunk = (CHUNK_NS / place.slot * SLOT_OCTETS).clamp(CHUNK_OCTETS_MIN, CHUNK_OCTETS_MAX);
+    let chunk = (CHUNK_NS / place.slot * SLOT_BYTES).clamp(CHUNK_LEN_MIN, CHUNK_LEN_MAX);
     let pieces = source.read(chunk, end.doorbell());
     let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let began = end.counted();
@@ -62,7 +62,7 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
         to: ProcessId(*to),
         number: nanoseconds as u64 ^ u64::from(std::process::id()) << 48,
         name: source.name,
-        octets: source.octets,
+        bytes: source.bytes,
         pieces,
         state: State::Invites,
         sent: 0,
@@ -80,10 +80,10 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
             // That the receiver hears that it was heard.
             let until = end.counted();
             end.linger(ECHO, FAREWELL_IN_VAIN);
-            let (octets, began) = (sending.sent, sending.began);
+            let (bytes, began) = (sending.sent, sending.began);
             let name =
                 if super::is_standard(file) { sending.name } else { file.display().to_string() };
-            Sent { name, octets, digest, to: *to, process: *process, end: &end, began, until }
+            Sent { name, bytes, digest, to: *to, process: *process, end: &end, began, until }
                 .tell(arguments.json)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -102,8 +102,8 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
 /// What is sent.
 struct Source {
     name: String,
-    /// Octets, if they are known.
-    octets: Option<u64>,
+    /// Bytes, if they are known.
+    bytes: Option<u64>,
     input: Option<Box<dyn Read + Send>>,
     is_file: bool,
 }
@@ -120,7 +120,7 @@ impl Source {
             let input: Box<dyn Read + Send> = Box::new(stdin());
             return Ok(Self {
                 name: named("stdin")?,
-                octets: None,
+                bytes: None,
                 input: Some(input),
                 is_file: false,
             });
@@ -134,16 +134,16 @@ impl Source {
         let input: Box<dyn Read + Send> = Box::new(File::open(file).with_context(what)?);
         let is_file = found.is_file();
         // What is made when it is read, as in /proc, seems to be empty.
-        let octets = Some(found.len()).filter(|octets| is_file && *octets > 0);
-        Ok(Self { name, octets, input: Some(input), is_file })
+        let bytes = Some(found.len()).filter(|bytes| is_file && *bytes > 0);
+        Ok(Self { name, bytes, input: Some(input), is_file })
     }
 
     /// Reads it in a thread, for it may take long.
-    fn read(&mut self, chunk_octets: u64, bell: Doorbell) -> Receiver<Piece> {
+    fn read(&mut self, chunk_len: u64, bell: Doorbell) -> Receiver<Piece> {
         let (teller, pieces) = sync_channel(2);
         let is_file = self.is_file;
         if let Some(input) = self.input.take() {
-            std::thread::spawn(move || read(input, is_file, chunk_octets, &teller, &bell));
+            std::thread::spawn(move || read(input, is_file, chunk_len, &teller, &bell));
         }
         pieces
     }
@@ -152,26 +152,26 @@ impl Source {
 fn read(
     mut input: Box<dyn Read + Send>,
     is_file: bool,
-    chunk_octets: u64,
+    chunk_len: u64,
     teller: &SyncSender<Piece>,
     bell: &Doorbell,
 ) {
-    let (mut octets, mut hasher) = (0, blake3::Hasher::new());
+    let (mut bytes, mut hasher) = (0, blake3::Hasher::new());
     loop {
         let mut chunk = Vec::new();
         let read = if is_file {
-            input.by_ref().take(chunk_octets).read_to_end(&mut chunk)
+            input.by_ref().take(chunk_len).read_to_end(&mut chunk)
         } else {
             // What is there: more may come late.
-            chunk.resize(chunk_octets as usize, 0);
+            chunk.resize(chunk_len as usize, 0);
             input.read(&mut chunk)
         };
         let piece = match read {
-            Ok(0) => Piece::End { octets, digest: hasher.finalize().to_hex().to_string() },
+            Ok(0) => Piece::End { bytes, digest: hasher.finalize().to_hex().to_string() },
             Ok(read) => {
                 chunk.truncate(read);
                 hasher.update(&chunk);
-                octets += read as u64;
+                bytes += read as u64;
                 Piece::Chunk(chunk)
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -209,10 +209,10 @@ struct Sending {
     to: ProcessId,
     number: u64,
     name: String,
-    octets: Option<u64>,
+    bytes: Option<u64>,
     pieces: Receiver<Piece>,
     state: State,
-    /// Octets that were handed over, and that are written there.
+    /// Bytes that were handed over, and that are written there.
     sent: u64,
     written: u64,
     /// When the receiver had let it come, and when something was heard of it last.
@@ -264,7 +264,7 @@ impl Sending {
             (Word::Ready, State::Waits) => {
                 (self.state, self.began) = (State::Sends, self.heard);
             }
-            (Word::Written { octets }, _) => self.written = octets.clamp(self.written, self.sent),
+            (Word::Written { bytes }, _) => self.written = bytes.clamp(self.written, self.sent),
             (Word::Done, State::Ends(digest)) => {
                 self.written = self.sent;
                 return Ok(Some(Outcome::Through(digest.clone())));
@@ -279,22 +279,22 @@ impl Sending {
     fn say(&mut self, end: &mut End) -> Result<()> {
         match self.state {
             State::Invites => {
-                let begin = Word::Begin { name: self.name.clone(), octets: self.octets };
+                let begin = Word::Begin { name: self.name.clone(), bytes: self.bytes };
                 self.tell(end, begin, b"");
                 self.state = State::Waits;
             }
             State::Sends => {
-                while self.sent - self.written < WINDOW_OCTETS {
+                while self.sent - self.written < WINDOW_BYTES {
                     match self.pieces.try_recv() {
                         Ok(Piece::Chunk(chunk)) => {
-                            let octets = self.sent + chunk.len() as u64;
-                            ensure!(self.octets.is_none_or(|all| octets <= all), self.changed());
+                            let bytes = self.sent + chunk.len() as u64;
+                            ensure!(self.bytes.is_none_or(|all| bytes <= all), self.changed());
                             self.tell(end, Word::Chunk { offset: self.sent }, &chunk);
-                            self.sent = octets;
+                            self.sent = bytes;
                         }
-                        Ok(Piece::End { octets, digest }) => {
-                            ensure!(self.octets.is_none_or(|all| octets == all), self.changed());
-                            self.tell(end, Word::End { octets, digest: digest.clone() }, b"");
+                        Ok(Piece::End { bytes, digest }) => {
+                            ensure!(self.bytes.is_none_or(|all| bytes == all), self.changed());
+                            self.tell(end, Word::End { bytes, digest: digest.clone() }, b"");
                             self.state = State::Ends(digest);
                             break;
                         }
@@ -315,8 +315,8 @@ impl Sending {
         Ok(())
     }
 
-    fn tell(&mut self, end: &mut End, word: Word, octets: &[u8]) {
-        end.send(self.to, talk::write(self.number, word, octets));
+    fn tell(&mut self, end: &mut End, word: Word, bytes: &[u8]) {
+        end.send(self.to, talk::write(self.number, word, bytes));
         self.spoke = Instant::now();
     }
 
@@ -331,18 +331,18 @@ impl Sending {
 
     /// The file is not what it was: half of one and half of another is nobody's.
     fn changed(&self) -> String {
-        let octets = self.octets.unwrap_or_default();
-        format!("{} had {octets} octets, and has other ones now: it was written to", self.name)
+        let bytes = self.bytes.unwrap_or_default();
+        format!("{} had {bytes} bytes, and has other ones now: it was written to", self.name)
     }
 
     fn show(&mut self) {
-        match self.octets {
-            Some(octets) => {
-                let part = self.written as f64 / octets.max(1) as f64;
+        match self.bytes {
+            Some(bytes) => {
+                let part = self.written as f64 / bytes.max(1) as f64;
                 self.bar.show(part.min(1.0), &self.name);
             }
             None => {
-                let what = || format!("{} octets of {}", readable(self.written as f64), self.name);
+                let what = || format!("{} bytes of {}", readable(self.written as f64), self.name);
                 self.bar.show_count(what);
             }
         }

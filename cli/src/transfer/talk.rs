@@ -1,4 +1,4 @@
-//! What both ends say to each other: each word is an object, a line of JSON and octets behind it.
+//! What both ends say to each other: each word is an object, a line of JSON and bytes behind it.
 
 use anyhow::{Context, Result, anyhow, ensure};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// What is spoken here; both ends must speak the same.
 pub const VERSION: u32 = 1;
 /// The line is never longer.
-const LINE_OCTETS_MAX: usize = 1 << 16;
+const LINE_LEN_MAX: usize = 1 << 16;
 
 /// A word, and which file it is about: the sender has chosen its number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,16 +21,16 @@ pub struct Line {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Word {
-    /// Of a sender: a file of this name is coming; its octets, if they are known.
-    Begin { name: String, octets: Option<u64> },
+    /// Of a sender: a file of this name is coming; its bytes, if they are known.
+    Begin { name: String, bytes: Option<u64> },
     /// Of a receiver: let it come.
     Ready,
-    /// Of a sender: octets of it, from there on.
+    /// Of a sender: bytes of it, from there on.
     Chunk { offset: u64 },
     /// Of a receiver: so much of it is where it belongs.
-    Written { octets: u64 },
+    Written { bytes: u64 },
     /// Of a sender: that was all of it.
-    End { octets: u64, digest: String },
+    End { bytes: u64, digest: String },
     /// Of a receiver: it has it.
     Done,
     /// Of a sender that has nothing else to say.
@@ -40,19 +40,19 @@ pub enum Word {
 }
 
 /// An object that says this.
-pub fn write(file: u64, word: Word, octets: &[u8]) -> Vec<u8> {
+pub fn write(file: u64, word: Word, bytes: &[u8]) -> Vec<u8> {
     let line = Line { version: VERSION, file, word };
     let mut object = serde_json::to_vec(&line).expect("numbers and text");
-    object.reserve_exact(1 + octets.len());
+    object.reserve_exact(1 + bytes.len());
     object.push(b'\n');
-    object.extend_from_slice(octets);
+    object.extend_from_slice(bytes);
     object
 }
 
-/// What an object says, and where its octets begin.
+/// What an object says, and where its bytes begin.
 pub fn read(object: &[u8]) -> Result<(Line, usize)> {
-    let front = &object[..object.len().min(LINE_OCTETS_MAX)];
-    let end = front.iter().position(|octet| *octet == b'\n').context("no line")?;
+    let front = &object[..object.len().min(LINE_LEN_MAX)];
+    let end = front.iter().position(|byte| *byte == b'\n').context("no line")?;
     let line = serde_json::from_slice(&object[..end]).map_err(|error| plain(&error.to_string()));
     let mut line: Line = line.map_err(|why| anyhow!("what it says makes no sense: {why}"))?;
     if let Word::Failed { why } = &mut line.word {

@@ -1,4 +1,4 @@
-//! Where octets go: a file gets its name when it is whole.
+//! Where bytes go: a file gets its name when it is whole.
 
 use std::fs::{self, File};
 use std::io::{self, Write, stdout};
@@ -12,8 +12,8 @@ use onepipe_transport_driver::Doorbell;
 /// What the thread that writes has to tell.
 #[derive(Debug)]
 pub enum Wrote {
-    /// So many octets are written.
-    Octets(u64),
+    /// So many bytes are written.
+    Bytes(u64),
     /// All are, and it has its name.
     Whole,
     /// It cannot be.
@@ -21,7 +21,7 @@ pub enum Wrote {
 }
 
 enum Work {
-    Octets(Vec<u8>),
+    Bytes(Vec<u8>),
     Finish { digest: String },
 }
 
@@ -141,10 +141,10 @@ impl Target {
         Ok(Self { path, work, _part: part })
     }
 
-    /// Has these octets written behind the others.
-    pub fn write(&self, octets: Vec<u8>) {
+    /// Has these bytes written behind the others.
+    pub fn write(&self, bytes: Vec<u8>) {
         // Who does not listen has told why.
-        let _ = self.work.send(Work::Octets(octets));
+        let _ = self.work.send(Work::Bytes(bytes));
     }
 
     /// There are no more. It is whole if this is its digest.
@@ -175,18 +175,18 @@ fn write(sink: Sink, works: impl Iterator<Item = Work>, tell: &impl Fn(Wrote)) -
         Sink::Part { file, part, .. } => (Box::new(file), part.display().to_string()),
         Sink::Other(path) => (Box::new(open(path)?), path.display().to_string()),
     };
-    let (mut octets, mut hasher) = (0, blake3::Hasher::new());
+    let (mut bytes, mut hasher) = (0, blake3::Hasher::new());
     let cannot = || format!("cannot write {place}");
     for work in works {
         match work {
-            Work::Octets(chunk) => {
+            Work::Bytes(chunk) => {
                 to.write_all(&chunk).with_context(cannot)?;
                 if matches!(sink, Sink::Standard) {
                     to.flush().with_context(cannot)?;
                 }
                 hasher.update(&chunk);
-                octets += chunk.len() as u64;
-                tell(Wrote::Octets(octets));
+                bytes += chunk.len() as u64;
+                tell(Wrote::Bytes(bytes));
             }
             Work::Finish { digest } => {
                 to.flush().with_context(cannot)?;

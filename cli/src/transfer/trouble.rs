@@ -53,7 +53,7 @@ fn is_refused(addr: SocketAddr) -> bool {
         let socket = UdpSocket::bind(own)?;
         socket.connect(addr)?;
         socket.set_read_timeout(Some(REFUSAL))?;
-        // Of no octets: whoever listens takes it for nothing.
+        // Of no bytes: whoever listens takes it for nothing.
         socket.send(&[])?;
         socket.recv(&mut [0])
     };

@@ -93,16 +93,16 @@ fn a_demo_of_an_incast_shows_its_queue_without_timeslots_and_with() {
     let number = |path: &str| summary.pointer(path).and_then(serde_json::Value::as_f64);
     assert!(number("/unscheduled/goodput_bits_per_s") > Some(1e6), "{summary}");
     assert!(number("/scheduled/goodput_bits_per_s") > Some(1e6), "{summary}");
-    let longest = number("/unscheduled/queue_octets/max");
+    let longest = number("/unscheduled/queue_bytes/max");
     assert!(longest > Some(300_000.0), "{summary}");
-    assert!(number("/scheduled/queue_octets/max") < longest, "{summary}");
+    assert!(number("/scheduled/queue_bytes/max") < longest, "{summary}");
     assert!(number("/scheduled/pings") > Some(0.0), "{summary}");
     assert_eq!(number("/scheduled/frames_lost"), Some(0.0), "{summary}");
     assert_eq!(number("/timeslots_granted_twice"), Some(0.0), "{summary}");
     // How many timeslots there were depends on what else the machine does, what came in each does
-    // not: a full frame bears 1,400 octets of a flow.
+    // not: a full frame bears 1,400 bytes of a flow.
     let used = number("/scheduled/timeslots/used").expect("a number");
-    assert!(number("/scheduled/received_octets") > Some(used * 700.0), "{summary}");
+    assert!(number("/scheduled/received_bytes") > Some(used * 700.0), "{summary}");
 }
 
 /// Whoever is not served cannot tell why nobody answers: the switch says so.

@@ -21,7 +21,7 @@ fn arguments_out_of_range_are_refused_with_the_range() {
     refused(&["sim", "--duration", "10"], "has no unit: write for example 100us, 10ms or 1.5s");
     refused(&["switch", "--corrupt", "150%"], "must lie between 0 and 1");
     refused(&["switch", "--link-rate", "10"], "is no rate of bits from 1k to 1000G");
-    refused(&["switch", "--link-rate", "1M", "--queue", "1MB"], "is no number of octets");
+    refused(&["switch", "--link-rate", "1M", "--queue", "1MB"], "is no number of bytes");
     refused(&["switch", "--rack-nodes", "65"], "65 is not in 1..=64");
     refused(&["switch", "--rack-nodes", "2", "--paths", "0"], "0 is not in 1..=64");
     refused(&["bench", "reorder", "--runs", "1"], "1 is not in 3..=1000");

@@ -38,12 +38,12 @@ impl Receiver {
     }
 }
 
-fn file(folder: &TempDir, octets: usize) -> (PathBuf, Vec<u8>) {
+fn file(folder: &TempDir, bytes: usize) -> (PathBuf, Vec<u8>) {
     let path = folder.path().join("original");
-    let octets: Vec<u8> =
-        (0..octets as u32).map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
-    std::fs::write(&path, &octets).expect("there is room");
-    (path, octets)
+    let bytes: Vec<u8> =
+        (0..bytes as u32).map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
+    std::fs::write(&path, &bytes).expect("there is room");
+    (path, bytes)
 }
 
 fn send<'a>(file: &'a Path, to: &'a str, more: &[&'a str]) -> Vec<&'a str> {
@@ -57,7 +57,7 @@ fn addresses(receivers: &[Receiver]) -> String {
 
 #[test]
 fn a_file_comes_to_all_receivers_whole_and_with_its_digest() {
-    for (octets, schedule, transport) in [
+    for (bytes, schedule, transport) in [
         (0, "pipeline", "tcp"),
         (3_000_007, "pipeline", "tcp"),
         (70_000, "chain", "tcp"),
@@ -67,7 +67,7 @@ fn a_file_comes_to_all_receivers_whole_and_with_its_digest() {
         (3_000_007, "pipeline", "shm"),
     ] {
         let folder = TempDir::new().expect("a folder");
-        let (original, content) = file(&folder, octets);
+        let (original, content) = file(&folder, bytes);
         let mut receivers: Vec<Receiver> = (0..3)
             .map(|at| folder.path().join(format!("copy{at}")))
             .map(|out| Receiver::start("127.0.0.1:0", &out, &[]))
@@ -78,10 +78,10 @@ fn a_file_comes_to_all_receivers_whole_and_with_its_digest() {
         let sent = output(&send(&original, &to, &[&sizes[..], &how].concat()));
         assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
         let sent = json(&sent);
-        assert_eq!((&sent["command"], &sent["octets"]), (&"bulk send".into(), &octets.into()));
+        assert_eq!((&sent["command"], &sent["bytes"]), (&"bulk send".into(), &bytes.into()));
         for receiver in &mut receivers {
             let report = receiver.report();
-            assert_eq!((&report["digest"], &report["octets"]), (&sent["digest"], &octets.into()));
+            assert_eq!((&report["digest"], &report["bytes"]), (&sent["digest"], &bytes.into()));
             assert_eq!(report["from"], 0);
             assert_eq!(receiver.program.status(), Some(0));
             assert!(std::fs::read(&receiver.out).expect("it is there") == content);
@@ -125,7 +125,7 @@ fn who_ends_is_left_out(transport: &str, signal: &str, status: Option<i32>) {
     let mut again = Receiver::start(&address, &receivers[0].out.clone(), &[]);
     // A pipe cannot go back: it is out for good, and says so.
     let drain = std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
-    assert_eq!(receivers[1].report()["octets"], 8 << 20);
+    assert_eq!(receivers[1].report()["bytes"], 8 << 20);
     let report = again.report();
     assert!(report["from"].as_u64() >= Some(1 << 20), "{report}");
     for receiver in [&receivers[1], &again] {

@@ -118,6 +118,6 @@ fn the_commands_of_the_guide_to_scheduled_transfer_bring_a_file_from_one_process
         assert_eq!(terminals.receivers.len(), 1);
         assert_eq!(terminals.receivers[0].status(), Some(0));
         let came = std::fs::read(to.join("disk.img")).expect("it is there");
-        assert!(came == vec![7; 100_000], "{} octets", came.len());
+        assert!(came == vec![7; 100_000], "{} bytes", came.len());
     }
 }

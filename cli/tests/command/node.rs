@@ -70,7 +70,7 @@ fn two_nodes_through_a_switch_print_the_same_lines_and_the_switch_sums_up() {
     assert_eq!(summary["ports_given"], 2, "{summary}");
     assert!(summary["frames_forwarded"].as_u64().is_some_and(|frames| frames > 0), "{summary}");
     let queues = &summary["queues"];
-    assert!(queues["octets_max"].as_u64().is_some_and(|most| most > 0), "{summary}");
+    assert!(queues["bytes_max"].as_u64().is_some_and(|most| most > 0), "{summary}");
     assert_eq!(queues["dropped"], 0, "{summary}");
 }
 

@@ -137,7 +137,7 @@ impl Beside {
         let mut all = self.descendants();
         all.retain(|path| {
             let line = std::fs::read(format!("{path}/cmdline")).unwrap_or_default();
-            line.split(|octet| *octet == 0).nth(1) == Some(command.as_bytes())
+            line.split(|byte| *byte == 0).nth(1) == Some(command.as_bytes())
         });
         all
     }
@@ -149,7 +149,7 @@ impl Beside {
         let paths = processes.map(|process| process.path());
         let found = paths.filter(|path| {
             let environment = std::fs::read(path.join("environ")).unwrap_or_default();
-            environment.split(|octet| *octet == 0).any(|variable| variable == wanted.as_bytes())
+            environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
         });
         found.map(|path| path.display().to_string()).collect()
     }

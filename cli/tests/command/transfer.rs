@@ -72,8 +72,8 @@ pub fn arbiter(switch: &Switch, arguments: &[&str]) -> Beside {
     arbiter
 }
 
-pub fn content(octets: usize) -> Vec<u8> {
-    (0..octets as u32).map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect()
+pub fn content(bytes: usize) -> Vec<u8> {
+    (0..bytes as u32).map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect()
 }
 
 fn report(beside: &mut Beside) -> Value {
@@ -90,25 +90,25 @@ pub fn names(folder: &Path) -> Vec<String> {
 fn a_file_comes_whole_and_both_ends_say_what_it_took() {
     let _turn = alone();
     let lab = Lab::start();
-    for octets in [0, 1, 300_007] {
+    for bytes in [0, 1, 300_007] {
         let folder = TempDir::new().expect("a folder");
         let (file, out) = (folder.path().join("original"), folder.path().join("out"));
         std::fs::create_dir(&out).expect("there is room");
-        std::fs::write(&file, content(octets)).expect("there is room");
+        std::fs::write(&file, content(bytes)).expect("there is room");
         let mut receiver = lab.receive(&out, &[]);
         let sent = lab.send(&file, &[]);
         assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
         let (sent, came) = (json(&sent), report(&mut receiver));
         assert_eq!(receiver.status(), Some(0));
-        assert_eq!((&sent["octets"], &came["octets"]), (&octets.into(), &octets.into()));
+        assert_eq!((&sent["bytes"], &came["bytes"]), (&bytes.into(), &bytes.into()));
         assert_eq!((&sent["digest"], &sent["to"]), (&came["digest"], &0.into()));
         assert_eq!((&came["command"], &came["from"]), (&"transfer receive".into(), &1.into()));
         assert_eq!(sent["arbiters"][0]["process"], 1000, "{sent}");
-        assert!(sent["pieces"]["sent"].as_u64() >= Some(octets as u64 / 1_472), "{sent}");
+        assert!(sent["pieces"]["sent"].as_u64() >= Some(bytes as u64 / 1_472), "{sent}");
         assert!(sent["pieces"]["sent_again"].is_u64(), "{sent}");
         assert!(sent["goodput_bits_per_s"].is_f64() && sent["control"]["sent"].is_u64(), "{sent}");
         assert_eq!(names(&out), ["original"]);
-        assert!(std::fs::read(out.join("original")).expect("it is there") == content(octets));
+        assert!(std::fs::read(out.join("original")).expect("it is there") == content(bytes));
     }
 }
 
@@ -130,7 +130,7 @@ fn a_pipe_comes_out_of_a_pipe() {
     assert_eq!(sender.status(), Some(0));
     let came = receiver.join().expect("it does not panic");
     assert_eq!(came.status.code(), Some(0), "{}", errors(&came));
-    assert!(came.stdout == content(200_000), "{} octets", came.stdout.len());
+    assert!(came.stdout == content(200_000), "{} bytes", came.stdout.len());
 }
 
 #[test]

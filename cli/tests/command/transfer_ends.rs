@@ -108,16 +108,16 @@ fn a_file_that_is_written_to_while_it_is_sent_is_given_up_at_both_ends() {
     let folder = TempDir::new().expect("a folder");
     let (file, out) = (folder.path().join("original"), folder.path().join("out"));
     std::fs::create_dir(&out).expect("there is room");
-    let octets: u64 = 4 << 20;
-    for now in [0, octets / 2, octets + 1] {
-        std::fs::write(&file, content(octets as usize)).expect("there is room");
+    let bytes: u64 = 4 << 20;
+    for now in [0, bytes / 2, bytes + 1] {
+        std::fs::write(&file, content(bytes as usize)).expect("there is room");
         // Nobody receives it yet, so most of it is not read.
         let mut sender = lab.sender(&file, &[]);
         sender.listens_to_interrupts();
         let changed = std::fs::File::options().write(true).open(&file);
         changed.and_then(|file| file.set_len(now)).expect("there is room");
         let mut receiver = lab.receive(&out, &[]);
-        let why = format!("original had {octets} octets, and has other ones now");
+        let why = format!("original had {bytes} bytes, and has other ones now");
         let heard = sender.complaint();
         assert!(heard.contains(&why), "{heard}");
         assert_eq!(sender.status(), Some(1));
@@ -138,9 +138,9 @@ fn a_receiver_takes_nothing_that_does_not_fit_what_was_announced() {
     let mut receiver = lab.receive(&out, &["--forever"]);
     let end = Transfer::builder().switch(&lab.switch.address).process(3);
     let end = end.slot(Duration::from_micros(200)).open().expect("it needs nobody");
-    let say = |file: u32, word: Value, octets: &[u8]| {
+    let say = |file: u32, word: Value, bytes: &[u8]| {
         let line = json!({ "version": 1, "file": file, "word": word }).to_string();
-        let object = [line.as_bytes(), b"\n", octets].concat();
+        let object = [line.as_bytes(), b"\n", bytes].concat();
         let sent = end.send(ProcessId(0), object).expect("there is room");
         assert_eq!(sent.wait(Duration::from_secs(60)), Some(Ok(())));
     };
@@ -148,16 +148,16 @@ fn a_receiver_takes_nothing_that_does_not_fit_what_was_announced() {
         let heard = receiver.complaint();
         assert!(heard.contains(complaint) && !heard.contains('\x1b'), "{heard}");
     };
-    let begin = |name: &str| json!({ "Begin": { "name": name, "octets": 10 } });
+    let begin = |name: &str| json!({ "Begin": { "name": name, "bytes": 10 } });
     let chunk = json!({ "Chunk": { "offset": 0 } });
 
     say(1, begin("shorter"), b"");
     say(1, chunk.clone(), b"12345");
-    say(1, json!({ "End": { "octets": 5, "digest": "" } }), b"");
-    judged("process 3: 5 octets came of 10");
+    say(1, json!({ "End": { "bytes": 5, "digest": "" } }), b"");
+    judged("process 3: 5 bytes came of 10");
     say(2, begin("longer"), b"");
     say(2, chunk, b"1234567890a");
-    judged("process 3: more octets come than it was to have");
+    judged("process 3: more bytes come than it was to have");
     say(3, begin("\x1b[2J"), b"");
     judged("process 3: \"\\u{1b}[2J\" is no name: it has control characters");
     say(4, begin("given up"), b"");

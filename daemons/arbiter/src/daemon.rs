@@ -54,7 +54,7 @@ impl ArbiterDaemon {
     pub fn new(config: &Config) -> Result<Self, StartError> {
         let udp = UdpConfig::default();
         let mut machine = config.machine.clone();
-        machine.comm.frame_octets_max = udp.frame_octets_max;
+        machine.comm.frame_len_max = udp.frame_len_max;
         let own = machine.comm.process;
         // Its watchdogs go to itself, too, and end at the switch: from them the switch learns where
         // it sits, before anybody has asked it for anything and when it is alone.

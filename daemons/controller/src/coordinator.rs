@@ -97,7 +97,7 @@ impl CoordinatorDaemon {
             ..MachineConfig::new(process, groups.clone())
         })?;
         let machine = Desked::new(machine);
-        let sizes = (groups.frame_octets_max, config.idle);
+        let sizes = (groups.frame_len_max, config.idle);
         let station = open_with(directory, (at, process), sizes, machine)?;
         let rhythm = Rhythm {
             campaign_interval: config.campaign_interval,

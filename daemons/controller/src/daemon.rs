@@ -59,7 +59,7 @@ impl ControllerDaemon {
                 let udp = UdpConfig::default();
                 machine.incarnation = begin_life();
                 machine.links = Links::Uplink;
-                machine.frame_octets_max = udp.frame_octets_max;
+                machine.frame_len_max = udp.frame_len_max;
                 let link = UdpLink::connect(*switch, &udp)
                     .map_err(|source| StartError::Socket { switch: *switch, source })?;
                 let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
@@ -76,7 +76,7 @@ impl ControllerDaemon {
                 // No more than 1,024 find a place in a segment.
                 machine.links = Links::Mesh(sizes.processes_max as u16);
                 machine.processes_max = sizes.processes_max;
-                machine.frame_octets_max = sizes.frame_octets_max;
+                machine.frame_len_max = sizes.frame_len_max;
                 let clock = shm.clock();
                 let office = Office::open(config, machine, shm, clock, store, answers)?;
                 let doorbell = office.driver.doorbell();

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use onepipe_base::{Machine, Mono, Now, Port, Promises, Transmit, Verdict};
 use onepipe_controller::{Controller, Epoch, Event, Record, RecordId};
 use onepipe_transport_driver::Pipe;
-use onepipe_wire::peek;
+use onepipe_wire::parse_header;
 
 use crate::clerk::News;
 use crate::report::BarrierReport;
@@ -116,7 +116,7 @@ impl Machine for Node {
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        if let Ok((header, opcode)) = peek(frame)
+        if let Ok((header, opcode)) = parse_header(frame)
             && !opcode.is_control()
         {
             let promises = header.promises(now.sync);

@@ -20,7 +20,7 @@ const FORMAT: &str = "format";
 /// Of the tables above. Another number: another version of this program wrote the file.
 const FORMAT_NUMBER: u64 = 1;
 /// Some pages: a log is short, and read once.
-const CACHE_OCTETS: usize = 4 << 20;
+const CACHE_BYTES: usize = 4 << 20;
 
 /// Records in one file, and an election by its lock: the kernel holds it for the active replica and
 /// lets go of it when that process ends, however it ends. So there is no lease to renew, and nobody
@@ -106,7 +106,7 @@ impl RedbStore {
             Ok(file) if file.len() == 0 => return Err(self.torn("it is empty")),
             Ok(_) => {}
         }
-        match Builder::new().set_cache_size(CACHE_OCTETS).open(&self.path) {
+        match Builder::new().set_cache_size(CACHE_BYTES).open(&self.path) {
             Ok(database) => Ok(Some(database)),
             Err(DatabaseError::DatabaseAlreadyOpen) => Ok(None),
             Err(error) => Err(self.refused(error.into())),
@@ -191,15 +191,15 @@ impl RedbStore {
         let read = || {
             let log = database.begin_read()?.open_table(LOG)?;
             let entries = log.iter()?.map(|entry| {
-                let (at, octets) = entry?;
-                Ok((at.value(), octets.value().to_vec()))
+                let (at, bytes) = entry?;
+                Ok((at.value(), bytes.value().to_vec()))
             });
             entries.collect::<Result<Vec<_>, redb::Error>>()
         };
         let entries = read().map_err(|error| self.refused(error))?;
-        let decode = |(at, octets): (u64, Vec<u8>)| {
+        let decode = |(at, bytes): (u64, Vec<u8>)| {
             let path = self.path.clone();
-            Record::decode(&octets).map_err(|source| RedbError::Record { path, at, source })
+            Record::decode(&bytes).map_err(|source| RedbError::Record { path, at, source })
         };
         entries.into_iter().map(decode).collect()
     }
@@ -249,9 +249,9 @@ impl RedbStore {
 /// Appends a record to the log.
 fn push(log: &mut Table<'_, u64, &'static [u8]>, record: &Record) -> Result<(), redb::Error> {
     let next = log.last()?.map_or(0, |(last, _)| last.value() + 1);
-    let mut octets = Vec::new();
-    record.encode(&mut octets);
-    log.insert(next, octets.as_slice())?;
+    let mut bytes = Vec::new();
+    record.encode(&mut bytes);
+    log.insert(next, bytes.as_slice())?;
     Ok(())
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use onepipe_base::{Address, Life};
-use onepipe_controller::{FailedLife, FrozenStatus, MemberState, MemberStatus, Status};
+use onepipe_base::{Address, Instance};
+use onepipe_controller::{FailedInstance, FrozenStatus, MemberState, MemberStatus, Status};
 use serde::{Deserialize, Serialize};
 
 use crate::counters::counters;
@@ -109,7 +109,8 @@ pub struct FrozenReport {
 impl Report {
     /// What the machine knows. The rest is filled in by its world.
     pub(crate) fn new(status: &Status) -> Self {
-        let failures = |lives: &[FailedLife]| lives.iter().map(FailureReport::from).collect();
+        let failures =
+            |instances: &[FailedInstance]| instances.iter().map(FailureReport::from).collect();
         Self {
             replica: status.replica.0,
             incarnation: 0,
@@ -143,19 +144,19 @@ impl From<&MemberStatus> for MemberReport {
             MemberState::Failed => "failed",
         };
         Self {
-            name: name(member.life.address),
-            incarnation: member.life.incarnation.0,
+            name: name(member.instance.address),
+            incarnation: member.instance.incarnation.0,
             state: state.to_owned(),
             links_up: member.links_up,
         }
     }
 }
 
-impl From<&FailedLife> for FailureReport {
-    fn from(failed: &FailedLife) -> Self {
+impl From<&FailedInstance> for FailureReport {
+    fn from(failed: &FailedInstance) -> Self {
         Self {
-            name: name(failed.life.address),
-            incarnation: failed.life.incarnation.0,
+            name: name(failed.instance.address),
+            incarnation: failed.instance.incarnation.0,
             failed_at_ns: failed.at.as_ns(),
             is_exact: failed.is_exact,
         }
@@ -182,8 +183,8 @@ pub(crate) fn name(address: Address) -> String {
 }
 
 /// With its incarnation.
-pub(crate) fn full_name(life: Life) -> String {
-    format!("{} life {}", name(life.address), life.incarnation.0)
+pub(crate) fn full_name(instance: Instance) -> String {
+    format!("{} life {}", name(instance.address), instance.incarnation.0)
 }
 
 #[cfg(test)]
@@ -195,12 +196,15 @@ pub(crate) mod tests {
 
     /// A fabric in which process 3 has failed while the store is down.
     pub(crate) fn report() -> Report {
-        let life = |address, incarnation| Life { address, incarnation: Incarnation(incarnation) };
-        let (switch, failed) =
-            (life(Address::Switch(SwitchId(1)), 9), life(Address::Process(ProcessId(3)), 5));
+        let instance =
+            |address, incarnation| Instance { address, incarnation: Incarnation(incarnation) };
+        let (switch, failed) = (
+            instance(Address::Switch(SwitchId(1)), 9),
+            instance(Address::Process(ProcessId(3)), 5),
+        );
         let at = Timestamp::from_ns(1_700);
-        let member = |life, state, links_up| MemberStatus { life, state, links_up };
-        let failure = FailedLife { life: failed, at, is_exact: true };
+        let member = |instance, state, links_up| MemberStatus { instance, state, links_up };
+        let failure = FailedInstance { instance: failed, at, is_exact: true };
         let status = Status {
             replica: ProcessId(63),
             active: Some(Epoch(4)),

@@ -37,8 +37,8 @@ pub struct Config {
     pub controllers: Option<Controllers>,
     /// Process ids lie below this. Default 1,024.
     pub processes_max: u32,
-    /// The longest frame, in octets. 256 to 65,000, default 65,000: what endpoints use matters.
-    pub frame_octets_max: usize,
+    /// The longest frame, in bytes. 256 to 65,000, default 65,000: what endpoints use matters.
+    pub frame_len_max: usize,
     /// A neighbour that was silent for this long may lose its port to a new one, in ns. Default
     /// 10 s.
     pub port_timeout_ns: u64,
@@ -56,8 +56,8 @@ pub struct Config {
     pub idle: Idle,
     /// How much work is left to the kernel at most. Default [`Offload::Segment`].
     pub offload: Offload,
-    /// The socket buffer asked for in each direction, in octets. Default 16 MiB.
-    pub socket_buffer_octets: usize,
+    /// The socket buffer asked for in each direction, in bytes. Default 16 MiB.
+    pub socket_buffer_bytes: usize,
     /// What goes wrong on purpose. Default nothing.
     pub faults: Faults,
     /// How fast its links are. Default as fast as the machine.
@@ -73,10 +73,10 @@ pub struct Config {
 pub struct LinkRate {
     /// Bits a second on each link, with what Ethernet, IP and UDP add to a frame. 1,000 or more.
     pub bits_per_s: u64,
-    /// Octets that may wait for a link; frames that find no room are lost. 2,048 or more.
-    pub queue_octets_max: usize,
-    /// A frame that finds more octets before it than this is marked, if given.
-    pub mark_octets: Option<usize>,
+    /// Bytes that may wait for a link; frames that find no room are lost. 2,048 or more.
+    pub queue_bytes_max: usize,
+    /// A frame that finds more bytes before it than this is marked, if given.
+    pub mark_bytes: Option<usize>,
 }
 
 impl LinkRate {
@@ -84,8 +84,8 @@ impl LinkRate {
     pub(crate) fn out_of_range(&self) -> Option<(&'static str, u64)> {
         match self {
             Self { bits_per_s: 0..1_000, .. } => Some(("bits_per_s", self.bits_per_s)),
-            Self { queue_octets_max: 0..2_048, .. } => {
-                Some(("queue_octets_max", self.queue_octets_max as u64))
+            Self { queue_bytes_max: 0..2_048, .. } => {
+                Some(("queue_bytes_max", self.queue_bytes_max as u64))
             }
             _ => None,
         }
@@ -102,7 +102,7 @@ impl Config {
             controllers: None,
             ports_max: 128,
             processes_max: 1024,
-            frame_octets_max: 65_000,
+            frame_len_max: 65_000,
             port_timeout_ns: 10_000_000_000,
             beacon_interval_ns: 20_000,
             eager_beacons: Eager::Always,
@@ -110,7 +110,7 @@ impl Config {
             start_wait_ns: 1_000_000,
             idle: Idle::CIVIL,
             offload: Offload::Segment,
-            socket_buffer_octets: 16 << 20,
+            socket_buffer_bytes: 16 << 20,
             faults: Faults::default(),
             link_rate: None,
             racks: None,

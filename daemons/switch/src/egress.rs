@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 
 use hdrhistogram::Histogram;
 use onepipe_base::{Mono, Now, Port};
-use onepipe_wire::{Opcode, mark_congestion, peek};
+use onepipe_wire::{Opcode, mark_congestion, parse_header};
 
 use crate::config::LinkRate;
 
-/// What a datagram takes on an Ethernet beside the frame that it bears, in octets: IPv4 and UDP 28,
+/// What a datagram takes on an Ethernet beside the frame that it bears, in bytes: IPv4 and UDP 28,
 /// Ethernet 18, preamble 8, gap 12.
-const AROUND_FRAME_OCTETS: usize = 66;
+const FRAME_OVERHEAD_BYTES: usize = 66;
 /// Buffers of frames that have left, kept for those to come.
 const SPARE_MAX: usize = 4096;
 
@@ -23,10 +23,10 @@ pub struct QueueReport {
     pub dropped: u64,
     /// Frames that were marked, because the queue was longer than the threshold.
     pub marked: u64,
-    /// Octets before a frame: half, 90 and 99 of 100 and 999 of 1,000 found no more, and the most.
-    pub octets: [u64; 5],
-    /// Octets that wait at present, in the longest queue.
-    pub present_octets: u64,
+    /// Bytes before a frame: half, 90 and 99 of 100 and 999 of 1,000 found no more, and the most.
+    pub bytes: [u64; 5],
+    /// Bytes that wait at present, in the longest queue.
+    pub present_bytes: u64,
 }
 
 /// The queues of all ports.
@@ -46,12 +46,12 @@ pub(crate) struct Egress {
 #[derive(Debug)]
 struct Line {
     frames: VecDeque<Leaving>,
-    octets: usize,
+    bytes: usize,
     /// When the last frame of the queue has left.
     free_at: Mono,
 }
 
-/// A frame, and when its first octet leaves and its last one has left.
+/// A frame, and when its first byte leaves and its last one has left.
 #[derive(Debug)]
 struct Leaving {
     begins: Mono,
@@ -61,14 +61,14 @@ struct Leaving {
 
 impl Egress {
     pub(crate) fn new(rate: LinkRate, ports: usize) -> Self {
-        let line = || Line { frames: VecDeque::new(), octets: 0, free_at: Mono::from_ns(0) };
-        let most = rate.queue_octets_max.max(2) as u64;
+        let line = || Line { frames: VecDeque::new(), bytes: 0, free_at: Mono::from_ns(0) };
+        let most = rate.queue_bytes_max.max(2) as u64;
         Self {
             rate,
             lines: std::iter::repeat_with(line).take(ports).collect(),
             waiting: 0,
             spare: Vec::new(),
-            depths: Histogram::new_with_max(most, 3).expect("more than two octets, three digits"),
+            depths: Histogram::new_with_max(most, 3).expect("more than two bytes, three digits"),
             dropped: 0,
             marked: 0,
         }
@@ -77,7 +77,8 @@ impl Egress {
     /// A frame comes to the queue of `port`, or is lost there.
     pub(crate) fn put(&mut self, port: Port, now: Now, frame: &mut [u8]) {
         let Some(line) = self.lines.get_mut(port.index()) else { return };
-        let is_beacon = |frame: &[u8]| peek(frame).is_ok_and(|(_, code)| code == Opcode::Beacon);
+        let is_beacon =
+            |frame: &[u8]| parse_header(frame).is_ok_and(|(_, code)| code == Opcode::Beacon);
         if let Some(last) = line.frames.back_mut()
             && last.begins > now.mono
             && last.frame.len() == frame.len()
@@ -89,24 +90,24 @@ impl Egress {
             last.frame.copy_from_slice(frame);
             return;
         }
-        let octets = frame.len() + AROUND_FRAME_OCTETS;
+        let bytes = frame.len() + FRAME_OVERHEAD_BYTES;
         // What is longer than the queue was refused, so nothing is cut off here.
-        self.depths.saturating_record(line.octets as u64);
-        if line.octets + octets > self.rate.queue_octets_max {
+        self.depths.saturating_record(line.bytes as u64);
+        if line.bytes + bytes > self.rate.queue_bytes_max {
             self.dropped += 1;
             return;
         }
-        if self.rate.mark_octets.is_some_and(|threshold| line.octets > threshold) {
+        if self.rate.mark_bytes.is_some_and(|threshold| line.bytes > threshold) {
             self.marked += 1;
             mark_congestion(frame);
         }
         let begins = line.free_at.max(now.mono);
-        let at = begins.after_ns((octets as u64 * 8_000_000_000).div_ceil(self.rate.bits_per_s));
+        let at = begins.after_ns((bytes as u64 * 8_000_000_000).div_ceil(self.rate.bits_per_s));
         let mut kept = self.spare.pop().unwrap_or_default();
         kept.clear();
         kept.extend_from_slice(frame);
         line.frames.push_back(Leaving { begins, at, frame: kept });
-        line.octets += octets;
+        line.bytes += bytes;
         line.free_at = at;
         self.waiting += 1;
     }
@@ -124,7 +125,7 @@ impl Egress {
         for (port, line) in self.lines.iter_mut().enumerate() {
             while let Some(leaving) = line.frames.pop_front_if(|leaving| leaving.at <= now.mono) {
                 send(Port(port as u16), &leaving.frame);
-                line.octets -= leaving.frame.len() + AROUND_FRAME_OCTETS;
+                line.bytes -= leaving.frame.len() + FRAME_OVERHEAD_BYTES;
                 self.waiting -= 1;
                 if self.spare.len() < SPARE_MAX {
                     self.spare.push(leaving.frame);
@@ -139,21 +140,21 @@ impl Egress {
     }
 
     pub(crate) fn report(&self) -> QueueReport {
-        let octets = [0.5, 0.9, 0.99, 0.999, 1.0].map(|q| self.depths.value_at_quantile(q));
+        let bytes = [0.5, 0.9, 0.99, 0.999, 1.0].map(|q| self.depths.value_at_quantile(q));
         QueueReport {
             frames: self.depths.len(),
             dropped: self.dropped,
             marked: self.marked,
-            octets,
-            present_octets: self.lines.iter().map(|line| line.octets as u64).max().unwrap_or(0),
+            bytes,
+            present_bytes: self.lines.iter().map(|line| line.bytes as u64).max().unwrap_or(0),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use onepipe_base::{Address, Incarnation, Life, Promises, SwitchId, Timestamp};
-    use onepipe_wire::{HEADER_OCTETS, Header, seal};
+    use onepipe_base::{Address, Incarnation, Instance, Promises, SwitchId, Timestamp};
+    use onepipe_wire::{HEADER_LEN, Header, seal};
 
     use super::*;
 
@@ -161,9 +162,9 @@ mod tests {
         Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns) }
     }
 
-    fn egress(queue_octets_max: usize) -> Egress {
-        // A frame of 934 octets takes 8 us.
-        let rate = LinkRate { bits_per_s: 1_000_000_000, queue_octets_max, mark_octets: None };
+    fn egress(queue_bytes_max: usize) -> Egress {
+        // A frame of 934 bytes takes 8 us.
+        let rate = LinkRate { bits_per_s: 1_000_000_000, queue_bytes_max, mark_bytes: None };
         Egress::new(rate, 2)
     }
 
@@ -190,18 +191,19 @@ mod tests {
         egress.put(Port(0), at(50_000), &mut [7; 934]);
         assert_eq!(egress.due(), Some(Mono::from_ns(58_000)));
         let report = egress.report();
-        assert_eq!((report.frames, report.dropped, report.octets[4]), (5, 0, 2_000));
-        assert_eq!((report.octets[0], report.present_octets), (0, 1_000));
+        assert_eq!((report.frames, report.dropped, report.bytes[4]), (5, 0, 2_000));
+        assert_eq!((report.bytes[0], report.present_bytes), (0, 1_000));
     }
 
     #[test]
     fn a_beacon_that_waits_behind_another_takes_its_place() {
         let mut egress = egress(1 << 20);
         let beacon = |ns: u64| {
-            let mut frame = [0; HEADER_OCTETS];
-            let life = Life { address: Address::Switch(SwitchId(0)), incarnation: Incarnation(1) };
+            let mut frame = [0; HEADER_LEN];
+            let instance =
+                Instance { address: Address::Switch(SwitchId(0)), incarnation: Incarnation(1) };
             let promises = Promises::both(Timestamp::from_ns(ns));
-            let header = Header::of_link(Opcode::Beacon, life, None, promises);
+            let header = Header::hop_only(Opcode::Beacon, instance, None, promises);
             seal(&mut frame, header, 0);
             frame
         };

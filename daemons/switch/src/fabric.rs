@@ -6,7 +6,7 @@ use onepipe_base::{
 };
 use onepipe_transport_driver::{Doorbell, Transport};
 use onepipe_transport_udp::{Exchange, Place};
-use onepipe_wire::{HEADER_OCTETS, Header, Opcode, mark_congestion, peek, seal_with_hops};
+use onepipe_wire::{HEADER_LEN, Header, Opcode, mark_congestion, parse_header, seal_with_hops};
 
 use crate::Stats;
 use crate::egress::{Egress, QueueReport};
@@ -109,7 +109,7 @@ impl Fabric {
             return Some(port);
         }
         let first = self.exchange.frames(train).next()?;
-        if peek(self.exchange.frame(first)).is_err() {
+        if parse_header(self.exchange.frame(first)).is_err() {
             self.stats.trains_foreign += 1;
             return None;
         }
@@ -127,7 +127,7 @@ impl Fabric {
 
     /// The machine has no use for a frame: there may be a reason that people should know.
     fn on_dropped(&mut self, place: Place) {
-        let Ok((header, _)) = peek(self.exchange.frame(place)) else { return };
+        let Ok((header, _)) = parse_header(self.exchange.frame(place)) else { return };
         let ends = [header.src(), header.dst()];
         if let Some(beyond) = ends.iter().find(|process| process.0 >= self.processes_max) {
             self.stats.process_beyond = Some(*beyond);
@@ -139,7 +139,7 @@ impl Fabric {
     /// The machine has taken a frame that goes no further: it may tell who sits where.
     fn on_consumed(&mut self, port: Port, place: Place) {
         let frame = self.exchange.frame(place);
-        let Ok((header, opcode)) = peek(frame) else { return };
+        let Ok((header, opcode)) = parse_header(frame) else { return };
         let process = header.src();
         match opcode {
             // A controller greets instead of joining, and is to be found from above, too.
@@ -193,7 +193,7 @@ impl Fabric {
     /// Passes a frame without payload on to the switch above.
     fn pass_on(&mut self, up: Port, header: &Header) {
         let Some(slot) = self.exchange.slot() else { return };
-        let place = self.exchange.keep(slot, HEADER_OCTETS);
+        let place = self.exchange.keep(slot, HEADER_LEN);
         seal_with_hops(self.exchange.frame(place), *header, 0, PASSED_ON_HOPS);
         self.exchange.send(up.index(), place);
     }
@@ -328,7 +328,7 @@ impl Transport for Fabric {
     #[inline]
     fn send(&mut self, transmit: Transmit) {
         if let Some(slot) = self.slot.take() {
-            let place = self.exchange.keep(slot, transmit.octets);
+            let place = self.exchange.keep(slot, transmit.bytes);
             self.put_out(transmit.port, place);
         }
     }

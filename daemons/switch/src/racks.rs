@@ -5,7 +5,7 @@
 //! rack to this path, and the link down from there to its receiver's. Each of these may lose
 //! frames. Nothing else has a path: other frames cross nothing and lose nothing here.
 
-use onepipe_wire::{HEADER_OCTETS, Opcode, Slot, peek};
+use onepipe_wire::{HEADER_LEN, Opcode, Slot, parse_header};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
@@ -151,13 +151,13 @@ impl Links {
 
     /// A frame is on its way. Answers whether it arrives.
     pub(crate) fn pass(&mut self, frame: &[u8], stats: &mut Stats) -> bool {
-        let Ok((header, Opcode::Slot)) = peek(frame) else { return true };
+        let Ok((header, Opcode::Slot)) = parse_header(frame) else { return true };
         let (src, dst) = (header.src().0, header.dst().0);
         let [from, to] = [src, dst].map(|process| process / self.racks.rack_nodes);
         if from == to {
             return true;
         }
-        let path = frame.get(HEADER_OCTETS..).and_then(Slot::path).map(u32::from);
+        let path = frame.get(HEADER_LEN..).and_then(Slot::path).map(u32::from);
         let is_known = src < self.racks.nodes && dst < self.racks.nodes;
         let Some(path) = path.filter(|path| is_known && *path < self.racks.paths) else {
             stats.frames_without_path += 1;
@@ -192,7 +192,7 @@ impl Links {
 #[cfg(test)]
 mod tests {
     use onepipe_base::{Incarnation, ProcessId};
-    use onepipe_wire::{Header, NO_PATH, OWN_WAY, SLOT_HEADER_OCTETS, seal};
+    use onepipe_wire::{ANY_LINK, Header, NO_PATH, SLOT_HEADER_LEN, seal};
 
     use super::*;
 
@@ -202,11 +202,11 @@ mod tests {
     }
 
     fn frame(opcode: Opcode, src: u32, dst: u32, path: u8) -> Vec<u8> {
-        let mut frame = vec![0; HEADER_OCTETS + SLOT_HEADER_OCTETS];
-        let slot = Slot { label: [OWN_WAY; 4], timeslot: 0, path, earlier: [NO_PATH; 3] };
-        slot.write(&mut frame[HEADER_OCTETS..]).expect("there is room");
+        let mut frame = vec![0; HEADER_LEN + SLOT_HEADER_LEN];
+        let slot = Slot { label: [ANY_LINK; 4], timeslot: 0, path, earlier: [NO_PATH; 3] };
+        slot.write(&mut frame[HEADER_LEN..]).expect("there is room");
         let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1));
-        seal(&mut frame, header, SLOT_HEADER_OCTETS);
+        seal(&mut frame, header, SLOT_HEADER_LEN);
         frame
     }
 

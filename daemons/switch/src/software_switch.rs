@@ -23,8 +23,8 @@ use crate::{Config, Faults, LinkReport, LossyLink, StartError, Stats};
 const FOLLOW_INTERVAL_NS: u64 = 10_000_000;
 /// How often a wave is repeated where it is not answered, in ns: answering takes a wake-up or two.
 const WAVE_INTERVAL_NS: u64 = 500_000;
-/// Room for beacons, announcements and overtaken frames of one turn, in octets.
-const SLOT_ROOM_OCTETS: usize = 1 << 20;
+/// Room for beacons, announcements and overtaken frames of one turn, in bytes.
+const SLOT_ROOM_BYTES: usize = 1 << 20;
 
 /// A switch in software: one thread, one socket.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl SoftwareSwitch {
         machine.holds_newcomers = true;
         machine.switch = config.switch;
         machine.wave_interval_ns = WAVE_INTERVAL_NS;
-        machine.frame_octets_max = machine.frame_octets_max.min(config.frame_octets_max);
+        machine.frame_len_max = machine.frame_len_max.min(config.frame_len_max);
         if config.controllers.is_some() {
             machine.controllers = config.controllers;
             machine.incarnation = begin_life();
@@ -82,11 +82,11 @@ impl SoftwareSwitch {
         let machine = Switch::new(machine)?;
 
         let udp = UdpConfig {
-            frame_octets_max: config.frame_octets_max,
+            frame_len_max: config.frame_len_max,
             bind: Some(config.bind),
             offload: config.offload,
-            socket_buffer_octets: config.socket_buffer_octets,
-            send_room_octets: SLOT_ROOM_OCTETS,
+            socket_buffer_bytes: config.socket_buffer_bytes,
+            send_room_bytes: SLOT_ROOM_BYTES,
         };
         let ports = usize::from(config.ports_max + upper);
         let refused = |source| StartError::Socket { bind: config.bind, source };

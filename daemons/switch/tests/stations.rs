@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Nobody is taken for dead because the machine is busy.
 const LINK_TIMEOUT_NS: u64 = 20_000_000_000;
 
-/// A beacon on an Ethernet: the frame of 52 octets, and 66 around it.
-const BEACON_ON_LINE_OCTETS: u64 = 52 + 66;
+/// A beacon on an Ethernet: the frame of 52 bytes, and 66 around it.
+const BEACON_ON_LINE_BYTES: u64 = 52 + 66;
 
 /// What is said when everybody meets; logs are about what comes after.
 const HELLO: &[u8] = b"hello";
@@ -210,8 +210,8 @@ impl World {
 fn slow_links_have_queues_and_keep_the_order() {
     let mut world = World::slow(LinkRate {
         bits_per_s: 20_000_000,
-        queue_octets_max: 1 << 20,
-        mark_octets: Some(4_096),
+        queue_bytes_max: 1 << 20,
+        mark_bytes: Some(4_096),
     });
     world.meet();
     world.chatter(300);
@@ -219,13 +219,13 @@ fn slow_links_have_queues_and_keep_the_order() {
     world.run_until("not all is delivered", all);
     world.check_order();
     let queues = world.switches[0].queues().expect("its links are slow");
-    assert!(queues.octets[4] > 4_096 && queues.marked > 0, "{queues:?}");
+    assert!(queues.bytes[4] > 4_096 && queues.marked > 0, "{queues:?}");
     assert_eq!(queues.dropped, 0, "{queues:?}");
     // Barriers come faster than these links carry them, so that a beacon leaves all the time and
     // another, which says the newest, waits behind it.
     world.run_until("a queue stays", |world| {
         let queues = world.switches[0].queues();
-        queues.is_some_and(|queues| queues.present_octets <= 2 * BEACON_ON_LINE_OCTETS)
+        queues.is_some_and(|queues| queues.present_bytes <= 2 * BEACON_ON_LINE_BYTES)
     });
 }
 
@@ -393,9 +393,9 @@ fn strangers_get_no_port() {
     let at = world.switches[0].local_addr();
     let stranger = UdpSocket::bind("127.0.0.1:0").expect("the loopback is there");
     let mut noise = vec![0x1b; 4000];
-    for octets in [0, 1, 51, 52, 53, 1472, 4000] {
-        noise.iter_mut().enumerate().for_each(|(at, octet)| *octet = (at * octets) as u8);
-        stranger.send_to(&noise[..octets], at).expect("the loopback is there");
+    for bytes in [0, 1, 51, 52, 53, 1472, 4000] {
+        noise.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at * bytes) as u8);
+        stranger.send_to(&noise[..bytes], at).expect("the loopback is there");
     }
     world.meet();
     let stats = world.switches[0].stats();

@@ -1,4 +1,4 @@
-//! Delivery barrier of a group (`docs/design/amcast.md`, "Delivery safety").
+//! Delivery barrier of a group (`docs/design/amcast.md`, "Why the barrier is right").
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_wire::LogicalTime;
@@ -57,8 +57,8 @@ impl Clocks {
             }
             _ => LogicalTime(u64::MAX),
         };
-        // 3. The highest clock that a majority has reached: a new leader hears from one of these
-        // members, so it proposes nothing at or below that clock.
+        // 3. The highest clock that a majority has reached: one of these members has promised to
+        // any later leader, which then proposes nothing at or below that clock.
         let members = (2 * majority).saturating_sub(1).min(MEMBERS_MAX);
         let mut clocks = self.clocks;
         let clocks = &mut clocks[..members];

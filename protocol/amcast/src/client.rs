@@ -1,4 +1,5 @@
-//! A client: it asks the leaders of all groups that a message is for until all can deliver it.
+//! Client: sends a message to the leaders of its destination groups until all of them have
+//! completed it.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -6,8 +7,8 @@ use alloc::vec::Vec;
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_wire::{
-    AMCAST_OCTETS, Amcast, Frame, GROUPS_MAX, GroupId, GroupSet, HEADER_OCTETS, LogicalTime,
-    MessageId, Opcode,
+    AMCAST_LEN, Amcast, Frame, GROUPS_MAX, GroupId, GroupSet, HEADER_LEN, LogicalTime, MessageId,
+    Opcode,
 };
 
 use crate::config::{Config, ConfigError};
@@ -15,126 +16,127 @@ use crate::flight::Flight;
 use crate::outbox::{Parcel, Room, write_run};
 use crate::patience::{Patience, Pause};
 
-/// Octets that a client has on their way before it has heard how many there can be: as many as an
-/// endpoint has.
-const FLIGHT_FIRST_OCTETS: u64 = 64 << 10;
+/// Initial congestion window in bytes; the same as that of an endpoint.
+const FLIGHT_FIRST_BYTES: u64 = 64 << 10;
 
-/// Why a message cannot be sent.
+/// Reason why a message cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AmcastError {
-    /// It is for no group.
-    #[error("a message must be for one group at least")]
+    /// The destination is empty.
+    #[error("cannot send: the message has no destination group")]
     NoGroup,
-    /// There is no such group.
-    #[error("there is no group {}", .0.0)]
+    /// The group does not exist.
+    #[error("cannot send: there is no group {}", .0.0)]
     UnknownGroup(GroupId),
-    /// It is for more groups than a message may be for.
-    #[error("a message for {got} groups, where {limit} are the most")]
+    /// The message has too many destination groups.
+    #[error("cannot send to {got} groups: the limit is {limit} (message_groups_max)")]
     TooManyGroups {
-        /// How many.
+        /// Number of groups.
         got: usize,
-        /// How many there may be.
+        /// Maximum number of groups.
         limit: usize,
     },
-    /// It does not fit a packet.
-    #[error("a message of {got} octets, where {limit} are the most: one message is one packet")]
+    /// The message does not fit a packet.
+    #[error("cannot send {got} bytes: a message must fit one packet of {limit} bytes")]
     TooLong {
-        /// Its octets.
+        /// Length of the message in bytes.
         got: usize,
-        /// How many there may be.
+        /// Maximum length in bytes.
         limit: usize,
     },
-    /// Too many messages are open: the window is full until the oldest is over.
-    #[error("{0} messages are open, and the oldest is not over: try again later")]
+    /// The window is full until the oldest open message is complete.
+    #[error("cannot send: {0} messages are open and the window is full; try again later")]
     WindowFull(u32),
-    /// All numbers have been used: another client number is needed.
-    #[error("all numbers of messages have been used")]
+    /// All sequence numbers have been used: the process needs another client number.
+    #[error("cannot send: the client has used all sequence numbers")]
     Exhausted,
 }
 
-/// A message is over: all its groups can deliver it.
+/// Event of a client: a message is complete, that is, all its groups can deliver it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Over {
-    /// Which.
+    /// The message.
     pub id: MessageId,
-    /// Its place in the order; nothing, if that was forgotten before it could be told.
+    /// Final timestamp; `None` if the groups had discarded it before they could report it.
     pub timestamp: Option<LogicalTime>,
 }
 
-/// What a client has counted since its beginning.
+/// Counters of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClientStats {
-    /// Messages begun.
+    /// Messages accepted for sending.
     pub sent: u64,
-    /// Messages over.
+    /// Messages completed.
     pub over: u64,
-    /// Times that a leader had no room.
+    /// `Busy` replies of leaders.
     pub busy: u64,
-    /// Requests sent again.
+    /// Retransmissions of messages.
     pub repeated: u64,
-    /// Packets that made no sense.
+    /// Invalid packets.
     pub foreign: u64,
 }
 
-/// An open message.
+/// Open message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Open {
     id: MessageId,
     groups: GroupSet,
-    /// Groups that have not said that it is over.
+    /// Groups that have not completed the message.
     waiting: GroupSet,
     timestamp: Option<LogicalTime>,
-    octets: u16,
-    /// When it was sent for the first time.
+    bytes: u16,
+    /// When it was first sent.
     sent: Option<Mono>,
-    /// Whether it was sent again since.
+    /// Whether it was retransmitted.
     is_repeated: bool,
     pause: Pause,
-    /// When it is sent again; before it was sent it need not be.
+    /// Retransmission deadline; `None` before the first transmission.
     due: Option<Mono>,
-    /// Groups that are to be told now, and how far in the members of the first.
+    /// Groups that the message is still to be sent to in this round.
     telling: GroupSet,
-    /// Whether all their members are, for who leads may be another one than before.
+    /// Whether it is sent to all members, because the leader may have changed.
     to_all: bool,
+    /// Index of the next member of the first of these groups.
     told: usize,
-    /// Whether it is among those that are to be told.
+    /// Whether the message is in the send queue.
     is_queued: bool,
 }
 
 impl Open {
-    /// What it takes on its way: with little else in it, its front.
-    fn flight_octets(&self) -> u64 {
-        (HEADER_OCTETS + AMCAST_OCTETS) as u64 + u64::from(self.octets)
+    /// Returns the length of the message in flight, with the headers of a frame of its own.
+    fn flight_bytes(&self) -> u64 {
+        (HEADER_LEN + AMCAST_LEN) as u64 + u64::from(self.bytes)
     }
 }
 
-/// A client: it asks the leaders of all groups that a message is for until all can deliver it.
+/// Client of agreed multicast; see the module documentation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Client {
     config: Config,
     number: u32,
     next: u32,
-    /// A place for each open message: that of message `s` is also that of `s` + window.
+    /// Ring of open messages: message `s` shares its slot with message `s` + window.
     open: Vec<Option<Open>>,
     messages: Vec<u8>,
-    /// Who leads each group, by its place, as far as known, and in which epoch.
+    /// Epoch and index of the leader of each group, as far as known, by group index.
     leaders: Vec<(u32, usize)>,
-    /// What is over and not told yet, by its place, and these places in order.
+    /// Completed messages that were not polled yet, by slot.
     over: Vec<Option<Over>>,
+    /// Slots of completed messages in the order of completion.
     over_order: VecDeque<u32>,
-    /// Places of messages that are to be told: first those that were told before.
+    /// Slots of messages to be sent; retransmissions come first.
     telling: VecDeque<u32>,
     flight: Flight,
-    /// Nothing is due before.
+    /// Lower bound of all deadlines.
     due: Option<Mono>,
     stats: ClientStats,
 }
 
 impl Client {
-    /// A client that has sent nothing.
+    /// Creates a client that has sent nothing.
     ///
     /// # Errors
-    /// When a setting makes no sense, or its process is no client.
+    /// [`ConfigError`] if a setting is out of range or the process is not a client.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         let groups = &config.groups;
@@ -145,28 +147,28 @@ impl Client {
         };
         let window = groups.window as usize;
         let patience = Patience::new(config.repeat_ns);
-        let flight = (FLIGHT_FIRST_OCTETS, config.flight_octets);
+        let flight = (FLIGHT_FIRST_BYTES, config.flight_bytes);
         Ok(Self {
             number: number as u32,
             next: 0,
             open: vec![None; window],
-            messages: vec![0; window * groups.message_octets_max()],
+            messages: vec![0; window * groups.message_len_max()],
             leaders: vec![(0, 0); groups.groups.len().min(usize::from(GROUPS_MAX))],
             over: vec![None; window],
             over_order: VecDeque::with_capacity(window),
             telling: VecDeque::with_capacity(window),
-            flight: Flight::new(flight, groups.frame_octets_max as u64, patience),
+            flight: Flight::new(flight, groups.frame_len_max as u64, patience),
             due: None,
             stats: ClientStats::default(),
             config,
         })
     }
 
-    /// Begins a message for `groups`: all their replicas deliver it, in one order, or none does.
-    /// It is sent until it is over.
+    /// Starts a message to `groups`: either all their replicas deliver it, in a total order, or
+    /// none does. The client retransmits the message until it is complete.
     ///
     /// # Errors
-    /// When it is none that can be sent, or none that can be sent now.
+    /// [`AmcastError`] if the message is invalid or the window is full.
     pub fn amcast(
         &mut self,
         now: Now,
@@ -184,7 +186,7 @@ impl Client {
         if got > limit {
             return Err(AmcastError::TooManyGroups { got, limit });
         }
-        let (got, limit) = (message.len(), all.message_octets_max());
+        let (got, limit) = (message.len(), all.message_len_max());
         if got > limit {
             return Err(AmcastError::TooLong { got, limit });
         }
@@ -200,7 +202,7 @@ impl Client {
             groups,
             waiting: groups,
             timestamp: None,
-            octets: got as u16,
+            bytes: got as u16,
             sent: None,
             is_repeated: false,
             pause: Pause::default(),
@@ -211,7 +213,7 @@ impl Client {
             is_queued: true,
         });
         self.telling.push_back(slot as u32);
-        // Whoever drives it looks after it by then, though it be only to send it.
+        // Make sure that the driver polls the client even if nothing else happens.
         let due = now.mono.after_ns(self.config.repeat_ns);
         self.due = Mono::earlier(self.due, Some(due));
         self.next = next;
@@ -219,40 +221,41 @@ impl Client {
         Ok(id)
     }
 
-    /// How it is set up.
+    /// Returns the settings.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Messages that are not over yet.
+    /// Returns the number of messages that are not complete.
     pub fn open(&self) -> usize {
         self.open.iter().flatten().count()
     }
 
-    /// Messages that were sent and are not over yet; the others wait here for their time to come.
+    /// Returns the number of messages that were sent and are not complete. Other open messages wait
+    /// for the congestion window.
     pub fn on_their_way(&self) -> usize {
         self.flight.messages()
     }
 
-    /// What it has counted.
+    /// Returns the counters.
     pub fn stats(&self) -> &ClientStats {
         &self.stats
     }
 
-    /// Whether the message is under way: it was sent, and is not over.
+    /// Returns whether the message is open: accepted for sending and not complete.
     pub fn is_open(&self, id: MessageId) -> bool {
         let slot = (id.sequence % self.config.groups.window) as usize;
         self.open[slot].is_some_and(|open| open.id == id)
     }
 
-    /// Whether there is something to send.
+    /// Returns whether there is something to send.
     pub fn wants_transmit(&self) -> bool {
         let first = self.telling.front().and_then(|at| self.open[*at as usize].as_ref());
         first.is_some_and(|open| self.may_leave(open))
     }
 
     fn may_leave(&self, open: &Open) -> bool {
-        open.sent.is_some() || self.flight.has_room(open.flight_octets())
+        open.sent.is_some() || self.flight.has_room(open.flight_bytes())
     }
 
     fn on_answer(&mut self, now: Now, opcode: Opcode, src: ProcessId, body: &Amcast) -> bool {
@@ -279,11 +282,11 @@ impl Client {
                     let (id, timestamp) = (open.id, open.timestamp);
                     if let Some(sent) = open.sent {
                         let took_ns = (!open.is_repeated).then(|| now.mono.since_ns(sent));
-                        self.flight.on_over(open.flight_octets(), took_ns);
+                        self.flight.on_over(open.flight_bytes(), took_ns);
                     }
                     self.over[slot] = Some(Over { id, timestamp });
                     self.over_order.push_back(slot as u32);
-                    // Its place may stand among those to be told until it is looked at: not twice.
+                    // A stale entry in the send queue would be found by the slot's next message.
                     if open.is_queued {
                         self.telling.retain(|other| *other != slot as u32);
                     }
@@ -306,18 +309,18 @@ impl Client {
 
     fn message(&self, sequence: u32) -> &[u8] {
         let slot = self.slot(sequence);
-        let octets = self.open[slot].map_or(0, |open| open.octets);
-        &self.messages[slot * self.config.groups.message_octets_max()..][..usize::from(octets)]
+        let bytes = self.open[slot].map_or(0, |open| open.bytes);
+        &self.messages[slot * self.config.groups.message_len_max()..][..usize::from(bytes)]
     }
 
-    /// Whether the message at `at` may leave now; if it does so for the first time, notes that.
+    /// Returns whether the message in slot `at` may be sent now, and records its first transmission.
     fn may_be_told(&mut self, now: Now, at: usize) -> bool {
         let Some(open) = self.open[at].as_mut() else { return false };
         if open.sent.is_none() {
-            if !self.flight.has_room(open.flight_octets()) {
+            if !self.flight.has_room(open.flight_bytes()) {
                 return false;
             }
-            self.flight.on_sent(open.flight_octets());
+            self.flight.on_sent(open.flight_bytes());
             open.due = Some(now.mono.after_ns(open.pause.next_ns(&self.flight.patience)));
             open.sent = Some(now.mono);
             self.due = Mono::earlier(self.due, open.due);
@@ -325,17 +328,17 @@ impl Client {
         true
     }
 
-    /// How many of the next messages can go along in a frame of `octets` to `group`, for they are
-    /// for the same groups and were told as many of them. Notes that they were told this one.
+    /// Coalesces further messages into a frame to `group` that holds `first`, as long as they have
+    /// consecutive sequence numbers and the same groups left to send to. Returns how many.
     fn take_along(
         &mut self,
         now: Now,
         (first, telling): (Open, GroupSet),
         group: GroupId,
-        octets: usize,
+        bytes: usize,
     ) -> u8 {
-        let mut room = Room::new(octets);
-        if first.to_all || !room.take(first.octets.into()) {
+        let mut room = Room::new(bytes);
+        if first.to_all || !room.take(first.bytes.into()) {
             return 0;
         }
         for more in 0..u8::MAX {
@@ -346,7 +349,7 @@ impl Client {
             let is_next = first.id.sequence.checked_add(u32::from(more) + 1);
             let is_like = Some(open.id.sequence) == is_next
                 && (open.groups, open.telling, open.to_all) == (first.groups, telling, false);
-            if !is_like || !room.take(open.octets.into()) || !self.may_be_told(now, at) {
+            if !is_like || !room.take(open.bytes.into()) || !self.may_be_told(now, at) {
                 return more;
             }
             if let Some(open) = &mut self.open[at] {
@@ -356,7 +359,7 @@ impl Client {
         u8::MAX
     }
 
-    /// The next of the members that `open` is to be told to.
+    /// Returns the next member that `open` is to be sent to.
     fn next_told(
         config: &Config,
         leaders: &[(u32, usize)],
@@ -439,8 +442,8 @@ impl Machine for Client {
                 Parcel { to, opcode: Opcode::Start, body: Amcast { more, ..body }, message: None };
             let ends = (self.config.process, self.config.incarnation);
             let message = |nth: u8| self.message(first.id.sequence.wrapping_add(nth.into()));
-            let octets = write_run(slot, now, ends, &parcel, message);
-            return Some(Transmit { port: Port(0), octets });
+            let bytes = write_run(slot, now, ends, &parcel, message);
+            return Some(Transmit { port: Port(0), bytes });
         }
         None
     }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, ProcessId};
-use onepipe_wire::{AMCAST_OCTETS, GROUPS_MAX, GroupId, GroupSet, HEADER_OCTETS};
+use onepipe_wire::{AMCAST_LEN, GROUPS_MAX, GroupId, GroupSet, HEADER_LEN};
 
 /// Maximum number of members of a group: a set of members fits 16 bits.
 pub const MEMBERS_MAX: usize = 16;
@@ -35,13 +35,13 @@ pub struct Groups {
     pub message_groups_max: usize,
     /// Maximum length of a frame in bytes, header included: the MTU less the headers below. Bounds
     /// the length of a message ([`Groups::message_bytes_max`]).
-    pub frame_octets_max: usize,
+    pub frame_len_max: usize,
 }
 
 impl Groups {
     /// Returns the maximum length of a message in bytes: a message fits one packet.
-    pub const fn message_octets_max(&self) -> usize {
-        self.frame_octets_max.saturating_sub(HEADER_OCTETS + AMCAST_OCTETS)
+    pub const fn message_len_max(&self) -> usize {
+        self.frame_len_max.saturating_sub(HEADER_LEN + AMCAST_LEN)
     }
 
     /// Returns the number of messages of all clients that may be open at a time.
@@ -91,9 +91,9 @@ impl Groups {
         if self.clients.is_empty() || self.open_max() > 1 << 24 {
             return error("clients", self.clients.len());
         }
-        let frame = self.frame_octets_max;
-        if !(HEADER_OCTETS + AMCAST_OCTETS + 1..=usize::from(u16::MAX)).contains(&frame) {
-            return error("frame_octets_max", frame);
+        let frame = self.frame_len_max;
+        if !(HEADER_LEN + AMCAST_LEN + 1..=usize::from(u16::MAX)).contains(&frame) {
+            return error("frame_len_max", frame);
         }
         Ok(())
     }
@@ -118,7 +118,7 @@ pub struct Config {
     /// Client: maximum number of message bytes in flight; further messages are queued. The
     /// congestion window starts at 64 KiB and adapts below this limit. Default: limited by the
     /// window only.
-    pub flight_octets: u64,
+    pub flight_bytes: u64,
     /// Member: number of open messages from which on new messages of clients are refused with
     /// `Busy`. A message that another group has proposed is accepted nevertheless. Default 1024.
     pub busy_from: u64,
@@ -139,7 +139,7 @@ impl Config {
             groups,
             coordinators: Vec::new(),
             repeat_ns: 100_000,
-            flight_octets: u64::MAX,
+            flight_bytes: u64::MAX,
             busy_from: 1_024,
             kept: 1_024,
             outbox: 4_096,

@@ -291,8 +291,8 @@ impl Machine for Coordinator {
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let ends = (self.config.process, self.config.incarnation);
-        let octets = self.outbox.write(slot, now, ends, |_, _| None)?;
-        Some(Transmit { port: Port(0), octets })
+        let bytes = self.outbox.write(slot, now, ends, |_, _| None)?;
+        Some(Transmit { port: Port(0), bytes })
     }
 
     fn poll_event(&mut self) -> Option<Decision> {

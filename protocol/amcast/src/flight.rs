@@ -1,45 +1,41 @@
-//! How much a client has on its way.
-//!
-//! What fills the way carries no more for being sent sooner, and is lost by the socketful. So a
-//! client sends no more than a window, which grows while answers come and shrinks when they stay
-//! out, as that of TCP Reno does (RFC 5681): it finds out how much there can be.
+//! Congestion control of a client: limits the bytes in flight to a window that grows while replies
+//! arrive and shrinks on timeouts, as in TCP Reno (RFC 5681).
 
 use onepipe_base::Mono;
 
 use crate::patience::Patience;
 
-/// What is on its way.
+/// Congestion window and the bytes in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flight {
-    octets: u64,
+    bytes: u64,
     messages: usize,
-    /// No more than this now, and ever.
+    /// Congestion window in bytes, and its maximum.
     limit: u64,
     most: u64,
-    /// Below it the limit rises by what was answered, from there on by a frame each time that as
-    /// much as may be on its way was.
+    /// Slow-start threshold in bytes: below it the window grows by the bytes acknowledged (slow
+    /// start), above it by one frame per window (congestion avoidance).
     threshold: u64,
-    frame_octets: u64,
-    /// When the limit was lowered.
+    frame_len: u64,
+    /// When the window was last reduced.
     lowered: Option<Mono>,
-    /// How long answers take.
+    /// Round-trip time of the client's messages.
     pub patience: Patience,
 }
 
 impl Flight {
-    /// Frames that may be on their way after answers have stayed out.
+    /// Minimum congestion window, in frames.
     const FRAMES_MIN: u64 = 2;
 
-    /// Frames have `frame_octets` at most; `first` octets may be on their way at first, and `most`
-    /// ever.
-    pub fn new((first, most): (u64, u64), frame_octets: u64, patience: Patience) -> Self {
+    /// Creates a window of `first` bytes that may grow to `most`, for frames of up to `frame_bytes`.
+    pub fn new((first, most): (u64, u64), frame_len: u64, patience: Patience) -> Self {
         Self {
-            octets: 0,
+            bytes: 0,
             messages: 0,
             limit: first.min(most),
             most,
             threshold: most,
-            frame_octets,
+            frame_len,
             lowered: None,
             patience,
         }
@@ -49,41 +45,41 @@ impl Flight {
         self.messages
     }
 
-    /// Whether a message of so many octets may leave: the first always may.
-    pub const fn has_room(&self, octets: u64) -> bool {
-        self.octets == 0 || self.octets.saturating_add(octets) <= self.limit
+    /// Returns whether a message may be sent. One message may always be in flight.
+    pub const fn has_room(&self, bytes: u64) -> bool {
+        self.bytes == 0 || self.bytes.saturating_add(bytes) <= self.limit
     }
 
-    pub const fn on_sent(&mut self, octets: u64) {
-        self.octets += octets;
+    pub const fn on_sent(&mut self, bytes: u64) {
+        self.bytes += bytes;
         self.messages += 1;
     }
 
-    /// A message is over that took so long, if it was sent once: else nobody knows which of the
-    /// times was answered.
-    pub fn on_over(&mut self, octets: u64, took_ns: Option<u64>) {
-        // Who sends less than it may learns nothing of what it may.
-        if self.octets >= self.limit / 2 {
+    /// Handles the completion of a message. `took_ns` is its round-trip time, or `None` if it was
+    /// retransmitted, which makes the time ambiguous.
+    pub fn on_over(&mut self, bytes: u64, took_ns: Option<u64>) {
+        // A window that is not used must not grow (RFC 7661).
+        if self.bytes >= self.limit / 2 {
             let growth = match self.limit < self.threshold {
-                true => octets,
-                false => self.frame_octets.saturating_mul(octets) / self.limit.max(1),
+                true => bytes,
+                false => self.frame_len.saturating_mul(bytes) / self.limit.max(1),
             };
             self.limit = self.limit.saturating_add(growth).min(self.most);
         }
-        self.octets = self.octets.saturating_sub(octets);
+        self.bytes = self.bytes.saturating_sub(bytes);
         self.messages = self.messages.saturating_sub(1);
         if let Some(took_ns) = took_ns {
             self.patience.hear(took_ns);
         }
     }
 
-    /// An answer stays out. Of all that were sent together, once.
+    /// Handles a timeout: halves the window, at most once per round trip.
     pub fn on_silence(&mut self, now: Mono) {
         let pause_ns = self.patience.first_ns();
         if self.lowered.is_none_or(|at| now.since_ns(at) >= pause_ns) {
             self.lowered = Some(now);
-            let least = (Self::FRAMES_MIN * self.frame_octets).min(self.most);
-            self.limit = (self.octets / 2).min(self.limit).max(least);
+            let least = (Self::FRAMES_MIN * self.frame_len).min(self.most);
+            self.limit = (self.bytes / 2).min(self.limit).max(least);
             self.threshold = self.limit;
         }
     }
@@ -104,7 +100,7 @@ mod tests {
         flight.on_sent(600);
         assert!(flight.has_room(400) && !flight.has_room(401));
         flight.on_over(600, Some(10));
-        assert_eq!((flight.messages(), flight.octets), (0, 0));
+        assert_eq!((flight.messages(), flight.bytes), (0, 0));
         assert!(flight.has_room(1_600), "as much more as was answered");
     }
 
@@ -120,7 +116,7 @@ mod tests {
             (0..sent).for_each(|_| flight.on_over(100, None));
             flight.limit
         };
-        // While at least half of it is in use.
+        // At least half of the window is in use, so it grows.
         assert_eq!([(); 3].map(|()| round(&mut flight)), [1_400, 1_900, 2_600]);
         (0..30).for_each(|_| flight.on_sent(100));
         flight.on_silence(Mono::from_ns(1_000));

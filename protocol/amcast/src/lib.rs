@@ -22,7 +22,7 @@
 //!     clients,
 //!     window: 8,
 //!     message_groups_max: 2,
-//!     frame_octets_max: 1_472,
+//!     frame_len_max: 1_472,
 //! };
 //! let mut client = Client::new(Config::new(ProcessId(4), groups)).expect("it is a client");
 //! let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(1 << 50) };

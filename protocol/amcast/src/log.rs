@@ -1,40 +1,40 @@
-//! The log of a group: what its leaders have proposed, in the order of their timestamps.
+//! Log of a group: the proposals of its leaders, in the order of their timestamps.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use onepipe_wire::{GroupSet, LogicalTime, MessageId};
 
-/// A position of the log.
+/// Entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
     pub id: MessageId,
     pub groups: GroupSet,
-    /// The group's timestamp of the message.
+    /// Timestamp that the group has proposed.
     pub timestamp: LogicalTime,
-    /// The final one, once it is known: the position is decided, and never changes.
+    /// Final timestamp, once known: then the position is decided and never changes.
     pub decided: Option<LogicalTime>,
-    /// Whether everything at or below the final timestamp is settled.
+    /// Whether the barrier has passed the final timestamp: the message can be delivered.
     pub is_done: bool,
 }
 
 impl Entry {
-    /// Whether both say the same of a position, but perhaps for how much is known of it.
+    /// Returns whether both entries are the same proposal, regardless of its state.
     pub fn is_like(&self, other: &Self) -> bool {
         self.id == other.id && self.timestamp == other.timestamp
     }
 }
 
-/// The last positions of a log: a ring of them with their messages. Timestamps ascend.
+/// The last positions of a log, in a ring buffer together with their messages. Timestamps ascend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Log {
     entries: Vec<Option<Entry>>,
     lengths: Vec<u16>,
     messages: Vec<u8>,
-    message_octets_max: usize,
-    /// Which places hold positions that came before others that are still missing, and where the
-    /// last of these ends.
+    message_len_max: usize,
+    /// Slots that hold positions received out of order, that is, behind missing ones.
     early: Vec<bool>,
+    /// End of the last position received out of order.
     early_end: u64,
     end: u64,
     undecided: u64,
@@ -42,12 +42,12 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub fn new(positions: usize, message_octets_max: usize) -> Self {
+    pub fn new(positions: usize, message_len_max: usize) -> Self {
         Self {
             entries: vec![None; positions],
             lengths: vec![0; positions],
-            messages: vec![0; positions * message_octets_max],
-            message_octets_max,
+            messages: vec![0; positions * message_len_max],
+            message_len_max,
             early: vec![false; positions],
             early_end: 0,
             end: 0,
@@ -56,27 +56,28 @@ impl Log {
         }
     }
 
-    /// How many positions there have been.
+    /// Returns the position behind the last one.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// The first position that is not decided here; the end if all are.
+    /// Returns the first undecided position, or the end of the log.
     pub fn undecided(&self) -> u64 {
         self.undecided
     }
 
-    /// The first position that is not done here; the end if all are.
+    /// Returns the first incomplete position, or the end of the log.
     pub fn undone(&self) -> u64 {
         self.undone
     }
 
-    /// The first position that is still held.
+    /// Returns the first position that is still held.
     pub fn first(&self) -> u64 {
         self.end.max(self.early_end).saturating_sub(self.entries.len() as u64)
     }
 
-    /// Whether the next position has room: what is not done is not overwritten.
+    /// Returns whether there is space for the next position. Incomplete positions are never
+    /// overwritten.
     pub fn has_room(&self) -> bool {
         self.end - self.undone < self.entries.len() as u64
     }
@@ -92,7 +93,7 @@ impl Log {
         self.entries[self.slot(position)].as_ref()
     }
 
-    /// Where the message is, among the positions that are held: looks at all of them.
+    /// Returns the position of a message by a linear search of all positions held.
     pub fn find(&self, id: MessageId) -> Option<u64> {
         let is_it = |position: &u64| self.get(*position).is_some_and(|entry| entry.id == id);
         (self.first()..self.end).rev().find(is_it)
@@ -100,22 +101,22 @@ impl Log {
 
     pub fn message(&self, position: u64) -> &[u8] {
         let slot = self.slot(position);
-        let begin = slot * self.message_octets_max;
+        let begin = slot * self.message_len_max;
         &self.messages[begin..begin + usize::from(self.lengths[slot])]
     }
 
     fn put(&mut self, position: u64, entry: Entry, message: &[u8]) {
         let slot = self.slot(position);
-        let message = &message[..message.len().min(self.message_octets_max)];
-        let begin = slot * self.message_octets_max;
+        let message = &message[..message.len().min(self.message_len_max)];
+        let begin = slot * self.message_len_max;
         self.messages[begin..begin + message.len()].copy_from_slice(message);
         self.lengths[slot] = message.len() as u16;
         self.entries[slot] = Some(entry);
         self.early[slot] = false;
     }
 
-    /// Keeps a position until those before it have come, if there is room for it. What the leader
-    /// of another epoch says must not find it: [`Log::forget_early`].
+    /// Buffers a position received out of order, if there is space. Buffered positions must be
+    /// cleared on a change of epoch ([`Log::clear_buffered`]).
     pub fn put_early(&mut self, position: u64, entry: Entry, message: &[u8]) {
         let has_room = position >= self.end && position - self.undone < self.entries.len() as u64;
         if has_room && self.first_early().is_none_or(|first| first != position) {
@@ -126,18 +127,18 @@ impl Log {
         }
     }
 
-    /// The first position that came early, if any did.
+    /// Returns the first buffered position.
     pub fn first_early(&self) -> Option<u64> {
         (self.end..self.early_end).find(|position| self.early[self.slot(*position)])
     }
 
-    /// The next position, if it came early.
+    /// Returns the next entry if it is buffered.
     pub fn next_early(&self) -> Option<Entry> {
         let slot = self.slot(self.end);
         if self.end < self.early_end && self.early[slot] { self.entries[slot] } else { None }
     }
 
-    /// Adds the next position, which came early.
+    /// Appends the next entry, which must be buffered.
     pub fn push_early(&mut self) {
         let slot = self.slot(self.end);
         debug_assert!(self.early[slot]);
@@ -146,7 +147,7 @@ impl Log {
         self.skim();
     }
 
-    /// What came early is gone.
+    /// Drops all buffered positions.
     pub fn forget_early(&mut self) {
         for position in self.end..self.early_end {
             let slot = self.slot(position);
@@ -157,7 +158,7 @@ impl Log {
         self.early_end = 0;
     }
 
-    /// Adds the next position. There must be room.
+    /// Appends an entry. There must be space.
     pub fn push(&mut self, entry: Entry, message: &[u8]) {
         debug_assert!(self.has_room());
         self.put(self.end, entry, message);
@@ -165,8 +166,8 @@ impl Log {
         self.skim();
     }
 
-    /// The position is this message's, for ever: another one that stood there is gone. Answers that
-    /// other one.
+    /// Replaces an undecided entry by the one that was decided for its position, and returns the
+    /// replaced entry.
     pub fn replace(&mut self, position: u64, entry: Entry, message: &[u8]) -> Option<Entry> {
         let old = *self.get(position)?;
         if old.decided.is_some() {
@@ -177,7 +178,7 @@ impl Log {
         Some(old)
     }
 
-    /// What stands at the position, and has not been decided, is decided now.
+    /// Sets the final timestamp of a position. Returns whether it was undecided.
     pub fn decide(&mut self, position: u64, timestamp: LogicalTime) -> bool {
         let slot = self.slot(position);
         let is_held = position >= self.first() && position < self.end;
@@ -190,7 +191,8 @@ impl Log {
         is_new
     }
 
-    /// The mistake of a new leader: see [`onepipe_base::mistake::Mistake::NewTimestamp`].
+    /// Changes the timestamp of an entry: only used by the seeded bug
+    /// [`onepipe_base::mistake::Mistake::NewTimestamp`].
     pub fn restamp(&mut self, position: u64, timestamp: LogicalTime) {
         let slot = self.slot(position);
         if let Some(entry) = self.entries[slot].as_mut() {
@@ -204,7 +206,7 @@ impl Log {
         }
     }
 
-    /// Marks what lies at or below `barrier` as done, and answers the first of it, if any.
+    /// Marks the next decided entry at or below `barrier` as complete, and returns its position.
     pub fn pop_done(&mut self, barrier: LogicalTime) -> Option<u64> {
         let mut found = None;
         for position in self.undone..self.end {
@@ -225,7 +227,7 @@ impl Log {
         found
     }
 
-    /// Takes the last position away, unless it and all before it are decided.
+    /// Removes the last entry, unless all entries are decided.
     pub fn pop_undecided(&mut self) -> Option<Entry> {
         if self.end <= self.undecided {
             return None;

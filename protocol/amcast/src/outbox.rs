@@ -1,38 +1,36 @@
-//! What waits to leave.
+//! Outbox: packets waiting for transmission, queued by destination.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Now, ProcessId, Promises, Psn, Timestamp};
-use onepipe_wire::{
-    AMCAST_LENGTH_OCTETS, AMCAST_OCTETS, Amcast, HEADER_OCTETS, Header, Opcode, seal,
-};
+use onepipe_wire::{AMCAST_LEN, AMCAST_LENGTH_BYTES, Amcast, HEADER_LEN, Header, Opcode, seal};
 
-/// How far back the promises lie of frames that promise nothing: a quarter of the wire's range, as
-/// those of a switch that has nothing to say.
+/// Age of the promises in frames that promise nothing: a quarter of the range of a wire timestamp,
+/// as in frames of a switch that has nothing to promise.
 const NO_PROMISE_NS: u64 = 1 << 46;
 
-/// A packet, or a run of them. The message that it bears, if any, is looked up when it leaves.
+/// Packet, or a run of consecutive packets. Its message, if any, is looked up on transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Parcel {
     pub to: ProcessId,
     pub opcode: Opcode,
     pub body: Amcast,
-    /// Where the message lies that goes with it, as its owner counts; those of a run lie one
-    /// behind the other.
+    /// Log position, or other handle of its owner, of the packet's message. The packets of a run
+    /// have consecutive ones.
     pub message: Option<u64>,
 }
 
 impl Parcel {
-    /// The packet of the run that has `nth` before it, and where its message lies.
+    /// Returns the packet at index `nth` of the run, and the handle of its message.
     fn nth(&self, nth: u8) -> (Amcast, u64) {
         (self.body.nth(nth), self.message.unwrap_or_default().wrapping_add(nth.into()))
     }
 
-    /// Takes another one behind it into the run, if that goes on with it.
+    /// Appends a packet to the run if it is the next one. Returns whether it was.
     fn join(&mut self, opcode: Opcode, body: &Amcast, message: Option<u64>) -> bool {
-        // What is decided has another number in it, which need not be the next.
+        // A decided proposal carries its final timestamp, which does not ascend by one.
         let can_be_run = match opcode {
             Opcode::Prop => body.flags == Amcast::MESSAGE,
             Opcode::AmcastAck | Opcode::Deliver => true,
@@ -43,10 +41,10 @@ impl Parcel {
     }
 }
 
-/// Behind the last.
+/// End of a list.
 const NONE: u32 = u32::MAX;
 
-/// What waits for one process: the first and the last.
+/// Queue of the packets for one process: a list within the slots of the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Queue {
     to: ProcessId,
@@ -54,30 +52,30 @@ struct Queue {
     last: u32,
 }
 
-/// What waits, and what waits behind it for the same process.
+/// Queued packet, and the next slot of its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Waiting {
     parcel: Parcel,
     next: u32,
 }
 
-/// A queue for each process that is written to, all in one memory that never grows. Packets without
-/// messages that wait for one process travel together.
+/// A queue for each destination, in one preallocated array of slots. Packets without messages that
+/// wait for the same process share a frame.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Outbox {
-    /// By process, ascending.
+    /// Queues, ordered by process.
     queues: Vec<Queue>,
-    /// Those where something waits.
+    /// Queues that are not empty, in the order in which they are served.
     busy: VecDeque<u32>,
     places: Vec<Option<Waiting>>,
-    /// Places below `used` that are empty again.
+    /// Slots below `used` that are free.
     empty: Vec<u32>,
     used: u32,
     pub lost: u64,
 }
 
 impl Outbox {
-    /// An empty one, for `most` packets to any of `peers`.
+    /// Creates an empty outbox with a capacity of `most` packets to any of `peers`.
     pub fn new(most: usize, peers: impl IntoIterator<Item = ProcessId>) -> Self {
         let mut peers: Vec<ProcessId> = peers.into_iter().collect();
         peers.sort_unstable();
@@ -128,7 +126,7 @@ impl Outbox {
         queue.last = place;
     }
 
-    /// The next packet for whose turn it is, if it is like `wanted`.
+    /// Removes and returns the next packet if it satisfies `wanted`.
     fn pop_if(&mut self, wanted: impl Fn(&Parcel) -> bool) -> Option<Parcel> {
         let at = *self.busy.front()?;
         let queue = &mut self.queues[at as usize];
@@ -151,7 +149,7 @@ impl Outbox {
         Some(parcel)
     }
 
-    /// The first `count` packets of the run whose turn it is have left, or are left out.
+    /// Removes the first `count` packets of the next run.
     fn pop_of_run(&mut self, count: u8) {
         let first = self.busy.front().map(|at| self.queues[*at as usize].first);
         let waiting = first.and_then(|place| self.places[place as usize].as_mut());
@@ -165,8 +163,8 @@ impl Outbox {
         }
     }
 
-    /// Completes the next frame, with the messages that `message` finds for its packets; a packet
-    /// for which it finds none is left out. Answers the frame's octets.
+    /// Writes the next frame and returns its length. `message` looks up the message of a packet; a
+    /// packet whose message is not found is skipped.
     pub fn write<'a>(
         &mut self,
         slot: &mut [u8],
@@ -190,14 +188,14 @@ impl Outbox {
                 continue;
             }
             let run = Parcel { body: Amcast { more: packets - 1, ..parcel.body }, ..parcel };
-            let octets = write_run(slot, now, ends, &run, |nth| find(nth).unwrap_or_default());
+            let bytes = write_run(slot, now, ends, &run, |nth| find(nth).unwrap_or_default());
             self.pop_of_run(packets);
-            return Some(octets);
+            return Some(bytes);
         }
         let first = self.pop_if(|_| true)?;
         put(slot, 0, &first);
         let mut packets = 1;
-        while slot.len() >= HEADER_OCTETS + (packets + 1) * AMCAST_OCTETS {
+        while slot.len() >= HEADER_LEN + (packets + 1) * AMCAST_LEN {
             let is_like = |other: &Parcel| {
                 (other.to, other.opcode, other.message) == (first.to, first.opcode, None)
             };
@@ -205,23 +203,23 @@ impl Outbox {
             put(slot, packets, &other);
             packets += 1;
         }
-        Some(close(slot, now, ends, &first, packets * AMCAST_OCTETS))
+        Some(close(slot, now, ends, &first, packets * AMCAST_LEN))
     }
 }
 
-/// What is left of a frame for the messages of a run.
+/// Space left in a frame for the messages of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room(usize);
 
 impl Room {
-    /// Of a frame of so many octets.
-    pub const fn new(frame_octets: usize) -> Self {
-        Self(frame_octets.saturating_sub(HEADER_OCTETS + AMCAST_OCTETS))
+    /// Creates the space of a frame of `frame_bytes`.
+    pub const fn new(frame_len: usize) -> Self {
+        Self(frame_len.saturating_sub(HEADER_LEN + AMCAST_LEN))
     }
 
-    /// Takes the room of a message. Answers whether it fits.
-    pub const fn take(&mut self, message_octets: usize) -> bool {
-        match self.0.checked_sub(AMCAST_LENGTH_OCTETS + message_octets) {
+    /// Reserves space for a message. Returns whether it fits.
+    pub const fn take(&mut self, message_len: usize) -> bool {
+        match self.0.checked_sub(AMCAST_LENGTH_BYTES + message_len) {
             Some(rest) => self.0 = rest,
             None => return false,
         }
@@ -229,10 +227,10 @@ impl Room {
     }
 }
 
-/// How many packets of a run fit a frame with the messages that `message` finds, up to the first
-/// for which it finds none. One always does.
-fn fitting<'a>(frame_octets: usize, more: u8, message: impl Fn(u8) -> Option<&'a [u8]>) -> u8 {
-    let (mut room, mut packets) = (Room::new(frame_octets), 0);
+/// Returns how many packets of a run fit a frame, up to the first whose message is not found. The
+/// first packet always fits.
+fn fitting<'a>(frame_len: usize, more: u8, message: impl Fn(u8) -> Option<&'a [u8]>) -> u8 {
+    let (mut room, mut packets) = (Room::new(frame_len), 0);
     while packets <= more && packets < u8::MAX {
         let Some(message) = message(packets) else { break };
         if !room.take(message.len()) {
@@ -245,24 +243,24 @@ fn fitting<'a>(frame_octets: usize, more: u8, message: impl Fn(u8) -> Option<&'a
 
 /// Writes a packet behind `before` others.
 fn put(slot: &mut [u8], before: usize, parcel: &Parcel) {
-    let room = slot[HEADER_OCTETS..].get_mut(before * AMCAST_OCTETS..);
+    let room = slot[HEADER_LEN..].get_mut(before * AMCAST_LEN..);
     room.and_then(|room| parcel.body.write(room)).expect("the room is as long as the packet");
 }
 
-/// Completes the frame around `octets` of packets.
+/// Seals a frame that contains packets of the given length.
 fn close(
     slot: &mut [u8],
     now: Now,
     (src, incarnation): (ProcessId, Incarnation),
     parcel: &Parcel,
-    octets: usize,
+    bytes: usize,
 ) -> usize {
     let nothing = Promises::both(Timestamp::from_ns(now.sync.as_ns().wrapping_sub(NO_PROMISE_NS)));
     let header = Header::new(parcel.opcode, src, parcel.to, incarnation);
-    seal(slot, header.stamped(now.sync, nothing, Psn(0)), octets)
+    seal(slot, header.stamped(now.sync, nothing, Psn(0)), bytes)
 }
 
-/// Completes a frame for `parcel` with the messages of its run. Answers its octets.
+/// Writes a frame with a run and its messages. Returns the frame's length.
 pub(crate) fn write_run<'a>(
     slot: &mut [u8],
     now: Now,
@@ -271,19 +269,19 @@ pub(crate) fn write_run<'a>(
     message: impl Fn(u8) -> &'a [u8],
 ) -> usize {
     put(slot, 0, parcel);
-    let room = &mut slot[HEADER_OCTETS + AMCAST_OCTETS..];
-    let mut octets = 0;
+    let room = &mut slot[HEADER_LEN + AMCAST_LEN..];
+    let mut bytes = 0;
     for nth in 0..=parcel.body.more {
         let message = message(nth);
         if parcel.body.more > 0 {
             let length = (message.len() as u16).to_be_bytes();
-            room[octets..octets + length.len()].copy_from_slice(&length);
-            octets += length.len();
+            room[bytes..bytes + length.len()].copy_from_slice(&length);
+            bytes += length.len();
         }
-        room[octets..octets + message.len()].copy_from_slice(message);
-        octets += message.len();
+        room[bytes..bytes + message.len()].copy_from_slice(message);
+        bytes += message.len();
     }
-    close(slot, now, ends, parcel, AMCAST_OCTETS + octets)
+    close(slot, now, ends, parcel, AMCAST_LEN + bytes)
 }
 
 #[cfg(test)]
@@ -303,12 +301,11 @@ mod tests {
         }
         let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(1 << 50) };
         let find = |_: &Amcast, position: u64| (position != 2).then_some(&[7; 50][..]);
-        // Room for three.
-        let mut slot = [0; HEADER_OCTETS + AMCAST_OCTETS + 3 * 52];
+        // The slot has space for three messages.
+        let mut slot = [0; HEADER_LEN + AMCAST_LEN + 3 * 52];
         let mut positions = Vec::new();
-        while let Some(octets) = outbox.write(&mut slot, now, (ProcessId(0), Incarnation(1)), find)
-        {
-            let frame = Frame::parse(&slot[..octets]).expect("just written");
+        while let Some(bytes) = outbox.write(&mut slot, now, (ProcessId(0), Incarnation(1)), find) {
+            let frame = Frame::parse(&slot[..bytes]).expect("just written");
             let packets = Amcast::packets(frame.opcode, frame.payload);
             let packets = packets.map(|packet| packet.expect("just written"));
             positions.push(packets.map(|(body, _)| body.position).collect::<Vec<_>>());

@@ -1,33 +1,33 @@
-//! How long one waits before something is said again.
+//! Round-trip time estimation and retransmission timeouts (RFC 6298).
 
 use core::hash::{Hash, Hasher};
 
 use onepipe_base::Mono;
 
-/// How long answers take and how far that varies (RFC 6298), one timed after the other: who is slow
-/// under load gets slower by being told and asked everything again.
+/// Round-trip time estimator (RFC 6298). Measures one exchange at a time. A timeout that follows the
+/// measured times keeps retransmissions from loading a peer that is merely slow.
 ///
-/// It says when something is said again, never what: to who compares two machines (the model, in
-/// which no time passes) they are the same, whatever they have learned here.
+/// The estimate only affects when packets are sent, never what they say. The model checker, which
+/// has no time, compares machines by state, so all estimators with the same minimum are equal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     mean_ns: u64,
     deviation_ns: u64,
     repeat_ns: u64,
-    /// What is being timed, as its owner counts, and since when.
+    /// Exchange being measured: its number, and when it started.
     timed: Option<(u64, Mono)>,
 }
 
 impl Patience {
-    /// No wait is longer than so many times `repeat_ns`.
+    /// Maximum timeout, in multiples of `repeat_ns`.
     const REPEATS_MAX: u64 = 64;
 
-    /// Nothing was heard yet; it waits for `repeat_ns` at least.
+    /// Creates an estimator without samples, whose timeout is at least `repeat_ns`.
     pub const fn new(repeat_ns: u64) -> Self {
         Self { mean_ns: 0, deviation_ns: 0, repeat_ns, timed: None }
     }
 
-    /// An answer has taken so long.
+    /// Adds a sample, in ns.
     pub fn hear(&mut self, took_ns: u64) {
         if self.mean_ns == 0 {
             (self.mean_ns, self.deviation_ns) = (took_ns, took_ns / 2);
@@ -38,8 +38,8 @@ impl Patience {
         }
     }
 
-    /// So many have begun, and so many of them, from the first on, are over: times the last that
-    /// has begun, until it is over.
+    /// Updates the measurement, given how many exchanges have started and how many of them, in
+    /// order, have completed. Measures from the start of the latest exchange to its completion.
     pub fn time(&mut self, now: Mono, begun: u64, over: u64) {
         match self.timed {
             Some((last, since)) if over >= last => {
@@ -51,19 +51,20 @@ impl Patience {
         }
     }
 
-    /// What is being timed is said again: whichever of the times is answered, it tells nothing.
+    /// Discards the current measurement, because a retransmission would make it ambiguous (Karn's
+    /// algorithm).
     pub fn forget_timed(&mut self) {
         self.timed = None;
     }
 
-    /// How long to wait, in ns, after having waited so many times in vain.
+    /// Returns the timeout in ns after `doublings` expiries without progress.
     fn pause_ns(&self, doublings: u32) -> u64 {
         let usual = self.mean_ns.saturating_add(self.deviation_ns.saturating_mul(4));
         let most = self.repeat_ns.saturating_mul(Self::REPEATS_MAX);
         usual.max(self.repeat_ns).saturating_mul(1 << doublings).min(most)
     }
 
-    /// How long to wait for the first time, in ns.
+    /// Returns the initial retransmission timeout in ns.
     pub fn first_ns(&self) -> u64 {
         self.pause_ns(0)
     }
@@ -83,22 +84,22 @@ impl Hash for Patience {
     }
 }
 
-/// When what was not answered is said again: ever less often, until there is progress.
+/// Retransmission timer: the timeout doubles on every expiry until there is progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Pause {
     doublings: u32,
 }
 
 impl Pause {
-    /// How often the pause doubles.
+    /// Maximum number of doublings.
     const DOUBLINGS_MAX: u32 = 6;
 
-    /// Progress: the next pause is the shortest.
+    /// Resets the timeout after progress.
     pub fn reset(&mut self) {
         self.doublings = 0;
     }
 
-    /// The next pause, ns.
+    /// Returns the next timeout in ns and doubles the one after it.
     pub fn next_ns(&mut self, patience: &Patience) -> u64 {
         let pause = patience.pause_ns(self.doublings);
         self.doublings = (self.doublings + 1).min(Self::DOUBLINGS_MAX);

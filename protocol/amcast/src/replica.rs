@@ -1,4 +1,4 @@
-//! A replica: it delivers what is final, in order, as far as the order is settled.
+//! Replica: delivers messages with final timestamps in order, up to the group's barrier.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -12,133 +12,133 @@ use crate::member::Member;
 use crate::outbox::Outbox;
 use crate::patience::{Patience, Pause};
 
-/// Packets of a replica that may wait to leave: an answer to each member, and a question.
+/// Capacity of a replica's outbox in packets: a request and a reply to each member.
 const OUTBOX: usize = 2 * MEMBERS_MAX;
 
-/// A message that is delivered now: `deliver(message, id, timestamp)`. Its octets are
-/// [`Replica::message`], until the replica is given anything else.
+/// Delivery of a message: `deliver(message, id, timestamp)`. [`Replica::message`] returns its
+/// content until the next call that changes the replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Delivery {
-    /// Which message.
+    /// Message id.
     pub id: MessageId,
-    /// All its groups: their replicas deliver it, too.
+    /// Destination groups: the replicas of all of them deliver the message.
     pub groups: GroupSet,
-    /// Messages are delivered in ascending order of this, and of the id where it is the same.
+    /// Final timestamp. Messages are delivered in ascending order of timestamp, then of id.
     pub timestamp: LogicalTime,
     position: u64,
 }
 
-/// What a replica tells who runs it.
+/// Event of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReplicaEvent {
-    /// The next message.
+    /// The next message is delivered.
     Delivered(Delivery),
-    /// It has missed more than members keep: it can go on only from the state of another replica
-    /// ([`Replica::join`]).
+    /// The replica lags by more than members retain: it must be restarted with the state of another
+    /// replica ([`Replica::join`]).
     Behind,
 }
 
-/// Between two deliveries of a replica: what the state of the application after the first belongs
-/// to. Another replica begins there.
+/// Point between two deliveries of a replica. It identifies a state of the application, from which
+/// another replica can be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeliveryPoint {
-    /// The last delivery.
+    /// Last delivery before this point.
     last: (LogicalTime, MessageId),
-    /// Positions before this one are delivered.
+    /// All positions before this one have been delivered.
     position: u64,
 }
 
 impl DeliveryPoint {
-    /// Octets of one that travels with the application's state.
-    pub const OCTETS: usize = 24;
+    /// Length of the encoding in bytes.
+    pub const LEN: usize = 24;
 
-    /// As it travels with the state that belongs to it.
-    pub fn to_octets(self) -> [u8; Self::OCTETS] {
+    /// Encodes the point, to be stored with the application's state.
+    pub fn to_bytes(self) -> [u8; Self::LEN] {
         let (timestamp, id) = self.last;
-        let mut octets = [0; Self::OCTETS];
-        octets[..8].copy_from_slice(&timestamp.0.to_be_bytes());
-        octets[8..12].copy_from_slice(&id.client.to_be_bytes());
-        octets[12..16].copy_from_slice(&id.sequence.to_be_bytes());
-        octets[16..].copy_from_slice(&self.position.to_be_bytes());
-        octets
+        let mut bytes = [0; Self::LEN];
+        bytes[..8].copy_from_slice(&timestamp.0.to_be_bytes());
+        bytes[8..12].copy_from_slice(&id.client.to_be_bytes());
+        bytes[12..16].copy_from_slice(&id.sequence.to_be_bytes());
+        bytes[16..].copy_from_slice(&self.position.to_be_bytes());
+        bytes
     }
 
-    /// What [`DeliveryPoint::to_octets`] has made of one.
-    pub fn from_octets(octets: [u8; Self::OCTETS]) -> Self {
-        let word = |at: usize| u32::from_be_bytes(core::array::from_fn(|nth| octets[at + nth]));
-        let long = |at: usize| u64::from_be_bytes(core::array::from_fn(|nth| octets[at + nth]));
+    /// Decodes a point from [`DeliveryPoint::to_bytes`].
+    pub fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
+        let word = |at: usize| u32::from_be_bytes(core::array::from_fn(|nth| bytes[at + nth]));
+        let long = |at: usize| u64::from_be_bytes(core::array::from_fn(|nth| bytes[at + nth]));
         let id = MessageId { client: word(8), sequence: word(12) };
         Self { last: (LogicalTime(long(0)), id), position: long(16) }
     }
 }
 
-/// What a replica has counted since its beginning.
+/// Counters of a replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ReplicaStats {
     /// Messages delivered.
     pub delivered: u64,
     /// Final timestamps that were known already.
     pub copies: u64,
-    /// Positions that were too far ahead to be kept.
+    /// Packets for positions that did not fit the buffer.
     pub too_far: u64,
-    /// Packets that made no sense.
+    /// Invalid packets.
     pub foreign: u64,
 }
 
-/// A position of the group's log, as far as it is known here.
+/// Position of the group's log, as far as known to the replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Known {
     position: u64,
     id: MessageId,
     groups: GroupSet,
     decided: Option<LogicalTime>,
-    octets: Option<u16>,
+    bytes: Option<u16>,
     is_delivered: bool,
 }
 
-/// A replica of one group: it delivers what is final, in order, as far as the order is settled.
+/// Replica of one group; see the module documentation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Replica {
     config: Config,
     group: GroupId,
     known: Vec<Option<Known>>,
     messages: Vec<u8>,
-    /// The first position that is not delivered.
+    /// First position that is not delivered.
     first: u64,
-    /// The same when it last thought of asking.
+    /// Value of the above at the last timeout: shows whether there was progress since.
     first_before: u64,
-    /// All before this one are known, with their messages.
+    /// All positions before this one are decided, with their messages.
     whole: u64,
-    /// What each member has said last: up to where the order is settled, once how many positions
-    /// are known.
+    /// Latest barrier of each member, with the number of decided positions that it covers.
     bounds: Vec<(LogicalTime, u64)>,
     barrier: LogicalTime,
-    /// What is whole and not delivered, with its positions, in the order of delivery.
+    /// Messages waiting for the barrier, with their positions, in the order of delivery.
     settled: VecDeque<(LogicalTime, MessageId, u64)>,
     last: Option<(LogicalTime, MessageId)>,
     outbox: Outbox,
     pause: Pause,
     patience: Patience,
     due: Option<Mono>,
+    /// Member that requests are sent to.
     asked: usize,
-    /// Positions before this one were asked for last, and how many at a time: twice as many as
-    /// before, if all have come.
+    /// End of the last request for missing positions, and the length of the next one, which doubles
+    /// each time a request was answered in full.
     asked_until: u64,
     burst: u64,
-    /// Messages were told up to here.
+    /// End of the positions whose messages were received.
     told: u64,
-    /// Members that know that this life begins, by their places.
+    /// Members that have acknowledged this incarnation, one bit per member index.
     greeted: u32,
     is_behind: bool,
     stats: ReplicaStats,
 }
 
 impl Replica {
-    /// A replica that has delivered nothing. What its group has delivered before it asks for: if
-    /// members do not keep that any more, it is behind.
+    /// Creates a replica that has delivered nothing and requests the group's whole log. If members
+    /// do not retain all of that, the replica reports [`ReplicaEvent::Behind`].
     ///
     /// # Errors
-    /// When a setting makes no sense, or its process is no replica of any group.
+    /// [`ConfigError`] if a setting is out of range or the process is not a replica of any group.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         let (value, groups) = (u64::from(config.process.0), &config.groups);
@@ -150,7 +150,7 @@ impl Replica {
         Ok(Self {
             group: GroupId(at as u16),
             known: vec![None; positions],
-            messages: vec![0; positions * groups.message_octets_max()],
+            messages: vec![0; positions * groups.message_len_max()],
             first: 0,
             first_before: 0,
             whole: 0,
@@ -161,7 +161,7 @@ impl Replica {
             settled: VecDeque::with_capacity(positions),
             pause: Pause::default(),
             patience: Patience::new(config.repeat_ns),
-            // It does not know what it lacks: it asks.
+            // The extent of the log is unknown: request it at once.
             due: Some(Mono::from_ns(0)),
             asked: 0,
             asked_until: 0,
@@ -174,10 +174,10 @@ impl Replica {
         })
     }
 
-    /// A replica whose application has the state of another one at `point`.
+    /// Creates a replica whose application has the state of another replica at `point`.
     ///
     /// # Errors
-    /// As for [`Replica::new`].
+    /// See [`Replica::new`].
     pub fn join(config: Config, point: DeliveryPoint) -> Result<Self, ConfigError> {
         let mut replica = Self::new(config)?;
         (replica.first, replica.whole) = (point.position, point.position);
@@ -185,35 +185,35 @@ impl Replica {
         Ok(replica)
     }
 
-    /// Where it is, once it has delivered anything.
+    /// Returns the point behind the last delivery, if any.
     pub fn point(&self) -> Option<DeliveryPoint> {
         Some(DeliveryPoint { last: self.last?, position: self.first })
     }
 
-    /// The octets of what was delivered last.
+    /// Returns the content of the last delivered message.
     pub fn message(&self, delivery: &Delivery) -> &[u8] {
         let slot = self.slot(delivery.position);
-        let octets = self.known[slot].filter(|known| known.position == delivery.position);
-        let octets = octets.and_then(|known| known.octets).unwrap_or_default();
-        &self.messages[slot * self.config.groups.message_octets_max()..][..usize::from(octets)]
+        let bytes = self.known[slot].filter(|known| known.position == delivery.position);
+        let bytes = bytes.and_then(|known| known.bytes).unwrap_or_default();
+        &self.messages[slot * self.config.groups.message_len_max()..][..usize::from(bytes)]
     }
 
-    /// How it is set up.
+    /// Returns the settings.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Of which group it is a replica.
+    /// Returns the replica's group.
     pub fn group(&self) -> GroupId {
         self.group
     }
 
-    /// What it has counted.
+    /// Returns the counters.
     pub fn stats(&self) -> &ReplicaStats {
         &self.stats
     }
 
-    /// Whether there is something to send.
+    /// Returns whether there is something to send.
     pub fn wants_transmit(&self) -> bool {
         !self.outbox.is_empty()
     }
@@ -238,12 +238,12 @@ impl Replica {
                 if body.has(Amcast::ASKS) {
                     self.ask(place);
                 }
-                // Not what was told a former life.
+                // Ignore replies to a previous incarnation.
                 if body.has(Amcast::FETCH) && body.position == self.life() {
                     self.greeted |= 1 << place;
                 }
             }
-            // What was asked for may have come since, from where it had waited.
+            // The requested positions may have arrived from another member meanwhile.
             Opcode::Gap if body.has(Amcast::BEHIND) => {
                 self.is_behind |= self.whole < body.position;
             }
@@ -252,22 +252,22 @@ impl Replica {
         true
     }
 
-    /// What stands at a position, perhaps its final timestamp, perhaps its message.
+    /// Records what a packet says of a position: its final timestamp, its message, or both.
     fn learn(&mut self, body: &Amcast, decided: Option<LogicalTime>, message: Option<&[u8]>) {
-        let octets_max = self.config.groups.message_octets_max();
-        if body.position < self.first || message.is_some_and(|octets| octets.len() > octets_max) {
+        let bytes_max = self.config.groups.message_len_max();
+        if body.position < self.first || message.is_some_and(|bytes| bytes.len() > bytes_max) {
             return;
         }
         if body.position - self.first >= self.known.len() as u64 {
-            // The group goes on; this comes again when there is room.
+            // A member retransmits the position once there is space.
             self.stats.too_far += 1;
             return;
         }
         let slot = self.slot(body.position);
         let (position, id, groups) = (body.position, body.id, body.groups);
-        let new = Known { position, id, groups, decided: None, octets: None, is_delivered: false };
+        let new = Known { position, id, groups, decided: None, bytes: None, is_delivered: false };
         let old = self.known[slot].filter(|known| known.position == position);
-        // Before it is decided, another message may come to stand there.
+        // Before a position is decided, a new leader may assign another message to it.
         let mut known = match old {
             Some(old) if old.id == id => old,
             Some(old) if old.decided.is_some() => return,
@@ -276,19 +276,19 @@ impl Replica {
         if let Some(decided) = decided {
             self.stats.copies += u64::from(known.decided.is_some());
             known.decided = known.decided.or(Some(decided));
-            // What the state that it has joined with contains.
+            // Positions that the state given to [`Replica::join`] contains.
             known.is_delivered |= self.last.is_some_and(|last| (decided, id) <= last);
         }
-        if let (None, Some(message)) = (known.octets, message) {
-            self.messages[slot * octets_max..][..message.len()].copy_from_slice(message);
-            known.octets = Some(message.len() as u16);
+        if let (None, Some(message)) = (known.bytes, message) {
+            self.messages[slot * bytes_max..][..message.len()].copy_from_slice(message);
+            known.bytes = Some(message.len() as u16);
             self.told = self.told.max(position + 1);
         }
         self.known[slot] = Some(known);
         let before = self.whole;
         while let Some(known) = self.get(self.whole).copied() {
             let Some(decided) = known.decided else { break };
-            if known.octets.is_none() && !known.is_delivered {
+            if known.bytes.is_none() && !known.is_delivered {
                 break;
             }
             if !known.is_delivered {
@@ -315,13 +315,13 @@ impl Replica {
         }
     }
 
-    /// What was asked for has come. If more messages were lost (later ones have come), the next of
-    /// them need not wait for their time.
+    /// After a request was answered in full: if the next position was lost as well, which a later
+    /// one shows, requests more without waiting for the timeout.
     fn ask_on(&mut self) {
         if self.asked_until == 0 || self.whole < self.asked_until {
             return;
         }
-        let is_lost = |known: Option<&Known>| known.is_none_or(|known| known.octets.is_none());
+        let is_lost = |known: Option<&Known>| known.is_none_or(|known| known.bytes.is_none());
         if self.whole < self.told && is_lost(self.get(self.whole)) {
             self.burst = (2 * self.burst).min(Member::BURST_MAX);
             self.ask(self.asked);
@@ -333,7 +333,7 @@ impl Replica {
     fn ask(&mut self, place: usize) {
         let own = self.config.groups.get(self.group).expect("it is a replica of it");
         let has_come =
-            |position: &u64| self.get(*position).is_some_and(|known| known.octets.is_some());
+            |position: &u64| self.get(*position).is_some_and(|known| known.bytes.is_some());
         let until = self.whole + self.burst;
         self.asked_until = (self.whole + 1..until).find(has_come).unwrap_or(until);
         let timestamp = LogicalTime(self.asked_until);
@@ -347,14 +347,14 @@ impl Replica {
         self.config.incarnation.0.into()
     }
 
-    /// Whether some member that will live on may not know what this life lacks: of a majority one
-    /// lives on, and tells it until it has everything.
+    /// Returns whether less than a majority has acknowledged this incarnation. Of a majority one
+    /// member survives, and retransmits to the replica until it has everything.
     fn is_new(&self) -> bool {
         self.greeted.count_ones() < self.config.groups.majority(self.group)
     }
 
     fn lacks(&self) -> bool {
-        // Positions, or a barrier at which what it has can be delivered.
+        // A position may be missing, or the barrier for a complete one.
         let is_open = |position| self.get(position).is_some();
         let has_less = |(_, count): &(LogicalTime, u64)| *count > self.whole;
         self.is_new()
@@ -373,7 +373,7 @@ impl Replica {
         }
     }
 
-    /// Puts a message among those that wait for the barrier: most often it is the last.
+    /// Inserts a message in the order of delivery, searching from the back.
     fn line_up(&mut self, message: (LogicalTime, MessageId, u64)) {
         let is_before = |other: &&(LogicalTime, MessageId, u64)| **other > message;
         let behind = self.settled.iter().rev().take_while(is_before).count();
@@ -431,13 +431,13 @@ impl Machine for Replica {
                 let others = (0..self.bounds.len()).filter(|place| is_known >> place & 1 == 0);
                 others.for_each(|place| self.ask(place));
             } else if core::mem::replace(&mut self.first_before, self.first) == self.first {
-                // Another one each time, for any of them may have crashed.
+                // Ask another member each time, as any of them may have failed.
                 self.asked = (self.asked + 1) % self.bounds.len();
                 self.burst = Member::BURST;
                 self.ask(self.asked);
                 self.patience.forget_timed();
             } else {
-                // It lacks something all the time under load, and gets it.
+                // Under load something is always missing for a moment: there is progress.
                 self.pause.reset();
             }
         }
@@ -446,8 +446,8 @@ impl Machine for Replica {
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let ends = (self.config.process, self.config.incarnation);
-        let octets = self.outbox.write(slot, now, ends, |_, _| None)?;
-        Some(Transmit { port: Port(0), octets })
+        let bytes = self.outbox.write(slot, now, ends, |_, _| None)?;
+        Some(Transmit { port: Port(0), bytes })
     }
 
     fn poll_event(&mut self) -> Option<ReplicaEvent> {

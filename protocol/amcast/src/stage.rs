@@ -1,5 +1,5 @@
-//! A log on its way here from another member, in order. The own one stays as it is until all of it
-//! has come, for it may still be needed.
+//! Transfer of another member's log, in order. The received entries are staged: the own log stays
+//! valid, and may be needed by others, until the transfer is complete.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,8 +11,8 @@ pub(crate) struct Stage {
     entries: Vec<Option<Entry>>,
     lengths: Vec<u16>,
     messages: Vec<u8>,
-    message_octets_max: usize,
-    /// Who has it, by its place; nobody, if nothing is awaited.
+    message_len_max: usize,
+    /// Index of the member that sends its log; `None` if no transfer is active.
     pub from: Option<usize>,
     base: u64,
     next: u64,
@@ -20,12 +20,12 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    pub fn new(positions: usize, message_octets_max: usize) -> Self {
+    pub fn new(positions: usize, message_len_max: usize) -> Self {
         Self {
             entries: vec![None; positions],
             lengths: vec![0; positions],
-            messages: vec![0; positions * message_octets_max],
-            message_octets_max,
+            messages: vec![0; positions * message_len_max],
+            message_len_max,
             from: None,
             base: 0,
             next: 0,
@@ -33,7 +33,8 @@ impl Stage {
         }
     }
 
-    /// Awaits positions `base` up to `until` of who is at `from`. Answers whether there is room.
+    /// Starts a transfer of positions `base..until` from member `from`. Returns `false` if they do
+    /// not fit.
     pub fn begin(&mut self, from: usize, base: u64, until: u64) -> bool {
         let has_room = until.saturating_sub(base) <= self.entries.len() as u64;
         self.from = has_room.then_some(from);
@@ -45,7 +46,7 @@ impl Stage {
         self.from = None;
     }
 
-    /// The first position that is missing.
+    /// Returns the first position that is missing.
     pub fn next(&self) -> u64 {
         self.next
     }
@@ -58,14 +59,14 @@ impl Stage {
         self.from.is_some() && self.next == self.until
     }
 
-    /// Takes the next position. Answers whether it was that.
+    /// Adds an entry. Returns whether it was the next position.
     pub fn push(&mut self, position: u64, entry: Entry, message: &[u8]) -> bool {
         if position != self.next || position >= self.until {
             return false;
         }
         let slot = (position - self.base) as usize;
-        let message = &message[..message.len().min(self.message_octets_max)];
-        let begin = slot * self.message_octets_max;
+        let message = &message[..message.len().min(self.message_len_max)];
+        let begin = slot * self.message_len_max;
         self.messages[begin..begin + message.len()].copy_from_slice(message);
         self.lengths[slot] = message.len() as u16;
         self.entries[slot] = Some(entry);
@@ -75,7 +76,7 @@ impl Stage {
 
     pub fn get(&self, position: u64) -> Option<(Entry, &[u8])> {
         let slot = position.checked_sub(self.base).filter(|_| position < self.next)? as usize;
-        let begin = slot * self.message_octets_max;
+        let begin = slot * self.message_len_max;
         let message = &self.messages[begin..begin + usize::from(self.lengths[slot])];
         Some((self.entries[slot]?, message))
     }

@@ -1,4 +1,4 @@
-//! Which positions of whose log other members have taken: one number acknowledges all before it.
+//! Cumulative acknowledgements: positions of each group's log that other members have accepted.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,24 +7,24 @@ use onepipe_wire::{GroupId, MessageId};
 
 use crate::config::Groups;
 
-/// What the members of one group have said.
+/// Acknowledgements of the members of one group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Heard {
-    /// Of each, by its place: in this epoch it has taken all before this position.
+    /// Per member: epoch, and the position before which it has accepted everything.
     taken: Vec<(u32, u64)>,
-    /// Of another group: which message was heard to stand at a position last. That of position `p`
-    /// is also that of `p` + how many there are.
+    /// Another group's messages: the latest one known to be at a position. Position `p` shares its
+    /// slot with position `p` + length.
     messages: Vec<Option<MessageId>>,
 }
 
-/// What the members of all groups have taken, as far as this one has heard.
+/// Acknowledgements of the members of all groups, as received by this member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Taken {
     groups: Vec<Heard>,
 }
 
 impl Taken {
-    /// At a member of `own`: what stands where in its own log it knows.
+    /// Creates the table of a member of `own`. Positions of its own group are in its log instead.
     pub fn new(groups: &Groups, own: GroupId) -> Self {
         let positions = |at: usize| if at == own.index() { 0 } else { groups.open_max() };
         let heard = groups.groups.iter().enumerate().map(|(at, group)| Heard {
@@ -34,8 +34,8 @@ impl Taken {
         Self { groups: heard.collect() }
     }
 
-    /// The member of `group` at `place` says that it has taken all before `until` in `epoch`.
-    /// Answers the positions of which it had not said so.
+    /// Handles a cumulative acknowledgement of all positions before `until`. Returns the positions
+    /// that it acknowledges for the first time.
     pub fn hear(
         &mut self,
         group: GroupId,
@@ -52,7 +52,7 @@ impl Taken {
         before..until
     }
 
-    /// Who of `group` has taken the position in `epoch`, by their places.
+    /// Returns the indices of the members that have accepted the position in `epoch`.
     pub fn by(
         &self,
         group: GroupId,
@@ -70,7 +70,7 @@ impl Taken {
         })
     }
 
-    /// The message stands at this position of the log of another group.
+    /// Records the message at a position of another group's log.
     pub fn place(&mut self, group: GroupId, position: u64, id: MessageId) {
         let Some(heard) = self.groups.get_mut(group.index()) else { return };
         let positions = heard.messages.len() as u64;
@@ -79,14 +79,14 @@ impl Taken {
         }
     }
 
-    /// Which message may stand at this position of the log of another group.
+    /// Returns the latest message known to be at a position of another group's log.
     pub fn at(&self, group: GroupId, position: u64) -> Option<MessageId> {
         let heard = self.groups.get(group.index())?;
         let at = position.checked_rem(heard.messages.len() as u64)?;
         heard.messages[at as usize]
     }
 
-    /// Positions of the log of another group of which it may be known what stands there.
+    /// Returns how many positions of another group's log are held.
     pub fn positions(&self, group: GroupId) -> u64 {
         self.groups.get(group.index()).map_or(0, |heard| heard.messages.len() as u64)
     }

@@ -1,4 +1,4 @@
-//! Open messages and who has taken which timestamp for them.
+//! Votes: which members have accepted which timestamp of an open message.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -8,28 +8,28 @@ use onepipe_wire::{GroupId, GroupSet, LogicalTime, MessageId};
 
 use crate::config::{Groups, MEMBERS_MAX};
 
-/// What the members of one group have said of a message.
+/// Votes of the members of one group for a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Vote {
     epoch: u32,
     timestamp: LogicalTime,
-    /// Where the message is in the log of that epoch, if that was told.
+    /// Position of the message in the log of that epoch, if known.
     position: Option<u64>,
-    /// Who, by their places.
+    /// Members that have accepted the timestamp: one bit per member index.
     by: u32,
 }
 
-/// A message that the member has heard of.
+/// Vote cell of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Cell {
     pub id: MessageId,
     pub groups: GroupSet,
-    /// Where it is in the log, if it is.
+    /// Position of the message in the own log, if any.
     pub position: Option<u64>,
 }
 
-/// A cell for each message that may be open: that of message `s` of a client is also that of its
-/// message `s` + window, which begins when `s` is over.
+/// Vote cells, one for each message that may be open. Message `s` of a client shares its cell with
+/// message `s` + window, which cannot start before message `s` is complete.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Votes {
     cells: Vec<Option<Cell>>,
@@ -55,12 +55,12 @@ impl Votes {
         (index < self.cells.len()).then_some(index)
     }
 
-    /// What lies where `id` belongs: the message itself, an earlier or a later one.
+    /// Returns the cell that `id` maps to. It may belong to an earlier or a later message.
     pub fn get(&self, id: MessageId) -> Option<&Cell> {
         self.cells[self.index(id)?].as_ref()
     }
 
-    /// Begins a message, where there may be an earlier one.
+    /// Opens a cell, replacing that of an earlier message.
     pub fn begin(&mut self, cell: Cell) {
         let Some(index) = self.index(cell.id) else { return };
         let begin = index * self.message_groups_max;
@@ -68,7 +68,7 @@ impl Votes {
         self.cells[index] = Some(cell);
     }
 
-    /// The message, if it is still there, is at `position`.
+    /// Sets the log position of a message if it still has its cell.
     pub fn place(&mut self, id: MessageId, position: u64) {
         let Some(index) = self.index(id) else { return };
         if let Some(cell) = self.cells[index].as_mut().filter(|cell| cell.id == id) {
@@ -76,7 +76,7 @@ impl Votes {
         }
     }
 
-    /// The message is not at `position` any more, if it was there.
+    /// Clears the log position of a message if it was `position`.
     pub fn displace(&mut self, id: MessageId, position: u64) {
         let Some(index) = self.index(id) else { return };
         let is_it = |cell: &&mut Cell| cell.id == id && cell.position == Some(position);
@@ -85,7 +85,8 @@ impl Votes {
         }
     }
 
-    /// A member of `group` has taken `timestamp` for the message in `epoch`.
+    /// Records that a member has accepted `timestamp` in `epoch`. Votes of an earlier epoch are
+    /// dropped.
     pub fn vote(
         &mut self,
         id: MessageId,
@@ -111,8 +112,8 @@ impl Votes {
         vote.by |= 1 << place;
     }
 
-    /// In the log of `epoch` of `group` the message is at `position`. Answers whether it is known
-    /// to be taken in that epoch.
+    /// Records that the message is at `position` in the log of `epoch` of `group`. Returns whether
+    /// the present votes are of that epoch.
     pub fn locate(&mut self, id: MessageId, group: GroupId, epoch: u32, position: u64) -> bool {
         let Some(index) = self.index(id) else { return false };
         let Some(cell) = self.cells[index].filter(|cell| cell.id == id) else { return false };
@@ -127,8 +128,8 @@ impl Votes {
         vote.epoch == epoch
     }
 
-    /// The member of `group` at `place` has taken what was at `position` in `epoch`. Answers
-    /// whether that was the message.
+    /// Records that a member has accepted the entry at `position` in `epoch`. Returns whether the
+    /// message is known to be at that position.
     pub fn vote_at(
         &mut self,
         id: MessageId,
@@ -153,29 +154,30 @@ impl Votes {
         found.unwrap_or_default()
     }
 
-    /// A majority of `group` has taken `timestamp`, says who knows.
+    /// Records that a majority of `group` has accepted `timestamp`, as reported by a member that has
+    /// decided the message. The maximum epoch makes the votes immune to any other.
     pub fn agree(&mut self, id: MessageId, group: GroupId, timestamp: LogicalTime) {
         for place in 0..MEMBERS_MAX {
             self.vote(id, (group, place), (u32::MAX, timestamp));
         }
     }
 
-    /// The last epoch of `group` in which it was taken.
+    /// Returns the latest epoch of `group` in which the message was accepted.
     pub fn epoch(&self, id: MessageId, group: GroupId) -> u32 {
         self.of(id, group).epoch
     }
 
-    /// Who of `group` has taken the timestamp of its last epoch.
+    /// Returns the members of `group` that have accepted the timestamp, one bit per member index.
     pub fn by(&self, id: MessageId, group: GroupId) -> u32 {
         self.of(id, group).by
     }
 
-    /// Whether a majority of `group` has.
+    /// Returns whether a majority of `group` has accepted the timestamp.
     pub fn is_agreed(&self, groups: &Groups, id: MessageId, group: GroupId) -> bool {
         self.of(id, group).by.count_ones() >= groups.majority(group)
     }
 
-    /// The final timestamp, if majorities of all groups have taken theirs.
+    /// Returns the final timestamp once majorities of all groups have accepted theirs.
     pub fn decided(&self, groups: &Groups, cell: &Cell) -> Option<LogicalTime> {
         let is_agreed = cell.groups.iter().all(|group| self.is_agreed(groups, cell.id, group));
         let timestamps = cell.groups.iter().map(|group| self.of(cell.id, group).timestamp);

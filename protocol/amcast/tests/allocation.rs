@@ -3,7 +3,7 @@
 use allocation_counter::measure;
 use onepipe_amcast::{Client, Config, Group, GroupSet, Groups, Member, Replica};
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};
-use onepipe_wire::peek;
+use onepipe_wire::parse_header;
 
 /// Two groups of three members and a replica, and a client.
 struct Rig {
@@ -22,7 +22,7 @@ impl Rig {
             clients: ids(8..9),
             window: 16,
             message_groups_max: 2,
-            frame_octets_max: 512,
+            frame_len_max: 512,
         };
         let config = |id| Config { kept: 64, ..Config::new(ProcessId(id), groups.clone()) };
         Self {
@@ -50,8 +50,8 @@ impl Rig {
                 if self.frames.is_multiple_of(13) {
                     continue;
                 }
-                let frame = &mut slot[..sent.octets];
-                match peek(frame).expect("sealed").0.dst().index() {
+                let frame = &mut slot[..sent.bytes];
+                match parse_header(frame).expect("sealed").0.dst().index() {
                     to @ 0..6 => self.members[to].handle_frame(now, Port(0), frame),
                     to @ 6..8 => self.replicas[to - 6].handle_frame(now, Port(0), frame),
                     _ => self.client.handle_frame(now, Port(0), frame),

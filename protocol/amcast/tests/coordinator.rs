@@ -8,7 +8,7 @@ use onepipe_amcast::{
     Member, Replica, ReplicaEvent,
 };
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp, Verdict};
-use onepipe_wire::glance;
+use onepipe_wire::header_unchecked;
 
 const CLIENT: ProcessId = ProcessId(4);
 const COORDINATORS: [ProcessId; 2] = [ProcessId(5), ProcessId(6)];
@@ -22,7 +22,7 @@ fn groups() -> Groups {
         clients: vec![CLIENT],
         window: 4,
         message_groups_max: 1,
-        frame_octets_max: 256,
+        frame_len_max: 256,
     }
 }
 
@@ -104,7 +104,7 @@ impl World {
             }
         }
         for mut frame in std::mem::take(&mut self.frames) {
-            let to = glance(&frame).expect("a frame").dst();
+            let to = header_unchecked(&frame).expect("a frame").dst();
             let verdict = match to {
                 CLIENT => self.client.handle_frame(now, Port(0), &mut frame),
                 ProcessId(3) => self.replica.handle_frame(now, Port(0), &mut frame),
@@ -144,7 +144,7 @@ impl<M: Machine> Drive for M {
             self.handle_timeout(now);
         }
         while let Some(sent) = self.poll_transmit(now, slot) {
-            frames.push_back(slot[..sent.octets].to_vec());
+            frames.push_back(slot[..sent.bytes].to_vec());
         }
     }
 }
@@ -239,7 +239,7 @@ fn an_order_of_somebody_else_is_none() {
     let mut asked = 0;
     while stranger.poll_transmit(now, &mut slot).is_some() {
         asked += 1;
-        let to = glance(&slot).expect("a frame").dst();
+        let to = header_unchecked(&slot).expect("a frame").dst();
         let member = world.members[to.index()].as_mut().expect("it lives");
         assert_eq!(member.handle_frame(now, Port(0), &mut slot), Verdict::Dropped);
     }

@@ -22,7 +22,7 @@ fn said(world: &mut World, (src, dst): (u32, u32), opcode: Opcode) -> Option<Amc
     let (now, mut slot, mut last) = (world.time(), [0; 256], None);
     let member = world.members[src as usize].as_mut().expect("alive");
     while let Some(sent) = member.poll_transmit(now, &mut slot) {
-        let frame = Frame::parse(&slot[..sent.octets]).expect("sealed");
+        let frame = Frame::parse(&slot[..sent.bytes]).expect("sealed");
         if (frame.header.dst(), frame.opcode) == (ProcessId(dst), opcode) {
             let packets = Amcast::packets(opcode, frame.payload).map(|packet| packet.ok());
             last = packets.last().flatten().map(|(body, _)| body);

@@ -21,7 +21,7 @@ fn what_cannot_be_sent_is_an_error_with_its_limit() {
     assert_eq!(client.amcast(now, GroupSet::EMPTY, b""), Err(AmcastError::NoGroup));
     let unknown = client.amcast(now, own.with(GroupId(2)), b"");
     assert_eq!(unknown, Err(AmcastError::UnknownGroup(GroupId(2))));
-    let limit = world.groups.message_octets_max();
+    let limit = world.groups.message_len_max();
     let long = client.amcast(now, own, &vec![0; limit + 1]);
     assert_eq!(long, Err(AmcastError::TooLong { got: limit + 1, limit }));
     assert!(client.amcast(now, own, &vec![0; limit]).is_ok());
@@ -93,7 +93,7 @@ fn a_replica_joins_where_another_one_is_and_goes_on() {
     world.run_until(600_000);
     let point = world.replicas[0].as_ref().expect("alive").point().expect("it has delivered");
     // As it travels with the state.
-    assert_eq!(DeliveryPoint::from_octets(point.to_octets()), point);
+    assert_eq!(DeliveryPoint::from_bytes(point.to_bytes()), point);
     world.join(1, point, 0);
     let before = world.delivered[1].len();
     assert_eq!(world.run(), None);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use onepipe_amcast::{Config, Group, GroupId, GroupSet, Groups, LogicalTime, Member, MessageId};
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp};
-use onepipe_wire::{AMCAST_OCTETS, Amcast, Frame, HEADER_OCTETS, Header, Opcode, seal};
+use onepipe_wire::{AMCAST_LEN, Amcast, Frame, HEADER_LEN, Header, Opcode, seal};
 use stateright::{Checker, Model, Property};
 
 /// Members of the group that is looked at; those of the other one follow, who are there only if
@@ -19,7 +19,7 @@ const MEMBERS: u32 = 3;
 /// Of each group one.
 const REPLICAS: std::ops::Range<u32> = 6..8;
 const CLIENT: u32 = 8;
-const FRAME_OCTETS: usize = HEADER_OCTETS + AMCAST_OCTETS + 1;
+const FRAME_LEN: usize = HEADER_LEN + AMCAST_LEN + 1;
 
 /// How much of everything there is.
 #[derive(Clone, Debug)]
@@ -58,11 +58,11 @@ fn now() -> Now {
 }
 
 fn frame(src: u32, dst: u32, opcode: Opcode, body: &Amcast) -> Arc<[u8]> {
-    let mut frame = [0; HEADER_OCTETS + AMCAST_OCTETS];
-    body.write(&mut frame[HEADER_OCTETS..]).expect("it fits");
+    let mut frame = [0; HEADER_LEN + AMCAST_LEN];
+    body.write(&mut frame[HEADER_LEN..]).expect("it fits");
     let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1));
     let sync = now().sync;
-    seal(&mut frame, header.stamped(sync, Promises::both(sync), Psn(0)), AMCAST_OCTETS);
+    seal(&mut frame, header.stamped(sync, Promises::both(sync), Psn(0)), AMCAST_LEN);
     frame.as_slice().into()
 }
 
@@ -71,13 +71,13 @@ impl State {
     fn drain(&mut self, place: usize) {
         let all = self.members.len() as u32;
         let member = &mut self.members[place];
-        let mut slot = [0; FRAME_OCTETS];
+        let mut slot = [0; FRAME_LEN];
         while let Some(sent) = member.poll_transmit(now(), &mut slot) {
-            let parsed = Frame::parse(&slot[..sent.octets]).expect("sealed");
+            let parsed = Frame::parse(&slot[..sent.bytes]).expect("sealed");
             let (body, _) = Amcast::parse(parsed.payload).expect("written");
             let dst = parsed.header.dst().0;
             if dst < all {
-                self.network.insert(slot[..sent.octets].into());
+                self.network.insert(slot[..sent.bytes].into());
             } else if REPLICAS.contains(&dst) && parsed.opcode == Opcode::Deliver {
                 let group = (dst - REPLICAS.start) as usize;
                 self.settled[group].insert((body.barrier, body.count));
@@ -130,7 +130,7 @@ impl Bounds {
             clients: vec![ProcessId(CLIENT)],
             window: 2,
             message_groups_max: 2,
-            frame_octets_max: FRAME_OCTETS,
+            frame_len_max: FRAME_LEN,
         }
     }
 }
@@ -198,9 +198,9 @@ impl Model for Bounds {
         let mut state = last.clone();
         match action {
             Action::Arrives(packet) => {
-                let mut octets = packet.to_vec();
-                let to = Frame::parse(&octets).expect("sealed").header.dst().index();
-                state.members[to].handle_frame(now(), Port(0), &mut octets);
+                let mut bytes = packet.to_vec();
+                let to = Frame::parse(&bytes).expect("sealed").header.dst().index();
+                state.members[to].handle_frame(now(), Port(0), &mut bytes);
                 state.drain(to);
             }
             Action::Elect => {

@@ -4,12 +4,12 @@ use onepipe_amcast::{
     Client, Config, Group, GroupId, GroupSet, Groups, Member, MessageId, Replica, ReplicaEvent,
 };
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp, Verdict};
-use onepipe_wire::{AMCAST_OCTETS, Amcast, Frame, HEADER_OCTETS, Opcode};
+use onepipe_wire::{AMCAST_LEN, Amcast, Frame, HEADER_LEN, Opcode};
 
 const CLIENT: ProcessId = ProcessId(8);
 const NOW: Now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
-/// Octets of a frame: three messages of 100 octets fit.
-const FRAME_OCTETS: usize = HEADER_OCTETS + AMCAST_OCTETS + 3 * 102;
+/// Bytes of a frame: three messages of 100 bytes fit.
+const FRAME_LEN: usize = HEADER_LEN + AMCAST_LEN + 3 * 102;
 
 /// Two groups of three members and a replica each.
 fn groups() -> Groups {
@@ -22,7 +22,7 @@ fn groups() -> Groups {
         clients: vec![CLIENT],
         window: 16,
         message_groups_max: 2,
-        frame_octets_max: FRAME_OCTETS,
+        frame_len_max: FRAME_LEN,
     }
 }
 
@@ -30,19 +30,19 @@ fn config(process: u32) -> Config {
     Config::new(ProcessId(process), groups())
 }
 
-/// All that `machine` has to say, in frames of so many octets.
-fn said(machine: &mut impl Machine, octets: usize) -> Vec<Vec<u8>> {
-    let mut slot = vec![0; octets];
+/// All that `machine` has to say, in frames of so many bytes.
+fn said(machine: &mut impl Machine, bytes: usize) -> Vec<Vec<u8>> {
+    let mut slot = vec![0; bytes];
     let mut frames = Vec::new();
     while let Some(sent) = machine.poll_transmit(NOW, &mut slot) {
-        frames.push(slot[..sent.octets].to_vec());
+        frames.push(slot[..sent.bytes].to_vec());
     }
     frames
 }
 
 /// Whom a frame is for, its opcode, and how many packets each of its runs has.
-fn shape(octets: &[u8]) -> (u32, Opcode, Vec<usize>) {
-    let frame = Frame::parse(octets).expect("a machine has written it");
+fn shape(bytes: &[u8]) -> (u32, Opcode, Vec<usize>) {
+    let frame = Frame::parse(bytes).expect("a machine has written it");
     let runs = Amcast::runs(frame.opcode, frame.payload);
     let packets = runs.map(|run| usize::from(run.expect("a run").first.more) + 1);
     (frame.header.dst().0, frame.opcode, packets.collect())
@@ -59,18 +59,18 @@ fn a_client_puts_as_many_messages_into_a_frame_as_fit() {
     for (nth, to) in (0..).zip([one, one, one, one, both, both, one]) {
         client.amcast(NOW, to, &message(nth)).expect("there is room");
     }
-    let frames = said(&mut client, FRAME_OCTETS);
+    let frames = said(&mut client, FRAME_LEN);
     let shapes: Vec<_> = frames.iter().map(|frame| shape(frame)).collect();
     let start = |to: u32, packets| (to, Opcode::Start, vec![packets]);
     assert_eq!(shapes, [start(0, 3), start(0, 1), start(0, 2), start(4, 2), start(0, 1)]);
-    let all = frames.iter().flat_map(|octets| {
-        let frame = Frame::parse(octets).expect("a client has written it");
+    let all = frames.iter().flat_map(|bytes| {
+        let frame = Frame::parse(bytes).expect("a client has written it");
         let packets = Amcast::packets(frame.opcode, frame.payload);
         let packets = packets.map(|packet| packet.expect("a packet"));
-        packets.map(|(body, octets)| (body.id.sequence, octets.to_vec())).collect::<Vec<_>>()
+        packets.map(|(body, bytes)| (body.id.sequence, bytes.to_vec())).collect::<Vec<_>>()
     });
     let wanted = [0, 1, 2, 3, 4, 5, 4, 5, 6].map(|nth| (u32::from(nth), message(nth).to_vec()));
-    assert!(all.eq(wanted), "each with its own octets");
+    assert!(all.eq(wanted), "each with its own bytes");
     assert_eq!(client.on_their_way(), 7);
 }
 
@@ -105,7 +105,7 @@ impl Speaks for Member {
     }
 
     fn say(&mut self) -> Vec<Vec<u8>> {
-        said(self, FRAME_OCTETS)
+        said(self, FRAME_LEN)
     }
 }
 
@@ -115,7 +115,7 @@ impl Speaks for Replica {
     }
 
     fn say(&mut self) -> Vec<Vec<u8>> {
-        said(self, FRAME_OCTETS)
+        said(self, FRAME_LEN)
     }
 
     fn delivered(&mut self) -> Vec<(MessageId, Vec<u8>)> {
@@ -138,7 +138,7 @@ fn what_members_say_of_a_run_is_a_run() {
         |own| Box::new(Member::new(config(own)).expect("it is a member")) as Box<dyn Speaks>;
     let mut machines: Vec<_> = (0..3).map(|own| (own, member(own))).collect();
     machines.push((3, Box::new(Replica::new(config(3)).expect("it is a replica"))));
-    let frames = carry(&mut machines, said(&mut client, FRAME_OCTETS));
+    let frames = carry(&mut machines, said(&mut client, FRAME_LEN));
     let shapes: Vec<_> = frames.iter().map(|frame| shape(frame)).collect();
     // Six messages: two frames from the client, two to each of three from the leader.
     let count = |opcode| shapes.iter().filter(|shape| shape.1 == opcode).count();

@@ -72,11 +72,10 @@ pub use desk::{
 };
 pub use failover::{FailoverConfig, Role};
 pub use isolate::Fault;
-pub use onepipe_wire::FcpTerms;
+pub use onepipe_wire::FcpParams;
 pub use path::{Fabric, FabricError, PathStats, Paths, Tree, TreePaths};
 pub use pipeline::{Allocated, Clerk, Hands, Order, Refused, Worker};
 pub use timeslot::{BATCH_SLOTS_MAX, NOBODY, Schedule, Timeslot};
 pub use transfer::{
-    OBJECT_OCTETS_MIN, ObjectId, Transfer, TransferConfig, TransferError, TransferEvent,
-    TransferStats,
+    OBJECT_LEN_MIN, ObjectId, Transfer, TransferConfig, TransferError, TransferEvent, TransferStats,
 };

@@ -6,8 +6,8 @@ use crate::demand::Flows;
 
 /// What a pair may ask for beside its flow, at most.
 pub(crate) const MORE_MAX: u32 = u16::MAX as u32 - 1;
-/// Endpoints up to which the counts of all pairs are looked at each time: two octets a pair, so
-/// that half a mebioctet is in the cache whatever else is.
+/// Endpoints up to which the counts of all pairs are looked at each time: two bytes a pair, so
+/// that half a mebibyte is in the cache whatever else is.
 const DENSE_NODES_MAX: usize = 512;
 /// What each pair with a [`crate::Flow`] under way has asked for since.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -30,7 +30,7 @@ const SLOTS: usize = BATCH_SLOTS_MAX as usize;
 const SHORT: usize = 16;
 /// Timeslots that are written at a time.
 const LANES: usize = 8;
-/// For each octet: all ones in the places of its zeros, and none in those of its ones.
+/// For each byte: all ones in the places of its zeros, and none in those of its ones.
 static OTHERS: [Lanes; 256] = others();
 
 /// The lanes of a vector.
@@ -39,16 +39,16 @@ struct Lanes([u16; LANES]);
 
 const fn others() -> [Lanes; 256] {
     let mut table = [const { Lanes([u16::MAX; LANES]) }; 256];
-    let mut octet = 0;
-    while octet < 256 {
+    let mut byte = 0;
+    while byte < 256 {
         let mut lane = 0;
         while lane < LANES {
-            if octet >> lane & 1 == 1 {
-                table[octet].0[lane] = 0;
+            if byte >> lane & 1 == 1 {
+                table[byte].0[lane] = 0;
             }
             lane += 1;
         }
-        octet += 1;
+        byte += 1;
     }
     table
 }

@@ -6,7 +6,7 @@ use onepipe_arbiter::{
     Schedule, Timeslot,
 };
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};
-use onepipe_wire::peek;
+use onepipe_wire::parse_header;
 
 #[test]
 fn neither_allocator_nor_paths_take_from_the_heap_however_much_is_wanted() {
@@ -49,8 +49,8 @@ fn settle(from: usize, now: Now, clients: &mut [Client], arbiters: &mut [Arbiter
             Some(place) => arbiters[place].poll_transmit(now, &mut slot),
         };
         let Some(transmit) = sent else { return };
-        let frame = &mut slot[..transmit.octets];
-        let to = peek(frame).expect("sealed").0.dst().index();
+        let frame = &mut slot[..transmit.bytes];
+        let to = parse_header(frame).expect("sealed").0.dst().index();
         drops += 1;
         if (now.mono.as_ns() / 1_250 + u64::from(drops)).is_multiple_of(7) {
             continue;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use allocation_counter::measure;
 use onepipe_arbiter::{
-    Arbiter, ArbiterConfig, Client, ClientConfig, OBJECT_OCTETS_MIN, ObjectId, Transfer,
+    Arbiter, ArbiterConfig, Client, ClientConfig, OBJECT_LEN_MIN, ObjectId, Transfer,
     TransferConfig, TransferError, TransferEvent,
 };
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
-use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, SLOT_HEADER_OCTETS, Slot, seal};
+use onepipe_wire::{Frame, HEADER_LEN, Header, Opcode, SLOT_HEADER_LEN, Slot, seal};
 
 const MS: u64 = 1_000_000;
 const NODES: u32 = 4;
@@ -29,14 +29,14 @@ struct World {
 
 fn config(process: u32) -> TransferConfig {
     let client = ClientConfig {
-        frame_octets_max: 300,
+        frame_len_max: 300,
         ..ClientConfig::new(ProcessId(process), NODES, ProcessId(NODES), 1_250)
     };
-    TransferConfig { receive_octets_max: 400_000, ..TransferConfig::new(client) }
+    TransferConfig { receive_bytes_max: 400_000, ..TransferConfig::new(client) }
 }
 
-fn object(octets: usize, seed: u8) -> Vec<u8> {
-    (0..octets).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ seed).collect()
+fn object(bytes: usize, seed: u8) -> Vec<u8> {
+    (0..bytes).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ seed).collect()
 }
 
 impl World {
@@ -66,8 +66,8 @@ impl World {
         Now { mono: Mono::from_ns(self.now), sync }
     }
 
-    fn send(&mut self, src: usize, dst: u32, octets: Vec<u8>) -> ObjectId {
-        let id = self.transfers[src].send(ProcessId(dst), octets).expect("there is room");
+    fn send(&mut self, src: usize, dst: u32, bytes: Vec<u8>) -> ObjectId {
+        let id = self.transfers[src].send(ProcessId(dst), bytes).expect("there is room");
         self.settle(src);
         id
     }
@@ -84,12 +84,12 @@ impl World {
             });
             self.taken += taken.count_total;
             let Some(transmit) = sent else { break };
-            let octets = slot[..transmit.octets].to_vec();
-            let to = Frame::parse(&octets).expect("sealed").header.dst().index();
+            let bytes = slot[..transmit.bytes].to_vec();
+            let to = Frame::parse(&bytes).expect("sealed").header.dst().index();
             let (chance, late) = (self.draw(), self.draw());
             if self.lose == 0 || !chance.is_multiple_of(self.lose) {
                 let at = self.now + 5_000 + late % self.jitter_ns;
-                self.in_flight.insert((at, late + (chance << 32)), (to, octets));
+                self.in_flight.insert((at, late + (chance << 32)), (to, bytes));
             }
         }
         if let Some(transfer) = self.transfers.get_mut(place) {
@@ -140,7 +140,7 @@ impl World {
     fn received(&self, dst: u32) -> Vec<(ProcessId, u32, &Vec<u8>)> {
         let of_it = self.events.iter().filter(|(at, _)| *at == dst);
         let received = of_it.filter_map(|(_, event)| match event {
-            TransferEvent::Received(src, number, octets) => Some((*src, *number, octets)),
+            TransferEvent::Received(src, number, bytes) => Some((*src, *number, bytes)),
             _ => None,
         });
         received.collect()
@@ -154,7 +154,7 @@ impl World {
 
 #[test]
 fn objects_of_every_length_come_whole_and_once_whatever_is_lost() {
-    // Pieces have 210 octets here, and a window 1024 of them.
+    // Pieces have 210 bytes here, and a window 1024 of them.
     let lengths = [0, 1, 209, 210, 211, 420, 5_000, 13_440, 13_441, 60_000, 250_000];
     for (seed, lose, jitter_ns) in [(1, 0, 1), (2, 50, 30_000), (3, 7, 1), (4, 4, 100_000)] {
         let mut world = World::new(seed);
@@ -170,9 +170,9 @@ fn objects_of_every_length_come_whole_and_once_whatever_is_lost() {
             let mut received = world.received(dst);
             received.sort_by_key(|(_, number, _)| *number);
             assert_eq!(received.len(), lengths.len(), "seed {seed}, {src} to {dst}");
-            for ((from, number, octets), length) in received.into_iter().zip(lengths) {
+            for ((from, number, bytes), length) in received.into_iter().zip(lengths) {
                 let mark = if src == 0 { number as u8 } else { 100 };
-                assert_eq!((from, octets), (ProcessId(src), &object(length, mark)));
+                assert_eq!((from, bytes), (ProcessId(src), &object(length, mark)));
             }
             assert_eq!((world.sent(src), world.transfers[src as usize].sending()), (11, 0));
         }
@@ -234,7 +234,7 @@ fn what_there_is_no_room_for_is_refused_and_said_so() {
         world.send(1, 2, small.clone());
         world.run_for(2_000 * MS);
         let refused = world.events.iter().find_map(|(at, event)| match event {
-            TransferEvent::Refused(id, octets) => Some((*at, *id, octets)),
+            TransferEvent::Refused(id, bytes) => Some((*at, *id, bytes)),
             _ => None,
         });
         assert_eq!(refused, Some((1, id, &large)), "it is handed back");
@@ -297,21 +297,21 @@ fn packets_of_others_and_nonsense_are_left_alone() {
     for _ in 0..2_000 {
         world.run_for(1_000);
         let (length, kind) = (draws.draw() as usize % 60, draws.draw() % 3);
-        let mut octets = [0; 400];
-        let front = HEADER_OCTETS + SLOT_HEADER_OCTETS;
+        let mut bytes = [0; 400];
+        let front = HEADER_LEN + SLOT_HEADER_LEN;
         let slot = Slot { label: [255; 4], timeslot: 0, path: 255, earlier: [255; 3] };
-        slot.write(&mut octets[HEADER_OCTETS..]).expect("it fits");
+        slot.write(&mut bytes[HEADER_LEN..]).expect("it fits");
         let mut packet = vec![0; length];
         packet.fill_with(|| draws.draw() as u8);
         // Of small numbers, so that some mean something.
-        packet.iter_mut().skip(1).filter(|octet| **octet > 60).for_each(|octet| *octet = 0);
-        packet.iter_mut().take(1).for_each(|octet| *octet = kind as u8);
-        let end = onepipe_wire::write_packet(&mut octets[front..], &packet).expect("it fits");
+        packet.iter_mut().skip(1).filter(|byte| **byte > 60).for_each(|byte| *byte = 0);
+        packet.iter_mut().take(1).for_each(|byte| *byte = kind as u8);
+        let end = onepipe_wire::write_packet(&mut bytes[front..], &packet).expect("it fits");
         let header = Header::new(Opcode::Slot, ProcessId(1), ProcessId(3), Incarnation(1));
-        let end = seal(&mut octets, header, SLOT_HEADER_OCTETS + end);
+        let end = seal(&mut bytes, header, SLOT_HEADER_LEN + end);
         let now = world.at();
-        world.transfers[3].handle_frame(now, Port(0), &mut octets[..end]);
-        assert!(Client::packets(&octets[..end]).is_some());
+        world.transfers[3].handle_frame(now, Port(0), &mut bytes[..end]);
+        assert!(Client::packets(&bytes[..end]).is_some());
         world.settle(3);
     }
     world.run_for(100 * MS);
@@ -325,11 +325,11 @@ fn packets_of_others_and_nonsense_are_left_alone() {
 fn frame_on_its_way(world: &mut World, dst: usize) -> Vec<u8> {
     for _ in 0..200 {
         world.run_for(1_250);
-        let slots = world.in_flight.values().find(|(to, octets)| {
-            *to == dst && Frame::parse(octets).expect("sealed").opcode == Opcode::Slot
+        let slots = world.in_flight.values().find(|(to, bytes)| {
+            *to == dst && Frame::parse(bytes).expect("sealed").opcode == Opcode::Slot
         });
-        if let Some((_, octets)) = slots {
-            return octets.clone();
+        if let Some((_, bytes)) = slots {
+            return bytes.clone();
         }
     }
     panic!("nothing is sent");
@@ -434,11 +434,11 @@ fn what_is_given_up_is_handed_back_and_does_not_come() {
 #[test]
 fn empty_objects_take_room_too() {
     let mut world = World::new(6);
-    world.transfers[3].set_receive_octets_max(OBJECT_OCTETS_MIN - 1);
+    world.transfers[3].set_receive_bytes_max(OBJECT_LEN_MIN - 1);
     world.send(0, 3, Vec::new());
     world.run_for(MS);
     assert_eq!((world.received(3).len(), world.transfers[3].stats().refused), (0, 1));
-    world.transfers[3].set_receive_octets_max(OBJECT_OCTETS_MIN);
+    world.transfers[3].set_receive_bytes_max(OBJECT_LEN_MIN);
     world.send(0, 3, Vec::new());
     world.run_for(MS);
     assert_eq!(world.received(3).len(), 1);
@@ -464,7 +464,7 @@ fn a_receiver_that_is_not_there_holds_up_nobody_else() {
 fn objects_to_many_go_side_by_side() {
     let nodes = 40;
     let client = ClientConfig {
-        frame_octets_max: 300,
+        frame_len_max: 300,
         ..ClientConfig::new(ProcessId(0), nodes, ProcessId(nodes), 1_250)
     };
     let mut transfer = Transfer::new(TransferConfig::new(client)).expect("right");
@@ -486,11 +486,11 @@ fn a_late_report_to_a_senders_former_life_says_nothing_of_this_one() {
     let mut stray = None;
     for _ in 0..400 {
         world.run_for(1_250);
-        let mut reports = world.in_flight.values().filter(|(to, octets)| {
-            *to == 0 && Frame::parse(octets).expect("sealed").opcode == Opcode::Slot
+        let mut reports = world.in_flight.values().filter(|(to, bytes)| {
+            *to == 0 && Frame::parse(bytes).expect("sealed").opcode == Opcode::Slot
         });
-        if let Some((_, octets)) = reports.next_back() {
-            stray = Some(octets.clone());
+        if let Some((_, bytes)) = reports.next_back() {
+            stray = Some(bytes.clone());
         }
     }
     let mut stray = stray.expect("a report");
@@ -536,7 +536,7 @@ fn a_receiver_that_slept_while_its_sender_began_anew_loses_nothing() {
         world.settle(3);
     }
     world.run_for(300 * MS);
-    let came = world.received(3).iter().any(|(.., octets)| **octets == object(300_000, 7));
+    let came = world.received(3).iter().any(|(.., bytes)| **bytes == object(300_000, 7));
     assert!(came, "told as sent {} times", world.sent(0));
 }
 
@@ -547,10 +547,10 @@ fn the_last_piece_of_an_object_is_sent_again_while_others_follow() {
     world.send(0, 3, object(2_000, 1));
     // Its last piece is lost, once.
     let mut is_lost = false;
-    let is_last = |octets: &[u8]| {
-        let frame = Frame::parse(octets).expect("sealed");
+    let is_last = |bytes: &[u8]| {
+        let frame = Frame::parse(bytes).expect("sealed");
         frame.opcode == Opcode::Slot
-            && Client::packets(octets).into_iter().flatten().any(|packet| {
+            && Client::packets(bytes).into_iter().flatten().any(|packet| {
                 let packet = onepipe_wire::TransferPacket::parse(packet).expect("ours");
                 matches!(packet, onepipe_wire::TransferPacket::Piece(piece, _)
                     if piece.object == 0 && piece.index == 9)
@@ -567,7 +567,7 @@ fn the_last_piece_of_an_object_is_sent_again_while_others_follow() {
         }
         world.settle(0);
         world.run_for(1_000);
-        let found = world.in_flight.iter().find(|(_, (to, octets))| *to == 3 && is_last(octets));
+        let found = world.in_flight.iter().find(|(_, (to, bytes))| *to == 3 && is_last(bytes));
         if let Some(key) = found.map(|(key, _)| *key).filter(|_| !is_lost) {
             world.in_flight.remove(&key);
             is_lost = true;

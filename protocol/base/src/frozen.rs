@@ -2,11 +2,11 @@
 
 use alloc::vec::Vec;
 
-use crate::{Address, Life, Port, Registers, Timestamp};
+use crate::{Address, Instance, Port, Registers, Timestamp};
 
 /// How many lives of one address are told apart on one port. Each needs the death of a node, and
 /// another of the next before a controller has resolved the first.
-const LIVES_MAX: usize = 8;
+const INSTANCES_MAX: usize = 8;
 
 /// One dead link of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,7 +16,7 @@ pub struct Frozen {
     /// Where.
     pub port: Port,
     /// Who was there; `None` when it never said.
-    pub life: Option<Life>,
+    pub instance: Option<Instance>,
     /// The last commit promised there.
     pub commit: Timestamp,
 }
@@ -36,48 +36,54 @@ impl FrozenLinks {
         Self { links: Vec::new(), last: 0, passed: Vec::new() }
     }
 
-    /// Freezes `port` in `registers`, where `life` was. Answers whether it was live.
-    pub fn freeze(&mut self, registers: &mut Registers, port: Port, life: Option<Life>) -> bool {
-        if let Some(commit) = self.passed(port, life) {
-            registers.presume(port, commit);
+    /// Freezes `port` in `registers`, where `instance` was. Answers whether it was live.
+    pub fn freeze(
+        &mut self,
+        registers: &mut Registers,
+        port: Port,
+        instance: Option<Instance>,
+    ) -> bool {
+        if let Some(commit) = self.passed(port, instance) {
+            registers.assume_commit(port, commit);
         }
         let Some(commit) = registers.freeze(port) else { return false };
-        self.note(port, life, commit);
+        self.note(port, instance, commit);
         true
     }
 
-    /// Notes that `port`, where `life` was, is frozen at `commit`. Answers the number of this
+    /// Notes that `port`, where `instance` was, is frozen at `commit`. Answers the number of this
     /// death.
     ///
     /// A second death of the same life takes in the first, and its commit stays: nothing above it
     /// was told since, and a link that has come back unconfirmed promises nothing at all. So a link
     /// that flaps takes no room. Lives of one address are told apart, because the commit of each
-    /// bounds what it may have left behind; beyond `LIVES_MAX` (8) the last two are one, held at
+    /// bounds what it may have left behind; beyond `INSTANCES_MAX` (8) the last two are one, held at
     /// the lower commit.
-    pub fn note(&mut self, port: Port, life: Option<Life>, mut commit: Timestamp) -> u32 {
-        let address = |life: Option<Life>| life.map(|life| life.address);
-        let is_same = |frozen: &Frozen| frozen.port == port && frozen.life == life;
+    pub fn note(&mut self, port: Port, instance: Option<Instance>, mut commit: Timestamp) -> u32 {
+        let address = |instance: Option<Instance>| instance.map(|instance| instance.address);
+        let is_same = |frozen: &Frozen| frozen.port == port && frozen.instance == instance;
         let is_related =
-            |frozen: &&Frozen| frozen.port == port && address(frozen.life) == address(life);
+            |frozen: &&Frozen| frozen.port == port && address(frozen.instance) == address(instance);
         if let Some(at) = self.links.iter().position(is_same) {
             commit = self.links.remove(at).commit;
-        } else if self.links.iter().filter(is_related).count() >= LIVES_MAX
+        } else if self.links.iter().filter(is_related).count() >= INSTANCES_MAX
             && let Some(at) = self.links.iter().rposition(|frozen| is_related(&frozen))
         {
             commit = commit.min(self.links.remove(at).commit);
         }
         self.last = self.last.wrapping_add(1).max(1);
-        self.links.push(Frozen { number: self.last, port, life, commit });
+        self.links.push(Frozen { number: self.last, port, instance, commit });
         self.last
     }
 
-    /// Up to where lives of the switch that `life` is one of, all of them dead, had promised on
+    /// Up to where lives of the switch that `instance` is one of, all of them dead, had promised on
     /// `port`. Whoever sits behind it and was there then has committed all below; a life that has
     /// promised less had just not caught up. Of a process each life speaks for itself.
-    pub fn passed(&self, port: Port, life: Option<Life>) -> Option<Timestamp> {
-        let switch = life.map(|life| life.address).filter(is_switch)?;
+    pub fn passed(&self, port: Port, instance: Option<Instance>) -> Option<Timestamp> {
+        let switch = instance.map(|instance| instance.address).filter(is_switch)?;
         let held = self.links.iter().filter(|frozen| frozen.port == port);
-        let held = held.filter(|frozen| frozen.life.is_some_and(|life| life.address == switch));
+        let held = held
+            .filter(|frozen| frozen.instance.is_some_and(|instance| instance.address == switch));
         let passed = self.passed.iter().find(|(at, known, _)| (*at, *known) == (port, switch));
         held.map(|frozen| frozen.commit).chain(passed.map(|(.., commit)| *commit)).max()
     }
@@ -100,7 +106,10 @@ impl FrozenLinks {
     }
 
     fn note_passed(&mut self, resolved: Frozen) {
-        let Some(switch) = resolved.life.map(|life| life.address).filter(is_switch) else { return };
+        let Some(switch) = resolved.instance.map(|instance| instance.address).filter(is_switch)
+        else {
+            return;
+        };
         match self.passed.iter_mut().find(|(port, ..)| *port == resolved.port) {
             Some((_, known, commit)) if *known == switch => *commit = resolved.commit.max(*commit),
             // Another one sits there now.
@@ -134,18 +143,18 @@ mod tests {
         for (first, second) in [(1, 2), (2, 1)] {
             let mut registers = Registers::new(2);
             let mut frozen = FrozenLinks::new();
-            let hear = |registers: &mut Registers, port, ns| {
+            let update = |registers: &mut Registers, port, ns| {
                 let promises = Promises::both(Timestamp::from_ns(ns));
-                registers.hear(Mono::from_ns(ns), Port(port), promises);
+                registers.update(Mono::from_ns(ns), Port(port), promises);
             };
-            hear(&mut registers, 0, 10);
-            hear(&mut registers, 1, 900);
+            update(&mut registers, 0, 10);
+            update(&mut registers, 1, 900);
             assert!(frozen.freeze(&mut registers, Port(0), None));
             assert!(!frozen.freeze(&mut registers, Port(0), None), "dead already");
-            hear(&mut registers, 0, 20);
-            let life =
-                Life { address: Address::Process(ProcessId(0)), incarnation: Incarnation(1) };
-            assert!(frozen.freeze(&mut registers, Port(0), Some(life)));
+            update(&mut registers, 0, 20);
+            let instance =
+                Instance { address: Address::Process(ProcessId(0)), incarnation: Incarnation(1) };
+            assert!(frozen.freeze(&mut registers, Port(0), Some(instance)));
             let commit = |registers: &Registers| registers.all().map(|all| all.commit.as_ns());
             assert_eq!(commit(&registers), Some(10));
             let held = frozen.resolve(&mut registers, first).map(|frozen| frozen.commit.as_ns());
@@ -162,21 +171,21 @@ mod tests {
     /// and die one after the other.
     fn deaths(commits: &[(u32, u64)]) -> (Registers, FrozenLinks) {
         let (mut registers, mut frozen) = (Registers::new(2), FrozenLinks::new());
-        registers.hear(Mono::from_ns(0), Port(0), Promises::both(Timestamp::from_ns(900)));
+        registers.update(Mono::from_ns(0), Port(0), Promises::both(Timestamp::from_ns(900)));
         for &(incarnation, ns) in commits {
             let promises = Promises::both(Timestamp::from_ns(ns));
-            registers.hear(Mono::from_ns(0), Port(1), promises);
+            registers.update(Mono::from_ns(0), Port(1), promises);
             let address = Address::Process(ProcessId(3));
-            let life = Some(Life { address, incarnation: Incarnation(incarnation) });
-            assert!(frozen.freeze(&mut registers, Port(1), life));
+            let instance = Some(Instance { address, incarnation: Incarnation(incarnation) });
+            assert!(frozen.freeze(&mut registers, Port(1), instance));
         }
         (registers, frozen)
     }
 
     fn entries(frozen: &FrozenLinks) -> Vec<(u32, u32, u64)> {
         let entry = |dead: &Frozen| {
-            let life = dead.life.expect("it has said who it is");
-            (dead.number, life.incarnation.0, dead.commit.as_ns())
+            let instance = dead.instance.expect("it has said who it is");
+            (dead.number, instance.incarnation.0, dead.commit.as_ns())
         };
         frozen.iter().map(entry).collect()
     }
@@ -208,28 +217,29 @@ mod tests {
     /// yet heard of that is no bound.
     #[test]
     fn a_later_life_of_a_switch_freezes_no_lower_than_one_before() {
-        let life = |incarnation| {
+        let instance = |incarnation| {
             let address = Address::Switch(SwitchId(7));
-            Some(Life { address, incarnation: Incarnation(incarnation) })
+            Some(Instance { address, incarnation: Incarnation(incarnation) })
         };
-        let hear = |registers: &mut Registers, ns| {
+        let update = |registers: &mut Registers, ns| {
             let promises = Promises::both(Timestamp::from_ns(ns));
-            registers.hear(Mono::from_ns(0), Port(0), promises);
+            registers.update(Mono::from_ns(0), Port(0), promises);
         };
         for is_resolved in [false, true] {
             let (mut registers, mut frozen) = (Registers::new(1), FrozenLinks::new());
-            hear(&mut registers, 50);
-            assert!(frozen.freeze(&mut registers, Port(0), life(1)));
+            update(&mut registers, 50);
+            assert!(frozen.freeze(&mut registers, Port(0), instance(1)));
             if is_resolved {
                 frozen.resolve(&mut registers, 1);
             }
-            hear(&mut registers, 5);
-            assert!(frozen.freeze(&mut registers, Port(0), life(2)));
-            hear(&mut registers, 70);
-            assert!(frozen.freeze(&mut registers, Port(0), life(3)));
+            update(&mut registers, 5);
+            assert!(frozen.freeze(&mut registers, Port(0), instance(2)));
+            update(&mut registers, 70);
+            assert!(frozen.freeze(&mut registers, Port(0), instance(3)));
             let commits: Vec<u64> = frozen.iter().map(|dead| dead.commit.as_ns()).collect();
             assert_eq!(commits[commits.len() - 2..], [50, 70], "resolved: {is_resolved}");
-            let other = Some(Life { address: Address::Switch(SwitchId(8)), ..life(4).unwrap() });
+            let other =
+                Some(Instance { address: Address::Switch(SwitchId(8)), ..instance(4).unwrap() });
             assert_eq!(frozen.passed(Port(0), other), None, "another switch");
         }
     }
@@ -237,28 +247,29 @@ mod tests {
     /// Such a life had promised nothing at all.
     #[test]
     fn a_link_that_holds_nothing_is_frozen_where_a_switch_had_promised() {
-        let life = |incarnation| {
+        let instance = |incarnation| {
             let address = Address::Switch(SwitchId(7));
-            Some(Life { address, incarnation: Incarnation(incarnation) })
+            Some(Instance { address, incarnation: Incarnation(incarnation) })
         };
         let (mut registers, mut frozen) = (Registers::new(1), FrozenLinks::new());
         let mark = Timestamp::from_ns(60);
-        registers.hear_unfed(Mono::from_ns(0), Port(0), mark, None);
-        assert!(!frozen.freeze(&mut registers, Port(0), life(1)));
+        registers.update_unfed(Mono::from_ns(0), Port(0), mark, None);
+        assert!(!frozen.freeze(&mut registers, Port(0), instance(1)));
         registers.remove(Port(0));
-        registers.hear(Mono::from_ns(0), Port(0), Promises::both(Timestamp::from_ns(50)));
-        assert!(frozen.freeze(&mut registers, Port(0), life(1)));
+        registers.update(Mono::from_ns(0), Port(0), Promises::both(Timestamp::from_ns(50)));
+        assert!(frozen.freeze(&mut registers, Port(0), instance(1)));
         frozen.resolve(&mut registers, 1);
-        registers.hear_unfed(Mono::from_ns(0), Port(0), mark, None);
-        assert!(frozen.freeze(&mut registers, Port(0), life(2)));
+        registers.update_unfed(Mono::from_ns(0), Port(0), mark, None);
+        assert!(frozen.freeze(&mut registers, Port(0), instance(2)));
         assert_eq!(frozen.iter().map(|dead| dead.commit.as_ns()).collect::<Vec<_>>(), [50]);
     }
 
     #[test]
     fn lives_beyond_the_limit_share_the_last_entry() {
-        let commits: Vec<(u32, u64)> = (1..=12).map(|life| (life, u64::from(life) * 10)).collect();
+        let commits: Vec<(u32, u64)> =
+            (1..=12).map(|instance| (instance, u64::from(instance) * 10)).collect();
         let (registers, frozen) = deaths(&commits);
-        assert_eq!(frozen.iter().len(), LIVES_MAX);
+        assert_eq!(frozen.iter().len(), INSTANCES_MAX);
         assert_eq!(entries(&frozen).last(), Some(&(12, 12, 80)), "the lowest of the last five");
         assert_eq!(registers.all().map(|all| all.commit.as_ns()), Some(10));
     }

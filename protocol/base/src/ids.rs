@@ -53,7 +53,7 @@ pub enum Address {
 
 impl Address {
     /// What stands for nobody on the wire.
-    pub const NOBODY_BITS: u32 = u32::MAX;
+    pub const NONE_BITS: u32 = u32::MAX;
     const SWITCH_BIT: u32 = 1 << 31;
 
     /// As it travels.
@@ -64,11 +64,11 @@ impl Address {
         }
     }
 
-    /// Back from the wire; `None` for [`Address::NOBODY_BITS`].
+    /// Back from the wire; `None` for [`Address::NONE_BITS`].
     #[inline]
     pub const fn from_bits(bits: u32) -> Option<Self> {
         match bits {
-            Self::NOBODY_BITS => None,
+            Self::NONE_BITS => None,
             bits if bits & Self::SWITCH_BIT != 0 => {
                 Some(Self::Switch(SwitchId(bits & !Self::SWITCH_BIT)))
             }
@@ -101,7 +101,7 @@ impl Controllers {
 
 /// One life of a process or a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Life {
+pub struct Instance {
     /// Whose.
     pub address: Address,
     /// Which.
@@ -129,6 +129,6 @@ mod tests {
         ] {
             assert_eq!(Address::from_bits(address.to_bits()), Some(address));
         }
-        assert_eq!(Address::from_bits(Address::NOBODY_BITS), None);
+        assert_eq!(Address::from_bits(Address::NONE_BITS), None);
     }
 }

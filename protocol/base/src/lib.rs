@@ -26,25 +26,25 @@
 
 extern crate alloc;
 
+mod backoff;
 mod frozen;
 mod ids;
 mod machine;
 pub mod mistake;
 mod neighbours;
-mod pace;
 mod promise;
 mod psn;
 mod registers;
 mod slew;
 mod time;
 
+pub use backoff::Backoff;
 pub use frozen::{Frozen, FrozenLinks};
 pub use ids::{
-    Address, Controllers, HostId, Incarnation, Life, Port, ProcessId, ScatteringId, SwitchId,
+    Address, Controllers, HostId, Incarnation, Instance, Port, ProcessId, ScatteringId, SwitchId,
 };
 pub use machine::{Machine, Transmit, Verdict};
-pub use neighbours::{Heard, Neighbours};
-pub use pace::Pace;
+pub use neighbours::{Neighbours, PeerUpdate};
 pub use promise::Promises;
 pub use psn::Psn;
 pub use registers::Registers;

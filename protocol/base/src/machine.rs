@@ -5,7 +5,7 @@ use crate::{Mono, Now, Port};
 /// What became of a frame that was handed to a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// The machine took what it needed; the driver may reuse the octets.
+    /// The machine took what it needed; the driver may reuse the bytes.
     Consumed,
     /// The frame was malformed, stale or foreign; it was counted and has no other effect.
     Dropped,
@@ -19,8 +19,8 @@ pub enum Verdict {
 pub struct Transmit {
     /// Where it leaves.
     pub port: Port,
-    /// How many octets of the slot it fills.
-    pub octets: usize,
+    /// How many bytes of the slot it fills.
+    pub bytes: usize,
 }
 
 /// A sans-IO state machine.
@@ -35,7 +35,7 @@ pub struct Transmit {
 /// - **D4** A link that may reorder is declared so in the machine's configuration.
 /// - **D5** Timers may be late, never early: `handle_timeout` is called at or after `poll_timeout`.
 ///
-/// The slot passed to `poll_transmit` must hold the machine's configured `frame_octets_max`.
+/// The slot passed to `poll_transmit` must hold the machine's configured `frame_len_max`.
 pub trait Machine {
     /// What the machine tells the application.
     type Event;

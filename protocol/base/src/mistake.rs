@@ -67,7 +67,7 @@ mistakes! {
         "A switch leaves its first lower port out of what it tells its upper ones.";
     DeadCommitDropped: "dead-commit-dropped",
         "A dead link holds no commits.";
-    RebirthIgnored: "rebirth-ignored",
+    RestartIgnored: "restart-ignored",
         "A neighbour that has restarted is taken for its former life.";
     BarrierBack: "barrier-back",
         "A switch tells the minimum of the moment, though it told more before.";

@@ -2,20 +2,20 @@
 
 use alloc::vec::Vec;
 
-use crate::{Address, Incarnation, Life, Port};
+use crate::{Address, Incarnation, Instance, Port};
 
 /// What a hop-only frame has shown about its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Heard {
+pub enum PeerUpdate {
     /// The life that was known there, or the first one.
     Same,
     /// Another life than was known: that one is dead, its registers with it.
-    NewLife(Life),
+    NewInstance(Instance),
     /// An earlier life than the one known, or what it said before it knew that the link was lost:
     /// the frame is stale. It is not to be heard.
     Stale,
     /// The other end does not hear this one any more.
-    Deaf,
+    OneWay,
 }
 
 /// The other end of each link of a node (design: failure.md, "Who is on a link?").
@@ -31,28 +31,34 @@ pub struct Neighbours {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct End {
-    life: Option<Life>,
-    hears_us: bool,
-    way: Way,
+    instance: Option<Instance>,
+    is_two_way: bool,
+    state: LinkState,
     /// How often it was lost again soon after it had come up: each time it needs more to come up.
     flaps: u8,
     /// Frames in a row that say the same of whether both ends know of a loss.
     run: u32,
     /// What those say.
-    is_settled: bool,
+    is_agreed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Way {
+enum LinkState {
     Up,
     /// This end has lost it, and the other end may not know.
-    Lost,
+    LostHere,
     /// The other end has lost it, and may not know that this end knows.
-    Deaf,
+    LostThere,
 }
 
-const NOBODY: End =
-    End { life: None, hears_us: false, way: Way::Up, flaps: 0, run: 0, is_settled: true };
+const UNKNOWN: End = End {
+    instance: None,
+    is_two_way: false,
+    state: LinkState::Up,
+    flaps: 0,
+    run: 0,
+    is_agreed: true,
+};
 
 /// After so many stale frames in a row a link comes up nevertheless: frames that told of its loss
 /// were themselves lost. More than a round trip of beacons, where there is no failure. If it was
@@ -64,50 +70,58 @@ const STALE_MAX: u32 = 64;
 const FLAPS_MAX: u8 = 10;
 const STALE_DOUBLED_MAX: u8 = 4;
 /// A link that has been up for so many times [`STALE_MAX`] frames does not flap.
-const QUIET_STALES: u32 = 16;
+const STABLE_RUNS: u32 = 16;
 
 impl Neighbours {
     /// Nobody yet on links `0..count`.
     pub fn new(count: u16) -> Self {
-        Self { ends: alloc::vec![NOBODY; usize::from(count)] }
+        Self { ends: alloc::vec![UNKNOWN; usize::from(count)] }
     }
 
-    /// A frame that crosses one link only has arrived on `port` from `life`, whose sender hears
-    /// `echo` at this end. `own` is this end's life.
-    pub fn hear(&mut self, port: Port, life: Life, echo: Option<Life>, own: Life) -> Heard {
-        let Some(end) = self.ends.get_mut(port.index()) else { return Heard::Stale };
-        let hears_us = echo == Some(own);
-        match end.life {
-            Some(known) if known == life => end.hear(hears_us),
+    /// A frame that crosses one link only has arrived on `port` from `instance`, whose sender hears
+    /// `peer` at this end. `own` is this end's life.
+    pub fn on_hello(
+        &mut self,
+        port: Port,
+        instance: Instance,
+        peer: Option<Instance>,
+        own: Instance,
+    ) -> PeerUpdate {
+        let Some(end) = self.ends.get_mut(port.index()) else { return PeerUpdate::Stale };
+        let is_two_way = peer == Some(own);
+        match end.instance {
+            Some(known) if known == instance => end.on_hello(is_two_way),
             Some(known)
-                if known.address == life.address && life.incarnation < known.incarnation =>
+                if known.address == instance.address
+                    && instance.incarnation < known.incarnation =>
             {
-                Heard::Stale
+                PeerUpdate::Stale
             }
             known => {
-                *end = End { life: Some(life), hears_us, ..NOBODY };
-                known.map_or(Heard::Same, Heard::NewLife)
+                *end = End { instance: Some(instance), is_two_way, ..UNKNOWN };
+                known.map_or(PeerUpdate::Same, PeerUpdate::NewInstance)
             }
         }
     }
 
-    /// As [`Neighbours::hear`] for a frame that bears the life of its sender and no echo.
+    /// As [`Neighbours::on_hello`] for a frame that bears the life of its sender and no echo.
     #[inline]
-    pub fn hear_life(&mut self, port: Port, life: Life) -> Heard {
-        let Some(end) = self.ends.get_mut(port.index()) else { return Heard::Stale };
-        match end.life {
-            Some(known) if known == life => match end.way {
-                Way::Up => Heard::Same,
-                Way::Lost | Way::Deaf => Heard::Stale,
+    pub fn on_instance(&mut self, port: Port, instance: Instance) -> PeerUpdate {
+        let Some(end) = self.ends.get_mut(port.index()) else { return PeerUpdate::Stale };
+        match end.instance {
+            Some(known) if known == instance => match end.state {
+                LinkState::Up => PeerUpdate::Same,
+                LinkState::LostHere | LinkState::LostThere => PeerUpdate::Stale,
             },
             Some(known)
-                if known.address == life.address && life.incarnation < known.incarnation =>
+                if known.address == instance.address
+                    && instance.incarnation < known.incarnation =>
             {
-                Heard::Stale
+                PeerUpdate::Stale
             }
             known => {
-                *end = End { life: Some(life), ..NOBODY };
-                known.map_or(Heard::Same, Heard::NewLife)
+                *end = End { instance: Some(instance), ..UNKNOWN };
+                known.map_or(PeerUpdate::Same, PeerUpdate::NewInstance)
             }
         }
     }
@@ -116,79 +130,81 @@ impl Neighbours {
     /// there may be heard.
     #[inline]
     pub fn is_up(&self, port: Port) -> bool {
-        self.ends.get(port.index()).is_some_and(|end| end.life.is_some() && end.way == Way::Up)
+        self.ends
+            .get(port.index())
+            .is_some_and(|end| end.instance.is_some() && end.state == LinkState::Up)
     }
 
-    /// Whether `life` is known to be at the other end, and nobody has lost the link.
+    /// Whether `instance` is known to be at the other end, and nobody has lost the link.
     #[inline]
-    pub fn is_heard(&self, port: Port, life: Life) -> bool {
+    pub fn is_up_with(&self, port: Port, instance: Instance) -> bool {
         let end = self.ends.get(port.index());
-        end.is_some_and(|end| end.life == Some(life) && end.way == Way::Up)
+        end.is_some_and(|end| end.instance == Some(instance) && end.state == LinkState::Up)
     }
 
     /// Who is at the other end, as far as it has said.
-    pub fn life(&self, port: Port) -> Option<Life> {
-        self.ends.get(port.index())?.life
+    pub fn instance(&self, port: Port) -> Option<Instance> {
+        self.ends.get(port.index())?.instance
     }
 
     /// Whether the other end has echoed this one's life: it knows whose promises it hears.
     #[inline]
-    pub fn hears_us(&self, port: Port) -> bool {
-        self.ends.get(port.index()).is_some_and(|end| end.hears_us)
+    pub fn is_two_way(&self, port: Port) -> bool {
+        self.ends.get(port.index()).is_some_and(|end| end.is_two_way)
     }
 
     /// Nothing is heard on `port` any more: from now on this end says so. Who was there stays
     /// known, so that it is recognised when it is heard again.
-    pub fn lose(&mut self, port: Port) {
+    pub fn mark_lost(&mut self, port: Port) {
         if let Some(end) = self.ends.get_mut(port.index()) {
-            if end.hears_us {
-                (end.way, end.run) = (Way::Lost, 0);
+            if end.is_two_way {
+                (end.state, end.run) = (LinkState::LostHere, 0);
             }
-            end.hears_us = false;
+            end.is_two_way = false;
         }
     }
 
     /// Somebody else may be at `port` from now on.
     pub fn forget(&mut self, port: Port) {
         if let Some(end) = self.ends.get_mut(port.index()) {
-            *end = NOBODY;
+            *end = UNKNOWN;
         }
     }
 }
 
 impl End {
     /// A frame of the life that is known here, which says whether it hears this end.
-    fn hear(&mut self, hears_us: bool) -> Heard {
+    fn on_hello(&mut self, is_two_way: bool) -> PeerUpdate {
         // Whether both ends know of the loss is seen by what the other end says: that it hears
         // nothing, to the one who has lost the link; that it hears again, to the other.
-        let is_settled = match self.way {
-            Way::Up => true,
-            Way::Lost => !hears_us,
-            Way::Deaf => hears_us,
+        let is_agreed = match self.state {
+            LinkState::Up => true,
+            LinkState::LostHere => !is_two_way,
+            LinkState::LostThere => is_two_way,
         };
-        let is_same = core::mem::replace(&mut self.is_settled, is_settled) == is_settled;
+        let is_same = core::mem::replace(&mut self.is_agreed, is_agreed) == is_agreed;
         self.run = if is_same { self.run.saturating_add(1) } else { 1 };
-        if self.way == Way::Up {
-            if self.run >= QUIET_STALES * self.stale_max() {
+        if self.state == LinkState::Up {
+            if self.run >= STABLE_RUNS * self.stale_max() {
                 self.flaps = 0;
             }
-        } else if self.run < if is_settled { self.settled_min() } else { self.stale_max() } {
-            return Heard::Stale;
+        } else if self.run < if is_agreed { self.agreed_min() } else { self.stale_max() } {
+            return PeerUpdate::Stale;
         }
-        let was_heard = core::mem::replace(&mut self.hears_us, hears_us);
-        if self.way != Way::Up {
-            (self.way, self.run) = (Way::Up, 0);
+        let was_two_way = core::mem::replace(&mut self.is_two_way, is_two_way);
+        if self.state != LinkState::Up {
+            (self.state, self.run) = (LinkState::Up, 0);
         }
-        if was_heard && !hears_us {
-            (self.way, self.run) = (Way::Deaf, 0);
+        if was_two_way && !is_two_way {
+            (self.state, self.run) = (LinkState::LostThere, 0);
             self.flaps = FLAPS_MAX.min(self.flaps + 1);
-            return Heard::Deaf;
+            return PeerUpdate::OneWay;
         }
-        Heard::Same
+        PeerUpdate::Same
     }
 
     /// How many fresh frames in a row bring it up.
-    fn settled_min(&self) -> u32 {
+    fn agreed_min(&self) -> u32 {
         1 << self.flaps.saturating_sub(1)
     }
 
@@ -199,11 +215,13 @@ impl End {
 }
 
 /// A life in the fields of a frame: address bits and incarnation; nobody is
-/// [`Address::NOBODY_BITS`] and 0.
-impl Life {
-    /// The two words that stand for `life`, or for nobody.
-    pub fn to_words(life: Option<Self>) -> (u32, u32) {
-        life.map_or((Address::NOBODY_BITS, 0), |life| (life.address.to_bits(), life.incarnation.0))
+/// [`Address::NONE_BITS`] and 0.
+impl Instance {
+    /// The two words that stand for `instance`, or for nobody.
+    pub fn to_words(instance: Option<Self>) -> (u32, u32) {
+        instance.map_or((Address::NONE_BITS, 0), |instance| {
+            (instance.address.to_bits(), instance.incarnation.0)
+        })
     }
 
     /// Back from the two words.
@@ -219,38 +237,49 @@ mod tests {
     use super::*;
     use crate::{ProcessId, SwitchId};
 
-    fn life(incarnation: u32) -> Life {
-        Life { address: Address::Switch(SwitchId(7)), incarnation: Incarnation(incarnation) }
+    fn instance(incarnation: u32) -> Instance {
+        Instance { address: Address::Switch(SwitchId(7)), incarnation: Incarnation(incarnation) }
     }
 
     #[test]
     fn a_new_life_is_told_from_the_old_one_and_a_stale_frame_from_both() {
-        let own = Life { address: Address::Process(ProcessId(1)), incarnation: Incarnation(4) };
+        let own = Instance { address: Address::Process(ProcessId(1)), incarnation: Incarnation(4) };
         let mut neighbours = Neighbours::new(1);
         let port = Port(0);
-        assert_eq!(neighbours.hear(port, life(3), None, own), Heard::Same);
-        assert!(!neighbours.hears_us(port));
-        assert_eq!(neighbours.hear(port, life(3), Some(own), own), Heard::Same);
-        assert!(neighbours.hears_us(port));
-        assert_eq!(neighbours.hear(port, life(2), Some(own), own), Heard::Stale);
-        assert_eq!(neighbours.hear(port, life(5), None, own), Heard::NewLife(life(3)));
-        assert!(!neighbours.hears_us(port));
-        assert_eq!(neighbours.life(port), Some(life(5)));
-        neighbours.hear(port, life(5), Some(own), own);
-        assert_eq!(neighbours.hear(port, life(5), None, own), Heard::Deaf);
-        assert_eq!(neighbours.hear(port, life(5), None, own), Heard::Stale, "said once");
-        let former = Life { incarnation: Incarnation(3), ..own };
-        assert_eq!(neighbours.hear(port, life(5), Some(former), own), Heard::Stale);
-        assert!(!neighbours.hears_us(port) && !neighbours.is_up(port));
-        assert_eq!(neighbours.hear_life(port, life(5)), Heard::Stale);
-        assert_eq!(neighbours.hear(port, life(5), Some(own), own), Heard::Same);
-        assert_eq!(neighbours.hear_life(port, life(5)), Heard::Same);
-        assert_eq!(neighbours.hear_life(port, life(4)), Heard::Stale);
-        assert_eq!(neighbours.hear_life(port, life(6)), Heard::NewLife(life(5)));
-        assert_eq!(neighbours.hear(Port(1), life(1), None, own), Heard::Stale, "no such link");
+        assert_eq!(neighbours.on_hello(port, instance(3), None, own), PeerUpdate::Same);
+        assert!(!neighbours.is_two_way(port));
+        assert_eq!(neighbours.on_hello(port, instance(3), Some(own), own), PeerUpdate::Same);
+        assert!(neighbours.is_two_way(port));
+        assert_eq!(neighbours.on_hello(port, instance(2), Some(own), own), PeerUpdate::Stale);
+        assert_eq!(
+            neighbours.on_hello(port, instance(5), None, own),
+            PeerUpdate::NewInstance(instance(3))
+        );
+        assert!(!neighbours.is_two_way(port));
+        assert_eq!(neighbours.instance(port), Some(instance(5)));
+        neighbours.on_hello(port, instance(5), Some(own), own);
+        assert_eq!(neighbours.on_hello(port, instance(5), None, own), PeerUpdate::OneWay);
+        assert_eq!(
+            neighbours.on_hello(port, instance(5), None, own),
+            PeerUpdate::Stale,
+            "said once"
+        );
+        let former = Instance { incarnation: Incarnation(3), ..own };
+        assert_eq!(neighbours.on_hello(port, instance(5), Some(former), own), PeerUpdate::Stale);
+        assert!(!neighbours.is_two_way(port) && !neighbours.is_up(port));
+        assert_eq!(neighbours.on_instance(port, instance(5)), PeerUpdate::Stale);
+        assert_eq!(neighbours.on_hello(port, instance(5), Some(own), own), PeerUpdate::Same);
+        assert_eq!(neighbours.on_instance(port, instance(5)), PeerUpdate::Same);
+        assert_eq!(neighbours.on_instance(port, instance(4)), PeerUpdate::Stale);
+        assert_eq!(neighbours.on_instance(port, instance(6)), PeerUpdate::NewInstance(instance(5)));
+        assert_eq!(
+            neighbours.on_hello(Port(1), instance(1), None, own),
+            PeerUpdate::Stale,
+            "no such link"
+        );
     }
 
-    /// Two ends that beacon at the same instants, each frame `delay` instants under way, and one
+    /// Two ends that beacon at the same instants, each frame `delay` instants under in_flight, and one
     /// false alarm: the link goes down once at each end and comes back for good. A link that is
     /// slower than half of [`STALE_MAX`] comes up too early; that ends.
     #[test]
@@ -264,40 +293,41 @@ mod tests {
             (100, 250, 8),
             (400, 900, 10),
         ] {
-            let lives = [life(1), Life { address: Address::Switch(SwitchId(8)), ..life(4) }];
+            let instances =
+                [instance(1), Instance { address: Address::Switch(SwitchId(8)), ..instance(4) }];
             let mut ends = [Neighbours::new(1), Neighbours::new(1)];
             let mut is_live = [true; 2];
             let mut downs = [0; 2];
-            let mut way: Vec<(usize, usize, Option<Life>)> = Vec::new();
+            let mut in_flight: Vec<(usize, usize, Option<Instance>)> = Vec::new();
             for instant in 0..20_000 {
                 if instant == alarm {
-                    ends[0].lose(Port(0));
+                    ends[0].mark_lost(Port(0));
                     (is_live[0], downs[0]) = (false, downs[0] + 1);
                 }
                 for from in [0, 1] {
-                    let echo = is_live[from].then(|| ends[from].life(Port(0))).flatten();
-                    way.push((instant + delay, 1 - from, echo));
+                    let peer = is_live[from].then(|| ends[from].instance(Port(0))).flatten();
+                    in_flight.push((instant + delay, 1 - from, peer));
                 }
-                while let Some(at) = way.iter().position(|(due, ..)| *due <= instant) {
-                    let (_, to, echo) = way.remove(at);
-                    match ends[to].hear(Port(0), lives[1 - to], echo, lives[to]) {
-                        Heard::Same => is_live[to] = true,
-                        Heard::Deaf => (is_live[to], downs[to]) = (false, downs[to] + 1),
-                        Heard::Stale => {}
-                        Heard::NewLife(_) => unreachable!("one life each"),
+                while let Some(at) = in_flight.iter().position(|(due, ..)| *due <= instant) {
+                    let (_, to, peer) = in_flight.remove(at);
+                    match ends[to].on_hello(Port(0), instances[1 - to], peer, instances[to]) {
+                        PeerUpdate::Same => is_live[to] = true,
+                        PeerUpdate::OneWay => (is_live[to], downs[to]) = (false, downs[to] + 1),
+                        PeerUpdate::Stale => {}
+                        PeerUpdate::NewInstance(_) => unreachable!("one life each"),
                     }
                 }
             }
             assert_eq!(is_live, [true; 2], "delay {delay}");
             assert!(downs.iter().all(|downs| (1..=downs_max).contains(downs)), "{delay} {downs:?}");
-            assert!(ends[0].hears_us(Port(0)) && ends[1].hears_us(Port(0)));
+            assert!(ends[0].is_two_way(Port(0)) && ends[1].is_two_way(Port(0)));
         }
     }
 
     #[test]
     fn lives_survive_the_wire() {
-        for life in [None, Some(life(0)), Some(life(u32::MAX))] {
-            assert_eq!(Life::from_words(Life::to_words(life)), life);
+        for instance in [None, Some(instance(0)), Some(instance(u32::MAX))] {
+            assert_eq!(Instance::from_words(Instance::to_words(instance)), instance);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{Mono, Port, Promises, Timestamp};
 ///
 /// A link is live from the first promise heard on it until [`Registers::expire`] or
 /// [`Registers::remove`] takes it out. Where nothing but signs of life comes
-/// ([`Registers::hear_unfed`]) it is live, and takes no part in the minimum. The owner keeps its
+/// ([`Registers::update_unfed`]) it is live, and takes no part in the minimum. The owner keeps its
 /// output as `out = max(out, minimum)`: that holds the output still while a newcomer catches up,
 /// and never moves it back (I9).
 ///
@@ -18,13 +18,13 @@ use crate::{Mono, Port, Promises, Timestamp};
 /// not wait for that process's own promise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Registers {
-    heard: Vec<Mono>,
+    last_seen: Vec<Mono>,
     barrier: Column,
     commit: Column,
     live: u32,
     /// Per link, what dead lives of its other end hold commits at. Empty until the first freeze.
     holds: Vec<Hold>,
-    /// Per link that lives but is not fed, the highest mark that it has said so with; [`SILENT`]:
+    /// Per link that lives but is not fed, the highest mark that it has said so with; [`NONE`]:
     /// it is fed, or dead. Empty until the first one.
     marks: Vec<u64>,
     /// Some link that is not fed holds commits.
@@ -34,20 +34,20 @@ pub struct Registers {
 /// What holds the commit register of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Hold {
-    /// The last commit of the dead life, the lowest of several; [`SILENT`]: none.
+    /// The last commit of the dead life, the lowest of several; [`NONE`]: none.
     held: u64,
     /// What the life that came after it has promised, set aside.
-    aside: u64,
+    deferred: u64,
 }
 
-const NO_HOLD: Hold = Hold { held: SILENT, aside: SILENT };
+const NO_HOLD: Hold = Hold { held: NONE, deferred: NONE };
 
 impl Registers {
     /// Registers for links `0..count`, none of them live.
     pub fn new(count: u16) -> Self {
         let count = usize::from(count);
         Self {
-            heard: alloc::vec![Mono::from_ns(0); count],
+            last_seen: alloc::vec![Mono::from_ns(0); count],
             barrier: Column::new(count),
             commit: Column::new(count),
             live: 0,
@@ -62,16 +62,16 @@ impl Registers {
     ///
     /// On a link that is not fed, what lies below its mark was said before it.
     #[inline]
-    pub fn hear(&mut self, now: Mono, port: Port, promises: Promises) -> bool {
+    pub fn update(&mut self, now: Mono, port: Port, promises: Promises) -> bool {
         let index = port.index();
-        let Some(heard) = self.heard.get_mut(index) else { return false };
-        *heard = now;
-        let mut is_new = self.barrier.values[index] == SILENT;
-        if is_new && self.mark(index) != SILENT {
+        let Some(last_seen) = self.last_seen.get_mut(index) else { return false };
+        *last_seen = now;
+        let mut is_new = self.barrier.values[index] == NONE;
+        if is_new && self.mark(index) != NONE {
             if promises.barrier.as_ns() < self.mark(index) {
                 return false;
             }
-            self.set_mark(index, SILENT);
+            self.set_mark(index, NONE);
             is_new = false;
         }
         self.live += u32::from(is_new);
@@ -90,7 +90,7 @@ impl Registers {
     ///
     /// A mark lies above all that was promised before it. One that does not was said before that:
     /// it shows that the link lives, and no more.
-    pub fn hear_unfed(
+    pub fn update_unfed(
         &mut self,
         now: Mono,
         port: Port,
@@ -98,20 +98,20 @@ impl Registers {
         held: Option<Timestamp>,
     ) -> bool {
         let index = port.index();
-        let Some(heard) = self.heard.get_mut(index) else { return false };
-        *heard = now;
-        let mark = mark.as_ns().min(SILENT - 1);
+        let Some(last_seen) = self.last_seen.get_mut(index) else { return false };
+        *last_seen = now;
+        let mark = mark.as_ns().min(NONE - 1);
         let (promised, known) = (self.barrier.values[index], self.mark(index));
-        let is_new = (promised, known) == (SILENT, SILENT);
+        let is_new = (promised, known) == (NONE, NONE);
         let is_stale = match known {
-            SILENT => promised != SILENT && mark <= promised,
+            NONE => promised != NONE && mark <= promised,
             known => mark < known,
         };
         if is_stale {
             return false;
         }
         self.live += u32::from(is_new);
-        self.barrier.set(index, SILENT);
+        self.barrier.set(index, NONE);
         match held {
             Some(held) => self.raise_commit(index, held.as_ns()),
             None => self.forget_commit(index),
@@ -121,26 +121,26 @@ impl Registers {
     }
 
     fn mark(&self, index: usize) -> u64 {
-        self.marks.get(index).copied().unwrap_or(SILENT)
+        self.marks.get(index).copied().unwrap_or(NONE)
     }
 
     fn set_mark(&mut self, index: usize, mark: u64) {
         if self.marks.is_empty() {
-            self.marks = alloc::vec![SILENT; self.heard.len()];
+            self.marks = alloc::vec![NONE; self.last_seen.len()];
         }
         self.marks[index] = mark;
         let commits = self.marks.iter().zip(&self.commit.values);
         self.has_unfed_commit =
-            commits.into_iter().any(|(mark, commit)| *mark != SILENT && *commit != SILENT);
-        if self.marks.iter().all(|mark| *mark == SILENT) {
+            commits.into_iter().any(|(mark, commit)| *mark != NONE && *commit != NONE);
+        if self.marks.iter().all(|mark| *mark == NONE) {
             self.marks.clear();
         }
     }
 
     /// Nothing but dead lives holds the commit of link `index` any more.
     fn forget_commit(&mut self, index: usize) {
-        let held = self.holds.get_mut(index).map_or(SILENT, |hold| {
-            hold.aside = SILENT;
+        let held = self.holds.get_mut(index).map_or(NONE, |hold| {
+            hold.deferred = NONE;
             hold.held
         });
         self.commit.set(index, held);
@@ -149,17 +149,17 @@ impl Registers {
     /// As [`Column::raise`] while some link is held.
     #[cold]
     fn raise_commit(&mut self, index: usize, commit: u64) {
-        let Some(hold) = self.holds.get_mut(index).filter(|hold| hold.held != SILENT) else {
+        let Some(hold) = self.holds.get_mut(index).filter(|hold| hold.held != NONE) else {
             return self.commit.raise(index, commit);
         };
-        let commit = commit.min(SILENT - 1);
-        hold.aside = if hold.aside == SILENT { commit } else { hold.aside.max(commit) };
-        let value = hold.held.min(hold.aside);
+        let commit = commit.min(NONE - 1);
+        hold.deferred = if hold.deferred == NONE { commit } else { hold.deferred.max(commit) };
+        let value = hold.held.min(hold.deferred);
         self.commit.set(index, value);
     }
 
     /// Whoever feeds `port`, which is live, is known to have promised this commit earlier.
-    pub fn presume(&mut self, port: Port, commit: Timestamp) {
+    pub fn assume_commit(&mut self, port: Port, commit: Timestamp) {
         if self.is_live(port) {
             self.raise_commit(port.index(), commit.as_ns());
         }
@@ -175,14 +175,14 @@ impl Registers {
             return None;
         }
         if self.holds.is_empty() {
-            self.holds = alloc::vec![NO_HOLD; self.heard.len()];
+            self.holds = alloc::vec![NO_HOLD; self.last_seen.len()];
         }
         let hold = &mut self.holds[index];
-        let last = if hold.held == SILENT { self.commit.values[index] } else { hold.aside };
-        *hold = Hold { held: hold.held.min(last), aside: SILENT };
+        let last = if hold.held == NONE { self.commit.values[index] } else { hold.deferred };
+        *hold = Hold { held: hold.held.min(last), deferred: NONE };
         let held = hold.held;
         self.live -= 1;
-        self.barrier.set(index, SILENT);
+        self.barrier.set(index, NONE);
         self.commit.set(index, held);
         self.unmark(index);
         Some(Timestamp::from_ns(last))
@@ -192,13 +192,13 @@ impl Registers {
     /// the freeze counts, or nothing if nothing was.
     pub fn hold(&mut self, port: Port, held: Option<Timestamp>) {
         let Some(hold) = self.holds.get_mut(port.index()) else { return };
-        if hold.held == SILENT {
+        if hold.held == NONE {
             return;
         }
-        hold.held = held.map_or(SILENT, Timestamp::as_ns);
-        let value = hold.held.min(hold.aside);
+        hold.held = held.map_or(NONE, Timestamp::as_ns);
+        let value = hold.held.min(hold.deferred);
         self.commit.set(port.index(), value);
-        if self.holds.iter().all(|hold| hold.held == SILENT) {
+        if self.holds.iter().all(|hold| hold.held == NONE) {
             self.holds.clear();
         }
     }
@@ -237,16 +237,16 @@ impl Registers {
     /// Whether `port` lives, and no commit counts there but what its dead lives hold.
     pub fn holds_nothing(&self, port: Port) -> bool {
         let index = port.index();
-        let commit = match self.holds.get(index).filter(|hold| hold.held != SILENT) {
-            Some(hold) => hold.aside,
-            None => self.commit.values.get(index).copied().unwrap_or(SILENT),
+        let commit = match self.holds.get(index).filter(|hold| hold.held != NONE) {
+            Some(hold) => hold.deferred,
+            None => self.commit.values.get(index).copied().unwrap_or(NONE),
         };
-        self.is_live(port) && commit == SILENT
+        self.is_live(port) && commit == NONE
     }
 
     /// Whether dead lives hold the commit of `port`.
     pub fn is_held(&self, port: Port) -> bool {
-        self.holds.get(port.index()).is_some_and(|hold| hold.held != SILENT)
+        self.holds.get(port.index()).is_some_and(|hold| hold.held != NONE)
     }
 
     /// What `port` has promised, if it is live and fed.
@@ -259,7 +259,7 @@ impl Registers {
     /// Whether `port` is up: it takes part in the minimum, or nothing feeds it.
     #[inline]
     pub fn is_live(&self, port: Port) -> bool {
-        self.get(port).is_some() || self.mark(port.index()) != SILENT
+        self.get(port).is_some() || self.mark(port.index()) != NONE
     }
 
     /// How many links are up.
@@ -269,8 +269,8 @@ impl Registers {
 
     /// Takes every live link last heard before `deadline` out, and calls `lost` with it.
     pub fn expire(&mut self, deadline: Mono, mut lost: impl FnMut(Port)) {
-        for index in 0..self.heard.len() {
-            if self.heard[index] < deadline && self.remove(Port(index as u16)) {
+        for index in 0..self.last_seen.len() {
+            if self.last_seen[index] < deadline && self.remove(Port(index as u16)) {
                 lost(Port(index as u16));
             }
         }
@@ -282,7 +282,7 @@ impl Registers {
         let was_live = self.is_live(port);
         if was_live {
             self.live -= 1;
-            self.barrier.set(port.index(), SILENT);
+            self.barrier.set(port.index(), NONE);
             self.forget_commit(port.index());
             self.unmark(port.index());
         }
@@ -291,38 +291,38 @@ impl Registers {
 
     fn unmark(&mut self, index: usize) {
         if !self.marks.is_empty() {
-            self.set_mark(index, SILENT);
+            self.set_mark(index, NONE);
         }
     }
 
     /// The live link that has been silent since before `deadline`, if there is one.
-    pub fn silent_since(&self, deadline: Mono) -> Option<Port> {
+    pub fn idle_since(&self, deadline: Mono) -> Option<Port> {
         let is_silent =
-            |index: &usize| self.is_live(Port(*index as u16)) && self.heard[*index] < deadline;
-        (0..self.heard.len()).find(is_silent).map(|index| Port(index as u16))
+            |index: &usize| self.is_live(Port(*index as u16)) && self.last_seen[*index] < deadline;
+        (0..self.last_seen.len()).find(is_silent).map(|index| Port(index as u16))
     }
 
     /// When the live link that has been silent longest was last heard.
-    pub fn oldest_heard(&self) -> Option<Mono> {
+    pub fn oldest_update(&self) -> Option<Mono> {
         let live = |index: &usize| self.is_live(Port(*index as u16));
-        (0..self.heard.len()).filter(live).map(|index| self.heard[index]).min()
+        (0..self.last_seen.len()).filter(live).map(|index| self.last_seen[index]).min()
     }
 }
 
 /// Marks a link that has promised nothing: above every timestamp, so that it never is the minimum.
 /// A promise of the end of time itself (584 years) is held as the nanosecond before.
-const SILENT: u64 = u64::MAX;
+const NONE: u64 = u64::MAX;
 
 #[inline]
 fn promises(barrier: u64, commit: u64) -> Option<Promises> {
-    (barrier != SILENT).then(|| Promises {
+    (barrier != NONE).then(|| Promises {
         barrier: Timestamp::from_ns(barrier),
         commit: Timestamp::from_ns(commit),
     })
 }
 
 fn commit(ns: u64) -> Option<Timestamp> {
-    (ns != SILENT).then(|| Timestamp::from_ns(ns))
+    (ns != NONE).then(|| Timestamp::from_ns(ns))
 }
 
 /// One value a link, with the two lowest at hand.
@@ -336,14 +336,14 @@ struct Column {
 
 impl Column {
     fn new(count: usize) -> Self {
-        let none = (SILENT, usize::MAX);
-        Self { values: alloc::vec![SILENT; count], lowest: none, second: none }
+        let none = (NONE, usize::MAX);
+        Self { values: alloc::vec![NONE; count], lowest: none, second: none }
     }
 
     #[inline]
     fn raise(&mut self, index: usize, value: u64) {
-        let (held, value) = (self.values[index], value.min(SILENT - 1));
-        if held == SILENT || value > held {
+        let (held, value) = (self.values[index], value.min(NONE - 1));
+        if held == NONE || value > held {
             self.set(index, value);
         }
     }
@@ -374,7 +374,7 @@ impl Column {
     #[inline(never)]
     fn seek_second(&mut self) {
         let (least, first) = self.lowest;
-        self.second = (SILENT, usize::MAX);
+        self.second = (NONE, usize::MAX);
         if first == usize::MAX {
             return;
         }

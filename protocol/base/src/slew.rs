@@ -35,12 +35,12 @@ impl Slew {
     /// earlier answer.
     #[inline]
     pub fn read(&mut self, now: Now) -> Timestamp {
-        let Some((then, told)) = self.last else {
+        let Some((then, reading)) = self.last else {
             self.last = Some((now, now.sync));
             return now.sync;
         };
         let elapsed_ns = now.mono.since_ns(then.mono);
-        let expected = told.wrapping_add_ns(elapsed_ns);
+        let expected = reading.wrapping_add_ns(elapsed_ns);
         if now.sync == expected {
             self.last = Some((now, expected));
             return expected;
@@ -50,13 +50,13 @@ impl Slew {
             // Too little time has passed to correct anything: answer, but let the time add up.
             return expected;
         }
-        let told = now
+        let reading = now
             .sync
             .max(expected.saturating_sub_ns(slack_ns))
             .min(expected.wrapping_add_ns(slack_ns))
-            .max(told);
-        self.last = Some((now, told));
-        told
+            .max(reading);
+        self.last = Some((now, reading));
+        reading
     }
 }
 
@@ -83,27 +83,27 @@ mod tests {
     fn an_hour_forward_moves_the_answer_by_the_slew_only() {
         let mut slew = Slew::new();
         slew.read(at(0, 2 * HOUR_NS));
-        let told = slew.read(at(512_000, 3 * HOUR_NS));
-        assert_eq!(told.as_ns(), 2 * HOUR_NS + 512_000 + 1_000);
+        let reading = slew.read(at(512_000, 3 * HOUR_NS));
+        assert_eq!(reading.as_ns(), 2 * HOUR_NS + 512_000 + 1_000);
     }
 
     #[test]
     fn an_hour_back_does_not_stop_the_answer() {
         let mut slew = Slew::new();
         slew.read(at(0, 2 * HOUR_NS));
-        let told = slew.read(at(512_000, HOUR_NS));
-        assert_eq!(told.as_ns(), 2 * HOUR_NS + 512_000 - 1_000);
+        let reading = slew.read(at(512_000, HOUR_NS));
+        assert_eq!(reading.as_ns(), 2 * HOUR_NS + 512_000 - 1_000);
     }
 
     #[test]
     fn many_short_readings_slew_as_far_as_one_long_one() {
         let mut slew = Slew::new();
         slew.read(at(0, 2 * HOUR_NS));
-        let mut told = Timestamp::from_ns(0);
+        let mut reading = Timestamp::from_ns(0);
         for step in 1..=10_240u64 {
-            told = slew.read(at(step * 50, 3 * HOUR_NS));
+            reading = slew.read(at(step * 50, 3 * HOUR_NS));
         }
-        let gained = told.as_ns() - 2 * HOUR_NS - 512_000;
+        let gained = reading.as_ns() - 2 * HOUR_NS - 512_000;
         assert!((900..=1_000).contains(&gained), "gained {gained} ns of 1000");
     }
 
@@ -130,9 +130,9 @@ mod tests {
             let (mut slew, mut mono, mut last) = (Slew::new(), 0, None);
             for (elapsed, sync) in readings {
                 mono += elapsed;
-                let told = slew.read(at(mono, sync));
-                prop_assert!(last.is_none_or(|last| told >= last));
-                last = Some(told);
+                let reading = slew.read(at(mono, sync));
+                prop_assert!(last.is_none_or(|last| reading >= last));
+                last = Some(reading);
             }
         }
 
@@ -140,13 +140,13 @@ mod tests {
         fn never_faster_nor_slower_than_the_slew(readings in any_readings()) {
             // Between any two answers, not only neighbours: short steps must not add up to more.
             let (mut slew, mut mono) = (Slew::new(), 0u64);
-            let mut told: Vec<(u64, u64)> = Vec::new();
+            let mut reading: Vec<(u64, u64)> = Vec::new();
             for (elapsed, sync) in readings {
                 mono += elapsed;
-                told.push((mono, slew.read(at(mono, sync)).as_ns()));
+                reading.push((mono, slew.read(at(mono, sync)).as_ns()));
             }
-            for (at, (from_mono, from_told)) in told.iter().enumerate() {
-                for (to_mono, to_told) in &told[at..] {
+            for (at, (from_mono, from_told)) in reading.iter().enumerate() {
+                for (to_mono, to_told) in &reading[at..] {
                     let (elapsed, moved) = (to_mono - from_mono, to_told - from_told);
                     let slack = elapsed / Slew::RATE + 2;
                     prop_assert!(moved.abs_diff(elapsed) <= slack, "{moved} in {elapsed} ns");
@@ -163,8 +163,8 @@ mod tests {
                 mono += step;
                 let drift = mono as i64 * ppm / 1_000_000;
                 let sync = HOUR_NS + mono.wrapping_add_signed(drift);
-                let told = slew.read(at(mono, sync)).as_ns();
-                prop_assert!(told.abs_diff(sync) <= 2, "{} ns off", told.abs_diff(sync));
+                let reading = slew.read(at(mono, sync)).as_ns();
+                prop_assert!(reading.abs_diff(sync) <= 2, "{} ns off", reading.abs_diff(sync));
             }
         }
     }

@@ -3,24 +3,24 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Port, ProcessId};
-use onepipe_wire::{BULK_FRONT_OCTETS, BULK_PIECE_HEADER_OCTETS, HEADER_OCTETS};
+use onepipe_wire::{BULK_HEADER_LEN, BULK_PIECE_HEADER_LEN, HEADER_LEN};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::schedule::{Algorithm, Plain, ScheduleError};
 
-/// Octets of a frame before those of a piece.
-pub const PIECE_FRONT_OCTETS: usize = HEADER_OCTETS + BULK_FRONT_OCTETS + BULK_PIECE_HEADER_OCTETS;
+/// Bytes of a frame before those of a piece.
+pub const PIECE_FRONT_LEN: usize = HEADER_LEN + BULK_HEADER_LEN + BULK_PIECE_HEADER_LEN;
 /// Objects of a group that may be under way at a time, at most.
 pub const OBJECTS_MAX: u32 = 8;
-/// Octets of the longest piece where no frame carries it: any block but a huge one is one piece.
-const SHARED_PIECE_OCTETS: u32 = 1 << 30;
+/// Bytes of the longest piece where no frame carries it: any block but a huge one is one piece.
+const SHARED_PIECE_LEN: u32 = 1 << 30;
 /// Blocks of an object at most where all members share memory: each of them costs a frame to every
 /// member, and all are dealt at once. So blocks of large objects are larger.
 pub(crate) const SHARED_BLOCKS_MAX: usize = 512;
-/// Such a block is a multiple of so many octets: whole pages are quicker.
+/// Such a block is a multiple of so many bytes: whole pages are quicker.
 const SHARED_BLOCK_UNIT: u64 = 1 << 16;
-/// A frame that says what a member must be able to say fits this many octets.
-const FRAME_OCTETS_MIN: usize = 512;
+/// A frame that says what a member must be able to say fits this many bytes.
+const FRAME_LEN_MIN: usize = 512;
 
 /// Names a group; whoever creates it chooses a number that no other group of these processes has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,18 +70,18 @@ pub struct Config {
     pub incarnation: Incarnation,
     /// * How blocks travel. Default: the binomial pipeline.
     pub algorithm: Algorithm,
-    /// * Objects lie where every member can reach them, and frames carry none of their octets. Who
+    /// * Objects lie where every member can reach them, and frames carry none of their bytes. Who
     ///   is handed a block finds it there, and copies it or uses it where it is. Links are
     ///   reliable. Default no.
     pub is_shared: bool,
-    /// * Octets of a block that one frame carries. Default 1,200, for frames that fit an Ethernet
+    /// * Bytes of a block that one frame carries. Default 1,200, for frames that fit an Ethernet
     ///   frame; up to 65,000 where frames may be as long.
-    pub piece_octets: u32,
-    /// Octets of the longest frame that a slot holds: a piece must fit. Default 1,400.
-    pub frame_octets_max: usize,
-    /// Octets of each block of what we send. Default 1 MiB (the paper's); design: bulk.md
+    pub piece_len: u32,
+    /// Bytes of the longest frame that a slot holds: a piece must fit. Default 1,400.
+    pub frame_len_max: usize,
+    /// Bytes of each block of what we send. Default 1 MiB (the paper's); design: bulk.md
     /// section 4 says how to choose it.
-    pub block_octets: u32,
+    pub block_len: u32,
     /// Whether each block of what we send gets a digest that every receiver checks. Default yes.
     pub has_digests: bool,
     /// Blocks for which a sender has tokens ahead. Default 2 (design: bulk.md section 3); 4 is
@@ -91,8 +91,8 @@ pub struct Config {
     pub objects_max: u32,
     /// * When objects are delivered. Default: at once.
     pub delivery: Delivery,
-    /// Octets of an object that we take at most. Default 2^40.
-    pub object_octets_max: u64,
+    /// Bytes of an object that we take at most. Default 2^40.
+    pub object_len_max: u64,
     /// A member is taken for failed when it has answered nothing for so long. Default 2 s.
     pub dead_after_ns: u64,
     /// A sign of life is sent to the leader when nothing else was for so long. Default 250 ms.
@@ -113,14 +113,14 @@ impl Config {
             incarnation,
             algorithm: Algorithm::Plain(Plain::Pipeline),
             is_shared: false,
-            piece_octets: 1_200,
-            frame_octets_max: 1_400,
-            block_octets: 1 << 20,
+            piece_len: 1_200,
+            frame_len_max: 1_400,
+            block_len: 1 << 20,
             has_digests: true,
             lookahead_blocks: 2,
             objects_max: 4,
             delivery: Delivery::AtOnce,
-            object_octets_max: 1 << 40,
+            object_len_max: 1 << 40,
             dead_after_ns: 2_000_000_000,
             keepalive_ns: 250_000_000,
             probe_min_ns: 5_000_000,
@@ -142,12 +142,12 @@ impl Config {
         if let Some(pair) = processes.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(ConfigError::Twice(pair[0]));
         }
-        let frame = self.frame_octets_max;
-        let fits = self.staged_octets() + PIECE_FRONT_OCTETS <= frame;
-        value(fits && self.piece_octets > 0, "piece_octets", self.piece_octets.into())?;
-        let frames = FRAME_OCTETS_MIN..=HEADER_OCTETS + usize::from(u16::MAX);
-        value(frames.contains(&frame), "frame_octets_max", frame as u64)?;
-        value(self.block_octets > 0, "block_octets", self.block_octets.into())?;
+        let frame = self.frame_len_max;
+        let fits = self.staged_bytes() + PIECE_FRONT_LEN <= frame;
+        value(fits && self.piece_len > 0, "piece_len", self.piece_len.into())?;
+        let frames = FRAME_LEN_MIN..=HEADER_LEN + usize::from(u16::MAX);
+        value(frames.contains(&frame), "frame_len_max", frame as u64)?;
+        value(self.block_len > 0, "block_len", self.block_len.into())?;
         let ahead = (1..=1 << 16).contains(&self.lookahead_blocks);
         value(ahead, "lookahead_blocks", self.lookahead_blocks.into())?;
         let objects = (1..=OBJECTS_MAX).contains(&self.objects_max);
@@ -158,28 +158,28 @@ impl Config {
         value(patient, "dead_after_ns", self.dead_after_ns)
     }
 
-    /// Octets of the longest piece.
-    pub(crate) fn piece_octets(&self) -> u32 {
-        if self.is_shared { SHARED_PIECE_OCTETS } else { self.piece_octets }
+    /// Bytes of the longest piece.
+    pub(crate) fn piece_len(&self) -> u32 {
+        if self.is_shared { SHARED_PIECE_LEN } else { self.piece_len }
     }
 
-    /// Octets of the longest piece that a frame carries.
-    pub(crate) fn staged_octets(&self) -> usize {
-        if self.is_shared { 0 } else { self.piece_octets as usize }
+    /// Bytes of the longest piece that a frame carries.
+    pub(crate) fn staged_bytes(&self) -> usize {
+        if self.is_shared { 0 } else { self.piece_len as usize }
     }
 
-    /// Octets of each block of an object of so many.
-    pub(crate) fn block_octets_of(&self, octets: u64) -> u32 {
+    /// Bytes of each block of an object of so many.
+    pub(crate) fn block_len_of(&self, bytes: u64) -> u32 {
         if !self.is_shared {
-            return self.block_octets;
+            return self.block_len;
         }
-        let least = octets.div_ceil(SHARED_BLOCKS_MAX as u64).next_multiple_of(SHARED_BLOCK_UNIT);
-        self.block_octets.max(u32::try_from(least).unwrap_or(u32::MAX))
+        let least = bytes.div_ceil(SHARED_BLOCKS_MAX as u64).next_multiple_of(SHARED_BLOCK_UNIT);
+        self.block_len.max(u32::try_from(least).unwrap_or(u32::MAX))
     }
 
     /// A digest of what all members must agree on.
     pub(crate) fn plan(&self) -> u32 {
-        let mut plan = u64::from(self.piece_octets());
+        let mut plan = u64::from(self.piece_len());
         let mut mix = |word: u64| plan = xxh3_64_with_seed(&word.to_be_bytes(), plan);
         for member in &self.members {
             mix(member.process.0.into());

@@ -14,9 +14,9 @@ pub enum Event<M = Vec<u8>> {
         /// Which one.
         object: u32,
         /// How large it is.
-        octets: u64,
+        bytes: u64,
     },
-    /// An object is whole: [`crate::Group::octets`] shows it. They come in order.
+    /// An object is whole: [`crate::Group::bytes`] shows it. They come in order.
     Delivered {
         /// Which one.
         object: u32,
@@ -25,7 +25,7 @@ pub enum Event<M = Vec<u8>> {
     Stable {
         /// Which one.
         object: u32,
-        /// Its octets.
+        /// Its bytes.
         memory: M,
     },
     /// No survivor holds all of an object's blocks: it will never be whole.
@@ -130,7 +130,7 @@ pub enum SendError {
     /// No such object waits for memory.
     #[error("no such object waits for memory")]
     NotWanted,
-    /// Less memory than the object has octets.
-    #[error("less memory than the object has octets")]
+    /// Less memory than the object has bytes.
+    #[error("less memory than the object has bytes")]
     TooSmall,
 }

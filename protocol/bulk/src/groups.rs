@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
-use onepipe_wire::{BulkFront, HEADER_OCTETS};
+use onepipe_wire::{BulkHeader, HEADER_LEN};
 
 use crate::{Event, Group, GroupId, Memory};
 
@@ -77,7 +77,7 @@ impl<M: Memory> Machine for Groups<M> {
     type Event = (GroupId, Event<M>);
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        let front = frame.get(HEADER_OCTETS..).map(BulkFront::parse);
+        let front = frame.get(HEADER_LEN..).map(BulkHeader::parse);
         let id = front.and_then(Result::ok).map(|(front, _)| GroupId(front.group));
         match id.and_then(|id| self.groups.get_mut(&id)) {
             Some(group) => group.handle_frame(now, port, frame),

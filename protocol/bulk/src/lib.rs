@@ -24,12 +24,12 @@
 //!     for at in [0, 1] {
 //!         pair[at].handle_timeout(now);
 //!         while let Some(sent) = pair[at].poll_transmit(now, &mut slot) {
-//!             pair[1 - at].handle_frame(now, Port(0), &mut slot[..sent.octets]);
+//!             pair[1 - at].handle_frame(now, Port(0), &mut slot[..sent.bytes]);
 //!         }
 //!         while let Some(event) = pair[at].poll_event() {
 //!             match event {
-//!                 Event::Wanted { object, octets } => {
-//!                     pair[at].provide(object, vec![0; octets as usize]).expect("it is wanted");
+//!                 Event::Wanted { object, bytes } => {
+//!                     pair[at].provide(object, vec![0; bytes as usize]).expect("it is wanted");
 //!                 }
 //!                 Event::Stable { memory, .. } => received.push(memory),
 //!                 _ => {}
@@ -46,13 +46,13 @@
 //!   work. Nobody negotiates a route. Sender and receiver agree on every step, nobody sends what
 //!   has not come to it in an earlier one, nobody gets a block twice, all get all, and nobody sends
 //!   or receives more than one block a step.
-//! - K: what is delivered is what was sent, octet for octet; [`Outcome::Complete`] at any member
+//! - K: what is delivered is what was sent, byte for byte; [`Outcome::Complete`] at any member
 //!   means that every object is whole at every member.
 //! - Objects are delivered in the order of sending, each once.
 //! - Every survivor learns who has failed. Each object is whole at all of them in the end, or lost
 //!   to all of them.
 //! - A frame says what is so, not what has changed: it may come twice, late, or behind a newer one.
-//! - No allocation for a block or a frame in the steady state. No octets from outside panic.
+//! - No allocation for a block or a frame in the steady state. No bytes from outside panic.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -72,7 +72,7 @@ mod schedule;
 mod stats;
 
 pub use config::{
-    Config, ConfigError, Delivery, GroupId, Link, Member, OBJECTS_MAX, PIECE_FRONT_OCTETS,
+    Config, ConfigError, Delivery, GroupId, Link, Member, OBJECTS_MAX, PIECE_FRONT_LEN,
 };
 pub use event::{Event, Failure, Outcome, Reason, SendError, Unsent};
 pub use group::{Gathered, Group, Placing};

@@ -15,56 +15,56 @@ use crate::schedule::BLOCKS_MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     pub extent: Extent,
-    piece_octets: u32,
+    piece_len: u32,
     pub blocks: u32,
 }
 
 impl Shape {
     /// `None` when there would be too many blocks.
-    pub fn new(extent: Extent, piece_octets: u32) -> Option<Self> {
-        // An object without octets has one block without octets: something must come.
-        let blocks = extent.octets.div_ceil(extent.block_octets.into()).max(1);
-        let pieces = extent.octets.div_ceil(piece_octets.into()).max(1) + blocks;
+    pub fn new(extent: Extent, piece_len: u32) -> Option<Self> {
+        // An object without bytes has one block without bytes: something must come.
+        let blocks = extent.bytes.div_ceil(extent.block_len.into()).max(1);
+        let pieces = extent.bytes.div_ceil(piece_len.into()).max(1) + blocks;
         let is_possible = blocks <= BLOCKS_MAX.into() && u32::try_from(pieces).is_ok();
-        is_possible.then_some(Self { extent, piece_octets, blocks: blocks as u32 })
+        is_possible.then_some(Self { extent, piece_len, blocks: blocks as u32 })
     }
 
     /// Where in the object a block lies.
     pub fn range(&self, block: u32) -> Range<usize> {
-        let each = u64::from(self.extent.block_octets);
-        let at = |block: u64| (block * each).min(self.extent.octets) as usize;
+        let each = u64::from(self.extent.block_len);
+        let at = |block: u64| (block * each).min(self.extent.bytes) as usize;
         at(block.into())..at(u64::from(block) + 1)
     }
 
     /// How many pieces a block has, at least one.
     pub fn pieces(&self, block: u32) -> u32 {
-        (self.range(block).len() as u32).div_ceil(self.piece_octets).max(1)
+        (self.range(block).len() as u32).div_ceil(self.piece_len).max(1)
     }
 
     /// Where in the object a piece of a block lies.
     pub fn piece(&self, block: u32, piece: u32) -> Range<usize> {
         let range = self.range(block);
-        let at = |piece: usize| (range.start + piece * self.piece_octets as usize).min(range.end);
+        let at = |piece: usize| (range.start + piece * self.piece_len as usize).min(range.end);
         at(piece as usize)..at(piece as usize + 1)
     }
 
-    /// How many octets the piece has that begins at `offset` of a block.
-    pub fn octets_at(&self, block: u32, offset: u32) -> Option<usize> {
-        (block < self.blocks).then(|| self.piece(block, offset / self.piece_octets).len())
+    /// How many bytes the piece has that begins at `offset` of a block.
+    pub fn bytes_at(&self, block: u32, offset: u32) -> Option<usize> {
+        (block < self.blocks).then(|| self.piece(block, offset / self.piece_len).len())
     }
 
-    /// Which piece begins at `offset` of a block and has so many octets, if one does.
-    pub fn piece_at(&self, block: u32, offset: u32, octets: usize) -> Option<u32> {
-        let piece = offset / self.piece_octets;
+    /// Which piece begins at `offset` of a block and has so many bytes, if one does.
+    pub fn piece_at(&self, block: u32, offset: u32, bytes: usize) -> Option<u32> {
+        let piece = offset / self.piece_len;
         let is_known = block < self.blocks
-            && offset.is_multiple_of(self.piece_octets)
+            && offset.is_multiple_of(self.piece_len)
             && piece < self.pieces(block);
-        (is_known && self.piece(block, piece).len() == octets).then_some(piece)
+        (is_known && self.piece(block, piece).len() == bytes).then_some(piece)
     }
 
     /// The number of a block's first piece among all of the object.
     fn first_piece(&self, block: u32) -> u32 {
-        block * self.extent.block_octets.div_ceil(self.piece_octets)
+        block * self.extent.block_len.div_ceil(self.piece_len)
     }
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Object<M> {
     pub missing: u32,
     /// Blocks that others were asked for.
     pub asked: Bits,
-    /// Pieces, block and number, whose octets are being written where they belong.
+    /// Pieces, block and number, whose bytes are being written where they belong.
     placing: Vec<(u32, u32)>,
     /// Pieces that are here, and by block how many are not.
     pieces: Bits,
@@ -103,7 +103,7 @@ pub(crate) struct Object<M> {
 }
 
 impl<M: Memory> Object<M> {
-    /// Nothing of it is here yet. `memory` holds as many octets as the object has.
+    /// Nothing of it is here yet. `memory` holds as many bytes as the object has.
     pub fn empty(shape: Shape, memory: M) -> Self {
         let blocks = shape.blocks;
         let pieces = shape.first_piece(blocks - 1) + shape.pieces(blocks - 1);
@@ -156,7 +156,7 @@ impl<M: Memory> Object<M> {
     pub fn room(&mut self, block: u32, piece: u32) -> Option<&mut [u8]> {
         let is_placing = self.placing.contains(&(block, piece));
         let range = self.shape.piece(block, piece);
-        self.memory.octets_mut().filter(|_| is_placing)?.get_mut(range)
+        self.memory.bytes_mut().filter(|_| is_placing)?.get_mut(range)
     }
 
     /// Nothing more is written there. Answers whether anything might have been.
@@ -165,8 +165,8 @@ impl<M: Memory> Object<M> {
         at.is_some_and(|at| self.placing.swap_remove(at) == (block, piece))
     }
 
-    /// Takes in a piece that lies where the shape says; of one that was placed, no octets come.
-    pub fn take(&mut self, block: u32, piece: u32, digest: u64, octets: Option<&[u8]>) -> Taken {
+    /// Takes in a piece that lies where the shape says; of one that was placed, no bytes come.
+    pub fn take(&mut self, block: u32, piece: u32, digest: u64, bytes: Option<&[u8]>) -> Taken {
         // What is being written from elsewhere is awaited: its link works, or is given up.
         if self.held.has(block) || self.placing.contains(&(block, piece)) {
             return Taken::Known;
@@ -181,10 +181,10 @@ impl<M: Memory> Object<M> {
         if !self.pieces.set(self.shape.first_piece(block) + piece) {
             return Taken::Known;
         }
-        if let Some(octets) = octets
-            && let Some(memory) = self.memory.octets_mut()
+        if let Some(bytes) = bytes
+            && let Some(memory) = self.memory.bytes_mut()
         {
-            memory[self.shape.piece(block, piece)].copy_from_slice(octets);
+            memory[self.shape.piece(block, piece)].copy_from_slice(bytes);
         }
         let left = &mut self.left[block as usize];
         *left -= 1;
@@ -208,7 +208,7 @@ impl<M: Memory> Object<M> {
     }
 
     fn hash(&self, block: u32) -> u64 {
-        xxh3_64_with_seed(&self.memory.octets()[self.shape.range(block)], block.into())
+        xxh3_64_with_seed(&self.memory.bytes()[self.shape.range(block)], block.into())
     }
 
     /// The digest of a block that is whole here. The root works it out when it is first needed.
@@ -221,7 +221,7 @@ impl<M: Memory> Object<M> {
 
     /// A digest of the whole object, which is here, and of those before it.
     pub fn digest_behind(&mut self, before: u64) -> u64 {
-        let mut all = xxh3_64_with_seed(&self.shape.extent.octets.to_be_bytes(), before);
+        let mut all = xxh3_64_with_seed(&self.shape.extent.bytes.to_be_bytes(), before);
         for block in 0..self.shape.blocks {
             // An odd factor and a rotation: no order of other digests gives the same but by chance.
             all = (all ^ self.digest(block)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
@@ -234,17 +234,17 @@ impl<M: Memory> Object<M> {
 mod tests {
     use super::*;
 
-    fn shape(octets: u64, block_octets: u32, piece_octets: u32) -> Shape {
-        let extent = Extent { octets, block_octets, has_digests: true };
-        Shape::new(extent, piece_octets).expect("few blocks")
+    fn shape(bytes: u64, block_len: u32, piece_len: u32) -> Shape {
+        let extent = Extent { bytes, block_len, has_digests: true };
+        Shape::new(extent, piece_len).expect("few blocks")
     }
 
     #[test]
     fn pieces_cover_the_object_once() {
-        for (octets, block, piece) in
+        for (bytes, block, piece) in
             [(0, 7, 3), (1, 7, 3), (6, 7, 3), (7, 7, 3), (8, 7, 3), (100, 10, 10), (100, 9, 64)]
         {
-            let shape = shape(octets, block, piece);
+            let shape = shape(bytes, block, piece);
             let mut next = 0;
             for at in 0..shape.blocks {
                 for piece in 0..shape.pieces(at) {
@@ -257,7 +257,7 @@ mod tests {
                 }
                 assert_eq!(shape.piece_at(at, block, 0), None);
             }
-            assert_eq!((next as u64, shape.piece_at(shape.blocks, 0, 0)), (octets, None));
+            assert_eq!((next as u64, shape.piece_at(shape.blocks, 0, 0)), (bytes, None));
         }
     }
 

@@ -34,7 +34,7 @@ pub(crate) struct Due {
 
 impl Due {
     pub fn asked((object, block): (u32, u32)) -> Self {
-        Self { step: (0, 0), object, block, ordinal: BulkPieceHeader::ASKED, piece: 0 }
+        Self { step: (0, 0), object, block, ordinal: BulkPieceHeader::REQUESTED, piece: 0 }
     }
 }
 
@@ -67,7 +67,7 @@ impl Flow {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Peer {
     pub lane: Lane,
-    pub life: Option<Incarnation>,
+    pub incarnation: Option<Incarnation>,
     pub has_failed: bool,
     /// Its link takes nothing now.
     pub is_blocked: bool,
@@ -106,7 +106,7 @@ impl Peer {
     pub fn new(lane: Lane) -> Self {
         Self {
             lane,
-            life: None,
+            incarnation: None,
             has_failed: false,
             is_blocked: false,
             heard_at: Mono::from_ns(0),
@@ -183,7 +183,7 @@ impl Peer {
     /// The schedule is void.
     pub fn unschedule(&mut self) {
         self.queue.clear();
-        self.cutting = self.cutting.filter(|due| due.ordinal == BulkPieceHeader::ASKED);
+        self.cutting = self.cutting.filter(|due| due.ordinal == BulkPieceHeader::REQUESTED);
     }
 
     /// It has failed.

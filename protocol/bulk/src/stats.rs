@@ -21,6 +21,6 @@ pub struct Stats {
     pub blocks_corrupt: u64,
     /// Blocks that we have asked others for.
     pub blocks_asked: u64,
-    /// Octets of pieces that were new here.
-    pub octets_received: u64,
+    /// Bytes of pieces that were new here.
+    pub bytes_received: u64,
 }

@@ -19,9 +19,9 @@ fn group(n: u32, root: u32, process: u32, link: Link) -> Group {
     let own = (process + n - root) % n;
     let id = GroupId(100 + u64::from(root));
     let config = Config {
-        block_octets: 256,
-        piece_octets: 200,
-        frame_octets_max: 600,
+        block_len: 256,
+        piece_len: 200,
+        frame_len_max: 600,
         ..Config::new(id, members, own, Incarnation(1))
     };
     Group::new(config).expect("a group")
@@ -74,13 +74,13 @@ fn everybody_is_root_of_a_group_and_no_block_costs_an_allocation() {
                 assert!(groups.insert(group(n, root, process, link)).is_none());
             }
         }
-        let octets = BLOCKS as usize * 256 - 7;
-        let object = |root: u32| vec![root as u8 + 1; octets];
+        let bytes = BLOCKS as usize * 256 - 7;
+        let object = |root: u32| vec![root as u8 + 1; bytes];
         for root in 0..n {
             for process in (0..n).filter(|process| *process != root) {
                 let id = GroupId(100 + u64::from(root));
                 let member = all[process as usize].get_mut(id).expect("it is there");
-                member.offer_memory(vec![0; octets]);
+                member.offer_memory(vec![0; bytes]);
             }
             let id = GroupId(100 + u64::from(root));
             let root_group = all[root as usize].get_mut(id).expect("it is there");

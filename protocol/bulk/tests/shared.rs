@@ -1,4 +1,4 @@
-//! Groups whose members share memory: frames carry no octets of objects.
+//! Groups whose members share memory: frames carry no bytes of objects.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -7,47 +7,47 @@ use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
 use onepipe_bulk::{
     Algorithm, Config, Event, Group, GroupId, Link, Member, Memory, Outcome, Plain,
 };
-use onepipe_wire::APART_OCTETS;
+use onepipe_wire::DETACHED_FRONT_LEN;
 
 /// Memory of a member's own, or that all can read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Octets {
+enum Bytes {
     Own(Vec<u8>),
     Shared(Rc<Vec<u8>>, usize),
 }
 
-impl Memory for Octets {
-    fn octets(&self) -> &[u8] {
+impl Memory for Bytes {
+    fn bytes(&self) -> &[u8] {
         match self {
-            Self::Own(octets) => octets,
-            Self::Shared(octets, count) => &octets[..*count],
+            Self::Own(bytes) => bytes,
+            Self::Shared(bytes, count) => &bytes[..*count],
         }
     }
 
-    fn octets_mut(&mut self) -> Option<&mut [u8]> {
+    fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         match self {
-            Self::Own(octets) => Some(octets),
+            Self::Own(bytes) => Some(bytes),
             Self::Shared(..) => None,
         }
     }
 
-    fn truncate(&mut self, octets: usize) {
+    fn truncate(&mut self, bytes: usize) {
         match self {
-            Self::Own(own) => own.truncate(octets),
-            Self::Shared(_, count) => *count = octets.min(*count),
+            Self::Own(own) => own.truncate(bytes),
+            Self::Shared(_, count) => *count = bytes.min(*count),
         }
     }
 }
 
 struct World {
-    groups: Vec<Option<Group<Octets>>>,
+    groups: Vec<Option<Group<Bytes>>>,
     objects: Vec<Rc<Vec<u8>>>,
     queue: VecDeque<(usize, usize, Vec<u8>)>,
     ns: u64,
-    /// Octets copied so far, and of which the next one goes wrong.
+    /// Bytes copied so far, and of which the next one goes wrong.
     copied: usize,
     wrong_at: Option<usize>,
-    got: Vec<Vec<Octets>>,
+    got: Vec<Vec<Bytes>>,
     lost: Vec<Vec<u32>>,
 }
 
@@ -63,15 +63,15 @@ impl World {
             let config = Config {
                 is_shared: true,
                 algorithm: Algorithm::Plain(Plain::Sequential),
-                block_octets: 1_000,
-                frame_octets_max: 512,
+                block_len: 1_000,
+                frame_len_max: 512,
                 lookahead_blocks: 1_024,
                 ..Config::new(GroupId(7), members, own, Incarnation(3))
             };
             Some(Group::with_memory(config).expect("a group"))
         };
-        let object = |(at, octets): (usize, &usize)| {
-            Rc::new((0..*octets).map(|it| (it * 31 + at) as u8).collect::<Vec<u8>>())
+        let object = |(at, bytes): (usize, &usize)| {
+            Rc::new((0..*bytes).map(|it| (it * 31 + at) as u8).collect::<Vec<u8>>())
         };
         Self {
             groups: (0..n as u32).map(group).collect(),
@@ -92,13 +92,13 @@ impl World {
     fn hand_out(&mut self, at: usize) {
         while let Some(event) = self.groups[at].as_mut().and_then(Group::poll_event) {
             match event {
-                Event::Wanted { object, octets } => {
+                Event::Wanted { object, bytes } => {
                     let shared = &self.objects[object as usize];
-                    assert_eq!(shared.len() as u64, octets);
+                    assert_eq!(shared.len() as u64, bytes);
                     // Some use it where it lies, others copy it.
                     let memory = match at % 2 {
-                        0 => Octets::Shared(Rc::clone(shared), shared.len()),
-                        _ => Octets::Own(vec![0; shared.len()]),
+                        0 => Bytes::Shared(Rc::clone(shared), shared.len()),
+                        _ => Bytes::Own(vec![0; shared.len()]),
                     };
                     let group = self.groups[at].as_mut().expect("it lives");
                     group.provide(object, memory).expect("it is wanted");
@@ -116,15 +116,15 @@ impl World {
         while let Some(sent) =
             self.groups[at].as_mut().and_then(|it| it.poll_gather(now, &mut slot))
         {
-            assert!(sent.front.octets <= 512, "no octets of objects");
+            assert!(sent.front.bytes <= 512, "no bytes of objects");
             let to = usize::from(sent.front.port.0);
-            self.queue.push_back((at, to, slot[..sent.front.octets].to_vec()));
+            self.queue.push_back((at, to, slot[..sent.front.bytes].to_vec()));
         }
     }
 
     fn hear(&mut self, from: usize, to: usize, mut frame: Vec<u8>) {
         let (now, port) = (self.now(), Port(from as u16));
-        let front = frame.get(..APART_OCTETS).unwrap_or_default().to_vec();
+        let front = frame.get(..DETACHED_FRONT_LEN).unwrap_or_default().to_vec();
         let Some(group) = &mut self.groups[to] else { return };
         let mut placing = group.place(&front);
         if placing.is_none() {
@@ -137,7 +137,7 @@ impl World {
             group.handle_frame(now, port, &mut frame);
             return;
         };
-        let range = placing.at()..placing.at() + placing.octets();
+        let range = placing.at()..placing.at() + placing.bytes();
         if let Some(room) = group.room(&placing) {
             room.copy_from_slice(&self.objects[placing.object() as usize][range.clone()]);
             self.copied += room.len();
@@ -156,7 +156,7 @@ impl World {
         while self.groups.iter().flatten().any(|group| !group.is_done()) {
             if let Some(root) = &mut self.groups[0] {
                 while let Some(object) = self.objects.get(next) {
-                    let memory = Octets::Shared(Rc::clone(object), object.len());
+                    let memory = Bytes::Shared(Rc::clone(object), object.len());
                     if root.send(memory).is_err() {
                         break;
                     }
@@ -171,7 +171,7 @@ impl World {
                 frames += 1;
                 if let Some(dies) = kill(frames) {
                     self.groups[dies] = None;
-                    let link = |group: &mut Group<Octets>| group.lose_link(dies as u32);
+                    let link = |group: &mut Group<Bytes>| group.lose_link(dies as u32);
                     self.groups.iter_mut().flatten().for_each(link);
                 }
                 self.ns += 100;
@@ -198,11 +198,11 @@ fn objects_are_used_where_they_lie_or_copied_from_there() {
             let group = group.as_ref().expect("it lives");
             assert_eq!(group.outcome(), Some(Outcome::Complete));
             let (own, all): (Vec<_>, Vec<_>) =
-                world.got[rank].iter().partition(|got| matches!(got, Octets::Own(_)));
+                world.got[rank].iter().partition(|got| matches!(got, Bytes::Own(_)));
             assert_eq!(own.len(), if rank % 2 == 1 { sizes.len() } else { 0 });
             assert_eq!(own.len() + all.len(), sizes.len());
             for (got, sent) in world.got[rank].iter().zip(&world.objects) {
-                assert!(got.octets() == &sent[..]);
+                assert!(got.bytes() == &sent[..]);
             }
             let asked = group.stats().blocks_asked;
             assert!(asked <= sizes.len() as u64, "{asked} blocks had to be asked for");
@@ -230,7 +230,7 @@ fn a_wrong_copy_is_noticed_and_made_again() {
         let corrupt: u64 = groups.map(|group| group.stats().blocks_corrupt).sum();
         assert_eq!((corrupt, world.wrong_at), (1, None));
         for got in &world.got {
-            assert!(got[0].octets() == &world.objects[0][..]);
+            assert!(got[0].bytes() == &world.objects[0][..]);
         }
     }
 }
@@ -252,7 +252,7 @@ fn whoever_dies_at_any_frame_the_others_end_alike() {
                 let count = world.got[rank].len();
                 assert_eq!(count, world.got[first].len(), "{dies} at {when}");
                 for (got, sent) in world.got[rank].iter().zip(&world.objects) {
-                    assert!(got.octets() == &sent[..]);
+                    assert!(got.bytes() == &sent[..]);
                 }
             }
         }

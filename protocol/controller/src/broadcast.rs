@@ -4,10 +4,10 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use onepipe_base::{Life, Mono, Pace, Port, ProcessId};
+use onepipe_base::{Backoff, Instance, Mono, Port, ProcessId};
 use onepipe_wire::{
-    Echo, FAILURE_OCTETS, Failure, LIFE_OCTETS, RESOLVED_OCTETS, Resolved, WAVE_HEADER_OCTETS,
-    Wave, WaveId, WaveKind,
+    FAILURE_LEN, FLOOD_HEADER_LEN, Failure, Flood, FloodAck, FloodId, FloodKind, INSTANCE_LEN,
+    RESOLVED_LEN, Resolved,
 };
 
 use crate::{Config, Epoch, Links};
@@ -20,15 +20,15 @@ pub(crate) enum News {
     /// Links that hold nothing any more.
     Resume(Vec<Resolved>),
     /// Lives whose links are dead.
-    Freeze(Vec<Life>),
+    Freeze(Vec<Instance>),
 }
 
 impl News {
-    pub(crate) fn kind(&self) -> WaveKind {
+    pub(crate) fn kind(&self) -> FloodKind {
         match self {
-            Self::Notice(_) => WaveKind::Notice,
-            Self::Resume(_) => WaveKind::Resume,
-            Self::Freeze(_) => WaveKind::Freeze,
+            Self::Notice(_) => FloodKind::Notice,
+            Self::Resume(_) => FloodKind::Resume,
+            Self::Freeze(_) => FloodKind::Freeze,
         }
     }
 
@@ -36,17 +36,17 @@ impl News {
         match self {
             Self::Notice(failures) => failures.len(),
             Self::Resume(resolved) => resolved.len(),
-            Self::Freeze(lives) => lives.len(),
+            Self::Freeze(instances) => instances.len(),
         }
     }
 
-    fn per_frame(&self, payload_octets: usize) -> usize {
+    fn per_frame(&self, payload_len: usize) -> usize {
         let entry = match self {
-            Self::Notice(_) => FAILURE_OCTETS,
-            Self::Resume(_) => RESOLVED_OCTETS,
-            Self::Freeze(_) => LIFE_OCTETS,
+            Self::Notice(_) => FAILURE_LEN,
+            Self::Resume(_) => RESOLVED_LEN,
+            Self::Freeze(_) => INSTANCE_LEN,
         };
-        (payload_octets.saturating_sub(WAVE_HEADER_OCTETS) / entry).max(1)
+        (payload_len.saturating_sub(FLOOD_HEADER_LEN) / entry).max(1)
     }
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Audience {
 /// A piece of news that fits a frame, and who has not answered it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Round {
-    pub id: WaveId,
+    pub id: FloodId,
     pub news: News,
     /// Whether everybody is told, so that nobody knows less afterwards.
     pub is_full: bool,
@@ -74,7 +74,7 @@ pub(crate) struct Round {
     from: usize,
     missing: Audience,
     owed: Audience,
-    repeat: Pace,
+    repeat: Backoff,
     /// When it is begun anew unless somebody answers before.
     restart_at: Mono,
     /// When it is begun anew in any case: the ways have changed.
@@ -84,7 +84,7 @@ pub(crate) struct Round {
 /// What is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owed {
-    Wave(Port),
+    Flood(Port),
     Notice(ProcessId),
 }
 
@@ -92,7 +92,7 @@ pub(crate) enum Owed {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Broadcast {
     is_mesh: bool,
-    payload_octets: usize,
+    payload_len: usize,
     repeat_ns: (u64, u64),
     restart_ns: u64,
     epoch: u32,
@@ -106,7 +106,7 @@ impl Broadcast {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             is_mesh: matches!(config.links, Links::Mesh(_)),
-            payload_octets: config.payload_octets_max(),
+            payload_len: config.payload_len_max(),
             repeat_ns: (config.repeat_ns, config.repeat_slow_ns),
             restart_ns: config.restart_ns,
             epoch: 0,
@@ -124,13 +124,13 @@ impl Broadcast {
     }
 
     /// A number above all before it.
-    fn next_id(&mut self) -> WaveId {
+    fn next_id(&mut self) -> FloodId {
         self.sequence += 1;
-        WaveId { epoch: self.epoch, sequence: self.sequence }
+        FloodId { epoch: self.epoch, sequence: self.sequence }
     }
 
     /// The number of what is under way, or else a new one: for news to one process beside it.
-    pub(crate) fn id_beside(&mut self) -> WaveId {
+    pub(crate) fn id_beside(&mut self) -> FloodId {
         match &self.round {
             Some(round) => round.id,
             None => self.next_id(),
@@ -151,7 +151,7 @@ impl Broadcast {
         announcements: u64,
     ) {
         let id = self.next_id();
-        let repeat = Pace::new(self.repeat_ns.0, self.repeat_ns.1);
+        let repeat = Backoff::new(self.repeat_ns.0, self.repeat_ns.1);
         let mut round = Round {
             id,
             news,
@@ -191,7 +191,7 @@ impl Broadcast {
     }
 
     /// Everybody behind `port` has done what `echo` says. Answers whether that was waited for.
-    pub(crate) fn on_echo(&mut self, now: Mono, port: Port, echo: Echo) -> bool {
+    pub(crate) fn on_echo(&mut self, now: Mono, port: Port, echo: FloodAck) -> bool {
         let restart_at = now.after_ns(self.restart_ns);
         let Some(round) = self.answered(echo) else { return false };
         round.owed.links.remove(&port);
@@ -200,7 +200,7 @@ impl Broadcast {
     }
 
     /// `process` has done what `echo` says. Answers whether that was waited for.
-    pub(crate) fn on_completed(&mut self, now: Mono, process: ProcessId, echo: Echo) -> bool {
+    pub(crate) fn on_completed(&mut self, now: Mono, process: ProcessId, echo: FloodAck) -> bool {
         let restart_at = now.after_ns(self.restart_ns);
         let Some(round) = self.answered(echo) else { return false };
         round.owed.processes.remove(&process);
@@ -208,7 +208,7 @@ impl Broadcast {
         round.go_on(is_progress, restart_at)
     }
 
-    fn answered(&mut self, echo: Echo) -> Option<&mut Round> {
+    fn answered(&mut self, echo: FloodAck) -> Option<&mut Round> {
         self.round.as_mut().filter(|round| (round.id, round.news.kind()) == (echo.id, echo.kind))
     }
 
@@ -230,7 +230,7 @@ impl Broadcast {
         if !(round.missing.links.is_empty() && round.missing.processes.is_empty()) {
             return None;
         }
-        let from = round.from + round.news.per_frame(self.payload_octets);
+        let from = round.from + round.news.per_frame(self.payload_len);
         if from >= round.news.len() {
             return self.round.take();
         }
@@ -268,7 +268,7 @@ impl Broadcast {
     pub(crate) fn pop(&mut self) -> Option<Owed> {
         let owed = &mut self.round.as_mut()?.owed;
         match owed.links.pop_first() {
-            Some(port) => Some(Owed::Wave(port)),
+            Some(port) => Some(Owed::Flood(port)),
             None => owed.processes.pop_first().map(Owed::Notice),
         }
     }
@@ -280,12 +280,12 @@ impl Broadcast {
             .is_some_and(|round| !(round.owed.links.is_empty() && round.owed.processes.is_empty()))
     }
 
-    /// Writes the payload of what is under way. Answers its octets.
+    /// Writes the payload of what is under way. Answers its bytes.
     pub(crate) fn write(&self, room: &mut [u8]) -> Option<usize> {
         let round = self.round.as_ref()?;
-        let wave = Wave { id: round.id };
-        let fit = round.news.per_frame(self.payload_octets);
-        let room = &mut room[..self.payload_octets];
+        let wave = Flood { id: round.id };
+        let fit = round.news.per_frame(self.payload_len);
+        let room = &mut room[..self.payload_len];
         let written = match &round.news {
             News::Notice(failures) => {
                 wave.write_notice(room, failures[round.from..].iter().take(fit).copied())
@@ -293,11 +293,11 @@ impl Broadcast {
             News::Resume(resolved) => {
                 wave.write_resume(room, resolved[round.from..].iter().take(fit).copied())
             }
-            News::Freeze(lives) => {
-                wave.write_freeze(room, lives[round.from..].iter().take(fit).copied())
+            News::Freeze(instances) => {
+                wave.write_freeze(room, instances[round.from..].iter().take(fit).copied())
             }
         };
-        written.map(|(_, octets)| octets)
+        written.map(|(_, bytes)| bytes)
     }
 }
 
@@ -328,14 +328,13 @@ mod tests {
     use super::*;
     use alloc::vec;
     use onepipe_base::{Controllers, Incarnation, Timestamp};
-    use onepipe_wire::WaveView;
+    use onepipe_wire::FloodView;
 
     fn config() -> Config {
         let controllers = Controllers { first: ProcessId(90), count: 1 };
         // Two failures fit a frame.
-        let frame_octets_max =
-            onepipe_wire::HEADER_OCTETS + WAVE_HEADER_OCTETS + 2 * FAILURE_OCTETS;
-        Config { frame_octets_max, ..Config::new(ProcessId(90), controllers) }
+        let frame_len_max = onepipe_wire::HEADER_LEN + FLOOD_HEADER_LEN + 2 * FAILURE_LEN;
+        Config { frame_len_max, ..Config::new(ProcessId(90), controllers) }
     }
 
     fn failure(process: u32) -> Failure {
@@ -356,18 +355,18 @@ mod tests {
         broadcast.begin(now, news, everybody(), true, 0);
         let mut told = Vec::new();
         for sequence in 1..=2 {
-            assert_eq!(broadcast.pop(), Some(Owed::Wave(Port(0))));
+            assert_eq!(broadcast.pop(), Some(Owed::Flood(Port(0))));
             assert_eq!(broadcast.pop(), Some(Owed::Notice(ProcessId(7))));
             assert_eq!(broadcast.pop(), None);
             let mut room = [0; 200];
-            let octets = broadcast.write(&mut room).expect("under way");
-            let view = WaveView::parse(&room[..octets]).expect("just written");
+            let bytes = broadcast.write(&mut room).expect("under way");
+            let view = FloodView::parse(&room[..bytes]).expect("just written");
             told.extend(view.failures(Timestamp::from_ns(5)).map(|failure| failure.first.0));
-            let id = WaveId { epoch: 3, sequence };
+            let id = FloodId { epoch: 3, sequence };
             assert_eq!(view.id, id);
             assert!(broadcast.advance(now).is_none(), "nobody has answered");
-            let echo = Echo { id, kind: WaveKind::Notice };
-            assert!(!broadcast.on_echo(now, Port(0), Echo { kind: WaveKind::Resume, ..echo }));
+            let echo = FloodAck { id, kind: FloodKind::Notice };
+            assert!(!broadcast.on_echo(now, Port(0), FloodAck { kind: FloodKind::Resume, ..echo }));
             assert!(broadcast.on_echo(now, Port(0), echo));
             assert!(!broadcast.on_echo(now, Port(0), echo));
             assert!(broadcast.on_completed(now, ProcessId(7), echo));
@@ -413,7 +412,7 @@ mod tests {
         let processes: BTreeSet<ProcessId> = (0..10).map(ProcessId).collect();
         let audience = Audience { links: BTreeSet::new(), processes: processes.clone() };
         broadcast.begin(Mono::from_ns(0), News::Notice(vec![failure(20)]), audience, true, 0);
-        let echo = Echo { id: broadcast.round().expect("begun").id, kind: WaveKind::Notice };
+        let echo = FloodAck { id: broadcast.round().expect("begun").id, kind: FloodKind::Notice };
         let mut now = Mono::from_ns(0);
         for process in processes.into_iter().take(9) {
             now = now.after_ns(restart_ns - 1);
@@ -430,7 +429,7 @@ mod tests {
     fn when_the_ways_have_changed_no_answer_puts_the_restart_off() {
         let mut broadcast = Broadcast::new(&config());
         broadcast.begin(Mono::from_ns(0), News::Freeze(vec![]), everybody(), false, 0);
-        let echo = Echo { id: broadcast.round().expect("begun").id, kind: WaveKind::Freeze };
+        let echo = FloodAck { id: broadcast.round().expect("begun").id, kind: FloodKind::Freeze };
         broadcast.hurry(Mono::from_ns(500));
         assert!(broadcast.on_completed(Mono::from_ns(400), ProcessId(7), echo));
         assert_eq!(broadcast.due(), Some(Mono::from_ns(500)));

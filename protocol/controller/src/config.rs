@@ -1,9 +1,7 @@
 //! What a controller is set up with.
 
-use onepipe_base::{Controllers, Incarnation, Life, ProcessId};
-use onepipe_wire::{
-    ANNOUNCE_HEADER_OCTETS, FAILURE_OCTETS, HEADER_OCTETS, LINK_OCTETS, WAVE_HEADER_OCTETS,
-};
+use onepipe_base::{Controllers, Incarnation, Instance, ProcessId};
+use onepipe_wire::{ANNOUNCE_HEADER_LEN, FAILURE_LEN, FLOOD_HEADER_LEN, HEADER_LEN, LINK_LEN};
 
 /// How the controller is linked to its fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,8 +34,8 @@ pub struct Config {
     pub links: Links,
     /// How news gets around.
     pub recovery: Recovery,
-    /// The longest frame of the fabric, in octets.
-    pub frame_octets_max: usize,
+    /// The longest frame of the fabric, in bytes.
+    pub frame_len_max: usize,
     /// Process ids at or above this are refused.
     pub processes_max: u32,
     /// Switch ids at or above this are refused.
@@ -87,8 +85,8 @@ pub enum ConfigError {
     #[error("process {0} is none of the controllers")]
     Stranger(u32),
     /// A frame would not hold what a controller must be able to say.
-    #[error("frames of {0} octets hold no news")]
-    FrameOctets(usize),
+    #[error("frames of {0} bytes hold no news")]
+    FrameBytes(usize),
     /// A duration or count is zero.
     #[error("{0} is zero")]
     Zero(&'static str),
@@ -103,7 +101,7 @@ impl Config {
             controllers,
             links: Links::Uplink,
             recovery: Recovery::Tree,
-            frame_octets_max: 1500,
+            frame_len_max: 1500,
             processes_max: 1 << 20,
             switches_max: 1 << 20,
             hello_interval_ns: 10_000,
@@ -124,24 +122,24 @@ impl Config {
     }
 
     /// Its own life.
-    pub(crate) fn own(&self) -> Life {
+    pub(crate) fn own(&self) -> Instance {
         let address = onepipe_base::Address::Process(self.process);
-        Life { address, incarnation: self.incarnation }
+        Instance { address, incarnation: self.incarnation }
     }
 
-    /// Octets of payload that fit a frame.
-    pub(crate) fn payload_octets_max(&self) -> usize {
-        self.frame_octets_max - HEADER_OCTETS
+    /// Bytes of payload that fit a frame.
+    pub(crate) fn payload_len_max(&self) -> usize {
+        self.frame_len_max - HEADER_LEN
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if !self.controllers.contains(self.process) {
             return Err(ConfigError::Stranger(self.process.0));
         }
-        let least = HEADER_OCTETS
-            + (WAVE_HEADER_OCTETS + FAILURE_OCTETS).max(ANNOUNCE_HEADER_OCTETS + LINK_OCTETS);
-        if self.frame_octets_max < least {
-            return Err(ConfigError::FrameOctets(self.frame_octets_max));
+        let least =
+            HEADER_LEN + (FLOOD_HEADER_LEN + FAILURE_LEN).max(ANNOUNCE_HEADER_LEN + LINK_LEN);
+        if self.frame_len_max < least {
+            return Err(ConfigError::FrameBytes(self.frame_len_max));
         }
         let positive = [
             (self.hello_interval_ns, "hello_interval_ns"),

@@ -5,33 +5,33 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Address, Incarnation, Life, Mono, Now, ProcessId, WIRE_MODULUS};
+use onepipe_base::{Address, Incarnation, Instance, Mono, Now, ProcessId, WIRE_MODULUS};
 
 #[cfg(test)]
 use crate::graph::whole::Whole;
 use crate::graph::{Graph, process_of};
 use crate::ledger::Ledger;
 use crate::region::{Region, regions};
-use crate::{Config, FailedLife};
+use crate::{Config, FailedInstance};
 
 /// Lives that have no path to the controller, and since when.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Suspects {
-    since: BTreeMap<Life, Mono>,
+    since: BTreeMap<Instance, Mono>,
     /// Lives that are to count as dead though they are heard.
-    condemned: BTreeSet<Life>,
+    condemned: BTreeSet<Instance>,
     /// Direct links of the controller itself that were silent at the last look.
-    deaf: BTreeSet<Life>,
+    deaf: BTreeSet<Instance>,
     /// Whose lives may count as dead, or not any more, by what is noted here or decided.
     doubted: BTreeSet<Address>,
     /// Who was connected once and is not, and has not failed.
-    lost: BTreeSet<Life>,
+    lost: BTreeSet<Instance>,
     /// Who is not connected, but correct nodes held a register for it at the last look.
-    held: BTreeSet<Life>,
+    held: BTreeSet<Instance>,
     /// Who has failed and is listed as up.
-    listed: BTreeSet<Life>,
+    listed: BTreeSet<Instance>,
     /// Decided, but not done, and in one region with somebody suspected at the last look.
-    entangled: BTreeSet<Life>,
+    entangled: BTreeSet<Instance>,
     /// `since` says nothing: it is to be told anew by `lost` and `held`.
     is_blank: bool,
     /// Before this, regions are not looked at.
@@ -50,11 +50,11 @@ const REST_NS_A_VISIT: u64 = 20;
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     /// Who is connected for the first time.
-    pub joined: Vec<Life>,
+    pub joined: Vec<Instance>,
     /// Who has failed, by a decision that is to be recorded, and since when they were suspected.
-    pub failed: Vec<(FailedLife, Mono)>,
+    pub failed: Vec<(FailedInstance, Mono)>,
     /// Lives whose neighbours are to be told to freeze their links to them.
-    pub freeze: Vec<Life>,
+    pub freeze: Vec<Instance>,
     /// Processes that are to be asked for a sign of life.
     pub ask: Vec<ProcessId>,
     /// Most of the fabric would have failed, but lives: it is this replica that is cut off.
@@ -68,14 +68,14 @@ pub(crate) struct Findings {
 }
 
 impl Suspects {
-    /// `life` counts as dead from now on.
-    pub(crate) fn condemn(&mut self, life: Life) {
-        self.condemned.insert(life);
-        self.doubted.insert(life.address);
+    /// `instance` counts as dead from now on.
+    pub(crate) fn condemn(&mut self, instance: Instance) {
+        self.condemned.insert(instance);
+        self.doubted.insert(instance.address);
     }
 
-    pub(crate) fn contains(&self, life: Life) -> bool {
-        self.since.contains_key(&life)
+    pub(crate) fn contains(&self, instance: Instance) -> bool {
+        self.since.contains_key(&instance)
     }
 
     /// Whether there is none.
@@ -88,26 +88,26 @@ impl Suspects {
         self.is_blank
     }
 
-    /// Whether what is held for `life`, which has failed, may be needed to decide about others who
+    /// Whether what is held for `instance`, which has failed, may be needed to decide about others who
     /// are behind it. They are decided together; but another replica may have seen them from the
     /// other side, when it was not they who had no path.
-    pub(crate) fn entangles(&self, life: Life) -> bool {
-        self.entangled.contains(&life)
+    pub(crate) fn entangles(&self, instance: Instance) -> bool {
+        self.entangled.contains(&instance)
     }
 
     /// It is recorded that these have failed. If others have come under suspicion since that was
     /// decided, the next look says whether they are behind these.
-    pub(crate) fn on_decided(&mut self, lives: impl Iterator<Item = Life>) {
+    pub(crate) fn on_decided(&mut self, instances: impl Iterator<Item = Instance>) {
         if !self.is_empty() {
-            self.entangled.extend(lives);
+            self.entangled.extend(instances);
         }
     }
 
-    /// `life` is decided, or counts no more.
-    pub(crate) fn forget(&mut self, life: Life) {
-        self.since.remove(&life);
-        self.condemned.remove(&life);
-        self.doubted.insert(life.address);
+    /// `instance` is decided, or counts no more.
+    pub(crate) fn forget(&mut self, instance: Instance) {
+        self.since.remove(&instance);
+        self.condemned.remove(&instance);
+        self.doubted.insert(instance.address);
     }
 
     /// Another replica was active until now: its impatience was not this one's.
@@ -115,7 +115,7 @@ impl Suspects {
         self.since.clear();
         (self.is_blank, self.rests_until) = (true, None);
         let condemned = core::mem::take(&mut self.condemned);
-        self.doubted.extend(condemned.into_iter().map(|life| life.address));
+        self.doubted.extend(condemned.into_iter().map(|instance| instance.address));
     }
 
     /// Looks at what has changed in the graph. `changed` is when the change that gives reason for
@@ -127,37 +127,41 @@ impl Suspects {
         config: &Config,
         graph: &mut Graph,
         ledger: &Ledger,
-        deaf: BTreeSet<Life>,
+        deaf: BTreeSet<Instance>,
     ) -> Findings {
         let mut findings = Findings::default();
         #[cfg(test)]
-        let joined =
-            graph.iter().filter(|(_, node)| node.has_joined).map(|(life, _)| life).collect();
-        for life in self.deaf.symmetric_difference(&deaf) {
-            self.doubted.insert(life.address);
+        let joined = graph
+            .iter()
+            .filter(|(_, node)| node.has_joined)
+            .map(|(instance, _)| instance)
+            .collect();
+        for instance in self.deaf.symmetric_difference(&deaf) {
+            self.doubted.insert(instance.address);
         }
         self.deaf = deaf;
         core::mem::take(&mut self.doubted).into_iter().for_each(|address| graph.doubt(address));
-        let news = graph.repair(|graph, life| self.is_dead(graph, ledger, life));
-        for life in &news {
-            if ledger.has_failed(*life) {
-                self.listed.insert(*life);
+        let news = graph.repair(|graph, instance| self.is_dead(graph, ledger, instance));
+        for instance in &news {
+            if ledger.has_failed(*instance) {
+                self.listed.insert(*instance);
             }
-            let is_correct = graph.is_correct(*life);
-            let Some(node) = graph.get_mut(*life) else {
-                self.lost.remove(life);
+            let is_correct = graph.is_correct(*instance);
+            let Some(node) = graph.get_mut(*instance) else {
+                self.lost.remove(instance);
                 continue;
             };
             if is_correct && !core::mem::replace(&mut node.has_joined, true) {
-                findings.joined.push(*life);
+                findings.joined.push(*instance);
             }
-            if node.has_joined && !is_correct && !ledger.has_failed(*life) {
-                self.lost.insert(*life);
+            if node.has_joined && !is_correct && !ledger.has_failed(*instance) {
+                self.lost.insert(*instance);
             } else {
-                self.lost.remove(life);
+                self.lost.remove(instance);
             }
         }
-        self.listed.retain(|life| ledger.has_failed(*life) && graph.net().is_listed(*life));
+        self.listed
+            .retain(|instance| ledger.has_failed(*instance) && graph.net().is_listed(*instance));
         findings.doubles = graph.net().doubles();
         #[cfg(test)]
         self.check(graph, ledger, &joined, &findings);
@@ -176,8 +180,8 @@ impl Suspects {
         #[cfg(test)]
         self.check_regions(graph, ledger, &regions);
         let members = regions.iter().flat_map(|region| &region.members);
-        let lives = members.map(|at| graph.net().life(*at));
-        self.entangled = lives.filter(|life| ledger.is_open(*life)).collect();
+        let instances = members.map(|at| graph.net().instance(*at));
+        self.entangled = instances.filter(|instance| ledger.is_open(*instance)).collect();
         let visits = regions.iter().map(|region| region.visits).sum();
         graph.note_visits(visits);
         let rest_ns = visits as u64 * REST_NS_A_VISIT;
@@ -185,13 +189,13 @@ impl Suspects {
         for region in &regions {
             self.judge(now, config, graph, ledger, region, &mut findings);
         }
-        findings.failed.sort_unstable_by_key(|(failed, _)| failed.life);
+        findings.failed.sort_unstable_by_key(|(failed, _)| failed.instance);
         findings
     }
 
     /// Who has failed, but is listed as up by a correct node.
-    pub(crate) fn ghosts(&self, graph: &Graph) -> BTreeSet<Life> {
-        let is_heard = |life: &&Life| graph.net().is_listed_by_correct(**life);
+    pub(crate) fn ghosts(&self, graph: &Graph) -> BTreeSet<Instance> {
+        let is_heard = |instance: &&Instance| graph.net().is_listed_by_correct(**instance);
         let open = self.listed.iter().filter(is_heard).copied();
         open.chain(graph.ghosts()).collect()
     }
@@ -203,15 +207,15 @@ impl Suspects {
         changed: Mono,
         graph: &mut Graph,
         ledger: &Ledger,
-        mut news: BTreeSet<Life>,
+        mut news: BTreeSet<Instance>,
     ) {
         let mut held = BTreeSet::new();
         let mut visits = news.len();
         for (_, node) in graph.correct_owners() {
             visits += 1 + node.frozen.len();
-            held.extend(node.frozen.iter().filter_map(|entry| entry.life).filter(|life| {
-                let is_over = ledger.has_failed(*life);
-                !is_over && graph.get(*life).is_some() && !graph.is_correct(*life)
+            held.extend(node.frozen.iter().filter_map(|entry| entry.instance).filter(|instance| {
+                let is_over = ledger.has_failed(*instance);
+                !is_over && graph.get(*instance).is_some() && !graph.is_correct(*instance)
             }));
         }
         graph.note_visits(visits);
@@ -220,12 +224,12 @@ impl Suspects {
         if core::mem::take(&mut self.is_blank) {
             news.extend(&self.lost);
         }
-        for life in news {
-            let is_lost = self.lost.contains(&life) || held.contains(&life);
-            if is_lost && !ledger.is_open(life) {
-                self.since.entry(life).or_insert(changed);
+        for instance in news {
+            let is_lost = self.lost.contains(&instance) || held.contains(&instance);
+            if is_lost && !ledger.is_open(instance) {
+                self.since.entry(instance).or_insert(changed);
             } else {
-                self.since.remove(&life);
+                self.since.remove(&instance);
             }
         }
         self.held = held;
@@ -233,12 +237,12 @@ impl Suspects {
         self.check_suspects(graph, ledger);
     }
 
-    /// Whether `life` counts as dead, whatever its links.
-    fn is_dead(&self, graph: &Graph, ledger: &Ledger, life: Life) -> bool {
-        graph.is_superseded(life)
-            || ledger.has_failed(life)
-            || self.condemned.contains(&life)
-            || self.deaf.contains(&life)
+    /// Whether `instance` counts as dead, whatever its links.
+    fn is_dead(&self, graph: &Graph, ledger: &Ledger, instance: Instance) -> bool {
+        graph.is_superseded(instance)
+            || ledger.has_failed(instance)
+            || self.condemned.contains(&instance)
+            || self.deaf.contains(&instance)
     }
 
     /// Decides about one region, or says why not yet.
@@ -254,18 +258,21 @@ impl Suspects {
         let net = graph.net();
         let suspects = || {
             let members = region.members.iter();
-            members.filter_map(|at| Some((*at, *self.since.get(&net.life(*at))?)))
+            members.filter_map(|at| Some((*at, *self.since.get(&net.instance(*at))?)))
         };
         let mut wake = |at: Mono| findings.again_at = Mono::earlier(findings.again_at, Some(at));
         let Some(since) = suspects().map(|(_, since)| since).max() else { return };
         // Signs of life put it off: its links may be up again, and not all have said so yet.
         let heard = |(at, _): (usize, Mono)| {
-            let life = net.life(at);
-            graph.get(life).and_then(|node| node.heard).filter(|_| !self.condemned.contains(&life))
+            let instance = net.instance(at);
+            graph
+                .get(instance)
+                .and_then(|node| node.heard)
+                .filter(|_| !self.condemned.contains(&instance))
         };
         let quiet = suspects().filter_map(heard).max().map_or(since, |heard| heard.max(since));
         let mut ready = quiet.after_ns(config.settle_ns).min(since.after_ns(config.grace_ns));
-        let processes = || suspects().filter_map(|(at, _)| process_of(net.life(at)));
+        let processes = || suspects().filter_map(|(at, _)| process_of(net.instance(at)));
         if processes().count() > net.processes() {
             // The greater part can hardly have failed. Is it the controller that is cut off?
             let is_alive = quiet > since;
@@ -282,14 +289,14 @@ impl Suspects {
         }
         let mut is_exact = true;
         // Of who has failed already nothing is needed any more.
-        let is_needed = |at: &&usize| !ledger.has_failed(net.life(**at));
+        let is_needed = |at: &&usize| !ledger.has_failed(net.instance(**at));
         if region.heard.iter().any(|at| is_needed(&at)) {
-            let is_condemned = |at: &usize| self.condemned.contains(&net.life(*at));
+            let is_condemned = |at: &usize| self.condemned.contains(&net.instance(*at));
             let freeze_at = since.after_ns(config.freeze_after_ns);
             let all = now.mono >= freeze_at;
             let heard = region.heard.iter().filter(is_needed);
             let freeze = heard.filter(|at| all || is_condemned(at));
-            findings.freeze.extend(freeze.map(|at| net.life(*at)));
+            findings.freeze.extend(freeze.map(|at| net.instance(*at)));
             let give_up = since.after_ns(config.inexact_after_ns);
             if now.mono < give_up {
                 return wake(if all { give_up } else { freeze_at });
@@ -298,12 +305,12 @@ impl Suspects {
         }
         let values = region.values(graph);
         for (at, since) in suspects() {
-            let life = net.life(at);
+            let instance = net.instance(at);
             // Of two lives of one process the former is decided first, or with the latter.
-            let first = Life { incarnation: Incarnation(0), ..life };
-            let waits = self.since.range(first..life).next().is_some()
-                && !suspects().any(|(other, _)| (first..life).contains(&net.life(other)));
-            if waits || ledger.has_failed(life) {
+            let first = Instance { incarnation: Incarnation(0), ..instance };
+            let waits = self.since.range(first..instance).next().is_some()
+                && !suspects().any(|(other, _)| (first..instance).contains(&net.instance(other)));
+            if waits || ledger.has_failed(instance) {
                 continue;
             }
             // No correct node has ever heard of it: nobody has anything of it to deliver.
@@ -314,7 +321,7 @@ impl Suspects {
                 () if makes(Mistake::FailureTooEarly) => at.saturating_sub_ns(1_000),
                 () => at,
             };
-            findings.failed.push((FailedLife { life, at, is_exact }, since));
+            findings.failed.push((FailedInstance { instance, at, is_exact }, since));
         }
     }
 }
@@ -322,21 +329,27 @@ impl Suspects {
 #[cfg(test)]
 impl Suspects {
     /// Compares what is kept of paths with a look at everything.
-    fn check(&self, graph: &Graph, ledger: &Ledger, joined: &BTreeSet<Life>, findings: &Findings) {
-        let whole = Whole::new(graph, |life| self.is_dead(graph, ledger, life));
+    fn check(
+        &self,
+        graph: &Graph,
+        ledger: &Ledger,
+        joined: &BTreeSet<Instance>,
+        findings: &Findings,
+    ) {
+        let whole = Whole::new(graph, |instance| self.is_dead(graph, ledger, instance));
         whole.check_net();
         whole.check_joined(joined, &findings.joined);
     }
 
     /// The same for who is suspected.
     fn check_suspects(&self, graph: &Graph, ledger: &Ledger) {
-        let whole = Whole::new(graph, |life| self.is_dead(graph, ledger, life));
+        let whole = Whole::new(graph, |instance| self.is_dead(graph, ledger, instance));
         assert!(whole.suspected(ledger).iter().eq(self.since.keys()));
     }
 
     /// The same for the borders of the regions.
     fn check_regions(&self, graph: &Graph, ledger: &Ledger, regions: &[Region]) {
-        let whole = Whole::new(graph, |life| self.is_dead(graph, ledger, life));
+        let whole = Whole::new(graph, |instance| self.is_dead(graph, ledger, instance));
         whole.check_regions(&whole.suspected(ledger), regions);
     }
 }

@@ -1,8 +1,8 @@
 //! What a controller tells its world.
 
-use onepipe_base::{Life, Mono};
+use onepipe_base::{Instance, Mono};
 
-use crate::{Epoch, FailedLife};
+use crate::{Epoch, FailedInstance};
 
 /// News for logs and metrics; only [`Event::Deposed`] and [`Event::Isolated`] ask for something.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,11 +16,11 @@ pub enum Event {
     /// may resign, so that another replica takes over.
     Isolated,
     /// A node takes part that was not known.
-    Joined(Life),
+    Joined(Instance),
     /// A life has failed: decided and recorded.
     Failed {
         /// Who, and when.
-        failed: FailedLife,
+        failed: FailedInstance,
         /// When it was first without a path, in this replica's time.
         suspected: Mono,
         /// When it was decided.
@@ -29,7 +29,7 @@ pub enum Event {
     /// Every correct process has done what these failures ask of it.
     Noticed {
         /// How many lives.
-        lives: usize,
+        instances: usize,
         /// When the first of them was decided.
         decided: Mono,
         /// When the news was sent.
@@ -47,7 +47,7 @@ pub enum Event {
         completed: Mono,
     },
     /// A process gives no sign of life, and is declared failed.
-    Silent(Life),
+    Silent(Instance),
     /// The store does not take records: recovery waits.
     StoreFailed,
 }

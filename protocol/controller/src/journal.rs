@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn records_are_written_in_order_and_again_when_the_store_fails() {
         let mut journal = Journal::default();
-        let record = |lives| Record::Resumed { lives, links: Vec::new() };
+        let record = |instances| Record::Resumed { instances, links: Vec::new() };
         let first = journal.push(record(Vec::new()));
         let second = journal.push(Record::Members(Vec::new()));
         assert_eq!(journal.poll(), Some((first, record(Vec::new()))));

@@ -3,21 +3,21 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use onepipe_base::{Address, Incarnation, Life, Mono, ProcessId, Timestamp};
+use onepipe_base::{Address, Incarnation, Instance, Mono, ProcessId, Timestamp};
 use onepipe_wire::{Failure, GroupId, Undeliverable};
 
-use crate::{FailedLife, Leadership, Member, Record};
+use crate::{FailedInstance, Leadership, Member, Record};
 
 /// Everything that the store holds, and what of it is still to be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Ledger {
     /// Failures of processes, in the order of their decision.
     failures: Vec<Decided>,
-    by_life: BTreeMap<Life, usize>,
+    by_instance: BTreeMap<Instance, usize>,
     /// The latest failed life of each process.
     latest: BTreeMap<ProcessId, Incarnation>,
     /// Decided lives, switches among them, whose failure not all have completed.
-    open: BTreeMap<Life, FailedLife>,
+    open: BTreeMap<Instance, FailedInstance>,
     recalls: BTreeMap<ProcessId, BTreeSet<(Undeliverable, ProcessId)>>,
     /// Who leads the groups of agreed multicast: kept for their coordinators.
     leads: BTreeMap<GroupId, Leadership>,
@@ -25,7 +25,7 @@ pub(crate) struct Ledger {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Decided {
-    failed: FailedLife,
+    failed: FailedInstance,
     /// When it was recorded, or loaded.
     at: Mono,
     is_resolved: bool,
@@ -33,29 +33,31 @@ struct Decided {
 
 impl Ledger {
     /// Reads a log. Answers also who takes part.
-    pub(crate) fn load(now: Mono, records: &[Record]) -> (Self, BTreeMap<Life, Member>) {
+    pub(crate) fn load(now: Mono, records: &[Record]) -> (Self, BTreeMap<Instance, Member>) {
         let (mut ledger, mut members) = (Self::default(), BTreeMap::new());
         for record in records {
             if let Record::Members(list) = record {
-                members.extend(list.iter().map(|member| (member.life, member.clone())));
+                members.extend(list.iter().map(|member| (member.instance, member.clone())));
             }
-            for life in ledger.take(now, record) {
-                members.remove(life);
+            for instance in ledger.take(now, record) {
+                members.remove(instance);
             }
         }
-        members.retain(|life, _| !ledger.is_resolved(*life));
+        members.retain(|instance, _| !ledger.is_resolved(*instance));
         (ledger, members)
     }
 
     /// A record is in the store. Answers the lives that it resolves.
-    pub(crate) fn take<'a>(&mut self, now: Mono, record: &'a Record) -> &'a [Life] {
+    pub(crate) fn take<'a>(&mut self, now: Mono, record: &'a Record) -> &'a [Instance] {
         match record {
             Record::Epoch { .. } | Record::Members(_) => {}
-            Record::Failed(lives) => lives.iter().for_each(|failed| self.decide(now, *failed)),
+            Record::Failed(instances) => {
+                instances.iter().for_each(|failed| self.decide(now, *failed))
+            }
             // A link that died alone may have come back since: nothing follows from that.
-            Record::Resumed { lives, .. } => {
-                lives.iter().for_each(|life| self.resolve(*life));
-                return lives;
+            Record::Resumed { instances, .. } => {
+                instances.iter().for_each(|instance| self.resolve(*instance));
+                return instances;
             }
             Record::Undeliverable { sender, entries } => {
                 for entry in entries {
@@ -73,58 +75,58 @@ impl Ledger {
     }
 
     /// Once decided, it never changes: of two decisions the first counts.
-    fn decide(&mut self, at: Mono, failed: FailedLife) {
-        if let Address::Process(process) = failed.life.address {
-            if self.by_life.contains_key(&failed.life) {
+    fn decide(&mut self, at: Mono, failed: FailedInstance) {
+        if let Address::Process(process) = failed.instance.address {
+            if self.by_instance.contains_key(&failed.instance) {
                 return;
             }
-            self.by_life.insert(failed.life, self.failures.len());
+            self.by_instance.insert(failed.instance, self.failures.len());
             self.failures.push(Decided { failed, at, is_resolved: false });
-            let latest = self.latest.entry(process).or_insert(failed.life.incarnation);
-            *latest = failed.life.incarnation.max(*latest);
+            let latest = self.latest.entry(process).or_insert(failed.instance.incarnation);
+            *latest = failed.instance.incarnation.max(*latest);
         }
-        self.open.insert(failed.life, failed);
+        self.open.insert(failed.instance, failed);
     }
 
-    fn resolve(&mut self, life: Life) {
-        self.open.remove(&life);
-        if let Some(at) = self.by_life.get(&life) {
+    fn resolve(&mut self, instance: Instance) {
+        self.open.remove(&instance);
+        if let Some(at) = self.by_instance.get(&instance) {
             self.failures[*at].is_resolved = true;
         }
     }
 
     /// The process has failed in this life, or in a later one.
-    pub(crate) fn has_failed(&self, life: Life) -> bool {
-        match life.address {
+    pub(crate) fn has_failed(&self, instance: Instance) -> bool {
+        match instance.address {
             Address::Process(process) => {
-                self.latest.get(&process).is_some_and(|latest| *latest >= life.incarnation)
+                self.latest.get(&process).is_some_and(|latest| *latest >= instance.incarnation)
             }
             Address::Switch(_) => false,
         }
     }
 
     /// What was decided about exactly this life of a process, or, while it is open, of a switch.
-    pub(crate) fn decision(&self, life: Life) -> Option<FailedLife> {
-        let decided = self.by_life.get(&life).map(|at| self.failures[*at].failed);
-        decided.or_else(|| self.open.get(&life).copied())
+    pub(crate) fn decision(&self, instance: Instance) -> Option<FailedInstance> {
+        let decided = self.by_instance.get(&instance).map(|at| self.failures[*at].failed);
+        decided.or_else(|| self.open.get(&instance).copied())
     }
 
     /// The process has failed, and everybody has completed that.
-    pub(crate) fn is_resolved(&self, life: Life) -> bool {
-        self.has_failed(life) && !self.open.contains_key(&life)
+    pub(crate) fn is_resolved(&self, instance: Instance) -> bool {
+        self.has_failed(instance) && !self.open.contains_key(&instance)
     }
 
     /// Decided, and not completed by all.
-    pub(crate) fn open(&self) -> impl ExactSizeIterator<Item = FailedLife> {
+    pub(crate) fn open(&self) -> impl ExactSizeIterator<Item = FailedInstance> {
         self.open.values().copied()
     }
 
-    pub(crate) fn is_open(&self, life: Life) -> bool {
-        self.open.contains_key(&life)
+    pub(crate) fn is_open(&self, instance: Instance) -> bool {
+        self.open.contains_key(&instance)
     }
 
     /// All failures of processes, oldest first.
-    pub(crate) fn failures(&self) -> impl ExactSizeIterator<Item = FailedLife> {
+    pub(crate) fn failures(&self) -> impl ExactSizeIterator<Item = FailedInstance> {
         self.failures.iter().map(|decided| decided.failed)
     }
 
@@ -136,7 +138,7 @@ impl Ledger {
     /// Whether there is anything that everybody should know.
     pub(crate) fn has_news(&self, now: Mono, memory_ns: u64) -> bool {
         let is_recent = |last: &Decided| now.since_ns(last.at) < memory_ns;
-        let is_process = |life: &Life| matches!(life.address, Address::Process(_));
+        let is_process = |instance: &Instance| matches!(instance.address, Address::Process(_));
         self.failures.last().is_some_and(is_recent) || self.open.keys().any(is_process)
     }
 
@@ -151,8 +153,8 @@ impl Ledger {
     /// What is to be told to `process` about itself.
     pub(crate) fn about(&self, process: ProcessId) -> Option<Failure> {
         let address = Address::Process(process);
-        let life = Life { address, incarnation: *self.latest.get(&process)? };
-        tell(self.decision(life).into_iter()).pop()
+        let instance = Instance { address, incarnation: *self.latest.get(&process)? };
+        tell(self.decision(instance).into_iter()).pop()
     }
 
     /// Recalls that this life of `process` has not heard.
@@ -173,7 +175,7 @@ impl Ledger {
         self.recalls.get(&entry.to).is_some_and(|recalls| recalls.contains(&(entry, sender)))
     }
 
-    /// A life after `life` takes part and has nothing to recover of it.
+    /// A life after `instance` takes part and has nothing to recover of it.
     pub(crate) fn forget_recalls(&mut self, process: ProcessId, before: Incarnation) {
         if let Some(recalls) = self.recalls.get_mut(&process) {
             recalls.retain(|(entry, _)| {
@@ -185,15 +187,15 @@ impl Ledger {
     /// The same in as few records as can be.
     pub(crate) fn records(&self) -> Vec<Record> {
         let mut records = Vec::new();
-        let mut failed: Vec<FailedLife> = self.failures().collect();
-        failed.extend(self.open().filter(|open| !self.by_life.contains_key(&open.life)));
+        let mut failed: Vec<FailedInstance> = self.failures().collect();
+        failed.extend(self.open().filter(|open| !self.by_instance.contains_key(&open.instance)));
         let resolved = self.failures.iter().filter(|decided| decided.is_resolved);
-        let lives: Vec<Life> = resolved.map(|decided| decided.failed.life).collect();
+        let instances: Vec<Instance> = resolved.map(|decided| decided.failed.instance).collect();
         if !failed.is_empty() {
             records.push(Record::Failed(failed));
         }
-        if !lives.is_empty() {
-            records.push(Record::Resumed { lives, links: Vec::new() });
+        if !instances.is_empty() {
+            records.push(Record::Resumed { instances, links: Vec::new() });
         }
         for (entry, sender) in self.recalls.values().flatten() {
             let entries = alloc::vec![*entry];
@@ -205,10 +207,10 @@ impl Ledger {
 }
 
 /// Failures in the order in which they are told, those of neighbours with equal F in one.
-fn tell(failures: impl Iterator<Item = FailedLife>) -> Vec<Failure> {
+fn tell(failures: impl Iterator<Item = FailedInstance>) -> Vec<Failure> {
     let mut list: Vec<(Incarnation, Timestamp, ProcessId)> = failures
-        .filter_map(|failed| match failed.life.address {
-            Address::Process(process) => Some((failed.life.incarnation, failed.at, process)),
+        .filter_map(|failed| match failed.instance.address {
+            Address::Process(process) => Some((failed.instance.incarnation, failed.at, process)),
             Address::Switch(_) => None,
         })
         .collect();
@@ -233,18 +235,19 @@ mod tests {
     use super::*;
     use alloc::vec;
 
-    fn failed(process: u32, incarnation: u32, ns: u64) -> FailedLife {
+    fn failed(process: u32, incarnation: u32, ns: u64) -> FailedInstance {
         let address = Address::Process(ProcessId(process));
-        let life = Life { address, incarnation: Incarnation(incarnation) };
-        FailedLife { life, at: Timestamp::from_ns(ns), is_exact: true }
+        let instance = Instance { address, incarnation: Incarnation(incarnation) };
+        FailedInstance { instance, at: Timestamp::from_ns(ns), is_exact: true }
     }
 
     const NOW: Mono = Mono::from_ns(1_000);
 
     #[test]
     fn neighbours_with_equal_f_are_told_in_one_entry_and_former_lives_first() {
-        let lives = vec![failed(4, 2, 70), failed(5, 1, 90), failed(3, 1, 90), failed(4, 1, 90)];
-        let (ledger, _) = Ledger::load(NOW, &[Record::Failed(lives)]);
+        let instances =
+            vec![failed(4, 2, 70), failed(5, 1, 90), failed(3, 1, 90), failed(4, 1, 90)];
+        let (ledger, _) = Ledger::load(NOW, &[Record::Failed(instances)]);
         let news = ledger.news(NOW, 0);
         let row = |first, count, incarnation, ns| Failure {
             first: ProcessId(first),
@@ -264,12 +267,12 @@ mod tests {
         let records = [
             Record::Failed(vec![one]),
             Record::Failed(vec![again, open]),
-            Record::Resumed { lives: vec![one.life], links: vec![] },
+            Record::Resumed { instances: vec![one.instance], links: vec![] },
         ];
         let (ledger, _) = Ledger::load(NOW, &records);
-        assert_eq!(ledger.decision(one.life), Some(one));
-        assert!(ledger.is_resolved(one.life) && !ledger.is_resolved(open.life));
-        assert!(ledger.has_failed(open.life) && !ledger.has_failed(failed(2, 2, 0).life));
+        assert_eq!(ledger.decision(one.instance), Some(one));
+        assert!(ledger.is_resolved(one.instance) && !ledger.is_resolved(open.instance));
+        assert!(ledger.has_failed(open.instance) && !ledger.has_failed(failed(2, 2, 0).instance));
         assert_eq!(ledger.open().collect::<Vec<_>>(), [open]);
         let (copy, _) = Ledger::load(NOW, &ledger.records());
         assert_eq!(copy, ledger);
@@ -289,13 +292,13 @@ mod tests {
 
     #[test]
     fn a_member_that_is_resolved_takes_part_no_more() {
-        let life = failed(1, 1, 10).life;
-        let member = Member { life, links: vec![] };
-        let other = Member { life: failed(2, 1, 0).life, links: vec![] };
+        let instance = failed(1, 1, 10).instance;
+        let member = Member { instance, links: vec![] };
+        let other = Member { instance: failed(2, 1, 0).instance, links: vec![] };
         let records = [
             Record::Members(vec![member, other.clone()]),
             Record::Failed(vec![failed(1, 1, 10)]),
-            Record::Resumed { lives: vec![life], links: vec![] },
+            Record::Resumed { instances: vec![instance], links: vec![] },
         ];
         let (_, members) = Ledger::load(NOW, &records);
         assert_eq!(members.into_values().collect::<Vec<_>>(), [other]);

@@ -69,7 +69,7 @@ pub use config::{Config, ConfigError, Links, Recovery};
 pub use controller::Controller;
 pub use event::Event;
 pub use journal::{RecordId, Refused};
-pub use record::{FailedLife, Leadership, Member, MemberLink, Record, RecordError, Severed};
+pub use record::{FailedInstance, Leadership, Member, MemberLink, Record, RecordError, Severed};
 pub use stats::Stats;
 pub use status::{FrozenStatus, MemberState, MemberStatus, Status};
 pub use store::{Epoch, MemoryStore, Store, StoreError, Unavailable};

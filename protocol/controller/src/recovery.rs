@@ -4,13 +4,13 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use onepipe_base::{Life, ProcessId, Timestamp};
-use onepipe_wire::{FAILURE_OCTETS, Failure, RECOVERY_HEADER_OCTETS, Recovery};
+use onepipe_base::{Instance, ProcessId, Timestamp};
+use onepipe_wire::{FAILURE_LEN, Failure, RECOVERY_HEADER_LEN, Recovery};
 
 /// Answers under way. An answer must not change while its parts are asked for one by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Answers {
-    by_life: BTreeMap<Life, Answer>,
+    by_instance: BTreeMap<Instance, Answer>,
 }
 
 /// All that a failed process must know.
@@ -22,21 +22,21 @@ pub(crate) struct Answer {
 }
 
 impl Answers {
-    /// Begins a new answer to `life`. `max` is how many may be under way; the one of the lowest
+    /// Begins a new answer to `instance`. `max` is how many may be under way; the one of the lowest
     /// life gives way, and is asked for again.
-    pub(crate) fn begin(&mut self, life: Life, answer: Answer, max: usize) {
-        if self.by_life.len() >= max && !self.by_life.contains_key(&life) {
-            self.by_life.pop_first();
+    pub(crate) fn begin(&mut self, instance: Instance, answer: Answer, max: usize) {
+        if self.by_instance.len() >= max && !self.by_instance.contains_key(&instance) {
+            self.by_instance.pop_first();
         }
-        self.by_life.insert(life, answer);
+        self.by_instance.insert(instance, answer);
     }
 
-    pub(crate) fn get(&self, life: Life) -> Option<&Answer> {
-        self.by_life.get(&life)
+    pub(crate) fn get(&self, instance: Instance) -> Option<&Answer> {
+        self.by_instance.get(&instance)
     }
 
     pub(crate) fn clear(&mut self) {
-        self.by_life.clear();
+        self.by_instance.clear();
     }
 }
 
@@ -46,10 +46,10 @@ impl Answer {
         (&self.failures, &self.recalls) == (&later.failures, &later.recalls)
     }
 
-    /// Writes one part into the payload of a frame. Answers its octets, or `None` when there is no
+    /// Writes one part into the payload of a frame. Answers its bytes, or `None` when there is no
     /// such part.
     pub(crate) fn write(&self, part: u32, room: &mut [u8]) -> Option<usize> {
-        let each = room.len().saturating_sub(RECOVERY_HEADER_OCTETS) / FAILURE_OCTETS;
+        let each = room.len().saturating_sub(RECOVERY_HEADER_LEN) / FAILURE_LEN;
         let each_recall = Recovery::fit(room.len(), 0);
         let failure_parts = self.failures.len().div_ceil(each.max(1));
         let parts = (failure_parts + self.recalls.len().div_ceil(each_recall.max(1))).max(1);
@@ -87,11 +87,11 @@ mod tests {
                 failures: (0..failures).map(failure).collect(),
                 recalls: (0..recalls).map(|process| (ProcessId(process), near)).collect(),
             };
-            let mut room = [0; RECOVERY_HEADER_OCTETS + 3 * FAILURE_OCTETS + 5];
+            let mut room = [0; RECOVERY_HEADER_LEN + 3 * FAILURE_LEN + 5];
             let (mut told_failures, mut told_recalls) = (Vec::new(), Vec::new());
             let mut part = 0;
-            while let Some(octets) = answer.write(part, &mut room) {
-                let view = RecoveryView::parse(&room[..octets]).expect("just written");
+            while let Some(bytes) = answer.write(part, &mut room) {
+                let view = RecoveryView::parse(&room[..bytes]).expect("just written");
                 told_failures.extend(view.failures(near));
                 told_recalls.extend(view.recalls(near));
                 part += 1;

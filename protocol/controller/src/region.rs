@@ -4,7 +4,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use onepipe_base::{Life, Timestamp};
+use onepipe_base::{Instance, Timestamp};
 use onepipe_wire::Side;
 
 use crate::graph::{Arc, Graph, View};
@@ -23,11 +23,11 @@ pub(crate) struct Region {
 }
 
 /// The parts into which the lives without a path fall, as far as they hold any of `suspected`.
-pub(crate) fn regions(graph: &Graph, suspected: impl Iterator<Item = Life>) -> Vec<Region> {
+pub(crate) fn regions(graph: &Graph, suspected: impl Iterator<Item = Instance>) -> Vec<Region> {
     let net = graph.net();
     let mut region_of: BTreeMap<usize, usize> = BTreeMap::new();
     let mut regions: Vec<Region> = Vec::new();
-    for start in suspected.filter_map(|life| net.place(life)) {
+    for start in suspected.filter_map(|instance| net.place(instance)) {
         if region_of.contains_key(&start) {
             continue;
         }
@@ -49,12 +49,12 @@ pub(crate) fn regions(graph: &Graph, suspected: impl Iterator<Item = Life>) -> V
                 }
             }
         }
-        members.sort_unstable_by_key(|at| net.life(*at));
+        members.sort_unstable_by_key(|at| net.instance(*at));
         regions.push(Region { members, registers: Vec::new(), heard, visits });
     }
     for (_, node) in graph.correct_owners() {
         for entry in &node.frozen {
-            let place = entry.life.and_then(|life| net.place(life));
+            let place = entry.instance.and_then(|instance| net.place(instance));
             let number = place.and_then(|at| Some((at, *region_of.get(&at)?)));
             if let Some((at, number)) = number {
                 // Seen from the owner: what comes from below climbs.
@@ -109,9 +109,9 @@ fn hears(graph: &Graph, at: usize, arc: &Arc) -> bool {
     match arc.own {
         View::Up => true,
         View::Unknown => arc.other == View::Up,
-        View::Down => graph.get(net.life(at)).is_some_and(|node| {
-            let peer = Some(net.life(arc.to));
-            node.frozen.iter().any(|entry| entry.life == peer && !entry.is_resolved)
+        View::Down => graph.get(net.instance(at)).is_some_and(|node| {
+            let peer = Some(net.instance(arc.to));
+            node.frozen.iter().any(|entry| entry.instance == peer && !entry.is_resolved)
         }),
     }
 }

@@ -7,7 +7,7 @@ pub struct Stats {
     pub frames_taken: u64,
     /// Frames sent.
     pub frames_sent: u64,
-    /// Octets that are no frame, or no payload of their opcode.
+    /// Bytes that are no frame, or no payload of their opcode.
     pub dropped_malformed: u64,
     /// Frames for somebody else, or of a kind that controllers do not take.
     pub dropped_foreign: u64,

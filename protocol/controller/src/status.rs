@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Life, ProcessId, Timestamp};
+use onepipe_base::{Instance, ProcessId, Timestamp};
 use onepipe_wire::Resolved;
 
-use crate::{Epoch, FailedLife, Stats};
+use crate::{Epoch, FailedInstance, Stats};
 
 /// What a replica knows at this moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -19,13 +19,13 @@ pub struct Status {
     /// Records that wait for the store.
     pub records_waiting: usize,
     /// Where it is attached to the fabric.
-    pub attachments: Vec<Life>,
+    pub attachments: Vec<Instance>,
     /// All lives that it knows of, ascending.
     pub members: Vec<MemberStatus>,
     /// Failures whose recovery is not finished.
-    pub open: Vec<FailedLife>,
+    pub open: Vec<FailedInstance>,
     /// All failures of processes ever decided, oldest first.
-    pub failures: Vec<FailedLife>,
+    pub failures: Vec<FailedInstance>,
     /// Links that hold commits.
     pub frozen: Vec<FrozenStatus>,
     /// Counters.
@@ -36,7 +36,7 @@ pub struct Status {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemberStatus {
     /// Who.
-    pub life: Life,
+    pub instance: Instance,
     /// How it is.
     pub state: MemberState,
     /// How many of its links are up.
@@ -62,7 +62,7 @@ pub struct FrozenStatus {
     /// Whose, and the owner's number of it.
     pub link: Resolved,
     /// Who was at its other end.
-    pub peer: Option<Life>,
+    pub peer: Option<Instance>,
     /// The last commit promised on it.
     pub commit: Timestamp,
 }

@@ -196,7 +196,7 @@ mod tests {
     fn one_replica_is_active_and_an_old_one_writes_nothing() {
         let mut store = MemoryStore::new();
         let mut other = store.clone();
-        let record = Record::Resumed { lives: vec![], links: vec![] };
+        let record = Record::Resumed { instances: vec![], links: vec![] };
         assert_eq!(store.campaign(ONE), Ok(Some(Epoch(1))));
         assert_eq!(other.campaign(OTHER), Ok(None));
         assert_eq!(store.append(Epoch(1), &record), Ok(()));
@@ -222,7 +222,7 @@ mod tests {
         store.campaign(ONE).expect("available");
         store.set_available(false);
         assert_eq!(
-            store.append(Epoch(1), &Record::Resumed { lives: vec![], links: vec![] }),
+            store.append(Epoch(1), &Record::Resumed { instances: vec![], links: vec![] }),
             Err(StoreError::Failed(Unavailable))
         );
         assert_eq!((store.load(), store.campaign(ONE)), (Err(Unavailable), Err(Unavailable)));

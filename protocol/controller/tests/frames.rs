@@ -3,19 +3,19 @@
 mod rig;
 
 use onepipe_base::{
-    Address, Incarnation, Life, Machine, Port, ProcessId, Promises, Psn, Timestamp, Verdict,
+    Address, Incarnation, Instance, Machine, Port, ProcessId, Promises, Psn, Timestamp, Verdict,
 };
 use onepipe_controller::{
-    Config, Controller, Epoch, FailedLife, Member, Record, RecordId, Refused,
+    Config, Controller, Epoch, FailedInstance, Member, Record, RecordId, Refused,
 };
 use onepipe_wire::{
-    Echo, Frame, HEADER_OCTETS, Header, Link, LinkState, Opcode, RecoveryView, Side, Undeliverable,
-    WaveView, seal,
+    FloodAck, FloodView, Frame, HEADER_LEN, Header, Link, LinkState, Opcode, RecoveryView, Side,
+    Undeliverable, seal,
 };
 use proptest::prelude::*;
 use rig::{
-    CONTROLLER, announce, announce_decided, at, config, drain, frame, life, link, process, star,
-    switch,
+    CONTROLLER, announce, announce_decided, at, config, drain, frame, instance, link, process,
+    star, switch,
 };
 
 #[test]
@@ -24,17 +24,17 @@ fn who_is_noted_in_the_store_is_welcome_and_hears_it_again() {
     let mut slot = [0; 1_500];
     let mut opcodes = Vec::new();
     while let Some(transmit) = controller.poll_transmit(at(50_000), &mut slot) {
-        opcodes.push(Frame::parse(&slot[..transmit.octets]).expect("sealed").opcode);
+        opcodes.push(Frame::parse(&slot[..transmit.bytes]).expect("sealed").opcode);
     }
     assert_eq!(opcodes, [Opcode::Hello], "nothing is written down yet");
     let welcome = |sent: Vec<(Opcode, ProcessId, Psn, Vec<u8>)>| {
-        let welcome = sent.into_iter().filter(|(opcode, ..)| *opcode == Opcode::Welcome);
+        let welcome = sent.into_iter().filter(|(opcode, ..)| *opcode == Opcode::AnnounceAck);
         let named = welcome.inspect(|(_, _, psn, _)| assert_eq!(*psn, Psn(1), "its life"));
         named.map(|(_, to, ..)| to.0).collect::<Vec<_>>()
     };
     assert_eq!(welcome(drain(&mut controller, at(50_000))), [0, 1]);
-    let up = [link(0, Side::Upper, life(switch(0), 1))];
-    let mut again = announce(life(process(1), 1), 1, &up);
+    let up = [link(0, Side::Upper, instance(switch(0), 1))];
+    let mut again = announce(instance(process(1), 1), 1, &up);
     assert_eq!(controller.handle_frame(at(60_000), Port(0), &mut again), Verdict::Consumed);
     assert_eq!(welcome(drain(&mut controller, at(60_000))), [1]);
 }
@@ -44,16 +44,16 @@ fn what_is_reported_together_is_looked_at_together_but_not_for_ever_later() {
     let mut controller = star(&[]);
     let settle_ns = controller.config().settle_ns;
     let looks = |controller: &Controller| controller.stats().looks;
-    let tor = life(switch(0), 1);
-    let own = link(2, Side::Lower, life(process(CONTROLLER.0), 1));
+    let tor = instance(switch(0), 1);
+    let own = link(2, Side::Lower, instance(process(CONTROLLER.0), 1));
     // One report after the other, each before the last has settled.
     let (pause_ns, before) = (settle_ns / 2, looks(&controller));
     let (mut now, mut looked) = (100_000, Vec::new());
     for generation in 2..22 {
         now += pause_ns;
-        let below = link(3, Side::Lower, life(switch(generation % 2 + 1), 1));
-        let mut octets = announce(tor, generation, &[own, below]);
-        controller.handle_frame(at(now), Port(0), &mut octets);
+        let below = link(3, Side::Lower, instance(switch(generation % 2 + 1), 1));
+        let mut bytes = announce(tor, generation, &[own, below]);
+        controller.handle_frame(at(now), Port(0), &mut bytes);
         if looks(&controller) > before + looked.len() as u64 {
             looked.push(generation);
         }
@@ -74,12 +74,15 @@ fn what_is_reported_together_is_looked_at_together_but_not_for_ever_later() {
 
 #[test]
 fn recalls_are_recorded_once_and_told_to_who_comes_back_for_them() {
-    let failed =
-        FailedLife { life: life(process(1), 1), at: Timestamp::from_ns(1 << 50), is_exact: true };
+    let failed = FailedInstance {
+        instance: instance(process(1), 1),
+        at: Timestamp::from_ns(1 << 50),
+        is_exact: true,
+    };
     let records = [
-        Record::Members(vec![Member { life: failed.life, links: vec![] }]),
+        Record::Members(vec![Member { instance: failed.instance, links: vec![] }]),
         Record::Failed(vec![failed]),
-        Record::Resumed { lives: vec![failed.life], links: vec![] },
+        Record::Resumed { instances: vec![failed.instance], links: vec![] },
     ];
     let mut controller = star(&records);
     let sent = drain(&mut controller, at(50_000));
@@ -87,16 +90,16 @@ fn recalls_are_recorded_once_and_told_to_who_comes_back_for_them() {
         (sent.0, sent.1) == (Opcode::Notice, ProcessId(1))
     };
     let notice = sent.iter().find(is_about_itself).expect("it has announced itself");
-    let view = WaveView::parse(&notice.3).expect("well-formed");
+    let view = FloodView::parse(&notice.3).expect("well-formed");
     assert_eq!(view.failures(failed.at).len(), 1);
 
     let timestamp = Timestamp::from_ns((1 << 50) - 7);
     let entry = Undeliverable { to: ProcessId(1), incarnation: Incarnation(1), timestamp };
     for round in 0..2 {
-        let mut octets = frame(Opcode::Undeliverable, life(process(0), 1), 17, |room| {
+        let mut bytes = frame(Opcode::Undeliverable, instance(process(0), 1), 17, |room| {
             Undeliverable::write(room, [entry].into_iter())
         });
-        controller.handle_frame(at(60_000), Port(0), &mut octets);
+        controller.handle_frame(at(60_000), Port(0), &mut bytes);
         let record = controller.poll_persist();
         assert_eq!(record.is_some(), round == 0, "{record:?}");
         if let Some((id, record)) = record {
@@ -104,32 +107,29 @@ fn recalls_are_recorded_once_and_told_to_who_comes_back_for_them() {
                 record,
                 Record::Undeliverable { sender: ProcessId(0), entries: vec![entry] }
             );
-            assert_eq!(
-                controller.handle_frame(at(60_000), Port(0), &mut octets),
-                Verdict::Consumed
-            );
+            assert_eq!(controller.handle_frame(at(60_000), Port(0), &mut bytes), Verdict::Consumed);
             assert!(drain_only(&mut controller).is_empty(), "not recorded yet");
             controller.handle_persisted(at(60_000), id, Ok(()));
         }
-        assert_eq!(drain_only(&mut controller), [(Opcode::Recorded, Psn(17))]);
+        assert_eq!(drain_only(&mut controller), [(Opcode::UndeliverableAck, Psn(17))]);
     }
 
     // Nothing is decided above the failure yet, as process 0 has announced: no answer is complete.
-    let mut recover = frame(Opcode::Recover, failed.life, 0, |_| 0);
+    let mut recover = frame(Opcode::Recover, failed.instance, 0, |_| 0);
     let verdict = controller.handle_frame(at(69_000), Port(0), &mut recover);
     assert_eq!((verdict, drain_only(&mut controller)), (Verdict::Dropped, vec![]));
     let near = at(65_000).sync;
-    let up = [link(0, Side::Upper, life(switch(0), 1))];
-    let mut octets = announce_decided(life(process(0), 1), 2, &up, near);
-    controller.handle_frame(at(69_000), Port(0), &mut octets);
+    let up = [link(0, Side::Upper, instance(switch(0), 1))];
+    let mut bytes = announce_decided(instance(process(0), 1), 2, &up, near);
+    controller.handle_frame(at(69_000), Port(0), &mut bytes);
     drain(&mut controller, at(69_000));
 
     let (mut recalls, mut failures) = (Vec::new(), 0);
     // Time goes on; the answer stays, also for who asks for its front again.
     for (turn, part) in [0, 0, 1, 0].into_iter().enumerate() {
         let now = at(70_000 + turn as u64);
-        let mut octets = frame(Opcode::Recover, failed.life, part, |_| 0);
-        assert_eq!(controller.handle_frame(now, Port(0), &mut octets), Verdict::Consumed);
+        let mut bytes = frame(Opcode::Recover, failed.instance, part, |_| 0);
+        assert_eq!(controller.handle_frame(now, Port(0), &mut bytes), Verdict::Consumed);
         let sent = drain(&mut controller, now);
         let (_, to, psn, payload) = sent.last().expect("answered");
         assert_eq!((*to, *psn), (ProcessId(1), Psn(part)));
@@ -142,8 +142,8 @@ fn recalls_are_recorded_once_and_told_to_who_comes_back_for_them() {
         }
     }
     assert_eq!((recalls, failures), (vec![(ProcessId(0), timestamp)], 1));
-    let mut octets = frame(Opcode::Recover, life(process(0), 1), 0, |_| 0);
-    let verdict = controller.handle_frame(at(70_000), Port(0), &mut octets);
+    let mut bytes = frame(Opcode::Recover, instance(process(0), 1), 0, |_| 0);
+    let verdict = controller.handle_frame(at(70_000), Port(0), &mut bytes);
     assert_eq!(verdict, Verdict::Dropped, "it has not failed");
 }
 
@@ -151,7 +151,7 @@ fn drain_only(controller: &mut Controller) -> Vec<(Opcode, Psn)> {
     let mut slot = [0; 1_500];
     let mut sent = Vec::new();
     while let Some(transmit) = controller.poll_transmit(at(60_000), &mut slot) {
-        let frame = Frame::parse(&slot[..transmit.octets]).expect("sealed");
+        let frame = Frame::parse(&slot[..transmit.bytes]).expect("sealed");
         sent.push((frame.opcode, frame.header.psn()));
     }
     sent
@@ -161,33 +161,36 @@ fn drain_only(controller: &mut Controller) -> Vec<(Opcode, Psn)> {
 fn what_comes_from_nowhere_is_counted() {
     let mut controller = star(&[]);
     drain(&mut controller, at(50_000));
-    let mut give = |mut octets: Vec<u8>, port| {
-        let verdict = controller.handle_frame(at(60_000), Port(port), &mut octets);
+    let mut give = |mut bytes: Vec<u8>, port| {
+        let verdict = controller.handle_frame(at(60_000), Port(port), &mut bytes);
         assert_eq!(verdict, Verdict::Dropped);
         *controller.stats()
     };
-    let tor = life(switch(0), 1);
+    let tor = instance(switch(0), 1);
     let up = [link(0, Side::Upper, tor)];
-    assert_eq!(give(announce(life(process(100), 1), 1, &up), 0).dropped_range, 1);
-    assert_eq!(give(announce(life(switch(10), 1), 1, &[]), 0).dropped_range, 2);
-    let beyond = [link(0, Side::Upper, life(switch(10), 1))];
-    assert_eq!(give(announce(life(process(1), 1), 2, &beyond), 0).dropped_range, 3);
-    assert_eq!(give(announce(life(process(91), 1), 2, &up), 0).dropped_foreign, 1);
-    assert_eq!(give(announce(life(process(1), 1), 1, &up), 1).dropped_foreign, 2);
-    assert_eq!(give(announce(life(process(1), 0), 9, &up), 0).dropped_stale, 1);
+    assert_eq!(give(announce(instance(process(100), 1), 1, &up), 0).dropped_range, 1);
+    assert_eq!(give(announce(instance(switch(10), 1), 1, &[]), 0).dropped_range, 2);
+    let beyond = [link(0, Side::Upper, instance(switch(10), 1))];
+    assert_eq!(give(announce(instance(process(1), 1), 2, &beyond), 0).dropped_range, 3);
+    assert_eq!(give(announce(instance(process(91), 1), 2, &up), 0).dropped_foreign, 1);
+    assert_eq!(give(announce(instance(process(1), 1), 1, &up), 1).dropped_foreign, 2);
+    assert_eq!(give(announce(instance(process(1), 0), 9, &up), 0).dropped_stale, 1);
     assert_eq!(give(announce(tor, 0, &[]), 0).dropped_stale, 2);
     let completed = |room: &mut [u8]| {
-        let id = onepipe_wire::WaveId { epoch: 1, sequence: 9 };
-        let echo = onepipe_wire::Echo { id, kind: onepipe_wire::WaveKind::Notice };
+        let id = onepipe_wire::FloodId { epoch: 1, sequence: 9 };
+        let echo = onepipe_wire::FloodAck { id, kind: onepipe_wire::FloodKind::Notice };
         echo.write(room).expect("fits")
     };
-    let stale = frame(Opcode::Completed, life(process(1), 1), 0, completed);
+    let stale = frame(Opcode::Completed, instance(process(1), 1), 0, completed);
     assert_eq!(give(stale, 0).dropped_stale, 3);
-    assert_eq!(give(frame(Opcode::Data, life(process(1), 1), 0, |_| 0), 0).dropped_foreign, 3);
-    assert_eq!(give(frame(Opcode::Relay, life(process(1), 1), 0, |_| 30), 0).dropped_malformed, 1);
+    assert_eq!(give(frame(Opcode::Data, instance(process(1), 1), 0, |_| 0), 0).dropped_foreign, 3);
+    assert_eq!(
+        give(frame(Opcode::Relay, instance(process(1), 1), 0, |_| 30), 0).dropped_malformed,
+        1
+    );
     assert_eq!(give(vec![1; 80], 0).dropped_malformed, 2);
     controller.depose(at(60_000));
-    let mut relay = frame(Opcode::Relay, life(process(1), 1), 0, |_| 30);
+    let mut relay = frame(Opcode::Relay, instance(process(1), 1), 0, |_| 30);
     assert_eq!(controller.handle_frame(at(60_000), Port(0), &mut relay), Verdict::Dropped);
     assert_eq!(controller.stats().dropped_standby, 1);
     assert!(controller.poll_persist().is_none() && !controller.is_active());
@@ -200,13 +203,13 @@ fn what_comes_from_nowhere_is_counted() {
 fn nobody_is_silent_while_nobody_is_heard() {
     const MS: u64 = 1_000_000;
     let relay = || {
-        frame(Opcode::Relay, life(process(0), 1), 0, |room| {
+        frame(Opcode::Relay, instance(process(0), 1), 0, |room| {
             let now = at(0).sync;
             let header = Header::new(Opcode::Data, ProcessId(0), ProcessId(1), Incarnation(1));
             seal(room, header.stamped(now, Promises::both(now), Psn(0)), 0)
         })
     };
-    let beacon = || frame(Opcode::Beacon, life(switch(0), 1), 0, |_| 0);
+    let beacon = || frame(Opcode::Beacon, instance(switch(0), 1), 0, |_| 0);
     for is_timeout_first in [true, false] {
         let mut controller = star(&[]);
         drain(&mut controller, at(50_000));
@@ -231,8 +234,8 @@ fn nobody_is_silent_while_nobody_is_heard() {
 #[test]
 fn one_life_at_two_switches_is_counted() {
     let mut controller = star(&[]);
-    let other = life(switch(1), 1);
-    let twice = [link(0, Side::Lower, life(process(1), 1))];
+    let other = instance(switch(1), 1);
+    let twice = [link(0, Side::Lower, instance(process(1), 1))];
     controller.handle_frame(at(60_000), Port(0), &mut announce(other, 1, &twice));
     controller.handle_timeout(at(90_000));
     assert_eq!(controller.stats().registered_twice, 1);
@@ -246,11 +249,11 @@ fn a_snapshot_says_the_same_as_the_log() {
     let snapshot = controller.snapshot().expect("nothing is on its way");
     let mut copy = Controller::new(config()).expect("makes sense");
     copy.activate(at(60_000), Epoch(2), &snapshot);
-    let lives = |controller: &Controller| {
+    let instances = |controller: &Controller| {
         let members = controller.status().members.into_iter();
-        members.map(|member| member.life).collect::<Vec<_>>()
+        members.map(|member| member.instance).collect::<Vec<_>>()
     };
-    assert_eq!(lives(&copy), lives(&controller));
+    assert_eq!(instances(&copy), instances(&controller));
     assert_eq!(copy.snapshot().map(|records| records.len()), Some(snapshot.len()));
 }
 
@@ -258,7 +261,7 @@ fn a_snapshot_says_the_same_as_the_log() {
 enum Step {
     Frame { opcode: Opcode, from: u32, incarnation: u32, psn: u32, payload: Vec<u8>, port: u16 },
     Announce { from: u32, incarnation: u32, generation: u32, links: Vec<(u16, u8, u32, u32, u32)> },
-    Octets(Vec<u8>),
+    Bytes(Vec<u8>),
     Wait(u64),
     Persisted { id: u64, outcome: u8 },
     Activate(u32),
@@ -278,7 +281,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         6 => (from, 0u32..3, 0u32..4, links).prop_map(|(from, incarnation, generation, links)| {
             Step::Announce { from, incarnation, generation, links }
         }),
-        1 => prop::collection::vec(any::<u8>(), 0..120).prop_map(Step::Octets),
+        1 => prop::collection::vec(any::<u8>(), 0..120).prop_map(Step::Bytes),
         4 => (0u64..3_000_000).prop_map(Step::Wait),
         2 => (0u64..6, 0u8..3).prop_map(|(id, outcome)| Step::Persisted { id, outcome }),
         1 => (1u32..5).prop_map(Step::Activate),
@@ -299,7 +302,7 @@ proptest! {
             match step {
                 Step::Frame { opcode, from, incarnation, psn, payload, port } => {
                     let mut slot = vec![0; 1_500];
-                    slot[HEADER_OCTETS..HEADER_OCTETS + payload.len()].copy_from_slice(&payload);
+                    slot[HEADER_LEN..HEADER_LEN + payload.len()].copy_from_slice(&payload);
                     let header = Header::new(
                         opcode, ProcessId(from), CONTROLLER, Incarnation(incarnation));
                     let stamp = at(now).sync;
@@ -318,14 +321,14 @@ proptest! {
                             0 => LinkState::Up,
                             _ => LinkState::Frozen { number, commit },
                         };
-                        let life = Life::from_words((peer, incarnation));
-                        Link { port: Port(port), side, life, state }
+                        let instance = Instance::from_words((peer, incarnation));
+                        Link { port: Port(port), side, instance, state }
                     }).collect();
-                    let mut octets = announce(life(address, incarnation), generation, &links);
-                    controller.handle_frame(at(now), Port(0), &mut octets);
+                    let mut bytes = announce(instance(address, incarnation), generation, &links);
+                    controller.handle_frame(at(now), Port(0), &mut bytes);
                 }
-                Step::Octets(mut octets) => {
-                    controller.handle_frame(at(now), Port(0), &mut octets);
+                Step::Bytes(mut bytes) => {
+                    controller.handle_frame(at(now), Port(0), &mut bytes);
                 }
                 Step::Wait(ns) => {
                     now += ns;
@@ -353,21 +356,21 @@ proptest! {
 }
 
 /// Lets timers run until `end`, answers all waves. Answers the frozen links that they resolve.
-fn resolved(controller: &mut Controller, tor: Life, end: u64) -> Vec<u32> {
+fn resolved(controller: &mut Controller, tor: Instance, end: u64) -> Vec<u32> {
     let mut numbers = Vec::new();
     let mut now = at(0);
     loop {
         for (opcode, to, _, payload) in drain(controller, now) {
             let (answer, from) = match opcode {
-                Opcode::Wave => (Opcode::Echo, tor),
-                Opcode::Notice => (Opcode::Completed, life(Address::Process(to), 1)),
+                Opcode::Flood => (Opcode::FloodAck, tor),
+                Opcode::Notice => (Opcode::Completed, instance(Address::Process(to), 1)),
                 _ => continue,
             };
-            let view = WaveView::parse(&payload).expect("well-formed");
+            let view = FloodView::parse(&payload).expect("well-formed");
             numbers.extend(view.resolved().map(|resolved| resolved.number));
-            let echo = Echo { id: view.id, kind: view.kind };
-            let mut octets = frame(answer, from, 0, |room| echo.write(room).expect("fits"));
-            controller.handle_frame(now, Port(0), &mut octets);
+            let echo = FloodAck { id: view.id, kind: view.kind };
+            let mut bytes = frame(answer, from, 0, |room| echo.write(room).expect("fits"));
+            controller.handle_frame(now, Port(0), &mut bytes);
         }
         let Some(due) = controller.poll_timeout().filter(|due| due.as_ns() <= end) else { break };
         now = at(due.as_ns());
@@ -378,36 +381,39 @@ fn resolved(controller: &mut Controller, tor: Life, end: u64) -> Vec<u32> {
 
 #[test]
 fn a_life_that_is_resolved_and_dies_once_more_on_a_link_is_resumed_once_more() {
-    let failed =
-        FailedLife { life: life(process(1), 1), at: Timestamp::from_ns(1 << 50), is_exact: true };
+    let failed = FailedInstance {
+        instance: instance(process(1), 1),
+        at: Timestamp::from_ns(1 << 50),
+        is_exact: true,
+    };
     let records = [
-        Record::Members(vec![Member { life: failed.life, links: vec![] }]),
+        Record::Members(vec![Member { instance: failed.instance, links: vec![] }]),
         Record::Failed(vec![failed]),
-        Record::Resumed { lives: vec![failed.life], links: vec![] },
+        Record::Resumed { instances: vec![failed.instance], links: vec![] },
     ];
     let mut controller = star(&records);
-    let tor = life(switch(0), 1);
+    let tor = instance(switch(0), 1);
     resolved(&mut controller, tor, 200_000);
-    let own = life(process(CONTROLLER.0), 1);
-    let up = [link(0, Side::Lower, life(process(0), 1)), link(2, Side::Lower, own)];
+    let own = instance(process(CONTROLLER.0), 1);
+    let up = [link(0, Side::Lower, instance(process(0), 1)), link(2, Side::Lower, own)];
     let dead = |number| Link {
         state: LinkState::Frozen { number, commit: Timestamp::from_ns((1 << 50) - 3) },
-        ..link(1, Side::Lower, failed.life)
+        ..link(1, Side::Lower, failed.instance)
     };
     for (turn, number) in [7, 8, 12].into_iter().enumerate() {
         let (turn, ns) = (turn as u32, 1_000_000 * (turn as u64 + 1));
         let links = [&[dead(number)][..], &up].concat();
-        let mut octets = announce(tor, 10 + 2 * turn, &links);
-        assert_eq!(controller.handle_frame(at(ns), Port(0), &mut octets), Verdict::Consumed);
+        let mut bytes = announce(tor, 10 + 2 * turn, &links);
+        assert_eq!(controller.handle_frame(at(ns), Port(0), &mut bytes), Verdict::Consumed);
         let numbers = resolved(&mut controller, tor, ns + 400_000);
         assert_eq!(numbers, [number], "turn {turn}");
         // Its owner has not heard of it, and says so once more.
-        let mut octets = announce(tor, 10 + 2 * turn, &links);
-        controller.handle_frame(at(ns + 400_000), Port(0), &mut octets);
+        let mut bytes = announce(tor, 10 + 2 * turn, &links);
+        controller.handle_frame(at(ns + 400_000), Port(0), &mut bytes);
         let again = resolved(&mut controller, tor, ns + 600_000);
         assert_eq!(again, [number], "turn {turn}, again");
-        let mut octets = announce(tor, 11 + 2 * turn, &up);
-        controller.handle_frame(at(ns + 700_000), Port(0), &mut octets);
+        let mut bytes = announce(tor, 11 + 2 * turn, &up);
+        controller.handle_frame(at(ns + 700_000), Port(0), &mut bytes);
         assert_eq!(resolved(&mut controller, tor, ns + 900_000), [], "turn {turn}, done");
     }
 }
@@ -417,18 +423,18 @@ fn who_is_unlinked_in_a_mesh_has_failed_without_a_timeout() {
     let links = onepipe_controller::Links::Mesh(4);
     let mut controller = Controller::new(Config { links, ..config() }).expect("makes sense");
     controller.activate(at(0), Epoch(1), &[]);
-    let own = life(process(CONTROLLER.0), 1);
+    let own = instance(process(CONTROLLER.0), 1);
     for number in 0..3 {
         let up = [link(90, Side::Direct, own)];
-        let mut octets = announce(life(process(number), 1), 1, &up);
-        controller.handle_frame(at(1_000), Port(number as u16), &mut octets);
+        let mut bytes = announce(instance(process(number), 1), 1, &up);
+        controller.handle_frame(at(1_000), Port(number as u16), &mut bytes);
     }
     let failed = |controller: &mut Controller, end: u64| {
         let mut all = Vec::new();
         loop {
             while let Some((id, record)) = controller.poll_persist() {
-                if let Record::Failed(lives) = &record {
-                    all.extend(lives.iter().map(|failed| failed.life));
+                if let Record::Failed(instances) = &record {
+                    all.extend(instances.iter().map(|failed| failed.instance));
                 }
                 controller.handle_persisted(at(end), id, Ok(()));
             }
@@ -444,6 +450,6 @@ fn who_is_unlinked_in_a_mesh_has_failed_without_a_timeout() {
     controller.unlink(Port(77));
     let mut other = controller.clone();
     controller.unlink(Port(2));
-    assert_eq!(failed(&mut controller, 1_000_000), [life(process(2), 1)]);
+    assert_eq!(failed(&mut controller, 1_000_000), [instance(process(2), 1)]);
     assert_eq!(failed(&mut other, 1_000_000), [], "it waits for the timeout");
 }

@@ -5,7 +5,7 @@ mod fabric;
 use fabric::{Fabric, process, switch};
 use onepipe_base::{Incarnation, ProcessId, Psn};
 use onepipe_controller::{Event, Stats};
-use onepipe_wire::{HEADER_OCTETS, Header, Opcode, seal};
+use onepipe_wire::{HEADER_LEN, Header, Opcode, seal};
 
 const MS: u64 = 1_000_000;
 
@@ -36,10 +36,10 @@ fn a_process_dies() {
         fabric.start_replica(0);
         let mut fabric = settled(fabric);
         let victim = fabric.find(process(5));
-        let life = fabric.nodes[victim].life();
+        let instance = fabric.nodes[victim].instance();
         fabric.kill(victim);
         fabric.run(fabric.now + 2 * MS);
-        assert_eq!(fabric.decided.keys().copied().collect::<Vec<_>>(), [life]);
+        assert_eq!(fabric.decided.keys().copied().collect::<Vec<_>>(), [instance]);
         healthy(&fabric);
     }
 }
@@ -72,10 +72,10 @@ fn a_process_of_a_mesh_dies() {
         fabric.flat = flat;
         fabric.start_replica(0);
         let mut fabric = settled(fabric);
-        let life = fabric.nodes[2].life();
+        let instance = fabric.nodes[2].instance();
         fabric.kill(2);
         fabric.run(fabric.now + 2 * MS);
-        assert_eq!(fabric.decided.keys().copied().collect::<Vec<_>>(), [life]);
+        assert_eq!(fabric.decided.keys().copied().collect::<Vec<_>>(), [instance]);
         healthy(&fabric);
     }
 }
@@ -115,10 +115,10 @@ fn a_link_dies_alone_and_two_links_cut_off_a_pair() {
 fn a_spine_that_the_controller_does_not_reach_comes_back_as_a_new_life() {
     let mut fabric = settled(Fabric::leaf_spine(3, 2, 2, 6));
     let (leaf, spine) = (fabric.find(switch(0)), fabric.find(switch(3)));
-    let former = fabric.nodes[spine].life();
+    let former = fabric.nodes[spine].instance();
     fabric.cut(leaf, 2, true);
     fabric.run(fabric.now + 3 * MS);
-    assert!(fabric.decided.is_empty() && fabric.nodes[spine].life() > former);
+    assert!(fabric.decided.is_empty() && fabric.nodes[spine].instance() > former);
     healthy(&fabric);
     fabric.cut(leaf, 2, false);
     fabric.run(fabric.now + MS);
@@ -129,7 +129,7 @@ fn a_spine_that_the_controller_does_not_reach_comes_back_as_a_new_life() {
 fn who_has_failed_but_lives_is_told_so_and_comes_back_as_a_new_life() {
     let mut fabric = settled(Fabric::leaf_spine(2, 2, 2, 7));
     let node = fabric.find(process(3));
-    let former = fabric.nodes[node].life();
+    let former = fabric.nodes[node].instance();
     fabric.cut(node, 0, true);
     fabric.run(fabric.now + MS);
     assert!(fabric.decided.contains_key(&former) && !fabric.nodes[node].known.is_excluded);
@@ -184,23 +184,23 @@ fn a_process_that_gives_no_sign_of_life_to_be_handed_a_frame_has_failed() {
         let fabric = if mesh { Fabric::mesh(4, 10) } else { Fabric::leaf_spine(2, 2, 2, 10) };
         let mut fabric = settled(fabric);
         let (sender, rude) = (fabric.find(process(0)), fabric.find(process(3)));
-        let life = fabric.nodes[rude].life();
+        let instance = fabric.nodes[rude].instance();
         fabric.nodes[rude].known.is_rude = true;
         // It announces itself no more, either.
-        fabric.nodes[rude].pace = onepipe_base::Pace::new(1, 1);
+        fabric.nodes[rude].pace = onepipe_base::Backoff::new(1, 1);
         let mut inner = [0; 100];
         let header = Header::new(Opcode::ReliableData, ProcessId(0), ProcessId(3), Incarnation(1));
         let now = onepipe_base::Timestamp::from_ns(fabric.now);
         let header = header.stamped(now, onepipe_base::Promises::both(now), Psn::FIRST);
-        let octets = seal(&mut inner, header, 100 - HEADER_OCTETS);
+        let bytes = seal(&mut inner, header, 100 - HEADER_LEN);
         fabric.reply(sender, 0, Opcode::Relay, |room| {
-            room[..octets].copy_from_slice(&inner[..octets]);
-            octets
+            room[..bytes].copy_from_slice(&inner[..bytes]);
+            bytes
         });
         fabric.run(fabric.now + 10 * MS);
         // In a mesh the controller misses its announcements before it gives up asking.
-        assert_eq!(fabric.events.contains(&Event::Silent(life)), !mesh);
-        assert_eq!(fabric.decided.keys().copied().collect::<Vec<_>>(), [life]);
+        assert_eq!(fabric.events.contains(&Event::Silent(instance)), !mesh);
+        assert_eq!(fabric.decided.keys().copied().collect::<Vec<_>>(), [instance]);
         assert_eq!((stats(&fabric).relayed, stats(&fabric).inexact), (1, 0));
         fabric.kill(rude);
         healthy(&fabric);

@@ -2,10 +2,10 @@
 
 mod rig;
 
-use onepipe_base::{Life, Machine, Port, Timestamp};
+use onepipe_base::{Instance, Machine, Port, Timestamp};
 use onepipe_controller::{Controller, Epoch, Member, MemberLink, Record, RecordId, Severed};
 use onepipe_wire::{Link, LinkState, Side};
-use rig::{CONTROLLER, announce, at, config, drain, life, link, process, switch};
+use rig::{CONTROLLER, announce, at, config, drain, instance, link, process, switch};
 
 /// Lets timers run until `end`. Answers the first decision that is to be written, which is not.
 fn offered(controller: &mut Controller, end: u64) -> Option<(RecordId, Record)> {
@@ -31,14 +31,14 @@ fn offered(controller: &mut Controller, end: u64) -> Option<(RecordId, Record)> 
 /// process 1 has committed.
 #[test]
 fn a_dead_switch_is_not_resolved_while_anybody_behind_it_is_suspected() {
-    let (leaf, far) = (life(switch(0), 1), life(switch(2), 1));
-    let (near, other) = (life(process(0), 1), life(process(1), 1));
-    let spine = |incarnation| life(switch(1), incarnation);
-    let frozen = |number, life: Life, commit: u64| Link {
+    let (leaf, far) = (instance(switch(0), 1), instance(switch(2), 1));
+    let (near, other) = (instance(process(0), 1), instance(process(1), 1));
+    let spine = |incarnation| instance(switch(1), incarnation);
+    let frozen = |number, instance: Instance, commit: u64| Link {
         state: LinkState::Frozen { number, commit: Timestamp::from_ns((1 << 50) + commit) },
-        ..link(3, Side::Upper, life)
+        ..link(3, Side::Upper, instance)
     };
-    let own = life(process(CONTROLLER.0), 1);
+    let own = instance(process(CONTROLLER.0), 1);
     let below = [link(0, Side::Lower, near), link(1, Side::Lower, own)];
     let mut controller = Controller::new(config()).expect("makes sense");
     controller.activate(at(0), Epoch(1), &[]);
@@ -65,7 +65,7 @@ fn a_dead_switch_is_not_resolved_while_anybody_behind_it_is_suspected() {
     let settle_ns = controller.config().settle_ns;
     let (id, record) = offered(&mut controller, 1_000_000).expect("the spine has failed");
     let Record::Failed(failed) = record else { panic!("{record:?}") };
-    assert_eq!(failed.iter().map(|failed| failed.life).collect::<Vec<_>>(), [spine(1)]);
+    assert_eq!(failed.iter().map(|failed| failed.instance).collect::<Vec<_>>(), [spine(1)]);
 
     let lost = 100_000 + 4 * settle_ns;
     let links = [&below[..], &[frozen(1, spine(1), 9_000), frozen(2, spine(2), 0)]].concat();
@@ -79,7 +79,7 @@ fn a_dead_switch_is_not_resolved_while_anybody_behind_it_is_suspected() {
     let (_, record) = offered(&mut controller, now + 3 * settle_ns).expect("they have failed");
     let Record::Failed(failed) = record else { panic!("{record:?}") };
     let at_ns = |victim| {
-        let failed = failed.iter().find(|failed| failed.life == victim).expect("it has failed");
+        let failed = failed.iter().find(|failed| failed.instance == victim).expect("it has failed");
         failed.at.as_ns() - (1 << 50)
     };
     assert_eq!([other, far].map(at_ns), [9_000; 2]);
@@ -89,12 +89,13 @@ fn a_dead_switch_is_not_resolved_while_anybody_behind_it_is_suspected() {
 /// that it was given up; that it is down now nobody has said.
 #[test]
 fn what_was_given_up_once_is_not_taken_for_down_by_who_takes_over() {
-    let (near, far) = (life(switch(0), 1), life(switch(2), 1));
-    let spine = life(switch(1), 1);
-    let (one, other) = (life(process(0), 1), life(process(1), 1));
-    let member = |life, links: &[(Side, Life)]| {
-        let links = links.iter().map(|(side, life)| MemberLink { side: *side, life: *life });
-        Member { life, links: links.collect() }
+    let (near, far) = (instance(switch(0), 1), instance(switch(2), 1));
+    let spine = instance(switch(1), 1);
+    let (one, other) = (instance(process(0), 1), instance(process(1), 1));
+    let member = |instance, links: &[(Side, Instance)]| {
+        let links =
+            links.iter().map(|(side, instance)| MemberLink { side: *side, instance: *instance });
+        Member { instance, links: links.collect() }
     };
     let members = vec![
         member(near, &[(Side::Lower, one), (Side::Upper, spine)]),
@@ -105,10 +106,10 @@ fn what_was_given_up_once_is_not_taken_for_down_by_who_takes_over() {
     ];
     let severed = |owner, peer| Severed { owner, number: 1, peer };
     let links = vec![severed(spine, far), severed(far, spine)];
-    let records = [Record::Members(members), Record::Resumed { lives: vec![], links }];
+    let records = [Record::Members(members), Record::Resumed { instances: vec![], links }];
     let mut controller = Controller::new(config()).expect("makes sense");
     controller.activate(at(0), Epoch(2), &records);
-    let own = life(process(CONTROLLER.0), 1);
+    let own = instance(process(CONTROLLER.0), 1);
     let links = [link(0, Side::Lower, one), link(1, Side::Lower, own), link(3, Side::Upper, spine)];
     controller.handle_frame(at(1_000), Port(0), &mut announce(near, 1, &links));
     assert_eq!(offered(&mut controller, 1_000_000), None);

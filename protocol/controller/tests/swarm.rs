@@ -210,7 +210,7 @@ fn a_controller_may_crash_after_any_step() {
             fabric.check_safety().unwrap_or_else(|wrong| panic!("{crash_after:?}: {wrong}"));
             fabric.check_liveness().unwrap_or_else(|wrong| panic!("{crash_after:?}: {wrong}"));
             let last = fabric.find(process(1));
-            assert!(!fabric.decided.contains_key(&fabric.nodes[last].life()));
+            assert!(!fabric.decided.contains_key(&fabric.nodes[last].instance()));
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Every number that an experiment or an operator might change.
 
-use onepipe_base::{Address, Controllers, Incarnation, Life, ProcessId};
+use onepipe_base::{Address, Controllers, Incarnation, Instance, ProcessId};
 use onepipe_wire::Service;
 
-use crate::control::RELAY_OVERHEAD_OCTETS;
-use crate::{MESSAGE_CHARGE_OCTETS, Message, SendError};
+use crate::control::RELAY_OVERHEAD_BYTES;
+use crate::{MESSAGE_CHARGE_BYTES, Message, SendError};
 
 /// No time of a configuration is longer.
 const DAY_NS: u64 = 86_400_000_000_000;
@@ -44,9 +44,9 @@ pub struct Config {
     pub processes_max: u32,
     /// How it hangs on the fabric. Default [`Links::Uplink`].
     pub links: Links,
-    /// The longest frame, header included, in octets. 256 to 65,000, default 1,472 (Ethernet's
+    /// The longest frame, header included, in bytes. 256 to 65,000, default 1,472 (Ethernet's
     /// 1,500 less IPv4 and UDP).
-    pub frame_octets_max: usize,
+    pub frame_len_max: usize,
     /// An idle link carries a beacon at every multiple of this of the synchronised clock, in ns.
     /// 0: none, the world reads [`crate::Endpoint::promises`] instead. Default 3,000 (1Pipe
     /// section 7.1).
@@ -54,29 +54,29 @@ pub struct Config {
     /// A link on which nothing was heard for this long is taken out of the barrier, in ns. 0:
     /// never. Default 30,000: ten beacon intervals (1Pipe section 4.2).
     pub link_timeout_ns: u64,
-    /// Submitted and not yet sent, in octets, with 64 for each message; the reliable service keeps
+    /// Submitted and not yet sent, in bytes, with 64 for each message; the reliable service keeps
     /// what is not acknowledged, too. Each of the two services has a buffer of this size of its
     /// own, so a process that uses both may hold twice as much. Default 32 MiB.
-    pub send_buffer_octets_max: usize,
-    /// Received and not yet consumed by the application, in octets. Half of it is shared out as
+    pub send_buffer_bytes_max: usize,
+    /// Received and not yet consumed by the application, in bytes. Half of it is shared out as
     /// windows of the senders, half is room for messages larger than a window. Each of the two
     /// services has a buffer of this size of its own. Default 64 MiB.
-    pub receive_buffer_octets_max: usize,
-    /// The most that one sender may have outstanding, in octets; the share of the receive buffer
+    pub receive_buffer_bytes_max: usize,
+    /// The most that one sender may have outstanding, in bytes; the share of the receive buffer
     /// may be smaller. Default 1 MiB.
-    pub window_octets_max: u32,
-    /// The longest message, in octets. At most a quarter of the receive buffer, and 1 GiB. Default
+    pub window_bytes_max: u32,
+    /// The longest message, in bytes. At most a quarter of the receive buffer, and 1 GiB. Default
     /// 16 MiB.
-    pub message_octets_max: u32,
-    /// How many octets of messages are stamped together at most, and so may share packets. Default
+    pub message_len_max: u32,
+    /// How many bytes of messages are stamped together at most, and so may share packets. Default
     /// 64 KiB.
-    pub burst_octets_max: usize,
-    /// The congestion window to start with, in octets. Default 64 KiB.
-    pub congestion_window_octets: u32,
-    /// The congestion window never falls below this, in octets, nor below two frames. What is right
+    pub burst_bytes_max: usize,
+    /// The congestion window to start with, in bytes. Default 64 KiB.
+    pub congestion_window_bytes: u32,
+    /// The congestion window never falls below this, in bytes, nor below two frames. What is right
     /// depends on the round trip: two frames fill a link of microseconds, not one whose ends wait
     /// for a processor. Default 0: two frames.
-    pub congestion_window_min_octets: u32,
+    pub congestion_window_min_bytes: u32,
     /// A receiver acknowledges after this many packets, or … Default 16.
     pub ack_packets: u32,
     /// … after this many ns, whichever is first. Default 20,000.
@@ -116,16 +116,16 @@ impl Config {
             incarnation,
             processes_max: 64,
             links: Links::Uplink,
-            frame_octets_max: 1472,
+            frame_len_max: 1472,
             beacon_interval_ns: 3_000,
             link_timeout_ns: 30_000,
-            send_buffer_octets_max: 32 << 20,
-            receive_buffer_octets_max: 64 << 20,
-            window_octets_max: 1 << 20,
-            message_octets_max: 16 << 20,
-            burst_octets_max: 64 << 10,
-            congestion_window_octets: 64 << 10,
-            congestion_window_min_octets: 0,
+            send_buffer_bytes_max: 32 << 20,
+            receive_buffer_bytes_max: 64 << 20,
+            window_bytes_max: 1 << 20,
+            message_len_max: 16 << 20,
+            burst_bytes_max: 64 << 10,
+            congestion_window_bytes: 64 << 10,
+            congestion_window_min_bytes: 0,
             ack_packets: 16,
             ack_delay_ns: 20_000,
             room_timeout_ns: 100_000_000,
@@ -139,7 +139,7 @@ impl Config {
         }
     }
 
-    /// What an endpoint with an empty send buffer would say of a scattering. Answers the octets of
+    /// What an endpoint with an empty send buffer would say of a scattering. Answers the bytes of
     /// send buffer that it takes.
     ///
     /// # Errors
@@ -151,18 +151,18 @@ impl Config {
         }
         let mut need = 0;
         for (index, message) in messages.iter().enumerate() {
-            let octets = message.payload.len();
-            if octets > self.message_octets_max as usize {
-                let max = self.message_octets_max;
-                return Err(SendError::MessageTooLarge { index, octets, max });
+            let bytes = message.payload.len();
+            if bytes > self.message_len_max as usize {
+                let max = self.message_len_max;
+                return Err(SendError::MessageTooLarge { index, bytes, max });
             }
             if message.to.0 >= self.processes_max {
                 let (process, max) = (message.to.0, self.processes_max);
                 return Err(SendError::UnknownProcess { index, process, max });
             }
-            need += octets + MESSAGE_CHARGE_OCTETS as usize;
+            need += bytes + MESSAGE_CHARGE_BYTES as usize;
         }
-        let max = self.send_buffer_octets_max;
+        let max = self.send_buffer_bytes_max;
         if need > max { Err(SendError::ScatteringTooLarge { need, max }) } else { Ok(need) }
     }
 
@@ -177,22 +177,22 @@ impl Config {
         check(process < processes, "process", process.into())?;
         let mesh_fits = self.links != Links::Mesh || processes <= u32::from(u16::MAX);
         check(mesh_fits, "processes_max of a mesh", processes.into())?;
-        let frame = self.frame_octets_max;
-        check((256..=65_000).contains(&frame), "frame_octets_max", frame as u64)?;
-        let receive = self.receive_buffer_octets_max;
-        check(receive >= 1 << 20, "receive_buffer_octets_max", receive as u64)?;
-        let message = self.message_octets_max;
-        check(message as usize <= receive / 4, "message_octets_max", message.into())?;
-        check(message <= 1 << 30, "message_octets_max", message.into())?;
-        let send = self.send_buffer_octets_max;
-        let least = message as usize + MESSAGE_CHARGE_OCTETS as usize;
-        check(send >= least, "send_buffer_octets_max", send as u64)?;
-        let window = self.window_octets_max;
-        check(window >= 4096, "window_octets_max", window.into())?;
+        let frame = self.frame_len_max;
+        check((256..=65_000).contains(&frame), "frame_len_max", frame as u64)?;
+        let receive = self.receive_buffer_bytes_max;
+        check(receive >= 1 << 20, "receive_buffer_bytes_max", receive as u64)?;
+        let message = self.message_len_max;
+        check(message as usize <= receive / 4, "message_len_max", message.into())?;
+        check(message <= 1 << 30, "message_len_max", message.into())?;
+        let send = self.send_buffer_bytes_max;
+        let least = message as usize + MESSAGE_CHARGE_BYTES as usize;
+        check(send >= least, "send_buffer_bytes_max", send as u64)?;
+        let window = self.window_bytes_max;
+        check(window >= 4096, "window_bytes_max", window.into())?;
         check(self.ack_packets >= 1, "ack_packets", self.ack_packets.into())?;
         check(self.probes_max >= 1, "probes_max", self.probes_max.into())?;
-        let congestion = self.congestion_window_octets;
-        check(congestion >= 4096, "congestion_window_octets", congestion.into())?;
+        let congestion = self.congestion_window_bytes;
+        check(congestion >= 4096, "congestion_window_bytes", congestion.into())?;
         check(self.reorder_packets <= 1 << 16, "reorder_packets", self.reorder_packets.into())?;
         for (field, ns) in [
             ("beacon_interval_ns", self.beacon_interval_ns),
@@ -210,21 +210,21 @@ impl Config {
             check(count >= 1 && is_inside, "controllers", first.into())?;
             check(!controllers.contains(self.process), "process of a controller", process.into())?;
         }
-        check(self.burst_octets_max >= 4096, "burst_octets_max", self.burst_octets_max as u64)
+        check(self.burst_bytes_max >= 4096, "burst_bytes_max", self.burst_bytes_max as u64)
     }
 
     /// This life of this process.
-    pub(crate) fn life(&self) -> Life {
-        Life { address: Address::Process(self.process), incarnation: self.incarnation }
+    pub(crate) fn instance(&self) -> Instance {
+        Instance { address: Address::Process(self.process), incarnation: self.incarnation }
     }
 
-    /// The longest frame of a service, in octets: a reliable one must fit into a relay frame.
-    pub(crate) fn frame_octets_max_of(&self, service: Service) -> usize {
+    /// The longest frame of a service, in bytes: a reliable one must fit into a relay frame.
+    pub(crate) fn frame_len_max_of(&self, service: Service) -> usize {
         match service {
             Service::Reliable if self.controllers.is_some() => {
-                self.frame_octets_max - RELAY_OVERHEAD_OCTETS
+                self.frame_len_max - RELAY_OVERHEAD_BYTES
             }
-            _ => self.frame_octets_max,
+            _ => self.frame_len_max,
         }
     }
 }

@@ -10,7 +10,7 @@ use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{
     Machine, Mono, Now, Port, Promises, ScatteringId, Timestamp, Transmit, Verdict,
 };
-use onepipe_wire::{Frame, Opcode, Service, glance};
+use onepipe_wire::{Frame, Opcode, Service, header_unchecked};
 
 use crate::control::{Control, LinkNews};
 use crate::lane::Lane;
@@ -129,7 +129,7 @@ impl Endpoint {
         lane.release(&self.config, &delivery);
     }
 
-    /// Notes what the other end of `port` promises: a beacon without octets, for worlds where
+    /// Notes what the other end of `port` promises: a beacon without bytes, for worlds where
     /// promises lie in memory (ordering.md section 6).
     #[inline]
     pub fn hear(&mut self, now: Now, port: Port, promises: Promises) {
@@ -212,14 +212,14 @@ impl Endpoint {
         self.best_effort.receiver.pending() + self.reliable.receiver.pending()
     }
 
-    /// Octets in the send buffers of both services, charges included.
-    pub fn send_buffer_octets(&self) -> usize {
-        self.best_effort.sender.buffered_octets() + self.reliable.sender.buffered_octets()
+    /// Bytes in the send buffers of both services, charges included.
+    pub fn send_buffer_bytes(&self) -> usize {
+        self.best_effort.sender.buffered_bytes() + self.reliable.sender.buffered_bytes()
     }
 
-    /// Octets in the receive buffers of both services, charges included.
-    pub fn receive_buffer_octets(&self) -> u64 {
-        self.best_effort.receiver.held_octets() + self.reliable.receiver.held_octets()
+    /// Bytes in the receive buffers of both services, charges included.
+    pub fn receive_buffer_bytes(&self) -> u64 {
+        self.best_effort.receiver.held_bytes() + self.reliable.receiver.held_bytes()
     }
 
     /// Whether the fate of everything submitted is known.
@@ -232,7 +232,7 @@ impl Endpoint {
     /// hands over the first: then the misses overlap. The answer means nothing, but must be used.
     #[inline]
     pub fn fetch(&self, frame: &[u8]) -> u64 {
-        let Some(header) = glance(frame) else { return 0 };
+        let Some(header) = header_unchecked(frame) else { return 0 };
         let Ok(opcode) = header.opcode() else { return 0 };
         let lane = self.lane(opcode.service().unwrap_or(Service::BestEffort));
         match opcode.in_best_effort() {
@@ -327,9 +327,9 @@ impl Machine for Endpoint {
     type Event = Event;
 
     #[inline]
-    fn handle_frame(&mut self, now: Now, port: Port, octets: &mut [u8]) -> Verdict {
+    fn handle_frame(&mut self, now: Now, port: Port, bytes: &mut [u8]) -> Verdict {
         let clock = self.stamp.read(now);
-        let Ok(frame) = Frame::parse(octets) else {
+        let Ok(frame) = Frame::parse(bytes) else {
             self.stats.frames_malformed += 1;
             return Verdict::Dropped;
         };
@@ -390,8 +390,8 @@ impl Machine for Endpoint {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        debug_assert!(slot.len() >= self.config.frame_octets_max, "the slot holds any frame");
-        if self.leave == Leave::Done || slot.len() < self.config.frame_octets_max {
+        debug_assert!(slot.len() >= self.config.frame_len_max, "the slot holds any frame");
+        if self.leave == Leave::Done || slot.len() < self.config.frame_len_max {
             return None;
         }
         let clock = self.stamp.read(now);

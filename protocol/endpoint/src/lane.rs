@@ -3,9 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Mono, ProcessId, Promises, Psn, Timestamp};
-use onepipe_wire::{
-    AckView, Connect, Frame, Header, Opcode, Probe, RECALL_OCTETS, Recall, Service,
-};
+use onepipe_wire::{AckView, Connect, Frame, Header, Opcode, Probe, RECALL_LEN, Recall, Service};
 
 use crate::receive::{Doomed, Receiver, Taken};
 use crate::send::{Sender, Written};
@@ -26,7 +24,7 @@ pub(crate) struct Lane {
     recalled: Vec<Timestamp>,
 }
 
-/// A frame to be sealed: what its header shall say but for promises, and the octets of its payload.
+/// A frame to be sealed: what its header shall say but for promises, and the bytes of its payload.
 pub(crate) struct Draft {
     pub to: ProcessId,
     pub opcode: Opcode,
@@ -34,7 +32,7 @@ pub(crate) struct Draft {
     /// Its first message's; `None`: it bears none.
     pub timestamp: Option<Timestamp>,
     pub psn: Psn,
-    pub octets: usize,
+    pub bytes: usize,
 }
 
 impl Draft {
@@ -51,7 +49,7 @@ impl Draft {
 impl Lane {
     pub fn new(config: &Config, service: Service) -> Self {
         let receiver = Receiver::new(config, service);
-        let sender = Sender::new(config, service, receiver.window_octets());
+        let sender = Sender::new(config, service, receiver.window_bytes());
         Self { service, is_used: false, sender, receiver, staged: None, recalled: Vec::new() }
     }
 
@@ -182,21 +180,21 @@ impl Lane {
 
     /// The next answer, connect, probe or recall, its payload written into `payload`.
     pub fn poll_control(&mut self, payload: &mut [u8], stats: &mut Stats) -> Option<Draft> {
-        let recalls_max = payload.len() / RECALL_OCTETS;
+        let recalls_max = payload.len() / RECALL_LEN;
         let recalled = self.receiver.take_recall_acks(&mut self.recalled, recalls_max);
-        let (to, opcode, psn, octets) = if let Some(to) = recalled {
-            let octets = Recall::write(payload, self.recalled.iter().copied());
-            (to, Opcode::RecallAck, Psn::FIRST, octets)
+        let (to, opcode, psn, bytes) = if let Some(to) = recalled {
+            let bytes = Recall::write(payload, self.recalled.iter().copied());
+            (to, Opcode::RecallAck, Psn::FIRST, bytes)
         } else if let Some(answer) = self.receiver.write_answer(payload) {
             stats.acks_sent += 1;
-            (answer.to, answer.opcode, answer.psn, answer.octets)
+            (answer.to, answer.opcode, answer.psn, answer.bytes)
         } else {
             let control = self.sender.write_control(payload)?;
             stats.probes_sent += u64::from(control.opcode == Opcode::Probe);
-            (control.to, control.opcode, control.psn, control.octets)
+            (control.to, control.opcode, control.psn, control.bytes)
         };
         let opcode = opcode.in_service(self.service);
-        Some(Draft { to, opcode, flags: 0, timestamp: None, psn, octets })
+        Some(Draft { to, opcode, flags: 0, timestamp: None, psn, bytes })
     }
 
     /// The next data frame: one to be sent again, of the burst, or, if it `may_begin`, of a new
@@ -224,8 +222,8 @@ impl Lane {
             if let Some(given) = self.sender.take_local_room_back() {
                 receiver.take_back_local_room(given);
             }
-            if let Some(octets) = receiver.take_local_room() {
-                self.sender.on_local_room(config, octets);
+            if let Some(bytes) = receiver.take_local_room() {
+                self.sender.on_local_room(config, bytes);
             }
             let stamped = self.sender.start_burst(config, now, stamp, |local| {
                 receiver.on_local(config, local);
@@ -234,8 +232,8 @@ impl Lane {
             if let Some(given) = self.sender.take_local_room_back() {
                 self.receiver.take_back_local_room(given);
             }
-            if let Some(octets) = self.sender.take_local_room_wanted()
-                && !self.receiver.ask_local_room(octets)
+            if let Some(bytes) = self.sender.take_local_room_wanted()
+                && !self.receiver.ask_local_room(bytes)
             {
                 self.sender.on_local_room_refused(config);
             }
@@ -252,7 +250,7 @@ impl Lane {
             flags: written.flags,
             timestamp: Some(written.timestamp),
             psn: written.psn,
-            octets: written.octets,
+            bytes: written.bytes,
         }
     }
 

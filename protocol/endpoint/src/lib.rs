@@ -56,6 +56,6 @@ pub use control::ControlStats;
 pub use endpoint::Endpoint;
 pub use onepipe_wire::Service;
 pub use scattering::{
-    Delivery, Event, MESSAGE_CHARGE_OCTETS, Message, Outcome, ProcessFailed, SendError, SendFailed,
+    Delivery, Event, MESSAGE_CHARGE_BYTES, Message, Outcome, ProcessFailed, SendError, SendFailed,
 };
 pub use stats::Stats;

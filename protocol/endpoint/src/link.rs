@@ -73,7 +73,7 @@ impl Link {
         port: Port,
         promises: Promises,
     ) -> Option<Timestamp> {
-        if self.registers.hear(now, port, promises) {
+        if self.registers.update(now, port, promises) {
             self.join_at = None;
             if config.link_timeout_ns > 0 {
                 self.silence_at.get_or_insert(now.after_ns(config.link_timeout_ns + 1));
@@ -142,11 +142,11 @@ impl Link {
         }
         let before = self.registers.live();
         let deadline = Mono::from_ns(now.as_ns().saturating_sub(config.link_timeout_ns));
-        while let Some(port) = self.registers.silent_since(deadline) {
+        while let Some(port) = self.registers.idle_since(deadline) {
             lost(&mut self.registers, port);
         }
         // One past, because a link is lost when it was heard *before* the deadline.
-        let oldest = self.registers.oldest_heard();
+        let oldest = self.registers.oldest_update();
         self.silence_at = oldest.map(|heard| heard.after_ns(config.link_timeout_ns + 1));
         if self.registers.live() == before {
             return None;

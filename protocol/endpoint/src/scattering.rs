@@ -3,16 +3,16 @@
 use onepipe_base::{Incarnation, Port, ProcessId, ScatteringId, Timestamp};
 use onepipe_wire::Service;
 
-/// Octets that each message costs in a buffer or a window beside its payload: what keeping it
+/// Bytes that each message costs in a buffer or a window beside its payload: what keeping it
 /// costs, so that empty messages are bounded too.
-pub const MESSAGE_CHARGE_OCTETS: u32 = 64;
+pub const MESSAGE_CHARGE_BYTES: u32 = 64;
 
 /// One message of a scattering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Message<'a> {
     /// Whom it is for; the sender itself is allowed.
     pub to: ProcessId,
-    /// What to say, 0 to `message_octets_max` octets.
+    /// What to say, 0 to `message_len_max` bytes.
     pub payload: &'a [u8],
 }
 
@@ -21,28 +21,28 @@ pub struct Message<'a> {
 #[non_exhaustive]
 pub enum SendError {
     /// The send buffer has no room now; try again when messages have left.
-    #[error("the send buffer is full: {need} octets needed, {free} free")]
+    #[error("the send buffer is full: {need} bytes needed, {free} free")]
     BufferFull {
-        /// Octets the scattering needs, charges included.
+        /// Bytes the scattering needs, charges included.
         need: usize,
-        /// Octets free.
+        /// Bytes free.
         free: usize,
     },
     /// The scattering would not fit an empty send buffer.
-    #[error("the scattering needs {need} octets of send buffer, which has {max}")]
+    #[error("the scattering needs {need} bytes of send buffer, which has {max}")]
     ScatteringTooLarge {
-        /// Octets the scattering needs, charges included.
+        /// Bytes the scattering needs, charges included.
         need: usize,
         /// The size of the send buffer.
         max: usize,
     },
-    /// A message is longer than `message_octets_max`.
-    #[error("message {index} has {octets} octets, more than {max}")]
+    /// A message is longer than `message_len_max`.
+    #[error("message {index} has {bytes} bytes, more than {max}")]
     MessageTooLarge {
         /// Its place in the scattering.
         index: usize,
         /// Its length.
-        octets: usize,
+        bytes: usize,
         /// The limit.
         max: u32,
     },
@@ -112,8 +112,8 @@ pub struct Delivery {
     pub from: ProcessId,
     /// Its place in its scattering.
     pub index: u16,
-    /// Its length in octets.
-    pub octets: u32,
+    /// Its length in bytes.
+    pub bytes: u32,
     /// Where it lies in the receive buffer.
     pub(crate) held: crate::receive::Held,
 }

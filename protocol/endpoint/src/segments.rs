@@ -7,10 +7,10 @@
 
 use alloc::vec::Vec;
 
-/// Octets of an ordinary segment.
-const SEGMENT_OCTETS: usize = 64 << 10;
+/// Bytes of an ordinary segment.
+const SEGMENT_LEN: usize = 64 << 10;
 /// A payload above this gets a segment of its own, given back to the allocator afterwards.
-const SHARED_OCTETS_MAX: usize = SEGMENT_OCTETS / 4;
+const SHARED_BYTES_MAX: usize = SEGMENT_LEN / 4;
 
 /// Where a payload lies: the number of its segment, and in the lower half its offset there. One
 /// word, because it is moved on and copied for each message: two halves written one by one would
@@ -37,16 +37,16 @@ impl Place {
         self.0 as u32 as usize
     }
 
-    /// The place `octets` further on in the same payload.
+    /// The place `bytes` further on in the same payload.
     #[inline]
-    pub fn plus(self, octets: usize) -> Self {
-        Self(self.0 + octets as u64)
+    pub fn plus(self, bytes: usize) -> Self {
+        Self(self.0 + bytes as u64)
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Segment {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     used: usize,
     /// Payloads that have not been released.
     live: u32,
@@ -69,37 +69,37 @@ impl Segments {
     /// services, and many use one service only.
     pub fn new() -> Self {
         // Too full for any payload, even an empty one.
-        let none = Segment { octets: Vec::new(), used: SEGMENT_OCTETS + 1, live: 0 };
+        let none = Segment { bytes: Vec::new(), used: SEGMENT_LEN + 1, live: 0 };
         Self { segments: alloc::vec![none], free: Vec::new(), vacant: Vec::new(), current: 0 }
     }
 
-    /// Makes room for `octets` that will be released in `shares` parts (at least one).
+    /// Makes room for `bytes` that will be released in `shares` parts (at least one).
     #[inline]
-    pub fn reserve(&mut self, octets: usize, shares: u32) -> Place {
+    pub fn reserve(&mut self, bytes: usize, shares: u32) -> Place {
         debug_assert!(shares > 0, "a payload that nobody releases stays for ever");
-        if octets > SHARED_OCTETS_MAX {
-            return self.reserve_own(octets, shares);
+        if bytes > SHARED_BYTES_MAX {
+            return self.reserve_own(bytes, shares);
         }
-        if self.segments[self.current as usize].used + octets > SEGMENT_OCTETS {
+        if self.segments[self.current as usize].used + bytes > SEGMENT_LEN {
             self.turn_over();
         }
         let segment = &mut self.segments[self.current as usize];
         let offset = segment.used as u32;
-        segment.used += octets;
+        segment.used += bytes;
         segment.live += shares;
         Place::new(self.current, offset)
     }
 
     #[inline]
-    pub fn get(&self, place: Place, octets: usize) -> &[u8] {
+    pub fn get(&self, place: Place, bytes: usize) -> &[u8] {
         let offset = place.offset();
-        &self.segments[place.segment()].octets[offset..offset + octets]
+        &self.segments[place.segment()].bytes[offset..offset + bytes]
     }
 
     #[inline]
-    pub fn get_mut(&mut self, place: Place, octets: usize) -> &mut [u8] {
+    pub fn get_mut(&mut self, place: Place, bytes: usize) -> &mut [u8] {
         let offset = place.offset();
-        &mut self.segments[place.segment()].octets[offset..offset + octets]
+        &mut self.segments[place.segment()].bytes[offset..offset + bytes]
     }
 
     /// Gives back one share of the payload at `place`.
@@ -112,8 +112,8 @@ impl Segments {
             return;
         }
         segment.used = 0;
-        if segment.octets.len() != SEGMENT_OCTETS {
-            segment.octets = Vec::new();
+        if segment.bytes.len() != SEGMENT_LEN {
+            segment.bytes = Vec::new();
             self.vacant.push(place.segment() as u32);
         } else if place.segment() as u32 != self.current {
             self.free.push(place.segment() as u32);
@@ -124,29 +124,29 @@ impl Segments {
         // What was current keeps its payloads and comes back through `release`.
         self.current = match self.free.pop() {
             Some(free) => free,
-            None => self.add(SEGMENT_OCTETS),
+            None => self.add(SEGMENT_LEN),
         };
     }
 
     #[cold]
-    fn reserve_own(&mut self, octets: usize, shares: u32) -> Place {
+    fn reserve_own(&mut self, bytes: usize, shares: u32) -> Place {
         // Never the length of an ordinary segment: that is how the two are told apart.
-        let length = if octets == SEGMENT_OCTETS { octets + 1 } else { octets };
+        let length = if bytes == SEGMENT_LEN { bytes + 1 } else { bytes };
         let number = match self.vacant.pop() {
             Some(vacant) => {
-                self.segments[vacant as usize].octets = alloc::vec![0; length];
+                self.segments[vacant as usize].bytes = alloc::vec![0; length];
                 vacant
             }
             None => self.add(length),
         };
         let segment = &mut self.segments[number as usize];
-        segment.used = octets;
+        segment.used = bytes;
         segment.live = shares;
         Place::new(number, 0)
     }
 
-    fn add(&mut self, octets: usize) -> u32 {
-        let segment = Segment { octets: alloc::vec![0; octets], used: 0, live: 0 };
+    fn add(&mut self, bytes: usize) -> u32 {
+        let segment = Segment { bytes: alloc::vec![0; bytes], used: 0, live: 0 };
         self.segments.push(segment);
         // Room to give every segment back without allocating then.
         self.free.reserve(self.segments.len() - self.free.len());
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn nothing_is_allocated_before_the_first_payload_even_an_empty_one() {
         let mut segments = Segments::new();
-        assert!(segments.segments.iter().all(|segment| segment.octets.capacity() == 0));
+        assert!(segments.segments.iter().all(|segment| segment.bytes.capacity() == 0));
         let place = segments.reserve(0, 1);
         assert_eq!(segments.get(place, 0), []);
         segments.release(place);
@@ -197,11 +197,11 @@ mod tests {
     #[test]
     fn a_large_payload_has_a_segment_of_its_own_and_gives_it_back() {
         let mut segments = Segments::new();
-        for octets in [SEGMENT_OCTETS, 16 << 20] {
-            let place = segments.reserve(octets, 1);
-            assert_eq!(segments.get(place, octets).len(), octets);
+        for bytes in [SEGMENT_LEN, 16 << 20] {
+            let place = segments.reserve(bytes, 1);
+            assert_eq!(segments.get(place, bytes).len(), bytes);
             segments.release(place);
-            assert!(segments.segments[place.segment()].octets.is_empty());
+            assert!(segments.segments[place.segment()].bytes.is_empty());
         }
         assert_eq!(segments.segments.len(), 2);
     }

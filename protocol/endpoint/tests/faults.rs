@@ -38,13 +38,13 @@ fn check_every_message_is_accounted_for(world: &World, sent: &[(usize, u32, Vec<
     assert_eq!(failed, lost, "an outcome is unknown though every peer answers");
     assert_eq!(delivered + lost, sent.len(), "delivered {delivered}, lost {lost}");
     for end in &world.ends {
-        assert_eq!((end.send_buffer_octets(), end.receive_buffer_octets()), (0, 0));
+        assert_eq!((end.send_buffer_bytes(), end.receive_buffer_bytes()), (0, 0));
     }
 }
 
 fn storm(seed: u64, loss: u64, twice: u64, late: u64, corrupt: u64) {
     let mut world = World::new(3, |config| {
-        config.message_octets_max = 1 << 20;
+        config.message_len_max = 1 << 20;
         // Peers are slow to answer, never gone: no outcome may be unknown.
         config.probes_max = 100;
     });
@@ -203,7 +203,7 @@ fn marks_make_the_sender_slow_down() {
 }
 
 #[test]
-fn octets_from_anywhere_change_nothing() {
+fn bytes_from_anywhere_change_nothing() {
     let mut world = World::new(2, |_| {});
     world.run(10_000);
     let mut roll = dice(7);
@@ -229,10 +229,10 @@ fn well_formed_frames_of_strangers_are_dropped() {
             onepipe_wire::Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1));
         let promises = onepipe_base::Promises::both(now.sync);
         let header = header.stamped(now.sync, promises, onepipe_base::Psn(5));
-        let mut octets = vec![0; 64 + payload.len()];
-        octets[onepipe_wire::HEADER_OCTETS..][..payload.len()].copy_from_slice(payload);
-        let length = onepipe_wire::seal(&mut octets, header, payload.len());
-        world.ends[1].handle_frame(now, Port(port), &mut octets[..length]);
+        let mut bytes = vec![0; 64 + payload.len()];
+        bytes[onepipe_wire::HEADER_LEN..][..payload.len()].copy_from_slice(payload);
+        let length = onepipe_wire::seal(&mut bytes, header, payload.len());
+        world.ends[1].handle_frame(now, Port(port), &mut bytes[..length]);
         (world.ends[1].stats().frames_misrouted, world.ends[1].stats().frames_malformed)
     };
     use onepipe_wire::Opcode;

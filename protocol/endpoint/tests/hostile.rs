@@ -9,11 +9,11 @@ use rig::{ORIGIN_NS, Rig, ack, connect, data, fragment, probe, reset};
 
 #[test]
 fn pieces_that_hide_the_charge_of_their_message_do_not_unbalance_the_accounts() {
-    // 100 octets, made of the second half twice: whole by length, without its beginning.
+    // 100 bytes, made of the second half twice: whole by length, without its beginning.
     for offset in [0, 50] {
         let mut rig = Rig::new(|_| {});
         rig.connect(1, 1);
-        let header = FragmentHeader { index: 0, message_octets: 100, offset };
+        let header = FragmentHeader { index: 0, message_len: 100, offset };
         let timestamp = Timestamp::from_ns(ORIGIN_NS + rig.ns);
         for psn in 0..2 {
             rig.hear_at(1, 1, &fragment(psn, header, &[1; 50]), timestamp, timestamp);
@@ -21,7 +21,7 @@ fn pieces_that_hide_the_charge_of_their_message_do_not_unbalance_the_accounts() 
         rig.wait(100_000);
         rig.hear(1, 1, &probe(2, 2, 0));
         rig.take();
-        assert_eq!(rig.end.receive_buffer_octets(), 0);
+        assert_eq!(rig.end.receive_buffer_bytes(), 0);
         assert_eq!(rig.delivered, 0);
     }
 }
@@ -29,25 +29,25 @@ fn pieces_that_hide_the_charge_of_their_message_do_not_unbalance_the_accounts() 
 #[test]
 fn first_pieces_of_many_messages_are_charged_in_full() {
     let mut rig = Rig::new(|config| {
-        config.receive_buffer_octets_max = 8 << 20;
-        config.message_octets_max = 1 << 20;
+        config.receive_buffer_bytes_max = 8 << 20;
+        config.message_len_max = 1 << 20;
     });
     rig.connect(1, 1);
     let timestamp = Timestamp::from_ns(ORIGIN_NS + rig.ns);
     for psn in 0..1_000 {
-        let header = FragmentHeader { index: psn as u16, message_octets: 500_000, offset: 0 };
+        let header = FragmentHeader { index: psn as u16, message_len: 500_000, offset: 0 };
         rig.hear_at(1, 1, &fragment(psn, header, &[1; 10]), timestamp, timestamp);
     }
     // A window is 1 MiB here: two such messages, not a thousand.
     assert_eq!(rig.end.pending(), 2);
-    assert!(rig.end.receive_buffer_octets() >= 1_000_000);
+    assert!(rig.end.receive_buffer_bytes() >= 1_000_000);
 }
 
 #[test]
 fn a_peer_that_restarts_again_and_again_does_not_exceed_its_window() {
     let mut rig = Rig::new(|config| {
-        config.receive_buffer_octets_max = 1 << 20;
-        config.message_octets_max = 100_000;
+        config.receive_buffer_bytes_max = 1 << 20;
+        config.message_len_max = 100_000;
     });
     for life in 1..200 {
         rig.connect(1, life);
@@ -55,11 +55,11 @@ fn a_peer_that_restarts_again_and_again_does_not_exceed_its_window() {
             rig.hear(1, life, &data(psn, &[7; 1_000]));
         }
     }
-    assert!(rig.end.receive_buffer_octets() <= 128 << 10, "one of four windows of half the buffer");
+    assert!(rig.end.receive_buffer_bytes() <= 128 << 10, "one of four windows of half the buffer");
     rig.wait(10_000);
     rig.hear(1, 199, &probe(0, 0, 0));
     rig.take();
-    assert_eq!(rig.end.receive_buffer_octets(), 0);
+    assert_eq!(rig.end.receive_buffer_bytes(), 0);
 }
 
 #[test]
@@ -80,8 +80,8 @@ fn counters_out_of_nowhere_are_added_up_without_overflow() {
         let told = |ack: &mut onepipe_wire::Ack| {
             ack.received = round.wrapping_mul(0x7fff_ffff);
             ack.marked = ack.received;
-            ack.window_octets = u32::MAX;
-            ack.consumed_octets = u64::MAX;
+            ack.window_bytes = u32::MAX;
+            ack.consumed_bytes = u64::MAX;
         };
         rig.hear(1, 1, &ack(Opcode::Ack, 0, &[], told));
     }
@@ -110,16 +110,25 @@ fn room_that_its_owner_never_uses_is_taken_back_when_others_wait() {
     rig.connect(1, 1);
     rig.connect(2, 1);
     rig.hear(1, 1, &connect(0, 1, 30 << 20));
-    assert_eq!(rig.last_ack(1).map(|ack| ack.room), Some(onepipe_wire::Ack::ROOM_GRANTED));
+    assert_eq!(
+        rig.last_ack(1).map(|ack| ack.reservation),
+        Some(onepipe_wire::Ack::RESERVATION_GRANTED)
+    );
     let ask = connect(0, 1, 30 << 20);
     for _ in 0..400 {
         rig.hear(2, 1, &ask);
         rig.wait(1_000_000);
     }
-    assert_eq!(rig.last_ack(2).map(|ack| ack.room), Some(onepipe_wire::Ack::ROOM_GRANTED));
+    assert_eq!(
+        rig.last_ack(2).map(|ack| ack.reservation),
+        Some(onepipe_wire::Ack::RESERVATION_GRANTED)
+    );
     // Its former owner is told.
     rig.hear(1, 1, &connect(0, 1, 30 << 20));
-    assert_eq!(rig.last_ack(1).map(|ack| ack.room), Some(onepipe_wire::Ack::ROOM_WAITING));
+    assert_eq!(
+        rig.last_ack(1).map(|ack| ack.reservation),
+        Some(onepipe_wire::Ack::RESERVATION_PENDING)
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use onepipe_base::{
     Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Verdict,
 };
 use onepipe_endpoint::{Config, Endpoint, Links, Message};
-use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, seal};
+use onepipe_wire::{Frame, HEADER_LEN, Header, Opcode, seal};
 use rig::{ORIGIN_NS, What, connect, data};
 
 const TREE: Port = Port(0);
@@ -37,15 +37,15 @@ impl Overlay {
     /// What process 1 says on `port`, promising `promises`.
     fn hear(&mut self, port: Port, what: &What, at: u64, promises: u64) -> Verdict {
         let stamp = |ns| Timestamp::from_ns(ORIGIN_NS + ns);
-        let mut octets = vec![0; 1_000];
-        octets[HEADER_OCTETS..][..what.body.len()].copy_from_slice(&what.body);
+        let mut bytes = vec![0; 1_000];
+        bytes[HEADER_LEN..][..what.body.len()].copy_from_slice(&what.body);
         let header = Header::new(what.opcode, ProcessId(1), ProcessId(0), Incarnation(1)).stamped(
             stamp(at),
             Promises::both(stamp(promises)),
             Psn(what.psn),
         );
-        let length = seal(&mut octets, header, what.body.len());
-        self.end.handle_frame(self.now(), port, &mut octets[..length])
+        let length = seal(&mut bytes, header, what.body.len());
+        self.end.handle_frame(self.now(), port, &mut bytes[..length])
     }
 
     fn beacon(&mut self, port: Port, promises: u64) -> Verdict {
@@ -64,7 +64,7 @@ impl Overlay {
         // What is admitted in one round asks for a window in the next.
         for _ in 0..2 {
             while let Some(transmit) = self.end.poll_transmit(now, &mut slot) {
-                let frame = Frame::parse(&slot[..transmit.octets]).expect("it seals what it sends");
+                let frame = Frame::parse(&slot[..transmit.bytes]).expect("it seals what it sends");
                 all.push((transmit.port, frame.opcode));
             }
         }

@@ -69,15 +69,15 @@ fn messages_of_every_size_arrive_whole() {
         assert_eq!(got, sizes);
         assert!(log.iter().all(|seen| seen.payload == payload(seen.payload.len())));
     }
-    assert_eq!(world.ends[1].receive_buffer_octets(), 0);
-    assert_eq!(world.ends[0].send_buffer_octets(), 0);
+    assert_eq!(world.ends[1].receive_buffer_bytes(), 0);
+    assert_eq!(world.ends[0].send_buffer_bytes(), 0);
 }
 
 #[test]
 fn large_scatterings_of_several_senders_do_not_wait_for_each_other() {
     let mut world = World::new(4, |config| {
-        config.receive_buffer_octets_max = 8 << 20;
-        config.message_octets_max = 2 << 20;
+        config.receive_buffer_bytes_max = 8 << 20;
+        config.message_len_max = 2 << 20;
     });
     let large = vec![5; 2 << 20];
     for _ in 0..3 {
@@ -95,8 +95,8 @@ fn large_scatterings_of_several_senders_do_not_wait_for_each_other() {
 #[test]
 fn a_full_send_buffer_refuses_and_loses_nothing() {
     let mut world = World::new(2, |config| {
-        config.send_buffer_octets_max = 100_000;
-        config.message_octets_max = 10_000;
+        config.send_buffer_bytes_max = 100_000;
+        config.message_len_max = 10_000;
     });
     let mut accepted = 0;
     let refusal = loop {
@@ -117,17 +117,17 @@ fn a_full_send_buffer_refuses_and_loses_nothing() {
 #[test]
 fn a_slow_receiver_closes_its_window_and_loses_nothing() {
     let mut world = World::new(2, |config| {
-        config.receive_buffer_octets_max = 1 << 20;
-        config.message_octets_max = 100_000;
+        config.receive_buffer_bytes_max = 1 << 20;
+        config.message_len_max = 100_000;
     });
     world.is_lazy[1] = true;
     for _ in 0..2_000 {
         world.scatter(0, &[(1, &[9; 936])]);
     }
     world.run(20_000_000);
-    let held = world.ends[1].receive_buffer_octets();
-    assert!(held <= 1 << 20 && held > 100_000, "{held} octets held");
-    assert!(world.ends[0].send_buffer_octets() > 1_000_000, "the rest waits at the sender");
+    let held = world.ends[1].receive_buffer_bytes();
+    assert!(held <= 1 << 20 && held > 100_000, "{held} bytes held");
+    assert!(world.ends[0].send_buffer_bytes() > 1_000_000, "the rest waits at the sender");
     world.is_lazy[1] = false;
     world.run(20_000_000);
     assert_eq!((world.logs[1].len(), world.failed[0].len()), (2_000, 0));
@@ -150,17 +150,17 @@ fn bad_calls_are_refused_by_name() {
     assert_eq!(scatter(&[]), "a scattering has 1 to 65535 messages, not 0");
     assert_eq!(scatter(&[(0, b""), (2, b"")]), "message 1 is for process 2, but ids lie below 2");
     let long = vec![0; (16 << 20) + 1];
-    assert_eq!(scatter(&[(1, &long)]), "message 0 has 16777217 octets, more than 16777216");
+    assert_eq!(scatter(&[(1, &long)]), "message 0 has 16777217 bytes, more than 16777216");
     let half = vec![0; 12 << 20];
     let too_much = [(1, &half[..]), (1, &half[..]), (1, &half[..])];
-    assert!(scatter(&too_much).starts_with("the scattering needs 37748928 octets of send buffer"));
+    assert!(scatter(&too_much).starts_with("the scattering needs 37748928 bytes of send buffer"));
 }
 
 #[test]
 fn a_configuration_out_of_range_is_refused_by_name() {
-    let config = Config { frame_octets_max: 10, ..world::config(0, 2) };
+    let config = Config { frame_len_max: 10, ..world::config(0, 2) };
     let refusal = Endpoint::new(config).expect_err("too small").to_string();
-    assert_eq!(refusal, "frame_octets_max = 10 is out of range");
+    assert_eq!(refusal, "frame_len_max = 10 is out of range");
     let refusal = Endpoint::new(world::config(2, 2)).expect_err("no such process").to_string();
     assert_eq!(refusal, "process = 2 is out of range");
 }
@@ -169,14 +169,14 @@ fn a_configuration_out_of_range_is_refused_by_name() {
 fn the_ends_of_every_range_of_a_configuration_can_be_lived_with() {
     let day = 86_400_000_000_000;
     let tunes: [fn(&mut Config); 9] = [
-        |config| config.frame_octets_max = 256,
-        |config| config.frame_octets_max = 65_000,
-        |config| (config.window_octets_max, config.congestion_window_octets) = (4096, 4096),
-        |config| config.window_octets_max = u32::MAX,
+        |config| config.frame_len_max = 256,
+        |config| config.frame_len_max = 65_000,
+        |config| (config.window_bytes_max, config.congestion_window_bytes) = (4096, 4096),
+        |config| config.window_bytes_max = u32::MAX,
         |config| (config.ack_packets, config.probes_max) = (u32::MAX, 1),
         |config| config.reorder_packets = 1 << 16,
         |config| (config.ack_delay_ns, config.probe_timeout_min_ns) = (0, 0),
-        |config| (config.burst_octets_max, config.room_timeout_ns) = (4096, 0),
+        |config| (config.burst_bytes_max, config.room_timeout_ns) = (4096, 0),
         // The share of the buffer is less than one message: everything goes into room.
         |config| config.processes_max = 65_535,
     ];

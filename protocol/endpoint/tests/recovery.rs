@@ -9,8 +9,8 @@ use onepipe_wire::{AckView, Frame, Opcode, Probe};
 use rig::{Rig, ack};
 use world::{Fate, World};
 
-fn opcode(octets: &[u8]) -> Opcode {
-    Frame::parse(octets).expect("sealed").opcode
+fn opcode(bytes: &[u8]) -> Opcode {
+    Frame::parse(bytes).expect("sealed").opcode
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn a_fence_behind_a_missing_packet_is_no_reason_to_ask_for_ever() {
             probes += 1;
             let asked = Probe::parse(&body).expect("well formed");
             let fenced = if asked.until.0 > 0 { 0b101 } else { 0b100 };
-            match asked.settled.0 {
+            match asked.resolved.0 {
                 0 => rig.hear(1, 1, &ack(Opcode::Nak, 0, &[(0b010, fenced)], |_| {})),
                 settled => rig.hear(1, 1, &ack(Opcode::Ack, settled, &[], |_| {})),
             };
@@ -47,9 +47,9 @@ fn a_loss_is_found_out_while_the_traffic_goes_on_over_links_that_may_reorder() {
     world.scatter(0, &[(1, b"to open the connection")]);
     world.run(100_000);
     let mut is_lost = false;
-    world.fate = Box::new(move |from, _, octets| {
+    world.fate = Box::new(move |from, _, bytes| {
         let hit =
-            from == 0 && opcode(octets) == Opcode::Data && !std::mem::replace(&mut is_lost, true);
+            from == 0 && opcode(bytes) == Opcode::Data && !std::mem::replace(&mut is_lost, true);
         if hit { Fate::Lose } else { Fate::Pass }
     });
     // Each of these is acknowledged on its own: there is never a pause.
@@ -66,8 +66,8 @@ fn a_loss_is_found_out_while_the_traffic_goes_on_over_links_that_may_reorder() {
 #[test]
 fn a_peer_that_was_given_up_and_was_alive_after_all_has_its_whole_window() {
     let mut world = World::new(2, |config| {
-        config.receive_buffer_octets_max = 1 << 20;
-        config.message_octets_max = 100_000;
+        config.receive_buffer_bytes_max = 1 << 20;
+        config.message_len_max = 100_000;
         config.processes_max = 4;
         config.probes_max = 2;
     });
@@ -75,7 +75,7 @@ fn a_peer_that_was_given_up_and_was_alive_after_all_has_its_whole_window() {
     world.run(100_000);
     // 100 kB of a window of 128 KiB arrive, but no answer comes back and nothing is consumed.
     world.is_lazy[1] = true;
-    world.fate = Box::new(|from, _, octets| match from == 1 && opcode(octets) != Opcode::Beacon {
+    world.fate = Box::new(|from, _, bytes| match from == 1 && opcode(bytes) != Opcode::Beacon {
         true => Fate::Lose,
         false => Fate::Pass,
     });
@@ -178,9 +178,9 @@ fn the_congestion_window_lives_on_after_the_peer_has_restarted() {
 #[test]
 fn what_does_not_fit_the_room_at_the_process_itself_is_refused_not_waited_for() {
     let mut world = World::new(2, |config| {
-        config.send_buffer_octets_max = 64 << 20;
-        config.receive_buffer_octets_max = 32 << 20;
-        config.message_octets_max = 8 << 20;
+        config.send_buffer_bytes_max = 64 << 20;
+        config.receive_buffer_bytes_max = 32 << 20;
+        config.message_len_max = 8 << 20;
     });
     let large = vec![1; 8 << 20];
     // 24 MiB for room of 16 MiB.
@@ -194,8 +194,8 @@ fn what_does_not_fit_the_room_at_the_process_itself_is_refused_not_waited_for() 
 #[test]
 fn a_failure_in_room_is_not_counted_against_the_window() {
     let mut world = World::new(2, |config| {
-        config.receive_buffer_octets_max = 1 << 20;
-        config.message_octets_max = 250_000;
+        config.receive_buffer_bytes_max = 1 << 20;
+        config.message_len_max = 250_000;
         config.processes_max = 4;
     });
     world.scatter(0, &[(1, b"to open the connection")]);
@@ -203,8 +203,8 @@ fn a_failure_in_room_is_not_counted_against_the_window() {
     for _ in 0..5 {
         // Every tenth packet of a message of 250 kB is lost.
         let mut count = 0;
-        world.fate = Box::new(move |from, _, octets| {
-            let is_piece = from == 0 && opcode(octets) == Opcode::Fragment;
+        world.fate = Box::new(move |from, _, bytes| {
+            let is_piece = from == 0 && opcode(bytes) == Opcode::Fragment;
             count += u32::from(is_piece);
             if is_piece && count % 10 == 0 { Fate::Lose } else { Fate::Pass }
         });
@@ -248,9 +248,9 @@ fn a_scattering_to_very_many_dead_processes_fails_one_by_one() {
 #[test]
 fn sixty_five_thousand_messages_for_one_window_leave_in_one_go() {
     let mut world = World::new(2, |config| {
-        config.receive_buffer_octets_max = 32 << 20;
-        config.message_octets_max = 8 << 20;
-        config.window_octets_max = 64 << 10;
+        config.receive_buffer_bytes_max = 32 << 20;
+        config.message_len_max = 8 << 20;
+        config.window_bytes_max = 64 << 10;
         config.processes_max = 2;
     });
     let messages: Vec<_> = (0..65_535u32).map(|n| (n % 2, &b"x"[..])).collect();

@@ -4,7 +4,7 @@ mod world;
 
 use onepipe_base::{Port, ProcessId};
 use onepipe_endpoint::{Config, Message, ReceiveMode, Service};
-use onepipe_wire::{Opcode, peek};
+use onepipe_wire::{Opcode, parse_header};
 use world::{Fate, Seen, World};
 
 const PROCESSES: u32 = 4;
@@ -29,8 +29,8 @@ fn lossy(percent: u64) -> impl FnMut(usize, usize, &[u8]) -> Fate {
     }
 }
 
-fn is_of(octets: &[u8], opcode: Opcode) -> bool {
-    peek(octets).is_ok_and(|(_, found)| found == opcode)
+fn is_of(bytes: &[u8], opcode: Opcode) -> bool {
+    parse_header(bytes).is_ok_and(|(_, found)| found == opcode)
 }
 
 #[test]
@@ -54,15 +54,15 @@ fn everything_arrives_once_at_everybody_through_loss_of_a_third() {
         assert!(world.failed[at].is_empty() && world.ends[at].is_settled());
     }
     assert!(world.ends[0].stats().packets_resent > 0);
-    assert_eq!(world.ends[0].send_buffer_octets(), 0);
+    assert_eq!(world.ends[0].send_buffer_bytes(), 0);
 }
 
 #[test]
 fn nobody_delivers_before_everybody_has_acknowledged() {
     let mut world = World::new(PROCESSES, |_| {});
     world.run(200_000);
-    world.fate = Box::new(|from, _, octets| {
-        let is_held = from == 2 && is_of(octets, Opcode::ReliableAck);
+    world.fate = Box::new(|from, _, bytes| {
+        let is_held = from == 2 && is_of(bytes, Opcode::ReliableAck);
         if is_held { Fate::Lose } else { Fate::Pass }
     });
     world.scatter_reliably(0, &everybody(b"one"));
@@ -98,8 +98,8 @@ fn later_packets_show_a_gap_at_once() {
     world.scatter_reliably(0, &[(1, b"opens")]);
     world.run(200_000);
     let mut data = 0;
-    world.fate = Box::new(move |from, to, octets| {
-        let is_data = (from, to) == (0, 1) && is_of(octets, Opcode::ReliableData);
+    world.fate = Box::new(move |from, to, bytes| {
+        let is_data = (from, to) == (0, 1) && is_of(bytes, Opcode::ReliableData);
         data += u32::from(is_data);
         if is_data && data == 2 { Fate::Lose } else { Fate::Pass }
     });
@@ -128,8 +128,8 @@ fn duplicates_are_delivered_once() {
 #[test]
 fn a_receiver_that_does_not_consume_holds_senders_up_and_loses_nothing() {
     let mut world = World::new(PROCESSES, |config: &mut Config| {
-        config.receive_buffer_octets_max = 1 << 20;
-        config.message_octets_max = 64 << 10;
+        config.receive_buffer_bytes_max = 1 << 20;
+        config.message_len_max = 64 << 10;
     });
     world.run(200_000);
     world.is_lazy[2] = true;
@@ -139,7 +139,7 @@ fn a_receiver_that_does_not_consume_holds_senders_up_and_loses_nothing() {
     world.run(20_000_000);
     let stuck = world.reliable_logs[1].len();
     assert!(stuck < 1_000, "its window closed after {stuck}");
-    assert!(world.ends[2].receive_buffer_octets() <= 1 << 20);
+    assert!(world.ends[2].receive_buffer_bytes() <= 1 << 20);
     world.is_lazy[2] = false;
     world.run(40_000_000);
     assert_eq!([world.reliable_logs[1].len(), world.reliable_logs[2].len()], [1_000, 1_000]);
@@ -174,8 +174,8 @@ fn merged_streams_are_one_order_at_everybody() {
 fn a_message_to_oneself_waits_for_its_siblings() {
     let mut world = World::new(PROCESSES, |_| {});
     world.run(200_000);
-    world.fate = Box::new(|from, to, octets| {
-        let is_ack = (from, to) == (1, 0) && is_of(octets, Opcode::ReliableAck);
+    world.fate = Box::new(|from, to, bytes| {
+        let is_ack = (from, to) == (1, 0) && is_of(bytes, Opcode::ReliableAck);
         if is_ack { Fate::Late(500_000) } else { Fate::Pass }
     });
     world.scatter_reliably(0, &[(0, b"own"), (1, b"other")]);
@@ -197,7 +197,7 @@ fn the_steady_state_keeps_nothing() {
         world.run(2_000);
     }
     world.run(1_000_000);
-    assert_eq!((world.ends[0].send_buffer_octets(), world.ends[0].pending()), (0, 0));
+    assert_eq!((world.ends[0].send_buffer_bytes(), world.ends[0].pending()), (0, 0));
     let promises = world.ends[0].promises().expect("it has seen a clock");
     assert_eq!(promises.commit, promises.barrier, "nothing is open");
 }

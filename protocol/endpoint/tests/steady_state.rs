@@ -71,8 +71,8 @@ impl Pair {
             self.frames += 1;
             // Every 97th is lost: reliable packets are sent again.
             if !self.is_lossy || !self.frames.is_multiple_of(97) {
-                let octets = &mut self.slot[..transmit.octets];
-                self.ends[1 - from].handle_frame(now, port_here, octets);
+                let bytes = &mut self.slot[..transmit.bytes];
+                self.ends[1 - from].handle_frame(now, port_here, bytes);
             }
         }
         let promises = self.ends[from].promises().expect("it was polled with a clock");

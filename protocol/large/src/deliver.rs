@@ -1,7 +1,7 @@
 //! What the endpoint says: messages are handed on, notes are not.
 
 use onepipe_endpoint::{Delivery as Message, Event as Told, Outcome, SendFailed, Service};
-use onepipe_wire::{LargeNote, LargeObject, QUOTE_OCTETS};
+use onepipe_wire::{ESCAPE_HEADER_LEN, LargeControl, LargeObject};
 
 use crate::event::Held;
 use crate::objects::Invitation;
@@ -24,7 +24,7 @@ impl LargeEndpoint {
     pub(crate) fn on_event(&mut self, event: Told) -> Option<Event> {
         match event {
             Told::Delivered(message) => {
-                if LargeNote::is_one(self.endpoint.payload(&message)) {
+                if LargeControl::is_control(self.endpoint.payload(&message)) {
                     return self.on_note(message);
                 }
                 Some(Event::Delivered(as_message(message, 0)))
@@ -58,23 +58,23 @@ impl LargeEndpoint {
     #[cold]
     fn on_note(&mut self, message: Message) -> Option<Event> {
         self.is_restless = true;
-        let note = match LargeNote::parse(self.endpoint.payload(&message)) {
-            Ok(Some(LargeNote::Quoted(_))) => Note::Quoted,
-            Ok(Some(LargeNote::Invitation { object, block_octets, piece_octets, members })) => {
+        let note = match LargeControl::parse(self.endpoint.payload(&message)) {
+            Ok(Some(LargeControl::Escaped(_))) => Note::Quoted,
+            Ok(Some(LargeControl::Invitation { object, block_len, piece_len, members })) => {
                 let members = members.iter().collect();
-                Note::Invitation(Invitation { object, block_octets, piece_octets, members })
+                Note::Invitation(Invitation { object, block_len, piece_len, members })
             }
-            Ok(Some(LargeNote::Descriptor(object))) => Note::Descriptor(object),
-            Ok(Some(LargeNote::Withdrawn(group))) => Note::Withdrawn(group),
+            Ok(Some(LargeControl::Descriptor(object))) => Note::Descriptor(object),
+            Ok(Some(LargeControl::Withdrawn(group))) => Note::Withdrawn(group),
             Ok(None) | Err(_) => Note::Misread,
         };
         let (from, service) = (message.from, message.service);
         match note {
-            Note::Quoted => return Some(Event::Delivered(as_message(message, QUOTE_OCTETS))),
+            Note::Quoted => return Some(Event::Delivered(as_message(message, ESCAPE_HEADER_LEN))),
             Note::Descriptor(object) => {
                 let Message { timestamp, index, .. } = message;
-                let (octets, held) = (object.octets, Held::Object(object.group));
-                let delivery = Delivery { service, timestamp, from, index, octets, held };
+                let (bytes, held) = (object.bytes, Held::Object(object.group));
+                let delivery = Delivery { service, timestamp, from, index, bytes, held };
                 self.endpoint.release(message);
                 return self.on_descriptor(from, object).then_some(Event::Delivered(delivery));
             }
@@ -139,11 +139,11 @@ impl LargeEndpoint {
     }
 }
 
-/// A message whose payload begins behind `skip` octets.
+/// A message whose payload begins behind `skip` bytes.
 #[inline]
 fn as_message(message: Message, skip: usize) -> Delivery {
-    let Message { service, timestamp, from, index, octets, .. } = message;
-    let octets = u64::from(octets) - skip as u64;
+    let Message { service, timestamp, from, index, bytes, .. } = message;
+    let bytes = u64::from(bytes) - skip as u64;
     let held = Held::Message { delivery: message, skip };
-    Delivery { service, timestamp, from, index, octets, held }
+    Delivery { service, timestamp, from, index, bytes, held }
 }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_bulk::Groups;
 use onepipe_endpoint::Endpoint;
-use onepipe_wire::glance;
+use onepipe_wire::header_unchecked;
 
 use crate::event::Held;
 use crate::incoming::Incoming;
@@ -104,9 +104,9 @@ impl LargeEndpoint {
         }
     }
 
-    /// Octets of large payloads that wait for their place in the order: of ours, and of others'.
-    pub fn large_octets(&self) -> (u64, u64) {
-        (self.outgoing.octets, self.incoming.octets)
+    /// Bytes of large payloads that wait for their place in the order: of ours, and of others'.
+    pub fn large_bytes(&self) -> (u64, u64) {
+        (self.outgoing.bytes, self.incoming.bytes)
     }
 
     /// Whether the fate of everything submitted is known.
@@ -168,7 +168,7 @@ impl Machine for LargeEndpoint {
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         self.now = now.mono;
-        let opcode = glance(frame).and_then(|header| header.opcode().ok());
+        let opcode = header_unchecked(frame).and_then(|header| header.opcode().ok());
         let is_bulk = opcode.is_some_and(|opcode| opcode.is_bulk());
         let verdict = match is_bulk {
             true => self.groups.handle_frame(now, port, frame),

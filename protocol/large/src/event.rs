@@ -33,8 +33,8 @@ pub struct Delivery {
     pub from: ProcessId,
     /// Its place in its scattering.
     pub index: u16,
-    /// Its length in octets.
-    pub octets: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
     pub(crate) held: Held,
 }
 
@@ -56,7 +56,7 @@ impl Delivery {
 /// Where a payload lies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Held {
-    /// In the endpoint, behind so many octets that are ours.
+    /// In the endpoint, behind so many bytes that are ours.
     Message { delivery: onepipe_endpoint::Delivery, skip: usize },
     /// What this group has brought.
     Object(u64),
@@ -70,20 +70,20 @@ pub enum SendError {
     #[error(transparent)]
     Endpoint(#[from] onepipe_endpoint::SendError),
     /// Too much of what was submitted has no place in the order yet; try again later.
-    #[error("{need} octets needed for large payloads, {free} free")]
+    #[error("{need} bytes needed for large payloads, {free} free")]
     Full {
-        /// Octets that the scattering has.
+        /// Bytes that the scattering has.
         need: u64,
-        /// Octets free.
+        /// Bytes free.
         free: u64,
     },
     /// A payload is larger than any may be, or the scattering is larger than all may be together.
-    #[error("message {index} has {octets} octets, more than {max}")]
+    #[error("message {index} has {bytes} bytes, more than {max}")]
     TooLarge {
         /// Its place in the scattering.
         index: usize,
         /// Its length.
-        octets: u64,
+        bytes: u64,
         /// The limit.
         max: u64,
     },

@@ -17,7 +17,7 @@ pub(crate) struct Arrival {
     pub has_room: bool,
     /// All of it is here, as it was sent.
     pub is_whole: bool,
-    /// Its octets, once the group needs them no more.
+    /// Its bytes, once the group needs them no more.
     pub memory: Option<Vec<u8>>,
     /// Its descriptor has been delivered, and the application is through with it.
     pub is_ordered: bool,
@@ -49,8 +49,8 @@ impl Arrival {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Incoming {
     pub arrivals: BTreeMap<u64, Arrival>,
-    /// Octets for which there is memory.
-    pub octets: u64,
+    /// Bytes for which there is memory.
+    pub bytes: u64,
     /// Groups that wait for memory.
     pub wanting: VecDeque<u64>,
 }
@@ -60,7 +60,7 @@ impl Incoming {
     pub fn forget(&mut self, group: u64) -> Option<Arrival> {
         let arrival = self.arrivals.remove(&group)?;
         if arrival.has_room {
-            self.octets -= arrival.note.octets;
+            self.bytes -= arrival.note.bytes;
         }
         self.wanting.retain(|wanting| *wanting != group);
         Some(arrival)

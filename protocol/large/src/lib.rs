@@ -5,7 +5,7 @@
 //! A [`LargeEndpoint`] takes scatterings as [`onepipe_endpoint::Endpoint`] does, with payloads that
 //! may be large. A large one travels on the side, by bulk multicast to all its receivers, and gets
 //! its place in the order when it has come to all of them: *bulk first, order last* (design:
-//! bulk.md section 5, docs/design/large.md). So no receiver waits in the delivery path for octets
+//! bulk.md section 5, docs/design/large.md). So no receiver waits in the delivery path for bytes
 //! that are on their way, and nobody's messages wait for a payload that they have nothing to do
 //! with. Small payloads take the way that they always took.
 //!

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Port, ProcessId, Timestamp};
-use onepipe_bulk::PIECE_FRONT_OCTETS;
+use onepipe_bulk::PIECE_FRONT_LEN;
 use onepipe_bulk::{Config as GroupConfig, Event as GroupEvent, Group, GroupId, Member, Reason};
 use onepipe_endpoint::{Links, Service};
 use onepipe_wire::LargeObject;
@@ -16,8 +16,8 @@ use crate::submit::is_group_of;
 /// What an invitation says.
 pub(crate) struct Invitation {
     pub object: LargeObject,
-    pub block_octets: u32,
-    pub piece_octets: u16,
+    pub block_len: u32,
+    pub piece_len: u16,
     /// The sender first.
     pub members: Vec<ProcessId>,
 }
@@ -31,10 +31,9 @@ impl LargeEndpoint {
         invitation: Invitation,
     ) {
         let own = self.config.endpoint.process;
-        let Invitation { object, piece_octets, ref members, .. } = invitation;
+        let Invitation { object, piece_len, ref members, .. } = invitation;
         let rank = members.iter().position(|member| *member == own);
-        let fits =
-            usize::from(piece_octets) + PIECE_FRONT_OCTETS <= self.config.endpoint.frame_octets_max;
+        let fits = usize::from(piece_len) + PIECE_FRONT_LEN <= self.config.endpoint.frame_len_max;
         let is_known = self.incoming.arrivals.contains_key(&object.group);
         let is_his = members.first() == Some(&from) && is_group_of(object.group, from);
         let Some(rank) = rank.filter(|_| fits && is_his && !is_known) else {
@@ -81,12 +80,12 @@ impl LargeEndpoint {
         let id = GroupId(invitation.object.group);
         let config = GroupConfig::new(id, members, rank as u32, endpoint.incarnation);
         GroupConfig {
-            piece_octets: invitation.piece_octets.into(),
-            frame_octets_max: endpoint.frame_octets_max,
-            block_octets: invitation.block_octets,
+            piece_len: invitation.piece_len.into(),
+            frame_len_max: endpoint.frame_len_max,
+            block_len: invitation.block_len,
             objects_max: 1,
             lookahead_blocks: 4,
-            object_octets_max: self.config.object_octets_max,
+            object_len_max: self.config.object_len_max,
             dead_after_ns,
             keepalive_ns: config.keepalive_ns.min(dead_after_ns / 4).max(1),
             ..config
@@ -142,7 +141,7 @@ impl LargeEndpoint {
     /// What a group says that brings a payload of somebody else's, or one whose fate is known.
     fn on_group(&mut self, group: u64, event: GroupEvent) {
         match event {
-            GroupEvent::Wanted { octets, .. } => self.on_wanted(group, octets),
+            GroupEvent::Wanted { bytes, .. } => self.on_wanted(group, bytes),
             GroupEvent::Delivered { .. } => self.on_whole(group),
             GroupEvent::Stable { memory, .. } => {
                 if let Some(arrival) = self.incoming.arrivals.get_mut(&group) {
@@ -163,11 +162,11 @@ impl LargeEndpoint {
         }
     }
 
-    fn on_wanted(&mut self, group: u64, octets: u64) {
+    fn on_wanted(&mut self, group: u64, bytes: u64) {
         let Some(arrival) = self.incoming.arrivals.get(&group) else {
             return self.leave_group(group);
         };
-        if arrival.note.octets != octets || octets > self.config.object_octets_max {
+        if arrival.note.bytes != bytes || bytes > self.config.object_len_max {
             if let Some(group) = self.groups.get_mut(GroupId(group)) {
                 group.decline(0);
             }
@@ -184,25 +183,25 @@ impl LargeEndpoint {
                 self.incoming.wanting.pop_front();
                 continue;
             };
-            let octets = arrival.note.octets;
-            if self.incoming.octets + octets > self.config.received_octets_max {
+            let bytes = arrival.note.bytes;
+            if self.incoming.bytes + bytes > self.config.received_bytes_max {
                 return;
             }
             self.incoming.wanting.pop_front();
-            let memory = alloc::vec![0; octets as usize];
+            let memory = alloc::vec![0; bytes as usize];
             let taken = self.groups.get_mut(GroupId(group));
             if taken.is_some_and(|group| group.provide(0, memory).is_ok()) {
                 arrival.has_room = true;
-                self.incoming.octets += octets;
+                self.incoming.bytes += bytes;
             }
         }
     }
 
-    /// All octets have come. Nobody has been told so yet.
+    /// All bytes have come. Nobody has been told so yet.
     fn on_whole(&mut self, group: u64) {
         let Some(arrival) = self.incoming.arrivals.get_mut(&group) else { return };
-        let octets = self.groups.get_mut(GroupId(group)).and_then(|group| group.octets(0));
-        if octets.map(xxh3_64) == Some(arrival.note.digest) {
+        let bytes = self.groups.get_mut(GroupId(group)).and_then(|group| group.bytes(0));
+        if bytes.map(xxh3_64) == Some(arrival.note.digest) {
             arrival.is_whole = true;
             self.stats.objects_received += 1;
         } else {
@@ -318,15 +317,15 @@ impl LargeEndpoint {
     fn salvage(&mut self, group: u64) {
         let Some(arrival) = self.incoming.arrivals.get_mut(&group) else { return };
         if arrival.memory.is_none() && arrival.is_whole {
-            let octets = self.groups.get_mut(GroupId(group)).and_then(|group| group.octets(0));
-            arrival.memory = octets.map(<[u8]>::to_vec);
+            let bytes = self.groups.get_mut(GroupId(group)).and_then(|group| group.bytes(0));
+            arrival.memory = bytes.map(<[u8]>::to_vec);
         }
     }
 
-    /// The octets of a payload that is whole.
+    /// The bytes of a payload that is whole.
     pub(crate) fn object(&self, group: u64) -> &[u8] {
         let memory = self.incoming.arrivals.get(&group).and_then(|it| it.memory.as_deref());
-        let in_group = || self.groups.get(GroupId(group)).and_then(|group| group.octets(0));
+        let in_group = || self.groups.get(GroupId(group)).and_then(|group| group.bytes(0));
         memory.or_else(in_group).unwrap_or(&[])
     }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use onepipe_base::{ProcessId, ScatteringId};
 use onepipe_endpoint::{Message, SendFailed, Service};
-use onepipe_wire::{LargeNote, LargeObject};
+use onepipe_wire::{LargeControl, LargeObject};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Notes and large scatterings whose fate is looked after: what fails of older ones is reported
@@ -50,7 +50,7 @@ pub(crate) struct Scattering {
     pub parts: Vec<Part>,
     pub objects: Vec<Object>,
     small: Vec<u8>,
-    pub octets: u64,
+    pub bytes: u64,
     /// It takes part in the limit of payloads on their way.
     pub has_begun: bool,
 }
@@ -60,14 +60,14 @@ impl Scattering {
     pub fn new(
         (service, id): (Service, ScatteringId),
         messages: &[Message<'_>],
-        large_octets: usize,
+        large_bytes: usize,
         own: ProcessId,
         group: u64,
     ) -> Self {
         let (mut objects, mut small) = (Vec::<Object>::new(), Vec::new());
         let mut parts = Vec::with_capacity(messages.len());
         for Message { to, payload } in messages {
-            let content = if payload.len() > large_octets {
+            let content = if payload.len() > large_bytes {
                 // One receiver gets each object once.
                 let same = |object: &Object| {
                     let has_it =
@@ -86,13 +86,13 @@ impl Scattering {
                 Content::Object(at)
             } else {
                 let from = small.len();
-                put_message(payload, |octets| small.extend_from_slice(octets));
+                put_message(payload, |bytes| small.extend_from_slice(bytes));
                 Content::Small(from, small.len() - from)
             };
             parts.push(Part { to: *to, content });
         }
-        let octets = octets_of(messages);
-        Self { id, service, parts, objects, small, octets, has_begun: false }
+        let bytes = bytes_of(messages);
+        Self { id, service, parts, objects, small, bytes, has_begun: false }
     }
 
     /// Whether all of it has come to where it is to be.
@@ -101,21 +101,21 @@ impl Scattering {
     }
 
     /// What goes into the order, as [`Scattering::message`] finds it in what is written behind
-    /// `octets`.
-    pub fn write(&self, octets: &mut Vec<u8>) -> Vec<(ProcessId, usize, usize)> {
+    /// `bytes`.
+    pub fn write(&self, bytes: &mut Vec<u8>) -> Vec<(ProcessId, usize, usize)> {
         let mut at = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
-            let from = octets.len();
+            let from = bytes.len();
             match part.content {
                 Content::Small(begin, length) => {
-                    octets.extend_from_slice(&self.small[begin..begin + length]);
+                    bytes.extend_from_slice(&self.small[begin..begin + length]);
                 }
                 Content::Object(object) => {
                     let note = self.objects[object].note;
-                    LargeNote::write_descriptor(note, |part| octets.extend_from_slice(part));
+                    LargeControl::write_descriptor(note, |part| bytes.extend_from_slice(part));
                 }
             }
-            at.push((part.to, from, octets.len()));
+            at.push((part.to, from, bytes.len()));
         }
         at
     }
@@ -131,9 +131,9 @@ impl Scattering {
 
 impl Object {
     fn new(payload: &[u8], group: u64) -> Self {
-        let (octets, digest) = (payload.len() as u64, xxh3_64(payload));
+        let (bytes, digest) = (payload.len() as u64, xxh3_64(payload));
         Self {
-            note: LargeObject { group, octets, digest },
+            note: LargeObject { group, bytes, digest },
             memory: payload.to_vec(),
             receivers: Vec::new(),
             is_own: false,
@@ -143,15 +143,15 @@ impl Object {
     }
 }
 
-/// Octets of a scattering, all payloads together.
-pub(crate) fn octets_of(messages: &[Message<'_>]) -> u64 {
+/// Bytes of a scattering, all payloads together.
+pub(crate) fn bytes_of(messages: &[Message<'_>]) -> u64 {
     messages.iter().map(|message| message.payload.len() as u64).sum()
 }
 
 /// A program's message as it travels.
 pub(crate) fn put_message(payload: &[u8], mut put: impl FnMut(&[u8])) {
-    match LargeNote::is_one(payload) {
-        true => LargeNote::write_quoted(payload, put),
+    match LargeControl::is_control(payload) {
+        true => LargeControl::write_escaped(payload, put),
         false => put(payload),
     }
 }
@@ -171,8 +171,8 @@ pub(crate) enum Purpose {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Outgoing {
     pub queue: VecDeque<Scattering>,
-    /// Octets of all in the queue.
-    pub octets: u64,
+    /// Bytes of all in the queue.
+    pub bytes: u64,
     /// By service and number.
     watched: VecDeque<(Service, ScatteringId, Purpose)>,
     /// What to withdraw, from whom.
@@ -250,7 +250,7 @@ impl Outgoing {
 
     pub fn remove(&mut self, at: usize) -> Option<Scattering> {
         let scattering = self.queue.remove(at)?;
-        self.octets -= scattering.octets;
+        self.bytes -= scattering.bytes;
         Some(scattering)
     }
 

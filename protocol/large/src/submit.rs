@@ -4,11 +4,11 @@ use alloc::vec::Vec;
 
 use onepipe_base::{ProcessId, ScatteringId};
 use onepipe_endpoint::{Message, Outcome, SendFailed, Service};
-use onepipe_wire::LargeNote;
+use onepipe_wire::LargeControl;
 
-use crate::config::block_octets;
+use crate::config::block_len;
 use crate::incoming::Arrival;
-use crate::outgoing::{Purpose, Scattering, octets_of, put_message};
+use crate::outgoing::{Purpose, Scattering, bytes_of, put_message};
 use crate::{Event, LargeEndpoint, SendError};
 
 /// A group is numbered so: 20 bits for its sender, 12 for its life, the rest counts.
@@ -61,7 +61,8 @@ impl LargeEndpoint {
     #[inline]
     fn is_plain(&self, messages: &[Message<'_>]) -> bool {
         let is_plain = |message: &Message<'_>| {
-            message.payload.len() <= self.config.large_octets && !LargeNote::is_one(message.payload)
+            message.payload.len() <= self.config.large_bytes
+                && !LargeControl::is_control(message.payload)
         };
         !self.is_leaving() && messages.iter().all(is_plain)
     }
@@ -75,8 +76,8 @@ impl LargeEndpoint {
         if self.is_leaving() {
             return Err(onepipe_endpoint::SendError::Left.into());
         }
-        let large_octets = self.config.large_octets;
-        let is_large = |message: &Message<'_>| message.payload.len() > large_octets;
+        let large_bytes = self.config.large_bytes;
+        let is_large = |message: &Message<'_>| message.payload.len() > large_bytes;
         if !messages.iter().any(is_large) {
             let id = self.submit_quoted(service, messages)?;
             return Ok(self.outgoing.id_of_new(service, id));
@@ -85,9 +86,9 @@ impl LargeEndpoint {
         let id = self.outgoing.next_id(service);
         let group = self.next_group();
         let own = self.config.endpoint.process;
-        let scattering = Scattering::new((service, id), messages, large_octets, own, group);
+        let scattering = Scattering::new((service, id), messages, large_bytes, own, group);
         self.outgoing.groups = self.outgoing.groups.wrapping_add(scattering.objects.len() as u32);
-        self.outgoing.octets += scattering.octets;
+        self.outgoing.bytes += scattering.bytes;
         self.outgoing.queue.push_back(scattering);
         self.advance();
         Ok(id)
@@ -99,8 +100,8 @@ impl LargeEndpoint {
         if !self.endpoint.is_member() {
             return Err(onepipe_endpoint::SendError::Excluded.into());
         }
-        let need = octets_of(messages);
-        let free = self.config.sent_octets_max - self.outgoing.octets;
+        let need = bytes_of(messages);
+        let free = self.config.sent_bytes_max - self.outgoing.bytes;
         if need > free { Err(SendError::Full { need, free }) } else { Ok(()) }
     }
 
@@ -203,8 +204,8 @@ impl LargeEndpoint {
             written.clear();
             let members: Vec<ProcessId> =
                 core::iter::once(own).chain(object.receivers.iter().copied()).collect();
-            let plan = (block_octets(note.octets), self.config.piece_octets());
-            LargeNote::write_invitation(note, plan, members.iter().copied(), |part| {
+            let plan = (block_len(note.bytes), self.config.piece_len());
+            LargeControl::write_invitation(note, plan, members.iter().copied(), |part| {
                 written.extend_from_slice(part);
             });
             // To ourselves, too: then everybody begins at the same time.
@@ -273,7 +274,7 @@ impl LargeEndpoint {
     ) {
         let mut arrival = Arrival::new(own, service, note);
         (arrival.is_whole, arrival.has_room, arrival.memory) = (true, true, Some(memory));
-        self.incoming.octets += note.octets;
+        self.incoming.bytes += note.bytes;
         self.incoming.arrivals.insert(note.group, arrival);
     }
 
@@ -288,7 +289,7 @@ impl LargeEndpoint {
             return Ok(());
         }
         let mut written = Vec::new();
-        LargeNote::write_withdrawn(group, |part| written.extend_from_slice(part));
+        LargeControl::write_withdrawn(group, |part| written.extend_from_slice(part));
         match self.scatter_written(service, &written, &[(to, 0, written.len())]) {
             Ok(id) => {
                 self.outgoing.watch(service, id, Purpose::Withdrawal(group));

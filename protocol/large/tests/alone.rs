@@ -10,10 +10,10 @@ fn config() -> Config {
     let endpoint = onepipe_endpoint::Config::new(ProcessId(0), Incarnation(1));
     let endpoint = onepipe_endpoint::Config { links: Links::Mesh, ..endpoint };
     Config {
-        large_octets: LARGE,
-        object_octets_max: 100_000,
-        sent_octets_max: 250_000,
-        received_octets_max: 250_000,
+        large_bytes: LARGE,
+        object_len_max: 100_000,
+        sent_bytes_max: 250_000,
+        received_bytes_max: 250_000,
         ..Config::new(endpoint)
     }
 }
@@ -62,7 +62,7 @@ fn payloads_of_all_sizes_share_a_scattering() {
             let one = found[0].timestamp;
             for (index, (delivery, message)) in found.into_iter().zip(messages).enumerate() {
                 assert_eq!((usize::from(delivery.index), delivery.timestamp), (index, one));
-                assert_eq!(delivery.octets, message.payload.len() as u64);
+                assert_eq!(delivery.bytes, message.payload.len() as u64);
                 assert_eq!(end.payload(&delivery), message.payload);
                 match index % 2 {
                     0 => end.release(delivery),
@@ -71,7 +71,7 @@ fn payloads_of_all_sizes_share_a_scattering() {
             }
         }
         assert!(end.is_settled());
-        assert_eq!(end.large_octets(), (0, 0), "everything was released");
+        assert_eq!(end.large_bytes(), (0, 0), "everything was released");
     }
 }
 
@@ -80,14 +80,14 @@ fn what_is_too_much_is_refused() {
     let mut end = alone();
     let (too_large, large) = (vec![1; 100_001], vec![1; 100_000]);
     let refused = end.scatter(&[to_itself(b"small"), to_itself(&too_large)]);
-    assert_eq!(refused, Err(SendError::TooLarge { index: 1, octets: 100_001, max: 100_000 }));
+    assert_eq!(refused, Err(SendError::TooLarge { index: 1, bytes: 100_001, max: 100_000 }));
     let refused = end.scatter(&[to_itself(&large), to_itself(&large), to_itself(&large)]);
-    assert_eq!(refused, Err(SendError::TooLarge { index: 0, octets: 300_000, max: 250_000 }));
+    assert_eq!(refused, Err(SendError::TooLarge { index: 0, bytes: 300_000, max: 250_000 }));
     let stranger = Message { to: ProcessId(1_000), payload: &large };
     let refused = end.scatter(&[to_itself(b"small"), stranger]);
     let unknown = Refused::UnknownProcess { index: 1, process: 1_000, max: 64 };
     assert_eq!(refused, Err(SendError::Endpoint(unknown)));
-    assert_eq!(end.large_octets(), (0, 0), "nothing of all this was taken");
+    assert_eq!(end.large_bytes(), (0, 0), "nothing of all this was taken");
 
     // To somebody who never answers: it stays submitted, and takes its room.
     let elsewhere = Message { to: ProcessId(1), payload: &large };
@@ -106,8 +106,8 @@ fn what_is_too_much_is_refused() {
 
 #[test]
 fn settings_that_make_no_sense_are_refused() {
-    let too_large = Config { object_octets_max: 300_000, ..config() };
-    let refused = ConfigError::OutOfRange { field: "object_octets_max", value: 300_000 };
+    let too_large = Config { object_len_max: 300_000, ..config() };
+    let refused = ConfigError::OutOfRange { field: "object_len_max", value: 300_000 };
     assert_eq!(LargeEndpoint::new(too_large).err(), Some(refused));
     let none = Config { objects_max: 0, ..config() };
     let refused = ConfigError::OutOfRange { field: "objects_max", value: 0 };

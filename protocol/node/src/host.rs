@@ -126,7 +126,7 @@ impl<S: Machine, P: Machine> Host<S, P> {
             if transmit.port == self.card {
                 return Some(transmit);
             }
-            self.deliver(now, transmit.port, &mut slot[..transmit.octets]);
+            self.deliver(now, transmit.port, &mut slot[..transmit.bytes]);
         }
         self.switch_sends = false;
         None
@@ -145,7 +145,7 @@ impl<S: Machine, P: Machine> Host<S, P> {
             self.deadlines[index] = self.processes[index].as_ref().and_then(P::poll_timeout);
             return None;
         };
-        let frame = &mut slot[..transmit.octets];
+        let frame = &mut slot[..transmit.bytes];
         let verdict = self.switch.handle_frame(now, Port(index as u16), frame);
         (self.switch_sends, self.switch_speaks) = (true, true);
         match verdict {

@@ -45,7 +45,7 @@ impl Machine for Toy {
         }
         let header = Header::new(Opcode::Data, ProcessId(self.id), ProcessId(to), Incarnation(0))
             .stamped(now.sync, Promises::both(now.sync), Psn(number));
-        Some(Transmit { port: Port(0), octets: seal(slot, header, 8) })
+        Some(Transmit { port: Port(0), bytes: seal(slot, header, 8) })
     }
 
     fn poll_event(&mut self) -> Option<(u32, u32)> {
@@ -88,7 +88,7 @@ fn drain(host: &mut Host<Switch, Toy>, ns: u64) -> (Frames, Reports) {
     let (mut frames, mut reports, mut slot) = (Vec::new(), Vec::new(), [0; 256]);
     while let Some(transmit) = host.poll_transmit(now(ns), &mut slot) {
         assert_eq!(transmit.port, CARD);
-        let frame = Frame::parse(&slot[..transmit.octets]).expect("sealed");
+        let frame = Frame::parse(&slot[..transmit.bytes]).expect("sealed");
         frames.push((frame.header.src().0, frame.header.psn().0));
     }
     while let Some(event) = host.poll_event() {
@@ -140,8 +140,8 @@ fn what_arrives_at_the_card_goes_to_its_process() {
     let mut arrive = |host: &mut Host<Switch, Toy>, to, port| {
         let header = Header::new(Opcode::Data, ProcessId(5), ProcessId(to), Incarnation(0))
             .stamped(now(20).sync, Promises::both(now(20).sync), Psn(9));
-        let octets = seal(&mut slot, header, 8);
-        host.handle_frame(now(20), port, &mut slot[..octets])
+        let bytes = seal(&mut slot, header, 8);
+        host.handle_frame(now(20), port, &mut slot[..bytes])
     };
     assert_eq!(arrive(&mut host, 1, CARD), Verdict::Consumed);
     assert_eq!(arrive(&mut host, 1, Port(0)), Verdict::Dropped, "that port is inside");

@@ -1,12 +1,12 @@
 //! When the controllers are told of this node's links, and how far that has got.
 
-use onepipe_base::{Address, Controllers, Mono, Pace, ProcessId};
+use onepipe_base::{Address, Backoff, Controllers, Mono, ProcessId};
 
 /// Rounds of announcements: in each, every controller is told all links, in as many parts as
 /// needed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Announcer {
-    pace: Pace,
+    pace: Backoff,
     /// No two rounds are closer than this: changes that come together are told together.
     gap_ns: u64,
     generation: u32,
@@ -36,10 +36,10 @@ pub(crate) struct Part {
 }
 
 impl Announcer {
-    /// Of the switch at `address`. Steps and slow pace in ns, as in [`Pace::spread`].
+    /// Of the switch at `address`. Steps and slow pace in ns, as in [`Backoff::spread`].
     pub(crate) fn new(address: Address, step_ns: u64, slow_ns: u64) -> Self {
         Self {
-            pace: Pace::spread(step_ns, slow_ns, address),
+            pace: Backoff::with_jitter(step_ns, slow_ns, address),
             gap_ns: step_ns,
             generation: 0,
             // That this node is here is news, too.

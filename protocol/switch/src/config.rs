@@ -1,6 +1,6 @@
 //! Every number that an experiment or an operator might change.
 
-use onepipe_base::{Address, Controllers, Incarnation, Life, SwitchId};
+use onepipe_base::{Address, Controllers, Incarnation, Instance, SwitchId};
 use onepipe_topology::{Route, Spread};
 
 use crate::{Eager, Form};
@@ -59,10 +59,10 @@ pub struct Config {
     /// How often a wave is repeated on a link that does not answer, in ns. At least 1, default
     /// 12,000: four beacon intervals.
     pub wave_interval_ns: u64,
-    /// The longest frame that the switch may write itself, in octets: announcements come in parts
+    /// The longest frame that the switch may write itself, in bytes: announcements come in parts
     /// of at most this, longer waves are refused. 256 to 65,000, default 1,472 (Ethernet's 1,500
     /// less IPv4 and UDP). Without controllers only beacons are written, whatever stands here.
-    pub frame_octets_max: usize,
+    pub frame_len_max: usize,
 }
 
 impl Config {
@@ -85,13 +85,13 @@ impl Config {
             holds_newcomers: false,
             announce_interval_ns: 10_000_000,
             wave_interval_ns: 12_000,
-            frame_octets_max: 1_472,
+            frame_len_max: 1_472,
         }
     }
 
     /// This life of this switch.
-    pub(crate) fn life(&self) -> Life {
-        Life { address: Address::Switch(self.switch), incarnation: self.incarnation }
+    pub(crate) fn instance(&self) -> Instance {
+        Instance { address: Address::Switch(self.switch), incarnation: self.incarnation }
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
@@ -105,8 +105,8 @@ impl Config {
         check(self.switch.0 < (1 << 31) - 1, "switch", self.switch.0.into())?;
         check(self.announce_interval_ns > 0, "announce_interval_ns", self.announce_interval_ns)?;
         check(self.wave_interval_ns > 0, "wave_interval_ns", self.wave_interval_ns)?;
-        let octets = self.frame_octets_max as u64;
-        check((256..=65_000).contains(&octets), "frame_octets_max", octets)?;
+        let bytes = self.frame_len_max as u64;
+        check((256..=65_000).contains(&bytes), "frame_len_max", bytes)?;
         if let Some(Controllers { first, count }) = self.controllers {
             check((1..=256).contains(&count), "controllers.count", count.into())?;
             // Links are confirmed by beacons.

@@ -3,13 +3,13 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{
-    Address, Controllers, FrozenLinks, Life, Mono, Port, ProcessId, Psn, Timestamp, Transmit,
+    Address, Controllers, FrozenLinks, Instance, Mono, Port, ProcessId, Psn, Timestamp, Transmit,
     Verdict,
 };
 use onepipe_topology::{Next, PortRange, Route};
 use onepipe_wire::{
-    Announce, Echo, Frame, HEADER_OCTETS, HOPS_MAX, Header, Link, LinkState, Opcode, Side, Slot,
-    WaveId, WaveView, seal, seal_with_hops,
+    Announce, FloodAck, FloodId, FloodView, Frame, HEADER_LEN, HOPS_MAX, Header, Link, LinkState,
+    Opcode, Side, Slot, seal, seal_with_hops,
 };
 
 use crate::announcer::{Announcer, Part};
@@ -34,9 +34,9 @@ pub(crate) struct Control {
     pub(crate) waves: Waves,
     instants: u32,
     /// Lives that controllers have declared dead, one an address.
-    pub(crate) dead: Vec<Life>,
+    pub(crate) dead: Vec<Instance>,
     /// A switch among them that was heard, where, and is to be told.
-    pub(crate) condemned: Option<(Port, Life)>,
+    pub(crate) condemned: Option<(Port, Instance)>,
 }
 
 impl Control {
@@ -45,13 +45,17 @@ impl Control {
         let controllers = config.controllers?;
         let ports = config.lower_ports + config.upper_ports;
         let step_ns = 2 * config.beacon_interval_ns;
-        let octets_max = config.frame_octets_max - HEADER_OCTETS;
+        let bytes_max = config.frame_len_max - HEADER_LEN;
         Some(Self {
             controllers,
             frozen: FrozenLinks::new(),
             seats: Seats::new(controllers.count as usize, config.link_timeout_ns),
-            announcer: Announcer::new(config.life().address, step_ns, config.announce_interval_ns),
-            waves: Waves::new(ports, octets_max, config.wave_interval_ns),
+            announcer: Announcer::new(
+                config.instance().address,
+                step_ns,
+                config.announce_interval_ns,
+            ),
+            waves: Waves::new(ports, bytes_max, config.wave_interval_ns),
             instants: 0,
             dead: Vec::new(),
             condemned: None,
@@ -80,8 +84,8 @@ impl Switch {
         };
         let (header, opcode) = (*parsed.header, parsed.opcode);
         match opcode {
-            Opcode::Wave => self.on_wave(now, port, &header, parsed.payload),
-            Opcode::Echo => self.on_echo(port, &header, parsed.payload),
+            Opcode::Flood => self.on_wave(now, port, &header, parsed.payload),
+            Opcode::FloodAck => self.on_echo(port, &header, parsed.payload),
             Opcode::Hello => self.on_hello(now, port, &header),
             _ => {
                 self.learn(port, header.src());
@@ -106,7 +110,7 @@ impl Switch {
         let output = if let Some(output) = labelled(ways, header, frame) {
             // Alive or not: that it is lost there is what the arbiter must hear of.
             output
-        } else if header.opcode().is_ok_and(Opcode::keeps_way) {
+        } else if header.opcode().is_ok_and(Opcode::is_path_pinned) {
             // It may count on its order, and on being spread as everything else is.
             self.choose(ways, Passing { src: header.src(), dst: header.dst(), psn: header.psn() })
         } else {
@@ -129,33 +133,33 @@ impl Switch {
     }
 
     fn on_wave(&mut self, now: Mono, from: Port, header: &Header, payload: &[u8]) -> Verdict {
-        let own = self.config.life();
+        let own = self.config.instance();
         let ports = self.port_count() as u16;
         let Some(control) = &mut self.control else {
             return drop_as(&mut self.stats.dropped_unwanted);
         };
-        if let Ok(view) = WaveView::parse(payload)
-            && view.id == WaveId::ASIDE
+        if let Ok(view) = FloodView::parse(payload)
+            && view.id == FloodId::HOP_ONLY
         {
             return self.on_aside(header, view);
         }
         // Only a switch that is heard here, or a controller that sits here, passes waves on.
-        let is_switch = |life: &Life| matches!(life.address, Address::Switch(_));
+        let is_switch = |instance: &Instance| matches!(instance.address, Address::Switch(_));
         let neighbour = match self.halves.is_live(from) {
-            true => self.neighbours.life(from).filter(is_switch),
-            false => control.seats.life(from),
+            true => self.neighbours.instance(from).filter(is_switch),
+            false => control.seats.instance(from),
         };
-        if neighbour.is_none() || header.speaker() != neighbour {
+        if neighbour.is_none() || header.sender() != neighbour {
             return drop_as(&mut self.stats.dropped_misplaced);
         }
-        let octets_max = self.config.frame_octets_max - HEADER_OCTETS;
-        let Some(view) = WaveView::parse(payload).ok().filter(|_| payload.len() <= octets_max)
+        let bytes_max = self.config.frame_len_max - HEADER_LEN;
+        let Some(view) = FloodView::parse(payload).ok().filter(|_| payload.len() <= bytes_max)
         else {
             return drop_as(&mut self.stats.dropped_malformed);
         };
         self.stats.waves_heard += 1;
-        for life in view.dead() {
-            self.declare_dead(from, life);
+        for instance in view.dead() {
+            self.declare_dead(from, instance);
         }
         let Some(control) = &mut self.control else { return Verdict::Consumed };
         let others = (0..ports).map(Port).filter(|port| self.halves.is_live(*port));
@@ -168,21 +172,21 @@ impl Switch {
         Verdict::Consumed
     }
 
-    /// A controller says that `life` is dead, heard or not: its link is frozen, and it is heard
+    /// A controller says that `instance` is dead, heard or not: its link is frozen, and it is heard
     /// here no more (design: failure.md, "What if a receiver cannot be reached, and has not
     /// failed?").
-    fn declare_dead(&mut self, from: Port, life: Life) {
+    fn declare_dead(&mut self, from: Port, instance: Instance) {
         let Some(control) = &mut self.control else { return };
-        let is_same = |known: &Life| known.address == life.address;
+        let is_same = |known: &Instance| known.address == instance.address;
         match control.dead.iter_mut().find(|known| is_same(known)) {
-            Some(known) => known.incarnation = known.incarnation.max(life.incarnation),
-            None => control.dead.push(life),
+            Some(known) => known.incarnation = known.incarnation.max(instance.incarnation),
+            None => control.dead.push(instance),
         }
         for port in (0..self.port_count() as u16).map(Port).filter(|port| *port != from) {
             let is_there = self
                 .neighbours
-                .life(port)
-                .is_some_and(|known| is_same(&known) && known.incarnation <= life.incarnation);
+                .instance(port)
+                .is_some_and(|known| is_same(&known) && known.incarnation <= instance.incarnation);
             if is_there && self.halves.is_live(port) {
                 self.take_out(port, SwitchEvent::LinkLost(port));
             }
@@ -196,9 +200,10 @@ impl Switch {
         if dead.is_empty() || !(opcode.is_hop_only() || header.hops() == HOPS_MAX) {
             return false;
         }
-        header.speaker().is_some_and(|life| {
-            dead.iter()
-                .any(|known| known.address == life.address && life.incarnation <= known.incarnation)
+        header.sender().is_some_and(|instance| {
+            dead.iter().any(|known| {
+                known.address == instance.address && instance.incarnation <= known.incarnation
+            })
         })
     }
 
@@ -218,10 +223,11 @@ impl Switch {
     }
 
     fn on_echo(&mut self, from: Port, header: &Header, payload: &[u8]) -> Verdict {
-        let Ok(echo) = Echo::parse(payload) else {
+        let Ok(echo) = FloodAck::parse(payload) else {
             return drop_as(&mut self.stats.dropped_malformed);
         };
-        let is_neighbour = self.echo(from).is_some_and(|life| header.speaker() == Some(life));
+        let is_neighbour =
+            self.echo(from).is_some_and(|instance| header.sender() == Some(instance));
         let mut is_awaited = false;
         if let (Some(control), true) = (&mut self.control, is_neighbour) {
             is_awaited = control.waves.on_echo(from, echo);
@@ -238,8 +244,8 @@ impl Switch {
         let Some(control) = &mut self.control else {
             return drop_as(&mut self.stats.dropped_unwanted);
         };
-        let speaker = header.speaker();
-        let Some(life @ Life { address: Address::Process(process), .. }) = speaker else {
+        let speaker = header.sender();
+        let Some(instance @ Instance { address: Address::Process(process), .. }) = speaker else {
             return drop_as(&mut self.stats.dropped_misplaced);
         };
         let is_upper = self.halves.is_upper(port);
@@ -253,7 +259,7 @@ impl Switch {
         if !control.controllers.contains(process) || !may_sit || self.halves.is_live(port) {
             return drop_as(&mut self.stats.dropped_misplaced);
         }
-        match control.seats.greet(now, port, life) {
+        match control.seats.greet(now, port, instance) {
             Greeted::Refused => return drop_as(&mut self.stats.dropped_stale),
             Greeted::Again => {}
             Greeted::New => {
@@ -273,7 +279,7 @@ impl Switch {
             control.instants = control.instants.wrapping_add(1);
             let reminds = control.instants.is_multiple_of(INSTANTS_A_REMINDER);
             for port in self.linked.iter() {
-                if reminds || !self.neighbours.hears_us(port) {
+                if reminds || !self.neighbours.is_two_way(port) {
                     self.beacons.insist(port);
                 }
             }
@@ -300,8 +306,8 @@ impl Switch {
         slot: &mut [u8],
     ) -> Option<Transmit> {
         loop {
-            if let Some((port, life)) = self.control.as_mut()?.condemned.take() {
-                return self.write_condemned(reference, port, life, slot);
+            if let Some((port, instance)) = self.control.as_mut()?.condemned.take() {
+                return self.write_condemned(reference, port, instance, slot);
             }
             let owed = self.control.as_mut()?.waves.pop();
             let Some(owed) = owed else { return self.poll_announce(now, reference, slot) };
@@ -318,29 +324,29 @@ impl Switch {
         owed: Owed,
         slot: &mut [u8],
     ) -> Option<Transmit> {
-        let (own, nothing) = (self.config.life(), no_promise(reference));
+        let (own, nothing) = (self.config.instance(), no_promise(reference));
         let (port, opcode) = match owed {
-            Owed::Wave(port) => (port, Opcode::Wave),
-            Owed::Echo(port, _) => (port, Opcode::Echo),
+            Owed::Flood(port) => (port, Opcode::Flood),
+            Owed::FloodAck(port, _) => (port, Opcode::FloodAck),
         };
-        let header = Header::of_link(opcode, own, self.echo(port), nothing);
+        let header = Header::hop_only(opcode, own, self.echo(port), nothing);
         let control = self.control.as_ref()?;
-        let room = slot.get_mut(HEADER_OCTETS..)?;
-        let octets = match owed {
-            Owed::Wave(_) if !self.halves.is_live(port) => return None,
-            Owed::Wave(_) => {
+        let room = slot.get_mut(HEADER_LEN..)?;
+        let bytes = match owed {
+            Owed::Flood(_) if !self.halves.is_live(port) => return None,
+            Owed::Flood(_) => {
                 let payload = control.waves.payload();
                 room.get_mut(..payload.len())?.copy_from_slice(payload);
                 self.stats.waves_sent += 1;
                 payload.len()
             }
-            Owed::Echo(_, echo) => {
-                let octets = echo.write(room)?;
+            Owed::FloodAck(_, echo) => {
+                let bytes = echo.write(room)?;
                 self.stats.echoes_sent += 1;
-                octets
+                bytes
             }
         };
-        Some(Transmit { port, octets: seal_with_hops(slot, header, octets, 0) })
+        Some(Transmit { port, bytes: seal_with_hops(slot, header, bytes, 0) })
     }
 
     /// The next part of what is announced to a controller to which there is a way.
@@ -350,7 +356,7 @@ impl Switch {
         reference: Timestamp,
         slot: &mut [u8],
     ) -> Option<Transmit> {
-        let length = slot.len().min(self.config.frame_octets_max);
+        let length = slot.len().min(self.config.frame_len_max);
         let slot = &mut slot[..length];
         let total = u16::try_from(self.links().count()).unwrap_or(u16::MAX);
         loop {
@@ -378,12 +384,12 @@ impl Switch {
         let port = self.live_of(ways, part.round);
         let announce = Announce { generation: part.generation, first: part.first, total };
         let links = self.links().skip(usize::from(part.first));
-        let (count, octets) = announce.write(slot.get_mut(HEADER_OCTETS..)?, links)?;
-        let own = self.config.life();
+        let (count, bytes) = announce.write(slot.get_mut(HEADER_LEN..)?, links)?;
+        let own = self.config.instance();
         let src = ProcessId(own.address.to_bits());
         let header = Header::new(Opcode::Announce, src, part.to, own.incarnation);
         let header = header.stamped(reference, no_promise(reference), Psn(part.round));
-        Some((count, Transmit { port, octets: seal(slot, header, octets) }))
+        Some((count, Transmit { port, bytes: seal(slot, header, bytes) }))
     }
 
     /// All links that are announced: the dead ones, oldest first, and who is heard and hears.
@@ -392,19 +398,20 @@ impl Switch {
         let frozen = control.into_iter().flat_map(|control| control.frozen.iter());
         let frozen = frozen.map(|frozen| {
             let state = LinkState::Frozen { number: frozen.number, commit: frozen.commit };
-            self.link(frozen.port, frozen.life, state)
+            self.link(frozen.port, frozen.instance, state)
         });
         let seats = control.into_iter().flat_map(|control| control.seats.iter());
-        let seats = seats.map(|(port, life)| self.link(port, Some(life), LinkState::Up));
+        let seats = seats.map(|(port, instance)| self.link(port, Some(instance), LinkState::Up));
         let ports = (0..self.port_count() as u16).map(Port);
-        let up = ports.filter(|port| self.halves.is_live(*port) && self.neighbours.hears_us(*port));
-        let up = up.map(|port| self.link(port, self.neighbours.life(port), LinkState::Up));
+        let up =
+            ports.filter(|port| self.halves.is_live(*port) && self.neighbours.is_two_way(*port));
+        let up = up.map(|port| self.link(port, self.neighbours.instance(port), LinkState::Up));
         frozen.chain(seats).chain(up)
     }
 
-    fn link(&self, port: Port, life: Option<Life>, state: LinkState) -> Link {
+    fn link(&self, port: Port, instance: Option<Instance>, state: LinkState) -> Link {
         let side = if self.halves.is_upper(port) { Side::Upper } else { Side::Lower };
-        Link { port, side, life, state }
+        Link { port, side, instance, state }
     }
 }
 
@@ -415,5 +422,5 @@ fn labelled(ways: PortRange, header: &Header, frame: &[u8]) -> Option<Port> {
         return None;
     }
     let nth = HOPS_MAX.checked_sub(header.hops())?;
-    Slot::way(frame.get(HEADER_OCTETS..)?, nth).map(|way| ways.nth(u32::from(way)))
+    Slot::next_link(frame.get(HEADER_LEN..)?, nth).map(|way| ways.nth(u32::from(way)))
 }

@@ -65,15 +65,15 @@ impl Halves {
     #[inline]
     pub(crate) fn hear(&mut self, now: Mono, port: Port, promises: Promises) -> bool {
         if self.is_upper(port) {
-            self.upper.hear(now, self.upper_index(port), promises)
+            self.upper.update(now, self.upper_index(port), promises)
         } else {
-            self.lower.hear(now, port, promises)
+            self.lower.update(now, port, promises)
         }
     }
 
     /// As [`Halves::hear`] for a sign of life of a link that nothing feeds: see
-    /// [`Registers::hear_unfed`].
-    pub(crate) fn hear_unfed(
+    /// [`Registers::update_unfed`].
+    pub(crate) fn update_unfed(
         &mut self,
         now: Mono,
         port: Port,
@@ -81,7 +81,7 @@ impl Halves {
         held: Option<Timestamp>,
     ) -> bool {
         let (half, port) = self.half_mut(port);
-        half.hear_unfed(now, port, mark, held)
+        half.update_unfed(now, port, mark, held)
     }
 
     /// What `port` has promised, if something feeds it.
@@ -146,7 +146,7 @@ impl Halves {
         let told = if self.is_upper(port) { self.told_below } else { self.commit_told };
         let Some(told) = told else { return };
         let (half, port) = self.half_mut(port);
-        half.presume(port, commit.min(told));
+        half.assume_commit(port, commit.min(told));
     }
 
     /// Holds the commit of `port` at `held` from now on, or nowhere.
@@ -166,13 +166,13 @@ impl Halves {
 
     /// A live link last heard before `deadline`, if there is one.
     pub(crate) fn silent_since(&self, deadline: Mono) -> Option<Port> {
-        let upper = || self.upper.silent_since(deadline);
-        self.lower.silent_since(deadline).or_else(|| Some(Port(upper()?.0 + self.lower_ports)))
+        let upper = || self.upper.idle_since(deadline);
+        self.lower.idle_since(deadline).or_else(|| Some(Port(upper()?.0 + self.lower_ports)))
     }
 
     /// When the live link that has been silent longest was last heard.
-    pub(crate) fn oldest_heard(&self) -> Option<Mono> {
-        Mono::earlier(self.lower.oldest_heard(), self.upper.oldest_heard())
+    pub(crate) fn oldest_update(&self) -> Option<Mono> {
+        Mono::earlier(self.lower.oldest_update(), self.upper.oldest_update())
     }
 
     /// Forgets what `port` was told: a new link takes its place.
@@ -453,7 +453,7 @@ mod tests {
     #[test]
     fn expiry_names_ports_of_both_halves() {
         let mut halves = halves(&[(0, 50), (2, 40), (3, 70), (4, 45)]);
-        assert_eq!(halves.oldest_heard(), Some(Mono::from_ns(40)));
+        assert_eq!(halves.oldest_update(), Some(Mono::from_ns(40)));
         let mut lost = Vec::new();
         halves.expire(Mono::from_ns(50), |port| lost.push(port));
         assert_eq!(lost, [Port(2), Port(4)]);

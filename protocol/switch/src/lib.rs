@@ -28,14 +28,14 @@
 //! let config = Config::new(2, 0, Route::Table(Table::new(8, false)));
 //! let mut switch = Switch::new(config).expect("two ports are enough");
 //! let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(1 << 50) };
-//! let mut octets = [0; 64];
+//! let mut bytes = [0; 64];
 //! let (joined, passed) = (Verdict::Consumed, Verdict::Forward(Port(1)));
 //! let frames = [(Opcode::Join, 0, joined), (Opcode::Join, 1, joined), (Opcode::Reset, 0, passed)];
 //! for (opcode, src, verdict) in frames {
 //!     let header = Header::new(opcode, ProcessId(src), ProcessId(1), Incarnation(1));
 //!     let header = header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST);
-//!     let length = seal(&mut octets, header, 0);
-//!     assert_eq!(switch.handle_frame(now, Port(src as u16), &mut octets[..length]), verdict);
+//!     let length = seal(&mut bytes, header, 0);
+//!     assert_eq!(switch.handle_frame(now, Port(src as u16), &mut bytes[..length]), verdict);
 //! }
 //! ```
 //!

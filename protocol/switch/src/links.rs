@@ -1,7 +1,7 @@
 //! Links that come, go, die and come back: the part of [`Switch`] that keeps them.
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Address, Heard, Life, Mono, Now, Port, ProcessId, Promises, Verdict};
+use onepipe_base::{Address, Instance, Mono, Now, PeerUpdate, Port, ProcessId, Promises, Verdict};
 use onepipe_topology::{Next, Route};
 use onepipe_wire::{Flags, HOPS_MAX, Header, Opcode};
 
@@ -82,7 +82,7 @@ impl Switch {
     pub(crate) fn on_unfed(&mut self, now: Mono, port: Port, promises: Promises, holds: bool) {
         self.has_news = true;
         let held = holds.then_some(promises.commit);
-        let is_new = self.halves.hear_unfed(now, port, promises.barrier, held);
+        let is_new = self.halves.update_unfed(now, port, promises.barrier, held);
         if self.halves.promised(port).is_none() {
             // Who feeds it next is a newcomer.
             self.caught_up.remove(port);
@@ -146,17 +146,17 @@ impl Switch {
 
     /// Whether another switch was last heard at `port`.
     pub(crate) fn leads_to_switch(&self, port: Port) -> bool {
-        let life = self.neighbours.life(port);
-        life.is_some_and(|life| matches!(life.address, Address::Switch(_)))
+        let instance = self.neighbours.instance(port);
+        instance.is_some_and(|instance| matches!(instance.address, Address::Switch(_)))
     }
 
     /// Takes a link that may be live out of the barriers; where there are controllers, its commit
     /// is frozen.
     pub(crate) fn take_out(&mut self, port: Port, event: SwitchEvent) {
         if self.control.is_some() {
-            let life = self.neighbours.life(port);
-            self.neighbours.lose(port);
-            self.freeze(port, life, event);
+            let instance = self.neighbours.instance(port);
+            self.neighbours.mark_lost(port);
+            self.freeze(port, instance, event);
         } else if self.halves.remove(port) {
             self.on_taken_out(port, event);
         }
@@ -183,10 +183,10 @@ impl Switch {
         }
     }
 
-    /// Freezes `port`, where `life` was, if it is live.
-    fn freeze(&mut self, port: Port, life: Option<Life>, event: SwitchEvent) {
+    /// Freezes `port`, where `instance` was, if it is live.
+    fn freeze(&mut self, port: Port, instance: Option<Instance>, event: SwitchEvent) {
         let control = self.control.as_ref();
-        if let Some(commit) = control.and_then(|control| control.frozen.passed(port, life)) {
+        if let Some(commit) = control.and_then(|control| control.frozen.passed(port, instance)) {
             self.halves.presume_promised(port, commit);
         }
         if self.halves.holds_nothing(port) {
@@ -202,7 +202,7 @@ impl Switch {
             self.halves.hold(port, None);
         }
         if let Some(control) = &mut self.control {
-            control.frozen.note(port, life, commit);
+            control.frozen.note(port, instance, commit);
             control.announcer.on_change();
         }
         self.stats.links_frozen += 1;
@@ -211,8 +211,8 @@ impl Switch {
     }
 
     /// Who is heard on `port`, if anybody is: what its beacons and waves bear.
-    pub(crate) fn echo(&self, port: Port) -> Option<Life> {
-        if self.halves.is_live(port) { self.neighbours.life(port) } else { None }
+    pub(crate) fn echo(&self, port: Port) -> Option<Instance> {
+        if self.halves.is_live(port) { self.neighbours.instance(port) } else { None }
     }
 
     /// What a frame is to its link (design: failure.md, "Who is on a link?"). Freezes what has died
@@ -229,45 +229,45 @@ impl Switch {
                 false => Recognised::Unheard,
             };
         }
-        let speaker = header.speaker().filter(|life| self.may_be_at(port, *life));
-        let Some(life) = speaker else {
+        let speaker = header.sender().filter(|instance| self.may_be_at(port, *instance));
+        let Some(instance) = speaker else {
             return Recognised::Refused(drop_as(&mut self.stats.dropped_misplaced));
         };
-        let heard_us = self.neighbours.hears_us(port);
+        let heard_us = self.neighbours.is_two_way(port);
         // A goodbye is heard whatever its sender hears.
         let heard = match is_of_link && opcode != Opcode::Leave {
-            true => self.neighbours.hear(port, life, header.echo(), self.config.life()),
-            false => self.neighbours.hear_life(port, life),
+            true => self.neighbours.on_hello(port, instance, header.peer(), self.config.instance()),
+            false => self.neighbours.on_instance(port, instance),
         };
-        if is_of_link && opcode != Opcode::Leave && heard != Heard::Stale {
-            let is_held = header.has(Flags::FORMER);
+        if is_of_link && opcode != Opcode::Leave && heard != PeerUpdate::Stale {
+            let is_held = header.has(Flags::PREVIOUS_HOLDS);
             if is_held { self.holders.insert(port) } else { self.holders.remove(port) }
         }
-        if heard_us != self.neighbours.hears_us(port)
+        if heard_us != self.neighbours.is_two_way(port)
             && let Some(control) = &mut self.control
         {
             control.announcer.on_change();
         }
         match heard {
-            Heard::Same => Recognised::Heard,
-            Heard::NewLife(_) if makes(Mistake::RebirthIgnored) => Recognised::Heard,
-            Heard::NewLife(former) => {
+            PeerUpdate::Same => Recognised::Heard,
+            PeerUpdate::NewInstance(_) if makes(Mistake::RestartIgnored) => Recognised::Heard,
+            PeerUpdate::NewInstance(former) => {
                 if let Some(control) = &mut self.control {
                     control.waves.on_gone(port);
                 }
                 self.freeze(port, Some(former), SwitchEvent::LinkReborn(port));
                 Recognised::Heard
             }
-            Heard::Stale if self.neighbours.life(port) != Some(life) => {
+            PeerUpdate::Stale if self.neighbours.instance(port) != Some(instance) => {
                 Recognised::Refused(drop_as(&mut self.stats.dropped_stale))
             }
             // It waits to be told that the link was lost.
-            Heard::Stale => {
+            PeerUpdate::Stale => {
                 self.linked.insert(port);
                 Recognised::Unheard
             }
-            Heard::Deaf => {
-                self.freeze(port, Some(life), SwitchEvent::LinkDeaf(port));
+            PeerUpdate::OneWay => {
+                self.freeze(port, Some(instance), SwitchEvent::LinkDeaf(port));
                 self.linked.insert(port);
                 self.beacons.owe(port);
                 Recognised::Unheard
@@ -275,14 +275,14 @@ impl Switch {
         }
     }
 
-    /// Whether `life` can be at the other end of `port`. Who is alive there is replaced by a later
+    /// Whether `instance` can be at the other end of `port`. Who is alive there is replaced by a later
     /// life of its own only.
-    fn may_be_at(&self, port: Port, life: Life) -> bool {
-        let known = self.neighbours.life(port);
-        if known == Some(life) {
+    fn may_be_at(&self, port: Port, instance: Instance) -> bool {
+        let known = self.neighbours.instance(port);
+        if known == Some(instance) {
             return true;
         }
-        let fits = match life.address {
+        let fits = match instance.address {
             Address::Switch(switch) => switch != self.config.switch,
             Address::Process(process) => {
                 !self.halves.is_upper(port)
@@ -290,7 +290,7 @@ impl Switch {
                     && self.may_sit(port, process)
             }
         };
-        let is_other = known.is_some_and(|known| known.address != life.address);
+        let is_other = known.is_some_and(|known| known.address != instance.address);
         fits && !(is_other && self.halves.is_live(port))
     }
 

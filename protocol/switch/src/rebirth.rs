@@ -1,8 +1,8 @@
 //! A switch that was declared dead though it lives: it is told so, and begins a new life (design:
 //! failure.md, "What if a receiver cannot be reached, and has not failed?").
 
-use onepipe_base::{Address, Incarnation, Life, Port, Timestamp, Transmit, Verdict};
-use onepipe_wire::{HEADER_OCTETS, Header, Opcode, Wave, WaveId, WaveView, seal_with_hops};
+use onepipe_base::{Address, Incarnation, Instance, Port, Timestamp, Transmit, Verdict};
+use onepipe_wire::{Flood, FloodId, FloodView, HEADER_LEN, Header, Opcode, seal_with_hops};
 
 use crate::clock::no_promise;
 use crate::switch::drop_as;
@@ -12,40 +12,41 @@ impl Switch {
     /// A life that was declared dead is heard at `port`. Its frames count nowhere; if it is a
     /// switch that shows that it is up, it is told.
     #[cold]
-    pub(crate) fn on_dead_heard(&mut self, port: Port, speaker: Option<Life>) -> Verdict {
-        if let (Some(control), Some(life)) = (&mut self.control, speaker)
-            && matches!(life.address, Address::Switch(_))
+    pub(crate) fn on_dead_heard(&mut self, port: Port, speaker: Option<Instance>) -> Verdict {
+        if let (Some(control), Some(instance)) = (&mut self.control, speaker)
+            && matches!(instance.address, Address::Switch(_))
         {
-            control.condemned = Some((port, life));
+            control.condemned = Some((port, instance));
         }
         drop_as(&mut self.stats.dropped_stale)
     }
 
-    /// Tells who is at `port` that `life` was declared dead.
+    /// Tells who is at `port` that `instance` was declared dead.
     pub(crate) fn write_condemned(
         &mut self,
         reference: Timestamp,
         port: Port,
-        life: Life,
+        instance: Instance,
         slot: &mut [u8],
     ) -> Option<Transmit> {
         let nothing = no_promise(reference);
-        let header = Header::of_link(Opcode::Wave, self.config.life(), self.echo(port), nothing);
-        let room = slot.get_mut(HEADER_OCTETS..)?;
-        let wave = Wave { id: WaveId::ASIDE };
-        let (_, octets) = wave.write_freeze(room, core::iter::once(life))?;
+        let header =
+            Header::hop_only(Opcode::Flood, self.config.instance(), self.echo(port), nothing);
+        let room = slot.get_mut(HEADER_LEN..)?;
+        let wave = Flood { id: FloodId::HOP_ONLY };
+        let (_, bytes) = wave.write_freeze(room, core::iter::once(instance))?;
         self.stats.waves_sent += 1;
-        Some(Transmit { port, octets: seal_with_hops(slot, header, octets, 0) })
+        Some(Transmit { port, bytes: seal_with_hops(slot, header, bytes, 0) })
     }
 
     /// A neighbour says something that is no wave: whom it takes for dead by a controller's word.
-    pub(crate) fn on_aside(&mut self, header: &Header, view: WaveView<'_>) -> Verdict {
-        let is_switch = |life: &Life| matches!(life.address, Address::Switch(_));
-        if !header.speaker().as_ref().is_some_and(is_switch) {
+    pub(crate) fn on_aside(&mut self, header: &Header, view: FloodView<'_>) -> Verdict {
+        let is_switch = |instance: &Instance| matches!(instance.address, Address::Switch(_));
+        if !header.sender().as_ref().is_some_and(is_switch) {
             return drop_as(&mut self.stats.dropped_misplaced);
         }
         self.stats.waves_heard += 1;
-        if view.dead().any(|life| life == self.config.life()) {
+        if view.dead().any(|instance| instance == self.config.instance()) {
             self.begin_new_life();
         }
         Verdict::Consumed

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Life, Mono, Port};
+use onepipe_base::{Instance, Mono, Port};
 
 /// The ports behind which a controller says that it sits. They take no part in the barriers
 /// (design: failure.md, "Where is the controller?").
@@ -20,7 +20,7 @@ const PATIENCE: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Seat {
     port: Port,
-    life: Life,
+    instance: Instance,
     heard: Mono,
 }
 
@@ -43,28 +43,28 @@ impl Seats {
         Self { seats: Vec::with_capacity(max), max, timeout_ns }
     }
 
-    /// `life` says that it sits at `port`.
-    pub(crate) fn greet(&mut self, now: Mono, port: Port, life: Life) -> Greeted {
+    /// `instance` says that it sits at `port`.
+    pub(crate) fn greet(&mut self, now: Mono, port: Port, instance: Instance) -> Greeted {
         let Some(seat) = self.seats.iter_mut().find(|seat| seat.port == port) else {
             if self.seats.len() == self.max {
                 return Greeted::Refused;
             }
-            self.seats.push(Seat { port, life, heard: now });
+            self.seats.push(Seat { port, instance, heard: now });
             return Greeted::New;
         };
-        let is_stale =
-            seat.life.address == life.address && life.incarnation < seat.life.incarnation;
+        let is_stale = seat.instance.address == instance.address
+            && instance.incarnation < seat.instance.incarnation;
         if is_stale {
             return Greeted::Refused;
         }
-        let is_same = seat.life == life;
-        *seat = Seat { port, life, heard: now };
+        let is_same = seat.instance == instance;
+        *seat = Seat { port, instance, heard: now };
         if is_same { Greeted::Again } else { Greeted::New }
     }
 
     /// Who sits at `port`.
-    pub(crate) fn life(&self, port: Port) -> Option<Life> {
-        self.seats.iter().find(|seat| seat.port == port).map(|seat| seat.life)
+    pub(crate) fn instance(&self, port: Port) -> Option<Instance> {
+        self.seats.iter().find(|seat| seat.port == port).map(|seat| seat.instance)
     }
 
     /// A seat that has been silent for too long, which is free from now on.
@@ -86,8 +86,8 @@ impl Seats {
         (self.timeout_ns > 0).then(|| heard.after_ns(self.timeout_ns.saturating_add(1)))
     }
 
-    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (Port, Life)> + '_ {
-        self.seats.iter().map(|seat| (seat.port, seat.life))
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (Port, Instance)> + '_ {
+        self.seats.iter().map(|seat| (seat.port, seat.instance))
     }
 
     fn is_silent(&self, seat: &Seat, now: Mono) -> bool {
@@ -102,22 +102,22 @@ mod tests {
 
     #[test]
     fn a_seat_is_taken_by_the_latest_life_and_freed_by_silence() {
-        let life = |incarnation| Life {
+        let instance = |incarnation| Instance {
             address: Address::Process(ProcessId(60)),
             incarnation: Incarnation(incarnation),
         };
         let at = Mono::from_ns;
         let mut seats = Seats::new(1, 100);
         assert_eq!(seats.due(), None);
-        assert_eq!(seats.greet(at(0), Port(1), life(2)), Greeted::New);
-        assert_eq!(seats.greet(at(5), Port(1), life(2)), Greeted::Again);
-        assert_eq!(seats.greet(at(6), Port(1), life(1)), Greeted::Refused);
-        assert_eq!(seats.greet(at(6), Port(2), life(9)), Greeted::Refused, "no room");
-        assert_eq!(seats.greet(at(7), Port(1), life(3)), Greeted::New);
-        assert_eq!((seats.life(Port(1)), seats.due()), (Some(life(3)), Some(at(808))));
+        assert_eq!(seats.greet(at(0), Port(1), instance(2)), Greeted::New);
+        assert_eq!(seats.greet(at(5), Port(1), instance(2)), Greeted::Again);
+        assert_eq!(seats.greet(at(6), Port(1), instance(1)), Greeted::Refused);
+        assert_eq!(seats.greet(at(6), Port(2), instance(9)), Greeted::Refused, "no room");
+        assert_eq!(seats.greet(at(7), Port(1), instance(3)), Greeted::New);
+        assert_eq!((seats.instance(Port(1)), seats.due()), (Some(instance(3)), Some(at(808))));
         assert_eq!(seats.pop_silent(at(807)), None);
         assert_eq!((seats.pop_silent(at(808)), seats.iter().len()), (Some(Port(1)), 0));
-        seats.greet(at(900), Port(2), life(3));
+        seats.greet(at(900), Port(2), instance(3));
         assert!(seats.remove(Port(2)) && !seats.remove(Port(2)));
     }
 }

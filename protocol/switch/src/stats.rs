@@ -41,7 +41,7 @@ pub struct Stats {
     /// Frames that were taken or passed on, but not heard: their link is down until its other end
     /// knows that it was lost, or it is not known yet who is there.
     pub unheard: u64,
-    /// Octets that are no frame: truncated, corrupted or foreign.
+    /// Bytes that are no frame: truncated, corrupted or foreign.
     pub dropped_malformed: u64,
     /// Frames on a port that the switch does not have.
     pub dropped_port: u64,

@@ -7,7 +7,7 @@ use onepipe_base::{
     Machine, Mono, Neighbours, Now, Port, ProcessId, Promises, Psn, Timestamp, Transmit, Verdict,
 };
 use onepipe_topology::{Next, PortRange};
-use onepipe_wire::{Flags, HEADER_OCTETS, Header, Opcode, peek, seal_with_hops};
+use onepipe_wire::{Flags, HEADER_LEN, Header, Opcode, parse_header, seal_with_hops};
 
 use crate::beacon::Beacons;
 use crate::clock::{Clock, no_promise};
@@ -241,13 +241,13 @@ impl Switch {
         let counted = self.halves.promised(port).filter(|_| counts);
         let counted = counted.unwrap_or(no_promise(reference)).barrier;
         self.stats.beacons_sent += 1;
-        debug_assert!(slot.len() >= HEADER_OCTETS);
-        let (own, echo) = (self.config.life(), self.echo(port));
-        let header = Header::of_link(Opcode::Beacon, own, echo, promises);
-        let former = if self.halves.is_held(port) { Flags::FORMER } else { 0 };
-        let header = header.counting(counted).flagged(flags | former);
-        let octets = seal_with_hops(slot, header, 0, 0);
-        Some(Transmit { port, octets })
+        debug_assert!(slot.len() >= HEADER_LEN);
+        let (own, echo) = (self.config.instance(), self.echo(port));
+        let header = Header::hop_only(Opcode::Beacon, own, echo, promises);
+        let former = if self.halves.is_held(port) { Flags::PREVIOUS_HOLDS } else { 0 };
+        let header = header.with_counted(counted).flagged(flags | former);
+        let bytes = seal_with_hops(slot, header, 0, 0);
+        Some(Transmit { port, bytes })
     }
 
     /// Whether newcomers are told no commit before they have caught up.
@@ -268,7 +268,7 @@ impl Switch {
         let is_placed = || self.halves.is_upper(port) || self.caught_up.contains(port);
         match self.control {
             Some(_) => {
-                self.neighbours.hears_us(port) && !self.holders.contains(port) && is_placed()
+                self.neighbours.is_two_way(port) && !self.holders.contains(port) && is_placed()
             }
             None => !self.places_newcomers() || is_placed(),
         }
@@ -351,7 +351,7 @@ impl Machine for Switch {
         if port.index() >= self.port_count() {
             return drop_as(&mut self.stats.dropped_port);
         }
-        let Ok((header, opcode)) = peek(frame) else {
+        let Ok((header, opcode)) = parse_header(frame) else {
             return drop_as(&mut self.stats.dropped_malformed);
         };
         if opcode.is_control() {
@@ -373,7 +373,7 @@ impl Machine for Switch {
         let mut is_heard = true;
         if self.control.is_some() {
             if self.is_declared_dead(header, opcode) {
-                let speaker = header.speaker().filter(|_| opcode == Opcode::Beacon);
+                let speaker = header.sender().filter(|_| opcode == Opcode::Beacon);
                 return self.on_dead_heard(port, speaker);
             }
             match self.recognise(port, header, opcode) {
@@ -381,8 +381,8 @@ impl Machine for Switch {
                 Recognised::Unheard => is_heard = false,
                 Recognised::Refused(verdict) => return verdict,
             }
-        } else if let (true, Some(life)) = (opcode.is_hop_only(), header.speaker()) {
-            self.neighbours.hear(port, life, header.echo(), self.config.life());
+        } else if let (true, Some(instance)) = (opcode.is_hop_only(), header.sender()) {
+            self.neighbours.on_hello(port, instance, header.peer(), self.config.instance());
         }
         if opcode == Opcode::Leave {
             let last = (is_heard && self.control.is_some()).then_some(promises);
@@ -424,7 +424,7 @@ impl Machine for Switch {
             {
                 self.take_out(port, SwitchEvent::LinkLost(port));
             }
-            self.liveness.on_searched(now.mono, self.halves.oldest_heard());
+            self.liveness.on_searched(now.mono, self.halves.oldest_update());
             while let Some(port) = self.lost.pop() {
                 self.on_taken_out(port, SwitchEvent::LinkLost(port));
             }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Mono, Port};
-use onepipe_wire::{Echo, WaveId, WaveKind};
+use onepipe_wire::{FloodAck, FloodId, FloodKind};
 
 use crate::port_set::PortSet;
 
@@ -30,8 +30,8 @@ pub(crate) struct Waves {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Current {
-    id: WaveId,
-    kind: WaveKind,
+    id: FloodId,
+    kind: FloodKind,
     parent: Port,
     /// Somebody has gone for good who has not answered: this switch never will, either.
     is_broken: bool,
@@ -54,19 +54,19 @@ pub(crate) enum Arrived {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owed {
     /// The wave itself.
-    Wave(Port),
+    Flood(Port),
     /// An answer.
-    Echo(Port, Echo),
+    FloodAck(Port, FloodAck),
 }
 
 impl Waves {
-    /// No wave yet. A wave's payload is at most `octets_max`.
-    pub(crate) fn new(ports: u16, octets_max: usize, repeat_ns: u64) -> Self {
+    /// No wave yet. A wave's payload is at most `bytes_max`.
+    pub(crate) fn new(ports: u16, bytes_max: usize, repeat_ns: u64) -> Self {
         let none = || PortSet::new(ports);
         Self {
             repeat_ns,
             current: None,
-            payload: Vec::with_capacity(octets_max),
+            payload: Vec::with_capacity(bytes_max),
             pending: none(),
             owed: none(),
             echoes: none(),
@@ -79,7 +79,7 @@ impl Waves {
         &mut self,
         now: Mono,
         from: Port,
-        (id, kind): (WaveId, WaveKind),
+        (id, kind): (FloodId, FloodKind),
         payload: &[u8],
         others: impl Iterator<Item = Port>,
     ) -> Arrived {
@@ -119,7 +119,7 @@ impl Waves {
     }
 
     /// All behind `from` have done what `echo` says. Answers whether that was waited for.
-    pub(crate) fn on_echo(&mut self, from: Port, echo: Echo) -> bool {
+    pub(crate) fn on_echo(&mut self, from: Port, echo: FloodAck) -> bool {
         let is_current = self.current.is_some_and(|current| {
             (current.id, current.kind) == (echo.id, echo.kind) && self.pending.contains(from)
         });
@@ -134,7 +134,7 @@ impl Waves {
     /// `port` has come to life: it may not have heard the latest notice, or not have answered.
     pub(crate) fn on_joined(&mut self, now: Mono, port: Port) {
         let Some(current) = self.current else { return };
-        if port != current.parent && current.kind == WaveKind::Notice {
+        if port != current.parent && current.kind == FloodKind::Notice {
             self.pending.insert(port);
         }
         if self.pending.contains(port) {
@@ -174,9 +174,9 @@ impl Waves {
     pub(crate) fn pop(&mut self) -> Option<Owed> {
         let Current { id, kind, .. } = self.current?;
         if let Some(port) = self.echoes.pop() {
-            return Some(Owed::Echo(port, Echo { id, kind }));
+            return Some(Owed::FloodAck(port, FloodAck { id, kind }));
         }
-        self.owed.pop().map(Owed::Wave)
+        self.owed.pop().map(Owed::Flood)
     }
 
     /// The payload of the latest wave.
@@ -200,15 +200,15 @@ impl Waves {
 mod tests {
     use super::*;
 
-    const KIND: WaveKind = WaveKind::Notice;
+    const KIND: FloodKind = FloodKind::Notice;
     const PORTS: u16 = 4;
 
-    fn id(sequence: u32) -> WaveId {
-        WaveId { epoch: 1, sequence }
+    fn id(sequence: u32) -> FloodId {
+        FloodId { epoch: 1, sequence }
     }
 
-    fn echo(sequence: u32) -> Echo {
-        Echo { id: id(sequence), kind: KIND }
+    fn echo(sequence: u32) -> FloodAck {
+        FloodAck { id: id(sequence), kind: KIND }
     }
 
     fn all() -> impl Iterator<Item = Port> {
@@ -217,8 +217,8 @@ mod tests {
 
     fn pop(waves: &mut Waves) -> Vec<(char, u16)> {
         let named = |owed| match owed {
-            Owed::Wave(port) => ('w', port.0),
-            Owed::Echo(port, _) => ('e', port.0),
+            Owed::Flood(port) => ('w', port.0),
+            Owed::FloodAck(port, _) => ('e', port.0),
         };
         core::iter::from_fn(|| waves.pop()).map(named).collect()
     }
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(pop(&mut waves), [('w', 2)]);
         assert!(waves.on_echo(Port(2), echo(1)));
         assert_eq!(pop(&mut waves), []);
-        let resume = (id(2), WaveKind::Resume);
+        let resume = (id(2), FloodKind::Resume);
         waves.on_wave(Mono::from_ns(0), Port(0), resume, &[], [Port(1)].into_iter());
         assert_eq!(pop(&mut waves), [('w', 1)]);
         waves.on_joined(Mono::from_ns(0), Port(3));

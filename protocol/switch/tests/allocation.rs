@@ -6,7 +6,7 @@ use allocation_counter::measure;
 use onepipe_base::{Machine, Port};
 use onepipe_switch::{Config, Eager, Switch};
 use onepipe_topology::{Node, Shape, Topology};
-use onepipe_wire::{Echo, Header, Opcode, Resolved, Wave, WaveId, WaveKind, seal_with_hops};
+use onepipe_wire::{Flood, FloodAck, FloodId, FloodKind, Header, Opcode, Resolved, seal_with_hops};
 use rig::{OWN, at, both, frame, guarded, of_link, process, star};
 
 fn drive(switch: &mut Switch, ports: u16, processes: u32, rounds: u64) {
@@ -34,8 +34,8 @@ fn drive(switch: &mut Switch, ports: u16, processes: u32, rounds: u64) {
                 }
             }
             let dst = (round as u32 + u32::from(port) * 7) % processes;
-            let mut octets = frame(opcode, port.into(), dst, both(1_000 + round * 700));
-            switch.handle_frame(now, Port(port), &mut octets);
+            let mut bytes = frame(opcode, port.into(), dst, both(1_000 + round * 700));
+            switch.handle_frame(now, Port(port), &mut bytes);
         }
         switch.handle_timeout(now);
         while switch.poll_transmit(now, &mut slot).is_some() {}
@@ -46,27 +46,27 @@ fn drive(switch: &mut Switch, ports: u16, processes: u32, rounds: u64) {
 /// What a fabric with controllers adds: beacons that confirm, greetings, waves and answers.
 fn control(switch: &mut Switch, round: u64, port: u16, seat: u32) {
     let now = at(1_000 + round * 700);
-    let life = if port == 0 { process(seat, 1) } else { process(port.into(), 1) };
+    let instance = if port == 0 { process(seat, 1) } else { process(port.into(), 1) };
     let opcode = if port == 0 { Opcode::Hello } else { Opcode::Beacon };
-    rig::put(switch, now, port, of_link(opcode, life, Some(OWN), both(1_000 + round * 700)));
-    let mut octets = [0; 52 + 32];
-    let id = WaveId { epoch: 1, sequence: round as u32 };
+    rig::put(switch, now, port, of_link(opcode, instance, Some(OWN), both(1_000 + round * 700)));
+    let mut bytes = [0; 52 + 32];
+    let id = FloodId { epoch: 1, sequence: round as u32 };
     let last = switch.stats().links_frozen as u32;
     let resolved = (0..2).map(|back| Resolved { owner: OWN, number: last.saturating_sub(back) });
     let (opcode, payload) = match port {
         odd if odd % 2 == 1 => return,
         0 => {
-            let written = Wave { id }.write_resume(&mut octets[52..], resolved);
-            (Opcode::Wave, written.expect("fits").1)
+            let written = Flood { id }.write_resume(&mut bytes[52..], resolved);
+            (Opcode::Flood, written.expect("fits").1)
         }
         _ => {
-            let echo = Echo { id, kind: WaveKind::Resume };
-            (Opcode::Echo, echo.write(&mut octets[52..]).expect("fits"))
+            let echo = FloodAck { id, kind: FloodKind::Resume };
+            (Opcode::FloodAck, echo.write(&mut bytes[52..]).expect("fits"))
         }
     };
-    let header = Header::of_link(opcode, life, Some(OWN), both(0));
-    let length = seal_with_hops(&mut octets, header, payload, 0);
-    switch.handle_frame(now, Port(port), &mut octets[..length]);
+    let header = Header::hop_only(opcode, instance, Some(OWN), both(0));
+    let length = seal_with_hops(&mut bytes, header, payload, 0);
+    switch.handle_frame(now, Port(port), &mut bytes[..length]);
 }
 
 #[test]

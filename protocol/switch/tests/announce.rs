@@ -3,13 +3,13 @@
 mod rig;
 
 use onepipe_base::{
-    Address, Controllers, Incarnation, Life, Machine, Port, ProcessId, Psn, SwitchId, Verdict,
+    Address, Controllers, Incarnation, Instance, Machine, Port, ProcessId, Psn, SwitchId, Verdict,
 };
 use onepipe_switch::{Config, Switch, SwitchEvent};
 use onepipe_topology::{Route, Table, Tree};
 use onepipe_wire::{AnnounceView, Header, Link, LinkState, Opcode, Side};
 use rig::{
-    CONTROLLER, OWN, Sent, at, beacon, both, events, guarded, life_of, octets_of, of_link, pass,
+    CONTROLLER, OWN, Sent, at, beacon, both, bytes_of, events, guarded, instance_of, of_link, pass,
     process, put, run, sent, ts,
 };
 
@@ -19,8 +19,8 @@ fn new(config: Config) -> Switch {
     switch
 }
 
-fn hello(switch: &mut Switch, now: u64, port: u16, life: Life) -> Verdict {
-    put(switch, at(now), port, of_link(Opcode::Hello, life, None, both(now)))
+fn hello(switch: &mut Switch, now: u64, port: u16, instance: Instance) -> Verdict {
+    put(switch, at(now), port, of_link(Opcode::Hello, instance, None, both(now)))
 }
 
 fn announces(sent: Vec<Sent>) -> Vec<Sent> {
@@ -32,8 +32,8 @@ fn links(sent: &Sent) -> Vec<Link> {
     view.links(ts(0)).collect()
 }
 
-fn up(port: u16, side: Side, life: Life) -> Link {
-    Link { port: Port(port), side, life: Some(life), state: LinkState::Up }
+fn up(port: u16, side: Side, instance: Instance) -> Link {
+    Link { port: Port(port), side, instance: Some(instance), state: LinkState::Up }
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn all_links_are_told_at_once_after_a_change_and_for_ever() {
     let told = announces(sent(&mut switch, at(10_000)));
     assert_eq!(told.len(), 1);
     assert_eq!((told[0].port, told[0].header.dst()), (2, ProcessId(CONTROLLER)));
-    assert_eq!(told[0].header.speaker(), Some(OWN));
+    assert_eq!(told[0].header.sender(), Some(OWN));
     assert_eq!(links(&told[0]), [up(2, Side::Lower, seat)]);
     assert!(!switch.is_live(Port(2)), "its port stays out of the barriers");
 
@@ -61,27 +61,32 @@ fn all_links_are_told_at_once_after_a_change_and_for_ever() {
     switch.lose(Port(0));
     let told = announces(run(&mut switch, 36_000));
     let state = LinkState::Frozen { number: 1, commit: ts(30_000) };
-    let frozen = Link { port: Port(0), side: Side::Lower, life: Some(one), state };
+    let frozen = Link { port: Port(0), side: Side::Lower, instance: Some(one), state };
     assert_eq!(links(&told[0]), [frozen, up(2, Side::Lower, seat)]);
 
     let two = process(1, 2);
     beacon(&mut switch, at(50_000), 0, (two, Some(OWN)), both(50_000));
     let told = announces(sent(&mut switch, at(50_000)));
-    let both_lives = [frozen, up(2, Side::Lower, seat), up(0, Side::Lower, two)];
-    assert_eq!(links(&told[0]), both_lives, "the dead and the living");
+    let both_instances = [frozen, up(2, Side::Lower, seat), up(0, Side::Lower, two)];
+    assert_eq!(links(&told[0]), both_instances, "the dead and the living");
 
     let generation = |sent: &Sent| AnnounceView::parse(&sent.payload).unwrap().announce.generation;
     let mut times = Vec::new();
     for now in (50_000..400_000).step_by(1_000) {
-        for life in [two, seat] {
-            let opcode = if life == two { Opcode::Beacon } else { Opcode::Hello };
-            put(&mut switch, at(now), life.port(), of_link(opcode, life, Some(OWN), both(now)));
+        for instance in [two, seat] {
+            let opcode = if instance == two { Opcode::Beacon } else { Opcode::Hello };
+            put(
+                &mut switch,
+                at(now),
+                instance.port(),
+                of_link(opcode, instance, Some(OWN), both(now)),
+            );
         }
         switch.handle_timeout(at(now));
         for again in announces(sent(&mut switch, at(now))) {
             assert_eq!(
                 (generation(&again), links(&again)),
-                (generation(&told[0]), both_lives.to_vec())
+                (generation(&told[0]), both_instances.to_vec())
             );
             times.push(now - 50_000);
         }
@@ -99,7 +104,7 @@ trait Sits {
     fn port(&self) -> u16;
 }
 
-impl Sits for Life {
+impl Sits for Instance {
     fn port(&self) -> u16 {
         if self.address == Address::Process(ProcessId(CONTROLLER)) { 2 } else { 0 }
     }
@@ -108,7 +113,7 @@ impl Sits for Life {
 #[test]
 fn every_controller_is_told_in_as_many_parts_as_it_takes() {
     let controllers = Some(Controllers { first: ProcessId(CONTROLLER), count: 2 });
-    let config = Config { frame_octets_max: 256, controllers, ..guarded(22) };
+    let config = Config { frame_len_max: 256, controllers, ..guarded(22) };
     let mut switch = new(config);
     for port in 0..20 {
         beacon(&mut switch, at(0), port, (process(port.into(), 1), Some(OWN)), both(0));
@@ -142,7 +147,7 @@ fn the_way_up_is_a_live_one_and_not_always_the_same() {
     let tree = Tree { base: 0, span: 2, child_span: 1, lanes: 1, processes: 64 };
     let config = Config { upper_ports: 4, route: Route::Tree(tree), ..guarded(2) };
     let mut switch = new(config);
-    let spine = |port: u16| life_of(Address::Switch(SwitchId(10 + u32::from(port))), 1);
+    let spine = |port: u16| instance_of(Address::Switch(SwitchId(10 + u32::from(port))), 1);
     let mut taken = std::collections::BTreeSet::new();
     for round in 1..40u64 {
         let now = round * 100_000;
@@ -167,12 +172,12 @@ fn foreign_frames_keep_one_way_for_each_pair_and_use_all_ways() {
     let config = Config { upper_ports: 4, route: Route::Tree(tree), ..guarded(2) };
     let mut switch = new(config);
     for port in 2..6 {
-        let spine = life_of(Address::Switch(SwitchId(10 + u32::from(port))), 1);
+        let spine = instance_of(Address::Switch(SwitchId(10 + u32::from(port))), 1);
         beacon(&mut switch, at(0), port, (spine, Some(OWN)), both(0));
     }
     let way = |switch: &mut Switch, dst: u32, psn: u32| {
         let header = Header::new(Opcode::Foreign, ProcessId(1), ProcessId(dst), Incarnation(1));
-        pass(switch, at(10), 1, octets_of(header.stamped(ts(0), both(0), Psn(psn)))).0
+        pass(switch, at(10), 1, bytes_of(header.stamped(ts(0), both(0), Psn(psn)))).0
     };
     let ways: std::collections::BTreeSet<u16> =
         (10..50).map(|dst| way(&mut switch, dst, 1)).collect();
@@ -191,7 +196,7 @@ fn a_seat_is_found_by_its_frames_and_lost_by_silence() {
     events(&mut switch);
     assert_eq!(hello(&mut switch, 20, 2, process(CONTROLLER, 3)), Verdict::Dropped, "stale");
     assert_eq!(hello(&mut switch, 20, 1, process(7, 1)), Verdict::Dropped, "no controller");
-    let above = life_of(Address::Switch(SwitchId(9)), 1);
+    let above = instance_of(Address::Switch(SwitchId(9)), 1);
     assert_eq!(hello(&mut switch, 20, 1, above), Verdict::Dropped, "no process");
     beacon(&mut switch, at(20), 1, (process(1, 1), None), both(20));
     assert_eq!(hello(&mut switch, 21, 1, process(CONTROLLER, 5)), Verdict::Dropped, "it is taken");

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 use onepipe_base::{HostId, Machine, Port, Promises, Timestamp, Verdict};
 use onepipe_switch::{Config, Form, Switch};
 use onepipe_topology::{End, Node, Shape, Spread, Topology};
-use onepipe_wire::{HEADER_OCTETS, Opcode, peek};
+use onepipe_wire::{HEADER_LEN, Opcode, parse_header};
 use proptest::prelude::*;
-use rig::{Octets, at, frame, ts};
+use rig::{Bytes, at, frame, ts};
 
 const STEP_NS: u64 = 50;
 /// Until then somebody may be a newcomer who has not caught up: a slow clock does so by itself
@@ -40,10 +40,10 @@ struct Fabric {
     /// Each way between a chip and what is beside it.
     aside_ns: u64,
     /// What is on its way to the processors, by input, and from them, by output.
-    asides: BTreeMap<(End, bool), VecDeque<(u64, Octets)>>,
+    asides: BTreeMap<(End, bool), VecDeque<(u64, Bytes)>>,
     switches: Vec<Switch>,
     senders: Vec<Sender>,
-    links: BTreeMap<End, VecDeque<(u64, Octets)>>,
+    links: BTreeMap<End, VecDeque<(u64, Bytes)>>,
     draw: u64,
     now: u64,
 }
@@ -88,12 +88,12 @@ impl Fabric {
         (self.draw >> 33) % below
     }
 
-    fn send(&mut self, from: End, octets: Octets) {
+    fn send(&mut self, from: End, bytes: Bytes) {
         let to = self.topology.peer(from).expect("a port in use is linked");
         let arrives = self.now + 1 + self.random(DELAY_NS_MAX);
         let link = self.links.entry(to).or_default();
         let arrives = link.back().map_or(arrives, |(last, _)| arrives.max(*last));
-        link.push_back((arrives, octets));
+        link.push_back((arrives, bytes));
     }
 
     fn run_senders(&mut self) {
@@ -113,27 +113,27 @@ impl Fabric {
         }
     }
 
-    fn arrive(&mut self, at_end: End, mut octets: Octets) {
+    fn arrive(&mut self, at_end: End, mut bytes: Bytes) {
         match at_end.node {
-            Node::Switch(_) if self.form == Form::Beside && is_beacon(&octets) => {
+            Node::Switch(_) if self.form == Form::Beside && is_beacon(&bytes) => {
                 let aside = self.asides.entry((at_end, true)).or_default();
-                aside.push_back((self.now + self.aside_ns, octets));
+                aside.push_back((self.now + self.aside_ns, bytes));
             }
             Node::Switch(id) => {
                 let switch = &mut self.switches[id.index()];
-                match switch.handle_frame(at(self.now), at_end.port, &mut octets) {
-                    Verdict::Forward(port) => self.send(End { node: at_end.node, port }, octets),
+                match switch.handle_frame(at(self.now), at_end.port, &mut bytes) {
+                    Verdict::Forward(port) => self.send(End { node: at_end.node, port }, bytes),
                     Verdict::Consumed => {}
                     Verdict::Dropped => panic!("{:?} at {at_end:?}", switch.stats()),
                 }
             }
-            Node::Host(id) => self.receive(id, &octets),
+            Node::Host(id) => self.receive(id, &bytes),
             Node::Process(_) => unreachable!("hosts are the leaves of this fabric"),
         }
     }
 
-    fn receive(&mut self, host: HostId, octets: &Octets) {
-        let (header, opcode) = peek(octets).expect("well-formed");
+    fn receive(&mut self, host: HostId, bytes: &Bytes) {
+        let (header, opcode) = parse_header(bytes).expect("well-formed");
         let near = ts(self.now);
         let (message, said) = (header.message_ts(near), header.promises(near).barrier);
         let start_ns = self.start_ns();
@@ -152,7 +152,7 @@ impl Fabric {
     fn run_asides(&mut self) {
         let keys: Vec<(End, bool)> = self.asides.keys().copied().collect();
         for key @ (end, is_input) in keys {
-            while let Some((_, mut octets)) = self
+            while let Some((_, mut bytes)) = self
                 .asides
                 .get_mut(&key)
                 .and_then(|aside| aside.pop_front_if(|(due, _)| *due <= self.now))
@@ -160,10 +160,10 @@ impl Fabric {
                 let Node::Switch(id) = end.node else { unreachable!("only switches have one") };
                 if is_input {
                     let switch = &mut self.switches[id.index()];
-                    let verdict = switch.handle_frame(at(self.now), end.port, &mut octets);
+                    let verdict = switch.handle_frame(at(self.now), end.port, &mut bytes);
                     assert_eq!(verdict, Verdict::Consumed);
                 } else {
-                    self.send(end, octets);
+                    self.send(end, bytes);
                 }
             }
         }
@@ -174,12 +174,12 @@ impl Fabric {
         self.run_senders();
         let ends: Vec<End> = self.links.keys().copied().collect();
         for end in ends {
-            while let Some((_, octets)) = self
+            while let Some((_, bytes)) = self
                 .links
                 .get_mut(&end)
                 .and_then(|link| link.pop_front_if(|(arrives, _)| *arrives <= self.now))
             {
-                self.arrive(end, octets);
+                self.arrive(end, bytes);
             }
         }
         self.run_asides();
@@ -189,7 +189,7 @@ impl Fabric {
             if switch.poll_timeout().is_some_and(|due| due <= at(self.now).mono) {
                 switch.handle_timeout(at(self.now));
             }
-            let mut slot = [0; HEADER_OCTETS];
+            let mut slot = [0; HEADER_LEN];
             while let Some(sent) = self.switches[index].poll_transmit(at(self.now), &mut slot) {
                 let end = End { node, port: Port(sent.port.0) };
                 if self.form == Form::Beside {
@@ -203,8 +203,8 @@ impl Fabric {
     }
 }
 
-fn is_beacon(octets: &Octets) -> bool {
-    peek(octets).expect("well-formed").1 == Opcode::Beacon
+fn is_beacon(bytes: &Bytes) -> bool {
+    parse_header(bytes).expect("well-formed").1 == Opcode::Beacon
 }
 
 /// The shape, the form with how far aside it is, whether each packet takes its own way, and a seed.

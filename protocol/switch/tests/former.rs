@@ -2,18 +2,18 @@
 
 mod rig;
 
-use onepipe_base::{Address, Life, Machine, Port, Promises, SwitchId, Verdict};
+use onepipe_base::{Address, Instance, Machine, Port, Promises, SwitchId, Verdict};
 use onepipe_switch::{Config, Switch};
 use onepipe_topology::{Route, Table};
-use onepipe_wire::{Flags, HEADER_OCTETS, Header, Opcode, Resolved, Wave, WaveId, seal_with_hops};
+use onepipe_wire::{Flags, Flood, FloodId, HEADER_LEN, Header, Opcode, Resolved, seal_with_hops};
 use rig::{
-    CONTROLLER, OWN, Sent, at, beacon, both, guarded, life_of, octets_of, of_link, ports_of,
+    CONTROLLER, OWN, Sent, at, beacon, both, bytes_of, guarded, instance_of, of_link, ports_of,
     process, put, run, sent,
 };
 
 /// Ports 0 and 1 are below, this one is above.
 const UP: u16 = 2;
-const SPINE: Life = life_of(Address::Switch(SwitchId(9)), 3);
+const SPINE: Instance = instance_of(Address::Switch(SwitchId(9)), 3);
 
 /// A leaf whose neighbours hear it, count it, and promise 11,000.
 fn leaf() -> Switch {
@@ -30,16 +30,16 @@ fn leaf() -> Switch {
 
 /// What is at `port` promises this, and counts as much.
 fn say(leaf: &mut Switch, now: u64, port: u16, promise: u64, flags: u8) {
-    let life = if port == UP { SPINE } else { process(port.into(), 1) };
-    let header = Header::of_link(Opcode::Beacon, life, Some(OWN), both(promise));
-    let header = header.counting(both(promise).barrier).flagged(flags);
-    assert_eq!(put(leaf, at(now), port, octets_of(header)), Verdict::Consumed);
+    let instance = if port == UP { SPINE } else { process(port.into(), 1) };
+    let header = Header::hop_only(Opcode::Beacon, instance, Some(OWN), both(promise));
+    let header = header.with_counted(both(promise).barrier).flagged(flags);
+    assert_eq!(put(leaf, at(now), port, bytes_of(header)), Verdict::Consumed);
 }
 
 /// All promise the time; at one of them a former life of the leaf holds commits.
 fn all_say(leaf: &mut Switch, now: u64, former_at: Option<u16>) {
     for port in [UP, 0, 1] {
-        let flags = if former_at == Some(port) { Flags::FORMER } else { 0 };
+        let flags = if former_at == Some(port) { Flags::PREVIOUS_HOLDS } else { 0 };
         say(leaf, now, port, now, flags);
     }
 }
@@ -76,7 +76,7 @@ fn no_commit_is_told_where_a_former_life_holds_commits() {
 #[test]
 fn a_switch_says_where_a_former_life_holds_commits() {
     let mut leaf = leaf();
-    let says_so = |sent: &Sent| sent.header.has(Flags::FORMER);
+    let says_so = |sent: &Sent| sent.header.has(Flags::PREVIOUS_HOLDS);
     assert!(!says_so(&beacon_to(&mut leaf, 15_000, 0)));
     beacon(&mut leaf, at(16_000), 0, (process(0, 2), Some(OWN)), both(16_000));
     assert!(says_so(&beacon_to(&mut leaf, 18_000, 0)));
@@ -85,14 +85,14 @@ fn a_switch_says_where_a_former_life_holds_commits() {
     leaf.unplug(Port(1));
     let seat = process(CONTROLLER, 1);
     put(&mut leaf, at(22_000), 1, of_link(Opcode::Hello, seat, None, both(0)));
-    let mut octets = [0; HEADER_OCTETS + 64];
-    let wave = Wave { id: WaveId { epoch: 1, sequence: 1 } };
+    let mut bytes = [0; HEADER_LEN + 64];
+    let wave = Flood { id: FloodId { epoch: 1, sequence: 1 } };
     let resolved = [Resolved { owner: OWN, number: 1 }].into_iter();
-    let (_, payload) = wave.write_resume(&mut octets[HEADER_OCTETS..], resolved).expect("fits");
-    let header = Header::of_link(Opcode::Wave, seat, None, both(0));
-    let length = seal_with_hops(&mut octets, header, payload, 0);
+    let (_, payload) = wave.write_resume(&mut bytes[HEADER_LEN..], resolved).expect("fits");
+    let header = Header::hop_only(Opcode::Flood, seat, None, both(0));
+    let length = seal_with_hops(&mut bytes, header, payload, 0);
     run(&mut leaf, 22_000);
-    let verdict = leaf.handle_frame(at(22_000), Port(1), &mut octets[..length]);
+    let verdict = leaf.handle_frame(at(22_000), Port(1), &mut bytes[..length]);
     assert_eq!(verdict, Verdict::Consumed);
     let at_once = sent(&mut leaf, at(22_000));
     assert!(ports_of(&at_once, Opcode::Beacon).contains(&0), "before the next instant");

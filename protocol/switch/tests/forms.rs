@@ -5,7 +5,7 @@ mod rig;
 use onepipe_base::{Port, Promises, Verdict};
 use onepipe_switch::{Config, Eager, Form, Switch};
 use onepipe_topology::{Route, Table};
-use onepipe_wire::{HOPS_MAX, Opcode, peek};
+use onepipe_wire::{HOPS_MAX, Opcode, parse_header};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rig::{at, beacons, both, frame, hear, join, promises_of, put, run, ts};
@@ -43,16 +43,16 @@ fn told(switch: &mut Switch, ns: u64) -> Vec<u64> {
 fn beside_a_chip_frames_pass_as_they_are_and_only_beacons_count() {
     let mut beside = heard(Form::Beside, 10_000);
     for (from, to) in [(0, 1), (1, 5), (2, 0), (3, 1)] {
-        let mut octets = frame(Opcode::Data, from, to, both(90_000));
-        let before = octets;
+        let mut bytes = frame(Opcode::Data, from, to, both(90_000));
+        let before = bytes;
         let verdict = onepipe_base::Machine::handle_frame(
             &mut beside,
             at(11_000),
             Port(from as u16),
-            &mut octets,
+            &mut bytes,
         );
         assert!(matches!(verdict, Verdict::Forward(_)), "{from} to {to}: {verdict:?}");
-        assert_eq!(octets, before, "{from} to {to}");
+        assert_eq!(bytes, before, "{from} to {to}");
     }
     assert_eq!(told(&mut beside, 12_000), [10_000; 4], "no frame was heard");
     let mut chip = heard(Form::Chip, 10_000);
@@ -110,7 +110,7 @@ fn an_edge_is_a_chip_below_and_hears_only_beacons_from_above() {
     let verdict = onepipe_base::Machine::handle_frame(&mut edge, at(11_000), Port(1), &mut out);
     assert!(matches!(verdict, Verdict::Forward(Port(2 | 3))), "{verdict:?}");
     assert!(promises_of(&out, at(11_000)).barrier < ts(0).saturating_sub_ns(1 << 45));
-    assert_eq!(peek(&out).expect("well-formed").0.hops(), HOPS_MAX - 1);
+    assert_eq!(parse_header(&out).expect("well-formed").0.hops(), HOPS_MAX - 1);
     assert_eq!(told(&mut edge, 12_000), [13_000, 12_000, 12_000, 12_000]);
 }
 

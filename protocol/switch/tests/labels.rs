@@ -8,7 +8,7 @@ use onepipe_base::{Incarnation, Machine, Port, ProcessId, Verdict};
 use onepipe_switch::{Config, Switch};
 use onepipe_topology::{Route, Tree};
 use onepipe_wire::{
-    HEADER_OCTETS, HOPS_MAX, Header, OWN_WAY, Opcode, SLOT_HEADER_OCTETS, Slot, seal_with_hops,
+    ANY_LINK, HEADER_LEN, HOPS_MAX, Header, Opcode, SLOT_HEADER_LEN, Slot, seal_with_hops,
 };
 use rig::at;
 
@@ -23,16 +23,16 @@ fn switch() -> Switch {
 
 /// Where a slot frame goes that has passed `passed` switches and bears this label.
 fn way(switch: &mut Switch, (from, dst): (u16, u32), label: [u8; 4], passed: u8) -> Verdict {
-    let mut octets = [0; HEADER_OCTETS + SLOT_HEADER_OCTETS];
+    let mut bytes = [0; HEADER_LEN + SLOT_HEADER_LEN];
     let slot = Slot { label, timeslot: 1, path: 0, earlier: [0; 3] };
-    slot.write(&mut octets[HEADER_OCTETS..]).expect("it fits");
+    slot.write(&mut bytes[HEADER_LEN..]).expect("it fits");
     let header = Header::new(Opcode::Slot, ProcessId(1), ProcessId(dst), Incarnation(1));
-    seal_with_hops(&mut octets, header, SLOT_HEADER_OCTETS, HOPS_MAX - passed);
-    switch.handle_frame(at(10), Port(from), &mut octets)
+    seal_with_hops(&mut bytes, header, SLOT_HEADER_LEN, HOPS_MAX - passed);
+    switch.handle_frame(at(10), Port(from), &mut bytes)
 }
 
 #[test]
-fn each_switch_obeys_its_own_octet_of_the_label() {
+fn each_switch_obeys_its_own_byte_of_the_label() {
     let mut switch = switch();
     let to = |port| Verdict::Forward(Port(port));
     for nth in 0..4 {
@@ -53,7 +53,7 @@ fn a_bundle_down_is_one_of_several_ways_too() {
     let mut switch = Switch::new(config).expect("valid");
     switch.handle_timeout(at(0));
     for lane in 0..4 {
-        let verdict = way(&mut switch, (8, 12), [OWN_WAY, OWN_WAY, OWN_WAY, lane], 3);
+        let verdict = way(&mut switch, (8, 12), [ANY_LINK, ANY_LINK, ANY_LINK, lane], 3);
         assert_eq!(verdict, Verdict::Forward(Port(4 + u16::from(lane))));
     }
 }
@@ -61,7 +61,7 @@ fn a_bundle_down_is_one_of_several_ways_too() {
 #[test]
 fn without_a_label_a_pair_keeps_one_way_and_all_ways_are_used() {
     let mut switch = switch();
-    let own = [OWN_WAY, 1, 1, 1];
+    let own = [ANY_LINK, 1, 1, 1];
     let ways: BTreeSet<String> =
         (10..60).map(|dst| format!("{:?}", way(&mut switch, (1, dst), own, 0))).collect();
     assert_eq!(ways.len(), 4, "{ways:?}");

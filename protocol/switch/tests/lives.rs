@@ -2,12 +2,12 @@
 
 mod rig;
 
-use onepipe_base::{Address, Life, Machine, Port, Promises, SwitchId, Verdict};
+use onepipe_base::{Address, Instance, Machine, Port, Promises, SwitchId, Verdict};
 use onepipe_switch::{Config, Switch, SwitchEvent};
 use onepipe_topology::{Route, Tree};
 use onepipe_wire::{HOPS_MAX, Opcode};
 use rig::{
-    OWN, at, beacon, both, events, frame_with_hops, guarded, life_of, of_link, pass, ports_of,
+    OWN, at, beacon, both, events, frame_with_hops, guarded, instance_of, of_link, pass, ports_of,
     process, put, run, sent, ts,
 };
 
@@ -38,8 +38,8 @@ fn met(config: Config, promises: Promises) -> Switch {
 fn told(switch: &mut Switch, now: u64, to: u16) -> Promises {
     let mut switch = switch.clone();
     let from = u16::from(to == 0);
-    let octets = frame_with_hops(Opcode::Ack, 9, to.into(), both(0), HOPS_MAX - 1);
-    let (output, said) = pass(&mut switch, at(now), from, octets);
+    let bytes = frame_with_hops(Opcode::Ack, 9, to.into(), both(0), HOPS_MAX - 1);
+    let (output, said) = pass(&mut switch, at(now), from, bytes);
     assert_eq!(output, to);
     said
 }
@@ -61,7 +61,7 @@ fn a_commit_is_told_only_to_who_knows_which_life_tells_it() {
     let said = told(&mut switch, 2, 1);
     assert_eq!(said.barrier, ts(50), "the barrier is told");
     assert!(said.commit < ts(0), "the commit is not: {said:?}");
-    let former = Life { incarnation: onepipe_base::Incarnation(4), ..OWN };
+    let former = Instance { incarnation: onepipe_base::Incarnation(4), ..OWN };
     beacon(&mut switch, at(2), 1, (stranger, Some(former)), apart(61, 56));
     assert!(told(&mut switch, 2, 1).commit < ts(0), "it hears a former life");
     beacon(&mut switch, at(3), 1, (stranger, Some(OWN)), apart(62, 57));
@@ -75,8 +75,8 @@ fn a_link_that_is_not_confirmed_is_owed_a_beacon_busy_or_idle() {
     let beacons = |switch: &mut Switch, end| ports_of(&run(switch, end), Opcode::Beacon);
     let busy = |switch: &mut Switch, now| {
         for (from, to) in [(0, 1), (1, 0)] {
-            let octets = frame_with_hops(Opcode::Ack, from, to, both(now), HOPS_MAX - 1);
-            pass(switch, at(now), from as u16, octets);
+            let bytes = frame_with_hops(Opcode::Ack, from, to, both(now), HOPS_MAX - 1);
+            pass(switch, at(now), from as u16, bytes);
         }
     };
     busy(&mut switch, 2_000);
@@ -136,9 +136,9 @@ fn who_is_lost_for_certain_waits_for_no_timeout() {
 #[test]
 fn a_new_life_freezes_the_old_one_before_it_is_heard() {
     let mut switch = met(guarded(2), apart(50, 40));
-    let mut octets = frame_with_hops(Opcode::Ack, 1, 0, apart(900, 800), HOPS_MAX);
+    let mut bytes = frame_with_hops(Opcode::Ack, 1, 0, apart(900, 800), HOPS_MAX);
     // The rig's frames are of incarnation 1; life 2 speaks by a beacon, and by data afterwards.
-    assert_eq!(switch.handle_frame(at(5), Port(1), &mut octets), Verdict::Forward(Port(0)));
+    assert_eq!(switch.handle_frame(at(5), Port(1), &mut bytes), Verdict::Forward(Port(0)));
     beacon(&mut switch, at(6), 1, (process(1, 2), None), apart(2_000, 1_900));
     let [reborn, held] = frozen(1, SwitchEvent::LinkReborn);
     assert_eq!(events(&mut switch), [reborn, held, SwitchEvent::LinkJoined(Port(1))]);
@@ -162,8 +162,8 @@ fn a_frame_of_a_new_life_shows_it_without_a_beacon() {
     switch.unplug(Port(0));
     beacon(&mut switch, at(6), 0, (process(0, 0), Some(OWN)), apart(60, 55));
     events(&mut switch);
-    let octets = frame_with_hops(Opcode::Ack, 0, 1, apart(3_000, 2_900), HOPS_MAX);
-    let (_, said) = pass(&mut switch, at(7), 0, octets);
+    let bytes = frame_with_hops(Opcode::Ack, 0, 1, apart(3_000, 2_900), HOPS_MAX);
+    let (_, said) = pass(&mut switch, at(7), 0, bytes);
     let [reborn, held] = frozen(0, SwitchEvent::LinkReborn);
     assert_eq!(events(&mut switch), [reborn, held, SwitchEvent::LinkJoined(Port(0))]);
     assert_eq!(said, apart(3_000, 40), "40: of the one that was unplugged");
@@ -178,7 +178,7 @@ fn who_is_deaf_is_dead_until_both_ends_know() {
     let answer = sent(&mut switch, at(10));
     let to_it: Vec<_> = answer.iter().filter(|sent| sent.port == 1).collect();
     assert_eq!(to_it.len(), 1, "told at once that it is not heard, either");
-    assert_eq!((to_it[0].header.speaker(), to_it[0].header.echo()), (Some(OWN), None));
+    assert_eq!((to_it[0].header.sender(), to_it[0].header.peer()), (Some(OWN), None));
     beacon(&mut switch, at(11), 1, deaf, apart(90, 90));
     let passing = frame_with_hops(Opcode::Ack, 1, 0, apart(95, 95), HOPS_MAX);
     let (_, said) = pass(&mut switch, at(11), 1, passing);
@@ -200,7 +200,7 @@ fn a_false_alarm_is_over_when_the_other_end_has_noticed() {
     let told: Vec<_> = run(&mut switch, 3_000);
     let echoes: Vec<_> = told.iter().filter(|sent| sent.port == 1).collect();
     assert_eq!(echoes.len(), 1, "it is told at the next instant");
-    assert_eq!(echoes[0].header.echo(), None);
+    assert_eq!(echoes[0].header.peer(), None);
     let silent = ports_of(&run(&mut switch.clone(), 120_000), Opcode::Beacon);
     assert!(silent.iter().filter(|port| **port == 1).count() <= 16, "it is given up: {silent:?}");
     beacon(&mut switch, at(3_001), 1, (process(1, 1), None), apart(3_000, 3_000));
@@ -224,15 +224,15 @@ fn nothing_is_heard_from_nobody_knows_whom() {
 fn forged_sources_change_nothing() {
     let mut switch = met(guarded(2), apart(50, 40));
     let before = switch.clone();
-    let other = life_of(Address::Switch(SwitchId(7)), 9);
-    for (life, why) in [
+    let other = instance_of(Address::Switch(SwitchId(7)), 9);
+    for (instance, why) in [
         (process(3, 9), "another process where one is alive"),
         (other, "a switch where a process is alive"),
         (OWN, "ourselves"),
-        (life_of(Address::Switch(SwitchId(1)), 77), "ourselves, later"),
+        (instance_of(Address::Switch(SwitchId(1)), 77), "ourselves, later"),
         (process(rig::CONTROLLER, 1), "a controller makes no link live"),
     ] {
-        let verdict = beacon(&mut switch, at(1), 1, (life, Some(OWN)), both(9_000));
+        let verdict = beacon(&mut switch, at(1), 1, (instance, Some(OWN)), both(9_000));
         assert_eq!(verdict, Verdict::Dropped, "{why}");
     }
     let direct = frame_with_hops(Opcode::Ack, 3, 0, both(9_000), HOPS_MAX);
@@ -243,9 +243,9 @@ fn forged_sources_change_nothing() {
     let tree = Tree { base: 0, span: 2, child_span: 1, lanes: 1, processes: 8 };
     let config = Config { lower_ports: 2, upper_ports: 1, route: Route::Tree(tree), ..guarded(2) };
     let mut switch = new(config);
-    for (port, life) in [(0, process(1, 1)), (2, process(1, 1)), (2, process(5, 1))] {
-        let verdict = beacon(&mut switch, at(1), port, (life, None), both(0));
-        assert_eq!(verdict, Verdict::Dropped, "{life:?} at port {port}");
+    for (port, instance) in [(0, process(1, 1)), (2, process(1, 1)), (2, process(5, 1))] {
+        let verdict = beacon(&mut switch, at(1), port, (instance, None), both(0));
+        assert_eq!(verdict, Verdict::Dropped, "{instance:?} at port {port}");
     }
     assert_eq!(beacon(&mut switch, at(1), 1, (process(1, 1), None), both(0)), Verdict::Consumed);
 }
@@ -253,7 +253,7 @@ fn forged_sources_change_nothing() {
 #[test]
 fn a_join_that_was_passed_on_teaches_the_way_only() {
     let mut switch = new(guarded(3));
-    let below = life_of(Address::Switch(SwitchId(7)), 1);
+    let below = instance_of(Address::Switch(SwitchId(7)), 1);
     beacon(&mut switch, at(0), 0, (below, Some(OWN)), apart(50, 40));
     let join = frame_with_hops(Opcode::Join, 4, 0, both(0), 2);
     assert_eq!(put(&mut switch, at(1), 0, join), Verdict::Consumed);
@@ -261,8 +261,8 @@ fn a_join_that_was_passed_on_teaches_the_way_only() {
     assert_eq!(events(&mut switch), [SwitchEvent::LinkJoined(Port(0))], "by its beacon");
     beacon(&mut switch, at(2), 1, (process(1, 1), Some(OWN)), apart(50, 40));
     assert_eq!(put(&mut switch, at(3), 0, join), Verdict::Consumed);
-    let octets = frame_with_hops(Opcode::Ack, 1, 4, both(60), HOPS_MAX);
-    assert_eq!(pass(&mut switch, at(4), 1, octets).0, 0);
+    let bytes = frame_with_hops(Opcode::Ack, 1, 4, both(60), HOPS_MAX);
+    assert_eq!(pass(&mut switch, at(4), 1, bytes).0, 0);
 }
 
 #[test]

@@ -3,11 +3,11 @@
 
 mod rig;
 
-use onepipe_base::{Address, Life, Machine, SwitchId, Timestamp};
+use onepipe_base::{Address, Instance, Machine, SwitchId, Timestamp};
 use onepipe_switch::{Config, Switch};
 use onepipe_topology::{Route, Table};
 use onepipe_wire::{Header, Opcode};
-use rig::{OWN, at, beacon, both, guarded, life_of, octets_of, process, put, star};
+use rig::{OWN, at, beacon, both, bytes_of, guarded, instance_of, process, put, star};
 
 /// What the beacons of the next instant tell each port of commits.
 fn commits_told(switch: &mut Switch, now: u64) -> [Option<Timestamp>; 3] {
@@ -22,8 +22,8 @@ fn commits_told(switch: &mut Switch, now: u64) -> [Option<Timestamp>; 3] {
 }
 
 fn say(switch: &mut Switch, now: u64, port: u16, promise: u64) {
-    let life: Life = process(u32::from(port), 1);
-    beacon(switch, at(now), port, (life, Some(OWN)), both(promise));
+    let instance: Instance = process(u32::from(port), 1);
+    beacon(switch, at(now), port, (instance, Some(OWN)), both(promise));
 }
 
 fn come(switch: &mut Switch, now: u64, port: u16, promise: u64) {
@@ -80,9 +80,9 @@ fn nobody_below_is_told_a_commit_before_another_switch_above_was_heard() {
         let mut is_told = |now: u64| {
             [0, 1].into_iter().for_each(|port| say(&mut switch, now, port, now));
             if hears_above && now >= 20_000 {
-                let spine = life_of(Address::Switch(SwitchId(9)), 3);
-                let header = Header::of_link(Opcode::Beacon, spine, Some(OWN), both(now));
-                put(&mut switch, at(now), 2, octets_of(header.counting(both(now).barrier)));
+                let spine = instance_of(Address::Switch(SwitchId(9)), 3);
+                let header = Header::hop_only(Opcode::Beacon, spine, Some(OWN), both(now));
+                put(&mut switch, at(now), 2, bytes_of(header.with_counted(both(now).barrier)));
             }
             let told = commits_told(&mut switch, now + 1_000);
             told[..2].iter().flatten().any(|commit| *commit > both(0).commit)

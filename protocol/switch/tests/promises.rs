@@ -80,8 +80,8 @@ fn the_wire_clock_wraps_in_mid_run() {
     for step in (100..2_000).step_by(50) {
         let port = (step / 50 % 3) as u16;
         hear(&mut switch, now(step), port, promise(step - 40));
-        let octets = frame(Opcode::Ack, 0, 1, promise(step));
-        let (_, said) = pass(&mut switch, now(step), 0, octets);
+        let bytes = frame(Opcode::Ack, 0, 1, promise(step));
+        let (_, said) = pass(&mut switch, now(step), 0, bytes);
         assert!(said.barrier >= last.barrier && said.barrier <= promise(step).barrier);
         last = said;
     }
@@ -101,9 +101,9 @@ fn a_switch_whose_clock_steps_goes_on_as_if_nothing_had_been() {
         join(&mut switch, at(0), 1, 1, both(0));
         for time in (1_000..30_000).step_by(1_000) {
             let now = step(time, if time > 5_000 { hours } else { 0 });
-            let mut octets = frame(Opcode::Ack, 0, 1, both(time));
-            assert_eq!(switch.handle_frame(now, Port(0), &mut octets), Verdict::Forward(Port(1)));
-            assert_eq!(rig::promises_of(&octets, at(time)), both(time), "{hours} h at {time}");
+            let mut bytes = frame(Opcode::Ack, 0, 1, both(time));
+            assert_eq!(switch.handle_frame(now, Port(0), &mut bytes), Verdict::Forward(Port(1)));
+            assert_eq!(rig::promises_of(&bytes, at(time)), both(time), "{hours} h at {time}");
             let due = switch.poll_timeout().expect("beacons").since_ns(now.mono);
             assert!(due <= 3_375, "{due} ns to the next instant");
             switch.handle_timeout(now);
@@ -210,7 +210,7 @@ fn a_tree_speaks_first_so_that_its_neighbours_can_hear_it() {
 }
 
 #[test]
-fn octets_that_are_no_frame_change_nothing_but_a_counter() {
+fn bytes_that_are_no_frame_change_nothing_but_a_counter() {
     let mut switch = new(star(2));
     join(&mut switch, at(0), 0, 0, both(0));
     join(&mut switch, at(0), 1, 1, both(0));
@@ -218,11 +218,11 @@ fn octets_that_are_no_frame_change_nothing_but_a_counter() {
     let good = frame(Opcode::Ack, 0, 1, both(10));
     let before = switch.clone();
     let mut bad = 0;
-    for octet in 0..good.len() {
-        let mut octets = good;
-        octets[octet] ^= 0x10;
-        assert_eq!(put(&mut switch, at(0), 0, octets), Verdict::Dropped, "octet {octet}");
-        assert_eq!(switch.handle_frame(at(0), Port(0), &mut { good }[..octet]), Verdict::Dropped);
+    for byte in 0..good.len() {
+        let mut bytes = good;
+        bytes[byte] ^= 0x10;
+        assert_eq!(put(&mut switch, at(0), 0, bytes), Verdict::Dropped, "byte {byte}");
+        assert_eq!(switch.handle_frame(at(0), Port(0), &mut { good }[..byte]), Verdict::Dropped);
         bad += 2;
     }
     assert_eq!(switch.stats().dropped_malformed, bad);
@@ -252,8 +252,8 @@ fn commit_and_barrier_are_aggregated_apart() {
         join(&mut switch, at(0), port, port.into(), both(0));
     }
     hear(&mut switch, at(1), 2, apart(30, 5));
-    let octets = frame(Opcode::Ack, 0, 1, apart(20, 10));
-    assert_eq!(pass(&mut switch, at(2), 0, octets), (1, apart(20, 5)));
+    let bytes = frame(Opcode::Ack, 0, 1, apart(20, 10));
+    assert_eq!(pass(&mut switch, at(2), 0, bytes), (1, apart(20, 5)));
 }
 
 #[test]

@@ -3,22 +3,24 @@
 mod rig;
 
 use onepipe_base::{
-    Address, Life, Machine, Port, Promises, SwitchId, Timestamp, Verdict, WIRE_MODULUS,
+    Address, Instance, Machine, Port, Promises, SwitchId, Timestamp, Verdict, WIRE_MODULUS,
 };
 use onepipe_switch::{Config, Switch, SwitchEvent};
 use onepipe_topology::{Route, Table};
 use onepipe_wire::{
-    AnnounceView, Flags, HEADER_OCTETS, HOPS_MAX, Header, LinkState, Opcode, Resolved, Wave,
-    WaveId, seal_with_hops,
+    AnnounceView, Flags, Flood, FloodId, HEADER_LEN, HOPS_MAX, Header, LinkState, Opcode, Resolved,
+    seal_with_hops,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
-use rig::{OWN, at, beacon, both, frame_with_hops, guarded, life_of, of_link, process, put, ts};
+use rig::{
+    OWN, at, beacon, both, frame_with_hops, guarded, instance_of, of_link, process, put, ts,
+};
 
 const LOWER: usize = 4;
 const PORTS: usize = 6;
 /// How many dead lives of one address a port tells apart.
-const LIVES_MAX: usize = 8;
+const INSTANCES_MAX: usize = 8;
 /// Where the controller sits: the lower port behind those of the processes.
 const SEAT: u16 = LOWER as u16;
 
@@ -74,7 +76,7 @@ fn steps() -> impl Strategy<Value = Vec<(Step, u64, u64)>> {
 struct Dead {
     number: u32,
     port: usize,
-    life: Life,
+    instance: Instance,
     commit: Timestamp,
 }
 
@@ -136,42 +138,45 @@ impl Model {
         }
     }
 
-    fn die(&mut self, port: usize, life: Life) -> bool {
+    fn die(&mut self, port: usize, instance: Instance) -> bool {
         self.confirmed[port] = false;
         if self.live[port].is_some() {
             self.caught_up[port] = false;
         }
         let Some(promises) = self.live[port].take() else { return false };
-        let mut commit = promises.commit.max(self.presumed(port, life));
-        let is_same = |dead: &Dead| dead.port == port && dead.life == life;
-        let is_related = |dead: &Dead| dead.port == port && dead.life.address == life.address;
+        let mut commit = promises.commit.max(self.presumed(port, instance));
+        let is_same = |dead: &Dead| dead.port == port && dead.instance == instance;
+        let is_related =
+            |dead: &Dead| dead.port == port && dead.instance.address == instance.address;
         if let Some(at) = self.dead.iter().position(is_same) {
             commit = self.dead.remove(at).commit;
-        } else if self.dead.iter().copied().filter(|dead| is_related(dead)).count() == LIVES_MAX {
+        } else if self.dead.iter().copied().filter(|dead| is_related(dead)).count() == INSTANCES_MAX
+        {
             let at = self.dead.iter().rposition(is_related).expect("there are some");
             commit = commit.min(self.dead.remove(at).commit);
         }
         self.last += 1;
-        self.dead.push(Dead { number: self.last, port, life, commit });
+        self.dead.push(Dead { number: self.last, port, instance, commit });
         true
     }
 
     /// What is known of what sits behind `port`, whatever the switch there that dies now has
     /// promised: up to where lives of it had promised before, of that what was told.
-    fn presumed(&self, port: usize, life: Life) -> Timestamp {
-        let is_former = |dead: &&Dead| dead.port == port && dead.life.address == life.address;
+    fn presumed(&self, port: usize, instance: Instance) -> Timestamp {
+        let is_former =
+            |dead: &&Dead| dead.port == port && dead.instance.address == instance.address;
         let held = self.dead.iter().filter(is_former).map(|dead| dead.commit);
-        let passed = self.passed[port].filter(|(address, _)| *address == life.address);
+        let passed = self.passed[port].filter(|(address, _)| *address == instance.address);
         let promised = held.chain(passed.map(|(_, commit)| commit)).max();
         let both = promised.zip(self.told_below).filter(|_| port >= LOWER);
         both.map_or(Timestamp::from_ns(0), |(promised, told)| promised.min(told))
     }
 
     fn resolve(&mut self, at: usize) {
-        let Dead { port, life, commit, .. } = self.dead.remove(at);
-        let known = self.passed[port].filter(|(address, _)| *address == life.address);
+        let Dead { port, instance, commit, .. } = self.dead.remove(at);
+        let known = self.passed[port].filter(|(address, _)| *address == instance.address);
         let commit = known.map_or(commit, |(_, known)| known.max(commit));
-        self.passed[port] = Some((life.address, commit));
+        self.passed[port] = Some((instance.address, commit));
     }
 
     fn tell(&mut self, now: u64, output: usize) -> Option<Promises> {
@@ -220,7 +225,7 @@ struct Bench {
     model: Model,
     now: u64,
     wave: u32,
-    lives: [u32; PORTS],
+    instances: [u32; PORTS],
     /// Whether the second of two addresses is at each port.
     is_second: [bool; PORTS],
     senders: [Option<Promises>; PORTS],
@@ -235,7 +240,7 @@ impl Bench {
         let config = Config {
             upper_ports: 2,
             link_timeout_ns: 0,
-            frame_octets_max: 65_000,
+            frame_len_max: 65_000,
             route: Route::Table(Table::new(64, true)),
             ..guarded(LOWER as u16 + 1)
         };
@@ -249,17 +254,17 @@ impl Bench {
             model: Model::default(),
             now: 10,
             wave: 0,
-            lives: [1; PORTS],
+            instances: [1; PORTS],
             is_second: [false; PORTS],
             senders: [None; PORTS],
         }
     }
 
-    fn life(&self, port: usize) -> Life {
+    fn instance(&self, port: usize) -> Instance {
         let id = port as u32 + if self.is_second[port] { 20 } else { 0 };
         match port < LOWER {
-            true => process(id, self.lives[port]),
-            false => life_of(Address::Switch(SwitchId(10 + id)), self.lives[port]),
+            true => process(id, self.instances[port]),
+            false => instance_of(Address::Switch(SwitchId(10 + id)), self.instances[port]),
         }
     }
 
@@ -272,14 +277,14 @@ impl Bench {
         promises
     }
 
-    fn beacon(&mut self, from: usize, echo: Option<Life>, promises: Promises) {
-        let (life, port) = (self.life(from), machine_port(from));
-        let verdict = beacon(&mut self.switch, at(self.now), port, (life, echo), promises);
+    fn beacon(&mut self, from: usize, echo: Option<Instance>, promises: Promises) {
+        let (instance, port) = (self.instance(from), machine_port(from));
+        let verdict = beacon(&mut self.switch, at(self.now), port, (instance, echo), promises);
         assert_eq!(verdict, Verdict::Consumed);
     }
 
     /// The same as often as it takes: a link that was lost often needs more.
-    fn beacon_until_up(&mut self, from: usize, echo: Option<Life>, promises: Promises) {
+    fn beacon_until_up(&mut self, from: usize, echo: Option<Instance>, promises: Promises) {
         let port = Port(machine_port(from));
         for _ in 0..1_024 {
             self.beacon(from, echo, promises);
@@ -308,7 +313,7 @@ impl Bench {
     }
 
     fn die(&mut self, port: usize) {
-        self.model.die(port, self.life(port));
+        self.model.die(port, self.instance(port));
     }
 
     fn step(&mut self, step: Step, behind: u64, commit_behind: u64) {
@@ -317,14 +322,14 @@ impl Bench {
             Step::Frame { from, to } => {
                 let promises = self.promise(from, behind, commit_behind);
                 self.bring_up(from, promises);
-                let mut octets =
+                let mut bytes =
                     frame_with_hops(Opcode::Data, 50, to as u32, promises, HOPS_MAX - 1);
                 let port = Port(machine_port(from));
-                let verdict = self.switch.handle_frame(at(self.now), port, &mut octets);
+                let verdict = self.switch.handle_frame(at(self.now), port, &mut bytes);
                 self.hear(from, promises);
                 if let Verdict::Forward(output) = verdict {
                     let index = usize::from(output.0) - usize::from(output.0 > SEAT);
-                    let said = rig::promises_of(&octets, at(self.now));
+                    let said = rig::promises_of(&bytes, at(self.now));
                     assert_eq!(Some(said), self.model.tell(self.now, index));
                 }
             }
@@ -339,7 +344,7 @@ impl Bench {
                 if self.model.live[from].is_some() {
                     self.die(from);
                 }
-                self.lives[from] += 1;
+                self.instances[from] += 1;
                 self.senders[from] = None;
                 let promises = self.promise(from, behind, commit_behind);
                 self.beacon(from, None, promises);
@@ -371,14 +376,14 @@ impl Bench {
                 self.switch.lose(Port(machine_port(from)));
                 self.die(from);
                 self.is_second[from] ^= true;
-                self.lives[from] += 1;
+                self.instances[from] += 1;
                 self.senders[from] = None;
             }
             Step::Leave { from } => {
                 if self.model.live[from].is_some() {
                     let promises = self.promise(from, behind, commit_behind);
-                    let life = self.life(from);
-                    let leave = of_link(Opcode::Leave, life, Some(OWN), promises);
+                    let instance = self.instance(from);
+                    let leave = of_link(Opcode::Leave, instance, Some(OWN), promises);
                     put(&mut self.switch, at(self.now), from as u16, leave);
                     if self.model.live[from].is_some() {
                         self.hear(from, promises);
@@ -401,14 +406,14 @@ impl Bench {
             self.model.resolve(which);
         }
         self.wave += 1;
-        let mut octets = [0; HEADER_OCTETS + 64];
-        let wave = Wave { id: WaveId { epoch: 1, sequence: self.wave } };
+        let mut bytes = [0; HEADER_LEN + 64];
+        let wave = Flood { id: FloodId { epoch: 1, sequence: self.wave } };
         let resolved = [Resolved { owner: OWN, number }].into_iter();
-        let (_, payload) = wave.write_resume(&mut octets[HEADER_OCTETS..], resolved).expect("fits");
+        let (_, payload) = wave.write_resume(&mut bytes[HEADER_LEN..], resolved).expect("fits");
         let seat = process(rig::CONTROLLER, 1);
-        let header = Header::of_link(Opcode::Wave, seat, None, both(0));
-        let length = seal_with_hops(&mut octets, header, payload, 0);
-        let verdict = self.switch.handle_frame(at(self.now), Port(SEAT), &mut octets[..length]);
+        let header = Header::hop_only(Opcode::Flood, seat, None, both(0));
+        let length = seal_with_hops(&mut bytes, header, payload, 0);
+        let verdict = self.switch.handle_frame(at(self.now), Port(SEAT), &mut bytes[..length]);
         assert_eq!(verdict, Verdict::Consumed);
     }
 
@@ -452,14 +457,13 @@ impl Bench {
         let mut dead = Vec::new();
         for link in view.links(ts(self.now)) {
             if let LinkState::Frozen { number, commit } = link.state {
-                dead.push((number, link.port.0, link.life, commit));
+                dead.push((number, link.port.0, link.instance, commit));
             }
         }
-        let expected = self
-            .model
-            .dead
-            .iter()
-            .map(|dead| (dead.number, machine_port(dead.port), Some(dead.life), dead.commit));
+        let expected =
+            self.model.dead.iter().map(|dead| {
+                (dead.number, machine_port(dead.port), Some(dead.instance), dead.commit)
+            });
         assert_eq!(dead, expected.collect::<Vec<_>>());
     }
 }

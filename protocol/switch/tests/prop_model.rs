@@ -217,9 +217,9 @@ impl Bench {
         };
         self.wait(1);
         let promises = self.promise(from, behind, commit_behind);
-        let mut octets = frame(opcode, from as u32, to, promises);
+        let mut bytes = frame(opcode, from as u32, to, promises);
         let port = onepipe_base::Port(from as u16);
-        let verdict = self.switch.handle_frame(at(self.now), port, &mut octets);
+        let verdict = self.switch.handle_frame(at(self.now), port, &mut bytes);
         if opcode != Opcode::Leave && self.model.hear(self.now, from, promises) {
             assert_eq!(self.switch.poll_event(), Some(SwitchEvent::LinkJoined(port)));
         }
@@ -227,7 +227,7 @@ impl Bench {
             Verdict::Forward(output) => {
                 let output = output.index();
                 self.model.assert_not_late(from, output, promises);
-                assert_eq!(Some(promises_of(&octets, at(self.now))), self.model.tell(output));
+                assert_eq!(Some(promises_of(&bytes, at(self.now))), self.model.tell(output));
                 assert!(output != from && (from < LOWER || output < LOWER));
                 self.model.busy[output] = true;
             }
@@ -263,10 +263,10 @@ proptest! {
     }
 
     #[test]
-    fn no_octets_make_it_panic(frames in vec((0u16..9, vec(any::<u8>(), 0..120)), 0..50)) {
+    fn no_bytes_make_it_panic(frames in vec((0u16..9, vec(any::<u8>(), 0..120)), 0..50)) {
         let mut bench = Bench::new(true);
-        for (port, mut octets) in frames {
-            let verdict = bench.switch.handle_frame(at(5), onepipe_base::Port(port), &mut octets);
+        for (port, mut bytes) in frames {
+            let verdict = bench.switch.handle_frame(at(5), onepipe_base::Port(port), &mut bytes);
             prop_assert_eq!(verdict, Verdict::Dropped);
         }
     }

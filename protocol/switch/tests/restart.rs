@@ -4,12 +4,12 @@
 mod rig;
 
 use onepipe_base::{
-    Address, Incarnation, Life, Machine, Port, ProcessId, Promises, SwitchId, Verdict,
+    Address, Incarnation, Instance, Machine, Port, ProcessId, Promises, SwitchId, Verdict,
 };
 use onepipe_switch::{Config, Switch};
 use onepipe_topology::{Route, Table};
-use onepipe_wire::{HOPS_MAX, Header, Opcode, peek, seal_with_hops};
-use rig::{Octets, at, guarded, of_link, process, ts};
+use onepipe_wire::{HOPS_MAX, Header, Opcode, parse_header, seal_with_hops};
+use rig::{Bytes, at, guarded, of_link, process, ts};
 
 const STEP_NS: u64 = 500;
 const A: usize = 0;
@@ -17,9 +17,9 @@ const B: usize = 1;
 
 /// What a process does of its protocol here: promises, hears, and notes what it is told.
 struct Driver {
-    life: Life,
+    instance: Instance,
     /// The switch's life it hears; what that life's predecessors promised holds commits.
-    heard: Option<Life>,
+    heard: Option<Instance>,
     held: Option<u64>,
     commit: u64,
     told: Option<Promises>,
@@ -59,7 +59,7 @@ fn peer(at_switch: usize, port: Port) -> Result<(usize, Port), usize> {
 impl World {
     fn new() -> Self {
         let drivers = (0..4).map(|id| Driver {
-            life: process(id, 1),
+            instance: process(id, 1),
             heard: None,
             held: None,
             commit: 0,
@@ -73,30 +73,30 @@ impl World {
         }
     }
 
-    fn give(&mut self, to: usize, port: Port, mut octets: Octets) {
-        match self.switches[to].handle_frame(at(self.now), port, &mut octets) {
-            Verdict::Forward(output) => self.carry(to, output, octets),
+    fn give(&mut self, to: usize, port: Port, mut bytes: Bytes) {
+        match self.switches[to].handle_frame(at(self.now), port, &mut bytes) {
+            Verdict::Forward(output) => self.carry(to, output, bytes),
             Verdict::Consumed | Verdict::Dropped => {}
         }
     }
 
-    fn carry(&mut self, from: usize, port: Port, octets: Octets) {
+    fn carry(&mut self, from: usize, port: Port, bytes: Bytes) {
         match peer(from, port) {
-            Ok((to, port)) => self.give(to, port, octets),
-            Err(driver) if port.0 < 2 => self.take(driver, &octets),
+            Ok((to, port)) => self.give(to, port, bytes),
+            Err(driver) if port.0 < 2 => self.take(driver, &bytes),
             Err(_) => {}
         }
     }
 
-    fn take(&mut self, driver: usize, octets: &Octets) {
-        let (header, opcode) = peek(octets).expect("well-formed");
+    fn take(&mut self, driver: usize, bytes: &Bytes) {
+        let (header, opcode) = parse_header(bytes).expect("well-formed");
         let promises = header.promises(ts(self.now));
         let driver = &mut self.drivers[driver];
-        if opcode == Opcode::Beacon && driver.heard != header.speaker() {
+        if opcode == Opcode::Beacon && driver.heard != header.sender() {
             if driver.heard.is_some() {
                 driver.held = driver.told.map(|told| told.commit.as_ns());
             }
-            driver.heard = header.speaker();
+            driver.heard = header.sender();
         }
         let before = driver.told;
         // It does not tell the lives of passing frames apart: it must not need to.
@@ -121,15 +121,15 @@ impl World {
             }
             let promises = Promises { barrier: ts(self.now), commit: ts(driver.commit) };
             let (to, port) = (id / 2, Port((id % 2) as u16));
-            let beacon = of_link(Opcode::Beacon, driver.life, driver.heard, promises);
+            let beacon = of_link(Opcode::Beacon, driver.instance, driver.heard, promises);
             self.give(to, port, beacon);
             // Data on all ways, so that passing frames come before beacons do.
             let peer = ProcessId(((id + 2) % 4) as u32);
             let header = Header::new(Opcode::Data, ProcessId(id as u32), peer, Incarnation(1));
-            let mut octets = Octets::from([0; 52]);
+            let mut bytes = Bytes::from([0; 52]);
             let header = header.stamped(promises.barrier, promises, onepipe_base::Psn(0));
-            seal_with_hops(&mut octets, header, 0, HOPS_MAX);
-            self.give(to, port, octets);
+            seal_with_hops(&mut bytes, header, 0, HOPS_MAX);
+            self.give(to, port, bytes);
         }
         for index in [A, B] {
             let now = at(self.now);
@@ -138,8 +138,8 @@ impl World {
             }
             let mut slot = [0; 1_472];
             while let Some(sent) = self.switches[index].poll_transmit(now, &mut slot) {
-                if let Ok(octets) = Octets::try_from(&slot[..sent.octets]) {
-                    self.carry(index, sent.port, octets);
+                if let Ok(bytes) = Bytes::try_from(&slot[..sent.bytes]) {
+                    self.carry(index, sent.port, bytes);
                 }
             }
             while self.switches[index].poll_event().is_some() {}
@@ -163,7 +163,7 @@ fn what_a_former_life_held_no_later_life_lets_pass() {
     }
     let stuck = world.drivers[1].commit;
     world.switches[A].lose(Port(1));
-    world.drivers[1].life = process(1, 0);
+    world.drivers[1].instance = process(1, 0);
     for _ in 0..20 {
         world.step(true);
     }

@@ -113,13 +113,13 @@ fn run(switch: &mut Switch, line: &str) -> String {
         let promises =
             Promises { barrier: ts(barrier), commit: ts(words.number("c").unwrap_or(barrier)) };
         let address = |name| words.number(name).map_or(rig::NOBODY, |id| id as u32);
-        let mut octets = frame(opcode(&words), address("src"), address("dst"), promises);
+        let mut bytes = frame(opcode(&words), address("src"), address("dst"), promises);
         let port = Port(words.must("port") as u16);
-        match switch.handle_frame(now, port, &mut octets) {
+        match switch.handle_frame(now, port, &mut bytes) {
             Verdict::Consumed => {}
             Verdict::Dropped => answer.push_str("    dropped\n"),
             Verdict::Forward(output) => {
-                let said = said(promises_of(&octets, now));
+                let said = said(promises_of(&bytes, now));
                 writeln!(answer, "    forward port={} {said}", output.0).expect("to a string");
             }
         }

@@ -3,21 +3,21 @@
 
 mod rig;
 
-use onepipe_base::{Address, Life, Machine, Port, Promises, SwitchId, Timestamp, Verdict};
+use onepipe_base::{Address, Instance, Machine, Port, Promises, SwitchId, Timestamp, Verdict};
 use onepipe_switch::{Config, Switch, SwitchEvent};
 use onepipe_topology::{Route, Table};
 use onepipe_wire::{
-    AnnounceView, Flags, HEADER_OCTETS, Header, LinkState, Opcode, Resolved, Wave, WaveId,
+    AnnounceView, Flags, Flood, FloodId, HEADER_LEN, Header, LinkState, Opcode, Resolved,
     seal_with_hops,
 };
 use rig::{
-    CONTROLLER, OWN, Sent, at, beacon, both, events, frame, guarded, hear, life_of, of_link, pass,
-    ports_of, process, put, sent, star,
+    CONTROLLER, OWN, Sent, at, beacon, both, events, frame, guarded, hear, instance_of, of_link,
+    pass, ports_of, process, put, sent, star,
 };
 
 /// A leaf with two lower ports and one upper one, port 2.
 const UP: u16 = 2;
-const SPINE: Life = life_of(Address::Switch(SwitchId(9)), 3);
+const SPINE: Instance = instance_of(Address::Switch(SwitchId(9)), 3);
 
 fn with_upper(config: Config) -> Switch {
     let route = Route::Table(Table::new(64, true));
@@ -47,26 +47,26 @@ fn said(switch: &mut Switch, now: u64, port: u16) -> Option<(Promises, bool, boo
 fn unfed(
     switch: &mut Switch,
     now: u64,
-    (port, life): (u16, Life),
+    (port, instance): (u16, Instance),
     mark: Timestamp,
     held: Option<Timestamp>,
 ) {
     let promises = Promises { barrier: mark, commit: held.unwrap_or(mark) };
     let flags = Flags::UNFED | if held.is_some() { Flags::HOLDS } else { 0 };
-    let header = Header::of_link(Opcode::Beacon, life, Some(OWN), promises).flagged(flags);
-    let mut octets = [0; HEADER_OCTETS];
-    seal_with_hops(&mut octets, header, 0, 0);
-    assert_eq!(put(switch, at(now), port, octets), Verdict::Consumed);
+    let header = Header::hop_only(Opcode::Beacon, instance, Some(OWN), promises).flagged(flags);
+    let mut bytes = [0; HEADER_LEN];
+    seal_with_hops(&mut bytes, header, 0, 0);
+    assert_eq!(put(switch, at(now), port, bytes), Verdict::Consumed);
 }
 
 /// The spine counts what it was told up to `counted`, and promises `ns`.
 fn from_spine(switch: &mut Switch, now: u64, ns: u64, counted: Option<u64>) {
     let nothing = Timestamp::from_ns(at(0).sync.as_ns() - (1 << 46));
-    let header = Header::of_link(Opcode::Beacon, SPINE, Some(OWN), both(ns))
-        .counting(counted.map_or(nothing, rig::ts));
-    let mut octets = [0; HEADER_OCTETS];
-    seal_with_hops(&mut octets, header, 0, 0);
-    assert_eq!(put(switch, at(now), UP, octets), Verdict::Consumed);
+    let header = Header::hop_only(Opcode::Beacon, SPINE, Some(OWN), both(ns))
+        .with_counted(counted.map_or(nothing, rig::ts));
+    let mut bytes = [0; HEADER_LEN];
+    seal_with_hops(&mut bytes, header, 0, 0);
+    assert_eq!(put(switch, at(now), UP, bytes), Verdict::Consumed);
 }
 
 #[test]
@@ -100,30 +100,30 @@ fn a_link_that_nothing_feeds_is_up_and_holds_nobody() {
     for config in [guarded(3), star(3)] {
         let has_control = config.controllers.is_some();
         let mut switch = with_upper(Config { upper_ports: 0, link_timeout_ns: 10_000, ..config });
-        let leaf = life_of(Address::Switch(SwitchId(7)), 1);
+        let leaf = instance_of(Address::Switch(SwitchId(7)), 1);
         for port in [0, 1] {
-            let life = process(port.into(), 1);
-            beacon(&mut switch, at(0), port, (life, Some(OWN)), both(100));
+            let instance = process(port.into(), 1);
+            beacon(&mut switch, at(0), port, (instance, Some(OWN)), both(100));
         }
         unfed(&mut switch, 0, (2, leaf), both(0).barrier, None);
         assert!(switch.is_live(Port(2)));
         let (told, ..) = said(&mut switch, 3_000, 0).expect("a beacon");
         assert_eq!(told.barrier, both(100).barrier);
         let all = beacons(&mut switch, 6_000);
-        let echo = all.iter().find(|sent| sent.port == 2).expect("it is owed one").header.echo();
+        let echo = all.iter().find(|sent| sent.port == 2).expect("it is owed one").header.peer();
         assert_eq!(echo, Some(leaf), "it is heard");
         // It falls silent: there was nothing to hold.
         for port in [0, 1] {
-            let life = process(port.into(), 1);
-            beacon(&mut switch, at(9_000), port, (life, Some(OWN)), both(9_000));
+            let instance = process(port.into(), 1);
+            beacon(&mut switch, at(9_000), port, (instance, Some(OWN)), both(9_000));
         }
         events(&mut switch);
         switch.handle_timeout(at(10_001));
         assert_eq!(events(&mut switch), [SwitchEvent::LinkLost(Port(2))]);
         // It has not said that it counts this switch, so processes wait for its end to be placed.
         for port in [0, 1] {
-            let life = process(port.into(), 1);
-            beacon(&mut switch, at(11_000), port, (life, Some(OWN)), both(9_000));
+            let instance = process(port.into(), 1);
+            beacon(&mut switch, at(11_000), port, (instance, Some(OWN)), both(9_000));
         }
         let (told, ..) = said(&mut switch, 12_000, 0).expect("a beacon");
         assert_eq!(told.commit, both(9_000).commit);
@@ -135,7 +135,7 @@ fn a_link_that_nothing_feeds_is_up_and_holds_nobody() {
 #[test]
 fn a_frame_that_was_sent_before_a_link_lost_its_feed_passes_and_promises_nothing() {
     let mut switch = with_upper(Config { start_wait_ns: 0, ..star(2) });
-    let leaf = life_of(Address::Switch(SwitchId(7)), 1);
+    let leaf = instance_of(Address::Switch(SwitchId(7)), 1);
     unfed(&mut switch, 1_000, (0, leaf), both(1_000).barrier, None);
     // Overtaken by the beacon (seed 2000022).
     let late = frame(Opcode::Ack, 0, 60, both(500));
@@ -147,19 +147,19 @@ fn a_frame_that_was_sent_before_a_link_lost_its_feed_passes_and_promises_nothing
 #[test]
 fn what_dead_links_hold_behind_it_counts_until_it_is_resolved() {
     let mut switch = with_upper(Config { upper_ports: 0, link_timeout_ns: 0, ..guarded(3) });
-    let leaf = life_of(Address::Switch(SwitchId(7)), 1);
+    let leaf = instance_of(Address::Switch(SwitchId(7)), 1);
     let say = |switch: &mut Switch, now| {
         for port in [0, 1] {
-            let life = process(port.into(), 1);
-            beacon(switch, at(now), port, (life, Some(OWN)), both(now));
+            let instance = process(port.into(), 1);
+            beacon(switch, at(now), port, (instance, Some(OWN)), both(now));
         }
     };
     say(&mut switch, 1_000);
     beacon(&mut switch, at(1_000), 2, (leaf, Some(OWN)), both(900));
     // It counts what it is told.
     said(&mut switch, 3_000, 2).expect("a beacon");
-    let counts = Header::of_link(Opcode::Beacon, leaf, Some(OWN), both(900));
-    put(&mut switch, at(3_500), 2, rig::octets_of(counts.counting(both(1_000).barrier)));
+    let counts = Header::hop_only(Opcode::Beacon, leaf, Some(OWN), both(900));
+    put(&mut switch, at(3_500), 2, rig::bytes_of(counts.with_counted(both(1_000).barrier)));
     // What fed it is dead.
     say(&mut switch, 4_000);
     unfed(&mut switch, 4_000, (2, leaf), both(901).barrier, Some(both(900).commit));
@@ -202,15 +202,15 @@ fn the_death_of_the_only_process_is_told_at_once() {
     let frozen: Vec<_> = view.links(rig::ts(0)).filter(frozen).map(|link| link.port.0).collect();
     assert_eq!(frozen, [0, UP], "by now the spine is silent, too");
     from_spine(&mut leaf, 30_000_000, 30_000_000, None);
-    let mut octets = [0; HEADER_OCTETS + 64];
-    let wave = Wave { id: WaveId { epoch: 1, sequence: 1 } };
+    let mut bytes = [0; HEADER_LEN + 64];
+    let wave = Flood { id: FloodId { epoch: 1, sequence: 1 } };
     let resolved = [Resolved { owner: OWN, number: 1 }].into_iter();
-    let (_, payload) = wave.write_resume(&mut octets[HEADER_OCTETS..], resolved).expect("fits");
+    let (_, payload) = wave.write_resume(&mut bytes[HEADER_LEN..], resolved).expect("fits");
     let seat = process(CONTROLLER, 1);
     put(&mut leaf, at(30_000_000), 1, of_link(Opcode::Hello, seat, None, both(0)));
-    let header = Header::of_link(Opcode::Wave, seat, None, both(0));
-    let length = seal_with_hops(&mut octets, header, payload, 0);
-    let verdict = leaf.handle_frame(at(30_000_000), Port(1), &mut octets[..length]);
+    let header = Header::hop_only(Opcode::Flood, seat, None, both(0));
+    let length = seal_with_hops(&mut bytes, header, payload, 0);
+    let verdict = leaf.handle_frame(at(30_000_000), Port(1), &mut bytes[..length]);
     assert_eq!(verdict, Verdict::Consumed);
     let (_, is_unfed, holds) = said(&mut leaf, 30_003_000, UP).expect("a sign of life");
     assert!(is_unfed && !holds);
@@ -252,10 +252,10 @@ fn the_first_process_commits_when_it_is_counted_above() {
 #[test]
 fn a_switch_counts_whom_it_has_heard_promise_all_that_it_has_told() {
     let mut switch = with_upper(Config { upper_ports: 0, link_timeout_ns: 0, ..guarded(3) });
-    let leaf = life_of(Address::Switch(SwitchId(7)), 1);
+    let leaf = instance_of(Address::Switch(SwitchId(7)), 1);
     for port in [0, 1] {
-        let life = process(port.into(), 1);
-        beacon(&mut switch, at(0), port, (life, Some(OWN)), both(1_000));
+        let instance = process(port.into(), 1);
+        beacon(&mut switch, at(0), port, (instance, Some(OWN)), both(1_000));
     }
     let counted = |switch: &mut Switch, now| {
         let all = beacons(switch, now);
@@ -279,7 +279,7 @@ fn a_switch_counts_whom_it_has_heard_promise_all_that_it_has_told() {
 #[test]
 fn a_fabric_of_nobody_is_linked() {
     let mut root = with_upper(Config { upper_ports: 0, link_timeout_ns: 10_000, ..guarded(1) });
-    let leaf = life_of(Address::Switch(SwitchId(7)), 1);
+    let leaf = instance_of(Address::Switch(SwitchId(7)), 1);
     for now in (0..60_000).step_by(3_000) {
         unfed(&mut root, now, (0, leaf), both(now).barrier, None);
         let Some((_, is_unfed, holds)) = said(&mut root, now + 3_000, 0) else {

@@ -3,65 +3,66 @@
 mod rig;
 
 use onepipe_base::{
-    Address, Incarnation, Life, Machine, Mono, Port, ProcessId, Promises, SwitchId,
+    Address, Incarnation, Instance, Machine, Mono, Port, ProcessId, Promises, SwitchId,
 };
 use onepipe_base::{Timestamp, Verdict};
 use onepipe_switch::{Config, Switch, SwitchEvent};
 use onepipe_wire::{
-    Echo, Failure, HEADER_OCTETS, Header, Opcode, Resolved, Wave, WaveId, WaveKind, seal_with_hops,
+    Failure, Flood, FloodAck, FloodId, FloodKind, HEADER_LEN, Header, Opcode, Resolved,
+    seal_with_hops,
 };
 use rig::{
-    CONTROLLER, OWN, at, beacon, both, events, guarded, life_of, of_link, ports_of, process, put,
-    run, sent, star, ts,
+    CONTROLLER, OWN, at, beacon, both, events, guarded, instance_of, of_link, ports_of, process,
+    put, run, sent, star, ts,
 };
 
 const SEAT: u16 = 3;
 
-fn id(sequence: u32) -> WaveId {
-    WaveId { epoch: 2, sequence }
+fn id(sequence: u32) -> FloodId {
+    FloodId { epoch: 2, sequence }
 }
 
 fn notice(sequence: u32) -> Vec<u8> {
     let at = Timestamp::from_ns(1 << 50);
     let failure = Failure { first: ProcessId(9), count: 1, incarnation: Incarnation(1), at };
     let mut room = vec![0; 200];
-    let written = Wave { id: id(sequence) }.write_notice(&mut room, [failure].into_iter());
+    let written = Flood { id: id(sequence) }.write_notice(&mut room, [failure].into_iter());
     room.truncate(written.expect("fits").1);
     room
 }
 
-fn resume(sequence: u32, resolved: &[(Life, u32)]) -> Vec<u8> {
+fn resume(sequence: u32, resolved: &[(Instance, u32)]) -> Vec<u8> {
     let resolved = resolved.iter().map(|&(owner, number)| Resolved { owner, number });
     let mut room = vec![0; 200];
-    let written = Wave { id: id(sequence) }.write_resume(&mut room, resolved);
+    let written = Flood { id: id(sequence) }.write_resume(&mut room, resolved);
     room.truncate(written.expect("fits").1);
     room
 }
 
-fn with_payload(opcode: Opcode, from: Life, payload: &[u8]) -> Vec<u8> {
-    let mut octets = vec![0; HEADER_OCTETS + payload.len()];
-    octets[HEADER_OCTETS..].copy_from_slice(payload);
-    let header = Header::of_link(opcode, from, Some(OWN), both(0));
-    seal_with_hops(&mut octets, header, payload.len(), 0);
-    octets
+fn with_payload(opcode: Opcode, from: Instance, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER_LEN + payload.len()];
+    bytes[HEADER_LEN..].copy_from_slice(payload);
+    let header = Header::hop_only(opcode, from, Some(OWN), both(0));
+    seal_with_hops(&mut bytes, header, payload.len(), 0);
+    bytes
 }
 
-fn wave(switch: &mut Switch, now: u64, port: u16, from: Life, payload: &[u8]) -> Verdict {
-    switch.handle_frame(at(now), Port(port), &mut with_payload(Opcode::Wave, from, payload))
+fn wave(switch: &mut Switch, now: u64, port: u16, from: Instance, payload: &[u8]) -> Verdict {
+    switch.handle_frame(at(now), Port(port), &mut with_payload(Opcode::Flood, from, payload))
 }
 
-fn echo(switch: &mut Switch, port: u16, from: Life, sequence: u32, kind: WaveKind) -> Verdict {
+fn echo(switch: &mut Switch, port: u16, from: Instance, sequence: u32, kind: FloodKind) -> Verdict {
     let mut payload = [0; 12];
-    Echo { id: id(sequence), kind }.write(&mut payload).expect("fits");
-    switch.handle_frame(at(1), Port(port), &mut with_payload(Opcode::Echo, from, &payload))
+    FloodAck { id: id(sequence), kind }.write(&mut payload).expect("fits");
+    switch.handle_frame(at(1), Port(port), &mut with_payload(Opcode::FloodAck, from, &payload))
 }
 
 /// Processes 0 and 1, the switch 7 below, and a controller.
 fn set_up() -> Switch {
     let mut switch = Switch::new(guarded(4)).expect("valid");
     switch.handle_timeout(at(0));
-    for (port, life) in [(0, process(0, 1)), (1, process(1, 1)), (2, below())] {
-        beacon(&mut switch, at(0), port, (life, Some(OWN)), both(0));
+    for (port, instance) in [(0, process(0, 1)), (1, process(1, 1)), (2, below())] {
+        beacon(&mut switch, at(0), port, (instance, Some(OWN)), both(0));
     }
     let hello = of_link(Opcode::Hello, controller(), None, both(0));
     assert_eq!(put(&mut switch, at(0), SEAT, hello), Verdict::Consumed);
@@ -70,18 +71,18 @@ fn set_up() -> Switch {
     switch
 }
 
-fn below() -> Life {
-    life_of(Address::Switch(SwitchId(7)), 3)
+fn below() -> Instance {
+    instance_of(Address::Switch(SwitchId(7)), 3)
 }
 
-fn controller() -> Life {
+fn controller() -> Instance {
     process(CONTROLLER, 1)
 }
 
 /// Ports of waves and of answers sent now.
 fn spread(switch: &mut Switch) -> (Vec<u16>, Vec<u16>) {
     let sent = sent(switch, at(1));
-    (ports_of(&sent, Opcode::Wave), ports_of(&sent, Opcode::Echo))
+    (ports_of(&sent, Opcode::Flood), ports_of(&sent, Opcode::FloodAck))
 }
 
 #[test]
@@ -89,20 +90,20 @@ fn a_notice_goes_everywhere_and_is_answered_when_all_have_answered() {
     let mut switch = set_up();
     assert_eq!(wave(&mut switch, 1, SEAT, controller(), &notice(1)), Verdict::Consumed);
     let out = sent(&mut switch, at(1));
-    assert_eq!(ports_of(&out, Opcode::Wave), [0, 1, 2], "not back, and to no other seat");
-    let first = out.iter().find(|sent| sent.opcode == Opcode::Wave).expect("three");
+    assert_eq!(ports_of(&out, Opcode::Flood), [0, 1, 2], "not back, and to no other seat");
+    let first = out.iter().find(|sent| sent.opcode == Opcode::Flood).expect("three");
     assert_eq!(first.payload, notice(1), "verbatim");
-    assert_eq!((first.header.speaker(), first.header.hops()), (Some(OWN), 0));
+    assert_eq!((first.header.sender(), first.header.hops()), (Some(OWN), 0));
 
     assert_eq!(wave(&mut switch, 1, SEAT, controller(), &notice(1)), Verdict::Consumed);
     assert_eq!(spread(&mut switch), (vec![], vec![]), "heard already, not answered yet");
-    for (port, life) in [(0, process(0, 1)), (2, below())] {
-        assert_eq!(echo(&mut switch, port, life, 1, WaveKind::Notice), Verdict::Consumed);
+    for (port, instance) in [(0, process(0, 1)), (2, below())] {
+        assert_eq!(echo(&mut switch, port, instance, 1, FloodKind::Notice), Verdict::Consumed);
     }
     let repeated = run(&mut switch, 12_001);
-    assert_eq!(ports_of(&repeated, Opcode::Wave), [1], "once, where it is not answered");
-    assert_eq!(ports_of(&repeated, Opcode::Echo), []);
-    assert_eq!(echo(&mut switch, 1, process(1, 1), 1, WaveKind::Notice), Verdict::Consumed);
+    assert_eq!(ports_of(&repeated, Opcode::Flood), [1], "once, where it is not answered");
+    assert_eq!(ports_of(&repeated, Opcode::FloodAck), []);
+    assert_eq!(echo(&mut switch, 1, process(1, 1), 1, FloodKind::Notice), Verdict::Consumed);
     assert_eq!(spread(&mut switch), (vec![], vec![SEAT]));
     wave(&mut switch, 1, SEAT, controller(), &notice(1));
     assert_eq!(spread(&mut switch), (vec![], vec![SEAT]), "the answer was lost");
@@ -119,7 +120,7 @@ fn a_wave_that_comes_by_another_way_too_is_answered_at_once() {
     wave(&mut switch, 1, 2, below(), &notice(1));
     assert_eq!(spread(&mut switch), (vec![], vec![2]));
     for port in [0, 1] {
-        echo(&mut switch, port, process(port.into(), 1), 1, WaveKind::Notice);
+        echo(&mut switch, port, process(port.into(), 1), 1, FloodKind::Notice);
     }
     assert_eq!(spread(&mut switch), (vec![], vec![SEAT]), "2 is not waited for");
 }
@@ -133,8 +134,8 @@ fn a_later_wave_supersedes_and_an_earlier_one_is_ignored() {
     assert_eq!(spread(&mut switch), (vec![], vec![]));
     wave(&mut switch, 1, 2, below(), &notice(3));
     assert_eq!(spread(&mut switch), (vec![0, 1], vec![]), "its parent is 2 now");
-    let stale = echo(&mut switch, 0, process(0, 1), 2, WaveKind::Notice);
-    let of_another_kind = echo(&mut switch, 0, process(0, 1), 3, WaveKind::Resume);
+    let stale = echo(&mut switch, 0, process(0, 1), 2, FloodKind::Notice);
+    let of_another_kind = echo(&mut switch, 0, process(0, 1), 3, FloodKind::Resume);
     assert_eq!((stale, of_another_kind), (Verdict::Dropped, Verdict::Dropped));
     assert_eq!(switch.stats().dropped_unwanted, 2);
 }
@@ -154,13 +155,13 @@ fn who_dies_unanswered_keeps_the_wave_open() {
     let mut switch = set_up();
     wave(&mut switch, 1, SEAT, controller(), &notice(1));
     spread(&mut switch);
-    echo(&mut switch, 0, process(0, 1), 1, WaveKind::Notice);
-    echo(&mut switch, 2, below(), 1, WaveKind::Notice);
+    echo(&mut switch, 0, process(0, 1), 1, FloodKind::Notice);
+    echo(&mut switch, 2, below(), 1, FloodKind::Notice);
     switch.lose(Port(1));
     assert_eq!(spread(&mut switch).1, []);
     beacon(&mut switch, at(1), 1, (process(1, 2), Some(OWN)), both(0));
     assert_eq!(spread(&mut switch).0, [1]);
-    echo(&mut switch, 1, process(1, 2), 1, WaveKind::Notice);
+    echo(&mut switch, 1, process(1, 2), 1, FloodKind::Notice);
     assert_eq!(spread(&mut switch).1, [], "another life cannot answer for it");
     wave(&mut switch, 1, SEAT, controller(), &notice(2));
     assert_eq!(spread(&mut switch).0, [0, 1, 2]);
@@ -190,12 +191,12 @@ fn a_resume_ends_what_it_names_and_nothing_else() {
         beacon.map(|beacon| beacon.header.promises(ts(0)).commit)
     };
     assert_eq!(commit(&switch), Some(ts(0)), "held by the switch below");
-    let former = Life { incarnation: Incarnation(4), ..OWN };
+    let former = Instance { incarnation: Incarnation(4), ..OWN };
     let others = [(former, 1), (former, 2), (below(), 1), (OWN, 3), (OWN, 0)];
     wave(&mut switch, 3, SEAT, controller(), &resume(1, &others));
     assert_eq!((events(&mut switch), commit(&switch)), (vec![], Some(ts(0))));
     let passed_on = sent(&mut switch, at(3));
-    assert_eq!(ports_of(&passed_on, Opcode::Wave), [1], "of no use here, but perhaps elsewhere");
+    assert_eq!(ports_of(&passed_on, Opcode::Flood), [1], "of no use here, but perhaps elsewhere");
 
     wave(&mut switch, 4, SEAT, controller(), &resume(2, &[(OWN, 1)]));
     assert_eq!(events(&mut switch), [SwitchEvent::LinkResolved(Port(2))]);
@@ -212,7 +213,7 @@ fn a_resume_ends_what_it_names_and_nothing_else() {
 fn foreign_waves_and_broken_ones_change_nothing() {
     let mut switch = set_up();
     let before = switch.clone();
-    let later = life_of(Address::Switch(SwitchId(7)), 4);
+    let later = instance_of(Address::Switch(SwitchId(7)), 4);
     for (port, from, why) in [
         (2, later, "not the life that is known there"),
         (0, below(), "it sits elsewhere"),
@@ -225,18 +226,18 @@ fn foreign_waves_and_broken_ones_change_nothing() {
     }
     assert_eq!(switch.stats().dropped_misplaced, 5);
     let whole = notice(1);
-    for octets in 0..whole.len() {
-        let cut = wave(&mut switch, 1, SEAT, controller(), &whole[..octets]);
-        assert_eq!(cut, Verdict::Dropped, "{octets} octets");
+    for bytes in 0..whole.len() {
+        let cut = wave(&mut switch, 1, SEAT, controller(), &whole[..bytes]);
+        assert_eq!(cut, Verdict::Dropped, "{bytes} bytes");
     }
-    let mut flipped = with_payload(Opcode::Wave, controller(), &whole);
+    let mut flipped = with_payload(Opcode::Flood, controller(), &whole);
     *flipped.last_mut().expect("not empty") ^= 1;
     assert_eq!(switch.handle_frame(at(1), Port(SEAT), &mut flipped), Verdict::Dropped);
     let mut long = whole.clone();
-    long.resize(1_472 - HEADER_OCTETS + 1, 0);
+    long.resize(1_472 - HEADER_LEN + 1, 0);
     assert_eq!(wave(&mut switch, 1, SEAT, controller(), &long), Verdict::Dropped, "too long");
     assert_eq!(switch.stats().dropped_malformed, whole.len() as u64 + 2);
-    let short = with_payload(Opcode::Echo, below(), &[0; 11]);
+    let short = with_payload(Opcode::FloodAck, below(), &[0; 11]);
     assert_eq!(switch.handle_frame(at(1), Port(2), &mut { short }), Verdict::Dropped);
     assert_eq!(spread(&mut switch), spread(&mut before.clone()));
 }
@@ -246,7 +247,7 @@ fn without_controllers_there_are_no_waves() {
     let mut switch = Switch::new(Config { start_wait_ns: 0, ..star(4) }).expect("valid");
     beacon(&mut switch, at(0), 2, (below(), None), both(0));
     assert_eq!(wave(&mut switch, 1, 2, below(), &notice(1)), Verdict::Dropped);
-    assert_eq!(echo(&mut switch, 2, below(), 1, WaveKind::Notice), Verdict::Dropped);
+    assert_eq!(echo(&mut switch, 2, below(), 1, FloodKind::Notice), Verdict::Dropped);
     let hello = of_link(Opcode::Hello, controller(), None, both(0));
     assert_eq!(put(&mut switch, at(0), SEAT, hello), Verdict::Dropped);
     assert_eq!(switch.stats().dropped_unwanted, 3);
@@ -258,17 +259,17 @@ fn a_life_that_is_declared_dead_is_frozen_though_it_speaks_and_heard_no_more() {
     let mut switch = set_up();
     let mut room = vec![0; 200];
     let dead = [process(1, 1)];
-    let written = Wave { id: id(1) }.write_freeze(&mut room, dead.into_iter());
+    let written = Flood { id: id(1) }.write_freeze(&mut room, dead.into_iter());
     room.truncate(written.expect("fits").1);
     assert_eq!(wave(&mut switch, 1, SEAT, controller(), &room), Verdict::Consumed);
     assert!(events(&mut switch).contains(&SwitchEvent::LinkFrozen(Port(1))));
     assert!(!switch.is_live(Port(1)) && switch.is_live(Port(0)));
     // Nothing of it is waited for, and nothing that it says brings it back.
-    let asked = ports_of(&sent(&mut switch, at(1)), Opcode::Wave);
+    let asked = ports_of(&sent(&mut switch, at(1)), Opcode::Flood);
     assert_eq!(asked, [0, 2]);
-    for life in [process(1, 1), process(1, 0)] {
+    for instance in [process(1, 1), process(1, 0)] {
         for echo in [None, Some(OWN)] {
-            let heard = of_link(Opcode::Beacon, life, echo, both(9));
+            let heard = of_link(Opcode::Beacon, instance, echo, both(9));
             assert_eq!(put(&mut switch, at(9), 1, heard), Verdict::Dropped);
         }
     }
@@ -280,10 +281,10 @@ fn a_life_that_is_declared_dead_is_frozen_though_it_speaks_and_heard_no_more() {
     assert!(switch.is_live(Port(1)));
 }
 
-/// A freeze of `life`, said to nobody but the receiver.
-fn aside(life: Life) -> Vec<u8> {
+/// A freeze of `instance`, said to nobody but the receiver.
+fn aside(instance: Instance) -> Vec<u8> {
     let mut room = vec![0; 40];
-    let written = Wave { id: WaveId::ASIDE }.write_freeze(&mut room, [life].into_iter());
+    let written = Flood { id: FloodId::HOP_ONLY }.write_freeze(&mut room, [instance].into_iter());
     room.truncate(written.expect("fits").1);
     room
 }
@@ -292,23 +293,23 @@ fn aside(life: Life) -> Vec<u8> {
 fn a_switch_that_was_declared_dead_is_told_when_it_is_heard() {
     let mut switch = set_up();
     let mut room = vec![0; 200];
-    let written = Wave { id: id(1) }.write_freeze(&mut room, [below()].into_iter());
+    let written = Flood { id: id(1) }.write_freeze(&mut room, [below()].into_iter());
     room.truncate(written.expect("fits").1);
     wave(&mut switch, 2, SEAT, controller(), &room);
     sent(&mut switch, at(2));
     let heard = of_link(Opcode::Beacon, below(), Some(OWN), both(9));
     assert_eq!(put(&mut switch, at(9), 2, heard), Verdict::Dropped);
     let told = sent(&mut switch, at(9));
-    let told: Vec<_> = told.iter().filter(|sent| sent.opcode == Opcode::Wave).collect();
+    let told: Vec<_> = told.iter().filter(|sent| sent.opcode == Opcode::Flood).collect();
     assert_eq!(told.len(), 1);
     assert_eq!((told[0].port, &told[0].payload), (2, &aside(below())));
-    assert!(ports_of(&sent(&mut switch, at(10)), Opcode::Wave).is_empty(), "once a beacon");
+    assert!(ports_of(&sent(&mut switch, at(10)), Opcode::Flood).is_empty(), "once a beacon");
 }
 
 #[test]
 fn who_is_told_that_it_is_dead_begins_a_new_life() {
     let mut switch = set_up();
-    let former = Life { incarnation: Incarnation(4), ..OWN };
+    let former = Instance { incarnation: Incarnation(4), ..OWN };
     for (from, named) in [(process(1, 1), OWN), (below(), former), (below(), process(1, 1))] {
         wave(&mut switch, 1, 2, from, &aside(named));
         assert_eq!(switch.config().incarnation, OWN.incarnation, "{from:?} names {named:?}");

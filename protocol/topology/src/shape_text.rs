@@ -40,7 +40,7 @@ fn read<const N: usize>(text: &str, expected: &'static str) -> Result<[u32; N], 
     let mut numbers = [0; N];
     for number in &mut numbers {
         let word = words.next().ok_or(malformed)?;
-        if !word.bytes().all(|octet| octet.is_ascii_digit()) {
+        if !word.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(malformed);
         }
         *number = word.parse().map_err(|_| malformed)?;

@@ -17,15 +17,15 @@ struct Layout {
     marked: U32,
     window: U32,
     consumed: U64,
-    room_id: U32,
+    reservation_id: U32,
     connection: U32,
     words: U16,
-    room: u8,
+    reservation: u8,
     reserved: u8,
 }
 
-const FIXED_OCTETS: usize = size_of::<Layout>();
-const _: () = assert!(FIXED_OCTETS == 36);
+const FIXED_LEN: usize = size_of::<Layout>();
+const _: () = assert!(FIXED_LEN == 36);
 
 /// The fixed part of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,59 +36,59 @@ pub struct Ack {
     pub received: u32,
     /// Those of them that bore the congestion flag, modulo 2^32.
     pub marked: u32,
-    /// Octets that may be outstanding (sent, neither failed nor consumed) on this connection.
-    pub window_octets: u32,
-    /// Octets of this connection that the application has consumed so far.
-    pub consumed_octets: u64,
+    /// Bytes that may be outstanding (sent, neither failed nor consumed) on this connection.
+    pub window_bytes: u32,
+    /// Bytes of this connection that the application has consumed so far.
+    pub consumed_bytes: u64,
     /// The sender's incarnation that this speaks of: an answer to a former life is recognised.
     pub connection: u32,
     /// The request for room that the receiver answers here: see [`crate::Connect`].
-    pub room_id: u32,
+    pub reservation_id: u32,
     /// The answer to it: 0 waiting, 1 granted, 2 refused for good.
-    pub room: u8,
+    pub reservation: u8,
 }
 
 impl Ack {
     /// No room asked for, or none free yet.
-    pub const ROOM_WAITING: u8 = 0;
+    pub const RESERVATION_PENDING: u8 = 0;
     /// The room is the sender's, until its message is consumed or given up.
-    pub const ROOM_GRANTED: u8 = 1;
+    pub const RESERVATION_GRANTED: u8 = 1;
     /// No such room exists at this receiver.
-    pub const ROOM_REFUSED: u8 = 2;
+    pub const RESERVATION_REFUSED: u8 = 2;
 
     /// Writes the body: the fixed part and, for `words` times 64 packets from `cumulative` on, a
     /// word of what was received and a word of what is fenced (bit `i` of word `w` is packet
-    /// `cumulative + 64 w + i`). Answers the octets used, or `None` when `room` is too small or
+    /// `cumulative + 64 w + i`). Answers the bytes used, or `None` when `buf` is too small or
     /// there are more than [`ACK_WORDS_MAX`] words.
     pub fn write(
         &self,
-        room: &mut [u8],
+        buf: &mut [u8],
         words: impl ExactSizeIterator<Item = (u64, u64)>,
     ) -> Option<usize> {
         let count = words.len();
-        let octets = FIXED_OCTETS + 16 * count;
-        if count > ACK_WORDS_MAX || room.len() < octets {
+        let bytes = FIXED_LEN + 16 * count;
+        if count > ACK_WORDS_MAX || buf.len() < bytes {
             return None;
         }
         let layout = Layout {
             cumulative: U32::new(self.cumulative.0),
             received: U32::new(self.received),
             marked: U32::new(self.marked),
-            window: U32::new(self.window_octets),
-            consumed: U64::new(self.consumed_octets),
-            room_id: U32::new(self.room_id),
+            window: U32::new(self.window_bytes),
+            consumed: U64::new(self.consumed_bytes),
+            reservation_id: U32::new(self.reservation_id),
             connection: U32::new(self.connection),
             words: U16::new(count as u16),
-            room: self.room,
+            reservation: self.reservation,
             reserved: 0,
         };
-        let (front, rest) = room.split_at_mut(FIXED_OCTETS);
+        let (front, rest) = buf.split_at_mut(FIXED_LEN);
         front.copy_from_slice(layout.as_bytes());
-        for (pair, (received, fenced)) in rest.chunks_exact_mut(16).zip(words) {
+        for (pair, (received, rejected)) in rest.chunks_exact_mut(16).zip(words) {
             pair[..8].copy_from_slice(&received.to_be_bytes());
-            pair[8..].copy_from_slice(&fenced.to_be_bytes());
+            pair[8..].copy_from_slice(&rejected.to_be_bytes());
         }
-        Some(octets)
+        Some(bytes)
     }
 }
 
@@ -108,33 +108,32 @@ impl<'a> AckView<'a> {
     pub fn parse(payload: &'a [u8]) -> Result<Self, DecodeError> {
         let truncated =
             |need| DecodeError::Truncated { part: "acknowledgement", need, got: payload.len() };
-        let (layout, rest) =
-            Layout::ref_from_prefix(payload).map_err(|_| truncated(FIXED_OCTETS))?;
+        let (layout, rest) = Layout::ref_from_prefix(payload).map_err(|_| truncated(FIXED_LEN))?;
         let count = usize::from(layout.words.get());
         if count > ACK_WORDS_MAX {
             return Err(DecodeError::Field { field: "acknowledged words", value: count as u64 });
         }
-        if layout.room > Ack::ROOM_REFUSED {
-            let value = u64::from(layout.room);
+        if layout.reservation > Ack::RESERVATION_REFUSED {
+            let value = u64::from(layout.reservation);
             return Err(DecodeError::Field { field: "answer about room", value });
         }
         let (pairs, _) = <[[U64; 2]]>::ref_from_prefix_with_elems(rest, count)
-            .map_err(|_| truncated(FIXED_OCTETS + 16 * count))?;
+            .map_err(|_| truncated(FIXED_LEN + 16 * count))?;
         let ack = Ack {
             cumulative: Psn(layout.cumulative.get()),
             received: layout.received.get(),
             marked: layout.marked.get(),
-            window_octets: layout.window.get(),
-            consumed_octets: layout.consumed.get(),
+            window_bytes: layout.window.get(),
+            consumed_bytes: layout.consumed.get(),
             connection: layout.connection.get(),
-            room_id: layout.room_id.get(),
-            room: layout.room,
+            reservation_id: layout.reservation_id.get(),
+            reservation: layout.reservation,
         };
         Ok(Self { ack, pairs })
     }
 
     /// For each 64 packets from `cumulative` on: which were received, which are fenced.
     pub fn words(&self) -> impl ExactSizeIterator<Item = (u64, u64)> + 'a {
-        self.pairs.iter().map(|[received, fenced]| (received.get(), fenced.get()))
+        self.pairs.iter().map(|[received, rejected]| (received.get(), rejected.get()))
     }
 }

@@ -5,8 +5,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 
-/// Octets of a packet of agreed multicast before the message it bears, if any.
-pub const AMCAST_OCTETS: usize = 64;
+/// Bytes of a packet of agreed multicast before the message it bears, if any.
+pub const AMCAST_LEN: usize = 64;
 /// How many groups there can be: a set of them is one word.
 pub const GROUPS_MAX: u16 = 64;
 
@@ -27,7 +27,7 @@ struct Layout {
     count: U64,
 }
 
-const _: () = assert!(size_of::<Layout>() == AMCAST_OCTETS);
+const _: () = assert!(size_of::<Layout>() == AMCAST_LEN);
 
 /// A group of replicas with the members that order messages for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -188,8 +188,8 @@ impl Amcast {
         self
     }
 
-    /// Writes it. Answers the octets used, or `None` when `room` is too small.
-    pub fn write(&self, room: &mut [u8]) -> Option<usize> {
+    /// Writes it. Answers the bytes used, or `None` when `buf` is too small.
+    pub fn write(&self, buf: &mut [u8]) -> Option<usize> {
         let layout = Layout {
             client: U32::new(self.id.client),
             sequence: U32::new(self.id.sequence),
@@ -204,8 +204,8 @@ impl Amcast {
             position: U64::new(self.position),
             count: U64::new(self.count),
         };
-        room.get_mut(..AMCAST_OCTETS)?.copy_from_slice(layout.as_bytes());
-        Some(AMCAST_OCTETS)
+        buf.get_mut(..AMCAST_LEN)?.copy_from_slice(layout.as_bytes());
+        Some(AMCAST_LEN)
     }
 
     /// Reads the first packet of a payload, and what is behind it: the message of a Start or a
@@ -215,7 +215,7 @@ impl Amcast {
     /// When the payload is too short, or says what no sender says.
     pub fn parse(payload: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
         let Ok((layout, message)) = Layout::ref_from_prefix(payload) else {
-            let (need, got) = (AMCAST_OCTETS, payload.len());
+            let (need, got) = (AMCAST_LEN, payload.len());
             return Err(DecodeError::Truncated { part: "agreed multicast", need, got });
         };
         let refused = |field, value| Err(DecodeError::Field { field, value });
@@ -257,21 +257,21 @@ mod tests {
     #[test]
     fn a_frame_has_one_message_or_many_packets() {
         let packet = |count| Amcast { count, ..Amcast::new(GroupId(1), 1) };
-        let mut octets = [0; 3 * AMCAST_OCTETS];
-        for (count, room) in (1..).zip(octets.chunks_mut(AMCAST_OCTETS)) {
-            packet(count).write(room).expect("it fits");
+        let mut bytes = [0; 3 * AMCAST_LEN];
+        for (count, buf) in (1..).zip(bytes.chunks_mut(AMCAST_LEN)) {
+            packet(count).write(buf).expect("it fits");
         }
         let each = [1, 2, 3].map(|count| Ok((packet(count), &[][..])));
-        assert!(Amcast::packets(Opcode::AmcastAck, &octets).eq(each));
-        let one = [Ok((packet(1), &octets[AMCAST_OCTETS..]))];
-        assert!(Amcast::packets(Opcode::Prop, &octets).eq(one));
-        let mut cut = Amcast::packets(Opcode::Deliver, &octets[..octets.len() - 1]).skip(2);
+        assert!(Amcast::packets(Opcode::AmcastAck, &bytes).eq(each));
+        let one = [Ok((packet(1), &bytes[AMCAST_LEN..]))];
+        assert!(Amcast::packets(Opcode::Prop, &bytes).eq(one));
+        let mut cut = Amcast::packets(Opcode::Deliver, &bytes[..bytes.len() - 1]).skip(2);
         assert!(matches!(cut.next(), Some(Err(DecodeError::Truncated { got: 63, .. }))));
         assert_eq!(cut.next(), None);
         let none = Amcast::packets(Opcode::Gap, &[]).map(|read| read.is_err());
         assert!(none.eq([true]), "there is one at least");
-        octets[AMCAST_OCTETS + 16] = 255;
-        let read = Amcast::packets(Opcode::Gap, &octets).map(|read| read.is_ok());
+        bytes[AMCAST_LEN + 16] = 255;
+        let read = Amcast::packets(Opcode::Gap, &bytes).map(|read| read.is_ok());
         assert!(read.eq([true, false]), "nothing behind what is none");
     }
 
@@ -296,12 +296,12 @@ mod tests {
             Amcast { groups: GroupSet::EMPTY, ..good },
             Amcast { flags: 0, ..good },
         ];
-        let mut room = [0; AMCAST_OCTETS];
-        good.write(&mut room).expect("it fits");
-        assert_eq!(Amcast::parse(&room), Ok((good, &[][..])));
+        let mut buf = [0; AMCAST_LEN];
+        good.write(&mut buf).expect("it fits");
+        assert_eq!(Amcast::parse(&buf), Ok((good, &[][..])));
         for bad in bad {
-            bad.write(&mut room).expect("it fits");
-            assert!(matches!(Amcast::parse(&room), Err(DecodeError::Field { .. })), "{bad:?}");
+            bad.write(&mut buf).expect("it fits");
+            assert!(matches!(Amcast::parse(&buf), Err(DecodeError::Field { .. })), "{bad:?}");
         }
     }
 }

@@ -1,15 +1,15 @@
 //! What a node tells the controllers of its links.
 
-use onepipe_base::{Life, Port, Timestamp, WireTimestamp};
+use onepipe_base::{Instance, Port, Timestamp, WireTimestamp};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 
-/// Octets of an announcement before its links.
-pub const ANNOUNCE_HEADER_OCTETS: usize = 12;
-/// Octets of a link in it.
-pub const LINK_OCTETS: usize = 24;
+/// Bytes of an announcement before its links.
+pub const ANNOUNCE_HEADER_LEN: usize = 12;
+/// Bytes of a link in it.
+pub const LINK_LEN: usize = 24;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -33,8 +33,8 @@ struct LinkLayout {
     commit: U64,
 }
 
-const _: () = assert!(size_of::<Front>() == ANNOUNCE_HEADER_OCTETS);
-const _: () = assert!(size_of::<LinkLayout>() == LINK_OCTETS);
+const _: () = assert!(size_of::<Front>() == ANNOUNCE_HEADER_LEN);
+const _: () = assert!(size_of::<LinkLayout>() == LINK_LEN);
 
 /// What the node knows of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,7 +70,7 @@ pub struct Link {
     /// Where it leads.
     pub side: Side,
     /// Who is, or was, at its other end.
-    pub life: Option<Life>,
+    pub instance: Option<Instance>,
     /// What is known of it.
     pub state: LinkState,
 }
@@ -88,15 +88,11 @@ pub struct Announce {
 
 impl Announce {
     /// Writes as many of `links` as fit; they are those from place `first` on, `total - first` at
-    /// most. Answers how many, and the octets used; `None` when not even the front fits.
-    pub fn write(
-        &self,
-        room: &mut [u8],
-        links: impl Iterator<Item = Link>,
-    ) -> Option<(u16, usize)> {
-        let (front, rest) = room.split_at_mut_checked(ANNOUNCE_HEADER_OCTETS)?;
+    /// most. Answers how many, and the bytes used; `None` when not even the front fits.
+    pub fn write(&self, buf: &mut [u8], links: impl Iterator<Item = Link>) -> Option<(u16, usize)> {
+        let (front, rest) = buf.split_at_mut_checked(ANNOUNCE_HEADER_LEN)?;
         let mut count = 0u16;
-        let places = rest.chunks_exact_mut(LINK_OCTETS).take(u16::MAX.into());
+        let places = rest.chunks_exact_mut(LINK_LEN).take(u16::MAX.into());
         for (place, link) in places.zip(links) {
             place.copy_from_slice(lay_out(link).as_bytes());
             count += 1;
@@ -109,12 +105,12 @@ impl Announce {
             reserved: U16::ZERO,
         };
         front.copy_from_slice(layout.as_bytes());
-        Some((count, ANNOUNCE_HEADER_OCTETS + usize::from(count) * LINK_OCTETS))
+        Some((count, ANNOUNCE_HEADER_LEN + usize::from(count) * LINK_LEN))
     }
 }
 
 fn lay_out(link: Link) -> LinkLayout {
-    let (address, incarnation) = Life::to_words(link.life);
+    let (address, incarnation) = Instance::to_words(link.instance);
     let (state, number, commit) = match link.state {
         LinkState::Up => (0, 0, 0),
         LinkState::Frozen { number, commit } => (1, number, commit.to_wire().bits()),
@@ -147,9 +143,9 @@ impl<'a> AnnounceView<'a> {
         let truncated =
             |need| DecodeError::Truncated { part: "announcement", need, got: payload.len() };
         let (front, rest) =
-            Front::ref_from_prefix(payload).map_err(|_| truncated(ANNOUNCE_HEADER_OCTETS))?;
+            Front::ref_from_prefix(payload).map_err(|_| truncated(ANNOUNCE_HEADER_LEN))?;
         let (first, count) = (front.first.get(), front.count.get());
-        let need = ANNOUNCE_HEADER_OCTETS + usize::from(count) * LINK_OCTETS;
+        let need = ANNOUNCE_HEADER_LEN + usize::from(count) * LINK_LEN;
         let links = <[LinkLayout]>::ref_from_prefix_with_elems(rest, usize::from(count));
         let (links, _) = links.map_err(|_| truncated(need))?;
         let total = front.total.get();
@@ -178,7 +174,7 @@ impl<'a> AnnounceView<'a> {
                 1 => Side::Upper,
                 _ => Side::Direct,
             },
-            life: Life::from_words((link.address.get(), link.incarnation.get())),
+            instance: Instance::from_words((link.address.get(), link.incarnation.get())),
             state: match link.state {
                 0 => LinkState::Up,
                 _ => LinkState::Frozen {
@@ -204,26 +200,27 @@ mod tests {
     extern crate alloc;
 
     fn links() -> [Link; 3] {
-        let life =
-            |address, incarnation| Some(Life { address, incarnation: Incarnation(incarnation) });
+        let instance = |address, incarnation| {
+            Some(Instance { address, incarnation: Incarnation(incarnation) })
+        };
         let (number, commit) = (3, Timestamp::from_ns((1 << 48) + 5));
         [
             Link {
                 port: Port(0),
                 side: Side::Lower,
-                life: life(Address::Process(ProcessId(9)), 2),
+                instance: instance(Address::Process(ProcessId(9)), 2),
                 state: LinkState::Up,
             },
             Link {
                 port: Port(1),
                 side: Side::Lower,
-                life: None,
+                instance: None,
                 state: LinkState::Frozen { number, commit },
             },
             Link {
                 port: Port(4),
                 side: Side::Upper,
-                life: life(Address::Switch(SwitchId(7)), 1),
+                instance: instance(Address::Switch(SwitchId(7)), 1),
                 state: LinkState::Up,
             },
         ]
@@ -231,12 +228,12 @@ mod tests {
 
     #[test]
     fn links_survive_the_wire_in_parts() {
-        let mut room = [0; ANNOUNCE_HEADER_OCTETS + 2 * LINK_OCTETS + 5];
+        let mut buf = [0; ANNOUNCE_HEADER_LEN + 2 * LINK_LEN + 5];
         let announce = Announce { generation: 8, first: 0, total: 3 };
-        let written = announce.write(&mut room, links().into_iter());
-        let (count, octets) = written.expect("two fit");
-        assert_eq!((count, octets), (2, ANNOUNCE_HEADER_OCTETS + 2 * LINK_OCTETS));
-        let view = AnnounceView::parse(&room[..octets]).expect("just written");
+        let written = announce.write(&mut buf, links().into_iter());
+        let (count, bytes) = written.expect("two fit");
+        assert_eq!((count, bytes), (2, ANNOUNCE_HEADER_LEN + 2 * LINK_LEN));
+        let view = AnnounceView::parse(&buf[..bytes]).expect("just written");
         assert_eq!(view.announce, announce);
         let near = Timestamp::from_ns(1 << 48);
         assert_eq!(view.links(near).collect::<Vec<_>>(), links()[..2]);
@@ -244,16 +241,14 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        let mut room = [0; ANNOUNCE_HEADER_OCTETS + 3 * LINK_OCTETS];
+        let mut buf = [0; ANNOUNCE_HEADER_LEN + 3 * LINK_LEN];
         let announce = Announce { generation: 8, first: 0, total: 3 };
-        announce.write(&mut room, links().into_iter()).expect("all fit");
-        for octets in 0..room.len() {
-            assert!(AnnounceView::parse(&room[..octets]).is_err());
+        announce.write(&mut buf, links().into_iter()).expect("all fit");
+        for bytes in 0..buf.len() {
+            assert!(AnnounceView::parse(&buf[..bytes]).is_err());
         }
-        for (at, value) in
-            [(7, 2), (ANNOUNCE_HEADER_OCTETS + 2, 2), (ANNOUNCE_HEADER_OCTETS + 3, 3)]
-        {
-            let mut broken = room;
+        for (at, value) in [(7, 2), (ANNOUNCE_HEADER_LEN + 2, 2), (ANNOUNCE_HEADER_LEN + 3, 3)] {
+            let mut broken = buf;
             broken[at] = value;
             let refused = AnnounceView::parse(&broken);
             assert!(matches!(refused, Err(DecodeError::Field { .. })), "{at}: {refused:?}");

@@ -5,10 +5,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 
-/// Octets of the sub-header before each coalesced message.
-pub const MESSAGE_HEADER_OCTETS: usize = 8;
-/// Octets before a fragment's piece of payload.
-pub const FRAGMENT_HEADER_OCTETS: usize = 12;
+/// Bytes of the sub-header before each coalesced message.
+pub const MESSAGE_HEADER_LEN: usize = 8;
+/// Bytes before a fragment's piece of payload.
+pub const FRAGMENT_HEADER_LEN: usize = 12;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -18,8 +18,8 @@ struct MessageHeader {
     delta: U32,
 }
 
-const _: () = assert!(size_of::<MessageHeader>() == MESSAGE_HEADER_OCTETS);
-const _: () = assert!(size_of::<FragmentLayout>() == FRAGMENT_HEADER_OCTETS);
+const _: () = assert!(size_of::<MessageHeader>() == MESSAGE_HEADER_LEN);
+const _: () = assert!(size_of::<FragmentLayout>() == FRAGMENT_HEADER_LEN);
 
 /// One whole message of a data frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl<'a> Iterator for Messages<'a> {
         }
         let Ok((header, rest)) = MessageHeader::ref_from_prefix(self.rest) else {
             let got = core::mem::take(&mut self.rest).len();
-            let need = MESSAGE_HEADER_OCTETS;
+            let need = MESSAGE_HEADER_LEN;
             return Some(Err(DecodeError::Truncated { part: "message header", need, got }));
         };
         let need = usize::from(header.length.get());
@@ -68,14 +68,14 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// Writes a message with its sub-header at the front of `room`. Answers the octets used, or `None`
+/// Writes a message with its sub-header at the front of `buf`. Answers the bytes used, or `None`
 /// when it does not fit.
 #[inline]
-pub fn write_message(room: &mut [u8], message: Message<'_>) -> Option<usize> {
+pub fn write_message(buf: &mut [u8], message: Message<'_>) -> Option<usize> {
     let length = u16::try_from(message.payload.len()).ok()?;
-    let octets = MESSAGE_HEADER_OCTETS + message.payload.len();
-    let room = room.get_mut(..octets)?;
-    let (front, body) = room.split_at_mut(MESSAGE_HEADER_OCTETS);
+    let bytes = MESSAGE_HEADER_LEN + message.payload.len();
+    let buf = buf.get_mut(..bytes)?;
+    let (front, body) = buf.split_at_mut(MESSAGE_HEADER_LEN);
     let header = MessageHeader {
         length: U16::new(length),
         index: U16::new(message.index),
@@ -83,7 +83,7 @@ pub fn write_message(room: &mut [u8], message: Message<'_>) -> Option<usize> {
     };
     front.copy_from_slice(header.as_bytes());
     body.copy_from_slice(message.payload);
-    Some(octets)
+    Some(bytes)
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -91,7 +91,7 @@ pub fn write_message(room: &mut [u8], message: Message<'_>) -> Option<usize> {
 struct FragmentLayout {
     index: U16,
     reserved: U16,
-    message_octets: U32,
+    message_len: U32,
     offset: U32,
 }
 
@@ -100,9 +100,9 @@ struct FragmentLayout {
 pub struct FragmentHeader {
     /// The message's place in its scattering.
     pub index: u16,
-    /// Octets of the whole message.
-    pub message_octets: u32,
-    /// Where in the message this piece starts, in octets.
+    /// Bytes of the whole message.
+    pub message_len: u32,
+    /// Where in the message this piece starts, in bytes.
     pub offset: u32,
 }
 
@@ -123,32 +123,32 @@ impl<'a> Fragment<'a> {
     /// within the message.
     pub fn parse(payload: &'a [u8]) -> Result<Self, DecodeError> {
         let Ok((layout, piece)) = FragmentLayout::ref_from_prefix(payload) else {
-            let (need, got) = (FRAGMENT_HEADER_OCTETS, payload.len());
+            let (need, got) = (FRAGMENT_HEADER_LEN, payload.len());
             return Err(DecodeError::Truncated { part: "fragment header", need, got });
         };
         let header = FragmentHeader {
             index: layout.index.get(),
-            message_octets: layout.message_octets.get(),
+            message_len: layout.message_len.get(),
             offset: layout.offset.get(),
         };
         let end = u64::from(header.offset) + piece.len() as u64;
-        if piece.is_empty() || end > u64::from(header.message_octets) {
+        if piece.is_empty() || end > u64::from(header.message_len) {
             return Err(DecodeError::Field { field: "end of fragment", value: end });
         }
         Ok(Self { header, piece })
     }
 }
 
-/// Writes a fragment header at the front of `room`; the piece follows it.
+/// Writes a fragment header at the front of `buf`; the piece follows it.
 ///
 /// # Panics
-/// When `room` is shorter than [`FRAGMENT_HEADER_OCTETS`].
-pub fn write_fragment_header(room: &mut [u8], header: FragmentHeader) {
+/// When `buf` is shorter than [`FRAGMENT_HEADER_LEN`].
+pub fn write_fragment_header(buf: &mut [u8], header: FragmentHeader) {
     let layout = FragmentLayout {
         index: U16::new(header.index),
         reserved: U16::ZERO,
-        message_octets: U32::new(header.message_octets),
+        message_len: U32::new(header.message_len),
         offset: U32::new(header.offset),
     };
-    room[..FRAGMENT_HEADER_OCTETS].copy_from_slice(layout.as_bytes());
+    buf[..FRAGMENT_HEADER_LEN].copy_from_slice(layout.as_bytes());
 }

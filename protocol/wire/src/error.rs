@@ -1,20 +1,20 @@
-//! Why octets are not a frame.
+//! Why bytes are not a frame.
 
-/// A refusal of octets that came from outside. Never the caller's fault, never a panic.
+/// A refusal of bytes that came from outside. Never the caller's fault, never a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// Fewer octets than the part that is being read needs.
-    #[error("truncated {part}: {got} octets where {need} are needed")]
+    /// Fewer bytes than the part that is being read needs.
+    #[error("truncated {part}: {got} bytes where {need} are needed")]
     Truncated {
         /// What was being read.
         part: &'static str,
-        /// Octets needed.
+        /// Bytes needed.
         need: usize,
-        /// Octets present.
+        /// Bytes present.
         got: usize,
     },
-    /// The version octet is not ours: a foreign packet.
+    /// The version byte is not ours: a foreign packet.
     #[error("version {0:#04x} is not {ours:#04x}", ours = crate::VERSION)]
     Version(u8),
     /// The opcode is not known to this version.

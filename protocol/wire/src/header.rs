@@ -1,22 +1,22 @@
 //! The ordering header and its envelope.
 
-use onepipe_base::{Incarnation, Life, ProcessId, Promises, Psn, Timestamp, WireTimestamp};
+use onepipe_base::{Incarnation, Instance, ProcessId, Promises, Psn, Timestamp, WireTimestamp};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{DecodeError, Opcode, integrity};
 
-/// Octets of the ordering header proper (1Pipe section 6.1: three 48-bit timestamps, PSN, opcode,
+/// Bytes of the ordering header proper (1Pipe section 6.1: three 48-bit timestamps, PSN, opcode,
 /// flags).
-pub const ORDERING_HEADER_OCTETS: usize = 24;
-/// Octets before the payload: the ordering header and the envelope.
-pub const HEADER_OCTETS: usize = 52;
-/// The version octet. Foreign packets hardly ever bear it.
+pub const ORDERING_HEADER_LEN: usize = 24;
+/// Bytes before the payload: the ordering header and the envelope.
+pub const HEADER_LEN: usize = 52;
+/// The version byte. Foreign packets hardly ever bear it.
 pub const VERSION: u8 = 0x1b;
 /// How many switches a frame may pass: no loop lives longer.
 pub const HOPS_MAX: u8 = 32;
 
-/// Bits of the flags octet.
+/// Bits of the flags byte.
 pub struct Flags;
 
 impl Flags {
@@ -27,7 +27,7 @@ impl Flags {
     /// The receiver is asked to acknowledge at once.
     pub const ACK_NOW: u8 = 1 << 2;
     /// Its messages go into the room that was granted for them, not into the window.
-    pub const ROOM: u8 = 1 << 3;
+    pub const RESERVED: u8 = 1 << 3;
     /// In a beacon: nothing feeds this link. It is up, and the barrier promise is only a mark,
     /// above all promises before it (design: failure.md, "What does a switch say that nothing
     /// feeds?").
@@ -38,13 +38,13 @@ impl Flags {
     /// In a beacon or a join: a former life of who hears this holds commits at the end of the link
     /// from which it comes. No commit that is told there counts yet (design: failure.md, "What is
     /// told where a former life holds commits?").
-    pub const FORMER: u8 = 1 << 6;
+    pub const PREVIOUS_HOLDS: u8 = 1 << 6;
     /// Of a piece of bulk multicast: `integrity` covers its front alone (see
-    /// [`crate::seal_apart`]).
-    pub const APART: u8 = 1 << 7;
+    /// [`crate::seal_detached`]).
+    pub const DETACHED: u8 = 1 << 7;
 }
 
-/// The 52 octets at the front of every frame, as they travel.
+/// The 52 bytes at the front of every frame, as they travel.
 ///
 /// Mutable on the way: both barriers, [`Flags::CONGESTION`], `hops` and `hop_check`. Everything
 /// else is covered by `integrity`, end to end.
@@ -69,8 +69,8 @@ pub struct Header {
     pub(crate) hop_check: U32,
 }
 
-const _: () = assert!(size_of::<Header>() == HEADER_OCTETS);
-const _: () = assert!(core::mem::offset_of!(Header, src) == ORDERING_HEADER_OCTETS);
+const _: () = assert!(size_of::<Header>() == HEADER_LEN);
+const _: () = assert!(core::mem::offset_of!(Header, src) == ORDERING_HEADER_LEN);
 
 impl Header {
     /// A header with addresses and no timestamps yet: see [`Header::stamped`].
@@ -94,10 +94,15 @@ impl Header {
     }
 
     /// The header of a frame that speaks of its link: from `own`, to whoever is at the other end,
-    /// with `echo` as who is heard there (design: failure.md, "Who is on a link?").
-    pub fn of_link(opcode: Opcode, own: Life, echo: Option<Life>, promises: Promises) -> Self {
-        let (src, incarnation) = Life::to_words(Some(own));
-        let (dst, psn) = Life::to_words(echo);
+    /// with `peer` as who is heard there (design: failure.md, "Who is on a link?").
+    pub fn hop_only(
+        opcode: Opcode,
+        own: Instance,
+        peer: Option<Instance>,
+        promises: Promises,
+    ) -> Self {
+        let (src, incarnation) = Instance::to_words(Some(own));
+        let (dst, psn) = Instance::to_words(peer);
         let header = Self::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(incarnation));
         header.stamped(promises.barrier, promises, Psn(psn))
     }
@@ -105,20 +110,20 @@ impl Header {
     /// The header of a switch's beacon that also says that the promises of the other end, up
     /// to `counted` so far, count here and hold all commits that this switch tells anybody.
     #[must_use]
-    pub fn counting(mut self, counted: Timestamp) -> Self {
+    pub fn with_counted(mut self, counted: Timestamp) -> Self {
         self.message_ts = six(counted);
         self
     }
 
     /// Who sent a frame that speaks of its link, or any frame of a process.
     #[inline]
-    pub fn speaker(&self) -> Option<Life> {
-        Life::from_words((self.src.get(), self.incarnation.get()))
+    pub fn sender(&self) -> Option<Instance> {
+        Instance::from_words((self.src.get(), self.incarnation.get()))
     }
 
     /// Whom the sender of a frame that speaks of its link hears at this end.
-    pub fn echo(&self) -> Option<Life> {
-        Life::from_words((self.dst.get(), self.psn.get()))
+    pub fn peer(&self) -> Option<Instance> {
+        Instance::from_words((self.dst.get(), self.psn.get()))
     }
 
     /// The same header with its three timestamps and PSN.
@@ -137,12 +142,12 @@ impl Header {
         self
     }
 
-    /// Who sent it; of a switch the bits of its address: see [`Header::speaker`].
+    /// Who sent it; of a switch the bits of its address: see [`Header::sender`].
     pub fn src(&self) -> ProcessId {
         ProcessId(self.src.get())
     }
 
-    /// Whom it is for; of no meaning in a frame that speaks of its link: see [`Header::echo`].
+    /// Whom it is for; of no meaning in a frame that speaks of its link: see [`Header::peer`].
     pub fn dst(&self) -> ProcessId {
         ProcessId(self.dst.get())
     }
@@ -167,7 +172,7 @@ impl Header {
         self.flags & flags == flags
     }
 
-    /// Octets of payload behind the header. A frame may be longer (padding), never shorter.
+    /// Bytes of payload behind the header. A frame may be longer (padding), never shorter.
     pub fn length(&self) -> usize {
         usize::from(self.length.get())
     }
@@ -196,14 +201,14 @@ impl Header {
     }
 }
 
-/// A frame whose checks hold, borrowed from its octets.
+/// A frame whose checks hold, borrowed from its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     /// The front of the frame.
     pub header: &'a Header,
     /// What it is for.
     pub opcode: Opcode,
-    /// Exactly the octets that the header announces.
+    /// Exactly the bytes that the header announces.
     pub payload: &'a [u8],
 }
 
@@ -213,9 +218,9 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// A [`DecodeError`] for anything that a peer of this version would not have sent.
     #[inline]
-    pub fn parse(octets: &'a [u8]) -> Result<Self, DecodeError> {
-        let (header, opcode) = peek(octets)?;
-        let payload = &octets[HEADER_OCTETS..HEADER_OCTETS + header.length()];
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let (header, opcode) = parse_header(bytes)?;
+        let payload = &bytes[HEADER_LEN..HEADER_LEN + header.length()];
         if integrity::end_to_end(header, payload) != header.integrity.get() {
             return Err(DecodeError::Integrity);
         }
@@ -229,8 +234,8 @@ impl<'a> Frame<'a> {
 /// # Errors
 /// As [`Frame::parse`].
 #[inline]
-pub fn peek(octets: &[u8]) -> Result<(&Header, Opcode), DecodeError> {
-    let (header, opcode, rest) = begin(octets)?;
+pub fn parse_header(bytes: &[u8]) -> Result<(&Header, Opcode), DecodeError> {
+    let (header, opcode, rest) = begin(bytes)?;
     if rest.len() < header.length() {
         let (need, got) = (header.length(), rest.len());
         return Err(DecodeError::Truncated { part: "payload", need, got });
@@ -238,12 +243,11 @@ pub fn peek(octets: &[u8]) -> Result<(&Header, Opcode), DecodeError> {
     Ok((header, opcode))
 }
 
-/// As [`peek`], where the payload need not be there yet; what there is of it stands behind.
+/// As [`parse_header`], where the payload need not be there yet; what there is of it stands behind.
 #[inline]
-pub(crate) fn begin(octets: &[u8]) -> Result<(&Header, Opcode, &[u8]), DecodeError> {
-    let truncated =
-        DecodeError::Truncated { part: "header", need: HEADER_OCTETS, got: octets.len() };
-    let (header, rest) = Header::ref_from_prefix(octets).map_err(|_| truncated)?;
+pub(crate) fn begin(bytes: &[u8]) -> Result<(&Header, Opcode, &[u8]), DecodeError> {
+    let truncated = DecodeError::Truncated { part: "header", need: HEADER_LEN, got: bytes.len() };
+    let (header, rest) = Header::ref_from_prefix(bytes).map_err(|_| truncated)?;
     if header.version != VERSION {
         return Err(DecodeError::Version(header.version));
     }
@@ -254,10 +258,10 @@ pub(crate) fn begin(octets: &[u8]) -> Result<(&Header, Opcode, &[u8]), DecodeErr
 }
 
 /// The front of a frame, with nothing checked but its length: for hints, which cost time when they
-/// are wrong and nothing else. Never to act on; see [`peek`].
+/// are wrong and nothing else. Never to act on; see [`parse_header`].
 #[inline]
-pub fn glance(octets: &[u8]) -> Option<&Header> {
-    Header::ref_from_prefix(octets).ok().map(|(header, _)| header)
+pub fn header_unchecked(bytes: &[u8]) -> Option<&Header> {
+    Header::ref_from_prefix(bytes).ok().map(|(header, _)| header)
 }
 
 #[inline]
@@ -279,14 +283,14 @@ mod tests {
 
     #[test]
     fn both_ends_of_a_link_survive_the_wire() {
-        let life = |switch, incarnation| Life {
+        let instance = |switch, incarnation| Instance {
             address: Address::Switch(SwitchId(switch)),
             incarnation: Incarnation(incarnation),
         };
         let promises = Promises::both(Timestamp::from_ns(5));
-        for echo in [None, Some(life(9, 0)), Some(life(8, u32::MAX))] {
-            let header = Header::of_link(Opcode::Beacon, life(3, 7), echo, promises);
-            assert_eq!((header.speaker(), header.echo()), (Some(life(3, 7)), echo));
+        for peer in [None, Some(instance(9, 0)), Some(instance(8, u32::MAX))] {
+            let header = Header::hop_only(Opcode::Beacon, instance(3, 7), peer, promises);
+            assert_eq!((header.sender(), header.peer()), (Some(instance(3, 7)), peer));
         }
     }
 }

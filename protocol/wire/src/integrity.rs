@@ -9,20 +9,20 @@ use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::{Flags, HEADER_OCTETS, Header, Opcode};
+use crate::{Flags, HEADER_LEN, Header, Opcode};
 
-/// Octets of the header that the hop check covers: all but the check itself.
-const HOP_COVERED: usize = HEADER_OCTETS - 4;
+/// Bytes of the header that the hop check covers: all but the check itself.
+const HOP_COVERED: usize = HEADER_LEN - 4;
 
-/// Completes the frame whose `payload_octets` of payload already stand behind the header's place
-/// in `octets`: writes the header with length and both checks. Answers the frame's length.
+/// Completes the frame whose `payload_len` of payload already stand behind the header's place
+/// in `bytes`: writes the header with length and both checks. Answers the frame's length.
 ///
 /// # Panics
-/// When `octets` cannot hold the frame or the payload exceeds 65,535 octets: the caller has
+/// When `bytes` cannot hold the frame or the payload exceeds 65,535 bytes: the caller has
 /// measured its own frame wrongly.
 #[inline]
-pub fn seal(octets: &mut [u8], header: Header, payload_octets: usize) -> usize {
-    seal_with_hops(octets, header, payload_octets, crate::HOPS_MAX)
+pub fn seal(bytes: &mut [u8], header: Header, payload_len: usize) -> usize {
+    seal_with_hops(bytes, header, payload_len, crate::HOPS_MAX)
 }
 
 /// As [`seal`], for a frame that may pass no more than `hops` switches.
@@ -30,43 +30,43 @@ pub fn seal(octets: &mut [u8], header: Header, payload_octets: usize) -> usize {
 /// # Panics
 /// As [`seal`].
 #[inline]
-pub fn seal_with_hops(octets: &mut [u8], header: Header, payload_octets: usize, hops: u8) -> usize {
-    complete(octets, header, (payload_octets, payload_octets), hops)
+pub fn seal_with_hops(bytes: &mut [u8], header: Header, payload_len: usize, hops: u8) -> usize {
+    complete(bytes, header, (payload_len, payload_len), hops)
 }
 
-/// Writes the header of a frame of whose payload the first octets stand behind its place. Answers
+/// Writes the header of a frame of whose payload the first bytes stand behind its place. Answers
 /// how long the frame is up to there.
 #[inline]
 pub(crate) fn complete(
-    octets: &mut [u8],
+    bytes: &mut [u8],
     mut header: Header,
-    (here, payload_octets): (usize, usize),
+    (here, payload_len): (usize, usize),
     hops: u8,
 ) -> usize {
-    let (front, rest) = octets.split_at_mut(HEADER_OCTETS);
-    header.length = U16::new(u16::try_from(payload_octets).expect("a frame is below 64 KiB"));
+    let (front, rest) = bytes.split_at_mut(HEADER_LEN);
+    header.length = U16::new(u16::try_from(payload_len).expect("a frame is below 64 KiB"));
     header.hops = hops;
     header.integrity = U64::new(end_to_end(&header, &rest[..here]));
     header.hop_check = U32::new(hop(&header));
     front.copy_from_slice(header.as_bytes());
-    HEADER_OCTETS + here
+    HEADER_LEN + here
 }
 
 /// Writes new promises into a frame in place and renews its hop check, whatever that was: the
-/// caller has read the frame with [`crate::peek`]. Octets too short to be a frame are left alone.
+/// caller has read the frame with [`crate::parse_header`]. Bytes too short to be a frame are left alone.
 #[inline]
-pub fn rewrite_promises(octets: &mut [u8], promises: Promises) {
-    if let Ok((header, _)) = Header::mut_from_prefix(octets) {
+pub fn rewrite_promises(bytes: &mut [u8], promises: Promises) {
+    if let Ok((header, _)) = Header::mut_from_prefix(bytes) {
         header.set_promises(promises);
         header.hop_check = U32::new(hop(header));
     }
 }
 
-/// Marks a frame as having met a long queue, in place. Octets too short to be a frame are left
+/// Marks a frame as having met a long queue, in place. Bytes too short to be a frame are left
 /// alone; a frame whose header is already corrupt stays corrupt.
 #[inline]
-pub fn mark_congestion(octets: &mut [u8]) {
-    if let Ok((header, _)) = Header::mut_from_prefix(octets) {
+pub fn mark_congestion(bytes: &mut [u8]) {
+    if let Ok((header, _)) = Header::mut_from_prefix(bytes) {
         let was_intact = header.hop_check.get() == hop(header);
         header.flags |= Flags::CONGESTION;
         if was_intact {
@@ -78,8 +78,8 @@ pub fn mark_congestion(octets: &mut [u8]) {
 /// Takes one hop off a frame's budget, in place, without renewing the hop check (the caller
 /// rewrites promises next). Answers false when the budget is spent: drop the frame.
 #[inline]
-pub fn take_hop(octets: &mut [u8]) -> bool {
-    let Ok((header, _)) = Header::mut_from_prefix(octets) else { return false };
+pub fn take_hop(bytes: &mut [u8]) -> bool {
+    let Ok((header, _)) = Header::mut_from_prefix(bytes) else { return false };
     match header.hops.checked_sub(1) {
         Some(left) => {
             header.hops = left;
@@ -89,9 +89,9 @@ pub fn take_hop(octets: &mut [u8]) -> bool {
     }
 }
 
-/// Whether the octets start with a header whose hop check holds.
-pub fn is_hop_intact(octets: &[u8]) -> bool {
-    Header::ref_from_prefix(octets).is_ok_and(|(header, _)| header.hop_check.get() == hop(header))
+/// Whether the bytes start with a header whose hop check holds.
+pub fn is_hop_intact(bytes: &[u8]) -> bool {
+    Header::ref_from_prefix(bytes).is_ok_and(|(header, _)| header.hop_check.get() == hop(header))
 }
 
 #[inline]
@@ -111,7 +111,7 @@ pub(crate) fn end_to_end(header: &Header, payload: &[u8]) -> u64 {
     fixed.integrity = U64::ZERO;
     fixed.hop_check = U32::ZERO;
     let covered = match header.opcode == Opcode::BulkPiece as u8 {
-        true => crate::apart::covered(header, payload),
+        true => crate::detached::covered(header, payload),
         false => payload,
     };
     xxh3_64(fixed.as_bytes()).rotate_left(17) ^ xxh3_64(covered)

@@ -1,42 +1,43 @@
-//! The octets of every onepipe frame, and what they mean.
+//! The bytes of every onepipe frame, and what they mean.
 //!
 //! scattering → send → `[wire]` → switch → `[wire]` → receive → reorder → deliver
 //!
-//! A frame is the 24-octet ordering header of 1Pipe (three 48-bit timestamps, PSN, opcode, flags),
-//! a 28-octet envelope (addresses, length, checks) and a payload. All numbers are big-endian. The
-//! octet-by-octet description is `docs/wire-format.md`; golden frames are in `testdata/`.
+//! A frame is the 24-byte ordering header of 1Pipe (three 48-bit timestamps, PSN, opcode, flags),
+//! a 28-byte envelope (addresses, length, checks) and a payload. All numbers are big-endian. The
+//! byte-by-byte description is `docs/wire-format.md`; golden frames are in `testdata/`.
 //!
 //! ```
 //! use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 //! use onepipe_wire::{Frame, Header, Opcode, seal};
 //!
 //! let now = Timestamp::from_ns(1 << 50);
-//! let mut octets = [0; 128];
+//! let mut bytes = [0; 128];
 //! let header = Header::new(Opcode::Beacon, ProcessId(1), ProcessId(2), Incarnation(7));
-//! let length = seal(&mut octets, header.stamped(now, Promises::both(now), Psn::FIRST), 0);
-//! let frame = Frame::parse(&octets[..length]).expect("sealed above");
+//! let length = seal(&mut bytes, header.stamped(now, Promises::both(now), Psn::FIRST), 0);
+//! let frame = Frame::parse(&bytes[..length]).expect("sealed above");
 //! assert_eq!(frame.header.promises(now), Promises::both(now));
 //! ```
 //!
 //! # Invariants
 //! - Decoding is total: no input panics, every refusal is a [`DecodeError`] (tested by fuzzing).
-//! - No copies: a parsed frame borrows from the octets it was parsed from.
+//! - No copies: a parsed frame borrows from the bytes it was parsed from.
 //! - Barrier fields may be rewritten by every hop without touching the end-to-end check.
 
 #![no_std]
 #![forbid(unsafe_code)]
 
 mod ack;
+mod address_ad;
 mod amcast;
 mod announce;
-mod apart;
 mod bulk;
 mod connect;
 mod data;
+mod detached;
 mod error;
 mod fcp;
+mod flood;
 mod header;
-mod here;
 mod integrity;
 mod large;
 mod opcode;
@@ -47,54 +48,50 @@ mod recovery;
 mod run;
 mod slot;
 mod watchdog;
-mod wave;
 
 pub use ack::{ACK_WORDS_MAX, Ack, AckView};
-pub use amcast::{AMCAST_OCTETS, Amcast, GROUPS_MAX, GroupId, GroupSet, LogicalTime, MessageId};
-pub use announce::{
-    ANNOUNCE_HEADER_OCTETS, Announce, AnnounceView, LINK_OCTETS, Link, LinkState, Side,
-};
-pub use apart::{APART_OCTETS, open_apart, seal_apart};
+pub use address_ad::{ADDRESS_AD_LEN, AddressAd};
+pub use amcast::{AMCAST_LEN, Amcast, GROUPS_MAX, GroupId, GroupSet, LogicalTime, MessageId};
+pub use announce::{ANNOUNCE_HEADER_LEN, Announce, AnnounceView, LINK_LEN, Link, LinkState, Side};
 pub use bulk::{
-    BULK_FAILURE_OCTETS, BULK_FRONT_OCTETS, BULK_PIECE_HEADER_OCTETS, BULK_WORDS_MAX, BulkAck,
-    BulkAckView, BulkFailure, BulkFailures, BulkFront, BulkHave, BulkHaveView, BulkPiece,
-    BulkPieceHeader, BulkRefused, BulkState, BulkStateView, BulkWant, Extent,
+    BULK_FAILURE_LEN, BULK_HEADER_LEN, BULK_PIECE_HEADER_LEN, BULK_WORDS_MAX, BulkAck, BulkAckView,
+    BulkFailure, BulkFailures, BulkHave, BulkHaveView, BulkHeader, BulkPiece, BulkPieceHeader,
+    BulkRefused, BulkState, BulkStateView, BulkWant, Extent,
 };
-pub use connect::{CONNECT_OCTETS, Connect};
+pub use connect::{CONNECT_LEN, Connect};
 pub use data::{
-    FRAGMENT_HEADER_OCTETS, Fragment, FragmentHeader, MESSAGE_HEADER_OCTETS, Message, Messages,
+    FRAGMENT_HEADER_LEN, Fragment, FragmentHeader, MESSAGE_HEADER_LEN, Message, Messages,
     write_fragment_header, write_message,
 };
+pub use detached::{DETACHED_FRONT_LEN, open_detached, seal_detached};
 pub use error::DecodeError;
 pub use fcp::{
-    FCP_HEADER_OCTETS, Fcp, FcpEarly, FcpForm, FcpGrant, FcpGrants, FcpPart, FcpReset, FcpTerms,
+    FCP_HEADER_LEN, Fcp, FcpEarly, FcpForm, FcpGrant, FcpGrants, FcpParams, FcpPart, FcpReset,
     FcpTotal, FcpTotals, FcpWriter,
 };
-pub use header::{
-    Flags, Frame, HEADER_OCTETS, HOPS_MAX, Header, ORDERING_HEADER_OCTETS, VERSION, glance, peek,
+pub use flood::{
+    FAILURE_LEN, FLOOD_ACK_LEN, FLOOD_HEADER_LEN, Failure, Flood, FloodAck, FloodId, FloodKind,
+    FloodView, INSTANCE_LEN, RESOLVED_LEN, Resolved,
 };
-pub use here::{HERE_OCTETS, Here};
+pub use header::{
+    Flags, Frame, HEADER_LEN, HOPS_MAX, Header, ORDERING_HEADER_LEN, VERSION, header_unchecked,
+    parse_header,
+};
 pub use integrity::{
     is_hop_intact, mark_congestion, rewrite_promises, seal, seal_with_hops, take_hop,
 };
 pub use large::{
-    DESCRIPTOR_OCTETS, INVITATION_OCTETS, LargeMembers, LargeNote, LargeObject, QUOTE_OCTETS,
-    WITHDRAWN_OCTETS,
+    DESCRIPTOR_LEN, ESCAPE_HEADER_LEN, INVITATION_LEN, LargeControl, LargeMembers, LargeObject,
+    WITHDRAWN_LEN,
 };
 pub use opcode::{Opcode, Service};
 pub use piece::{
-    PIECE_HEADER_OCTETS, PIECES_HEADER_OCTETS, PIECES_WORDS_MAX, Piece, Pieces, PiecesState,
-    PiecesWords, TransferPacket,
+    PIECE_ACK_HEADER_LEN, PIECE_ACK_WORDS_MAX, PIECE_HEADER_LEN, Piece, PieceAck, PieceAckState,
+    PieceAckWords, TransferPacket,
 };
-pub use probe::{PROBE_OCTETS, Probe};
-pub use recall::{RECALL_OCTETS, Recall, UNDELIVERABLE_OCTETS, Undeliverable};
-pub use recovery::{RECOVERY_HEADER_OCTETS, Recovery, RecoveryView};
-pub use run::{AMCAST_LENGTH_OCTETS, AmcastPackets, AmcastRun, AmcastRuns};
-pub use slot::{
-    Drops, Loss, NO_PATH, OWN_WAY, SLOT_HEADER_OCTETS, Slot, SlotPackets, write_packet,
-};
-pub use watchdog::{WATCHDOG_OCTETS, Watchdog};
-pub use wave::{
-    ECHO_OCTETS, Echo, FAILURE_OCTETS, Failure, LIFE_OCTETS, RESOLVED_OCTETS, Resolved,
-    WAVE_HEADER_OCTETS, Wave, WaveId, WaveKind, WaveView,
-};
+pub use probe::{PROBE_LEN, Probe};
+pub use recall::{RECALL_LEN, Recall, UNDELIVERABLE_LEN, Undeliverable};
+pub use recovery::{RECOVERY_HEADER_LEN, Recovery, RecoveryView};
+pub use run::{AMCAST_LENGTH_BYTES, AmcastPackets, AmcastRun, AmcastRuns};
+pub use slot::{ANY_LINK, Drops, Loss, NO_PATH, SLOT_HEADER_LEN, Slot, SlotPackets, write_packet};
+pub use watchdog::{WATCHDOG_LEN, Watchdog};

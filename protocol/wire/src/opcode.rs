@@ -82,10 +82,10 @@ opcodes! {
     RecallAck = 0x1b,
     /// A node tells the controllers of its links: see [`crate::Announce`].
     Announce = 0x20,
-    /// News on its way through all nodes, one hop at a time: see [`crate::Wave`].
-    Wave = 0x21,
-    /// Everybody behind the sender has done what a wave asks, one hop: see [`crate::Echo`].
-    Echo = 0x22,
+    /// News on its way through all nodes, one hop at a time: see [`crate::Flood`].
+    Flood = 0x21,
+    /// Everybody behind the sender has done what a wave asks, one hop: see [`crate::FloodAck`].
+    FloodAck = 0x22,
     /// The same body as a wave, from the controller to one process.
     Notice = 0x23,
     /// The same body as an echo, from one process to the controller.
@@ -102,7 +102,7 @@ opcodes! {
     /// see [`crate::Undeliverable`].
     Undeliverable = 0x29,
     /// They are recorded. Bears the PSN of what it answers. No payload.
-    Recorded = 0x2a,
+    UndeliverableAck = 0x2a,
     /// A process that was excluded asks for what has happened since. The PSN is the part of the
     /// answer asked for. No payload.
     Recover = 0x2b,
@@ -110,11 +110,11 @@ opcodes! {
     Recovery = 0x2c,
     /// The active controller has taken note of an announcement. No payload; the promise is its
     /// clock's.
-    Welcome = 0x2d,
+    AnnounceAck = 0x2d,
     /// A controller says that it sits on this link, one hop. No payload.
     Hello = 0x2e,
-    /// A process tells another one where it can be reached directly: see [`crate::Here`].
-    Here = 0x2f,
+    /// A process tells another one where it can be reached directly: see [`crate::AddressAd`].
+    AddressAd = 0x2f,
     /// A client asks the leader of a group to order a message: see [`crate::Amcast`], as for the
     /// others of agreed multicast.
     Start = 0x40,
@@ -163,7 +163,7 @@ impl Opcode {
     pub const fn is_hop_only(self) -> bool {
         matches!(
             self,
-            Self::Beacon | Self::Join | Self::Leave | Self::Wave | Self::Echo | Self::Hello
+            Self::Beacon | Self::Join | Self::Leave | Self::Flood | Self::FloodAck | Self::Hello
         )
     }
 
@@ -181,7 +181,7 @@ impl Opcode {
 
     /// Whether what is lost is not said again, or counts on its order: it goes one way as other
     /// packets do, though it [is control][Self::is_control].
-    pub const fn keeps_way(self) -> bool {
+    pub const fn is_path_pinned(self) -> bool {
         matches!(self, Self::Slot | Self::Foreign) || self.is_bulk()
     }
 
@@ -264,10 +264,10 @@ mod tests {
             assert_eq!(twin.in_service(Service::BestEffort), twin);
             assert_eq!(twin.service(), Some(Service::BestEffort));
         }
-        assert_eq!((Opcode::Beacon.service(), Opcode::Wave.service()), (None, None));
+        assert_eq!((Opcode::Beacon.service(), Opcode::Flood.service()), (None, None));
         assert!(Opcode::Announce.is_control() && !Opcode::Recall.is_control());
         assert!(Opcode::Fcp.is_control() && Opcode::Slot.is_control());
-        assert!(Opcode::Slot.keeps_way() && !Opcode::Fcp.keeps_way());
-        assert!(Opcode::BulkPiece.is_control() && Opcode::BulkAck.keeps_way());
+        assert!(Opcode::Slot.is_path_pinned() && !Opcode::Fcp.is_path_pinned());
+        assert!(Opcode::BulkPiece.is_control() && Opcode::BulkAck.is_path_pinned());
     }
 }

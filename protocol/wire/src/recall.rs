@@ -7,10 +7,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::DecodeError;
 use crate::announce::expand;
 
-/// Octets of one scattering in a recall.
-pub const RECALL_OCTETS: usize = 8;
-/// Octets of one entry of an [`Undeliverable`].
-pub const UNDELIVERABLE_OCTETS: usize = 16;
+/// Bytes of one scattering in a recall.
+pub const RECALL_LEN: usize = 8;
+/// Bytes of one entry of an [`Undeliverable`].
+pub const UNDELIVERABLE_LEN: usize = 16;
 
 /// The timestamps of scatterings of the frame's source that the receiver must never deliver, or,
 /// in a recall's acknowledgement, of the receiver's that the source never will.
@@ -20,14 +20,14 @@ pub struct Recall<'a> {
 }
 
 impl<'a> Recall<'a> {
-    /// Writes as many of `timestamps` as fit. Answers the octets used.
-    pub fn write(room: &mut [u8], timestamps: impl Iterator<Item = Timestamp>) -> usize {
-        let mut octets = 0;
-        for (place, timestamp) in room.chunks_exact_mut(RECALL_OCTETS).zip(timestamps) {
+    /// Writes as many of `timestamps` as fit. Answers the bytes used.
+    pub fn write(buf: &mut [u8], timestamps: impl Iterator<Item = Timestamp>) -> usize {
+        let mut bytes = 0;
+        for (place, timestamp) in buf.chunks_exact_mut(RECALL_LEN).zip(timestamps) {
             place.copy_from_slice(&timestamp.to_wire().bits().to_be_bytes());
-            octets += RECALL_OCTETS;
+            bytes += RECALL_LEN;
         }
-        octets
+        bytes
     }
 
     /// Reads the payload of a frame with opcode [`crate::Opcode::Recall`] or
@@ -38,7 +38,7 @@ impl<'a> Recall<'a> {
     pub fn parse(payload: &'a [u8]) -> Result<Self, DecodeError> {
         match <[U64]>::ref_from_bytes(payload) {
             Ok(timestamps) if !timestamps.is_empty() => Ok(Self { timestamps }),
-            _ => Err(DecodeError::Field { field: "octets of recall", value: payload.len() as u64 }),
+            _ => Err(DecodeError::Field { field: "bytes of recall", value: payload.len() as u64 }),
         }
     }
 
@@ -68,22 +68,22 @@ struct Layout {
     timestamp: U64,
 }
 
-const _: () = assert!(size_of::<Layout>() == UNDELIVERABLE_OCTETS);
+const _: () = assert!(size_of::<Layout>() == UNDELIVERABLE_LEN);
 
 impl Undeliverable {
-    /// Writes as many of `entries` as fit. Answers the octets used.
-    pub fn write(room: &mut [u8], entries: impl Iterator<Item = Self>) -> usize {
-        let mut octets = 0;
-        for (place, entry) in room.chunks_exact_mut(UNDELIVERABLE_OCTETS).zip(entries) {
+    /// Writes as many of `entries` as fit. Answers the bytes used.
+    pub fn write(buf: &mut [u8], entries: impl Iterator<Item = Self>) -> usize {
+        let mut bytes = 0;
+        for (place, entry) in buf.chunks_exact_mut(UNDELIVERABLE_LEN).zip(entries) {
             let layout = Layout {
                 to: U32::new(entry.to.0),
                 incarnation: U32::new(entry.incarnation.0),
                 timestamp: U64::new(entry.timestamp.to_wire().bits()),
             };
             place.copy_from_slice(layout.as_bytes());
-            octets += UNDELIVERABLE_OCTETS;
+            bytes += UNDELIVERABLE_LEN;
         }
-        octets
+        bytes
     }
 
     /// Reads the payload of a frame with opcode [`crate::Opcode::Undeliverable`], its timestamps
@@ -97,8 +97,8 @@ impl Undeliverable {
     ) -> Result<impl ExactSizeIterator<Item = Self> + '_, DecodeError> {
         let value = payload.len() as u64;
         let layouts = <[Layout]>::ref_from_bytes(payload).ok().filter(|all| !all.is_empty());
-        let layouts = layouts
-            .ok_or(DecodeError::Field { field: "octets of undeliverable recalls", value })?;
+        let layouts =
+            layouts.ok_or(DecodeError::Field { field: "bytes of undeliverable recalls", value })?;
         Ok(layouts.iter().map(move |layout| Self {
             to: ProcessId(layout.to.get()),
             incarnation: Incarnation(layout.incarnation.get()),
@@ -117,13 +117,13 @@ mod tests {
     #[test]
     fn timestamps_survive_the_wire_as_far_as_they_fit() {
         let stamps = [(1 << 48) - 1, (1 << 48) + 3, 1 << 48].map(Timestamp::from_ns);
-        let mut room = [0; 2 * RECALL_OCTETS + 7];
-        let octets = Recall::write(&mut room, stamps.into_iter());
-        assert_eq!(octets, 2 * RECALL_OCTETS);
-        let recall = Recall::parse(&room[..octets]).expect("just written");
+        let mut buf = [0; 2 * RECALL_LEN + 7];
+        let bytes = Recall::write(&mut buf, stamps.into_iter());
+        assert_eq!(bytes, 2 * RECALL_LEN);
+        let recall = Recall::parse(&buf[..bytes]).expect("just written");
         let near = Timestamp::from_ns(1 << 48);
         assert_eq!(recall.timestamps(near).collect::<Vec<_>>(), stamps[..2]);
-        assert!(Recall::parse(&room[..octets - 1]).is_err() && Recall::parse(&[]).is_err());
+        assert!(Recall::parse(&buf[..bytes - 1]).is_err() && Recall::parse(&[]).is_err());
     }
 
     #[test]
@@ -133,12 +133,12 @@ mod tests {
             incarnation: Incarnation(to + 1),
             timestamp: Timestamp::from_ns(u64::from(to) << 40),
         });
-        let mut room = [0; 40];
-        let octets = Undeliverable::write(&mut room, entries.into_iter());
+        let mut buf = [0; 40];
+        let bytes = Undeliverable::write(&mut buf, entries.into_iter());
         let near = Timestamp::from_ns(1 << 41);
-        let read = Undeliverable::parse(&room[..octets], near).expect("just written");
+        let read = Undeliverable::parse(&buf[..bytes], near).expect("just written");
         assert_eq!(read.collect::<Vec<_>>(), entries);
-        assert!(Undeliverable::parse(&room[..octets - 1], near).is_err());
+        assert!(Undeliverable::parse(&buf[..bytes - 1], near).is_err());
         assert!(Undeliverable::parse(&[], near).is_err());
     }
 }

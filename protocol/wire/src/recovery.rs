@@ -5,12 +5,12 @@ use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::announce::expand;
-use crate::wave::FailureLayout;
-use crate::{DecodeError, FAILURE_OCTETS, Failure};
+use crate::flood::FailureLayout;
+use crate::{DecodeError, FAILURE_LEN, Failure};
 
-/// Octets of a recovery before its entries.
-pub const RECOVERY_HEADER_OCTETS: usize = 16;
-const TAKEN_BACK_OCTETS: usize = 12;
+/// Bytes of a recovery before its entries.
+pub const RECOVERY_HEADER_LEN: usize = 16;
+const TAKEN_BACK_LEN: usize = 12;
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -29,8 +29,8 @@ struct TakenBack {
     timestamp: U64,
 }
 
-const _: () = assert!(size_of::<Front>() == RECOVERY_HEADER_OCTETS);
-const _: () = assert!(size_of::<TakenBack>() == TAKEN_BACK_OCTETS);
+const _: () = assert!(size_of::<Front>() == RECOVERY_HEADER_LEN);
+const _: () = assert!(size_of::<TakenBack>() == TAKEN_BACK_LEN);
 
 /// One part of the answer to [`crate::Opcode::Recover`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,24 +44,23 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// How many failures, and how many recalls behind them, fit `octets` of payload.
-    pub const fn fit(octets: usize, failures: usize) -> usize {
-        let left = octets.saturating_sub(RECOVERY_HEADER_OCTETS + failures * FAILURE_OCTETS);
-        left / TAKEN_BACK_OCTETS
+    /// How many failures, and how many recalls behind them, fit `bytes` of payload.
+    pub const fn fit(bytes: usize, failures: usize) -> usize {
+        let left = bytes.saturating_sub(RECOVERY_HEADER_LEN + failures * FAILURE_LEN);
+        left / TAKEN_BACK_LEN
     }
 
-    /// Writes the part. Answers the octets used, or `None` when it does not fit.
+    /// Writes the part. Answers the bytes used, or `None` when it does not fit.
     pub fn write(
         &self,
-        room: &mut [u8],
+        buf: &mut [u8],
         failures: impl ExactSizeIterator<Item = Failure>,
         recalls: impl ExactSizeIterator<Item = (ProcessId, Timestamp)>,
     ) -> Option<usize> {
         let counts = (u16::try_from(failures.len()).ok()?, u16::try_from(recalls.len()).ok()?);
-        let octets = RECOVERY_HEADER_OCTETS
-            + failures.len() * FAILURE_OCTETS
-            + recalls.len() * TAKEN_BACK_OCTETS;
-        let room = room.get_mut(..octets)?;
+        let bytes =
+            RECOVERY_HEADER_LEN + failures.len() * FAILURE_LEN + recalls.len() * TAKEN_BACK_LEN;
+        let buf = buf.get_mut(..bytes)?;
         let front = Front {
             complete: U64::new(self.complete.to_wire().bits()),
             part: U16::new(self.part),
@@ -69,19 +68,19 @@ impl Recovery {
             failures: U16::new(counts.0),
             recalls: U16::new(counts.1),
         };
-        let (place, rest) = room.split_at_mut(RECOVERY_HEADER_OCTETS);
+        let (place, rest) = buf.split_at_mut(RECOVERY_HEADER_LEN);
         place.copy_from_slice(front.as_bytes());
-        let (failed, taken_back) = rest.split_at_mut(failures.len() * FAILURE_OCTETS);
-        for (place, failure) in failed.chunks_exact_mut(FAILURE_OCTETS).zip(failures) {
+        let (failed, taken_back) = rest.split_at_mut(failures.len() * FAILURE_LEN);
+        for (place, failure) in failed.chunks_exact_mut(FAILURE_LEN).zip(failures) {
             place.copy_from_slice(FailureLayout::new(failure).as_bytes());
         }
-        let places = taken_back.chunks_exact_mut(TAKEN_BACK_OCTETS);
+        let places = taken_back.chunks_exact_mut(TAKEN_BACK_LEN);
         for (place, (sender, timestamp)) in places.zip(recalls) {
             let timestamp = U64::new(timestamp.to_wire().bits());
             let layout = TakenBack { sender: U32::new(sender.0), timestamp };
             place.copy_from_slice(layout.as_bytes());
         }
-        Some(octets)
+        Some(bytes)
     }
 }
 
@@ -103,9 +102,9 @@ impl<'a> RecoveryView<'a> {
         let truncated =
             |need| DecodeError::Truncated { part: "recovery", need, got: payload.len() };
         let (front, rest) =
-            Front::ref_from_prefix(payload).map_err(|_| truncated(RECOVERY_HEADER_OCTETS))?;
+            Front::ref_from_prefix(payload).map_err(|_| truncated(RECOVERY_HEADER_LEN))?;
         let (failures, recalls) = (front.failures.get().into(), front.recalls.get().into());
-        let need = RECOVERY_HEADER_OCTETS + failures * FAILURE_OCTETS + recalls * TAKEN_BACK_OCTETS;
+        let need = RECOVERY_HEADER_LEN + failures * FAILURE_LEN + recalls * TAKEN_BACK_LEN;
         let (failures, rest) = <[FailureLayout]>::ref_from_prefix_with_elems(rest, failures)
             .map_err(|_| truncated(need))?;
         failures.iter().try_for_each(FailureLayout::check)?;
@@ -159,19 +158,19 @@ mod tests {
         let failure = Failure { first: ProcessId(1), count: 2, incarnation, at: near };
         let recalls = [(ProcessId(4), near), (ProcessId(5), near.wrapping_add_ns(9))];
         let recovery = Recovery { complete: near, part: 1, parts: 2 };
-        let mut room = [0; RECOVERY_HEADER_OCTETS + FAILURE_OCTETS + 2 * TAKEN_BACK_OCTETS];
-        assert_eq!(Recovery::fit(room.len(), 1), 2);
-        let octets =
-            recovery.write(&mut room, [failure].into_iter(), recalls.into_iter()).expect("fits");
-        assert_eq!(octets, room.len());
-        let view = RecoveryView::parse(&room).expect("just written");
+        let mut buf = [0; RECOVERY_HEADER_LEN + FAILURE_LEN + 2 * TAKEN_BACK_LEN];
+        assert_eq!(Recovery::fit(buf.len(), 1), 2);
+        let bytes =
+            recovery.write(&mut buf, [failure].into_iter(), recalls.into_iter()).expect("fits");
+        assert_eq!(bytes, buf.len());
+        let view = RecoveryView::parse(&buf).expect("just written");
         assert_eq!(view.recovery(near), recovery);
         assert_eq!(view.failures(near).collect::<Vec<_>>(), [failure]);
         assert_eq!(view.recalls(near).collect::<Vec<_>>(), recalls);
-        for short in 0..octets {
-            assert!(RecoveryView::parse(&room[..short]).is_err());
+        for short in 0..bytes {
+            assert!(RecoveryView::parse(&buf[..short]).is_err());
         }
-        room[9] = 2;
-        assert!(RecoveryView::parse(&room).is_err(), "part 2 of 2");
+        buf[9] = 2;
+        assert!(RecoveryView::parse(&buf).is_err(), "part 2 of 2");
     }
 }

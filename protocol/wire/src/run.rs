@@ -59,17 +59,17 @@ impl Amcast {
 pub struct AmcastRun<'a> {
     /// The first of the run, with how many follow.
     pub first: Amcast,
-    /// The message or the messages that it bears: of a run, each behind its length in 2 octets.
+    /// The message or the messages that it bears: of a run, each behind its length in 2 bytes.
     pub messages: &'a [u8],
 }
 
-/// Octets before each message of a run.
-pub const AMCAST_LENGTH_OCTETS: usize = 2;
+/// Bytes before each message of a run.
+pub const AMCAST_LENGTH_BYTES: usize = 2;
 
 impl<'a> AmcastRun<'a> {
     /// The message that is first in `messages`, and what is behind it.
     fn split(messages: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
-        let (length, rest) = messages.split_first_chunk::<AMCAST_LENGTH_OCTETS>()?;
+        let (length, rest) = messages.split_first_chunk::<AMCAST_LENGTH_BYTES>()?;
         rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
     }
 }
@@ -151,7 +151,7 @@ impl<'a> AmcastPackets<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AMCAST_OCTETS, GroupId, GroupSet};
+    use crate::{AMCAST_LEN, GroupId, GroupSet};
 
     #[test]
     fn a_run_is_read_as_its_packets() {
@@ -168,17 +168,16 @@ mod tests {
             assert!(!run.join(&other), "{other:?}");
         }
         assert!(run.join(&packet(1)) && run.join(&packet(2)) && !run.join(&packet(4)));
-        let mut octets = [0; 2 * AMCAST_OCTETS];
-        for room in octets.chunks_mut(AMCAST_OCTETS) {
-            run.write(room).expect("it fits");
+        let mut bytes = [0; 2 * AMCAST_LEN];
+        for buf in bytes.chunks_mut(AMCAST_LEN) {
+            run.write(buf).expect("it fits");
         }
         let clock = LogicalTime(92);
         let each = (0..3).map(|nth| Amcast { clock, ..packet(nth) });
-        let read =
-            Amcast::packets(Opcode::AmcastAck, &octets).map(|read| read.expect("a packet").0);
+        let read = Amcast::packets(Opcode::AmcastAck, &bytes).map(|read| read.expect("a packet").0);
         assert!(read.eq(each.clone().chain(each.clone())));
         // With messages, of any length.
-        let mut payload = octets[..AMCAST_OCTETS].to_vec();
+        let mut payload = bytes[..AMCAST_LEN].to_vec();
         payload.extend_from_slice(b"\0\x02ab\0\0\0\x01c");
         let read = Amcast::packets(Opcode::Prop, &payload).map(|read| read.expect("a packet"));
         let messages: [&[u8]; 3] = [b"ab", b"", b"c"];
@@ -196,14 +195,14 @@ mod tests {
         let id = MessageId { client: 0, sequence: u32::MAX - 1 };
         let first = Amcast::new(GroupId(0), 1).of(id, GroupSet::from_bits(1));
         let mut run = Amcast { more: 1, ..first };
-        let mut room = [0; AMCAST_OCTETS];
-        run.write(&mut room).expect("it fits");
-        assert_eq!(Amcast::parse(&room).map(|(read, _)| read), Ok(run));
+        let mut buf = [0; AMCAST_LEN];
+        run.write(&mut buf).expect("it fits");
+        assert_eq!(Amcast::parse(&buf).map(|(read, _)| read), Ok(run));
         run.more = 2;
-        run.write(&mut room).expect("it fits");
-        assert!(Amcast::parse(&room).is_err(), "no number is behind the last");
-        Amcast { more: 1, ..Amcast::new(GroupId(0), 1) }.write(&mut room).expect("it fits");
-        assert!(Amcast::parse(&room).is_err(), "a run is one of messages");
+        run.write(&mut buf).expect("it fits");
+        assert!(Amcast::parse(&buf).is_err(), "no number is behind the last");
+        Amcast { more: 1, ..Amcast::new(GroupId(0), 1) }.write(&mut buf).expect("it fits");
+        assert!(Amcast::parse(&buf).is_err(), "a run is one of messages");
         let mut run = Amcast { more: u8::MAX - 1, position: 0, ..first.nth(0) };
         run.id.sequence = 0;
         let next = |nth| Amcast { more: 0, ..run.nth(nth) };

@@ -5,10 +5,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 
-/// Octets before the packets in the payload of a slot frame.
-pub const SLOT_HEADER_OCTETS: usize = 12;
+/// Bytes before the packets in the payload of a slot frame.
+pub const SLOT_HEADER_LEN: usize = 12;
 /// In a label: this switch chooses by itself.
-pub const OWN_WAY: u8 = 0xff;
+pub const ANY_LINK: u8 = 0xff;
 /// Instead of a path: none was granted, because there is only one way or no frame.
 pub const NO_PATH: u8 = 0xff;
 
@@ -21,15 +21,15 @@ struct Layout {
     earlier: [u8; 3],
 }
 
-const _: () = assert!(size_of::<Layout>() == SLOT_HEADER_OCTETS);
+const _: () = assert!(size_of::<Layout>() == SLOT_HEADER_LEN);
 
 /// The front of the payload of a frame that is sent in a granted timeslot. The frame's PSN counts
 /// the slot frames of its sender to its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot {
-    /// The path label: octet `i` is for the switch that is the frame's `i`-th, counted from 0. If
+    /// The path label: byte `i` is for the switch that is the frame's `i`-th, counted from 0. If
     /// several links lead on from there, up or in a bundle down, it takes the one of this number,
-    /// counted round and round, or chooses by itself when the octet is [`OWN_WAY`].
+    /// counted round and round, or chooses by itself when the byte is [`ANY_LINK`].
     pub label: [u8; 4],
     /// The timeslot, modulo 2^32.
     pub timeslot: u32,
@@ -41,18 +41,18 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Writes the front of the payload. Answers the octets used, or `None` when `room` is too
+    /// Writes the front of the payload. Answers the bytes used, or `None` when `buf` is too
     /// small.
     #[inline]
-    pub fn write(&self, room: &mut [u8]) -> Option<usize> {
+    pub fn write(&self, buf: &mut [u8]) -> Option<usize> {
         let layout = Layout {
             label: self.label,
             timeslot: U32::new(self.timeslot),
             path: self.path,
             earlier: self.earlier,
         };
-        room.get_mut(..SLOT_HEADER_OCTETS)?.copy_from_slice(layout.as_bytes());
-        Some(SLOT_HEADER_OCTETS)
+        buf.get_mut(..SLOT_HEADER_LEN)?.copy_from_slice(layout.as_bytes());
+        Some(SLOT_HEADER_LEN)
     }
 
     /// Reads the payload of a frame with opcode [`crate::Opcode::Slot`]: its front, and the packets
@@ -63,14 +63,14 @@ impl Slot {
     #[inline]
     pub fn parse(payload: &[u8]) -> Result<(Self, SlotPackets<'_>), DecodeError> {
         let Ok((layout, rest)) = Layout::ref_from_prefix(payload) else {
-            let (need, got) = (SLOT_HEADER_OCTETS, payload.len());
+            let (need, got) = (SLOT_HEADER_LEN, payload.len());
             return Err(DecodeError::Truncated { part: "slot header", need, got });
         };
         let mut packets = SlotPackets { rest };
         while packets.next().is_some() {}
         if !packets.rest.is_empty() {
             let value = payload.len() as u64;
-            return Err(DecodeError::Field { field: "octets of slot", value });
+            return Err(DecodeError::Field { field: "bytes of slot", value });
         }
         let slot = Self {
             label: layout.label,
@@ -84,9 +84,9 @@ impl Slot {
     /// The link that the label asks the switch to take that is the frame's `nth`, counted
     /// from 0; `None` where it may choose.
     #[inline]
-    pub fn way(payload: &[u8], nth: u8) -> Option<u8> {
+    pub fn next_link(payload: &[u8], nth: u8) -> Option<u8> {
         let (layout, _) = Layout::ref_from_prefix(payload).ok()?;
-        layout.label.get(usize::from(nth)).copied().filter(|way| *way != OWN_WAY)
+        layout.label.get(usize::from(nth)).copied().filter(|next_link| *next_link != ANY_LINK)
     }
 
     /// The path of a slot frame with this payload, as the arbiter numbers them, if it has one.
@@ -97,12 +97,12 @@ impl Slot {
     }
 }
 
-/// Appends a packet to the packets of a slot frame. Answers the octets used, or `None` when it does
+/// Appends a packet to the packets of a slot frame. Answers the bytes used, or `None` when it does
 /// not fit.
 #[inline]
-pub fn write_packet(room: &mut [u8], packet: &[u8]) -> Option<usize> {
+pub fn write_packet(buf: &mut [u8], packet: &[u8]) -> Option<usize> {
     let length = u16::try_from(packet.len()).ok()?;
-    let place = room.get_mut(..2 + packet.len())?;
+    let place = buf.get_mut(..2 + packet.len())?;
     place[..2].copy_from_slice(&length.to_be_bytes());
     place[2..].copy_from_slice(packet);
     Some(place.len())
@@ -153,10 +153,10 @@ pub struct Drops<'a> {
 }
 
 impl<'a> Drops<'a> {
-    /// Writes as many of `losses` as fit. Answers the octets used.
-    pub fn write(room: &mut [u8], losses: impl Iterator<Item = Loss>) -> usize {
-        let mut octets = 0;
-        for (place, loss) in room.chunks_exact_mut(size_of::<LossLayout>()).zip(losses) {
+    /// Writes as many of `losses` as fit. Answers the bytes used.
+    pub fn write(buf: &mut [u8], losses: impl Iterator<Item = Loss>) -> usize {
+        let mut bytes = 0;
+        for (place, loss) in buf.chunks_exact_mut(size_of::<LossLayout>()).zip(losses) {
             let layout = LossLayout {
                 src: U16::new(loss.src),
                 lost: U16::new(loss.lost),
@@ -164,9 +164,9 @@ impl<'a> Drops<'a> {
                 reserved: 0,
             };
             place.copy_from_slice(layout.as_bytes());
-            octets += place.len();
+            bytes += place.len();
         }
-        octets
+        bytes
     }
 
     /// Reads the payload of a frame with opcode [`crate::Opcode::Drops`].
@@ -176,7 +176,7 @@ impl<'a> Drops<'a> {
     pub fn parse(payload: &'a [u8]) -> Result<Self, DecodeError> {
         match <[LossLayout]>::ref_from_bytes(payload) {
             Ok(layouts) if !layouts.is_empty() => Ok(Self { layouts }),
-            _ => Err(DecodeError::Field { field: "octets of drops", value: payload.len() as u64 }),
+            _ => Err(DecodeError::Field { field: "bytes of drops", value: payload.len() as u64 }),
         }
     }
 
@@ -196,30 +196,31 @@ mod tests {
 
     #[test]
     fn a_label_speaks_to_each_switch_by_its_place() {
-        let slot = Slot { label: [OWN_WAY, 3, 0, OWN_WAY], timeslot: 7, path: 3, earlier: [0; 3] };
-        let mut room = [0; SLOT_HEADER_OCTETS];
-        slot.write(&mut room).expect("it fits");
-        let way = |nth| Slot::way(&room, nth);
-        assert_eq!([0, 1, 2, 3, 4, 255].map(way), [None, Some(3), Some(0), None, None, None]);
-        assert_eq!(Slot::way(&room[1..], 1), None, "no front, no label");
-        assert_eq!((Slot::path(&room), Slot::path(&room[1..])), (Some(3), None));
-        Slot { path: NO_PATH, ..slot }.write(&mut room).expect("it fits");
-        assert_eq!(Slot::path(&room), None);
+        let slot =
+            Slot { label: [ANY_LINK, 3, 0, ANY_LINK], timeslot: 7, path: 3, earlier: [0; 3] };
+        let mut buf = [0; SLOT_HEADER_LEN];
+        slot.write(&mut buf).expect("it fits");
+        let next_link = |nth| Slot::next_link(&buf, nth);
+        assert_eq!([0, 1, 2, 3, 4, 255].map(next_link), [None, Some(3), Some(0), None, None, None]);
+        assert_eq!(Slot::next_link(&buf[1..], 1), None, "no front, no label");
+        assert_eq!((Slot::path(&buf), Slot::path(&buf[1..])), (Some(3), None));
+        Slot { path: NO_PATH, ..slot }.write(&mut buf).expect("it fits");
+        assert_eq!(Slot::path(&buf), None);
     }
 
     #[test]
     fn packets_are_whole_or_the_frame_is_refused() {
-        let mut room = [0; SLOT_HEADER_OCTETS + 7];
-        let mut end = SLOT_HEADER_OCTETS;
+        let mut buf = [0; SLOT_HEADER_LEN + 7];
+        let mut end = SLOT_HEADER_LEN;
         for packet in [&b"abc"[..], b""] {
-            end += write_packet(&mut room[end..], packet).expect("it fits");
+            end += write_packet(&mut buf[end..], packet).expect("it fits");
         }
-        assert_eq!(write_packet(&mut room[end..], b""), None);
-        let (_, mut packets) = Slot::parse(&room).expect("whole");
+        assert_eq!(write_packet(&mut buf[end..], b""), None);
+        let (_, mut packets) = Slot::parse(&buf).expect("whole");
         assert_eq!(
             [packets.next(), packets.next(), packets.next()],
             [Some(&b"abc"[..]), Some(&b""[..]), None]
         );
-        assert!((0..room.len()).filter(|end| Slot::parse(&room[..*end]).is_ok()).eq([12, 17]));
+        assert!((0..buf.len()).filter(|end| Slot::parse(&buf[..*end]).is_ok()).eq([12, 17]));
     }
 }

@@ -6,8 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 
-/// Octets of a watchdog's payload.
-pub const WATCHDOG_OCTETS: usize = 8;
+/// Bytes of a watchdog's payload.
+pub const WATCHDOG_LEN: usize = 8;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -16,7 +16,7 @@ struct Layout {
     primary: U32,
 }
 
-const _: () = assert!(size_of::<Layout>() == WATCHDOG_OCTETS);
+const _: () = assert!(size_of::<Layout>() == WATCHDOG_LEN);
 
 /// "`primary` gives out the timeslots": said again and again by itself, and handed on by whoever
 /// hears another one claim so (design: arbiter.md section 4, fail-over).
@@ -31,11 +31,11 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Writes the payload. Answers the octets used, or `None` when `room` is too small.
-    pub fn write(&self, room: &mut [u8]) -> Option<usize> {
+    /// Writes the payload. Answers the bytes used, or `None` when `buf` is too small.
+    pub fn write(&self, buf: &mut [u8]) -> Option<usize> {
         let layout = Layout { epoch: U32::new(self.epoch), primary: U32::new(self.primary.0) };
-        room.get_mut(..WATCHDOG_OCTETS)?.copy_from_slice(layout.as_bytes());
-        Some(WATCHDOG_OCTETS)
+        buf.get_mut(..WATCHDOG_LEN)?.copy_from_slice(layout.as_bytes());
+        Some(WATCHDOG_LEN)
     }
 
     /// Reads the payload of a frame with opcode [`crate::Opcode::Watchdog`].
@@ -44,7 +44,7 @@ impl Watchdog {
     /// When the payload is too short.
     pub fn parse(payload: &[u8]) -> Result<Self, DecodeError> {
         let Ok((layout, _)) = Layout::ref_from_prefix(payload) else {
-            let (need, got) = (WATCHDOG_OCTETS, payload.len());
+            let (need, got) = (WATCHDOG_LEN, payload.len());
             return Err(DecodeError::Truncated { part: "watchdog", need, got });
         };
         Ok(Self { epoch: layout.epoch.get(), primary: ProcessId(layout.primary.get()) })

@@ -22,8 +22,8 @@ use crate::ways::Ways;
 const SEND: u32 = 0;
 const CAMPAIGN: u32 = 1;
 const WRITE: u32 = 2;
-/// Octets of a message that say which it is.
-const ID_OCTETS: usize = 8;
+/// Bytes of a message that say which it is.
+const ID_LEN: usize = 8;
 
 /// A client's part.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ pub(crate) struct Bench {
     senders: Vec<Sender>,
     points: Vec<Option<DeliveryPoint>>,
     random: Random,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 impl Bench {
@@ -104,7 +104,7 @@ impl Bench {
             storeless: Vec::new(),
             senders: vec![sender; groups.clients.len()],
             random: Random::named(setup.seed, "clients", 0),
-            octets: Vec::new(),
+            bytes: Vec::new(),
             setup,
             seats,
             topology,
@@ -184,7 +184,7 @@ impl Bench {
         let method = Method::Primcast { groups, group_members };
         let members = self.seats.len() as u32;
         let config = rivals::Config {
-            frame_octets_max: self.setup.frame_octets_max,
+            frame_len_max: self.setup.frame_len_max,
             pending_max: self.setup.window as usize,
             ..rivals::Config::new(method, process, members)
         };
@@ -237,7 +237,7 @@ impl Bench {
 
     fn send_one(&mut self, at: &mut At<'_>, occupant: &mut Occupant, number: usize) -> bool {
         let all = u64::MAX >> (64 - self.setup.groups);
-        let (least, most) = self.setup.load.octets;
+        let (least, most) = self.setup.load.bytes;
         let sequence = self.senders[number].sent.len() as u32;
         let id = MessageId { client: number as u32, sequence };
         // Drawn whether or not it can be sent, so that a full window changes no later draw.
@@ -248,22 +248,22 @@ impl Bench {
             Some(shift) => shift.of(at.instant.as_ns(), groups, all),
             None => groups,
         };
-        let octets = self.random.between(least as u64, most as u64) as usize;
-        self.octets.clear();
-        self.octets.extend_from_slice(&id.client.to_be_bytes());
-        self.octets.extend_from_slice(&id.sequence.to_be_bytes());
-        self.octets.resize(octets.max(ID_OCTETS), sequence as u8);
+        let bytes = self.random.between(least as u64, most as u64) as usize;
+        self.bytes.clear();
+        self.bytes.extend_from_slice(&id.client.to_be_bytes());
+        self.bytes.extend_from_slice(&id.sequence.to_be_bytes());
+        self.bytes.resize(bytes.max(ID_LEN), sequence as u8);
         let is_sent = match occupant {
             Occupant::Client(client) => {
-                let sent = client.amcast(at.now, groups, &self.octets);
+                let sent = client.amcast(at.now, groups, &self.bytes);
                 assert!(sent.is_err() || sent == Ok(id), "numbers of messages are dense");
                 sent.is_ok()
             }
-            Occupant::Rival(rival) => rival.send(at.now, To::Groups(groups), &self.octets).is_ok(),
+            Occupant::Rival(rival) => rival.send(at.now, To::Groups(groups), &self.bytes).is_ok(),
             _ => false,
         };
         if is_sent {
-            self.checker.on_sent(id, groups, digest(&self.octets));
+            self.checker.on_sent(id, groups, digest(&self.bytes));
             let sender = &mut self.senders[number];
             sender.sent.push((at.instant.as_ns(), groups));
             sender.left -= 1;
@@ -289,8 +289,8 @@ impl Bench {
     }
 }
 
-fn word(octets: &[u8], at: usize) -> u32 {
-    let word = octets.get(at..at + 4).and_then(|word| word.try_into().ok());
+fn word(bytes: &[u8], at: usize) -> u32 {
+    let word = bytes.get(at..at + 4).and_then(|word| word.try_into().ok());
     word.map_or(u32::MAX, u32::from_be_bytes)
 }
 

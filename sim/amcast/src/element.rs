@@ -2,7 +2,7 @@
 
 use onepipe_amcast::{Member, MemberEvent};
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
-use onepipe_wire::{Opcode, peek};
+use onepipe_wire::{Opcode, parse_header};
 
 use crate::mishap::Muted;
 use crate::ways::Ways;
@@ -57,7 +57,7 @@ impl Machine for Element {
     type Event = (ProcessId, MemberEvent);
 
     fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
-        let Ok((header, opcode)) = peek(frame) else { return Verdict::Dropped };
+        let Ok((header, opcode)) = parse_header(frame) else { return Verdict::Dropped };
         let (src, dst) = (header.src(), header.dst());
         if self.is_lost(opcode, src, dst) {
             return Verdict::Dropped;
@@ -80,14 +80,15 @@ impl Machine for Element {
         loop {
             let mut polled = self.members.iter_mut();
             let sent = polled.find_map(|member| member.poll_transmit(now, slot))?;
-            let (header, opcode) = peek(&slot[..sent.octets]).expect("a member has sealed it");
+            let (header, opcode) =
+                parse_header(&slot[..sent.bytes]).expect("a member has sealed it");
             let (src, dst) = (header.src(), header.dst());
             if self.is_lost(opcode, src, dst) {
                 continue;
             }
             // Members of two groups may live in one switch.
             if let Some(member) = self.member(dst) {
-                member.handle_frame(now, Port(0), &mut slot[..sent.octets]);
+                member.handle_frame(now, Port(0), &mut slot[..sent.bytes]);
             } else if let Some(port) = self.ways.port(src, dst) {
                 return Some(Transmit { port, ..sent });
             }

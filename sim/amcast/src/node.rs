@@ -3,7 +3,7 @@
 use onepipe_amcast::{Client, Coordinator, MemberEvent, Over, Replica, ReplicaEvent};
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_bench_rivals::{Delivery, Rival};
-use onepipe_wire::glance;
+use onepipe_wire::header_unchecked;
 
 use crate::element::Element;
 
@@ -71,7 +71,7 @@ impl Machine for Node {
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         if let Node::Host { deaf_to: Some(whom), .. } = self
-            && glance(frame).is_some_and(|header| header.src() == *whom)
+            && header_unchecked(frame).is_some_and(|header| header.src() == *whom)
         {
             return Verdict::Dropped;
         }

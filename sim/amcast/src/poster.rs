@@ -21,8 +21,8 @@ const HOST_NS: u64 = 338;
 /// What is measured begins after so many ns and takes so many.
 const WARM_NS: u64 = 300_000;
 const MEASURE_NS: u64 = 1_000_000;
-/// Octets in front of a message of ours: the frame's header and the packet's.
-const FRONT_OCTETS: usize = 52 + 64;
+/// Bytes in front of a message of ours: the frame's header and the packet's.
+const FRONT_LEN: usize = 52 + 64;
 
 /// Who orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +44,8 @@ pub enum Orderer {
 pub struct Poster {
     /// Who orders.
     pub orderer: Orderer,
-    /// Octets of a request on the wire, without Ethernet, IP and UDP (66).
-    pub packet_octets: usize,
+    /// Bytes of a request on the wire, without Ethernet, IP and UDP (66).
+    pub packet_len: usize,
     /// Messages a second that the injector offers.
     pub offered_per_s: u64,
 }
@@ -70,7 +70,7 @@ pub struct Measured {
 impl Poster {
     /// What the injector's link takes at most, in messages a second.
     pub fn line_rate_per_s(&self) -> u64 {
-        INJECTOR_BITS_PER_S / 8 / (self.packet_octets as u64 + 66)
+        INJECTOR_BITS_PER_S / 8 / (self.packet_len as u64 + 66)
     }
 
     fn setup(&self) -> Setup {
@@ -87,7 +87,7 @@ impl Poster {
                 (true, cpu, entry_ns)
             }
         };
-        let octets = self.packet_octets.saturating_sub(FRONT_OCTETS).max(8);
+        let bytes = self.packet_len.saturating_sub(FRONT_LEN).max(8);
         let pace = Pace::Every(SECOND / self.offered_per_s.max(1));
         let shape = Shape::leaf_spine(1, 2, 8).expect("a fabric");
         Setup {
@@ -99,12 +99,12 @@ impl Poster {
             replicas: 1,
             window: 4_096,
             busy_from: 1 << 20,
-            frame_octets_max: 1_700,
+            frame_len_max: 1_700,
             // Long behind the longest queue: what is late is not lost.
             repeat_ns: 2_000_000,
             load: Load {
                 messages: u32::MAX,
-                octets: (octets, octets),
+                bytes: (bytes, bytes),
                 is_for_some: false,
                 pace,
                 shift: None,

@@ -57,7 +57,7 @@ impl Seats {
                 clients,
                 window: setup.window,
                 message_groups_max: setup.groups as usize,
-                frame_octets_max: setup.frame_octets_max,
+                frame_len_max: setup.frame_len_max,
             },
             coordinators,
             nodes,

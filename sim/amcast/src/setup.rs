@@ -22,8 +22,8 @@ pub enum Pace {
 pub struct Load {
     /// How many messages each client sends.
     pub messages: u32,
-    /// Octets of a message: the fewest, at least 8, and the most.
-    pub octets: (usize, usize),
+    /// Bytes of a message: the fewest, at least 8, and the most.
+    pub bytes: (usize, usize),
     /// Whether each is for some groups, drawn anew; else for all.
     pub is_for_some: bool,
     /// When.
@@ -84,8 +84,8 @@ pub struct Setup {
     pub coordinators: u32,
     /// Messages of a client that may be open at a time.
     pub window: u32,
-    /// Octets of a frame at most.
-    pub frame_octets_max: usize,
+    /// Bytes of a frame at most.
+    pub frame_len_max: usize,
     /// What was not answered is said again after so long, in ns.
     pub repeat_ns: u64,
     /// Open messages at which a leader is busy.
@@ -131,7 +131,7 @@ impl Setup {
             clients: 1,
             coordinators: 2,
             window: 16,
-            frame_octets_max: 1_472,
+            frame_len_max: 1_472,
             repeat_ns: 50_000,
             busy_from: 1_024,
             kept: 1_024,
@@ -140,7 +140,7 @@ impl Setup {
             lease_ns: 400_000,
             store_ns: 50_000,
             reroute_ns: 50_000,
-            load: Load { messages: 0, octets: (16, 128), is_for_some: true, pace, shift: None },
+            load: Load { messages: 0, bytes: (16, 128), is_for_some: true, pace, shift: None },
             watches_frames: true,
             trace_lines_max: 0,
             seed: 1,

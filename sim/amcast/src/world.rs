@@ -62,7 +62,7 @@ impl World {
             host_link: setup.host_link,
             switch_link: setup.switch_link,
             cpu: setup.cpu,
-            frame_octets_max: setup.frame_octets_max,
+            frame_len_max: setup.frame_len_max,
             steps_max: STEPS_MAX,
             trace_lines_max: setup.trace_lines_max,
             ..Config::default()

@@ -1,4 +1,4 @@
-//! What the octets of control packets are for, on the rack of 32: `cargo run --release -p
+//! What the bytes of control packets are for, on the rack of 32: `cargo run --release -p
 //! onepipe-sim-arbiter --example control`.
 
 use onepipe_sim_arbiter::{Offer, Ping, Plan, Setup, Way, measure};
@@ -6,7 +6,7 @@ use onepipe_sim_arbiter::{Offer, Ping, Plan, Setup, Way, measure};
 /// Each sends to so many others.
 const PEERS: [u32; 2] = [u32::MAX, 4];
 const LOADS: [u32; 4] = [100, 500, 900, 990];
-/// Octets are told for so many timeslots of an endpoint.
+/// Bytes are told for so many timeslots of an endpoint.
 const SLOTS: f64 = 64.0;
 
 #[expect(clippy::print_stdout, reason = "it is a program that prints a table")]
@@ -27,22 +27,22 @@ fn main() {
                 ..Plan::of(0)
             };
             let measured = measure(&setup, &plan);
-            let overhead = setup.host_link.overhead_octets;
+            let overhead = setup.host_link.overhead_bytes;
             let endpoints = f64::from(setup.arbitration.expect("it is scheduled").endpoints);
             let all = plan.measure_ns as f64 / setup.slot_ns() as f64 * endpoints / SLOTS;
             let way = |way: &Way| {
-                let (headers, fronts) = way.front_octets();
+                let (headers, fronts) = way.front_len();
                 let headers = headers + way.packets * overhead;
                 let counts = [way.packets, way.acks, way.resets, way.totals, way.slots];
-                let octets = [headers, fronts, way.part_octets];
-                let each = counts.iter().chain(&octets).map(|count| *count as f64 / all);
+                let bytes = [headers, fronts, way.part_len];
+                let each = counts.iter().chain(&bytes).map(|count| *count as f64 / all);
                 each.map(|each| format!("{each:.2}")).collect::<Vec<_>>().join(" ")
             };
-            let sent = measured.slots_sent * setup.full_octets();
+            let sent = measured.slots_sent * setup.full_len();
             let percent =
-                |way: &Way| 100.0 * (way.octets + way.packets * overhead) as f64 / sent as f64;
+                |way: &Way| 100.0 * (way.bytes + way.packets * overhead) as f64 / sent as f64;
             let (asked, given) = (&measured.control.asked, &measured.control.given);
-            let counted = asked.octets + given.octets + (asked.packets + given.packets) * overhead;
+            let counted = asked.bytes + given.bytes + (asked.packets + given.packets) * overhead;
             let ping = |part| measured.ping_ns(part) as f64 / 1e6;
             println!(
                 "{peers} {:.2} | {} | {} | {:.3} {:.3} {:.3} ({counted} {}) | {:.1} | {:.3} {:.3}",
@@ -52,7 +52,7 @@ fn main() {
                 percent(asked),
                 percent(given),
                 percent(asked) + percent(given),
-                measured.control_octets,
+                measured.control_bytes,
                 measured.wait_slots(setup.slot_ns()),
                 ping(0.5),
                 ping(0.99),

@@ -15,7 +15,7 @@ use crate::egress::{Egress, is_in_slot};
 use crate::gate::Gated;
 use crate::node::Node;
 use crate::seat::Seat;
-use crate::setup::{Arbitration, FRAME_OCTETS_MAX, Offer, Setup};
+use crate::setup::{Arbitration, FRAME_LEN_MAX, Offer, Setup};
 use crate::tenants::{Said, Tenants};
 use crate::tree::between;
 use crate::witness::Witness;
@@ -98,7 +98,7 @@ impl Bench {
             arbiters: arbiters.clone(),
             incarnation: life,
             pace_ns: u64::from(arbitration.pace_slots) * self.setup.slot_ns(),
-            frame_octets_max: FRAME_OCTETS_MAX,
+            frame_len_max: FRAME_LEN_MAX,
             labels: between(&self.topology, arbitration.endpoints).1,
             ..ClientConfig::new(host, arbitration.endpoints, arbiters[0], self.setup.slot_ns())
         };
@@ -168,7 +168,7 @@ impl Application<Node> for Bench {
         let (host, card) = (ProcessId(node.0), Port(ports.total() - 1));
         let config = TcpConfig {
             react: self.setup.react,
-            segment_octets: self.setup.segment_octets(),
+            segment_len: self.setup.segment_len(),
             ..TcpConfig::new(host, card)
         };
         let Some(arbitration) = self.setup.arbitration else {
@@ -233,7 +233,7 @@ impl Application<Node> for Bench {
             }
         } else {
             let demand = self.setup.flows[token as usize].demand;
-            let flow = tenants.stack.open(at.now, ProcessId(demand.to), demand.octets);
+            let flow = tenants.stack.open(at.now, ProcessId(demand.to), demand.bytes);
             self.opened[token as usize] = Some(flow);
         }
     }

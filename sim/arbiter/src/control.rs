@@ -1,7 +1,7 @@
-//! Control packets as they leave hosts: how many, and what their octets are for.
+//! Control packets as they leave hosts: how many, and what their bytes are for.
 
 use onepipe_base::ProcessId;
-use onepipe_wire::{FCP_HEADER_OCTETS, Fcp, FcpPart, Frame, HEADER_OCTETS, Opcode};
+use onepipe_wire::{FCP_HEADER_LEN, Fcp, FcpPart, Frame, HEADER_LEN, Opcode};
 
 /// Control packets one way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -12,10 +12,10 @@ pub struct Way {
     pub acks: u64,
     /// Those with a reset.
     pub resets: u64,
-    /// Octets of their frames, without what they cost on the wire.
-    pub octets: u64,
-    /// Of these, octets of parts: behind the header of the frame and the front of the packet.
-    pub part_octets: u64,
+    /// Bytes of their frames, without what they cost on the wire.
+    pub bytes: u64,
+    /// Of these, bytes of parts: behind the header of the frame and the front of the packet.
+    pub part_len: u64,
     /// Totals that were asked for; or, of arbiters, told again because something was lost.
     pub totals: u64,
     /// Timeslots granted.
@@ -23,10 +23,10 @@ pub struct Way {
 }
 
 impl Way {
-    /// Octets of the headers of their frames, and of the fronts of the packets.
-    pub const fn front_octets(&self) -> (u64, u64) {
+    /// Bytes of the headers of their frames, and of the fronts of the packets.
+    pub const fn front_len(&self) -> (u64, u64) {
         let all = self.packets;
-        (all * HEADER_OCTETS as u64, all * FCP_HEADER_OCTETS as u64)
+        (all * HEADER_LEN as u64, all * FCP_HEADER_LEN as u64)
     }
 
     /// What has come since.
@@ -36,8 +36,8 @@ impl Way {
             packets: self.packets - before.packets,
             acks: self.acks - before.acks,
             resets: self.resets - before.resets,
-            octets: self.octets - before.octets,
-            part_octets: self.part_octets - before.part_octets,
+            bytes: self.bytes - before.bytes,
+            part_len: self.part_len - before.part_len,
             totals: self.totals - before.totals,
             slots: self.slots - before.slots,
         }
@@ -45,8 +45,8 @@ impl Way {
 
     fn note(&mut self, frame: &Frame<'_>, fcp: &Fcp<'_>) {
         self.packets += 1;
-        self.octets += (HEADER_OCTETS + frame.payload.len()) as u64;
-        self.part_octets += (frame.payload.len() - FCP_HEADER_OCTETS) as u64;
+        self.bytes += (HEADER_LEN + frame.payload.len()) as u64;
+        self.part_len += (frame.payload.len() - FCP_HEADER_LEN) as u64;
         self.acks += u64::from(fcp.parts().next().is_none());
         self.resets += u64::from(fcp.reset().is_some());
         for part in fcp.parts() {

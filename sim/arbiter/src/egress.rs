@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use onepipe_sim_engine::Instant;
 use onepipe_sim_network::LinkConfig;
-use onepipe_wire::{Opcode, peek};
+use onepipe_wire::{Opcode, parse_header};
 
-/// The queue before a link: it knows no more of the network than when a frame of how many octets
+/// The queue before a link: it knows no more of the network than when a frame of how many bytes
 /// came, and how fast the link is.
 #[derive(Clone, Debug, Default)]
 pub struct Egress {
@@ -32,10 +32,10 @@ struct Waiting {
 pub struct Longest {
     /// Frames.
     pub frames: usize,
-    /// Octets, with what each frame costs on the wire.
-    pub octets: u64,
+    /// Bytes, with what each frame costs on the wire.
+    pub bytes: u64,
     /// Of these, the ones of frames in granted timeslots.
-    pub scheduled_octets: u64,
+    pub scheduled_bytes: u64,
 }
 
 impl Longest {
@@ -44,15 +44,15 @@ impl Longest {
     pub fn max(self, other: Self) -> Self {
         Self {
             frames: self.frames.max(other.frames),
-            octets: self.octets.max(other.octets),
-            scheduled_octets: self.scheduled_octets.max(other.scheduled_octets),
+            bytes: self.bytes.max(other.bytes),
+            scheduled_bytes: self.scheduled_bytes.max(other.scheduled_bytes),
         }
     }
 }
 
 /// Whether a frame is sent in a granted timeslot.
 pub(crate) fn is_in_slot(frame: &[u8]) -> bool {
-    peek(frame).is_ok_and(|(_, opcode)| opcode == Opcode::Slot)
+    parse_header(frame).is_ok_and(|(_, opcode)| opcode == Opcode::Slot)
 }
 
 impl Egress {
@@ -64,8 +64,8 @@ impl Egress {
         }
         let begin = self.frames.back().map_or(now, |last| last.end);
         let bits = link.rate_bits_per_s;
-        let octet_ps = (8_000_000_000_000 + bits / 2) / bits;
-        let ps = (frame.len() as u64 + link.overhead_octets) * octet_ps;
+        let byte_ps = (8_000_000_000_000 + bits / 2) / bits;
+        let ps = (frame.len() as u64 + link.overhead_bytes) * byte_ps;
         let is_scheduled = is_in_slot(frame);
         let end = begin.after(ps);
         self.frames.push_back(Waiting { end, ps, is_scheduled });
@@ -78,8 +78,8 @@ impl Egress {
             .map_or(0, |first| first.ps.saturating_sub(first.end.since(now)));
         self.longest = self.longest.max(Longest {
             frames: self.frames.len(),
-            octets: end.since(now) / octet_ps,
-            scheduled_octets: (self.scheduled_ps - gone_ps) / octet_ps,
+            bytes: end.since(now) / byte_ps,
+            scheduled_bytes: (self.scheduled_ps - gone_ps) / byte_ps,
         });
     }
 
@@ -97,27 +97,27 @@ impl Egress {
 #[cfg(test)]
 mod tests {
     use onepipe_base::{Incarnation, ProcessId};
-    use onepipe_wire::{HEADER_OCTETS, Header, seal};
+    use onepipe_wire::{HEADER_LEN, Header, seal};
 
     use super::*;
 
-    /// A frame of 1,000 octets, which take 80 ns.
+    /// A frame of 1,000 bytes, which take 80 ns.
     fn frame(opcode: Opcode) -> [u8; 1_000] {
         let mut frame = [0; 1_000];
         let header = Header::new(opcode, ProcessId(0), ProcessId(1), Incarnation(1));
-        seal(&mut frame, header, 1_000 - HEADER_OCTETS);
+        seal(&mut frame, header, 1_000 - HEADER_LEN);
         frame
     }
 
     #[test]
     fn frames_that_overlap_are_there_together() {
-        let link = LinkConfig { overhead_octets: 0, ..LinkConfig::default() };
+        let link = LinkConfig { overhead_bytes: 0, ..LinkConfig::default() };
         let (slot, other) = (frame(Opcode::Slot), frame(Opcode::Fcp));
         let mut egress = Egress::default();
         let mut enter = |ns: u64, frame: &[u8]| {
             egress.enter(Instant::from_ps(ns * 1_000), &link, frame);
-            let Longest { frames, octets, scheduled_octets } = egress.longest();
-            (frames, octets, scheduled_octets)
+            let Longest { frames, bytes, scheduled_bytes } = egress.longest();
+            (frames, bytes, scheduled_bytes)
         };
         for ns in [0, 80, 160, 400] {
             assert_eq!(enter(ns, &slot), (1, 1_000, 1_000));
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(enter(480, &other), (3, 3_000, 1_250), "the first has left");
         egress.begin();
         egress.enter(Instant::from_ps(9_000_000), &link, &other);
-        let alone = Longest { frames: 1, octets: 1_000, scheduled_octets: 0 };
+        let alone = Longest { frames: 1, bytes: 1_000, scheduled_bytes: 0 };
         assert_eq!(egress.longest(), alone);
     }
 }

@@ -3,7 +3,7 @@
 use onepipe_arbiter::Client;
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_sim_traffic::{Guest, Stack};
-use onepipe_wire::{Opcode, peek};
+use onepipe_wire::{Opcode, parse_header};
 
 /// What can be asked for a frame to somebody there is room for.
 pub trait Tenant: Machine {
@@ -44,13 +44,13 @@ pub struct Gated<M> {
 impl<M: Tenant> Gated<M> {
     /// The two, behind the network card at `card`.
     pub fn new(tenant: M, client: Client, card: Port) -> Self {
-        let frame = vec![0; client.config().frame_octets_max];
+        let frame = vec![0; client.config().frame_len_max];
         Self { tenant, client, card, frame }
     }
 
     /// Whether a frame is for the client.
     pub fn is_scheduled(frame: &[u8]) -> bool {
-        peek(frame).is_ok_and(|(_, opcode)| {
+        parse_header(frame).is_ok_and(|(_, opcode)| {
             matches!(opcode, Opcode::Fcp | Opcode::Slot | Opcode::Watchdog | Opcode::Drops)
         })
     }
@@ -62,9 +62,9 @@ impl<M: Tenant> Gated<M> {
             let config = client.config();
             let (each, all) = (config.queue_slots_max, config.slots_max);
             let has_room = &mut |to| client.queued(to) < each && client.backlog() < all;
-            let Some((to, octets)) = tenant.poll_to(now, frame, has_room) else { return };
+            let Some((to, bytes)) = tenant.poll_to(now, frame, has_room) else { return };
             // What finds no room all the same was sent without asking, and is lost.
-            let _ = client.enqueue(to, &frame[..octets]);
+            let _ = client.enqueue(to, &frame[..bytes]);
         }
     }
 

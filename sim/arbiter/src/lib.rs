@@ -13,7 +13,7 @@
 //! let plan = Plan { warm_up_ns: 20_000_000, measure_ns: 20_000_000, ..Plan::of(0) };
 //! let measured = measure(&setup, &plan);
 //! assert!(measured.goodput_bits_per_s() > 9e9);
-//! assert!(measured.queue_octets(0.5) > 1_000_000, "TCP fills the switch's memory");
+//! assert!(measured.queue_bytes(0.5) > 1_000_000, "TCP fills the switch's memory");
 //! ```
 //!
 //! # Invariants

@@ -38,13 +38,13 @@ impl Plan {
 /// What was seen.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// The queue before the receiver, in octets, at each look.
+    /// The queue before the receiver, in bytes, at each look.
     queue: Histogram<u64>,
     /// Answers, in ns.
     pongs: Histogram<u64>,
     /// Flows that had an end, in ns.
     flows: Histogram<u64>,
-    /// By interval: what came of each flow, in octets.
+    /// By interval: what came of each flow, in bytes.
     pub intervals: Vec<Vec<u64>>,
     /// The length of an interval, in ns.
     pub interval_ns: u64,
@@ -56,8 +56,8 @@ pub struct Measured {
     pub overflowed: u64,
     /// The most at one time before any link between switches, or to an endpoint.
     pub longest: Longest,
-    /// Octets of control packets, with what each costs on the wire.
-    pub control_octets: u64,
+    /// Bytes of control packets, with what each costs on the wire.
+    pub control_bytes: u64,
     /// Control packets, as they have left hosts.
     pub control: Control,
     /// Frames in granted timeslots.
@@ -68,8 +68,8 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The length of the queue that this part of all looks did not exceed, in octets.
-    pub fn queue_octets(&self, quantile: f64) -> u64 {
+    /// The length of the queue that this part of all looks did not exceed, in bytes.
+    pub fn queue_bytes(&self, quantile: f64) -> u64 {
         self.queue.value_at_quantile(quantile)
     }
 
@@ -103,9 +103,9 @@ impl Measured {
 
     /// What all flows brought through, in bits/s.
     pub fn goodput_bits_per_s(&self) -> f64 {
-        let octets: u64 = self.intervals.iter().flatten().sum();
+        let bytes: u64 = self.intervals.iter().flatten().sum();
         let ns = self.interval_ns * self.intervals.len() as u64;
-        octets as f64 * 8e9 / ns as f64
+        bytes as f64 * 8e9 / ns as f64
     }
 }
 
@@ -121,20 +121,20 @@ pub fn observe(world: &mut World, plan: &Plan) -> Measured {
     world.begin();
     let (sent, lost) = world.segments();
     let overflowed = world.overflowed();
-    let (control_octets, slots_sent) = (world.control_octets(), world.slots_sent());
+    let (control_bytes, slots_sent) = (world.control_bytes(), world.slots_sent());
     let link = world.down_link(plan.receiver);
     let mut queue = Histogram::new_with_bounds(1, 1 << 40, 3).expect("the bounds are right");
     let mut intervals = Vec::new();
     let (control, mut waiting, mut looks) = (*world.control(), 0, 0);
-    let mut before = world.received_octets();
+    let mut before = world.received_bytes();
     for _ in 0..plan.measure_ns / plan.interval_ns {
         for _ in 0..plan.interval_ns / plan.look_ns {
             world.run_for_ns(plan.look_ns);
-            queue.saturating_record(world.backlog_octets(link));
+            queue.saturating_record(world.backlog_bytes(link));
             waiting += world.plain_waiting();
             looks += 1;
         }
-        let after = world.received_octets();
+        let after = world.received_bytes();
         intervals.push(after.iter().zip(&before).map(|(after, before)| after - before).collect());
         before = after;
     }
@@ -150,7 +150,7 @@ pub fn observe(world: &mut World, plan: &Plan) -> Measured {
         segments_lost: lost_now - lost,
         overflowed: world.overflowed() - overflowed,
         longest: world.longest(),
-        control_octets: world.control_octets() - control_octets,
+        control_bytes: world.control_bytes() - control_bytes,
         control: world.control().since(&control),
         slots_sent: world.slots_sent() - slots_sent,
         waiting,

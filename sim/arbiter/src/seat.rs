@@ -3,7 +3,7 @@
 use onepipe_arbiter::Arbiter;
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_sim_traffic::Guest;
-use onepipe_wire::{Opcode, peek};
+use onepipe_wire::{Opcode, parse_header};
 
 /// An arbiter, and the card of its host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,7 +16,7 @@ pub struct Seat {
 
 impl Guest for Seat {
     fn takes(&self, frame: &[u8]) -> bool {
-        peek(frame).is_ok_and(|(_, opcode)| {
+        parse_header(frame).is_ok_and(|(_, opcode)| {
             matches!(opcode, Opcode::Fcp | Opcode::Watchdog | Opcode::Drops)
         })
     }

@@ -4,17 +4,17 @@ use onepipe_base::{Port, ProcessId};
 use onepipe_sim_network::{ClockConfig, LinkConfig};
 use onepipe_sim_traffic::{Demand, React, TcpConfig};
 use onepipe_topology::Shape;
-use onepipe_wire::{HEADER_OCTETS, SLOT_HEADER_OCTETS};
+use onepipe_wire::{HEADER_LEN, SLOT_HEADER_LEN};
 
-/// The memory of the paper's switch for one port, in octets: the longest queue that it has shown
+/// The memory of the paper's switch for one port, in bytes: the longest queue that it has shown
 /// (Fastpass section 7.1, experiment A, baseline, 99.9th percentile: 5,239 KB).
-pub const RACK_QUEUE_OCTETS: u64 = 5_240_000;
-/// DCTCP's threshold for 10 Gbit/s: 65 packets of 1,500 octets (Alizadeh and others, SIGCOMM 2010,
+pub const RACK_QUEUE_BYTES: u64 = 5_240_000;
+/// DCTCP's threshold for 10 Gbit/s: 65 packets of 1,500 bytes (Alizadeh and others, SIGCOMM 2010,
 /// section 3.5).
-const MARK_OCTETS: u64 = 65 * 1_500;
+const MARK_BYTES: u64 = 65 * 1_500;
 
-/// Octets of the longest frame: what fits a datagram on Ethernet.
-pub(crate) const FRAME_OCTETS_MAX: usize = 1_472;
+/// Bytes of the longest frame: what fits a datagram on Ethernet.
+pub(crate) const FRAME_LEN_MAX: usize = 1_472;
 
 /// A flow of TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,7 +28,7 @@ pub struct Flow {
 impl Flow {
     /// From the start and without an end.
     pub const fn endless(from: u32, to: u32) -> Self {
-        Self { demand: Demand { at_ns: 0, from, to, octets: None }, closes_ns: None }
+        Self { demand: Demand { at_ns: 0, from, to, bytes: None }, closes_ns: None }
     }
 }
 
@@ -102,9 +102,9 @@ impl Arbitration {
         }
     }
 
-    /// The length of a timeslot on such links, in ns: a frame of `frame_octets`, and the reserve.
-    pub const fn slot_ns(&self, link: &LinkConfig, frame_octets: usize) -> u64 {
-        let bits = 8 * (frame_octets as u64 + link.overhead_octets);
+    /// The length of a timeslot on such links, in ns: a frame of `frame_len`, and the reserve.
+    pub const fn slot_ns(&self, link: &LinkConfig, frame_len: usize) -> u64 {
+        let bits = 8 * (frame_len as u64 + link.overhead_bytes);
         let parts = bits * (1_000 + self.reserve_permille as u64);
         (parts * 1_000_000).div_ceil(link.rate_bits_per_s)
     }
@@ -148,8 +148,8 @@ impl Setup {
         let link = LinkConfig {
             rate_bits_per_s: 10_000_000_000,
             propagation_ns: 1_000,
-            queue_octets_max: RACK_QUEUE_OCTETS,
-            mark_octets: MARK_OCTETS,
+            queue_bytes_max: RACK_QUEUE_BYTES,
+            mark_bytes: MARK_BYTES,
             ..LinkConfig::default()
         };
         Self {
@@ -175,27 +175,27 @@ impl Setup {
         Self { arbitration, ..self }
     }
 
-    /// Octets of a stream in a full segment. Under an arbiter they are fewer: a packet in a
-    /// timeslot is within a frame that has headers of its own, and two octets for its length.
-    pub fn segment_octets(&self) -> u32 {
+    /// Bytes of a stream in a full segment. Under an arbiter they are fewer: a packet in a
+    /// timeslot is within a frame that has headers of its own, and two bytes for its length.
+    pub fn segment_len(&self) -> u32 {
         let plain = TcpConfig::new(ProcessId(0), Port(0));
-        let head_octets = plain.frame_octets_max() as u32 - plain.segment_octets;
-        let around_octets = (HEADER_OCTETS + SLOT_HEADER_OCTETS) as u32 + 2;
+        let head_len = plain.frame_len_max() as u32 - plain.segment_len;
+        let around_bytes = (HEADER_LEN + SLOT_HEADER_LEN) as u32 + 2;
         match self.arbitration {
-            None => plain.segment_octets,
-            Some(_) => FRAME_OCTETS_MAX as u32 - around_octets - head_octets,
+            None => plain.segment_len,
+            Some(_) => FRAME_LEN_MAX as u32 - around_bytes - head_len,
         }
     }
 
-    /// Octets of a full frame, with what it costs on the wire.
-    pub fn full_octets(&self) -> u64 {
-        FRAME_OCTETS_MAX as u64 + self.host_link.overhead_octets
+    /// Bytes of a full frame, with what it costs on the wire.
+    pub fn full_len(&self) -> u64 {
+        FRAME_LEN_MAX as u64 + self.host_link.overhead_bytes
     }
 
     /// The length of a timeslot, or of a full frame where nobody schedules, in ns.
     pub fn slot_ns(&self) -> u64 {
         let whole = Arbitration { reserve_permille: 0, ..Arbitration::of(2) };
         let arbitration = self.arbitration.unwrap_or(whole);
-        arbitration.slot_ns(&self.host_link, FRAME_OCTETS_MAX)
+        arbitration.slot_ns(&self.host_link, FRAME_LEN_MAX)
     }
 }

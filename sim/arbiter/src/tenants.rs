@@ -32,11 +32,11 @@ impl Tenants {
     /// # Errors
     /// When the numbers of its TCP make no sense.
     pub fn new(config: TcpConfig) -> Result<Self, ConfigError> {
-        let (host, card, octets) = (config.host, config.card, config.frame_octets_max());
+        let (host, card, bytes) = (config.host, config.card, config.frame_len_max());
         Ok(Self {
             stack: Stack::new(config)?,
             pinger: Pinger::new(host, card),
-            plain: Plain::new(host, card, octets),
+            plain: Plain::new(host, card, bytes),
         })
     }
 }
@@ -75,8 +75,8 @@ impl Machine for Tenants {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let (_, octets) = self.poll_to(now, slot, &mut |_| true)?;
-        Some(Transmit { port: self.stack.config().card, octets })
+        let (_, bytes) = self.poll_to(now, slot, &mut |_| true)?;
+        Some(Transmit { port: self.stack.config().card, bytes })
     }
 
     fn poll_event(&mut self) -> Option<Said> {

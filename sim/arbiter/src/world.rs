@@ -10,7 +10,7 @@ use crate::application::Bench;
 use crate::control::Control;
 use crate::egress::{Longest, is_in_slot};
 use crate::node::Node;
-use crate::setup::{FRAME_OCTETS_MAX, Setup};
+use crate::setup::{FRAME_LEN_MAX, Setup};
 use crate::tenants::Tenants;
 use crate::witness::Witness;
 
@@ -30,7 +30,7 @@ impl World {
             switch_link: LinkConfig { classes, ..setup.switch_link },
             class: |frame| !is_in_slot(frame) as u8,
             clocks: setup.clocks,
-            frame_octets_max: FRAME_OCTETS_MAX,
+            frame_len_max: FRAME_LEN_MAX,
             ..Config::default()
         };
         let bench = Bench::new(setup.clone(), topology.clone());
@@ -109,10 +109,10 @@ impl World {
         self.network.schedule(self.network.now().after(ns * NANOSECOND), fault);
     }
 
-    /// Octets that wait before a link, the frame being sent included, with what each costs on the
+    /// Bytes that wait before a link, the frame being sent included, with what each costs on the
     /// wire.
-    pub fn backlog_octets(&self, link: LinkId) -> u64 {
-        self.network.backlog_octets(link)
+    pub fn backlog_bytes(&self, link: LinkId) -> u64 {
+        self.network.backlog_bytes(link)
     }
 
     /// The most that was at one time before any link between switches, or to an endpoint, since
@@ -131,12 +131,12 @@ impl World {
         self.network.machine(NodeId(host))?.tenants()
     }
 
-    /// Octets that have come of each flow, each once and in its turn.
-    pub fn received_octets(&self) -> Vec<u64> {
+    /// Bytes that have come of each flow, each once and in its turn.
+    pub fn received_bytes(&self) -> Vec<u64> {
         let bench = &self.network.application;
         let of = |(flow, opened): (&crate::Flow, &Option<_>)| {
             let (from, opened) = (ProcessId(flow.demand.from), (*opened)?);
-            Some(self.tenants(flow.demand.to)?.stack.received_octets(from, opened))
+            Some(self.tenants(flow.demand.to)?.stack.received_bytes(from, opened))
         };
         let flows = bench.setup().flows.iter().zip(&bench.opened);
         flows.map(|pair| of(pair).unwrap_or(0)).collect()
@@ -179,16 +179,16 @@ impl World {
         &self.network.application.witness
     }
 
-    /// Octets of control packets that endpoints and arbiters have sent, with what each costs on
+    /// Bytes of control packets that endpoints and arbiters have sent, with what each costs on
     /// the wire.
-    pub fn control_octets(&self) -> u64 {
-        let overhead = self.network.application.setup().host_link.overhead_octets;
+    pub fn control_bytes(&self) -> u64 {
+        let overhead = self.network.application.setup().host_link.overhead_bytes;
         let hosts = 0..self.network.topology().hosts();
         let arbiters = hosts.filter_map(|host| Some(*self.arbiter(host)?.comm_stats()));
-        let arbiters = arbiters.map(|stats| stats.sent_octets + stats.sent * overhead);
+        let arbiters = arbiters.map(|stats| stats.sent_bytes + stats.sent * overhead);
         let clients = self.clients().map(|client| {
             let stats = client.stats();
-            stats.control_octets + stats.control_sent * overhead
+            stats.control_bytes + stats.control_sent * overhead
         });
         arbiters.chain(clients).sum()
     }

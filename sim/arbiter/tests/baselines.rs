@@ -16,7 +16,7 @@ const PLAN: Plan = Plan { measure_ns: 100_000_000, ..Plan::of(0) };
 fn tcp_fills_the_queue_and_questions_wait_behind_it() {
     let measured = measure(&bulk(React::Loss), &PLAN);
     assert!(measured.goodput_bits_per_s() > 9.3e9, "{:e}", measured.goodput_bits_per_s());
-    let queue = measured.queue_octets(0.5);
+    let queue = measured.queue_bytes(0.5);
     assert!((3_000_000..5_240_000).contains(&queue), "{queue}");
     // The queue at 10 Gbit/s, and the way there and back.
     let wait_ns = queue * 8 / 10;
@@ -30,7 +30,7 @@ fn tcp_fills_the_queue_and_questions_wait_behind_it() {
 fn dctcp_keeps_it_shorter_at_the_same_throughput() {
     let measured = measure(&bulk(React::MarkedShare), &PLAN);
     assert!(measured.goodput_bits_per_s() > 9.3e9, "{:e}", measured.goodput_bits_per_s());
-    let queue = measured.queue_octets(0.5);
+    let queue = measured.queue_bytes(0.5);
     // 80 flows with two segments each at the least are above the mark.
     assert!((97_500..400_000).contains(&queue), "{queue}");
     assert_eq!(measured.segments_lost, 0);
@@ -38,7 +38,7 @@ fn dctcp_keeps_it_shorter_at_the_same_throughput() {
 
 #[test]
 fn an_incast_of_short_flows_loses_segments_which_are_sent_again() {
-    let incast = Incast { to: 0, senders: 20, octets: 1 << 20, every_ns: 25_000_000, rounds: 8 };
+    let incast = Incast { to: 0, senders: 20, bytes: 1 << 20, every_ns: 25_000_000, rounds: 8 };
     let flows = incast.demands(32).into_iter().map(|demand| Flow { demand, closes_ns: None });
     let setup = Setup { flows: flows.collect(), ..Setup::rack() };
     let plan = Plan { warm_up_ns: 0, measure_ns: 250_000_000, ..Plan::of(0) };

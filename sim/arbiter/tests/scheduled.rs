@@ -4,7 +4,7 @@ use onepipe_sim_arbiter::{Arbitration, Flow, Offer, Ping, Plan, Setup, World, me
 use onepipe_sim_network::ClockConfig;
 use onepipe_topology::Shape;
 
-/// Octets of a full frame, with what it costs on the wire.
+/// Bytes of a full frame, with what it costs on the wire.
 const FULL: u64 = 1_538;
 
 #[test]
@@ -14,9 +14,9 @@ fn bulk_leaves_the_queue_empty_the_link_full_and_questions_quick() {
     let setup = Setup { flows, pings, ..Setup::rack() }.scheduled();
     let plan = Plan { warm_up_ns: 20_000_000, measure_ns: 50_000_000, ..Plan::of(0) };
     let measured = measure(&setup, &plan);
-    assert!(measured.queue_octets(0.999) < 2 * FULL, "{}", measured.queue_octets(0.999));
-    assert!(measured.longest.octets < 2 * FULL, "{:?}", measured.longest);
-    let line = measured.goodput_bits_per_s() * FULL as f64 / f64::from(setup.segment_octets());
+    assert!(measured.queue_bytes(0.999) < 2 * FULL, "{}", measured.queue_bytes(0.999));
+    assert!(measured.longest.bytes < 2 * FULL, "{:?}", measured.longest);
+    let line = measured.goodput_bits_per_s() * FULL as f64 / f64::from(setup.segment_len());
     assert!(line > 0.98e10, "{line:e} bit/s of full frames");
     assert!(measured.pings() > 190 && measured.ping_ns(0.99) < 300_000, "{measured:?}");
     assert_eq!((measured.segments_lost, measured.overflowed), (0, 0));
@@ -111,14 +111,14 @@ fn tree(offset_ns_max: u64) -> World {
 
 #[test]
 fn with_exact_clocks_no_packet_waits_for_another_in_three_tiers_at_0_99() {
-    let octets = tree(0).longest().scheduled_octets;
+    let bytes = tree(0).longest().scheduled_bytes;
     // One that has begun to send a control packet goes on with it, and is that much late.
-    assert!((FULL..FULL + FULL / 2).contains(&octets), "{octets}");
+    assert!((FULL..FULL + FULL / 2).contains(&bytes), "{bytes}");
 }
 
 #[test]
 fn a_clock_that_is_a_timeslot_off_makes_two_packets_meet_and_never_three() {
     let slot_ns = 1_354;
-    let octets = tree(slot_ns / 2).longest().scheduled_octets;
-    assert!((FULL + FULL / 2..2 * FULL + FULL / 4).contains(&octets), "{octets}");
+    let bytes = tree(slot_ns / 2).longest().scheduled_bytes;
+    assert!((FULL + FULL / 2..2 * FULL + FULL / 4).contains(&bytes), "{bytes}");
 }

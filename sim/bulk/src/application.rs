@@ -2,7 +2,7 @@
 
 use onepipe_base::{Incarnation, Port, ProcessId};
 use onepipe_bulk::{
-    Config, Event, Group, GroupId, Link, Member, Outcome as Ended, PIECE_FRONT_OCTETS, SendError,
+    Config, Event, Group, GroupId, Link, Member, Outcome as Ended, PIECE_FRONT_LEN, SendError,
 };
 use onepipe_sim_engine::{Instant, Random};
 use onepipe_sim_network::{Application, At, LinkId, NodeId};
@@ -27,13 +27,13 @@ pub(crate) struct Bench {
     pub ended: Vec<Option<Ended>>,
     /// By link: whether it joins two switches.
     is_core: Vec<bool>,
-    pub core_octets: u64,
+    pub core_bytes: u64,
 }
 
 impl Bench {
     pub fn new(setup: Setup, topology: Topology) -> Self {
-        let mut random = Random::named(setup.seed, "octets of objects", 0);
-        let object = |octets: &usize| (0..*octets).map(|_| random.below(256) as u8).collect();
+        let mut random = Random::named(setup.seed, "bytes of objects", 0);
+        let object = |bytes: &usize| (0..*bytes).map(|_| random.below(256) as u8).collect();
         let is_switch = |vertex| matches!(vertex, Vertex::Switch(_));
         let members = setup.members.len();
         Self {
@@ -47,7 +47,7 @@ impl Bench {
                 .links()
                 .map(|link| is_switch(link.from.node) && is_switch(link.to.node))
                 .collect(),
-            core_octets: 0,
+            core_bytes: 0,
             setup,
             topology,
         }
@@ -63,9 +63,9 @@ impl Bench {
             members.map(|host| Member { process: ProcessId(*host), port: card, link: Link::Lossy });
         let config = Config {
             algorithm: self.setup.algorithm.clone(),
-            block_octets: self.setup.block_octets,
-            piece_octets: self.setup.piece_octets,
-            frame_octets_max: PIECE_FRONT_OCTETS + self.setup.piece_octets as usize,
+            block_len: self.setup.block_len,
+            piece_len: self.setup.piece_len,
+            frame_len_max: PIECE_FRONT_LEN + self.setup.piece_len as usize,
             delivery: self.setup.delivery,
             ..Config::new(GroupId(1), members.collect(), own as u32, Incarnation(1))
         };
@@ -108,8 +108,8 @@ impl Application<Node> for Bench {
     fn on_event(&mut self, at: At<'_>, machine: &mut Node, event: Event) {
         let (Some(rank), Node::Member(group)) = (self.rank(at.node), machine) else { return };
         match event {
-            Event::Wanted { object, octets } => {
-                group.provide(object, vec![0; octets as usize]).expect("it was asked for");
+            Event::Wanted { object, bytes } => {
+                group.provide(object, vec![0; bytes as usize]).expect("it was asked for");
             }
             Event::Delivered { .. } => {
                 self.delivered[rank] += 1;
@@ -136,7 +136,7 @@ impl Application<Node> for Bench {
 
     fn on_departure(&mut self, _instant: Instant, link: LinkId, frame: &[u8]) {
         if self.is_core[link.index()] {
-            self.core_octets += frame.len() as u64;
+            self.core_bytes += frame.len() as u64;
         }
     }
 }

@@ -3,10 +3,10 @@
 
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp, Transmit};
 use onepipe_bulk::{
-    Algorithm, Config, Event, Group, GroupId, Groups, Link, Member, PIECE_FRONT_OCTETS, Plain,
+    Algorithm, Config, Event, Group, GroupId, Groups, Link, Member, PIECE_FRONT_LEN, Plain,
 };
 use onepipe_sim_engine::{Instant, NANOSECOND, Queue, SECOND, Span};
-use onepipe_wire::{BulkFront, BulkPiece, HEADER_OCTETS, Opcode, peek};
+use onepipe_wire::{BulkHeader, BulkPiece, HEADER_LEN, Opcode, parse_header};
 
 /// A clock begins here, so that no timestamp is zero.
 const CLOCK_BEGIN_NS: u64 = 1 << 50;
@@ -24,12 +24,12 @@ pub struct Mesh {
     pub algorithm: Algorithm,
     /// What each sender sends: so many objects …
     pub objects: u32,
-    /// … of so many octets, one behind the other.
-    pub octets: usize,
-    /// Octets of a block.
-    pub block_octets: u32,
-    /// Octets of a piece.
-    pub piece_octets: u32,
+    /// … of so many bytes, one behind the other.
+    pub bytes: usize,
+    /// Bytes of a block.
+    pub block_len: u32,
+    /// Bytes of a piece.
+    pub piece_len: u32,
     /// What a member can send, and take, in bits/s; all its links together.
     pub rate_bits_per_s: u64,
     /// From one end of a link to the other, in ns.
@@ -43,16 +43,16 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// One object of `octets` in a pipeline, over links of 100 Gbit/s and 1 us.
-    pub fn new(members: usize, octets: usize, block_octets: u32) -> Self {
+    /// One object of `bytes` in a pipeline, over links of 100 Gbit/s and 1 us.
+    pub fn new(members: usize, bytes: usize, block_len: u32) -> Self {
         Self {
             members,
             senders: 1,
             algorithm: Algorithm::Plain(Plain::Pipeline),
             objects: 1,
-            octets,
-            block_octets,
-            piece_octets: 8_192,
+            bytes,
+            block_len,
+            piece_len: 8_192,
             rate_bits_per_s: 100_000_000_000,
             latency_ns: 1_000,
             frame_ns: 0,
@@ -61,11 +61,11 @@ impl Mesh {
         }
     }
 
-    /// How long the octets of a block take on a link, with the headers of its frames, in ns.
+    /// How long the bytes of a block take on a link, with the headers of its frames, in ns.
     pub fn block_ns(&self) -> f64 {
-        let pieces = f64::from(self.block_octets.div_ceil(self.piece_octets));
-        let octets = f64::from(self.block_octets) + pieces * PIECE_FRONT_OCTETS as f64;
-        octets * 8e9 / self.rate_bits_per_s as f64
+        let pieces = f64::from(self.block_len.div_ceil(self.piece_len));
+        let bytes = f64::from(self.block_len) + pieces * PIECE_FRONT_LEN as f64;
+        bytes * 8e9 / self.rate_bits_per_s as f64
     }
 
     /// Lets everything be sent.
@@ -79,8 +79,8 @@ impl Mesh {
         run.flow
     }
 
-    fn frame_octets_max(&self) -> usize {
-        (PIECE_FRONT_OCTETS + self.piece_octets as usize).max(1_400)
+    fn frame_len_max(&self) -> usize {
+        (PIECE_FRONT_LEN + self.piece_len as usize).max(1_400)
     }
 }
 
@@ -128,11 +128,11 @@ impl Flow {
 
 #[derive(Clone, Copy, Debug)]
 enum Happens {
-    /// A frame has come: where its octets lie, and how long a link took for them.
+    /// A frame has come: where its bytes lie, and how long a link took for them.
     Frame {
         to: usize,
         from: usize,
-        octets: usize,
+        bytes: usize,
         busy_ns: u64,
     },
     Wake(usize),
@@ -153,7 +153,7 @@ struct Run<'a> {
     /// How often an object is still to be delivered.
     missing: u64,
     slot: Vec<u8>,
-    /// The octets of frames under way, and places that are free.
+    /// The bytes of frames under way, and places that are free.
     frames: Vec<Vec<u8>>,
     free: Vec<usize>,
     flow: Flow,
@@ -162,7 +162,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(mesh: &'a Mesh) -> Self {
         let n = mesh.members;
-        let blocks = mesh.octets.div_ceil(mesh.block_octets as usize).max(1);
+        let blocks = mesh.bytes.div_ceil(mesh.block_len as usize).max(1);
         let objects = mesh.senders as u64 * u64::from(mesh.objects);
         Self {
             mesh,
@@ -175,7 +175,7 @@ impl<'a> Run<'a> {
             slow_until: [0; 2],
             sent: vec![0; mesh.senders],
             missing: objects * (n as u64 - 1),
-            slot: vec![0; mesh.frame_octets_max()],
+            slot: vec![0; mesh.frame_len_max()],
             frames: Vec::new(),
             free: Vec::new(),
             flow: Flow { last_ns: 0, hops: vec![vec![Hop::default(); blocks]; n] },
@@ -196,7 +196,7 @@ impl<'a> Run<'a> {
     /// Hands a sender's group as many objects as it takes.
     fn feed(&mut self, sender: usize) {
         while self.sent[sender] < self.mesh.objects {
-            let object = content(sender, self.sent[sender], self.mesh.octets);
+            let object = content(sender, self.sent[sender], self.mesh.bytes);
             let root = self.members[sender].get_mut(GroupId(sender as u64));
             if root.expect("its own group").send(object).is_err() {
                 return;
@@ -223,11 +223,11 @@ impl<'a> Run<'a> {
         }
         let now = self.clock();
         match what {
-            Happens::Frame { to, from, octets: place, busy_ns } => {
-                let mut octets = std::mem::take(&mut self.frames[place]);
-                self.note_piece(to, &octets, busy_ns);
-                self.members[to].handle_frame(now, Port(from as u16), &mut octets);
-                self.frames[place] = octets;
+            Happens::Frame { to, from, bytes: place, busy_ns } => {
+                let mut bytes = std::mem::take(&mut self.frames[place]);
+                self.note_piece(to, &bytes, busy_ns);
+                self.members[to].handle_frame(now, Port(from as u16), &mut bytes);
+                self.frames[place] = bytes;
                 self.free.push(place);
             }
             Happens::Wake(at) => {
@@ -253,7 +253,7 @@ impl<'a> Run<'a> {
             let mut slot = std::mem::take(&mut self.slot);
             let sent = self.members[at].poll_transmit(now, &mut slot);
             if let Some(sent) = sent {
-                self.carry(at, sent, &slot[..sent.octets]);
+                self.carry(at, sent, &slot[..sent.bytes]);
             }
             self.slot = slot;
             if sent.is_none() {
@@ -273,8 +273,8 @@ impl<'a> Run<'a> {
     fn hear(&mut self, at: usize, id: GroupId, event: Event) {
         let group = self.members[at].get_mut(id).expect("it has spoken");
         match event {
-            Event::Wanted { object, octets } => {
-                group.provide(object, vec![0; octets as usize]).expect("it was asked for");
+            Event::Wanted { object, bytes } => {
+                group.provide(object, vec![0; bytes as usize]).expect("it was asked for");
             }
             Event::Delivered { .. } => {
                 self.missing -= 1;
@@ -282,7 +282,7 @@ impl<'a> Run<'a> {
             }
             Event::Stable { object, memory } => {
                 let sender = id.0 as usize;
-                assert!(memory == content(sender, object, self.mesh.octets), "K: {id:?} {object}");
+                assert!(memory == content(sender, object, self.mesh.bytes), "K: {id:?} {object}");
                 if at == sender {
                     self.feed(sender);
                 }
@@ -292,11 +292,11 @@ impl<'a> Run<'a> {
     }
 
     /// A frame leaves `from`, and comes to the other end of its link.
-    fn carry(&mut self, from: usize, sent: Transmit, octets: &[u8]) {
+    fn carry(&mut self, from: usize, sent: Transmit, bytes: &[u8]) {
         let (mesh, to, ns) = (self.mesh, usize::from(sent.port.0), self.now.as_ns());
-        let takes = |rate: u64| (octets.len() as u64 * 8_000_000_000).div_ceil(rate);
+        let takes = |rate: u64| (bytes.len() as u64 * 8_000_000_000).div_ceil(rate);
         let busy_ns = takes(mesh.rate_bits_per_s).max(mesh.frame_ns);
-        self.note_departure(from, to, octets);
+        self.note_departure(from, to, bytes);
         let mut left = ns + busy_ns;
         self.sends_until[from] = left;
         if let Some((one, other, rate)) = mesh.slow
@@ -315,20 +315,20 @@ impl<'a> Run<'a> {
             self.frames.len() - 1
         });
         self.frames[place].clear();
-        self.frames[place].extend_from_slice(octets);
-        self.queue.schedule(arrives, Happens::Frame { to, from, octets: place, busy_ns });
+        self.frames[place].extend_from_slice(bytes);
+        self.queue.schedule(arrives, Happens::Frame { to, from, bytes: place, busy_ns });
     }
 
-    fn note_departure(&mut self, from: usize, to: usize, octets: &[u8]) {
-        let Some(block) = first_piece(octets) else { return };
+    fn note_departure(&mut self, from: usize, to: usize, bytes: &[u8]) {
+        let Some(block) = first_piece(bytes) else { return };
         let hop = &mut self.flow.hops[to][block.0];
         if block.1 == 0 {
             (hop.from, hop.sent_ns) = (from, self.now.as_ns());
         }
     }
 
-    fn note_piece(&mut self, to: usize, octets: &[u8], busy_ns: u64) {
-        let Some((block, _)) = first_piece(octets) else { return };
+    fn note_piece(&mut self, to: usize, bytes: &[u8], busy_ns: u64) {
+        let Some((block, _)) = first_piece(bytes) else { return };
         let hop = &mut self.flow.hops[to][block];
         hop.pieces += 1;
         hop.busy_ns += busy_ns;
@@ -338,20 +338,20 @@ impl<'a> Run<'a> {
 
 /// The block and the offset of a piece, if the frame is one of the first sender's first object.
 fn first_piece(frame: &[u8]) -> Option<(usize, u32)> {
-    let (header, opcode) = peek(frame).ok()?;
+    let (header, opcode) = parse_header(frame).ok()?;
     if opcode != Opcode::BulkPiece {
         return None;
     }
-    let payload = frame.get(HEADER_OCTETS..HEADER_OCTETS + header.length())?;
-    let (front, rest) = BulkFront::parse(payload).ok()?;
+    let payload = frame.get(HEADER_LEN..HEADER_LEN + header.length())?;
+    let (front, rest) = BulkHeader::parse(payload).ok()?;
     let piece = BulkPiece::parse(rest).ok()?.header;
     let is_first = front.group == 0 && piece.object == 0 && !piece.offers;
     is_first.then_some((piece.block as usize, piece.offset))
 }
 
 /// What a sender's object holds.
-fn content(sender: usize, object: u32, octets: usize) -> Vec<u8> {
-    vec![(sender as u32 * 31 + object * 7 + 1) as u8; octets]
+fn content(sender: usize, object: u32, bytes: usize) -> Vec<u8> {
+    vec![(sender as u32 * 31 + object * 7 + 1) as u8; bytes]
 }
 
 /// A member's groups, one for each sender.
@@ -369,9 +369,9 @@ fn groups(mesh: &Mesh, at: usize) -> Groups {
         let members = nodes.map(member).collect();
         let config = Config {
             algorithm: mesh.algorithm.clone(),
-            block_octets: mesh.block_octets,
-            piece_octets: mesh.piece_octets,
-            frame_octets_max: mesh.frame_octets_max(),
+            block_len: mesh.block_len,
+            piece_len: mesh.piece_len,
+            frame_len_max: mesh.frame_len_max(),
             ..Config::new(GroupId(sender as u64), members, own, Incarnation(1))
         };
         groups.insert(Group::new(config).expect("the settings are in range"));

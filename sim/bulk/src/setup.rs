@@ -17,12 +17,12 @@ pub struct Setup {
     pub members: Vec<u32>,
     /// How blocks travel.
     pub algorithm: Algorithm,
-    /// Octets of each object that the root sends, one behind the other.
+    /// Bytes of each object that the root sends, one behind the other.
     pub objects: Vec<usize>,
-    /// Octets of a block.
-    pub block_octets: u32,
-    /// Octets of a piece; a frame has 116 more.
-    pub piece_octets: u32,
+    /// Bytes of a block.
+    pub block_len: u32,
+    /// Bytes of a piece; a frame has 116 more.
+    pub piece_len: u32,
     /// When objects are delivered.
     pub delivery: Delivery,
     /// Everything that is drawn.
@@ -31,7 +31,7 @@ pub struct Setup {
 
 impl Setup {
     /// The first `members` hosts of a fabric in a pipeline, with blocks of 64 KiB in jumbo frames
-    /// (9,000 octets with IPv4 and UDP).
+    /// (9,000 bytes with IPv4 and UDP).
     pub fn new(shape: Shape, members: u32) -> Self {
         Self {
             shape,
@@ -40,8 +40,8 @@ impl Setup {
             members: (0..members).collect(),
             algorithm: Algorithm::Plain(Plain::Pipeline),
             objects: vec![],
-            block_octets: 1 << 16,
-            piece_octets: 8_192,
+            block_len: 1 << 16,
+            piece_len: 8_192,
             delivery: Delivery::AtOnce,
             seed: 1,
         }

@@ -1,6 +1,6 @@
 //! A network of members and switches that lives through virtual time.
 
-use onepipe_bulk::{Group, Outcome as Ended, PIECE_FRONT_OCTETS};
+use onepipe_bulk::{Group, Outcome as Ended, PIECE_FRONT_LEN};
 use onepipe_sim_engine::NANOSECOND;
 use onepipe_sim_network::{Config, Fault, Network, NodeId};
 use onepipe_topology::Topology;
@@ -35,8 +35,8 @@ pub struct Outcome {
     pub whole_ns: Vec<Option<u64>>,
     /// By rank: how the group has ended there, if it has.
     pub ended: Vec<Option<Ended>>,
-    /// Octets of frames that have crossed from switch to switch, each crossing counted.
-    pub core_octets: u64,
+    /// Bytes of frames that have crossed from switch to switch, each crossing counted.
+    pub core_bytes: u64,
     /// What all members together have done.
     pub stats: Stats,
     /// A digest of everything that happened.
@@ -68,7 +68,7 @@ impl World {
         let config = Config {
             host_link: setup.host_link,
             switch_link: setup.switch_link,
-            frame_octets_max: PIECE_FRONT_OCTETS + setup.piece_octets as usize,
+            frame_len_max: PIECE_FRONT_LEN + setup.piece_len as usize,
             ..Config::default()
         };
         let bench = Bench::new(setup.clone(), topology.clone());
@@ -100,7 +100,7 @@ impl World {
             lost: bench.lost.clone(),
             whole_ns: bench.whole_at.iter().map(|at| at.map(|at| at.as_ns())).collect(),
             ended: bench.ended.clone(),
-            core_octets: bench.core_octets,
+            core_bytes: bench.core_bytes,
             stats: self.stats(),
             trace_hash: self.network.trace_hash(),
         }

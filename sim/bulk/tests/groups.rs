@@ -7,10 +7,10 @@ use onepipe_topology::Shape;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// How long a transfer took, in the time that its octets alone take at 100 Gbit/s.
+/// How long a transfer took, in the time that its bytes alone take at 100 Gbit/s.
 fn in_line_times(setup: &Setup, outcome: &Outcome) -> f64 {
-    let octets: usize = setup.objects.iter().sum();
-    outcome.last_ns().expect("all have all") as f64 / (octets as f64 * 0.08)
+    let bytes: usize = setup.objects.iter().sum();
+    outcome.last_ns().expect("all have all") as f64 / (bytes as f64 * 0.08)
 }
 
 fn run(setup: &Setup) -> Outcome {
@@ -45,9 +45,9 @@ fn racks_need_a_narrow_core_once() {
     let (narrow, wide) = (setup(&racks, vec![4 << 20]), setup(&pipeline, vec![4 << 20]));
     let (by_racks, by_all) = (run(&narrow), run(&wide));
     // Three copies, each over two links; headers, states and acknowledgements are the rest.
-    let copies = by_racks.core_octets as f64 / (2.0 * 3.0 * (4 << 20) as f64);
+    let copies = by_racks.core_bytes as f64 / (2.0 * 3.0 * (4 << 20) as f64);
     assert!((1.0..1.1).contains(&copies), "{copies}");
-    assert!(by_all.core_octets > 3 * by_racks.core_octets);
+    assert!(by_all.core_bytes > 3 * by_racks.core_bytes);
     let (racks, all) = (in_line_times(&narrow, &by_racks), in_line_times(&wide, &by_all));
     // A leader sends each block twice, so twice the line time is what there is to reach.
     assert!(racks < 2.4 && all > 1.4 * racks, "{racks} and {all}");
@@ -56,7 +56,7 @@ fn racks_need_a_narrow_core_once() {
 #[test]
 fn five_hundred_and_twelve_members() {
     let shape = Shape::leaf_spine(16, 16, 32).expect("there is one");
-    let setup = Setup { objects: vec![160 << 10], block_octets: 8_192, ..Setup::new(shape, 512) };
+    let setup = Setup { objects: vec![160 << 10], block_len: 8_192, ..Setup::new(shape, 512) };
     let found = in_line_times(&setup, &run(&setup));
     // 20 blocks of one frame take 28 steps, each as long as a frame and its way there.
     assert!(found < 6.0, "{found}");
@@ -91,7 +91,7 @@ fn survivors_agree_whoever_dies_and_whenever() {
 #[test]
 fn what_shallow_queues_lose_is_sent_again_and_nobody_is_taken_for_dead() {
     let slow =
-        LinkConfig { queue_octets_max: 30_000, mark_octets: u64::MAX, ..LinkConfig::default() };
+        LinkConfig { queue_bytes_max: 30_000, mark_bytes: u64::MAX, ..LinkConfig::default() };
     let setup =
         Setup { objects: vec![2 << 20], host_link: slow, ..Setup::new(Shape::testbed(), 12) };
     let outcome = run(&setup);

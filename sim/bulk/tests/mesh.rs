@@ -6,7 +6,7 @@ use onepipe_sim_bulk::{Flow, Mesh};
 const BLOCK: u32 = 1 << 14;
 const HALF_RATE: u64 = 50_000_000_000;
 
-/// Octets of so many blocks.
+/// Bytes of so many blocks.
 fn blocks(count: usize) -> usize {
     count * BLOCK as usize
 }

@@ -112,7 +112,7 @@ pub enum Seen {
         /// The alleged place in it.
         index: u16,
     },
-    /// A delivery with other octets than were sent.
+    /// A delivery with other bytes than were sent.
     #[error("process {} delivered {tag:?}, message {index} of process {}, changed", process.0, from.0)]
     Changed {
         /// The receiver.

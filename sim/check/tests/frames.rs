@@ -12,14 +12,14 @@ fn ts(ns: u64) -> Timestamp {
 }
 
 fn depart(links: &mut Links, opcode: Opcode, message: u64, promise: Timestamp) {
-    let mut octets = [0; 64];
+    let mut bytes = [0; 64];
     let header = Header::new(opcode, ProcessId(0), ProcessId(1), Incarnation(0)).stamped(
         ts(message),
         Promises::both(promise),
         Psn::FIRST,
     );
-    let length = seal(&mut octets, header, 0);
-    links.departed(0, &octets[..length], 0);
+    let length = seal(&mut bytes, header, 0);
+    links.departed(0, &bytes[..length], 0);
 }
 
 fn strict() -> Links {
@@ -79,14 +79,14 @@ fn a_promise_of_hours_ago_is_none_and_a_restart_forgets() {
 fn commit(links: &mut Links, message: Option<u64>, promise: u64) {
     let opcode = message.map_or(Opcode::Beacon, |_| Opcode::ReliableData);
     let promises = Promises { barrier: ts(1), commit: ts(promise) };
-    let mut octets = [0; 64];
+    let mut bytes = [0; 64];
     let header = Header::new(opcode, ProcessId(0), ProcessId(1), Incarnation(0)).stamped(
         ts(message.unwrap_or(0)),
         promises,
         Psn::FIRST,
     );
-    let length = seal(&mut octets, header, 0);
-    links.departed(0, &octets[..length], 0);
+    let length = seal(&mut bytes, header, 0);
+    links.departed(0, &bytes[..length], 0);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Virtual time in whole picoseconds: at 100 Gbit/s an octet lasts 80 of them.
+//! Virtual time in whole picoseconds: at 100 Gbit/s a byte lasts 80 of them.
 
 /// Picoseconds of a nanosecond.
 pub const NANOSECOND: u64 = 1_000;

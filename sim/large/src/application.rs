@@ -55,10 +55,10 @@ pub struct Story {
     pub failed: Vec<Vec<(usize, SendFailed)>>,
     /// By scattering: whether it was accepted.
     pub is_accepted: Vec<bool>,
-    /// By process: the most octets of large payloads of others that it held.
-    pub octets_held_max: Vec<u64>,
-    /// By process that lives: octets of large payloads of others that it holds in the end.
-    pub octets_held: Vec<Option<u64>>,
+    /// By process: the most bytes of large payloads of others that it held.
+    pub bytes_held_max: Vec<u64>,
+    /// By process that lives: bytes of large payloads of others that it holds in the end.
+    pub bytes_held: Vec<Option<u64>>,
     /// By process that lives: whether the fate of all of its messages is known.
     pub is_settled: Vec<Option<bool>>,
     /// By process that lives: what its large endpoint has counted.
@@ -97,7 +97,7 @@ impl Bench {
             delivered: vec![vec![]; processes],
             failed: vec![vec![]; processes],
             is_accepted: vec![false; setup.scatterings.len()],
-            octets_held_max: vec![0; processes],
+            bytes_held_max: vec![0; processes],
             ..Story::default()
         };
         let (submitted, probe_at) = (BTreeMap::new(), BTreeMap::new());
@@ -125,15 +125,15 @@ impl Bench {
             processes_max: self.topology.processes(),
             controllers: self.controllers(),
             announce_interval_ns: 100_000,
-            frame_octets_max: self.setup.frame_octets_max,
+            frame_len_max: self.setup.frame_len_max,
             ..onepipe_endpoint::Config::new(process, Incarnation(1))
         };
         let config = Config {
-            large_octets: self.setup.large_octets,
-            received_octets_max: self.setup.received_octets_max,
-            object_octets_max: Config::new(endpoint.clone())
-                .object_octets_max
-                .min(self.setup.received_octets_max),
+            large_bytes: self.setup.large_bytes,
+            received_bytes_max: self.setup.received_bytes_max,
+            object_len_max: Config::new(endpoint.clone())
+                .object_len_max
+                .min(self.setup.received_bytes_max),
             dead_after_ns: self.setup.dead_after_ns,
             ..Config::new(endpoint)
         };
@@ -143,7 +143,7 @@ impl Bench {
     fn court(&self, controllers: Controllers) -> Controller {
         let config = onepipe_controller::Config {
             incarnation: Incarnation(1),
-            frame_octets_max: self.setup.frame_octets_max,
+            frame_len_max: self.setup.frame_len_max,
             processes_max: self.topology.processes(),
             ..onepipe_controller::Config::new(controllers.first, controllers)
         };
@@ -177,7 +177,7 @@ impl Bench {
 
     fn scatter(&mut self, mut at: At<'_>, process: &mut LargeEndpoint, number: usize) {
         let scattering = &self.setup.scatterings[number];
-        let (large, small) = (payload(number as u64, scattering.octets), payload(number as u64, 8));
+        let (large, small) = (payload(number as u64, scattering.bytes), payload(number as u64, 8));
         let part = |to: &u32, payload| Message { to: ProcessId(*to), payload };
         let messages: Vec<Message<'_>> = (scattering.to.iter().map(|to| part(to, &large[..])))
             .chain(scattering.small_to.iter().map(|to| part(to, &small[..])))
@@ -198,10 +198,10 @@ impl Bench {
     }
 
     fn see(&mut self, at: &At<'_>, process: &mut LargeEndpoint, delivery: onepipe_large::Delivery) {
-        let octets = process.payload(&delivery);
-        let tag = u64::from_be_bytes(octets[..8].try_into().expect("eight octets"));
-        assert_eq!(octets.len() as u64, delivery.octets);
-        assert!(octets == payload(tag, octets.len()), "K: {delivery:?}");
+        let bytes = process.payload(&delivery);
+        let tag = u64::from_be_bytes(bytes[..8].try_into().expect("eight bytes"));
+        assert_eq!(bytes.len() as u64, delivery.bytes);
+        assert!(bytes == payload(tag, bytes.len()), "K: {delivery:?}");
         let scattering = (tag < PROBES).then_some(tag as usize);
         let sent_ns = match scattering {
             Some(number) => self.setup.scatterings[number].at_ns,
@@ -232,15 +232,15 @@ fn submit(
     }
 }
 
-/// The octets of a payload: its tag, then what follows from it.
-fn payload(tag: u64, octets: usize) -> Vec<u8> {
-    let mut payload = Vec::with_capacity(octets + 8);
+/// The bytes of a payload: its tag, then what follows from it.
+fn payload(tag: u64, bytes: usize) -> Vec<u8> {
+    let mut payload = Vec::with_capacity(bytes + 8);
     let mut word = tag;
-    while payload.len() < octets {
+    while payload.len() < bytes {
         payload.extend_from_slice(&word.to_be_bytes());
         word = word.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1);
     }
-    payload.truncate(octets);
+    payload.truncate(bytes);
     payload
 }
 
@@ -304,8 +304,8 @@ impl Application<Node> for Bench {
             return self.serve(&mut at, controller);
         }
         if let Some(process) = machine.process() {
-            let held = &mut self.story.octets_held_max[at.node.index()];
-            *held = (*held).max(process.large_octets().1);
+            let held = &mut self.story.bytes_held_max[at.node.index()];
+            *held = (*held).max(process.large_bytes().1);
         }
     }
 

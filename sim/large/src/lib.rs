@@ -17,7 +17,7 @@
 //!
 //! # Invariants
 //! - Equal setups live through equal histories.
-//! - Every octet that is delivered is compared with what was sent (K).
+//! - Every byte that is delivered is compared with what was sent (K).
 
 #![forbid(unsafe_code)]
 

@@ -3,7 +3,7 @@
 use onepipe_endpoint::Service;
 use onepipe_sim_network::LinkConfig;
 use onepipe_topology::Shape;
-use onepipe_wire::peek;
+use onepipe_wire::parse_header;
 
 /// A scattering, and when it is submitted. One payload for all its receivers, and small ones that
 /// are different for some.
@@ -15,9 +15,9 @@ pub struct Scattering {
     pub from: u32,
     /// To whom the payload goes.
     pub to: Vec<u32>,
-    /// Octets of the payload: 8 at least.
-    pub octets: usize,
-    /// To whom the same scattering has a message of 8 octets.
+    /// Bytes of the payload: 8 at least.
+    pub bytes: usize,
+    /// To whom the same scattering has a message of 8 bytes.
     pub small_to: Vec<u32>,
     /// By which service.
     pub service: Service,
@@ -25,8 +25,8 @@ pub struct Scattering {
 
 impl Scattering {
     /// A reliable one.
-    pub fn new(at_ns: u64, from: u32, to: Vec<u32>, octets: usize) -> Self {
-        Self { at_ns, from, to, octets, small_to: vec![], service: Service::Reliable }
+    pub fn new(at_ns: u64, from: u32, to: Vec<u32>, bytes: usize) -> Self {
+        Self { at_ns, from, to, bytes, small_to: vec![], service: Service::Reliable }
     }
 }
 
@@ -60,12 +60,12 @@ pub struct Setup {
     pub has_controller: bool,
     /// Frames lost on every link, in parts per million.
     pub loss_ppm: u32,
-    /// Octets of the longest frame.
-    pub frame_octets_max: usize,
-    /// A payload of more octets goes by bulk.
-    pub large_octets: usize,
-    /// Octets of large payloads that a process takes at a time.
-    pub received_octets_max: u64,
+    /// Bytes of the longest frame.
+    pub frame_len_max: usize,
+    /// A payload of more bytes goes by bulk.
+    pub large_bytes: usize,
+    /// Bytes of large payloads that a process takes at a time.
+    pub received_bytes_max: u64,
     /// When a member of a bulk group counts as dead that answers nothing, in ns.
     pub dead_after_ns: u64,
     /// What is scattered.
@@ -93,9 +93,9 @@ impl Setup {
             clock_ns: 300,
             has_controller: true,
             loss_ppm: 0,
-            frame_octets_max: 1_472,
-            large_octets: 64 << 10,
-            received_octets_max: 1 << 30,
+            frame_len_max: 1_472,
+            large_bytes: 64 << 10,
+            received_bytes_max: 1 << 30,
             dead_after_ns: 2_000_000,
             scatterings: vec![],
             probes: None,
@@ -107,6 +107,6 @@ impl Setup {
 
     /// The class of a frame: bulk multicast comes last.
     pub(crate) fn class(frame: &[u8]) -> u8 {
-        peek(frame).is_ok_and(|(_, opcode)| opcode.is_bulk()).into()
+        parse_header(frame).is_ok_and(|(_, opcode)| opcode.is_bulk()).into()
     }
 }

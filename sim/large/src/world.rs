@@ -28,7 +28,7 @@ impl World {
             host_link: setup.host_link,
             switch_link: setup.switch_link,
             clocks: ClockConfig { offset_ns_max: setup.clock_ns, drift_ppb_max: 0 },
-            frame_octets_max: setup.frame_octets_max,
+            frame_len_max: setup.frame_len_max,
             class: Setup::class,
             ..Config::default()
         };
@@ -56,7 +56,7 @@ impl World {
         let processes = (0..self.setup.processes).map(NodeId);
         let processes = processes.map(|node| self.network.machine(node).and_then(Node::process));
         for process in processes {
-            story.octets_held.push(process.map(|process| process.large_octets().1));
+            story.bytes_held.push(process.map(|process| process.large_bytes().1));
             story.is_settled.push(process.map(|process| process.is_settled()));
             story.stats.push(process.map(|process| *process.stats()));
         }

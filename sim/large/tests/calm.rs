@@ -7,10 +7,10 @@ use onepipe_topology::Shape;
 const BEGIN_NS: u64 = 300_000;
 
 /// Small messages between 31 processes of the testbed, beside a payload from the first to the next.
-fn beside(octets: Option<usize>, receivers: u32, service: Service) -> Story {
+fn beside(bytes: Option<usize>, receivers: u32, service: Service) -> Story {
     let to = (1..=receivers).collect();
     let large =
-        octets.map(|octets| Scattering { service, ..Scattering::new(BEGIN_NS, 0, to, octets) });
+        bytes.map(|bytes| Scattering { service, ..Scattering::new(BEGIN_NS, 0, to, bytes) });
     let probes = Probes {
         every_ns: 4_000,
         from_ns: BEGIN_NS - 100_000,
@@ -38,7 +38,7 @@ fn a_mebibyte_in_the_order_delays_others_by_less_than_two_microseconds() {
         assert!((-100.0..2_000.0).contains(&more_ns), "{service:?}: {more_ns} ns more");
         let took = large.delivered.iter().flatten().filter(|seen| seen.scattering.is_some());
         let took: Vec<u64> = took.map(|seen| seen.after_ns).collect();
-        // 84 us are the octets' own, at 100 Gbit/s.
+        // 84 us are the bytes' own, at 100 Gbit/s.
         assert!(
             took.len() == 7 && took.iter().all(|ns| (84_000..200_000).contains(ns)),
             "{took:?}"

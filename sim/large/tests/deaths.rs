@@ -14,7 +14,7 @@ const RUN_NS: u64 = 6_000_000;
 /// Five processes in two racks; what has more than 4 KiB is large.
 fn setup() -> Setup {
     let shape = Shape::leaf_spine(2, 1, 3).expect("there is one");
-    Setup { large_octets: 4 << 10, ..Setup::new(shape, 5) }
+    Setup { large_bytes: 4 << 10, ..Setup::new(shape, 5) }
 }
 
 fn judged(setup: &Setup, run_ns: u64) -> Story {
@@ -128,10 +128,10 @@ fn what_has_no_room_waits_at_its_sender() {
     let scattering = |from: u32| Scattering::new(CALM_NS + 10_000, from, vec![4], 60_000);
     let setup = Setup {
         scatterings: (0..4).map(scattering).collect(),
-        received_octets_max: 90_000,
+        received_bytes_max: 90_000,
         ..setup()
     };
     let story = judged(&setup, 2 * RUN_NS);
     assert!((0..4).all(|number| receivers(&story, number) == 1), "{:?}", story.delivered);
-    assert!(story.octets_held_max[4] > 0);
+    assert!(story.bytes_held_max[4] > 0);
 }

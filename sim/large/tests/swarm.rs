@@ -14,8 +14,8 @@ const PROCESSES: u32 = 5;
 const CALM_NS: u64 = 400_000;
 /// Everything is submitted within so many ns from then on, and somebody dies, too.
 const BUSY_NS: u64 = 200_000;
-/// What is large, in octets.
-const LARGE_OCTETS: usize = 4 << 10;
+/// What is large, in bytes.
+const LARGE_BYTES: usize = 4 << 10;
 /// Bulk groups take that long to find out who is dead, in ns.
 const DEAD_AFTER_NS: u64 = 2_000_000;
 /// Whoever opens a connection to the dead asks eight times, each time waiting twice as long: 51 ms.
@@ -26,20 +26,20 @@ fn service() -> impl Strategy<Value = Service> {
 }
 
 /// Small, at the edges of what is large and of a frame, and several blocks.
-fn octets() -> impl Strategy<Value = usize> {
+fn bytes() -> impl Strategy<Value = usize> {
     prop_oneof![
         8usize..200,
-        LARGE_OCTETS - 2..LARGE_OCTETS + 3,
+        LARGE_BYTES - 2..LARGE_BYTES + 3,
         1_400usize..1_500,
-        LARGE_OCTETS..60_000,
+        LARGE_BYTES..60_000,
     ]
 }
 
 fn scattering() -> impl Strategy<Value = Scattering> {
     let receivers = btree_set(0..PROCESSES, 1..=PROCESSES as usize);
     let split = (receivers, any::<u8>());
-    (0..BUSY_NS, 0..PROCESSES, split, octets(), service()).prop_map(
-        |(at_ns, from, (receivers, split), octets, service)| {
+    (0..BUSY_NS, 0..PROCESSES, split, bytes(), service()).prop_map(
+        |(at_ns, from, (receivers, split), bytes, service)| {
             // Some have the payload, and others a small message of the same scattering.
             let keeps = |to: &u32| split >> to & 1 == 0;
             let (mut to, mut small_to): (Vec<u32>, Vec<u32>) =
@@ -47,7 +47,7 @@ fn scattering() -> impl Strategy<Value = Scattering> {
             if to.is_empty() {
                 std::mem::swap(&mut to, &mut small_to);
             }
-            Scattering { small_to, service, ..Scattering::new(CALM_NS + at_ns, from, to, octets) }
+            Scattering { small_to, service, ..Scattering::new(CALM_NS + at_ns, from, to, bytes) }
         },
     )
 }
@@ -73,10 +73,10 @@ fn setup() -> impl Strategy<Value = Setup> {
                 probes,
                 deaths_after: death.into_iter().collect(),
                 loss_ppm,
-                received_octets_max: room,
+                received_bytes_max: room,
                 clock_ns,
                 seed,
-                large_octets: LARGE_OCTETS,
+                large_bytes: LARGE_BYTES,
                 dead_after_ns: DEAD_AFTER_NS,
                 ..Setup::new(Shape::leaf_spine(2, 1, 3).expect("there is one"), PROCESSES)
             }

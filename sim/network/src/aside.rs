@@ -2,7 +2,7 @@
 
 use onepipe_base::{Machine, Port};
 use onepipe_sim_engine::NANOSECOND;
-use onepipe_wire::{Opcode, glance};
+use onepipe_wire::{Opcode, header_unchecked};
 
 use crate::Application;
 use crate::network::{Event, Network};
@@ -89,7 +89,8 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     #[inline]
     pub(crate) fn is_for_aside(&self, index: usize, frame: FrameRef) -> bool {
         self.config.aside.is_some() && !self.nodes[index].is_host && {
-            let opcode = glance(self.pool.octets(frame)).and_then(|header| header.opcode().ok());
+            let opcode =
+                header_unchecked(self.pool.bytes(frame)).and_then(|header| header.opcode().ok());
             opcode.is_some_and(Opcode::is_hop_only)
         }
     }

@@ -67,8 +67,8 @@ pub struct Config {
     pub clocks: ClockConfig,
     /// What a clock without error shows at the start. See [`crate::origin_of`].
     pub sync_origin: Timestamp,
-    /// The longest frame that any machine writes, in octets.
-    pub frame_octets_max: usize,
+    /// The longest frame that any machine writes, in bytes.
+    pub frame_len_max: usize,
     /// A host is polled for frames until this much waits in its network card, in ns of sending; and
     /// again when a quarter of it is left. Messages are stamped at most this long before they
     /// leave.
@@ -100,7 +100,7 @@ impl Default for Config {
             cpu: CpuConfig::default(),
             clocks: ClockConfig::default(),
             sync_origin: Timestamp::from_ns(1 << 50),
-            frame_octets_max: 1_472,
+            frame_len_max: 1_472,
             card_backlog_ns: 1_000,
             aside: None,
             class: |_| 0,

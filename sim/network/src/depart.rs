@@ -2,7 +2,7 @@
 
 use onepipe_base::{Machine, Port};
 use onepipe_sim_engine::{Instant, NANOSECOND};
-use onepipe_wire::{Opcode, mark_congestion, peek};
+use onepipe_wire::{Opcode, mark_congestion, parse_header};
 
 use crate::link::Admission;
 use crate::network::{Event, NO_LINK, Network};
@@ -21,8 +21,8 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             return self.crash(NodeId(index as u32));
         }
         let link = &mut self.links[number as usize];
-        let octets = self.pool.octets_mut(frame);
-        self.application.on_departure(self.now, LinkId(number), octets);
+        let bytes = self.pool.bytes_mut(frame);
+        self.application.on_departure(self.now, LinkId(number), bytes);
         if link.is_down {
             self.stats.drops.link_down += 1;
             return self.pool.free(frame);
@@ -30,14 +30,14 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         if link.classes.is_some() {
             return self.queue_up(number, frame);
         }
-        match link.admit(self.now, octets.len()) {
+        match link.admit(self.now, bytes.len()) {
             Admission::Full => {
                 self.stats.drops.queue_full += 1;
                 self.pool.free(frame);
             }
             Admission::At { arrival, is_marked } => {
                 if is_marked {
-                    mark_congestion(octets);
+                    mark_congestion(bytes);
                     self.stats.marked += 1;
                 }
                 self.send(number, frame, arrival);
@@ -48,7 +48,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     /// Whether the node has sent all the frames that it may ([`crate::Fault::CrashAfter`]).
     #[cold]
     fn is_over(&mut self, index: usize, frame: FrameRef) -> bool {
-        let opcode = peek(self.pool.octets(frame)).map(|(_, opcode)| opcode);
+        let opcode = parse_header(self.pool.bytes(frame)).map(|(_, opcode)| opcode);
         let Some(left) = &mut self.nodes[index].frames_left else { return false };
         if opcode == Ok(Opcode::Beacon) {
             return false;
@@ -77,21 +77,21 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
 
     fn queue_up(&mut self, number: u32, frame: FrameRef) {
         let link = &mut self.links[number as usize];
-        let octets = self.pool.octets_mut(frame);
-        let class = (self.config.class)(octets);
+        let bytes = self.pool.bytes_mut(frame);
+        let class = (self.config.class)(bytes);
         let classes = link.classes.as_ref().expect("the caller has seen that it has classes");
         let class = classes.of(class);
         let waiting = classes.waiting(class);
-        if !link.has_room(waiting, octets.len()) {
+        if !link.has_room(waiting, bytes.len()) {
             self.stats.drops.queue_full += 1;
             return self.pool.free(frame);
         }
         if link.is_long(waiting) {
-            mark_congestion(octets);
+            mark_congestion(bytes);
             self.stats.marked += 1;
         }
         let classes = link.classes.as_mut().expect("as above");
-        classes.push(class, frame, octets.len());
+        classes.push(class, frame, bytes.len());
         if !classes.is_busy {
             self.send_next(number);
         }
@@ -102,8 +102,8 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         let Some(classes) = &mut link.classes else { return };
         let next = classes.pop();
         classes.is_busy = next.is_some();
-        let Some((frame, octets)) = next else { return };
-        link.free_at = self.now.after(link.sending_ps(octets));
+        let Some((frame, bytes)) = next else { return };
+        link.free_at = self.now.after(link.sending_ps(bytes));
         let (free_at, epoch) = (link.free_at, link.epoch);
         let arrival = free_at.after(link.propagation_ps());
         let from = self.links[number as usize].from;
@@ -131,7 +131,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     fn send_with_faults(&mut self, number: u32, frame: FrameRef, arrival: Instant) {
         let link = &mut self.links[number as usize];
         let state = link.faults.as_mut().expect("the caller has seen that there are faults");
-        let fate = state.decide(self.pool.octets(frame));
+        let fate = state.decide(self.pool.bytes(frame));
         if fate.is_lost {
             self.stats.drops.lost += 1;
             return self.pool.free(frame);
@@ -140,7 +140,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         let copy = fate.duplicate_delay_ns.map(|delay_ns| (self.pool.duplicate(frame), delay_ns));
         if fate.is_corrupted {
             self.stats.corrupted += 1;
-            let left = state.corrupt(self.pool.octets_mut(frame));
+            let left = state.corrupt(self.pool.bytes_mut(frame));
             self.pool.truncate(frame, left);
         }
         if let Some((frame, delay_ns)) = copy {

@@ -23,11 +23,11 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             self.stats.drops.node_down += 1;
             return self.pool.free(frame);
         }
-        let octets = self.pool.octets(frame);
-        self.stats.on_hop(octets.get(OPCODE_AT).copied().unwrap_or(0));
-        let digest = digest(octets);
-        self.trace.note(self.now, 1 << 56 | u64::from(link) << 16 | octets.len() as u64, digest);
-        self.trace.line(self.now, || describe(link, index, port, octets));
+        let bytes = self.pool.bytes(frame);
+        self.stats.on_hop(bytes.get(OPCODE_AT).copied().unwrap_or(0));
+        let digest = digest(bytes);
+        self.trace.note(self.now, 1 << 56 | u64::from(link) << 16 | bytes.len() as u64, digest);
+        self.trace.line(self.now, || describe(link, index, port, bytes));
         if self.is_for_aside(index, frame) {
             return self.go_aside(index, port, frame);
         }
@@ -108,12 +108,12 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         let now = node.clock.read(self.now);
         let is_host = node.is_host;
         let work_ns = if is_host {
-            let work_ns = self.application.work_ns(NodeId(index as u32), self.pool.octets(frame));
+            let work_ns = self.application.work_ns(NodeId(index as u32), self.pool.bytes(frame));
             self.config.cpu.receive_ns + work_ns
         } else {
             0
         };
-        match machine.handle_frame(now, port, self.pool.octets_mut(frame)) {
+        match machine.handle_frame(now, port, self.pool.bytes_mut(frame)) {
             Verdict::Consumed => self.pool.free(frame),
             Verdict::Dropped => {
                 self.stats.drops.refused += 1;
@@ -212,12 +212,12 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         let now = node.clock.read(self.now);
         let Some(transmit) = machine.poll_transmit(now, &mut self.slot) else { return false };
         self.stats.polled += 1;
-        let octets = &self.slot[..transmit.octets];
+        let bytes = &self.slot[..transmit.bytes];
         if node.is_host {
-            let work_ns = self.application.work_ns(NodeId(index as u32), octets);
+            let work_ns = self.application.work_ns(NodeId(index as u32), bytes);
             self.work(index, work_ns * NANOSECOND);
         }
-        let frame = self.pool.put(&self.slot[..transmit.octets]);
+        let frame = self.pool.put(&self.slot[..transmit.bytes]);
         if self.is_aside(index) {
             self.come_back(index, transmit.port, frame);
         } else {
@@ -316,19 +316,19 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
 
 /// What a frame adds to the trace: the checks in its header are hashes of all of it.
 #[inline]
-fn digest(octets: &[u8]) -> u64 {
-    let Some(checks) = octets.get(40..52) else {
-        return octets.iter().fold(1, |hash, octet| hash.wrapping_mul(31) + u64::from(*octet));
+fn digest(bytes: &[u8]) -> u64 {
+    let Some(checks) = bytes.get(40..52) else {
+        return bytes.iter().fold(1, |hash, byte| hash.wrapping_mul(31) + u64::from(*byte));
     };
     let (end_to_end, hop) = checks.split_at(8);
-    let end_to_end = u64::from_be_bytes(end_to_end.try_into().expect("eight octets"));
-    let hop = u32::from_be_bytes(hop.try_into().expect("four octets"));
+    let end_to_end = u64::from_be_bytes(end_to_end.try_into().expect("eight bytes"));
+    let hop = u32::from_be_bytes(hop.try_into().expect("four bytes"));
     end_to_end.rotate_left(32) ^ u64::from(hop)
 }
 
-fn describe(link: u32, node: usize, port: Port, octets: &[u8]) -> String {
-    let arrival = format!("link={link} node={node} port={} octets={}", port.0, octets.len());
-    let Ok((header, opcode)) = onepipe_wire::peek(octets) else {
+fn describe(link: u32, node: usize, port: Port, bytes: &[u8]) -> String {
+    let arrival = format!("link={link} node={node} port={} bytes={}", port.0, bytes.len());
+    let Ok((header, opcode)) = onepipe_wire::parse_header(bytes) else {
         return format!("{arrival} not a frame");
     };
     let near = onepipe_base::Timestamp::from_ns(1 << 60);

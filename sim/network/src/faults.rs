@@ -21,8 +21,8 @@ impl Loss {
         Self { data_ppm: ppm, beacon_ppm: ppm, control_ppm: ppm }
     }
 
-    fn of(&self, octets: &[u8]) -> u32 {
-        let opcode = Header::ref_from_prefix(octets).ok().and_then(|(h, _)| h.opcode().ok());
+    fn of(&self, bytes: &[u8]) -> u32 {
+        let opcode = Header::ref_from_prefix(bytes).ok().and_then(|(h, _)| h.opcode().ok());
         match opcode {
             Some(opcode) if opcode.has_messages() => self.data_ppm,
             Some(Opcode::Beacon) => self.beacon_ppm,
@@ -83,7 +83,7 @@ impl FaultState {
         Self { faults, random, burst_left: 0 }
     }
 
-    pub fn decide(&mut self, octets: &[u8]) -> Fate {
+    pub fn decide(&mut self, bytes: &[u8]) -> Fate {
         let (faults, random) = (&self.faults, &mut self.random);
         if self.burst_left == 0 && random.happens(faults.burst_ppm) {
             self.burst_left = faults.burst_frames;
@@ -92,7 +92,7 @@ impl FaultState {
             self.burst_left -= 1;
             return Fate { is_lost: true, ..Fate::default() };
         }
-        if random.happens(faults.loss.of(octets)) || random.happens_rarely(faults.loss_ppb) {
+        if random.happens(faults.loss.of(bytes)) || random.happens_rarely(faults.loss_ppb) {
             return Fate { is_lost: true, ..Fate::default() };
         }
         let mut delay = |ppm| random.happens(ppm).then(|| random.between(0, faults.delay_ns_max));
@@ -102,28 +102,28 @@ impl FaultState {
         Fate { is_lost: false, is_corrupted, delay_ns, duplicate_delay_ns }
     }
 
-    /// Changes a frame. Answers how many of its octets are left.
-    pub fn corrupt(&mut self, octets: &mut [u8]) -> usize {
+    /// Changes a frame. Answers how many of its bytes are left.
+    pub fn corrupt(&mut self, bytes: &mut [u8]) -> usize {
         let random = &mut self.random;
-        let length = octets.len();
+        let length = bytes.len();
         if length == 0 {
             return 0;
         }
         let spot = |random: &mut Random| random.below(length as u64) as usize;
         match random.below(8) {
             // One bit: what a check must not miss.
-            0..3 => octets[spot(random)] ^= 1 << random.below(8),
+            0..3 => bytes[spot(random)] ^= 1 << random.below(8),
             // A few bits.
             3..5 => (0..random.between(2, 8)).for_each(|_| {
-                octets[spot(random)] ^= 1 << random.below(8);
+                bytes[spot(random)] ^= 1 << random.below(8);
             }),
-            // A run of octets.
+            // A run of bytes.
             5 => {
                 let from = spot(random);
-                octets[from..].iter_mut().take(16).for_each(|octet| *octet = random.bits() as u8);
+                bytes[from..].iter_mut().take(16).for_each(|byte| *byte = random.bits() as u8);
             }
             // Everything.
-            6 => octets.iter_mut().for_each(|octet| *octet = random.bits() as u8),
+            6 => bytes.iter_mut().for_each(|byte| *byte = random.bits() as u8),
             // Cut short.
             _ => return spot(random),
         }
@@ -144,12 +144,12 @@ mod tests {
         use onepipe_base::{Incarnation, ProcessId};
         let loss = Loss { beacon_ppm: 1_000_000, ..Loss::default() };
         let mut state = state(LinkFaults { loss, ..LinkFaults::default() });
-        let mut octets = [0; 64];
+        let mut bytes = [0; 64];
         for (opcode, lost) in [(Opcode::Beacon, true), (Opcode::Data, false), (Opcode::Ack, false)]
         {
             let header = Header::new(opcode, ProcessId(0), ProcessId(1), Incarnation(0));
-            onepipe_wire::seal(&mut octets, header, 0);
-            assert_eq!(state.decide(&octets).is_lost, lost, "{opcode:?}");
+            onepipe_wire::seal(&mut bytes, header, 0);
+            assert_eq!(state.decide(&bytes).is_lost, lost, "{opcode:?}");
         }
     }
 
@@ -168,11 +168,11 @@ mod tests {
         let mut state = state(LinkFaults::default());
         let original = [0x55u8; 80];
         let changed = (0..1_000).filter(|_| {
-            let mut octets = original;
-            let left = state.corrupt(&mut octets);
-            octets[..left] != original
+            let mut bytes = original;
+            let left = state.corrupt(&mut bytes);
+            bytes[..left] != original
         });
-        // An even number of flips of the same bit, or the same random octet, may cancel out.
+        // An even number of flips of the same bit, or the same random byte, may cancel out.
         assert!(changed.count() > 990);
     }
 }

@@ -10,31 +10,31 @@ use crate::{LinkFaults, NodeId};
 /// What a link can carry, and how much may wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkConfig {
-    /// Bits a second. Rounded to whole picoseconds an octet (100 Gbit/s: 80).
+    /// Bits a second. Rounded to whole picoseconds a byte (100 Gbit/s: 80).
     pub rate_bits_per_s: u64,
     /// From the end of sending to the end of arriving, in ns; a switch's own delay is part of it.
     pub propagation_ns: u64,
-    /// The egress queue, in octets; a frame that would not fit is dropped.
-    pub queue_octets_max: u64,
-    /// A frame that finds more than this waiting is marked (the ECN bit), in octets.
-    pub mark_octets: u64,
-    /// What a frame costs on the wire beside its own octets: Ethernet's preamble, header, check and
+    /// The egress queue, in bytes; a frame that would not fit is dropped.
+    pub queue_bytes_max: u64,
+    /// A frame that finds more than this waiting is marked (the ECN bit), in bytes.
+    pub mark_bytes: u64,
+    /// What a frame costs on the wire beside its own bytes: Ethernet's preamble, header, check and
     /// gap (38), IPv4 (20) and UDP (8).
-    pub overhead_octets: u64,
+    pub overhead_bytes: u64,
     /// Strict priorities: 1 or more classes, class 0 first. See [`crate::Config::class`].
     pub classes: u8,
 }
 
 impl Default for LinkConfig {
-    /// 100 Gbit/s, 500 ns, 1 MiB of queue, marked from 65 packets of 1,500 octets on (DCTCP's
+    /// 100 Gbit/s, 500 ns, 1 MiB of queue, marked from 65 packets of 1,500 bytes on (DCTCP's
     /// threshold for 10 Gbit/s).
     fn default() -> Self {
         Self {
             rate_bits_per_s: 100_000_000_000,
             propagation_ns: 500,
-            queue_octets_max: 1 << 20,
-            mark_octets: 65 * 1_500,
-            overhead_octets: 66,
+            queue_bytes_max: 1 << 20,
+            mark_bytes: 65 * 1_500,
+            overhead_bytes: 66,
             classes: 1,
         }
     }
@@ -46,11 +46,11 @@ pub(crate) struct Link {
     pub from: NodeId,
     pub to: NodeId,
     pub to_port: Port,
-    ps_per_octet: u64,
+    ps_per_byte: u64,
     propagation_ps: u64,
-    queue_octets_max: u64,
-    mark_octets: u64,
-    overhead_octets: u64,
+    queue_bytes_max: u64,
+    mark_bytes: u64,
+    overhead_bytes: u64,
     /// When everything accepted so far will have left: occupancy follows from it.
     pub free_at: Instant,
     /// Counts cuts: what was on the link at a cut is lost.
@@ -78,11 +78,11 @@ impl Link {
             from,
             to,
             to_port,
-            ps_per_octet: (8_000_000_000_000 + bits / 2) / bits,
+            ps_per_byte: (8_000_000_000_000 + bits / 2) / bits,
             propagation_ps: config.propagation_ns * NANOSECOND,
-            queue_octets_max: config.queue_octets_max,
-            mark_octets: config.mark_octets,
-            overhead_octets: config.overhead_octets,
+            queue_bytes_max: config.queue_bytes_max,
+            mark_bytes: config.mark_bytes,
+            overhead_bytes: config.overhead_bytes,
             free_at: Instant::START,
             epoch: 0,
             is_down: false,
@@ -91,35 +91,35 @@ impl Link {
         }
     }
 
-    /// Takes a frame of `octets` into the one queue of a link without priorities: its departure and
+    /// Takes a frame of `bytes` into the one queue of a link without priorities: its departure and
     /// arrival are settled at once.
     #[inline]
-    pub fn admit(&mut self, now: Instant, octets: usize) -> Admission {
-        let waiting = self.backlog_octets(now);
-        let size = octets as u64 + self.overhead_octets;
-        if waiting + size > self.queue_octets_max {
+    pub fn admit(&mut self, now: Instant, bytes: usize) -> Admission {
+        let waiting = self.backlog_bytes(now);
+        let size = bytes as u64 + self.overhead_bytes;
+        if waiting + size > self.queue_bytes_max {
             return Admission::Full;
         }
-        self.free_at = self.free_at.max(now).after(size * self.ps_per_octet);
+        self.free_at = self.free_at.max(now).after(size * self.ps_per_byte);
         let arrival = self.free_at.after(self.propagation_ps);
-        Admission::At { arrival, is_marked: waiting > self.mark_octets }
+        Admission::At { arrival, is_marked: waiting > self.mark_bytes }
     }
 
-    /// Octets that wait or are being sent.
+    /// Bytes that wait or are being sent.
     #[inline]
-    pub fn backlog_octets(&self, now: Instant) -> u64 {
+    pub fn backlog_bytes(&self, now: Instant) -> u64 {
         match &self.classes {
             None => {
                 let ps = self.free_at.since(now);
-                if ps == 0 { 0 } else { ps / self.ps_per_octet.max(1) }
+                if ps == 0 { 0 } else { ps / self.ps_per_byte.max(1) }
             }
-            Some(classes) => classes.octets(),
+            Some(classes) => classes.bytes(),
         }
     }
 
-    /// How long a frame of `octets` occupies the link, in ps.
-    pub fn sending_ps(&self, octets: usize) -> u64 {
-        (octets as u64 + self.overhead_octets) * self.ps_per_octet
+    /// How long a frame of `bytes` occupies the link, in ps.
+    pub fn sending_ps(&self, bytes: usize) -> u64 {
+        (bytes as u64 + self.overhead_bytes) * self.ps_per_byte
     }
 
     /// From the end of sending to the arrival, in ps.
@@ -127,14 +127,14 @@ impl Link {
         self.propagation_ps
     }
 
-    /// Whether `octets` more fit a queue of one class that holds `waiting`.
-    pub fn has_room(&self, waiting: u64, octets: usize) -> bool {
-        waiting + octets as u64 + self.overhead_octets <= self.queue_octets_max
+    /// Whether `bytes` more fit a queue of one class that holds `waiting`.
+    pub fn has_room(&self, waiting: u64, bytes: usize) -> bool {
+        waiting + bytes as u64 + self.overhead_bytes <= self.queue_bytes_max
     }
 
-    /// Whether a frame that finds `waiting` octets is to be marked.
+    /// Whether a frame that finds `waiting` bytes is to be marked.
     pub fn is_long(&self, waiting: u64) -> bool {
-        waiting > self.mark_octets
+        waiting > self.mark_bytes
     }
 
     /// Switches faults on or, with the default, off.
@@ -162,9 +162,9 @@ mod tests {
     const FAST: LinkConfig = LinkConfig {
         rate_bits_per_s: 100_000_000_000,
         propagation_ns: 500,
-        queue_octets_max: 3_000,
-        mark_octets: 1_500,
-        overhead_octets: 0,
+        queue_bytes_max: 3_000,
+        mark_bytes: 1_500,
+        overhead_bytes: 0,
         classes: 1,
     };
 
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(link.admit(now, 1), Admission::Full);
         // Half of it has left 120 ns later.
         let later = now.after(120_000);
-        assert_eq!(link.backlog_octets(later), 1_500);
+        assert_eq!(link.backlog_bytes(later), 1_500);
         assert_eq!(link.admit(later, 1_000), at(1_000_000 + 320_000 + 500_000, false));
     }
 
@@ -195,7 +195,7 @@ mod tests {
         let mut link = link();
         link.admit(Instant::START, 1_000);
         let now = Instant::from_ps(9_000_000);
-        assert_eq!(link.backlog_octets(now), 0);
+        assert_eq!(link.backlog_bytes(now), 0);
         let arrival = Instant::from_ps(9_000_000 + 8_000 + 500_000);
         assert_eq!(link.admit(now, 100), Admission::At { arrival, is_marked: false });
     }

@@ -17,7 +17,7 @@ const STANDING_MAX: u32 = 20_000_000;
 /// No link at this port.
 pub(crate) const NO_LINK: u32 = u32::MAX;
 
-/// What waits in the queue. 16 octets.
+/// What waits in the queue. 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A frame reaches the end of a link.
@@ -105,13 +105,13 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             ports: Vec::new(),
             queues: Vec::new(),
             turns: None,
-            pool: Pool::new(config.frame_octets_max),
+            pool: Pool::new(config.frame_len_max),
             trace: Trace::new(config.trace_lines_max),
             stats: Stats::default(),
             now: Instant::START,
             standing: 0,
             steps_left: config.steps_max,
-            slot: vec![0; config.frame_octets_max],
+            slot: vec![0; config.frame_len_max],
             alarms: Vec::new(),
             faults: Vec::new(),
             topology,
@@ -182,9 +182,9 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.trace.lines()
     }
 
-    /// Octets that wait before a link or are being sent, with what each frame costs on the wire.
-    pub fn backlog_octets(&self, link: LinkId) -> u64 {
-        self.links[link.index()].backlog_octets(self.now)
+    /// Bytes that wait before a link or are being sent, with what each frame costs on the wire.
+    pub fn backlog_bytes(&self, link: LinkId) -> u64 {
+        self.links[link.index()].backlog_bytes(self.now)
     }
 
     /// Frames in flight, and waiting anywhere.
@@ -297,7 +297,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
                     && let Some(machine) = &node.machine
                 {
                     fetched ^= self.pool.fetch_payload(*frame);
-                    fetched ^= self.application.fetch(to, machine, self.pool.octets(*frame));
+                    fetched ^= self.application.fetch(to, machine, self.pool.bytes(*frame));
                 }
             }
         }

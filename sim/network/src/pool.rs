@@ -2,13 +2,13 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Octets of a line of the cache: a place begins with one, and a header fits into it.
-const LINE_OCTETS: usize = 64;
-/// Octets in front of a frame that say how long it is.
-const LENGTH_OCTETS: usize = 4;
-/// Octets of the frames in small places: a frame of one 64-octet message, or an acknowledgement,
+/// Bytes of a line of the cache: a place begins with one, and a header fits into it.
+const LINE_BYTES: usize = 64;
+/// Bytes in front of a frame that say how long it is.
+const LENGTH_BYTES: usize = 4;
+/// Bytes of the frames in small places: a frame of one 64-byte message, or an acknowledgement,
 /// fits.
-const SMALL_OCTETS: usize = 3 * LINE_OCTETS - LENGTH_OCTETS;
+const SMALL_BYTES: usize = 3 * LINE_BYTES - LENGTH_BYTES;
 /// Marks a large place.
 const LARGE: u32 = 1 << 31;
 
@@ -25,25 +25,25 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool for frames of up to `frame_octets_max`.
-    pub fn new(frame_octets_max: usize) -> Self {
-        Self { small: Places::new(SMALL_OCTETS), large: Places::new(frame_octets_max) }
+    /// A pool for frames of up to `frame_len_max`.
+    pub fn new(frame_len_max: usize) -> Self {
+        Self { small: Places::new(SMALL_BYTES), large: Places::new(frame_len_max) }
     }
 
     /// Copies a frame in.
     #[inline]
-    pub fn put(&mut self, octets: &[u8]) -> FrameRef {
-        if octets.len() <= SMALL_OCTETS {
-            FrameRef(self.small.put(octets))
+    pub fn put(&mut self, bytes: &[u8]) -> FrameRef {
+        if bytes.len() <= SMALL_BYTES {
+            FrameRef(self.small.put(bytes))
         } else {
-            FrameRef(self.large.put(octets) | LARGE)
+            FrameRef(self.large.put(bytes) | LARGE)
         }
     }
 
-    /// A second frame with the same octets.
+    /// A second frame with the same bytes.
     pub fn duplicate(&mut self, frame: FrameRef) -> FrameRef {
-        let octets = self.octets(frame).to_vec();
-        self.put(&octets)
+        let bytes = self.bytes(frame).to_vec();
+        self.put(&bytes)
     }
 
     /// Fetches the beginning of the frame into the cache. The answer means nothing, but must be
@@ -64,33 +64,33 @@ impl Pool {
         if frame.0 & LARGE == 0 { self.small.fetch_rest(frame.0) } else { 0 }
     }
 
-    /// The frame's octets.
+    /// The frame's bytes.
     #[inline]
-    pub fn octets(&self, frame: FrameRef) -> &[u8] {
+    pub fn bytes(&self, frame: FrameRef) -> &[u8] {
         let (places, index) = if frame.0 & LARGE == 0 {
             (&self.small, frame.0)
         } else {
             (&self.large, frame.0 ^ LARGE)
         };
-        places.octets(index)
+        places.bytes(index)
     }
 
-    /// The frame's octets, to rewrite.
+    /// The frame's bytes, to rewrite.
     #[inline]
-    pub fn octets_mut(&mut self, frame: FrameRef) -> &mut [u8] {
+    pub fn bytes_mut(&mut self, frame: FrameRef) -> &mut [u8] {
         if frame.0 & LARGE == 0 {
-            self.small.octets_mut(frame.0)
+            self.small.bytes_mut(frame.0)
         } else {
-            self.large.octets_mut(frame.0 ^ LARGE)
+            self.large.bytes_mut(frame.0 ^ LARGE)
         }
     }
 
-    /// Cuts the frame to its first `octets`.
-    pub fn truncate(&mut self, frame: FrameRef, octets: usize) {
+    /// Cuts the frame to its first `bytes`.
+    pub fn truncate(&mut self, frame: FrameRef, bytes: usize) {
         if frame.0 & LARGE == 0 {
-            self.small.truncate(frame.0, octets);
+            self.small.truncate(frame.0, bytes);
         } else {
-            self.large.truncate(frame.0 ^ LARGE, octets);
+            self.large.truncate(frame.0 ^ LARGE, bytes);
         }
     }
 
@@ -113,12 +113,12 @@ impl Pool {
 /// A line of the cache.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes)]
 #[repr(C, align(64))]
-struct Line([u8; LINE_OCTETS]);
+struct Line([u8; LINE_BYTES]);
 
 /// Places of one size: a frame's length, then the frame, so that both cost one line.
 #[derive(Debug)]
 struct Places {
-    octets_max: usize,
+    bytes_max: usize,
     /// Lines of a place.
     size: usize,
     lines: Vec<Line>,
@@ -126,17 +126,17 @@ struct Places {
 }
 
 impl Places {
-    fn new(octets_max: usize) -> Self {
-        let size = (LENGTH_OCTETS + octets_max).div_ceil(LINE_OCTETS);
-        Self { octets_max, size, lines: Vec::new(), free: Vec::new() }
+    fn new(bytes_max: usize) -> Self {
+        let size = (LENGTH_BYTES + bytes_max).div_ceil(LINE_BYTES);
+        Self { bytes_max, size, lines: Vec::new(), free: Vec::new() }
     }
 
     #[inline]
-    fn put(&mut self, octets: &[u8]) -> u32 {
-        assert!(octets.len() <= self.octets_max, "a frame of {} octets", octets.len());
+    fn put(&mut self, bytes: &[u8]) -> u32 {
+        assert!(bytes.len() <= self.bytes_max, "a frame of {} bytes", bytes.len());
         let index = self.free.pop().unwrap_or_else(|| self.grow());
-        self.set_length(index, octets.len() as u32);
-        self.octets_mut(index).copy_from_slice(octets);
+        self.set_length(index, bytes.len() as u32);
+        self.bytes_mut(index).copy_from_slice(bytes);
         index
     }
 
@@ -144,7 +144,7 @@ impl Places {
     fn grow(&mut self) -> u32 {
         let index = self.count() as u32;
         assert!(index < LARGE, "two billion frames in flight");
-        self.lines.resize(self.lines.len() + self.size, Line([0; LINE_OCTETS]));
+        self.lines.resize(self.lines.len() + self.size, Line([0; LINE_BYTES]));
         index
     }
 
@@ -164,23 +164,23 @@ impl Places {
     }
 
     #[inline]
-    fn set_length(&mut self, index: u32, octets: u32) {
+    fn set_length(&mut self, index: u32, bytes: u32) {
         let first = self.first(index);
-        self.lines[first].0[..LENGTH_OCTETS].copy_from_slice(&octets.to_le_bytes());
+        self.lines[first].0[..LENGTH_BYTES].copy_from_slice(&bytes.to_le_bytes());
     }
 
     #[inline]
-    fn octets(&self, index: u32) -> &[u8] {
-        let (first, end) = (self.first(index), LENGTH_OCTETS + self.length(index) as usize);
+    fn bytes(&self, index: u32) -> &[u8] {
+        let (first, end) = (self.first(index), LENGTH_BYTES + self.length(index) as usize);
         let lines = &self.lines[first..first + self.size];
-        &lines.as_bytes()[LENGTH_OCTETS..end]
+        &lines.as_bytes()[LENGTH_BYTES..end]
     }
 
     #[inline]
-    fn octets_mut(&mut self, index: u32) -> &mut [u8] {
-        let (first, end) = (self.first(index), LENGTH_OCTETS + self.length(index) as usize);
+    fn bytes_mut(&mut self, index: u32) -> &mut [u8] {
+        let (first, end) = (self.first(index), LENGTH_BYTES + self.length(index) as usize);
         let lines = &mut self.lines[first..first + self.size];
-        &mut lines.as_mut_bytes()[LENGTH_OCTETS..end]
+        &mut lines.as_mut_bytes()[LENGTH_BYTES..end]
     }
 
     #[inline]
@@ -190,8 +190,8 @@ impl Places {
         rest.iter().fold(0, |all, line| all ^ u64::from(line.0[0]))
     }
 
-    fn truncate(&mut self, index: u32, octets: usize) {
-        self.set_length(index, self.length(index).min(octets as u32));
+    fn truncate(&mut self, index: u32, bytes: usize) {
+        self.set_length(index, self.length(index).min(bytes as u32));
     }
 
     fn in_use(&self) -> usize {
@@ -204,17 +204,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_sizes_keep_their_octets_and_places_are_used_again() {
+    fn both_sizes_keep_their_bytes_and_places_are_used_again() {
         let mut pool = Pool::new(1_500);
         for _ in 0..100 {
-            let small = pool.put(&[7; SMALL_OCTETS]);
-            let large = pool.put(&[9; SMALL_OCTETS + 1]);
+            let small = pool.put(&[7; SMALL_BYTES]);
+            let large = pool.put(&[9; SMALL_BYTES + 1]);
             let copy = pool.duplicate(large);
-            pool.octets_mut(large)[0] = 1;
-            assert_eq!(pool.octets(small), [7; SMALL_OCTETS]);
-            assert_eq!(pool.octets(copy), [9; SMALL_OCTETS + 1]);
+            pool.bytes_mut(large)[0] = 1;
+            assert_eq!(pool.bytes(small), [7; SMALL_BYTES]);
+            assert_eq!(pool.bytes(copy), [9; SMALL_BYTES + 1]);
             pool.truncate(large, 3);
-            assert_eq!(pool.octets(large), [1, 9, 9]);
+            assert_eq!(pool.bytes(large), [1, 9, 9]);
             assert_eq!(pool.in_flight(), 3);
             [small, large, copy].into_iter().for_each(|frame| pool.free(frame));
         }

@@ -9,7 +9,7 @@ use crate::pool::FrameRef;
 #[derive(Debug)]
 pub(crate) struct Classes {
     queues: Vec<VecDeque<(FrameRef, u32)>>,
-    octets: Vec<u64>,
+    bytes: Vec<u64>,
     /// Whether a frame is being sent.
     pub is_busy: bool,
 }
@@ -19,7 +19,7 @@ impl Classes {
         let count = usize::from(count);
         Self {
             queues: (0..count).map(|_| VecDeque::new()).collect(),
-            octets: vec![0; count],
+            bytes: vec![0; count],
             is_busy: false,
         }
     }
@@ -29,26 +29,26 @@ impl Classes {
         usize::from(class).min(self.queues.len() - 1)
     }
 
-    /// Octets that wait in one class.
+    /// Bytes that wait in one class.
     pub fn waiting(&self, class: usize) -> u64 {
-        self.octets[class]
+        self.bytes[class]
     }
 
-    /// Octets that wait in all classes.
-    pub fn octets(&self) -> u64 {
-        self.octets.iter().sum()
+    /// Bytes that wait in all classes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.iter().sum()
     }
 
-    pub fn push(&mut self, class: usize, frame: FrameRef, octets: usize) {
-        self.octets[class] += octets as u64;
-        self.queues[class].push_back((frame, octets as u32));
+    pub fn push(&mut self, class: usize, frame: FrameRef, bytes: usize) {
+        self.bytes[class] += bytes as u64;
+        self.queues[class].push_back((frame, bytes as u32));
     }
 
     /// The next frame to send, and its length.
     pub fn pop(&mut self) -> Option<(FrameRef, usize)> {
         let class = self.queues.iter().position(|queue| !queue.is_empty())?;
-        let (frame, octets) = self.queues[class].pop_front()?;
-        self.octets[class] -= u64::from(octets);
-        Some((frame, octets as usize))
+        let (frame, bytes) = self.queues[class].pop_front()?;
+        self.bytes[class] -= u64::from(bytes);
+        Some((frame, bytes as usize))
     }
 }

@@ -32,11 +32,11 @@ impl HopKind {
         }
     }
 
-    /// What a frame is for whose octet for the opcode is this: without a branch, because of all
+    /// What a frame is for whose byte for the opcode is this: without a branch, because of all
     /// that is done with a frame this is foreseeable the least.
     #[inline]
-    pub(crate) fn of_octet(octet: u8) -> Self {
-        Self::ALL[usize::from(KINDS[usize::from(octet)])]
+    pub(crate) fn of_byte(byte: u8) -> Self {
+        Self::ALL[usize::from(KINDS[usize::from(byte)])]
     }
 
     /// Its name.
@@ -51,7 +51,7 @@ impl HopKind {
     }
 }
 
-/// For each octet the place of its [`HopKind`].
+/// For each byte the place of its [`HopKind`].
 const KINDS: [u8; 256] = {
     let mut kinds = [HopKind::Other as u8; 256];
     let mut at = 0;
@@ -104,10 +104,10 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// A frame whose octet for the opcode is this has arrived.
+    /// A frame whose byte for the opcode is this has arrived.
     #[inline]
     pub(crate) fn on_hop(&mut self, opcode: u8) {
         self.hops += 1;
-        self.hops_by_kind[HopKind::of_octet(opcode) as usize] += 1;
+        self.hops_by_kind[HopKind::of_byte(opcode) as usize] += 1;
     }
 }

@@ -8,8 +8,8 @@ use onepipe_sim_engine::Random;
 pub struct Destination {
     /// Whom it is for.
     pub to: ProcessId,
-    /// How long its payload is, in octets.
-    pub octets: u32,
+    /// How long its payload is, in bytes.
+    pub bytes: u32,
 }
 
 /// When a process submits its next scattering.
@@ -34,32 +34,32 @@ pub enum Workload {
     AllToAll {
         /// Messages a scattering.
         fan_out: u32,
-        /// Octets a message.
-        octets: u32,
+        /// Bytes a message.
+        bytes: u32,
     },
     /// Scatterings of random width to random processes, oneself included, of random sizes.
     Random {
         /// Messages a scattering: 1 to this.
         fan_out_max: u32,
-        /// Octets a message: small ones often, this long rarely.
-        octets_max: u32,
+        /// Bytes a message: small ones often, this long rarely.
+        bytes_max: u32,
     },
     /// One message to the process half-way round.
     Ping {
-        /// Octets a message.
-        octets: u32,
+        /// Bytes a message.
+        bytes: u32,
     },
 }
 
 impl Workload {
-    /// The most octets that one scattering has.
-    pub fn scattering_octets_max(self) -> u64 {
-        let (messages, octets) = match self {
-            Self::AllToAll { fan_out, octets } => (fan_out, octets),
-            Self::Random { fan_out_max, octets_max } => (fan_out_max, octets_max),
-            Self::Ping { octets } => (1, octets),
+    /// The most bytes that one scattering has.
+    pub fn scattering_bytes_max(self) -> u64 {
+        let (messages, bytes) = match self {
+            Self::AllToAll { fan_out, bytes } => (fan_out, bytes),
+            Self::Random { fan_out_max, bytes_max } => (fan_out_max, bytes_max),
+            Self::Ping { bytes } => (1, bytes),
         };
-        u64::from(messages) * u64::from(octets)
+        u64::from(messages) * u64::from(bytes)
     }
 }
 
@@ -94,21 +94,21 @@ impl Scatterings {
     pub fn next(&mut self, plan: &mut Vec<Destination>) {
         plan.clear();
         match self.workload {
-            Workload::AllToAll { fan_out, octets } => {
+            Workload::AllToAll { fan_out, bytes } => {
                 let others = self.processes.saturating_sub(1).max(1);
                 for _ in 0..fan_out.min(others) {
                     self.turn = self.turn % others + 1;
-                    plan.push(Destination { to: self.neighbour(self.turn), octets });
+                    plan.push(Destination { to: self.neighbour(self.turn), bytes });
                 }
             }
-            Workload::Random { fan_out_max, octets_max } => {
+            Workload::Random { fan_out_max, bytes_max } => {
                 for _ in 0..self.random.between(1, fan_out_max.max(1).into()) {
                     let to = ProcessId(self.random.below(self.processes.into()) as u32);
-                    plan.push(Destination { to, octets: self.octets(octets_max) });
+                    plan.push(Destination { to, bytes: self.bytes(bytes_max) });
                 }
             }
-            Workload::Ping { octets } => {
-                plan.push(Destination { to: self.neighbour(self.processes / 2), octets });
+            Workload::Ping { bytes } => {
+                plan.push(Destination { to: self.neighbour(self.processes / 2), bytes });
             }
         }
     }
@@ -118,11 +118,11 @@ impl Scatterings {
     }
 
     /// Mostly small, one in 16 up to four packets' worth, one in 256 as long as allowed.
-    fn octets(&mut self, octets_max: u32) -> u32 {
+    fn bytes(&mut self, bytes_max: u32) -> u32 {
         let max = match self.random.below(256) {
-            0 => octets_max,
-            1..16 => octets_max.min(6_000),
-            _ => octets_max.min(200),
+            0 => bytes_max,
+            1..16 => bytes_max.min(6_000),
+            _ => bytes_max.min(200),
         };
         self.random.between(0, max.into()) as u32
     }
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn all_to_all_visits_everybody_else_equally() {
-        let workload = Workload::AllToAll { fan_out: 4, octets: 64 };
+        let workload = Workload::AllToAll { fan_out: 4, bytes: 64 };
         let mut scatterings = Scatterings::new(workload, ProcessId(3), 9, 1);
         let (mut plan, mut seen) = (Vec::new(), [0; 9]);
         for _ in 0..10 {
@@ -147,13 +147,13 @@ mod tests {
 
     #[test]
     fn random_scatterings_stay_within_their_limits_and_reach_them() {
-        let workload = Workload::Random { fan_out_max: 3, octets_max: 100_000 };
+        let workload = Workload::Random { fan_out_max: 3, bytes_max: 100_000 };
         let mut scatterings = Scatterings::new(workload, ProcessId(0), 4, 1);
         let (mut plan, mut longest, mut widest) = (Vec::new(), 0, 0);
         for _ in 0..5_000 {
             scatterings.next(&mut plan);
             widest = widest.max(plan.len());
-            longest = plan.iter().map(|message| message.octets).fold(longest, u32::max);
+            longest = plan.iter().map(|message| message.bytes).fold(longest, u32::max);
         }
         assert_eq!(widest, 3);
         assert!((50_000..=100_000).contains(&longest), "{longest}");

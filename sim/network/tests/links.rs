@@ -18,7 +18,7 @@ fn a_frame_takes_its_sending_and_propagation_times_on_each_hop() {
     let mut world = world(star(), Config::default(), 1);
     send(&mut world, 0, 1, 7..8, 82);
     world.run_until(ns(10_000));
-    // 52 + 82 + 66 = 200 octets of 80 ps, and 500 ns, twice.
+    // 52 + 82 + 66 = 200 bytes of 80 ps, and 500 ns, twice.
     assert_eq!(world.application.heard, [(ns(2 * (16 + 500)), NodeId(1), 0, 7)]);
     assert_eq!((world.stats().hops, world.in_flight()), (2, 0));
 }
@@ -35,7 +35,7 @@ fn frames_stay_in_order_and_two_senders_share_a_link() {
     };
     assert_eq!(from(0), (0..500).collect::<Vec<_>>());
     assert_eq!(from(1), (0..500).collect::<Vec<_>>());
-    // 1,118 octets of 80 ps each, a thousand of them one behind the other.
+    // 1,118 bytes of 80 ps each, a thousand of them one behind the other.
     let last = world.application.heard.last().expect("heard").0.as_ns();
     assert!((89_440..91_000).contains(&last), "{last} ns");
 }
@@ -43,7 +43,7 @@ fn frames_stay_in_order_and_two_senders_share_a_link() {
 #[test]
 fn a_short_queue_overflows_and_a_long_one_is_marked() {
     let narrow =
-        LinkConfig { queue_octets_max: 20_000, mark_octets: 10_000, ..LinkConfig::default() };
+        LinkConfig { queue_bytes_max: 20_000, mark_bytes: 10_000, ..LinkConfig::default() };
     let config = Config { host_link: narrow, ..Config::default() };
     let mut world = world(star(), config, 1);
     send(&mut world, 0, 2, 0..500, 1_000);
@@ -58,7 +58,7 @@ fn a_short_queue_overflows_and_a_long_one_is_marked() {
 #[test]
 fn the_first_class_passes_the_second() {
     // Odd frames are of the first class.
-    let class = |octets: &[u8]| 1 - octets[21] % 2;
+    let class = |bytes: &[u8]| 1 - bytes[21] % 2;
     let host_link = LinkConfig { classes: 2, ..LinkConfig::default() };
     let mut world = world(star(), Config { host_link, class, ..Config::default() }, 1);
     send(&mut world, 0, 2, 0..100, 1_000);

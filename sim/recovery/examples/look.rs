@@ -8,17 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use onepipe_base::{
-    Address, Controllers, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn,
-    SwitchId, Timestamp,
+    Address, Controllers, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises,
+    Psn, SwitchId, Timestamp,
 };
 use onepipe_controller::{Config, Controller, Epoch, Member, MemberLink, Record};
-use onepipe_wire::{Announce, HEADER_OCTETS, Header, Link, LinkState, Opcode, Side, seal};
+use onepipe_wire::{Announce, HEADER_LEN, Header, Link, LinkState, Opcode, Side, seal};
 
 /// The links of each node: where they lead, and to whom.
-type Fabric = BTreeMap<Life, Vec<(Side, Life)>>;
+type Fabric = BTreeMap<Instance, Vec<(Side, Instance)>>;
 
 const RUNS: u32 = 7;
-const FRAME_OCTETS: usize = 1_472;
+const FRAME_LEN: usize = 1_472;
 
 fn main() {
     let ports = std::env::args().skip(1).map(|ports| ports.parse().expect("ports of a switch"));
@@ -42,23 +42,29 @@ fn measure(ports: u32) {
         generations: BTreeMap::new(),
         dead: BTreeSet::new(),
     };
-    let member = |(life, links): (&Life, &Vec<(Side, Life)>)| {
-        let link = |(side, life): &(Side, Life)| MemberLink { side: *side, life: *life };
-        Member { life: *life, links: links.iter().map(link).collect() }
+    let member = |(instance, links): (&Instance, &Vec<(Side, Instance)>)| {
+        let link =
+            |(side, instance): &(Side, Instance)| MemberLink { side: *side, instance: *instance };
+        Member { instance: *instance, links: links.iter().map(link).collect() }
     };
     let begun = Instant::now();
     let members = Record::Members(fabric.iter().map(member).collect());
     world.controller.activate(world.now(), Epoch(1), &[members]);
     let seat = rack(hosts, half, hosts - 1);
-    let own = Life { address: Address::Process(process), incarnation: Incarnation(1) };
+    let own = Instance { address: Address::Process(process), incarnation: Incarnation(1) };
     let mut links = up(&fabric[&seat]);
-    links.push(Link { port: Port(0), side: Side::Lower, life: Some(own), state: LinkState::Up });
+    links.push(Link {
+        port: Port(0),
+        side: Side::Lower,
+        instance: Some(own),
+        state: LinkState::Up,
+    });
     world.announce(seat, &links);
     world.wait();
     world.persist();
     // Everybody has announced itself before anything fails.
-    for (life, links) in fabric.iter().filter(|(life, _)| **life != seat) {
-        world.announce(*life, &up(links));
+    for (instance, links) in fabric.iter().filter(|(instance, _)| **instance != seat) {
+        world.announce(*instance, &up(links));
     }
     world.wait();
     world.persist();
@@ -66,7 +72,7 @@ fn measure(ports: u32) {
     println!("{ports} ports, {hosts} hosts, {nodes} nodes: taken over in {:?}", begun.elapsed());
     let host = |run: u32| switch(run * half * 3);
     let last = hosts + ports * half * 5 / 2 - 1;
-    let cases: [(&str, &dyn Fn(u32) -> Life); 2] =
+    let cases: [(&str, &dyn Fn(u32) -> Instance); 2] =
         [("host", &host), ("core switch", &|run| switch(last - run * half))];
     for (name, victim) in cases {
         let (mut times, mut visits) = (Vec::new(), 0);
@@ -96,9 +102,9 @@ struct World {
     controller: Controller,
     to: ProcessId,
     ns: u64,
-    generations: BTreeMap<Life, u32>,
+    generations: BTreeMap<Instance, u32>,
     /// Who has failed and is forgotten.
-    dead: BTreeSet<Life>,
+    dead: BTreeSet<Instance>,
 }
 
 impl World {
@@ -107,7 +113,7 @@ impl World {
     }
 
     /// All neighbours of `victim` freeze their links to it, and say so. Answers the time for that.
-    fn fail(&mut self, fabric: &Fabric, victim: Life) -> Duration {
+    fn fail(&mut self, fabric: &Fabric, victim: Instance) -> Duration {
         let mut spent = Duration::ZERO;
         for (_, owner) in &fabric[&victim] {
             // A process behind a dead virtual switch is dead, too.
@@ -115,7 +121,7 @@ impl World {
                 continue;
             }
             let mut links = self.links(fabric, *owner);
-            for link in links.iter_mut().filter(|link| link.life == Some(victim)) {
+            for link in links.iter_mut().filter(|link| link.instance == Some(victim)) {
                 let commit = Timestamp::from_ns(self.ns);
                 link.state = LinkState::Frozen { number: 1, commit };
             }
@@ -126,7 +132,7 @@ impl World {
     }
 
     /// They were told that nobody needs what these links hold.
-    fn resume(&mut self, fabric: &Fabric, victim: Life) {
+    fn resume(&mut self, fabric: &Fabric, victim: Instance) {
         for (_, owner) in &fabric[&victim] {
             let links = self.links(fabric, *owner);
             self.announce(*owner, &links);
@@ -136,35 +142,35 @@ impl World {
         self.wait();
     }
 
-    /// The links of `life` that are up, as far as they lead to nobody who is forgotten.
-    fn links(&self, fabric: &Fabric, life: Life) -> Vec<Link> {
-        let mut links = up(&fabric[&life]);
-        links.retain(|link| link.life.is_none_or(|life| !self.dead.contains(&life)));
-        if life == rack_of(fabric, self.to) {
+    /// The links of `instance` that are up, as far as they lead to nobody who is forgotten.
+    fn links(&self, fabric: &Fabric, instance: Instance) -> Vec<Link> {
+        let mut links = up(&fabric[&instance]);
+        links.retain(|link| link.instance.is_none_or(|instance| !self.dead.contains(&instance)));
+        if instance == rack_of(fabric, self.to) {
             let address = Address::Process(self.to);
-            let own = Life { address, incarnation: Incarnation(1) };
+            let own = Instance { address, incarnation: Incarnation(1) };
             let (port, side, state) = (Port(0), Side::Lower, LinkState::Up);
-            links.push(Link { port, side, life: Some(own), state });
+            links.push(Link { port, side, instance: Some(own), state });
         }
         links
     }
 
-    fn announce(&mut self, life: Life, links: &[Link]) -> Duration {
-        let generation = self.generations.entry(life).or_insert(0);
+    fn announce(&mut self, instance: Instance, links: &[Link]) -> Duration {
+        let generation = self.generations.entry(instance).or_insert(0);
         *generation += 1;
         let (generation, total) = (*generation, links.len() as u16);
         let (mut first, mut spent) = (0, Duration::ZERO);
         while first < total {
-            let mut slot = vec![0; FRAME_OCTETS];
+            let mut slot = vec![0; FRAME_LEN];
             let announce = Announce { generation, first, total };
             let rest = links[usize::from(first)..].iter().copied();
-            let (count, octets) =
-                announce.write(&mut slot[HEADER_OCTETS..], rest).expect("a frame holds a link");
-            let src = ProcessId(life.address.to_bits());
-            let header = Header::new(Opcode::Announce, src, self.to, life.incarnation);
+            let (count, bytes) =
+                announce.write(&mut slot[HEADER_LEN..], rest).expect("a frame holds a link");
+            let src = ProcessId(instance.address.to_bits());
+            let header = Header::new(Opcode::Announce, src, self.to, instance.incarnation);
             let stamp = self.now().sync;
             let header = header.stamped(stamp, Promises::both(stamp), Psn::FIRST);
-            let length = seal(&mut slot, header, octets);
+            let length = seal(&mut slot, header, bytes);
             let begun = Instant::now();
             self.controller.handle_frame(self.now(), Port(0), &mut slot[..length]);
             spent += begun.elapsed();
@@ -191,27 +197,27 @@ impl World {
     }
 }
 
-fn up(links: &[(Side, Life)]) -> Vec<Link> {
-    let link = |(port, (side, life)): (usize, &(Side, Life))| Link {
+fn up(links: &[(Side, Instance)]) -> Vec<Link> {
+    let link = |(port, (side, instance)): (usize, &(Side, Instance))| Link {
         port: Port(port as u16 + 1),
         side: *side,
-        life: Some(*life),
+        instance: Some(*instance),
         state: LinkState::Up,
     };
     links.iter().enumerate().map(link).collect()
 }
 
-fn switch(number: u32) -> Life {
-    Life { address: Address::Switch(SwitchId(number)), incarnation: Incarnation(0) }
+fn switch(number: u32) -> Instance {
+    Instance { address: Address::Switch(SwitchId(number)), incarnation: Incarnation(0) }
 }
 
 /// The rack switch above a host.
-fn rack(hosts: u32, half: u32, host: u32) -> Life {
+fn rack(hosts: u32, half: u32, host: u32) -> Instance {
     switch(hosts + host / half)
 }
 
-fn rack_of(fabric: &Fabric, controller: ProcessId) -> Life {
-    let beside = Life { address: Address::Switch(SwitchId(controller.0 - 1)), ..switch(0) };
+fn rack_of(fabric: &Fabric, controller: ProcessId) -> Instance {
+    let beside = Instance { address: Address::Switch(SwitchId(controller.0 - 1)), ..switch(0) };
     let upper = fabric[&beside].iter().find(|(side, _)| *side == Side::Upper);
     upper.expect("a host has a rack").1
 }
@@ -224,13 +230,13 @@ fn fat_tree(ports: u32) -> Fabric {
     let (racks, aggregates) = (hosts, hosts + ports * half);
     let cores = aggregates + ports * half;
     let mut fabric = Fabric::new();
-    let mut link = |lower: Life, upper: Life| {
+    let mut link = |lower: Instance, upper: Instance| {
         fabric.entry(lower).or_default().push((Side::Upper, upper));
         fabric.entry(upper).or_default().push((Side::Lower, lower));
     };
     for host in 0..hosts - 1 {
         let process = Address::Process(ProcessId(host));
-        link(Life { address: process, incarnation: Incarnation(1) }, switch(host));
+        link(Instance { address: process, incarnation: Incarnation(1) }, switch(host));
         link(switch(host), switch(racks + host / half));
     }
     for pod in 0..ports {

@@ -5,7 +5,7 @@ use onepipe_controller::Controller;
 use onepipe_endpoint::{Endpoint, Event};
 use onepipe_node::{Host, HostEvent};
 use onepipe_switch::{Switch, SwitchEvent};
-use onepipe_wire::{Opcode, peek};
+use onepipe_wire::{Opcode, parse_header};
 
 /// A host, a switch, or the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -108,5 +108,5 @@ impl Machine for Node {
 }
 
 fn is_announced(frame: &[u8]) -> bool {
-    peek(frame).is_ok_and(|(_, opcode)| opcode == Opcode::Announce)
+    parse_header(frame).is_ok_and(|(_, opcode)| opcode == Opcode::Announce)
 }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 
 use onepipe_base::{
-    Address, Controllers, HostId, Incarnation, Life, Mono, Port, ProcessId, SwitchId, Timestamp,
+    Address, Controllers, HostId, Incarnation, Instance, Mono, Port, ProcessId, SwitchId, Timestamp,
 };
 use onepipe_controller::{
     Controller, Epoch, Event as Decision, Member, MemberLink, Record, RecordId, Recovery,
@@ -15,7 +15,7 @@ use onepipe_sim_engine::{Instant, NANOSECOND, Random};
 use onepipe_sim_network::{Application, At, LinkId, NodeId};
 use onepipe_switch::{Switch, SwitchEvent};
 use onepipe_topology::{End, Node as Vertex, Topology};
-use onepipe_wire::{AnnounceView, HEADER_OCTETS, Opcode, Side, peek};
+use onepipe_wire::{AnnounceView, HEADER_LEN, Opcode, Side, parse_header};
 
 use crate::Calibration;
 use crate::gauge::Gauge;
@@ -180,7 +180,7 @@ impl Observer {
         let config = onepipe_controller::Config {
             incarnation: Incarnation(1),
             recovery: self.recovery,
-            frame_octets_max: 1_472,
+            frame_len_max: 1_472,
             processes_max: self.topology.processes(),
             settle_ns: self.calibration.settle_ns,
             ..onepipe_controller::Config::new(controllers.first, controllers)
@@ -218,7 +218,7 @@ impl Observer {
         match decision {
             _ if !self.has_failed => {}
             Decision::Failed { failed, .. } => {
-                let is_process = matches!(failed.life.address, Address::Process(_));
+                let is_process = matches!(failed.instance.address, Address::Process(_));
                 self.failures += usize::from(is_process);
                 self.moments.decided.get_or_insert(at);
             }
@@ -235,7 +235,7 @@ impl Observer {
     /// Whether an announcement says anything that earlier ones did not.
     fn note_announcement(&self, from: ProcessId, frame: &[u8]) -> bool {
         self.announcements.set(self.announcements.get() + 1);
-        let Ok(view) = AnnounceView::parse(frame.get(HEADER_OCTETS..).unwrap_or_default()) else {
+        let Ok(view) = AnnounceView::parse(frame.get(HEADER_LEN..).unwrap_or_default()) else {
             return false;
         };
         let part = (view.announce.generation, view.announce.first);
@@ -245,13 +245,13 @@ impl Observer {
     /// What the store holds of a fabric in which everybody has joined: so a controller that takes
     /// over begins.
     fn records(&self) -> Vec<Record> {
-        let life = |vertex| {
+        let instance = |vertex| {
             let (address, incarnation) = match vertex {
                 Vertex::Process(id) => (Address::Process(id), 1),
                 Vertex::Host(id) => (Address::Switch(SwitchId(id.0)), 0),
                 Vertex::Switch(id) => (Address::Switch(SwitchId(self.topology.hosts() + id.0)), 0),
             };
-            Life { address, incarnation: Incarnation(incarnation) }
+            Instance { address, incarnation: Incarnation(incarnation) }
         };
         let is_absent = |vertex| match vertex {
             Vertex::Process(ProcessId(id)) | Vertex::Host(HostId(id)) => !self.members[id as usize],
@@ -264,9 +264,12 @@ impl Observer {
             let link = |port: u16| {
                 let side = if port < ports.lower { Side::Lower } else { Side::Upper };
                 let peer = self.topology.peer(End { node, port: Port(port) })?.node;
-                (!is_absent(peer)).then(|| MemberLink { side, life: life(peer) })
+                (!is_absent(peer)).then(|| MemberLink { side, instance: instance(peer) })
             };
-            Member { life: life(node), links: (0..ports.total()).filter_map(link).collect() }
+            Member {
+                instance: instance(node),
+                links: (0..ports.total()).filter_map(link).collect(),
+            }
         });
         vec![Record::Members(members.collect())]
     }
@@ -379,7 +382,7 @@ impl Application<Node> for Observer {
         if node != self.controller {
             return 0;
         }
-        let Ok((header, opcode)) = peek(frame) else { return 0 };
+        let Ok((header, opcode)) = parse_header(frame) else { return 0 };
         if matches!(opcode, Opcode::Beacon | Opcode::Hello) {
             return 0;
         }

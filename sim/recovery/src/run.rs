@@ -7,7 +7,7 @@ use onepipe_controller::Recovery;
 use onepipe_sim_engine::{Instant, MICROSECOND, Random};
 use onepipe_sim_network::{Config, Fault, LinkConfig, Network, NodeId, Stats};
 use onepipe_topology::{End, Node as Vertex, Shape, ShapeError, Topology};
-use onepipe_wire::{Opcode, peek};
+use onepipe_wire::{Opcode, parse_header};
 
 use crate::Calibration;
 use crate::node::Node;
@@ -195,7 +195,9 @@ pub fn run(options: &Options, mut progress: impl FnMut(u64)) -> Result<Measured,
         host_link: link,
         switch_link: link,
         clocks: calibration.clocks,
-        class: |frame| u8::from(peek(frame).is_ok_and(|(_, opcode)| opcode == Opcode::Announce)),
+        class: |frame| {
+            u8::from(parse_header(frame).is_ok_and(|(_, opcode)| opcode == Opcode::Announce))
+        },
         ..Config::default()
     };
     let origin = config.sync_origin;

@@ -42,7 +42,7 @@ fn breaks(mistake: Mistake) -> &'static [Rule] {
         M::NoClockClamp => &[I3],
         M::DuplicateAccepted => &[I1, I4],
         M::DeadLinkKept => &[I10],
-        M::DeadCommitDropped | M::RebirthIgnored => &[I8],
+        M::DeadCommitDropped | M::RestartIgnored => &[I8],
         M::BarrierBack => &[I9],
         M::TwoActive | M::RefusalIgnored => &[E],
         M::ResumeEarly | M::FailureTooEarly => &[I8],

@@ -2,7 +2,9 @@
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Timestamp, Transmit, Verdict};
 use onepipe_switch::{Switch, SwitchEvent};
-use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, peek, rewrite_promises, seal_with_hops};
+use onepipe_wire::{
+    Frame, HEADER_LEN, Header, Opcode, parse_header, rewrite_promises, seal_with_hops,
+};
 
 use crate::bug::{AHEAD_NS, Bug, EVERY};
 
@@ -34,7 +36,7 @@ impl Element {
 
     #[cold]
     fn handle_wrongly(&mut self, bug: Bug, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        let Ok((header, opcode)) = peek(frame) else {
+        let Ok((header, opcode)) = parse_header(frame) else {
             return self.switch.handle_frame(now, port, frame);
         };
         let own = header.promises(now.sync);
@@ -65,7 +67,7 @@ impl Element {
 
 /// Makes the checks of a changed frame fit; `swaps` also sends it to the neighbour of its receiver.
 fn forge(frame: &mut [u8], swaps: Option<Timestamp>) {
-    let Ok((header, _)) = peek(frame) else { return };
+    let Ok((header, _)) = parse_header(frame) else { return };
     let (mut forged, hops, payload) = (*header, header.hops(), header.length());
     if let Some(near) = swaps {
         let Ok(opcode) = header.opcode() else { return };
@@ -76,7 +78,7 @@ fn forge(frame: &mut [u8], swaps: Option<Timestamp>) {
             .flagged(flags);
     }
     seal_with_hops(frame, forged, payload, hops);
-    debug_assert!(Frame::parse(frame).is_ok() && frame.len() >= HEADER_OCTETS);
+    debug_assert!(Frame::parse(frame).is_ok() && frame.len() >= HEADER_LEN);
 }
 
 impl Machine for Element {
@@ -97,10 +99,10 @@ impl Machine for Element {
     #[inline]
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let transmit = self.switch.poll_transmit(now, slot)?;
-        let frame = &mut slot[..transmit.octets];
+        let frame = &mut slot[..transmit.bytes];
         match self.bug {
             Some(Bug::SwitchTellsFuture) => {
-                if let Ok((header, _)) = peek(frame) {
+                if let Ok((header, _)) = parse_header(frame) {
                     let barrier = header.promises(now.sync).barrier;
                     rewrite_promises(frame, Promises::both(barrier.wrapping_add_ns(AHEAD_NS)));
                 }

@@ -78,7 +78,7 @@ impl Fabric {
         self.network.run_for(us * 1_000 * NANOSECOND);
     }
 
-    /// Lets `process` scatter messages of so many octets; `None` when it does not run.
+    /// Lets `process` scatter messages of so many bytes; `None` when it does not run.
     pub fn scatter(
         &mut self,
         from: u32,
@@ -102,10 +102,8 @@ impl Fabric {
         from: u32,
         messages: &[(u32, u32)],
     ) -> Option<Result<Tag, SendError>> {
-        let messages: Vec<Destination> = messages
-            .iter()
-            .map(|&(to, octets)| Destination { to: ProcessId(to), octets })
-            .collect();
+        let messages: Vec<Destination> =
+            messages.iter().map(|&(to, bytes)| Destination { to: ProcessId(to), bytes }).collect();
         let (node, port) = self.seat(from);
         let mut result = None;
         self.network.command(node, |at, machine, watch| {

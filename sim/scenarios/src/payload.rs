@@ -3,26 +3,26 @@
 use onepipe_sim_check::Tag;
 
 /// The tag: 16 bits of life, 48 of scattering. No payload is shorter.
-pub(crate) const TAG_OCTETS: usize = 8;
+pub(crate) const TAG_LEN: usize = 8;
 
-/// Writes message `index` of the scattering `tag` over `payload`, `octets` long.
-pub(crate) fn write(payload: &mut Vec<u8>, tag: Tag, index: u16, octets: u32) {
+/// Writes message `index` of the scattering `tag` over `payload`, `bytes` long.
+pub(crate) fn write(payload: &mut Vec<u8>, tag: Tag, index: u16, bytes: u32) {
     payload.clear();
     let word = (u64::from(tag.life) << 48) | tag.scattering;
     payload.extend_from_slice(&word.to_be_bytes());
     // Different in every message and every word of it, so that no piece fits elsewhere.
     let mut pattern = word.rotate_left(21) ^ (u64::from(index) << 32) | 1;
-    let octets = (octets as usize).max(TAG_OCTETS);
-    while payload.len() < octets {
+    let bytes = (bytes as usize).max(TAG_LEN);
+    while payload.len() < bytes {
         pattern = pattern.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
-        let left = (octets - payload.len()).min(8);
+        let left = (bytes - payload.len()).min(8);
         payload.extend_from_slice(&pattern.to_be_bytes()[..left]);
     }
 }
 
 /// What a payload says that it is.
 pub(crate) fn tag(payload: &[u8]) -> Option<Tag> {
-    let word = u64::from_be_bytes(payload.get(..TAG_OCTETS)?.try_into().ok()?);
+    let word = u64::from_be_bytes(payload.get(..TAG_LEN)?.try_into().ok()?);
     Some(Tag { life: (word >> 48) as u32, scattering: word & ((1 << 48) - 1) })
 }
 
@@ -34,11 +34,11 @@ mod tests {
     fn a_payload_says_what_it_is_and_two_differ() {
         let (mut one, mut other) = (Vec::new(), Vec::new());
         let name = Tag { life: 3, scattering: 1 << 40 };
-        for octets in [0, 8, 9, 64, 1_001] {
-            write(&mut one, name, 5, octets);
-            assert_eq!((tag(&one), one.len()), (Some(name), octets.max(8) as usize));
-            write(&mut other, name, 6, octets);
-            assert_eq!(one == other, octets <= 8);
+        for bytes in [0, 8, 9, 64, 1_001] {
+            write(&mut one, name, 5, bytes);
+            assert_eq!((tag(&one), one.len()), (Some(name), bytes.max(8) as usize));
+            write(&mut other, name, 6, bytes);
+            assert_eq!(one == other, bytes <= 8);
         }
         assert_eq!(tag(&[1; 7]), None);
     }

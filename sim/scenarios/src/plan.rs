@@ -163,8 +163,8 @@ impl Plan {
     /// over one link.
     pub fn liveness_bound_ns(&self, hosts: u32, hops_max: u32, skew_ns: u64) -> u64 {
         let hop_ns = |link: &onepipe_sim_network::LinkConfig| {
-            let octets = link.queue_octets_max + self.network.frame_octets_max as u64;
-            link.propagation_ns + octets * 8 * 1_000_000_000 / link.rate_bits_per_s
+            let bytes = link.queue_bytes_max + self.network.frame_len_max as u64;
+            link.propagation_ns + bytes * 8 * 1_000_000_000 / link.rate_bits_per_s
         };
         let hop_ns = hop_ns(&self.network.host_link).max(hop_ns(&self.network.switch_link));
         // 64 frames of a round of beacons may be before one.
@@ -178,12 +178,12 @@ impl Plan {
         let beacon_ns = self.switch.beacon_interval_ns.max(self.endpoint.beacon_interval_ns);
         let healthy_ns = diameter_ns + skew_ns + beacon_ns / 2;
         let bound_ns = healthy_ns + 10 * beacon_ns + 6 * diameter_ns + 15_000 * u64::from(hosts);
-        let octets = self.load.map_or(0, |load| load.workload.scattering_octets_max())
+        let bytes = self.load.map_or(0, |load| load.workload.scattering_bytes_max())
             * u64::from(hosts)
             * u64::from(self.processes_per_host);
         let rates =
             [&self.network.host_link, &self.network.switch_link].map(|link| link.rate_bits_per_s);
-        let bound_ns = bound_ns + octets * 8 * 1_000_000_000 / rates[0].min(rates[1]);
+        let bound_ns = bound_ns + bytes * 8 * 1_000_000_000 / rates[0].min(rates[1]);
         bound_ns + self.court.as_ref().map_or(0, |court| self.court_bound_ns(court))
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use onepipe_base::{Machine, Mono, Now, Port, Promises, Transmit, Verdict};
 use onepipe_endpoint::{Delivery, Endpoint, Event};
-use onepipe_wire::{Opcode, peek, rewrite_promises};
+use onepipe_wire::{Opcode, parse_header, rewrite_promises};
 
 use crate::bug::{AHEAD_NS, Bug, EVERY};
 
@@ -42,7 +42,7 @@ impl Process {
     /// Whether the frame in `slot` is one too many.
     #[cold]
     fn dies_of(&mut self, slot: &[u8]) -> bool {
-        let is_beacon = peek(slot).is_ok_and(|(_, opcode)| opcode == Opcode::Beacon);
+        let is_beacon = parse_header(slot).is_ok_and(|(_, opcode)| opcode == Opcode::Beacon);
         if let Some(left) = &mut self.frames_left
             && !is_beacon
         {
@@ -111,7 +111,7 @@ impl Machine for Process {
             return Verdict::Dropped;
         }
         if self.bug == Some(Bug::EndpointRunsAhead)
-            && let Ok((header, _)) = peek(frame)
+            && let Ok((header, _)) = parse_header(frame)
         {
             let barrier = header.promises(now.sync).barrier;
             rewrite_promises(frame, Promises::both(barrier.wrapping_add_ns(AHEAD_NS)));
@@ -131,7 +131,7 @@ impl Machine for Process {
             return None;
         }
         let transmit = self.endpoint.poll_transmit(now, slot)?;
-        let is_last = self.frames_left.is_some() && self.dies_of(&slot[..transmit.octets]);
+        let is_last = self.frames_left.is_some() && self.dies_of(&slot[..transmit.bytes]);
         (!is_last).then_some(transmit)
     }
 

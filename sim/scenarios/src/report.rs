@@ -38,10 +38,10 @@ pub struct Report {
     pub first_violations: Vec<String>,
     /// From submission to delivery, in ns.
     pub latency: Latency,
-    /// The most that any send buffer held, in octets.
-    pub send_buffer_octets: u64,
-    /// The most that any receive buffer held, in octets.
-    pub receive_buffer_octets: u64,
+    /// The most that any send buffer held, in bytes.
+    pub send_buffer_bytes: u64,
+    /// The most that any receive buffer held, in bytes.
+    pub receive_buffer_bytes: u64,
     /// The last events as text, as many as the plan asked for.
     pub trace_lines: Vec<String>,
 }
@@ -79,8 +79,8 @@ impl Report {
                 p99_ns: quantile(0.99),
                 max_ns: watch.latency.max(),
             },
-            send_buffer_octets: watch.send_levels.highest(),
-            receive_buffer_octets: watch.receive_levels.highest(),
+            send_buffer_bytes: watch.send_levels.highest(),
+            receive_buffer_bytes: watch.receive_levels.highest(),
             trace_lines: merged(
                 network.trace_lines(),
                 &watch.story,

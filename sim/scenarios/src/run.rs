@@ -30,7 +30,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// All-to-all in a closed loop: scatterings of 8 messages of 64 octets, 64 messages of every
+    /// All-to-all in a closed loop: scatterings of 8 messages of 64 bytes, 64 messages of every
     /// process outstanding, clocks within a microsecond that drift by 10 ppm at most, no loss.
     pub fn new(shape: Shape, processes: u32, seed: u64, duration_ns: u64) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl Options {
             loss_ppm: 0,
             duration_ns,
             load: Load {
-                workload: Workload::AllToAll { fan_out: 8, octets: 64 },
+                workload: Workload::AllToAll { fan_out: 8, bytes: 64 },
                 pace: Pace::ClosedLoop { messages_max: 64 },
             },
             clocks: ClockConfig { offset_ns_max: 500, drift_ppb_max: 10_000 },

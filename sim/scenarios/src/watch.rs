@@ -111,13 +111,10 @@ impl Watch {
                 .merged(plan.endpoint.receive_mode == ReceiveMode::Merged),
             links: Links::new(links, plan.network.sync_origin),
             // One of each for each service.
-            send_levels: Levels::new(
-                "send buffer",
-                2 * plan.endpoint.send_buffer_octets_max as u64,
-            ),
+            send_levels: Levels::new("send buffer", 2 * plan.endpoint.send_buffer_bytes_max as u64),
             receive_levels: Levels::new(
                 "receive buffer",
-                2 * plan.endpoint.receive_buffer_octets_max as u64,
+                2 * plan.endpoint.receive_buffer_bytes_max as u64,
             ),
             court: plan.court.clone().map(|court| Courthouse::new(court, plan.seed)),
             members,
@@ -168,10 +165,10 @@ impl Watch {
 
     fn on_delivered(&mut self, at: &At<'_>, process: &mut Process, delivery: Delivery) {
         let to = process.endpoint.config().process;
-        let octets = process.endpoint.payload(&delivery);
-        let tag = payload::tag(octets);
+        let bytes = process.endpoint.payload(&delivery);
+        let tag = payload::tag(bytes);
         let Delivery { service, timestamp: stamp, from, index, .. } = delivery;
-        let delivered = Delivered { service, stamp, from, index, tag, digest: digest(octets) };
+        let delivered = Delivered { service, stamp, from, index, tag, digest: digest(bytes) };
         self.checker.at_ns(at.instant.as_ns());
         self.note(at.instant, || {
             let tag = tag.map_or((0, 0), |tag| (tag.life, tag.scattering));
@@ -249,8 +246,8 @@ impl Watch {
             is_sending: endpoint.wants_transmit(),
         };
         self.checker.drained(id, look);
-        self.send_levels.seen(id, endpoint.send_buffer_octets() as u64, at_ns);
-        self.receive_levels.seen(id, endpoint.receive_buffer_octets(), at_ns);
+        self.send_levels.seen(id, endpoint.send_buffer_bytes() as u64, at_ns);
+        self.receive_levels.seen(id, endpoint.receive_buffer_bytes(), at_ns);
         let wants_more = self.is_loading
             && !self.seats[id.index()].is_retrying
             && self.plan.load.is_some_and(|load| match load.pace {
@@ -430,7 +427,7 @@ impl Application<Node> for Watch {
 
     #[inline]
     fn fetch(&self, node: NodeId, machine: &Node, frame: &[u8]) -> u64 {
-        let Some(header) = onepipe_wire::glance(frame) else { return 0 };
+        let Some(header) = onepipe_wire::header_unchecked(frame) else { return 0 };
         let first = self.topology.processes_of(HostId(node.0)).start;
         let port = Port(header.dst().0.wrapping_sub(first) as u16);
         machine.process(port).map_or(0, |process| process.endpoint.fetch(frame))

@@ -11,9 +11,9 @@ use tale::{end, plan};
 fn narrow(shape: &str, seed: u64) -> Fabric {
     let mut plan = plan(shape, 1, seed);
     plan.load = None;
-    plan.endpoint.receive_buffer_octets_max = 1 << 20;
-    plan.endpoint.message_octets_max = 1 << 18;
-    plan.endpoint.send_buffer_octets_max = 1 << 19;
+    plan.endpoint.receive_buffer_bytes_max = 1 << 20;
+    plan.endpoint.message_len_max = 1 << 18;
+    plan.endpoint.send_buffer_bytes_max = 1 << 19;
     let mut fabric = Fabric::new(plan);
     fabric.run_us(100);
     fabric
@@ -41,7 +41,7 @@ fn a_slow_reader_closes_its_window_and_nothing_is_lost() {
     assert_eq!(fabric.report().messages.delivered, delivered, "the window is closed");
     let report = end(fabric);
     assert_eq!((report.messages.lost, report.messages.unknown), (0, 0));
-    assert!(report.receive_buffer_octets > 1 << 18, "{}", report.receive_buffer_octets);
+    assert!(report.receive_buffer_bytes > 1 << 18, "{}", report.receive_buffer_bytes);
 }
 
 #[test]
@@ -59,13 +59,13 @@ fn large_scatterings_and_small_ones_share_a_window_and_none_starves() {
 }
 
 #[test]
-fn sixteen_mebioctets_arrive_whole() {
+fn sixteen_mebibytes_arrive_whole() {
     let mut plan = plan("star:3", 1, 3);
     plan.load = None;
     let mut fabric = Fabric::new(plan);
     fabric.run_us(100);
-    let octets = 16 << 20;
-    fabric.scatter(0, &[(1, octets), (2, 8)]).expect("runs").expect("it fits");
+    let bytes = 16 << 20;
+    fabric.scatter(0, &[(1, bytes), (2, 8)]).expect("runs").expect("it fits");
     fabric.scatter(2, &[(1, 64)]).expect("runs").expect("it fits");
     assert!(fabric.settle_us(10_000));
     assert_eq!(fabric.report().messages.delivered, 3);

@@ -5,7 +5,7 @@ use onepipe_sim_scenarios::{Options, Placement, Report, run};
 use onepipe_topology::Shape;
 
 fn ping(placement: Placement, shape: Shape) -> Report {
-    let load = Load { workload: Workload::Ping { octets: 64 }, pace: Pace::Every { ns: 20_000 } };
+    let load = Load { workload: Workload::Ping { bytes: 64 }, pace: Pace::Every { ns: 20_000 } };
     let options = Options { placement, load, ..Options::new(shape, 16, 5, 500_000) };
     run(&options, |_| {}).expect("sixteen fit")
 }

@@ -26,7 +26,7 @@ const FIRST_SEEDS: &[(Mistake, u64)] = &[
     (Mistake::DeadLinkKept, 24),
     (Mistake::LiveLinkDropped, 0),
     (Mistake::DeadCommitDropped, 1),
-    (Mistake::RebirthIgnored, 1),
+    (Mistake::RestartIgnored, 1),
     (Mistake::BarrierBack, 0),
     (Mistake::TwoActive, 77),
     (Mistake::RefusalIgnored, 121),
@@ -51,7 +51,7 @@ fn is_apt(mistake: Mistake, swarm: &Swarm) -> bool {
         Mistake::DiscardOffByOne
         | Mistake::DiscardForgotten
         | Mistake::DeadCommitDropped
-        | Mistake::RebirthIgnored
+        | Mistake::RestartIgnored
         | Mistake::ResumeEarly
         | Mistake::FailureTooLate
         | Mistake::FailureTooEarly => replicas > 0,

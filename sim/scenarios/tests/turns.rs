@@ -7,7 +7,7 @@ use onepipe_topology::Shape;
 /// One run. Of the load nothing depends on what has happened at another node.
 fn run(seed: u64, takes_turns: bool) -> Report {
     let mut plan = Plan::new(Shape::testbed(), 2, seed, 200_000);
-    let workload = Workload::AllToAll { fan_out: 8, octets: 64 };
+    let workload = Workload::AllToAll { fan_out: 8, bytes: 64 };
     plan.load = Some(Load { workload, pace: Pace::Every { ns: 3_001 } });
     plan.network.clocks = ClockConfig { offset_ns_max: 500, drift_ppb_max: 10_000 };
     plan.network.takes_turns = takes_turns;

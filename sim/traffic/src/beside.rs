@@ -112,7 +112,7 @@ mod tests {
         fn poll_transmit(&mut self, _now: Now, slot: &mut [u8]) -> Option<Transmit> {
             let (one, other) = (ProcessId(0), ProcessId(1));
             let header = Header::new(Opcode::Foreign, one, other, onepipe_base::Incarnation(1));
-            Some(Transmit { port: Port(1), octets: seal(slot, header, 20) })
+            Some(Transmit { port: Port(1), bytes: seal(slot, header, 20) })
         }
 
         fn poll_event(&mut self) -> Option<()> {
@@ -136,7 +136,7 @@ mod tests {
         let mut slot = [0; 1_472];
         for _ in 0..10 {
             let transmit = from.poll_transmit(now, &mut slot).expect("both have enough");
-            to.handle_frame(now, Port(1), &mut slot[..transmit.octets]);
+            to.handle_frame(now, Port(1), &mut slot[..transmit.bytes]);
         }
         assert_eq!((to.machine.0, to.guest.stats().data_received), (5, 5));
         assert_eq!(to.guest.stats().refused, 0);

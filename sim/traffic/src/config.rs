@@ -1,9 +1,9 @@
 //! The numbers of a TCP.
 
 use onepipe_base::{Port, ProcessId};
-use onepipe_wire::HEADER_OCTETS;
+use onepipe_wire::HEADER_LEN;
 
-use crate::segment::SEGMENT_OCTETS_MAX;
+use crate::segment::SEGMENT_LEN_MAX;
 
 /// What a sender slows down for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,13 +25,13 @@ pub struct TcpConfig {
     pub card: Port,
     /// What its senders slow down for. Default [`React::Loss`].
     pub react: React,
-    /// Octets of the stream that a full segment carries. Default 1,448: Ethernet's 1,500 less IPv4
+    /// Bytes of the stream that a full segment carries. Default 1,448: Ethernet's 1,500 less IPv4
     /// and TCP with timestamps.
-    pub segment_octets: u32,
+    pub segment_len: u32,
     /// Segments that a new flow may send before it hears anything. Default 10 (RFC 6928).
     pub initial_segments: u32,
-    /// The receiver's window, in octets. Default 6 MiB, the default maximum of Linux (`tcp_rmem`).
-    pub window_octets_max: u64,
+    /// The receiver's window, in bytes. Default 6 MiB, the default maximum of Linux (`tcp_rmem`).
+    pub window_bytes_max: u64,
     /// The shortest retransmission timeout, in ns. Default 1 ms: Linux's 200 ms belong to wide
     /// area networks, and starve a flow for longer than most runs take (Vasudevan and others,
     /// SIGCOMM 2009).
@@ -52,28 +52,28 @@ impl TcpConfig {
             host,
             card,
             react: React::Loss,
-            segment_octets: 1_448,
+            segment_len: 1_448,
             initial_segments: 10,
-            window_octets_max: 6 << 20,
+            window_bytes_max: 6 << 20,
             timeout_ns_min: 1_000_000,
             later_packets: 3,
             ack_delay_ns: 50_000,
         }
     }
 
-    /// Octets of the frame of a full segment.
-    pub const fn frame_octets_max(&self) -> usize {
-        crate::segment::frame_octets(self.segment_octets)
+    /// Bytes of the frame of a full segment.
+    pub const fn frame_len_max(&self) -> usize {
+        crate::segment::frame_len(self.segment_len)
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        let least = HEADER_OCTETS + SEGMENT_OCTETS_MAX;
-        let octets = self.frame_octets_max();
-        if octets < least || octets > usize::from(u16::MAX) {
-            return Err(ConfigError::Segment(self.segment_octets));
+        let least = HEADER_LEN + SEGMENT_LEN_MAX;
+        let bytes = self.frame_len_max();
+        if bytes < least || bytes > usize::from(u16::MAX) {
+            return Err(ConfigError::Segment(self.segment_len));
         }
-        if self.window_octets_max < u64::from(self.segment_octets) {
-            return Err(ConfigError::Window(self.window_octets_max));
+        if self.window_bytes_max < u64::from(self.segment_len) {
+            return Err(ConfigError::Window(self.window_bytes_max));
         }
         let zero = |name, is_zero| if is_zero { Err(ConfigError::Zero(name)) } else { Ok(()) };
         if self.later_packets >= 64 {
@@ -89,10 +89,10 @@ impl TcpConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Its frame would be too short for a header, or too long.
-    #[error("segment_octets = {0}: the frame must hold two headers, and 65,535 octets at most")]
+    #[error("segment_len = {0}: the frame must hold two headers, and 65,535 bytes at most")]
     Segment(u32),
     /// Nothing could be sent.
-    #[error("window_octets_max = {0} is less than a segment")]
+    #[error("window_bytes_max = {0} is less than a segment")]
     Window(u64),
     /// Acknowledgements tell of 64 packets.
     #[error("later_packets = {0}: less than 64 are possible")]

@@ -12,7 +12,7 @@ pub struct Demand {
     /// The receiving host.
     pub to: u32,
     /// How long it is; `None`: it does not end.
-    pub octets: Option<u64>,
+    pub bytes: Option<u64>,
 }
 
 /// Flows without an end: each host sends `flows` of them, and receives as many. They are opened
@@ -36,7 +36,7 @@ pub fn background(hosts: u32, flows: u32, seed: u64) -> Vec<Demand> {
         let shift = shifts.swap_remove(drawn);
         for from in 0..hosts {
             let to = (from + shift) % hosts;
-            demands.push(Demand { at_ns: random.below(100_000), from, to, octets: None });
+            demands.push(Demand { at_ns: random.below(100_000), from, to, bytes: None });
         }
     }
     demands
@@ -49,8 +49,8 @@ pub struct Incast {
     pub to: u32,
     /// How many others answer: the next ones behind it.
     pub senders: u32,
-    /// How long each answer is, in octets.
-    pub octets: u64,
+    /// How long each answer is, in bytes.
+    pub bytes: u64,
     /// From one question to the next, in ns.
     pub every_ns: u64,
     /// How many questions.
@@ -65,7 +65,7 @@ impl Incast {
             let at_ns = u64::from(round) * self.every_ns;
             (1..=senders).map(move |distance| {
                 let from = (self.to + distance) % hosts;
-                Demand { at_ns, from, to: self.to, octets: Some(self.octets) }
+                Demand { at_ns, from, to: self.to, bytes: Some(self.bytes) }
             })
         };
         (0..self.rounds).flat_map(round).collect()
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn an_incast_asks_the_same_hosts_again_and_again() {
-        let incast = Incast { to: 3, senders: 9, octets: 64, every_ns: 1_000, rounds: 2 };
+        let incast = Incast { to: 3, senders: 9, bytes: 64, every_ns: 1_000, rounds: 2 };
         let demands = incast.demands(4);
         let pairs: Vec<_> = demands.iter().map(|one| (one.at_ns, one.from, one.to)).collect();
         assert_eq!(

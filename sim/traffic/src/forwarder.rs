@@ -2,7 +2,7 @@
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
 use onepipe_topology::{Next, PortCounts, PortRange, Route, Spread};
-use onepipe_wire::{HEADER_OCTETS, Opcode, Slot, peek};
+use onepipe_wire::{HEADER_LEN, Opcode, Slot, parse_header};
 
 /// The tier of the switches right above the hosts (`Topology::tier`).
 const TOR: u8 = 2;
@@ -41,11 +41,11 @@ impl Machine for Forwarder {
 
     #[inline]
     fn handle_frame(&mut self, _now: Now, _port: Port, frame: &mut [u8]) -> Verdict {
-        let Ok((header, opcode)) = peek(frame) else { return Verdict::Dropped };
+        let Ok((header, opcode)) = parse_header(frame) else { return Verdict::Dropped };
         if opcode == Opcode::Slot
             && self.route.next(header.dst()) == Some(Next::Up)
             && let Some(way) =
-                frame.get(HEADER_OCTETS..).and_then(|payload| Slot::way(payload, self.nth))
+                frame.get(HEADER_LEN..).and_then(|payload| Slot::next_link(payload, self.nth))
         {
             let ways = PortRange::new(Port(self.ports.lower), self.ports.upper);
             return Verdict::Forward(ways.nth(way.into()));

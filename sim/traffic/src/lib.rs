@@ -1,11 +1,11 @@
 //! Flows that share a simulated network with whatever is measured there.
 //!
 //! `[traffic]` A [`Stack`] is the TCP of one host, as a machine: as many [flows](FlowId) as it is
-//! told to open, each a stream of octets to another host, as long as it was told or without an
+//! told to open, each a stream of bytes to another host, as long as it was told or without an
 //! end. It has what decides how long queues become: slow start, additive increase and
 //! multiplicative decrease, fast retransmit, a retransmission timeout, and three ways to
 //! [`React`]: to loss, to loss and marks, or as DCTCP does. Nothing else of TCP is there: no
-//! handshake, no receive window but [`TcpConfig::window_octets_max`], and the stream's octets are
+//! handshake, no receive window but [`TcpConfig::window_bytes_max`], and the stream's bytes are
 //! counted, not carried.
 //!
 //! [`Beside`] puts a stack, or another [`Guest`], and a machine behind one network card.
@@ -14,7 +14,7 @@
 //! answers.
 //!
 //! # Invariants
-//! - What a receiver counts as delivered is a prefix of the stream, each octet once.
+//! - What a receiver counts as delivered is a prefix of the stream, each byte once.
 //! - No more than the congestion window is in flight, but for one segment.
 //! - Segments travel in frames as long as those of TCP over IPv4 with timestamps, and are lost and
 //!   marked by the same links and queues as all other frames; switches spread them by flow.

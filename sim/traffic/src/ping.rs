@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use onepipe_base::{
     Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict,
 };
-use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, seal};
+use onepipe_wire::{Frame, HEADER_LEN, Header, Opcode, seal};
 
-/// The first octets of the payload.
+/// The first bytes of the payload.
 const MAGIC: [u8; 4] = *b"png\x01";
 /// Behind them: whether it is an answer, and when the question was asked.
-const PAYLOAD_OCTETS: usize = MAGIC.len() + 1 + 8;
+const PAYLOAD_LEN: usize = MAGIC.len() + 1 + 8;
 
 /// An answer has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,13 +92,13 @@ impl Pinger {
     /// Writes what it has to send next, and says to whom and how long it is.
     pub fn poll_to(&mut self, now: Now, slot: &mut [u8]) -> Option<(ProcessId, usize)> {
         let (to, is_answer, asked_ns) = self.next(now)?;
-        let room = &mut slot[HEADER_OCTETS..];
+        let room = &mut slot[HEADER_LEN..];
         room[..4].copy_from_slice(&MAGIC);
         room[4] = is_answer.into();
-        room[5..PAYLOAD_OCTETS].copy_from_slice(&asked_ns.to_be_bytes());
+        room[5..PAYLOAD_LEN].copy_from_slice(&asked_ns.to_be_bytes());
         let header = Header::new(Opcode::Foreign, self.host, to, Incarnation(1));
         let header = header.stamped(now.sync, Promises::both(now.sync), Psn(0));
-        Some((to, seal(slot, header, PAYLOAD_OCTETS)))
+        Some((to, seal(slot, header, PAYLOAD_LEN)))
     }
 }
 
@@ -112,8 +112,8 @@ impl Machine for Pinger {
     fn handle_timeout(&mut self, _now: Now) {}
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let (_, octets) = self.poll_to(now, slot)?;
-        Some(Transmit { port: self.card, octets })
+        let (_, bytes) = self.poll_to(now, slot)?;
+        Some(Transmit { port: self.card, bytes })
     }
 
     fn poll_event(&mut self) -> Option<Pong> {
@@ -146,12 +146,12 @@ mod tests {
             assert_eq!(asker.poll_timeout(), Some(Mono::from_ns(due)));
             assert_eq!(asker.poll_transmit(at(due - 1), &mut slot), None, "not yet");
             let sent = asker.poll_transmit(at(due), &mut slot).expect("it is due");
-            assert!(Pinger::is_ping(&slot[..sent.octets]));
-            let verdict = answerer.handle_frame(at(due + 50), Port(1), &mut slot[..sent.octets]);
+            assert!(Pinger::is_ping(&slot[..sent.bytes]));
+            let verdict = answerer.handle_frame(at(due + 50), Port(1), &mut slot[..sent.bytes]);
             assert_eq!(verdict, Verdict::Consumed);
             let sent = answerer.poll_transmit(at(due + 60), &mut slot).expect("it answers");
             assert_eq!(answerer.poll_transmit(at(due + 60), &mut [0; 128]), None, "once");
-            let verdict = asker.handle_frame(at(due + 100), Port(1), &mut slot[..sent.octets]);
+            let verdict = asker.handle_frame(at(due + 100), Port(1), &mut slot[..sent.bytes]);
             assert_eq!(verdict, Verdict::Consumed);
             assert_eq!(asker.poll_event(), Some(Pong { from: other, ns: 100 }));
             assert_eq!(asker.poll_event(), None);

@@ -3,9 +3,9 @@
 use onepipe_base::{
     Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict,
 };
-use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, seal};
+use onepipe_wire::{Frame, HEADER_LEN, Header, Opcode, seal};
 
-/// The first octets of the payload.
+/// The first bytes of the payload.
 const MAGIC: [u8; 4] = *b"pln\x01";
 
 /// Frames of one length that wait to be sent, to each destination in turn, and those that came.
@@ -13,7 +13,7 @@ const MAGIC: [u8; 4] = *b"pln\x01";
 pub struct Plain {
     host: ProcessId,
     card: Port,
-    frame_octets: usize,
+    frame_len: usize,
     /// To whom, and how many.
     waiting: Vec<(ProcessId, u64)>,
     turn: usize,
@@ -22,11 +22,11 @@ pub struct Plain {
 }
 
 impl Plain {
-    /// A host with nothing to send, in frames of `frame_octets`, or as long as a header.
-    pub fn new(host: ProcessId, card: Port, frame_octets: usize) -> Self {
-        let frame_octets = frame_octets.max(HEADER_OCTETS + MAGIC.len());
+    /// A host with nothing to send, in frames of `frame_len`, or as long as a header.
+    pub fn new(host: ProcessId, card: Port, frame_len: usize) -> Self {
+        let frame_len = frame_len.max(HEADER_LEN + MAGIC.len());
         let waiting = Vec::new();
-        Self { host, card, frame_octets, waiting, turn: 0, sent: 0, received: 0 }
+        Self { host, card, frame_len, waiting, turn: 0, sent: 0, received: 0 }
     }
 
     /// So many frames more are to be sent to `to`.
@@ -76,12 +76,12 @@ impl Plain {
         let (to, frames) = &mut self.waiting[place];
         *frames -= 1;
         self.sent += 1;
-        slot[HEADER_OCTETS..][..MAGIC.len()].copy_from_slice(&MAGIC);
+        slot[HEADER_LEN..][..MAGIC.len()].copy_from_slice(&MAGIC);
         let header = Header::new(Opcode::Foreign, self.host, *to, Incarnation(1));
         let header = header.stamped(now.sync, Promises::both(now.sync), Psn(0));
         let head = seal(slot, header, MAGIC.len());
-        slot[head..self.frame_octets].fill(0);
-        Some((*to, self.frame_octets))
+        slot[head..self.frame_len].fill(0);
+        Some((*to, self.frame_len))
     }
 }
 
@@ -99,8 +99,8 @@ impl Machine for Plain {
     fn handle_timeout(&mut self, _now: Now) {}
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let (_, octets) = self.poll_to(now, slot, |_| true)?;
-        Some(Transmit { port: self.card, octets })
+        let (_, bytes) = self.poll_to(now, slot, |_| true)?;
+        Some(Transmit { port: self.card, bytes })
     }
 
     fn poll_event(&mut self) -> Option<()> {
@@ -129,8 +129,8 @@ mod tests {
         let mut slot = [0; 200];
         let mut next = |plain: &mut Plain, free: &[ProcessId]| {
             let polled = plain.poll_to(now, &mut slot, |to| free.contains(&to));
-            polled.map(|(to, octets)| {
-                assert!(octets == 200 && Plain::is_plain(&slot));
+            polled.map(|(to, bytes)| {
+                assert!(bytes == 200 && Plain::is_plain(&slot));
                 let mut other = Plain::new(to, Port(1), 200);
                 assert_eq!(other.handle_frame(now, Port(1), &mut slot), Verdict::Consumed);
                 assert_eq!(other.received(), 1);

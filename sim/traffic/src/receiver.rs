@@ -13,10 +13,10 @@ pub(crate) struct Receiver {
     highest: Option<u64>,
     came: u64,
     marked: u32,
-    /// The first part that has not come, and the octets of those before it.
+    /// The first part that has not come, and the bytes of those before it.
     next: u64,
-    pub octets: u64,
-    /// Parts that came before their turn, with their octets.
+    pub bytes: u64,
+    /// Parts that came before their turn, with their bytes.
     early: BTreeMap<u64, u32>,
     /// Packets that were not acknowledged yet.
     untold: u32,
@@ -37,11 +37,11 @@ impl Receiver {
         let changes = is_marked != self.was_marked;
         self.was_marked = is_marked;
         if data.part >= self.next {
-            self.early.insert(data.part, data.octets);
+            self.early.insert(data.part, data.bytes);
         }
-        while let Some(octets) = self.early.remove(&self.next) {
+        while let Some(bytes) = self.early.remove(&self.next) {
             self.next += 1;
-            self.octets += u64::from(octets);
+            self.bytes += u64::from(bytes);
         }
         self.untold += 1;
         self.due.get_or_insert(now.after_ns(delay_ns));
@@ -79,22 +79,22 @@ mod tests {
     use super::*;
 
     fn data(packet: u64, part: u64) -> Data {
-        Data { flow: 0, packet, part, octets: 100, is_last: false }
+        Data { flow: 0, packet, part, bytes: 100, is_last: false }
     }
 
     #[test]
-    fn each_octet_counts_once_and_only_behind_all_before_it() {
+    fn each_byte_counts_once_and_only_behind_all_before_it() {
         let mut receiver = Receiver::default();
         let now = Mono::from_ns(0);
         assert!(!receiver.on_data(now, &data(0, 0), false, 10), "the first one waits");
         assert_eq!(receiver.due, Some(Mono::from_ns(10)));
         assert!(receiver.on_data(now, &data(2, 2), false, 10), "a gap is told at once");
-        assert_eq!(receiver.octets, 100);
+        assert_eq!(receiver.bytes, 100);
         let ack = receiver.ack(7).expect("something came");
         assert_eq!(ack, Ack { flow: 7, highest: 2, came: 0b101, next: 1, marked: 0 });
         receiver.on_data(now, &data(3, 1), true, 10);
         receiver.on_data(now, &data(4, 2), true, 10);
-        assert_eq!(receiver.octets, 300, "the second copy of part 2 counts nothing");
+        assert_eq!(receiver.bytes, 300, "the second copy of part 2 counts nothing");
         let ack = receiver.ack(7).expect("something came");
         assert_eq!(ack, Ack { flow: 7, highest: 4, came: 0b10111, next: 3, marked: 2 });
         assert_eq!(receiver.due, None);

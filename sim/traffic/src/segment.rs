@@ -1,15 +1,15 @@
 //! What a segment looks like in the payload of a frame.
 
 use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
-use onepipe_wire::{Flags, Frame, HEADER_OCTETS, Header, Opcode, seal};
+use onepipe_wire::{Flags, Frame, HEADER_LEN, Header, Opcode, seal};
 
-/// The first octets of the payload: other users of the opcode do not begin with them.
+/// The first bytes of the payload: other users of the opcode do not begin with them.
 const MAGIC: [u8; 4] = *b"tcp\x01";
-/// The longest head of a segment, in octets.
-pub(crate) const SEGMENT_OCTETS_MAX: usize = 37;
-/// By so much the frame of a segment is longer than what it carries: a link adds 66 octets for
+/// The longest head of a segment, in bytes.
+pub(crate) const SEGMENT_LEN_MAX: usize = 37;
+/// By so much the frame of a segment is longer than what it carries: a link adds 66 bytes for
 /// Ethernet, IPv4 and UDP, and TCP with timestamps needs 90.
-const FRAME_OVERHEAD_OCTETS: usize = 24;
+const FRAME_OVERHEAD_BYTES: usize = 24;
 
 /// A segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub(crate) struct Data {
     pub packet: u64,
     /// Which part of the stream: all but the last one are equally long.
     pub part: u64,
-    /// How many octets it carries.
-    pub octets: u32,
+    /// How many bytes it carries.
+    pub bytes: u32,
     /// Whether it should be acknowledged at once.
     pub is_last: bool,
 }
@@ -48,11 +48,11 @@ pub(crate) struct Ack {
     pub marked: u32,
 }
 
-/// Octets of the frame of a segment that carries `octets` of the stream.
-pub(crate) const fn frame_octets(octets: u32) -> usize {
-    let octets = octets as usize + FRAME_OVERHEAD_OCTETS;
-    let least = HEADER_OCTETS + SEGMENT_OCTETS_MAX;
-    if octets > least { octets } else { least }
+/// Bytes of the frame of a segment that carries `bytes` of the stream.
+pub(crate) const fn frame_len(bytes: u32) -> usize {
+    let bytes = bytes as usize + FRAME_OVERHEAD_BYTES;
+    let least = HEADER_LEN + SEGMENT_LEN_MAX;
+    if bytes > least { bytes } else { least }
 }
 
 /// Writes the frame of a segment to `to` into `slot`, and answers its length.
@@ -62,11 +62,11 @@ pub(crate) fn write(
     segment: Segment,
     slot: &mut [u8],
 ) -> usize {
-    let room = &mut slot[HEADER_OCTETS..];
+    let room = &mut slot[HEADER_LEN..];
     let mut at = 0;
-    let mut put = |octets: &[u8]| {
-        room[at..at + octets.len()].copy_from_slice(octets);
-        at += octets.len();
+    let mut put = |bytes: &[u8]| {
+        room[at..at + bytes.len()].copy_from_slice(bytes);
+        at += bytes.len();
     };
     put(&MAGIC);
     let (flow, carried) = match segment {
@@ -75,8 +75,8 @@ pub(crate) fn write(
             put(&data.flow.to_be_bytes());
             put(&data.packet.to_be_bytes());
             put(&data.part.to_be_bytes());
-            put(&data.octets.to_be_bytes());
-            (data.flow, data.octets)
+            put(&data.bytes.to_be_bytes());
+            (data.flow, data.bytes)
         }
         Segment::Ack(ack) => {
             put(&[0]);
@@ -91,10 +91,10 @@ pub(crate) fn write(
     let header = Header::new(Opcode::Foreign, from, to, Incarnation(1));
     let header = header.stamped(now, Promises::both(now), Psn(flow));
     let head = seal(slot, header, at);
-    // The stream's octets are not there: the frame is as long as if they were.
-    let octets = frame_octets(carried);
-    slot[head..octets].fill(0);
-    octets
+    // The stream's bytes are not there: the frame is as long as if they were.
+    let bytes = frame_len(carried);
+    slot[head..bytes].fill(0);
+    bytes
 }
 
 /// The segment in a frame, and whether it was marked on its way.
@@ -111,16 +111,16 @@ pub(crate) fn read(frame: &Frame<'_>) -> Option<(Segment, bool)> {
         }
         kind @ (1 | 2) => {
             let (packet, part) = (word()?, word()?);
-            let octets = u32::from_be_bytes(take::<4>(&mut rest)?);
-            Segment::Data(Data { flow, packet, part, octets, is_last: kind == 2 })
+            let bytes = u32::from_be_bytes(take::<4>(&mut rest)?);
+            Segment::Data(Data { flow, packet, part, bytes, is_last: kind == 2 })
         }
         _ => return None,
     };
     Some((segment, frame.header.has(Flags::CONGESTION)))
 }
 
-fn take<const N: usize>(octets: &mut &[u8]) -> Option<[u8; N]> {
-    let (taken, rest) = octets.split_first_chunk()?;
-    *octets = rest;
+fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
     Some(*taken)
 }

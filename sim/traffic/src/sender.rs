@@ -20,7 +20,7 @@ enum Fate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Packet {
     part: u64,
-    octets: u32,
+    bytes: u32,
     sent_at: Mono,
     fate: Fate,
 }
@@ -29,11 +29,11 @@ struct Packet {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sender {
     pub to: ProcessId,
-    segment_octets: u64,
+    segment_len: u64,
     /// A packet is lost when one that was sent by so many later has come.
     later: u64,
-    /// Octets of the stream; `None`: it does not end.
-    octets: Option<u64>,
+    /// Bytes of the stream; `None`: it does not end.
+    bytes: Option<u64>,
     opened_at: Mono,
     /// The next part that was never sent.
     fresh: u64,
@@ -59,12 +59,12 @@ pub(crate) struct Losses {
 }
 
 impl Sender {
-    pub fn new(config: &TcpConfig, now: Mono, to: ProcessId, octets: Option<u64>) -> Self {
+    pub fn new(config: &TcpConfig, now: Mono, to: ProcessId, bytes: Option<u64>) -> Self {
         Self {
             to,
-            segment_octets: config.segment_octets.into(),
+            segment_len: config.segment_len.into(),
             later: config.later_packets,
-            octets,
+            bytes,
             opened_at: now,
             fresh: 0,
             again: VecDeque::new(),
@@ -86,39 +86,39 @@ impl Sender {
 
     /// Whether the receiver has all of it.
     pub fn is_done(&self) -> bool {
-        self.octets.is_some_and(|octets| self.delivered * self.segment_octets >= octets)
+        self.bytes.is_some_and(|bytes| self.delivered * self.segment_len >= bytes)
     }
 
     /// It ends with what was sent so far.
     pub fn close(&mut self) {
-        let sent = self.fresh * self.segment_octets;
-        self.octets = Some(self.octets.map_or(sent, |octets| octets.min(sent)));
+        let sent = self.fresh * self.segment_len;
+        self.bytes = Some(self.bytes.map_or(sent, |bytes| bytes.min(sent)));
     }
 
-    /// Octets that the receiver has.
-    pub fn delivered_octets(&self) -> u64 {
-        let octets = self.delivered * self.segment_octets;
-        self.octets.map_or(octets, |all| octets.min(all))
+    /// Bytes that the receiver has.
+    pub fn delivered_bytes(&self) -> u64 {
+        let bytes = self.delivered * self.segment_len;
+        self.bytes.map_or(bytes, |all| bytes.min(all))
     }
 
-    /// The congestion window, in octets.
-    pub fn window_octets(&self) -> u64 {
-        self.window.octets()
+    /// The congestion window, in bytes.
+    pub fn window_bytes(&self) -> u64 {
+        self.window.bytes()
     }
 
-    /// Octets sent and neither acknowledged nor given up.
-    pub fn in_flight_octets(&self) -> u64 {
+    /// Bytes sent and neither acknowledged nor given up.
+    pub fn in_flight_bytes(&self) -> u64 {
         self.in_flight
     }
 
-    fn octets_of(&self, part: u64) -> u32 {
-        let before = part * self.segment_octets;
-        let left = self.octets.map_or(u64::MAX, |octets| octets.saturating_sub(before));
-        left.min(self.segment_octets) as u32
+    fn bytes_of(&self, part: u64) -> u32 {
+        let before = part * self.segment_len;
+        let left = self.bytes.map_or(u64::MAX, |bytes| bytes.saturating_sub(before));
+        left.min(self.segment_len) as u32
     }
 
     fn has_room(&self) -> bool {
-        self.in_flight == 0 || self.in_flight + self.segment_octets <= self.window.octets()
+        self.in_flight == 0 || self.in_flight + self.segment_len <= self.window.bytes()
     }
 
     /// The next packet to send.
@@ -133,19 +133,19 @@ impl Sender {
                 None => break self.fresh,
             }
         };
-        let octets = self.octets_of(part);
-        if octets == 0 {
+        let bytes = self.bytes_of(part);
+        if bytes == 0 {
             return None;
         }
         self.fresh = self.fresh.max(part + 1);
         let packet = self.first + self.packets.len() as u64;
-        self.packets.push_back(Packet { part, octets, sent_at: now, fate: Fate::Flies });
-        self.in_flight += u64::from(octets);
+        self.packets.push_back(Packet { part, bytes, sent_at: now, fate: Fate::Flies });
+        self.in_flight += u64::from(bytes);
         if self.timeout_at.is_none() {
             self.wait(now);
         }
-        let is_last = self.octets_of(part + 1) == 0;
-        Some(Data { flow, packet, part, octets, is_last })
+        let is_last = self.bytes_of(part + 1) == 0;
+        Some(Data { flow, packet, part, bytes, is_last })
     }
 
     /// Takes an acknowledgement. Answers how many packets it has shown to be lost.
@@ -157,7 +157,7 @@ impl Sender {
         let was_full = !self.has_room();
         let mut news = News {
             packets: 0,
-            octets: 0,
+            bytes: 0,
             marked: ack.marked.wrapping_sub(self.marked).into(),
             lost: None,
             highest: ack.highest,
@@ -171,9 +171,9 @@ impl Sender {
             let came = behind < 64 && ack.came >> behind & 1 == 1;
             if came && packet.fate != Fate::Came {
                 news.packets += 1;
-                news.octets += u64::from(packet.octets);
+                news.bytes += u64::from(packet.bytes);
                 if packet.fate == Fate::Flies {
-                    self.in_flight -= u64::from(packet.octets);
+                    self.in_flight -= u64::from(packet.bytes);
                 }
                 if behind == 0 {
                     round_trip_ns = Some(now.since_ns(packet.sent_at));
@@ -181,7 +181,7 @@ impl Sender {
                 packet.fate = Fate::Came;
             } else if behind >= self.later && packet.fate == Fate::Flies {
                 packet.fate = Fate::Lost;
-                self.in_flight -= u64::from(packet.octets);
+                self.in_flight -= u64::from(packet.bytes);
                 self.again.push_back(packet.part);
                 news.lost = Some(number);
                 losses.packets += 1;

@@ -28,7 +28,7 @@ pub enum Event {
         /// Which.
         flow: FlowId,
         /// How long it was.
-        octets: u64,
+        bytes: u64,
         /// From its opening to the last acknowledgement, in ns.
         ns: u64,
     },
@@ -51,8 +51,8 @@ pub struct Stats {
     pub timeouts: u64,
     /// Segments that came marked.
     pub marked: u64,
-    /// Octets of streams that came, each once and in its turn.
-    pub octets_received: u64,
+    /// Bytes of streams that came, each once and in its turn.
+    pub bytes_received: u64,
     /// Frames that are no segment of this host.
     pub refused: u64,
 }
@@ -94,10 +94,10 @@ impl Stack {
         })
     }
 
-    /// Opens a flow of so many octets, or one without an end, to another host.
-    pub fn open(&mut self, now: Now, to: ProcessId, octets: Option<u64>) -> FlowId {
+    /// Opens a flow of so many bytes, or one without an end, to another host.
+    pub fn open(&mut self, now: Now, to: ProcessId, bytes: Option<u64>) -> FlowId {
         let flow = FlowId(self.senders.len() as u32);
-        self.senders.push(Sender::new(&self.config, now.mono, to, octets));
+        self.senders.push(Sender::new(&self.config, now.mono, to, bytes));
         self.is_ready.push(false);
         self.open.push(flow);
         self.note_ready(flow);
@@ -123,25 +123,25 @@ impl Stack {
         &self.stats
     }
 
-    /// Octets of a flow that its receiver has, as far as the sender knows; `None` if there is no
+    /// Bytes of a flow that its receiver has, as far as the sender knows; `None` if there is no
     /// such flow.
-    pub fn delivered_octets(&self, flow: FlowId) -> Option<u64> {
-        self.senders.get(flow.index()).map(Sender::delivered_octets)
+    pub fn delivered_bytes(&self, flow: FlowId) -> Option<u64> {
+        self.senders.get(flow.index()).map(Sender::delivered_bytes)
     }
 
-    /// The congestion window of a flow, in octets.
-    pub fn window_octets(&self, flow: FlowId) -> Option<u64> {
-        self.senders.get(flow.index()).map(Sender::window_octets)
+    /// The congestion window of a flow, in bytes.
+    pub fn window_bytes(&self, flow: FlowId) -> Option<u64> {
+        self.senders.get(flow.index()).map(Sender::window_bytes)
     }
 
-    /// Octets of a flow that were sent and neither acknowledged nor given up.
-    pub fn in_flight_octets(&self, flow: FlowId) -> Option<u64> {
-        self.senders.get(flow.index()).map(Sender::in_flight_octets)
+    /// Bytes of a flow that were sent and neither acknowledged nor given up.
+    pub fn in_flight_bytes(&self, flow: FlowId) -> Option<u64> {
+        self.senders.get(flow.index()).map(Sender::in_flight_bytes)
     }
 
-    /// Octets that have come of a flow of another host, each once and in its turn.
-    pub fn received_octets(&self, from: ProcessId, flow: FlowId) -> u64 {
-        self.receivers.get(&(from, flow.0)).map_or(0, |receiver| receiver.octets)
+    /// Bytes that have come of a flow of another host, each once and in its turn.
+    pub fn received_bytes(&self, from: ProcessId, flow: FlowId) -> u64 {
+        self.receivers.get(&(from, flow.0)).map_or(0, |receiver| receiver.bytes)
     }
 
     /// Whether a frame that this host was sent is a segment, and for no other machine.
@@ -160,8 +160,8 @@ impl Stack {
     fn note_done(&mut self, now: Mono, flow: FlowId) {
         let sender = &self.senders[flow.index()];
         if sender.is_done() {
-            let (octets, ns) = (sender.delivered_octets(), sender.age_ns(now));
-            self.events.push_back(Event::Done { flow, octets, ns });
+            let (bytes, ns) = (sender.delivered_bytes(), sender.age_ns(now));
+            self.events.push_back(Event::Done { flow, bytes, ns });
             self.open.retain(|one| *one != flow);
         }
     }
@@ -179,13 +179,13 @@ impl Stack {
         match segment {
             Segment::Data(data) => {
                 let receiver = self.receivers.entry((from, data.flow)).or_default();
-                let before = receiver.octets;
+                let before = receiver.bytes;
                 let delay_ns = self.config.ack_delay_ns;
                 if receiver.on_data(now, &data, is_marked, delay_ns) && !receiver.is_waiting {
                     receiver.is_waiting = true;
                     self.acks.push_back((from, data.flow));
                 }
-                self.stats.octets_received += receiver.octets - before;
+                self.stats.bytes_received += receiver.bytes - before;
                 self.stats.data_received += 1;
                 self.stats.marked += u64::from(is_marked);
             }
@@ -300,8 +300,8 @@ impl Machine for Stack {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let (_, octets) = self.poll_to(now, slot, |_| true)?;
-        Some(Transmit { port: self.config.card, octets })
+        let (_, bytes) = self.poll_to(now, slot, |_| true)?;
+        Some(Transmit { port: self.config.card, bytes })
     }
 
     fn poll_event(&mut self) -> Option<Event> {

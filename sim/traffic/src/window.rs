@@ -13,9 +13,9 @@ const SEGMENTS_MIN: u64 = 2;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Window {
     react: React,
-    segment_octets: u64,
-    octets_max: u64,
-    octets: u64,
+    segment_len: u64,
+    bytes_max: u64,
+    bytes: u64,
     /// Below this it doubles a round trip.
     threshold: u64,
     /// Acknowledged since it last grew by a segment.
@@ -34,9 +34,9 @@ pub(crate) struct Window {
 /// What an acknowledgement says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct News {
-    /// Packets that are acknowledged for the first time, and their octets.
+    /// Packets that are acknowledged for the first time, and their bytes.
     pub packets: u64,
-    pub octets: u64,
+    pub bytes: u64,
     /// Packets that bore a mark.
     pub marked: u64,
     /// The first packet that was found to be lost.
@@ -50,13 +50,12 @@ pub(crate) struct News {
 
 impl Window {
     pub fn new(config: &TcpConfig) -> Self {
-        let segment_octets = config.segment_octets.into();
+        let segment_len = config.segment_len.into();
         Self {
             react: config.react,
-            segment_octets,
-            octets_max: config.window_octets_max,
-            octets: (u64::from(config.initial_segments) * segment_octets)
-                .min(config.window_octets_max),
+            segment_len,
+            bytes_max: config.window_bytes_max,
+            bytes: (u64::from(config.initial_segments) * segment_len).min(config.window_bytes_max),
             threshold: u64::MAX,
             credit: 0,
             shrinks_from: 0,
@@ -69,8 +68,8 @@ impl Window {
     }
 
     /// How much may be in flight.
-    pub fn octets(&self) -> u64 {
-        self.octets
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Takes an acknowledgement into account.
@@ -80,21 +79,21 @@ impl Window {
         let (by_loss, by_mark) =
             (news.lost.is_some_and(is_new), news.marked > 0 && is_new(news.highest));
         match (by_loss, by_mark, self.react) {
-            (true, ..) => self.shrink(self.octets / 2, news.next),
-            (false, true, React::Marks) => self.shrink(self.octets / 2, news.next),
+            (true, ..) => self.shrink(self.bytes / 2, news.next),
+            (false, true, React::Marks) => self.shrink(self.bytes / 2, news.next),
             (false, true, React::MarkedShare) => {
-                let less = self.octets * self.share / (2 * WHOLE);
-                self.shrink(self.octets - less, news.next);
+                let less = self.bytes * self.share / (2 * WHOLE);
+                self.shrink(self.bytes - less, news.next);
             }
-            _ if news.was_full => self.grow(news.octets),
+            _ if news.was_full => self.grow(news.bytes),
             _ => {}
         }
     }
 
     /// Nothing was heard for too long.
     pub fn on_timeout(&mut self, next: u64) {
-        self.shrink(self.octets / 2, next);
-        self.octets = self.segment_octets;
+        self.shrink(self.bytes / 2, next);
+        self.bytes = self.segment_len;
     }
 
     fn count(&mut self, news: &News) {
@@ -108,24 +107,24 @@ impl Window {
         (self.came, self.marked, self.ends_at) = (0, 0, news.next);
     }
 
-    fn shrink(&mut self, octets: u64, next: u64) {
-        self.octets = octets.max(SEGMENTS_MIN * self.segment_octets);
-        self.threshold = self.octets;
+    fn shrink(&mut self, bytes: u64, next: u64) {
+        self.bytes = bytes.max(SEGMENTS_MIN * self.segment_len);
+        self.threshold = self.bytes;
         self.credit = 0;
         self.shrinks_from = next;
     }
 
-    fn grow(&mut self, octets: u64) {
-        if self.octets < self.threshold {
-            self.octets += octets;
+    fn grow(&mut self, bytes: u64) {
+        if self.bytes < self.threshold {
+            self.bytes += bytes;
         } else {
-            self.credit += octets;
-            if self.credit >= self.octets {
-                self.credit -= self.octets;
-                self.octets += self.segment_octets;
+            self.credit += bytes;
+            if self.credit >= self.bytes {
+                self.credit -= self.bytes;
+                self.bytes += self.segment_len;
             }
         }
-        self.octets = self.octets.min(self.octets_max);
+        self.bytes = self.bytes.min(self.bytes_max);
     }
 }
 
@@ -139,17 +138,17 @@ mod tests {
 
     fn window(react: React) -> Window {
         let config = TcpConfig::new(ProcessId(0), Port(1));
-        Window::new(&TcpConfig { react, segment_octets: SEGMENT as u32, ..config })
+        Window::new(&TcpConfig { react, segment_len: SEGMENT as u32, ..config })
     }
 
     /// A window's worth of news, of which so many packets are marked.
     fn round(window: &mut Window, first: u64, marked: u64, lost: bool) -> u64 {
-        let packets = window.octets() / SEGMENT;
+        let packets = window.bytes() / SEGMENT;
         let next = first + packets;
         for packet in first..next {
             window.on_news(&News {
                 packets: 1,
-                octets: SEGMENT,
+                bytes: SEGMENT,
                 marked: u64::from(packet - first < marked),
                 lost: (lost && packet == first + 3).then_some(first),
                 highest: packet,
@@ -164,16 +163,16 @@ mod tests {
     fn it_doubles_a_round_until_a_loss_halves_it_and_then_grows_by_a_segment() {
         let mut window = window(React::Loss);
         let mut next = round(&mut window, 0, 0, false);
-        assert_eq!(window.octets(), 20 * SEGMENT);
+        assert_eq!(window.bytes(), 20 * SEGMENT);
         next = round(&mut window, next, 20, false);
-        assert_eq!(window.octets(), 40 * SEGMENT, "marks say nothing to it");
+        assert_eq!(window.bytes(), 40 * SEGMENT, "marks say nothing to it");
         next = round(&mut window, next, 0, true);
-        let halved = window.octets();
+        let halved = window.bytes();
         assert!((20 * SEGMENT..=24 * SEGMENT).contains(&halved), "{halved}");
         next = round(&mut window, next, 0, false);
-        assert!((halved..=halved + SEGMENT).contains(&window.octets()), "{}", window.octets());
+        assert!((halved..=halved + SEGMENT).contains(&window.bytes()), "{}", window.bytes());
         window.on_timeout(next);
-        assert_eq!(window.octets(), SEGMENT);
+        assert_eq!(window.bytes(), SEGMENT);
     }
 
     #[test]
@@ -186,12 +185,12 @@ mod tests {
             }
             // What slow start has learnt is forgotten: shares count over sixteen windows and more.
             for _ in 0..60 {
-                window.octets = 100 * SEGMENT;
+                window.bytes = 100 * SEGMENT;
                 next = round(&mut window, next, marked(100), false);
             }
-            window.octets = 100 * SEGMENT;
+            window.bytes = 100 * SEGMENT;
             round(&mut window, next, marked(100), false);
-            window.octets() / SEGMENT
+            window.bytes() / SEGMENT
         };
         assert!((50..=52).contains(&halves(React::Marks, |_| 1)));
         assert!((50..=52).contains(&halves(React::MarkedShare, |all| all)));

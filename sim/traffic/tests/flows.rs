@@ -8,14 +8,14 @@ use onepipe_sim_traffic::{Demand, Incast, React, background};
 use world::{LINK, Node, World, down_link, queue_lengths, received, stack, star};
 
 const MS: u64 = 1_000_000 * NANOSECOND;
-/// The share of the line that the streams themselves can have: 1,448 of 1,538 octets.
+/// The share of the line that the streams themselves can have: 1,448 of 1,538 bytes.
 const STREAM_BITS_PER_S: f64 = 1e10 * 1_448.0 / 1_538.0;
 
 fn endless(from: u32, to: u32) -> Demand {
-    Demand { at_ns: 0, from, to, octets: None }
+    Demand { at_ns: 0, from, to, bytes: None }
 }
 
-/// Octets of each demand that come within so many ms.
+/// Bytes of each demand that come within so many ms.
 fn rates(world: &mut World, ms: u64) -> Vec<f64> {
     let before = received(world);
     world.run_for(ms * MS);
@@ -68,19 +68,19 @@ fn dctcp_keeps_the_queue_near_the_mark_and_reno_fills_it() {
         (lengths[lengths.len() / 2], lengths[lengths.len() - 1], world.stats().drops.queue_full)
     };
     let (median, most, drops) = queue(React::MarkedShare);
-    assert!((LINK.mark_octets / 2..2 * LINK.mark_octets).contains(&median), "{median}");
-    assert!(most < 3 * LINK.mark_octets, "{most}");
+    assert!((LINK.mark_bytes / 2..2 * LINK.mark_bytes).contains(&median), "{median}");
+    assert!(most < 3 * LINK.mark_bytes, "{most}");
     // While it started it may have lost some: nothing had been marked yet.
     let (median, most, reno_drops) = queue(React::Loss);
-    assert!(median > LINK.queue_octets_max / 2, "{median}");
-    assert!(most > LINK.queue_octets_max * 95 / 100, "{most}");
+    assert!(median > LINK.queue_bytes_max / 2, "{median}");
+    assert!(most > LINK.queue_bytes_max * 95 / 100, "{most}");
     assert!(reno_drops > drops, "{reno_drops} and {drops}");
 }
 
 #[test]
 fn an_incast_overflows_a_short_queue_and_is_finished_all_the_same() {
-    let short = LinkConfig { queue_octets_max: 64 << 10, ..LINK };
-    let incast = Incast { to: 0, senders: 16, octets: 100_000, every_ns: 10_000_000, rounds: 3 };
+    let short = LinkConfig { queue_bytes_max: 64 << 10, ..LINK };
+    let incast = Incast { to: 0, senders: 16, bytes: 100_000, every_ns: 10_000_000, rounds: 3 };
     for react in [React::Loss, React::MarkedShare] {
         let mut world = star(17, short, react, incast.demands(17), 1);
         world.run_for(100 * MS);
@@ -92,7 +92,7 @@ fn an_incast_overflows_a_short_queue_and_is_finished_all_the_same() {
         let slowest = world.application.done.iter().map(|done| done.3).max().expect("48 of them");
         assert!(slowest > 1_360_000, "{react:?}: {slowest} ns");
     }
-    let long = LinkConfig { queue_octets_max: 4 << 20, ..LINK };
+    let long = LinkConfig { queue_bytes_max: 4 << 20, ..LINK };
     let mut world = star(17, long, React::Loss, incast.demands(17), 1);
     world.run_for(100 * MS);
     assert_eq!(world.stats().drops.queue_full, 0, "a queue that is long enough drops nothing");
@@ -100,14 +100,14 @@ fn an_incast_overflows_a_short_queue_and_is_finished_all_the_same() {
 }
 
 #[test]
-fn no_octet_and_no_segment_is_lost_without_a_trace() {
-    let short = LinkConfig { queue_octets_max: 48 << 10, ..LINK };
+fn no_byte_and_no_segment_is_lost_without_a_trace() {
+    let short = LinkConfig { queue_bytes_max: 48 << 10, ..LINK };
     for react in [React::Loss, React::Marks, React::MarkedShare] {
-        let incast = Incast { to: 2, senders: 7, octets: 123_457, every_ns: 700_000, rounds: 5 };
+        let incast = Incast { to: 2, senders: 7, bytes: 123_457, every_ns: 700_000, rounds: 5 };
         let mut demands = incast.demands(8);
         let rest = background(8, 2, 5);
-        demands.extend(rest.into_iter().map(|one| Demand { octets: Some(333_333), ..one }));
-        let all: Vec<u64> = demands.iter().filter_map(|one| one.octets).collect();
+        demands.extend(rest.into_iter().map(|one| Demand { bytes: Some(333_333), ..one }));
+        let all: Vec<u64> = demands.iter().filter_map(|one| one.bytes).collect();
         let mut world = star(8, short, react, demands, 1);
         world.run_for(500 * MS);
         assert_eq!(received(&world), all, "{react:?}");
@@ -120,12 +120,12 @@ fn no_octet_and_no_segment_is_lost_without_a_trace() {
         let dropped = world.stats().drops.queue_full;
         assert!(dropped > 0, "{react:?}: nothing was put to the test");
         assert_eq!(sent, came + dropped, "{react:?}");
-        assert_eq!(sum(|stats| stats.octets_received), all.iter().sum::<u64>(), "{react:?}");
+        assert_eq!(sum(|stats| stats.bytes_received), all.iter().sum::<u64>(), "{react:?}");
         assert_eq!(sum(|stats| stats.refused), 0, "{react:?}");
         let done = &world.application.done;
         assert_eq!(done.iter().map(|one| one.2).sum::<u64>(), all.iter().sum::<u64>());
         for (host, flow, ..) in done {
-            assert_eq!(stack(&world, *host).in_flight_octets(*flow), Some(0), "{react:?}");
+            assert_eq!(stack(&world, *host).in_flight_bytes(*flow), Some(0), "{react:?}");
         }
     }
 }

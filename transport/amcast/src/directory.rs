@@ -10,11 +10,11 @@ use serde::Deserialize;
 /// Messages of a client that may be open at a time, if nothing else is said. Every member has room
 /// for so many of each client.
 pub const GROUP_WINDOW: u32 = 256;
-/// Octets of a message, if nothing else is said: a packet in an Ethernet frame over IPv6, 1,500 -
+/// Bytes of a message, if nothing else is said: a packet in an Ethernet frame over IPv6, 1,500 -
 /// 40 - 8 for the headers below and 116 for ours.
-const MESSAGE_OCTETS: usize = 1_336;
-/// Octets before the message in a packet.
-const FRONT_OCTETS: usize = 116;
+const MESSAGE_LEN: usize = 1_336;
+/// Bytes before the message in a packet.
+const FRONT_LEN: usize = 116;
 
 /// What a process is in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,7 +38,7 @@ pub struct Directory {
     clients: Vec<SocketAddr>,
     coordinators: Vec<SocketAddr>,
     window: Option<u32>,
-    message_octets: Option<usize>,
+    message_len: Option<usize>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,7 +91,7 @@ struct File {
     #[serde(default)]
     coordinators: Vec<String>,
     window: Option<u32>,
-    message_octets: Option<usize>,
+    message_len: Option<usize>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -115,7 +115,7 @@ impl Directory {
     ///     clients = ['10.0.0.9:4600']
     ///     coordinators = ['10.0.0.8:4700']
     ///     window = 64             # messages that a client may have open
-    ///     message_octets = 1024   # the longest message
+    ///     message_len = 1024   # the longest message
     ///     [[groups]]
     ///     members = ['10.0.0.1:4500', '10.0.0.2:4500', '10.0.0.3:4500']
     ///     replicas = ['10.0.0.4:4500']
@@ -135,7 +135,7 @@ impl Directory {
         }
         directory.set_clients(addresses(&file.clients)?);
         directory.set_coordinators(addresses(&file.coordinators)?);
-        (directory.window, directory.message_octets) = (file.window, file.message_octets);
+        (directory.window, directory.message_len) = (file.window, file.message_len);
         Ok(directory)
     }
 
@@ -172,9 +172,9 @@ impl Directory {
         self.window = Some(window);
     }
 
-    /// The longest message, in octets. Default 1,336: a packet in an Ethernet frame.
-    pub fn set_message_octets(&mut self, octets: usize) {
-        self.message_octets = Some(octets);
+    /// The longest message, in bytes. Default 1,336: a packet in an Ethernet frame.
+    pub fn set_message_len(&mut self, bytes: usize) {
+        self.message_len = Some(bytes);
     }
 
     /// Everybody with address and role, in the order of ids.
@@ -244,7 +244,7 @@ impl Directory {
             clients: ids(Role::Client),
             window: self.window.unwrap_or(GROUP_WINDOW),
             message_groups_max: self.groups.len(),
-            frame_octets_max: self.message_octets.unwrap_or(MESSAGE_OCTETS) + FRONT_OCTETS,
+            frame_len_max: self.message_len.unwrap_or(MESSAGE_LEN) + FRONT_LEN,
         })
     }
 }
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(directory.coordinators(), [ProcessId(7)]);
         assert_eq!(directory.at(at(4)), Some((ProcessId(3), Role::Replica(GroupId(0)))));
         assert_eq!(directory.at(at(9)), None);
-        assert_eq!(groups.message_octets_max(), MESSAGE_OCTETS);
+        assert_eq!(groups.message_len_max(), MESSAGE_LEN);
     }
 
     #[test]

@@ -18,16 +18,16 @@ const CLOCK_FOLLOW_NS: u64 = 10_000_000;
 const REPEAT_NS: u64 = 4_000_000;
 /// Packets that may wait to leave: what comes of all frames that one look at the socket may bring.
 const OUTBOX: usize = 1 << 15;
-/// Octets of a frame at least: what has no message fills a packet of an Ethernet, however short
+/// Bytes of a frame at least: what has no message fills a packet of an Ethernet, however short
 /// messages are.
-const FRAME_OCTETS_MIN: usize = 1_452;
+const FRAME_LEN_MIN: usize = 1_452;
 /// Messages that are kept for who has missed them.
 const KEPT: usize = 4_096;
 /// A burst of sending is cut off after so many frames: what comes of one look at the socket most
 /// often fits.
 const BURST_FRAMES: u32 = 2_048;
-/// Room for what is written and not yet handed to the kernel, in octets.
-const SEND_ROOM_OCTETS: usize = 4 << 20;
+/// Room for what is written and not yet handed to the kernel, in bytes.
+const SEND_ROOM_BYTES: usize = 4 << 20;
 
 /// A machine of agreed multicast, driven over UDP.
 pub type Station<M> = Driver<M, UdpMesh, SystemClock>;
@@ -42,10 +42,10 @@ pub struct Options {
     pub busy_from: Option<u64>,
     /// What was not answered is said again after so long, in ns. Default 4 ms.
     pub repeat_ns: u64,
-    /// Octets of a client's messages that may ever be on their way at a time; what is more waits at
+    /// Bytes of a client's messages that may ever be on their way at a time; what is more waits at
     /// the client. Default no limit but its window of messages: how much is best the client finds
     /// out.
-    pub flight_octets: u64,
+    pub flight_bytes: u64,
     /// Messages that members and replicas keep for who has missed them. Default 4096.
     pub kept: usize,
 }
@@ -56,7 +56,7 @@ impl Default for Options {
             idle: Idle::CIVIL,
             busy_from: None,
             repeat_ns: REPEAT_NS,
-            flight_octets: u64::MAX,
+            flight_bytes: u64::MAX,
             kept: KEPT,
         }
     }
@@ -105,16 +105,16 @@ pub fn open<M: Pipe>(
     config.coordinators = directory.coordinators();
     config.repeat_ns = options.repeat_ns;
     config.busy_from = options.busy_from.unwrap_or(u64::MAX);
-    config.flight_octets = options.flight_octets;
+    config.flight_bytes = options.flight_bytes;
     config.kept = options.kept;
     config.outbox = OUTBOX;
-    let frame_octets_max = config.groups.frame_octets_max;
+    let frame_len_max = config.groups.frame_len_max;
     // Who is named, but as something else, is no process of that kind to the machine.
     let machine = make(config).map_err(|error| match error.name {
         "process" => OpenError::Directory(DirectoryError::Nobody { at, what }),
         _ => OpenError::Config(error),
     })?;
-    open_with(directory, (at, process), (frame_octets_max, options.idle), machine)
+    open_with(directory, (at, process), (frame_len_max, options.idle), machine)
 }
 
 /// As [`open`], with a machine that was made already, of process `process`.
@@ -124,13 +124,13 @@ pub fn open<M: Pipe>(
 pub fn open_with<M: Pipe>(
     directory: &Directory,
     (at, process): (SocketAddr, ProcessId),
-    (frame_octets_max, idle): (usize, Idle),
+    (frame_len_max, idle): (usize, Idle),
     machine: M,
 ) -> Result<Station<M>, OpenError> {
     let udp = UdpConfig {
-        frame_octets_max: frame_octets_max.max(FRAME_OCTETS_MIN),
+        frame_len_max: frame_len_max.max(FRAME_LEN_MIN),
         bind: Some(at),
-        send_room_octets: SEND_ROOM_OCTETS,
+        send_room_bytes: SEND_ROOM_BYTES,
         ..UdpConfig::default()
     };
     let processes = directory.addresses().count() as u32;

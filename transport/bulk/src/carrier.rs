@@ -1,14 +1,14 @@
 //! What carries a group's frames, and how a machine is set up for it.
 
 use onepipe_base::{Incarnation, Port, ProcessId};
-use onepipe_bulk::{Config, GroupId, Link, Member, PIECE_FRONT_OCTETS};
+use onepipe_bulk::{Config, GroupId, Link, Member, PIECE_FRONT_LEN};
 
-/// Octets of a piece where nothing is cut into packets by us: the longest frame is 65,587 octets,
+/// Bytes of a piece where nothing is cut into packets by us: the longest frame is 65,587 bytes,
 /// and whole pages are quicker.
-const STREAM_PIECE_OCTETS: u32 = 61_440;
+const STREAM_PIECE_LEN: u32 = 61_440;
 
-/// Octets of a piece in a frame that fits an Ethernet frame, behind the headers of IPv4 and UDP.
-const PACKET_PIECE_OCTETS: u32 = 1_472 - PIECE_FRONT_OCTETS as u32;
+/// Bytes of a piece in a frame that fits an Ethernet frame, behind the headers of IPv4 and UDP.
+const PACKET_PIECE_LEN: u32 = 1_472 - PIECE_FRONT_LEN as u32;
 
 /// What carries a group's frames. All members of a group must say the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -50,12 +50,12 @@ impl Carrier {
         }
     }
 
-    /// Octets of a block that one frame carries.
-    pub const fn piece_octets(self) -> u32 {
+    /// Bytes of a block that one frame carries.
+    pub const fn piece_len(self) -> u32 {
         match self {
-            // Shared memory has no use for it: frames carry no octets of objects.
-            Self::Tcp | Self::Shm => STREAM_PIECE_OCTETS,
-            Self::Udp => PACKET_PIECE_OCTETS,
+            // Shared memory has no use for it: frames carry no bytes of objects.
+            Self::Tcp | Self::Shm => STREAM_PIECE_LEN,
+            Self::Udp => PACKET_PIECE_LEN,
         }
     }
 
@@ -69,10 +69,10 @@ impl Carrier {
         };
         // A link is met for one life: who comes back is another one, and not of this group.
         let life = Incarnation(1);
-        let piece_octets = self.piece_octets();
+        let piece_len = self.piece_len();
         let config = Config {
-            piece_octets,
-            frame_octets_max: PIECE_FRONT_OCTETS + piece_octets as usize,
+            piece_len,
+            frame_len_max: PIECE_FRONT_LEN + piece_len as usize,
             ..Config::new(GroupId(group), (0..members).map(member).collect(), own, life)
         };
         self.adapt(config)

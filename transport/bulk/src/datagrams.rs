@@ -9,7 +9,7 @@ use onepipe_transport_clock::Clock;
 use onepipe_transport_driver::Doorbell;
 use onepipe_transport_tcp::{Door, MeetError, Meeting, Progress, meet, swap};
 use onepipe_transport_udp::{Config, Exchange};
-use onepipe_wire::{glance, mark_congestion};
+use onepipe_wire::{header_unchecked, mark_congestion};
 
 use crate::JoinError;
 
@@ -50,7 +50,7 @@ impl<C: Clock, M: Memory> Datagrams<C, M> {
         let system = |what| move |source| JoinError::System { what, source };
         let streams = meet(meeting, door)?;
         let config = Config {
-            frame_octets_max: group.config().frame_octets_max,
+            frame_len_max: group.config().frame_len_max,
             bind: Some((own_ip(&streams).map_err(system("find this member's address"))?, 0).into()),
             ..Config::default()
         };
@@ -161,7 +161,7 @@ impl<C: Clock, M: Memory> Datagrams<C, M> {
             let Some(sent) = self.group.poll_transmit(now, self.exchange.frame(slot)) else {
                 break;
             };
-            let frame = self.exchange.keep(slot, sent.octets);
+            let frame = self.exchange.keep(slot, sent.bytes);
             self.exchange.send(sent.port.index(), frame);
             progress.frames_sent += 1;
         }
@@ -184,7 +184,7 @@ impl<C: Clock, M: Memory> Datagrams<C, M> {
                     mark_congestion(frame);
                 }
                 // Whoever sends: an answer goes to where the member is whose name is on the frame.
-                let from = glance(frame).map_or(0, |header| header.src().0);
+                let from = header_unchecked(frame).map_or(0, |header| header.src().0);
                 self.group.handle_frame(now, Port(from as u16), frame);
                 progress.frames_received += 1;
                 // The application may have memory for what follows.

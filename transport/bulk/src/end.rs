@@ -6,7 +6,7 @@ use onepipe_bulk::{Event, Group};
 use onepipe_transport_clock::Clock;
 use onepipe_transport_driver::Doorbell;
 use onepipe_transport_pages as pages;
-use onepipe_transport_pages::{AttachError, Lender, Octets, Shelf};
+use onepipe_transport_pages::{AttachError, Bytes, Lender, Shelf};
 use onepipe_transport_tcp as tcp;
 use onepipe_transport_tcp::{Door, MeetError, Meeting, Progress};
 
@@ -54,8 +54,8 @@ pub struct End<C> {
 /// Each keeps the driver rules of [`onepipe_base::Machine`] for itself.
 #[derive(Debug)]
 enum Ways<C> {
-    Tcp(Box<tcp::End<C, Octets>>),
-    Udp(Box<Datagrams<C, Octets>>),
+    Tcp(Box<tcp::End<C, Bytes>>),
+    Udp(Box<Datagrams<C, Bytes>>),
     Shm(Box<pages::End<C>>),
 }
 
@@ -67,7 +67,7 @@ impl<C: Clock> End<C> {
     /// [`JoinError`]: who was not there, for instance. Nobody begins without all.
     pub fn join(
         carrier: Carrier,
-        group: Group<Octets>,
+        group: Group<Bytes>,
         meeting: &Meeting<'_>,
         door: &Door,
         clock: C,
@@ -90,7 +90,7 @@ impl<C: Clock> End<C> {
     }
 
     /// The group, to ask it.
-    pub fn group(&self) -> &Group<Octets> {
+    pub fn group(&self) -> &Group<Bytes> {
         match &self.ways {
             Ways::Tcp(end) => end.group(),
             Ways::Udp(end) => end.group(),
@@ -99,7 +99,7 @@ impl<C: Clock> End<C> {
     }
 
     /// The group, to command it. The next turn says what comes of it.
-    pub fn group_mut(&mut self) -> &mut Group<Octets> {
+    pub fn group_mut(&mut self) -> &mut Group<Bytes> {
         match &mut self.ways {
             Ways::Tcp(end) => end.group_mut(),
             Ways::Udp(end) => end.group_mut(),
@@ -141,7 +141,7 @@ impl<C: Clock> End<C> {
     pub fn turn(
         &mut self,
         wait_ns: u64,
-        on_event: impl FnMut(&mut Group<Octets>, Event<Octets>),
+        on_event: impl FnMut(&mut Group<Bytes>, Event<Bytes>),
     ) -> io::Result<Progress> {
         match &mut self.ways {
             Ways::Tcp(end) => end.turn(wait_ns, on_event),

@@ -24,7 +24,7 @@ mod end;
 
 pub use carrier::Carrier;
 pub use end::{End, JoinError};
-pub use onepipe_transport_pages::{AttachError, Lender, Octets, Page, Sheet, Shelf};
+pub use onepipe_transport_pages::{AttachError, Bytes, Lender, Page, Sheet, Shelf};
 pub use onepipe_transport_tcp::{Door, MeetError, Meeting, Progress, Standing};
 
 #[cfg(test)]

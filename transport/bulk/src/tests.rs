@@ -11,7 +11,7 @@ use onepipe_transport_clock::SystemClock;
 use onepipe_transport_udp::Exchange;
 
 use crate::datagrams::Datagrams;
-use crate::{Carrier, Door, End, Meeting, Octets};
+use crate::{Bytes, Carrier, Door, End, Meeting};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Whoever knows that all is over waits so long for others to have heard that it does: through the
@@ -19,15 +19,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const FAREWELL: Duration = Duration::from_millis(300);
 const WAIT_NS: u64 = 10_000_000;
 
-fn object(number: u32, octets: usize) -> Vec<u8> {
-    (0..octets)
+fn object(number: u32, bytes: usize) -> Vec<u8> {
+    (0..bytes)
         .map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ number as u8)
         .collect()
 }
 
-fn machine(carrier: Carrier, n: usize, own: u32) -> Group<Octets> {
+fn machine(carrier: Carrier, n: usize, own: u32) -> Group<Bytes> {
     let config = onepipe_bulk::Config {
-        block_octets: 1 << 16,
+        block_len: 1 << 16,
         dead_after_ns: 20_000_000_000,
         ..carrier.config(1, n, own)
     };
@@ -35,30 +35,30 @@ fn machine(carrier: Carrier, n: usize, own: u32) -> Group<Octets> {
 }
 
 /// What a member has got, how it ended, and whom it has heard to have failed.
-type Got = (Vec<Octets>, Option<Outcome>, Vec<(u32, Reason)>);
+type Got = (Vec<Bytes>, Option<Outcome>, Vec<(u32, Reason)>);
 
 /// What is driven.
 trait Drives {
-    fn group(&mut self) -> &mut Group<Octets>;
-    fn turn(&mut self, on_event: impl FnMut(&mut Group<Octets>, Event<Octets>));
+    fn group(&mut self) -> &mut Group<Bytes>;
+    fn turn(&mut self, on_event: impl FnMut(&mut Group<Bytes>, Event<Bytes>));
 }
 
 impl Drives for End<SystemClock> {
-    fn group(&mut self) -> &mut Group<Octets> {
+    fn group(&mut self) -> &mut Group<Bytes> {
         self.group_mut()
     }
 
-    fn turn(&mut self, on_event: impl FnMut(&mut Group<Octets>, Event<Octets>)) {
+    fn turn(&mut self, on_event: impl FnMut(&mut Group<Bytes>, Event<Bytes>)) {
         End::turn(self, WAIT_NS, on_event).expect("the kernel waits");
     }
 }
 
-impl Drives for Datagrams<SystemClock, Octets> {
-    fn group(&mut self) -> &mut Group<Octets> {
+impl Drives for Datagrams<SystemClock, Bytes> {
+    fn group(&mut self) -> &mut Group<Bytes> {
         self.group_mut()
     }
 
-    fn turn(&mut self, on_event: impl FnMut(&mut Group<Octets>, Event<Octets>)) {
+    fn turn(&mut self, on_event: impl FnMut(&mut Group<Bytes>, Event<Bytes>)) {
         Datagrams::turn(self, WAIT_NS, on_event);
     }
 }
@@ -85,9 +85,9 @@ fn live(mut end: impl Drives, objects: &[Vec<u8>], gone_after: usize) -> Got {
                 end.group().close().expect("it is the root");
             }
         }
-        let on_event = |group: &mut Group<Octets>, event| match event {
-            Event::Wanted { object, octets } => {
-                group.provide(object, vec![0; octets as usize].into()).expect("it is wanted");
+        let on_event = |group: &mut Group<Bytes>, event| match event {
+            Event::Wanted { object, bytes } => {
+                group.provide(object, vec![0; bytes as usize].into()).expect("it is wanted");
             }
             Event::Stable { memory, .. } => got.push(memory),
             Event::Closed(outcome) => ended = Some(outcome),
@@ -150,18 +150,18 @@ fn forward(from: &UdpSocket, to: SocketAddr, weather: &Weather, one_in: u64) {
     let mut frame = [0; 2048];
     let mut held = 0;
     while !weather.is_over.load(Ordering::Relaxed) {
-        let Ok(octets) = from.recv(&mut frame) else { continue };
+        let Ok(bytes) = from.recv(&mut frame) else { continue };
         weather.frames.fetch_add(1, Ordering::Relaxed);
         word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let chance = word >> 33;
-        let frame = &mut frame[..octets];
+        let frame = &mut frame[..bytes];
         let is_harmed = chance.is_multiple_of(one_in);
         weather.harmed.fetch_add(u64::from(is_harmed), Ordering::Relaxed);
         let times = match (chance / one_in) % 4 {
             _ if !is_harmed => 1,
             0 => 0,
             1 => {
-                frame[(chance >> 8) as usize % octets] ^= 1 << (chance & 7);
+                frame[(chance >> 8) as usize % bytes] ^= 1 << (chance & 7);
                 1
             }
             2 => 2,
@@ -235,13 +235,13 @@ fn weathered(n: usize, objects: &[Vec<u8>], one_in: u64) -> (Vec<Got>, u64, u64)
 #[test]
 fn frames_that_are_lost_altered_doubled_or_overtaken_do_no_harm() {
     let sizes = [0, 1, 1_355, 1_357, 700_000, 65_536, 3, 250_001];
-    let objects: Vec<Vec<u8>> = (0..).zip(sizes).map(|(at, octets)| object(at, octets)).collect();
+    let objects: Vec<Vec<u8>> = (0..).zip(sizes).map(|(at, bytes)| object(at, bytes)).collect();
     for n in [2, 5] {
         let (all, frames, harmed) = weathered(n, &objects, 20);
         assert!(frames > 700 && harmed > frames / 40, "{harmed} of {frames}");
         for (got, ended, failed) in all {
             assert_eq!((ended, failed), (Some(Outcome::Complete), vec![]));
-            assert!(got == objects, "every octet of {n} members");
+            assert!(got == objects, "every byte of {n} members");
         }
     }
 }
@@ -267,7 +267,7 @@ fn memory_that_is_given_back_serves_for_the_next_object() {
                 let mut end = join(1);
                 end.group_mut().offer_memory(vec![0].into());
                 while !end.group().is_done() {
-                    let on_event = |group: &mut Group<Octets>, event| {
+                    let on_event = |group: &mut Group<Bytes>, event| {
                         if let Event::Stable { memory, .. } = event {
                             group.offer_memory(memory);
                         }
@@ -281,7 +281,7 @@ fn memory_that_is_given_back_serves_for_the_next_object() {
                 end.group_mut().send(vec![number as u8].into()).expect("nothing is under way");
                 let mut is_stable = false;
                 while !is_stable {
-                    let on_event = |_: &mut Group<Octets>, event| {
+                    let on_event = |_: &mut Group<Bytes>, event| {
                         is_stable |= matches!(event, Event::Stable { .. });
                     };
                     end.turn(WAIT_NS, on_event).expect("the kernel waits");

@@ -34,7 +34,7 @@ struct Attributes {
 fn shorten_slice() {
     const SIZE: u32 = size_of::<Attributes>() as u32;
     let mut attributes = Attributes::default();
-    // SAFETY: the kernel writes at most `SIZE` octets to the structure, which is that long.
+    // SAFETY: the kernel writes at most `SIZE` bytes to the structure, which is that long.
     let read = unsafe {
         libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, SIZE, 0 as libc::c_uint)
     };
@@ -42,7 +42,7 @@ fn shorten_slice() {
         return;
     }
     (attributes.size, attributes.runtime) = (SIZE, SLICE_NS);
-    // SAFETY: the kernel reads `size` octets of the structure.
+    // SAFETY: the kernel reads `size` bytes of the structure.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0 as libc::c_uint) };
 }
 

@@ -64,7 +64,7 @@ impl Machine for Echo {
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         self.log.borrow_mut().push(Step::Polled(now.mono.as_ns()));
         slot[0] = self.out.pop_front()?;
-        Some(Transmit { port: Port(0), octets: 1 })
+        Some(Transmit { port: Port(0), bytes: 1 })
     }
 
     fn poll_event(&mut self) -> Option<u8> {
@@ -128,9 +128,9 @@ impl Transport for Script {
     fn receive(&mut self, _: Now, mut take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
         let frames: Vec<u8> = self.arriving.drain(..).collect();
         for frame in &frames {
-            let mut octets = [*frame];
-            if let Verdict::Forward(_) = take(Port(0), &mut octets) {
-                self.log.borrow_mut().push(Step::Forwarded(octets[0]));
+            let mut bytes = [*frame];
+            if let Verdict::Forward(_) = take(Port(0), &mut bytes) {
+                self.log.borrow_mut().push(Step::Forwarded(bytes[0]));
             }
         }
         frames.len()
@@ -161,7 +161,7 @@ impl Transport for Script {
     }
 
     fn send(&mut self, transmit: Transmit) {
-        assert_eq!(transmit.octets, 1);
+        assert_eq!(transmit.bytes, 1);
         self.used += 1;
         self.log.borrow_mut().push(Step::Sent(self.slot[0]));
     }
@@ -251,7 +251,7 @@ fn what_was_commanded_between_turns_leaves_before_anything_is_received() {
     use Step::*;
     let burst = |now, sent: &[u8]| {
         let mut steps = vec![Begin(Some(7)), Clock(now)];
-        steps.extend(sent.iter().flat_map(|octet| [Polled(now), Sent(*octet)]));
+        steps.extend(sent.iter().flat_map(|byte| [Polled(now), Sent(*byte)]));
         steps.extend([Polled(now), End(None)]);
         steps
     };

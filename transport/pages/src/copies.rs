@@ -2,7 +2,7 @@
 
 use onepipe_transport_shm::{Page, Place, Shelf};
 
-use crate::Octets;
+use crate::Bytes;
 
 /// Copies of objects under way.
 #[derive(Debug, Default)]
@@ -10,16 +10,16 @@ pub(crate) struct Copies(Vec<(u32, Page)>);
 
 impl Copies {
     /// Where others can read an object. `None` when there is no memory for a copy.
-    pub(crate) fn place(&mut self, shelf: &Shelf, object: u32, octets: &Octets) -> Option<Place> {
-        let octets = match octets {
-            Octets::Shared(page) => return Some(page.place()),
-            Octets::Private(octets) => octets,
+    pub(crate) fn place(&mut self, shelf: &Shelf, object: u32, bytes: &Bytes) -> Option<Place> {
+        let bytes = match bytes {
+            Bytes::Shared(page) => return Some(page.place()),
+            Bytes::Private(bytes) => bytes,
         };
         let at = match self.0.iter().position(|(copied, _)| *copied == object) {
             Some(at) => at,
             None => {
-                let mut sheet = shelf.sheet(octets.len())?;
-                sheet.copy_from_slice(octets);
+                let mut sheet = shelf.sheet(bytes.len())?;
+                sheet.copy_from_slice(bytes);
                 self.0.push((object, sheet.into_page()));
                 self.0.len() - 1
             }

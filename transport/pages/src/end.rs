@@ -4,19 +4,19 @@ use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_bulk::{Event, Group, Placing};
 use onepipe_transport_clock::Clock;
 use onepipe_transport_driver::{Doorbell, Transport};
-use onepipe_transport_shm::{PLACE_OCTETS, Shelf, Shm};
+use onepipe_transport_shm::{PLACE_LEN, Shelf, Shm};
 use onepipe_transport_tcp::Progress;
-use onepipe_wire::APART_OCTETS;
+use onepipe_wire::DETACHED_FRONT_LEN;
 
 use crate::join::Side;
 use crate::told::{place_in, subject};
-use crate::{Lender, Links, Octets};
+use crate::{Bytes, Lender, Links};
 
 /// A member that waits looks so often whether others live: longer than any of them sleeps who would
 /// wake it, and short beside the time after which silence counts as death.
 const LOOK_NS: u64 = 20_000_000;
-/// A piece of so many octets leaves before the next one is looked at: its digest takes a while.
-const LARGE_OCTETS: usize = 1 << 16;
+/// A piece of so many bytes leaves before the next one is looked at: its digest takes a while.
+const LARGE_BYTES: usize = 1 << 16;
 
 /// Drives one member over memory that it shares with the others. Who has a thread to spare calls
 /// [`End::turn`] with the time that it may wait in a loop.
@@ -28,7 +28,7 @@ const LARGE_OCTETS: usize = 1 << 16;
 /// told again; D5 what is due is due by the clock.
 #[derive(Debug)]
 pub struct End<C> {
-    group: Group<Octets>,
+    group: Group<Bytes>,
     shm: Shm,
     side: Side,
     clock: C,
@@ -40,24 +40,24 @@ pub struct End<C> {
 impl<C: Clock> End<C> {
     /// A member that shares memory with all others. The machine's configuration has gone through
     /// [`crate::shared`]; each member's port must be its rank, and its link reliable.
-    pub fn new(group: Group<Octets>, links: Links, clock: C) -> Self {
+    pub fn new(group: Group<Bytes>, links: Links, clock: C) -> Self {
         let Links { mut shm, side } = links;
         let config = group.config();
         debug_assert!((0..).zip(&config.members).all(|(rank, member)| member.port == Port(rank)));
-        assert!(config.is_shared && config.frame_octets_max <= shm.config().frame_octets_max);
+        assert!(config.is_shared && config.frame_len_max <= shm.config().frame_len_max);
         // Nobody here asks for promises.
         shm.expect(false);
         Self { group, shm, side, clock, before: None, is_held: false }
     }
 
     /// The group, to ask it.
-    pub fn group(&self) -> &Group<Octets> {
+    pub fn group(&self) -> &Group<Bytes> {
         &self.group
     }
 
     /// The group, to command it. The next turn says what comes of it (rule D2). What the root sends
     /// lies on a page of its [`End::shelf`].
-    pub fn group_mut(&mut self) -> &mut Group<Octets> {
+    pub fn group_mut(&mut self) -> &mut Group<Bytes> {
         &mut self.group
     }
 
@@ -87,7 +87,7 @@ impl<C: Clock> End<C> {
     pub fn turn(
         &mut self,
         wait_ns: u64,
-        mut on_event: impl FnMut(&mut Group<Octets>, Event<Octets>),
+        mut on_event: impl FnMut(&mut Group<Bytes>, Event<Bytes>),
     ) -> Progress {
         let mut progress = Progress::default();
         self.speak(&mut progress, &mut on_event);
@@ -107,7 +107,7 @@ impl<C: Clock> End<C> {
     fn speak(
         &mut self,
         progress: &mut Progress,
-        on_event: &mut impl FnMut(&mut Group<Octets>, Event<Octets>),
+        on_event: &mut impl FnMut(&mut Group<Bytes>, Event<Bytes>),
     ) {
         loop {
             let before = *progress;
@@ -129,14 +129,14 @@ impl<C: Clock> End<C> {
         while let Some(slot) = self.shm.slot() {
             let Some(sent) = self.group.poll_gather(now, slot) else { break };
             progress.frames_sent += 1;
-            let is_front = sent.front.octets == APART_OCTETS;
-            let front = slot.get(..APART_OCTETS).filter(|_| is_front);
+            let is_front = sent.front.bytes == DETACHED_FRONT_LEN;
+            let front = slot.get(..DETACHED_FRONT_LEN).filter(|_| is_front);
             let Some(object) = front.and_then(subject) else {
                 self.shm.send(sent.front);
                 continue;
             };
-            let octets = self.group.memory(object);
-            let Some(place) = octets.and_then(|octets| self.side.place(object, octets)) else {
+            let bytes = self.group.memory(object);
+            let Some(place) = bytes.and_then(|bytes| self.side.place(object, bytes)) else {
                 // Who has copied an object knows where it lies. At the root there is no memory for
                 // what others could read: nobody can have it.
                 if self.shelf().is_some() {
@@ -144,10 +144,10 @@ impl<C: Clock> End<C> {
                 }
                 continue;
             };
-            let octets = sent.front.octets + PLACE_OCTETS;
-            slot[sent.front.octets..octets].copy_from_slice(&place.to_octets());
-            self.shm.send(Transmit { port: sent.front.port, octets });
-            if sent.octets() >= LARGE_OCTETS {
+            let bytes = sent.front.bytes + PLACE_LEN;
+            slot[sent.front.bytes..bytes].copy_from_slice(&place.to_bytes());
+            self.shm.send(Transmit { port: sent.front.port, bytes });
+            if sent.bytes() >= LARGE_BYTES {
                 // To look at the next one takes a while: whoever gets this one begins now.
                 self.shm.end_burst(None);
                 self.shm.begin_burst(now, None);
@@ -169,7 +169,7 @@ impl<C: Clock> End<C> {
         &mut self,
         now: Now,
         progress: &mut Progress,
-        on_event: &mut impl FnMut(&mut Group<Octets>, Event<Octets>),
+        on_event: &mut impl FnMut(&mut Group<Bytes>, Event<Bytes>),
     ) {
         let Self { group, shm, side, .. } = self;
         let mut events = Progress::default();
@@ -182,7 +182,7 @@ impl<C: Clock> End<C> {
                 // Memory may have come back that this piece is to go to.
                 hand_out(group, side, &mut events, on_event);
             }
-            let front = &frame[..APART_OCTETS];
+            let front = &frame[..DETACHED_FRONT_LEN];
             let mut placing = group.place(front);
             if placing.is_none() && group.has_events() {
                 // It has announced its object, perhaps: then there is memory for it now.
@@ -211,10 +211,10 @@ impl<C: Clock> End<C> {
 }
 
 fn hand_out(
-    group: &mut Group<Octets>,
+    group: &mut Group<Bytes>,
     side: &mut Side,
     progress: &mut Progress,
-    on_event: &mut impl FnMut(&mut Group<Octets>, Event<Octets>),
+    on_event: &mut impl FnMut(&mut Group<Bytes>, Event<Bytes>),
 ) {
     while let Some(event) = group.poll_event() {
         if let Event::Stable { object, .. } | Event::Lost { object } = &event {
@@ -227,19 +227,19 @@ fn hand_out(
 
 /// Brings a piece to where it belongs, if it is not there.
 fn fill(
-    group: &mut Group<Octets>,
+    group: &mut Group<Bytes>,
     lender: &Lender,
     (now, port): (Now, Port),
     placing: &Placing,
 ) -> Verdict {
-    let (object, at, octets) = (placing.object(), placing.at(), placing.octets());
+    let (object, at, bytes) = (placing.object(), placing.at(), placing.bytes());
     if let Some(room) = group.room(placing) {
-        let Some(page) = lender.page(object, at + octets) else {
+        let Some(page) = lender.page(object, at + bytes) else {
             // It is there no more: nobody who counts us as a member has given it back.
             group.abandon(placing);
             return Verdict::Dropped;
         };
-        room.copy_from_slice(&page[at..at + octets]);
+        room.copy_from_slice(&page[at..at + bytes]);
     }
     group.handle_placed(now, port, placing)
 }

@@ -12,12 +12,12 @@ use onepipe_transport_shm::{
 use onepipe_transport_tcp::{MeetError, Meeting};
 
 use crate::copies::Copies;
-use crate::{FRAME_OCTETS, Lender, Octets};
+use crate::{Bytes, FRAME_LEN, Lender};
 
 /// What a member says when it is there, and the root when all are.
 const HERE: u8 = 1;
 /// The longest name.
-const NAME_OCTETS: usize = 64;
+const NAME_LEN: usize = 64;
 
 /// What a member shares with the others.
 #[derive(Debug)]
@@ -35,11 +35,11 @@ pub(crate) enum Side {
 
 impl Side {
     /// Where an object lies that we hold.
-    pub(crate) fn place(&mut self, object: u32, octets: &Octets) -> Option<Place> {
-        match (self, octets) {
-            (Self::Root(shelf, copies), octets) => copies.place(shelf, object, octets),
-            (_, Octets::Shared(page)) => Some(page.place()),
-            (Self::Other(lender), Octets::Private(_)) => lender.place(object),
+    pub(crate) fn place(&mut self, object: u32, bytes: &Bytes) -> Option<Place> {
+        match (self, bytes) {
+            (Self::Root(shelf, copies), bytes) => copies.place(shelf, object, bytes),
+            (_, Bytes::Shared(page)) => Some(page.place()),
+            (Self::Other(lender), Bytes::Private(_)) => lender.place(object),
         }
     }
 
@@ -106,7 +106,7 @@ pub fn join(meeting: &Meeting<'_>, streams: Vec<Option<TcpStream>>) -> Result<Li
             .expect_err("it is one")
             .into());
     };
-    let mut name = [0; NAME_OCTETS];
+    let mut name = [0; NAME_LEN];
     link(0, root.read_exact(&mut name))?;
     let name = String::from_utf8_lossy(&name);
     let name = name.trim_end_matches('\0');
@@ -121,7 +121,7 @@ pub fn join(meeting: &Meeting<'_>, streams: Vec<Option<TcpStream>>) -> Result<Li
 fn attach(name: &str, meeting: &Meeting<'_>) -> Result<Shm, AttachError> {
     let config = Config {
         processes_max: meeting.members.len() as u32,
-        frame_octets_max: FRAME_OCTETS,
+        frame_len_max: FRAME_LEN,
         ..Config::default()
     };
     Shm::attach(name, Some(ProcessId(meeting.own)), &config)
@@ -141,14 +141,14 @@ fn shelf_name(name: &str) -> String {
 }
 
 fn say(mut stream: &TcpStream, name: &str) -> io::Result<()> {
-    let mut octets = [0; NAME_OCTETS];
-    octets[..name.len()].copy_from_slice(name.as_bytes());
-    stream.write_all(&octets)
+    let mut bytes = [0; NAME_LEN];
+    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    stream.write_all(&bytes)
 }
 
 /// Waits for a word of somebody who is there.
 fn hear(mut stream: &TcpStream) -> io::Result<()> {
-    let mut octet = [0];
-    stream.read_exact(&mut octet)?;
-    if octet == [HERE] { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+    let mut byte = [0];
+    stream.read_exact(&mut byte)?;
+    if byte == [HERE] { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }

@@ -29,16 +29,16 @@ impl Lender {
         Self { reader, loans: Arc::new(Mutex::new(loans)) }
     }
 
-    /// The page that an object of so many octets lies on, which is on its way. `None` when nobody
+    /// The page that an object of so many bytes lies on, which is on its way. `None` when nobody
     /// has said where that is.
-    pub fn page(&self, object: u32, octets: usize) -> Option<Page> {
+    pub fn page(&self, object: u32, bytes: usize) -> Option<Page> {
         let mut loans = self.loans();
         let loan = loans.iter_mut().find(|loan| loan.object == object)?;
-        if loan.page.as_ref().is_none_or(|page| page.len() < octets) {
-            loan.page = Some(self.reader.page(loan.place, octets)?);
+        if loan.page.as_ref().is_none_or(|page| page.len() < bytes) {
+            loan.page = Some(self.reader.page(loan.place, bytes)?);
         }
         let mut page = loan.page.clone()?;
-        page.truncate(octets);
+        page.truncate(bytes);
         Some(page)
     }
 

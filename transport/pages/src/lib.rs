@@ -3,41 +3,41 @@
 //! object → blocks → group → fronts of pieces → `[pages]` → the page where the object lies → group
 //!
 //! The root's objects lie on a [`Shelf`]. Frames go through rings of shared memory
-//! ([`onepipe_transport_shm::Shm`]) and carry no octets of objects, only where these lie. A
+//! ([`onepipe_transport_shm::Shm`]) and carry no bytes of objects, only where these lie. A
 //! receiver uses them there, without any copy, or copies them into memory of its own. So there is
 //! nothing to relay, and everything else is [`onepipe_bulk::Group`]'s as over any link: what is
 //! whole, which digest is right, who has failed, what closing means (docs/design/bulk.md).
 //!
 //! # Invariants
-//! - Pages are read under a claim: their octets stay as they are, whoever counts us as failed.
+//! - Pages are read under a claim: their bytes stay as they are, whoever counts us as failed.
 //! - Whoever dies is noticed by the kernel's word, within a millisecond where anybody is awake.
 //! - When all have met, nothing has a name any more: however members end, nothing is left.
 
 #![forbid(unsafe_code)]
 
+mod bytes;
 mod copies;
 mod end;
 mod join;
 mod lender;
-mod octets;
 #[cfg(test)]
 mod tests;
 mod told;
 
+pub use bytes::Bytes;
 pub use end::End;
 pub use join::{JoinError, Links, join};
 pub use lender::Lender;
-pub use octets::Octets;
-pub use onepipe_transport_shm::{AttachError, PLACE_OCTETS, Page, Place, Reader, Sheet, Shelf};
+pub use onepipe_transport_shm::{AttachError, PLACE_LEN, Page, Place, Reader, Sheet, Shelf};
 pub use told::place_in;
 
 use onepipe_bulk::{Algorithm, Config, Plain};
-use onepipe_wire::{APART_OCTETS, HEADER_OCTETS};
+use onepipe_wire::{DETACHED_FRONT_LEN, HEADER_LEN};
 
-/// Octets of the longest frame: what a machine must be able to say fits.
-const FRAME_OCTETS: usize = 512;
+/// Bytes of the longest frame: what a machine must be able to say fits.
+const FRAME_LEN: usize = 512;
 const _: () = assert!(
-    APART_OCTETS + onepipe_transport_shm::PLACE_OCTETS <= FRAME_OCTETS && HEADER_OCTETS < 256,
+    DETACHED_FRONT_LEN + onepipe_transport_shm::PLACE_LEN <= FRAME_LEN && HEADER_LEN < 256,
     "the front of a piece and its place fit a frame"
 );
 /// Blocks for which the root has tokens ahead: all of an object's. They cost no memory.
@@ -48,7 +48,7 @@ pub fn shared(config: Config) -> Config {
     Config {
         is_shared: true,
         algorithm: Algorithm::Plain(Plain::Sequential),
-        frame_octets_max: FRAME_OCTETS,
+        frame_len_max: FRAME_LEN,
         lookahead_blocks: LOOKAHEAD_BLOCKS,
         ..config
     }

@@ -9,7 +9,7 @@ use onepipe_bulk::{Config, Event, Group, GroupId, Link, Member, Outcome};
 use onepipe_transport_clock::SystemClock;
 use onepipe_transport_tcp::{Door, MeetError, Meeting, meet};
 
-use crate::{End, JoinError, Octets, join, shared};
+use crate::{Bytes, End, JoinError, join, shared};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const WAIT_NS: u64 = 10_000_000;
@@ -21,14 +21,11 @@ fn config(n: u32, own: u32) -> Config {
         link: Link::Reliable,
     };
     let members = (0..n).map(member).collect();
-    shared(Config {
-        block_octets: 1 << 16,
-        ..Config::new(GroupId(1), members, own, Incarnation(1))
-    })
+    shared(Config { block_len: 1 << 16, ..Config::new(GroupId(1), members, own, Incarnation(1)) })
 }
 
-fn object(number: u32, octets: usize) -> Vec<u8> {
-    (0..octets)
+fn object(number: u32, bytes: usize) -> Vec<u8> {
+    (0..bytes)
         .map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ number as u8)
         .collect()
 }
@@ -45,7 +42,7 @@ enum Kind {
 }
 
 /// What a member has got, and how it ended.
-type Got = (Vec<Octets>, Option<Outcome>, Vec<u32>);
+type Got = (Vec<Bytes>, Option<Outcome>, Vec<u32>);
 
 /// Lives through a group; a member may be told to go after so many objects.
 fn live(mut end: End<SystemClock>, mut unsent: Vec<Vec<u8>>, kind: Kind, goes_after: usize) -> Got {
@@ -76,17 +73,17 @@ fn live(mut end: End<SystemClock>, mut unsent: Vec<Vec<u8>>, kind: Kind, goes_af
                 end.group_mut().close().expect("it is the root");
             }
         }
-        let on_event = |group: &mut Group<Octets>, event| match event {
-            Event::Wanted { object, octets } => {
-                let octets = octets as usize;
-                let page = lender.as_ref().and_then(|lender| lender.page(object, octets));
+        let on_event = |group: &mut Group<Bytes>, event| match event {
+            Event::Wanted { object, bytes } => {
+                let bytes = bytes as usize;
+                let page = lender.as_ref().and_then(|lender| lender.page(object, bytes));
                 let memory = match page.filter(|_| kind == Kind::Shared) {
                     Some(page) => page.into(),
                     // After a failure a survivor may tell of an object, and not where it lies.
-                    None => vec![0; octets].into(),
+                    None => vec![0; bytes].into(),
                 };
                 let has_failed = !group.failures().is_empty();
-                assert!(kind != Kind::Shared || has_failed || matches!(memory, Octets::Shared(_)));
+                assert!(kind != Kind::Shared || has_failed || matches!(memory, Bytes::Shared(_)));
                 group.provide(object, memory).expect("it is wanted");
             }
             Event::Stable { memory, .. } => got.push(memory),
@@ -123,7 +120,7 @@ fn group(n: u32, objects: &[Vec<u8>], how: impl Fn(u32) -> (Kind, usize)) -> Vec
 #[test]
 fn every_size_comes_to_everybody_whoever_copies() {
     let sizes = [0, 1, 59_999, 65_536, 65_537, 3, 1 << 18, 5_000_001, 4_100, 0, 700_000];
-    let objects: Vec<Vec<u8>> = (0..).zip(sizes).map(|(at, octets)| object(at, octets)).collect();
+    let objects: Vec<Vec<u8>> = (0..).zip(sizes).map(|(at, bytes)| object(at, bytes)).collect();
     let kinds = [Kind::Shared, Kind::Private, Kind::Ahead];
     for n in [1, 2, 5] {
         for root in kinds {
@@ -131,7 +128,7 @@ fn every_size_comes_to_everybody_whoever_copies() {
             for member in group(n, &objects, how) {
                 let (got, ended, failed) = member.join().expect("it does not panic");
                 assert_eq!((ended, failed), (Some(Outcome::Complete), vec![]));
-                assert!(got == objects, "every octet of {n} members, {root:?}");
+                assert!(got == objects, "every byte of {n} members, {root:?}");
             }
         }
     }

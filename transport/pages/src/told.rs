@@ -1,24 +1,24 @@
 //! What a frame says of where an object lies.
 
 use onepipe_transport_shm::Place;
-use onepipe_wire::{APART_OCTETS, BulkFront, BulkPiece, Frame, Opcode, open_apart};
+use onepipe_wire::{BulkHeader, BulkPiece, DETACHED_FRONT_LEN, Frame, Opcode, open_detached};
 
 /// Of which object a frame tells where it lies: the front of a piece, or an offer, and its place
-/// behind that. `None` of any other frame, and of octets that are none.
+/// behind that. `None` of any other frame, and of bytes that are none.
 pub fn place_in(frame: &[u8]) -> Option<(u32, Place)> {
-    let (front, behind) = frame.split_at_checked(APART_OCTETS)?;
+    let (front, behind) = frame.split_at_checked(DETACHED_FRONT_LEN)?;
     Some((subject(front)?, Place::parse(behind)?))
 }
 
 /// The object that a front or an offer is of.
 pub(crate) fn subject(front: &[u8]) -> Option<u32> {
-    let payload = match open_apart(front) {
+    let payload = match open_detached(front) {
         Ok((_, payload, _)) => payload,
         Err(_) => {
             let frame = Frame::parse(front).ok()?;
             (frame.opcode == Opcode::BulkPiece).then_some(frame.payload)?
         }
     };
-    let (_, rest) = BulkFront::parse(payload).ok()?;
+    let (_, rest) = BulkHeader::parse(payload).ok()?;
     Some(BulkPiece::parse(rest).ok()?.header.object)
 }

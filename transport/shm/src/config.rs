@@ -7,8 +7,8 @@ use crate::ring::SLOTS_MAX;
 pub struct Config {
     /// Process ids lie below this. 1 to 1,024, default 64. Memory that nobody uses costs nothing.
     pub processes_max: u32,
-    /// The longest frame, in octets. 256 to 65,000, default 8,192.
-    pub frame_octets_max: usize,
+    /// The longest frame, in bytes. 256 to 65,000, default 8,192.
+    pub frame_len_max: usize,
     /// Frames that one process may have in flight, to all others together. 16 to 2^24, default
     /// 1,024. This many frames of memory are set aside when a process joins.
     pub arena_slots: u32,
@@ -28,7 +28,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             processes_max: 64,
-            frame_octets_max: 8192,
+            frame_len_max: 8192,
             arena_slots: 1024,
             ring_entries: 1024,
             hold_ns: 50_000_000,
@@ -38,26 +38,26 @@ impl Default for Config {
 }
 
 /// Two cache lines: processors fetch lines in pairs.
-const LINE_OCTETS: usize = 128;
+const LINE_BYTES: usize = 128;
 /// Nooks beside each ring, a power of two: so many short frames in flight need no slot.
 pub(crate) const NOOKS: usize = 16;
-/// The longest frame that goes into a nook: one message of 64 octets takes half of it.
-pub(crate) const NOOK_OCTETS: usize = 256;
-const PAGE_OCTETS: usize = 4096;
+/// The longest frame that goes into a nook: one message of 64 bytes takes half of it.
+pub(crate) const NOOK_BYTES: usize = 256;
+const PAGE_BYTES: usize = 4096;
 /// Of a process: one line each for its state, its promise and its bed.
-const PROCESS_OCTETS: usize = 4 * LINE_OCTETS;
+const PROCESS_BYTES: usize = 4 * LINE_BYTES;
 
 impl Config {
     /// The first field that is out of range, with its value.
     pub(crate) fn out_of_range(&self) -> Option<(&'static str, u64)> {
         let wrong = |is_right: bool, field, value| (!is_right).then_some((field, value));
         let processes = self.processes_max;
-        let frame = self.frame_octets_max;
+        let frame = self.frame_len_max;
         let slots = self.arena_slots;
         let entries = self.ring_entries;
         let is_ring = entries.is_power_of_two() && (16..=1 << 20).contains(&entries);
         wrong((1..=1024).contains(&processes), "processes_max", processes.into())
-            .or(wrong((256..=65_000).contains(&frame), "frame_octets_max", frame as u64))
+            .or(wrong((256..=65_000).contains(&frame), "frame_len_max", frame as u64))
             .or(wrong((16..=SLOTS_MAX).contains(&slots), "arena_slots", slots.into()))
             .or(wrong(is_ring, "ring_entries", entries.into()))
     }
@@ -68,12 +68,12 @@ impl Config {
 
     /// Where the state of `process` lies: incarnation, pid, state.
     pub(crate) fn state_at(&self, process: usize) -> usize {
-        PAGE_OCTETS + process * PROCESS_OCTETS
+        PAGE_BYTES + process * PROCESS_BYTES
     }
 
     /// Where the promise line of `process` lies.
     pub(crate) fn line_at(&self, process: usize) -> usize {
-        self.state_at(process) + LINE_OCTETS
+        self.state_at(process) + LINE_BYTES
     }
 
     /// Where the word lies that says what of `process` is open: on the same line, for who looks at
@@ -84,51 +84,51 @@ impl Config {
 
     /// Where the word lies that `process` sleeps on.
     pub(crate) fn bed_at(&self, process: usize) -> usize {
-        self.state_at(process) + 2 * LINE_OCTETS
+        self.state_at(process) + 2 * LINE_BYTES
     }
 
     fn rings_at(&self) -> usize {
-        self.state_at(self.processes()).next_multiple_of(PAGE_OCTETS)
+        self.state_at(self.processes()).next_multiple_of(PAGE_BYTES)
     }
 
-    fn ring_octets(&self) -> usize {
-        LINE_OCTETS + self.ring_entries as usize * 8 + NOOKS * NOOK_OCTETS
+    fn ring_bytes(&self) -> usize {
+        LINE_BYTES + self.ring_entries as usize * 8 + NOOKS * NOOK_BYTES
     }
 
     /// Where the ring lies that goes from one process to the other: its head, alone on a line.
     pub(crate) fn ring_at(&self, from: usize, to: usize) -> usize {
-        self.rings_at() + (from * self.processes() + to) * self.ring_octets()
+        self.rings_at() + (from * self.processes() + to) * self.ring_bytes()
     }
 
     /// Where the entries of that ring lie.
     pub(crate) fn entries_at(&self, from: usize, to: usize) -> usize {
-        self.ring_at(from, to) + LINE_OCTETS
+        self.ring_at(from, to) + LINE_BYTES
     }
 
     /// Where a nook of that ring lies.
     #[inline]
     pub(crate) fn nook_at(&self, from: usize, to: usize, nook: usize) -> usize {
-        self.entries_at(from, to) + self.ring_entries as usize * 8 + nook * NOOK_OCTETS
+        self.entries_at(from, to) + self.ring_entries as usize * 8 + nook * NOOK_BYTES
     }
 
-    /// Octets from one slot to the next. An odd number of lines more than the frame: frames that
+    /// Bytes from one slot to the next. An odd number of lines more than the frame: frames that
     /// begin a power of two apart would all compete for the same few places in the caches.
-    fn slot_octets(&self) -> usize {
-        self.frame_octets_max.next_multiple_of(LINE_OCTETS) + LINE_OCTETS
+    fn slot_bytes(&self) -> usize {
+        self.frame_len_max.next_multiple_of(LINE_BYTES) + LINE_BYTES
     }
 
-    fn arena_octets(&self) -> usize {
-        (self.arena_slots as usize * self.slot_octets()).next_multiple_of(PAGE_OCTETS)
+    fn arena_bytes(&self) -> usize {
+        (self.arena_slots as usize * self.slot_bytes()).next_multiple_of(PAGE_BYTES)
     }
 
     fn arena_at(&self, process: usize) -> usize {
         let rings_end = self.ring_at(self.processes(), 0);
-        rings_end.next_multiple_of(PAGE_OCTETS) + process * self.arena_octets()
+        rings_end.next_multiple_of(PAGE_BYTES) + process * self.arena_bytes()
     }
 
     /// Where a slot of the arena of `process` lies. Only for slots below `arena_slots`.
     pub(crate) fn slot_at(&self, process: usize, slot: u32) -> usize {
-        self.arena_at(process) + slot as usize * self.slot_octets()
+        self.arena_at(process) + slot as usize * self.slot_bytes()
     }
 
     /// The shared front, which everybody needs: header and states. Offset and length.
@@ -140,11 +140,11 @@ impl Config {
     pub(crate) fn own(&self, process: usize) -> [(usize, usize); 2] {
         let rings = self.ring_at(process, 0);
         let rings_end = self.ring_at(process + 1, 0);
-        [(rings, rings_end - rings), (self.arena_at(process), self.arena_octets())]
+        [(rings, rings_end - rings), (self.arena_at(process), self.arena_bytes())]
     }
 
-    /// Octets of the whole segment.
-    pub(crate) fn segment_octets(&self) -> usize {
+    /// Bytes of the whole segment.
+    pub(crate) fn segment_len(&self) -> usize {
         self.arena_at(self.processes())
     }
 }
@@ -157,13 +157,13 @@ mod tests {
     fn nothing_overlaps_and_all_lines_are_apart() {
         let config = Config {
             processes_max: 3,
-            frame_octets_max: 300,
+            frame_len_max: 300,
             arena_slots: 16,
             ring_entries: 16,
             ..Config::default()
         };
         assert_eq!(config.out_of_range(), None);
-        let mut parts: Vec<(usize, usize)> = vec![(0, PAGE_OCTETS)];
+        let mut parts: Vec<(usize, usize)> = vec![(0, PAGE_BYTES)];
         for from in 0..3 {
             parts.push((config.state_at(from), 24));
             parts.push((config.line_at(from), 16));
@@ -171,17 +171,17 @@ mod tests {
             for to in 0..3 {
                 parts.push((config.ring_at(from, to), 8));
                 parts.push((config.entries_at(from, to), 16 * 8));
-                parts.extend((0..NOOKS).map(|nook| (config.nook_at(from, to, nook), NOOK_OCTETS)));
+                parts.extend((0..NOOKS).map(|nook| (config.nook_at(from, to, nook), NOOK_BYTES)));
             }
             parts.extend((0..16).map(|slot| (config.slot_at(from, slot), 300)));
         }
         parts.sort_unstable();
         for pair in parts.windows(2) {
-            let lines = (pair[0].0 + pair[0].1).div_ceil(LINE_OCTETS);
-            assert!(lines * LINE_OCTETS <= pair[1].0, "{pair:?}");
+            let lines = (pair[0].0 + pair[0].1).div_ceil(LINE_BYTES);
+            assert!(lines * LINE_BYTES <= pair[1].0, "{pair:?}");
         }
-        let (at, octets) = *parts.last().expect("there are parts");
-        assert!(at + octets <= config.segment_octets());
+        let (at, bytes) = *parts.last().expect("there are parts");
+        assert!(at + bytes <= config.segment_len());
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(field(good), None);
         assert_eq!(field(Config { processes_max: 0, ..good }), Some("processes_max"));
         assert_eq!(field(Config { ring_entries: 1000, ..good }), Some("ring_entries"));
-        assert_eq!(field(Config { frame_octets_max: 70_000, ..good }), Some("frame_octets_max"));
+        assert_eq!(field(Config { frame_len_max: 70_000, ..good }), Some("frame_len_max"));
         assert_eq!(field(Config { arena_slots: 1, ..good }), Some("arena_slots"));
     }
 }

@@ -2,7 +2,7 @@
 
 use onepipe_base::{Incarnation, Mono, Now, Port, Promises, Timestamp, Verdict};
 
-use crate::config::{NOOK_OCTETS, NOOKS};
+use crate::config::{NOOK_BYTES, NOOKS};
 use crate::line::{Promise, after_clock};
 use crate::ring::{Consumer, IN_NOOK};
 use crate::segment::Segment;
@@ -18,8 +18,8 @@ const LOOK_INTERVAL_NS: u64 = 20_000;
 /// Who is asked for signs of life at one watch, at most: those who may hold others up beside.
 const ASKED: usize = 8;
 
-/// Octets of a nook that are fetched along with the entry: a message of 64 octets takes 124.
-const FETCH_OCTETS: usize = 128;
+/// Bytes of a nook that are fetched along with the entry: a message of 64 bytes takes 124.
+const FETCH_BYTES: usize = 128;
 
 /// What this process receives.
 #[derive(Debug)]
@@ -180,7 +180,7 @@ impl Inbound {
             // A short frame comes in these lines; fetched now, they come when the entry does, not a
             // way from core to core after it.
             let nook = config.nook_at(from, me, sender.ring.nook(NOOKS));
-            segment.mapping().prefetch(nook, FETCH_OCTETS);
+            segment.mapping().prefetch(nook, FETCH_BYTES);
             while left > 0 {
                 let nook = sender.ring.nook(NOOKS);
                 let Some(entry) = sender.ring.next(cells) else {
@@ -188,10 +188,10 @@ impl Inbound {
                     break;
                 };
                 left -= 1;
-                let octets = entry.octets as usize;
-                let place = if entry.slot == IN_NOOK && octets <= NOOK_OCTETS {
+                let bytes = entry.bytes as usize;
+                let place = if entry.slot == IN_NOOK && bytes <= NOOK_BYTES {
                     config.nook_at(from, me, nook)
-                } else if entry.slot < config.arena_slots && octets <= config.frame_octets_max {
+                } else if entry.slot < config.arena_slots && bytes <= config.frame_len_max {
                     config.slot_at(from, entry.slot)
                 } else {
                     stats.entries_refused += 1;
@@ -199,7 +199,7 @@ impl Inbound {
                 };
                 // SAFETY: the entry gives the slot, or the nook that belongs to its index, to this
                 // process until it is released below, and nothing else in this process reaches it.
-                let frame = unsafe { segment.mapping().octets_mut(place, octets) };
+                let frame = unsafe { segment.mapping().bytes_mut(place, bytes) };
                 if let Verdict::Forward(port) = take(Port(from as u16), frame) {
                     outbound.forward(segment, port, frame, stats);
                 }

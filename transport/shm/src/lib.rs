@@ -74,7 +74,7 @@ mod sync;
 
 pub use config::Config;
 pub use error::AttachError;
-pub use shelf::{PLACE_OCTETS, Page, Place, Reader, Sheet, Shelf};
+pub use shelf::{PLACE_LEN, Page, Place, Reader, Sheet, Shelf};
 pub use shm::Shm;
 pub use stale::remove_stale_segments;
 pub use stats::Stats;

@@ -1,4 +1,4 @@
-//! Octets of a file that a process holds as long as it lives.
+//! Bytes of a file that a process holds as long as it lives.
 //!
 //! These are open-file-description locks: the kernel gives them back when the process ends, however
 //! it ends, so that who holds one is alive. (A child that was forked, and has not called `exec`,
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// The octet that is held while a segment is being set up, joined or left. Above all process ids.
+/// The byte that is held while a segment is being set up, joined or left. Above all process ids.
 const SETUP: i64 = 1 << 20;
 
 /// Waits until nobody else sets up, joins or leaves, and keeps others from it.
@@ -36,8 +36,8 @@ pub(crate) fn take(file: &File, process: usize) -> io::Result<bool> {
     try_lock(file, process as i64)
 }
 
-fn try_lock(file: &File, octet: i64) -> io::Result<bool> {
-    match control(file, libc::F_OFD_SETLK, &mut range(octet, 1, libc::F_WRLCK)) {
+fn try_lock(file: &File, byte: i64) -> io::Result<bool> {
+    match control(file, libc::F_OFD_SETLK, &mut range(byte, 1, libc::F_WRLCK)) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
         Err(error) => Err(error),
@@ -59,18 +59,18 @@ pub(crate) fn is_somebody_there(file: &File) -> io::Result<bool> {
     is_any_taken(file, 0, SETUP)
 }
 
-fn is_any_taken(file: &File, start: i64, octets: i64) -> io::Result<bool> {
-    let mut answer = range(start, octets, libc::F_WRLCK);
+fn is_any_taken(file: &File, start: i64, bytes: i64) -> io::Result<bool> {
+    let mut answer = range(start, bytes, libc::F_WRLCK);
     control(file, libc::F_OFD_GETLK, &mut answer)?;
     Ok(answer.l_type != libc::F_UNLCK as libc::c_short)
 }
 
-fn range(start: i64, octets: i64, kind: libc::c_int) -> libc::flock {
+fn range(start: i64, bytes: i64, kind: libc::c_int) -> libc::flock {
     libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: start,
-        l_len: octets,
+        l_len: bytes,
         l_pid: 0,
     }
 }
@@ -88,15 +88,15 @@ pub(crate) fn set_aside(file: &File, part: (usize, usize)) -> io::Result<()> {
 }
 
 /// Gives the memory of a part of `file` back; what stood there reads as zeros.
-pub(crate) fn punch(file: &File, (start, octets): (usize, usize)) -> io::Result<()> {
+pub(crate) fn punch(file: &File, (start, bytes): (usize, usize)) -> io::Result<()> {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    allocate(file, mode, (start, octets))
+    allocate(file, mode, (start, bytes))
 }
 
-fn allocate(file: &File, mode: libc::c_int, (start, octets): (usize, usize)) -> io::Result<()> {
+fn allocate(file: &File, mode: libc::c_int, (start, bytes): (usize, usize)) -> io::Result<()> {
     // SAFETY: takes numbers only.
     let answer = unsafe {
-        libc::fallocate(file.as_raw_fd(), mode, start as libc::off_t, octets as libc::off_t)
+        libc::fallocate(file.as_raw_fd(), mode, start as libc::off_t, bytes as libc::off_t)
     };
     if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -7,16 +7,16 @@ use std::ptr::{self, NonNull};
 
 use crate::sync::{AtomicU32, AtomicU64};
 
-/// A file mapped shared. Words are only ever touched as atomics, octets of frames only by the
+/// A file mapped shared. Words are only ever touched as atomics, bytes of frames only by the
 /// process whose turn it is.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
-    octets: usize,
+    bytes: usize,
 }
 
 // SAFETY: the mapping is plain memory that any thread may use; everything in it is reached through
-// atomics, or through `octets_mut`, whose caller answers for exclusiveness.
+// atomics, or through `bytes_mut`, whose caller answers for exclusiveness.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -31,21 +31,21 @@ pub(crate) enum Access {
 }
 
 impl Mapping {
-    /// Maps the first `octets` of `file`, which must be at least as long.
-    pub(crate) fn new(file: &File, octets: usize) -> io::Result<Self> {
-        Self::map(file, 0, octets, Access::Write, libc::MAP_SHARED)
+    /// Maps the first `bytes` of `file`, which must be at least as long.
+    pub(crate) fn new(file: &File, bytes: usize) -> io::Result<Self> {
+        Self::map(file, 0, bytes, Access::Write, libc::MAP_SHARED)
     }
 
-    /// Maps `octets` of `file` from `at` on, a multiple of a page, which the file must have; with
+    /// Maps `bytes` of `file` from `at` on, a multiple of a page, which the file must have; with
     /// all their pages, since all of them are used, and faults cost more one by one.
-    pub(crate) fn part(file: &File, at: u64, octets: usize, access: Access) -> io::Result<Self> {
-        Self::map(file, at, octets, access, libc::MAP_SHARED | libc::MAP_POPULATE)
+    pub(crate) fn part(file: &File, at: u64, bytes: usize, access: Access) -> io::Result<Self> {
+        Self::map(file, at, bytes, access, libc::MAP_SHARED | libc::MAP_POPULATE)
     }
 
     fn map(
         file: &File,
         at: u64,
-        octets: usize,
+        bytes: usize,
         access: Access,
         flags: libc::c_int,
     ) -> io::Result<Self> {
@@ -56,23 +56,23 @@ impl Mapping {
         let (to, at) = (ptr::null_mut(), at as libc::off_t);
         // SAFETY: a new mapping at a place of the kernel's choice disturbs no memory in use; the
         // descriptor is open for reading and writing.
-        let base = unsafe { libc::mmap(to, octets, protection, flags, file.as_raw_fd(), at) };
+        let base = unsafe { libc::mmap(to, bytes, protection, flags, file.as_raw_fd(), at) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, octets })
+        Ok(Self { base, bytes })
     }
 
-    /// The start of `octets` octets at `at`, aligned to `align`.
+    /// The start of `bytes` bytes at `at`, aligned to `align`.
     ///
     /// # Panics
     /// When they do not lie in the mapping. Offsets come from `Config`, whose numbers were checked
     /// against the size of the file.
     #[inline]
-    fn place(&self, at: usize, octets: usize, align: usize) -> NonNull<u8> {
-        assert!(at <= self.octets && octets <= self.octets - at && at.is_multiple_of(align));
-        // SAFETY: the offset lies within the mapping, which is one object of `self.octets` octets.
+    fn place(&self, at: usize, bytes: usize, align: usize) -> NonNull<u8> {
+        assert!(at <= self.bytes && bytes <= self.bytes - at && at.is_multiple_of(align));
+        // SAFETY: the offset lies within the mapping, which is one object of `self.bytes` bytes.
         unsafe { self.base.add(at) }
     }
 
@@ -99,36 +99,36 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(first.as_ptr(), count) }
     }
 
-    /// Fetches octets that will be read soon into the cache, where the processor can.
+    /// Fetches bytes that will be read soon into the cache, where the processor can.
     #[inline]
-    pub(crate) fn prefetch(&self, at: usize, octets: usize) {
-        let first = self.place(at, octets, 1);
+    pub(crate) fn prefetch(&self, at: usize, bytes: usize) {
+        let first = self.place(at, bytes, 1);
         let mut line = 0;
-        while line < octets {
-            // SAFETY: the line begins within the octets, which lie in the mapping.
+        while line < bytes {
+            // SAFETY: the line begins within the bytes, which lie in the mapping.
             fetch(unsafe { first.add(line) });
             line += 64;
         }
     }
 
-    /// How many octets are mapped.
-    pub(crate) fn octets(&self) -> usize {
-        self.octets
+    /// How many bytes are mapped.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
-    /// Octets that nobody writes.
+    /// Bytes that nobody writes.
     ///
     /// # Safety
     /// No process writes to them as long as the answer lives.
     #[inline]
-    pub(crate) unsafe fn read(&self, at: usize, octets: usize) -> &[u8] {
-        let first = self.place(at, octets, 1);
+    pub(crate) unsafe fn read(&self, at: usize, bytes: usize) -> &[u8] {
+        let first = self.place(at, bytes, 1);
         // SAFETY: in bounds, mapped as long as `self` lives, valid for any bits; unchanged by the
         // caller's promise.
-        unsafe { std::slice::from_raw_parts(first.as_ptr(), octets) }
+        unsafe { std::slice::from_raw_parts(first.as_ptr(), bytes) }
     }
 
-    /// The octets of a frame.
+    /// The bytes of a frame.
     ///
     /// # Safety
     /// They must be this process's to use, and this call's within the process, as long as the
@@ -137,18 +137,18 @@ impl Mapping {
     /// must be mapped for writing.
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "exclusiveness is the caller's promise")]
-    pub(crate) unsafe fn octets_mut(&self, at: usize, octets: usize) -> &mut [u8] {
-        let first = self.place(at, octets, 1);
+    pub(crate) unsafe fn bytes_mut(&self, at: usize, bytes: usize) -> &mut [u8] {
+        let first = self.place(at, bytes, 1);
         // SAFETY: in bounds, mapped as long as `self` lives, valid for any bits; exclusive by the
         // caller's promise.
-        unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), octets) }
+        unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), bytes) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: this is what `new` mapped, and nothing borrowed from it can be alive.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.octets) };
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 

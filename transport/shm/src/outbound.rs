@@ -4,20 +4,20 @@ use onepipe_base::{Mono, Port, Transmit};
 use onepipe_wire::mark_congestion;
 
 use crate::arena::{Arena, Fill};
-use crate::config::{NOOK_OCTETS, NOOKS};
+use crate::config::{NOOK_BYTES, NOOKS};
 use crate::ring::{Entry, IN_NOOK, Producer};
 use crate::segment::Segment;
 use crate::sleep::before_wake;
 use crate::{Stats, futex};
 
-/// Staged octets for one receiver that are published before the burst ends, so that it can start
+/// Staged bytes for one receiver that are published before the burst ends, so that it can start
 /// with them.
-const PUBLISH_OCTETS: usize = 4096;
+const PUBLISH_BYTES: usize = 4096;
 /// Frames in flight below which it is not worth asking a receiver for slots.
 const RECLAIM_FRAMES: usize = 4;
 
-/// Octets of a cache line, and how many of them a short frame fills.
-const LINE_OCTETS: usize = 64;
+/// Bytes of a cache line, and how many of them a short frame fills.
+const LINE_BYTES: usize = 64;
 const WARM_LINES: usize = 3;
 
 /// What this process sends.
@@ -50,7 +50,7 @@ struct Receiver {
     is_live: bool,
     is_touched: bool,
     is_tight: bool,
-    octets_staged: usize,
+    bytes_staged: usize,
     /// When it last took something, or had nothing to take.
     progressed: Mono,
 }
@@ -81,7 +81,7 @@ impl Outbound {
                 is_live: false,
                 is_touched: false,
                 is_tight: false,
-                octets_staged: 0,
+                bytes_staged: 0,
                 progressed: Mono::from_ns(0),
             });
         }
@@ -154,7 +154,7 @@ impl Outbound {
         let at = config.slot_at(self.me, self.arena.top()?);
         // SAFETY: a free slot of this process's own arena is in no ring, so nobody reads it; and
         // the answer is given up before the slot is asked for or sent.
-        Some(unsafe { segment.mapping().octets_mut(at, config.frame_octets_max) })
+        Some(unsafe { segment.mapping().bytes_mut(at, config.frame_len_max) })
     }
 
     /// Sends what stands in the slot given last. Where there is no receiver, or one that has
@@ -193,17 +193,17 @@ impl Outbound {
             stats.frames_marked += 1;
             let at = segment.config().slot_at(self.me, slot);
             // SAFETY: as in `slot`; the slot is not in flight yet.
-            mark_congestion(unsafe { segment.mapping().octets_mut(at, transmit.octets) });
+            mark_congestion(unsafe { segment.mapping().bytes_mut(at, transmit.bytes) });
         }
         let receiver = &mut self.receivers[to];
         if receiver.ring.in_flight() == 0 {
             receiver.progressed = self.now;
         }
-        let octets = transmit.octets;
-        let is_short = octets <= NOOK_OCTETS;
+        let bytes = transmit.bytes;
+        let is_short = bytes <= NOOK_BYTES;
         let nook = is_short.then(|| receiver.ring.nook(NOOKS)).flatten();
         let place = if nook.is_some() { IN_NOOK } else { slot };
-        if !receiver.ring.stage(Entry { slot: place, octets: octets as u32 }) {
+        if !receiver.ring.stage(Entry { slot: place, bytes: bytes as u32 }) {
             return;
         }
         match nook {
@@ -213,8 +213,7 @@ impl Outbound {
                 // SAFETY: the slot is as in `slot`; a nook that `Producer::nook` answers belongs to
                 // an entry that the receiver has given back, or never had, and does not see again
                 // before `publish`. The two lie apart.
-                let [frame, copy] =
-                    at.map(|at| unsafe { segment.mapping().octets_mut(at, octets) });
+                let [frame, copy] = at.map(|at| unsafe { segment.mapping().bytes_mut(at, bytes) });
                 copy.copy_from_slice(frame);
             }
             None => self.arena.take(),
@@ -224,10 +223,10 @@ impl Outbound {
             receiver.is_touched = true;
             self.touched.push(to);
         }
-        receiver.octets_staged += transmit.octets;
-        if receiver.octets_staged >= PUBLISH_OCTETS {
+        receiver.bytes_staged += transmit.bytes;
+        if receiver.bytes_staged >= PUBLISH_BYTES {
             receiver.ring.publish(segment.ring(self.me, to));
-            receiver.octets_staged = 0;
+            receiver.bytes_staged = 0;
         }
     }
 
@@ -243,7 +242,7 @@ impl Outbound {
         match self.slot(segment) {
             Some(slot) if frame.len() <= slot.len() => {
                 slot[..frame.len()].copy_from_slice(frame);
-                self.put(segment, Transmit { port, octets: frame.len() }, false, stats);
+                self.put(segment, Transmit { port, bytes: frame.len() }, false, stats);
             }
             _ => stats.frames_overflowed += 1,
         }
@@ -255,7 +254,7 @@ impl Outbound {
         for &to in &self.touched {
             let receiver = &mut self.receivers[to];
             receiver.ring.publish(segment.ring(self.me, to));
-            receiver.octets_staged = 0;
+            receiver.bytes_staged = 0;
         }
     }
 
@@ -290,7 +289,7 @@ impl Outbound {
     #[inline]
     fn warm(&mut self, segment: &Segment) {
         if let Some(slot) = self.free_slot(segment) {
-            slot.chunks_mut(LINE_OCTETS).take(WARM_LINES).for_each(|line| line[0] = 0);
+            slot.chunks_mut(LINE_BYTES).take(WARM_LINES).for_each(|line| line[0] = 0);
         }
     }
 

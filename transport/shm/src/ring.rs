@@ -25,13 +25,13 @@ pub(crate) struct Cells<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) slot: u32,
-    pub(crate) octets: u32,
+    pub(crate) bytes: u32,
 }
 
-/// Bits of an entry for the octets, the slot, and the rest for the lap.
-const OCTETS_BITS: u32 = 17;
+/// Bits of an entry for the bytes, the slot, and the rest for the lap.
+const LEN_BITS: u32 = 17;
 const SLOT_BITS: u32 = 24;
-const LAP_BITS: u32 = 64 - SLOT_BITS - OCTETS_BITS;
+const LAP_BITS: u32 = 64 - SLOT_BITS - LEN_BITS;
 /// Laps count from 1 to this, over and over: 0 is an entry that was never written.
 const LAPS: u64 = (1 << LAP_BITS) - 1;
 
@@ -42,15 +42,15 @@ pub(crate) const SLOTS_MAX: u32 = IN_NOOK;
 
 impl Entry {
     fn to_word(self, lap: u64) -> u64 {
-        (lap << SLOT_BITS | u64::from(self.slot)) << OCTETS_BITS | u64::from(self.octets)
+        (lap << SLOT_BITS | u64::from(self.slot)) << LEN_BITS | u64::from(self.bytes)
     }
 
     fn from_word(word: u64, lap: u64) -> Option<Self> {
-        if word >> (SLOT_BITS + OCTETS_BITS) != lap {
+        if word >> (SLOT_BITS + LEN_BITS) != lap {
             return None;
         }
-        let slot = (word >> OCTETS_BITS) as u32 & ((1 << SLOT_BITS) - 1);
-        Some(Self { slot, octets: word as u32 & ((1 << OCTETS_BITS) - 1) })
+        let slot = (word >> LEN_BITS) as u32 & ((1 << SLOT_BITS) - 1);
+        Some(Self { slot, bytes: word as u32 & ((1 << LEN_BITS) - 1) })
     }
 }
 
@@ -89,8 +89,8 @@ pub(crate) struct Producer {
     published: u64,
     /// Entries below this have been staged.
     tail: u64,
-    /// Octets of each staged entry, by the same index as `slots`.
-    octets: Box<[u32]>,
+    /// Bytes of each staged entry, by the same index as `slots`.
+    bytes: Box<[u32]>,
 }
 
 const NO_SLOT: u32 = u32::MAX;
@@ -117,8 +117,8 @@ impl Producer {
             cells.at(index).store(0, Ordering::Relaxed);
             index = index.wrapping_add(1);
         }
-        let octets = vec![0; capacity].into_boxed_slice();
-        Self { slots, octets, reclaimed: head, published: tail, tail }
+        let bytes = vec![0; capacity].into_boxed_slice();
+        Self { slots, bytes, reclaimed: head, published: tail, tail }
     }
 
     /// How many entries there are.
@@ -153,7 +153,7 @@ impl Producer {
         }
         let at = self.tail as usize & (self.slots.len() - 1);
         self.slots[at] = entry.slot;
-        self.octets[at] = entry.octets;
+        self.bytes[at] = entry.bytes;
         self.tail = self.tail.wrapping_add(1);
         true
     }
@@ -166,7 +166,7 @@ impl Producer {
         while index != self.published {
             index = index.wrapping_sub(1);
             let at = index as usize & (self.slots.len() - 1);
-            let entry = Entry { slot: self.slots[at], octets: self.octets[at] };
+            let entry = Entry { slot: self.slots[at], bytes: self.bytes[at] };
             cells.at(index).store(entry.to_word(cells.lap(index)), Ordering::Release);
         }
         self.published = self.tail;

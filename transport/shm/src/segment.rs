@@ -307,16 +307,16 @@ fn create(file: &File, config: &Config) -> Result<(Mapping, Config), AttachError
     let what = "create the segment";
     // What a crash has left is dropped with its contents: everything starts as zeros.
     file.set_len(0).map_err(AttachError::io(what))?;
-    file.set_len(config.segment_octets() as u64).map_err(AttachError::io(what))?;
+    file.set_len(config.segment_len() as u64).map_err(AttachError::io(what))?;
     lock::set_aside(file, config.front()).map_err(AttachError::io("set memory aside"))?;
-    let mapping = Mapping::new(file, config.segment_octets()).map_err(AttachError::io(what))?;
+    let mapping = Mapping::new(file, config.segment_len()).map_err(AttachError::io(what))?;
     let store = |at: usize, value| mapping.word(at).store(value, Ordering::Relaxed);
     store(at::MAGIC, MAGIC);
     store(at::VERSION, VERSION);
-    let frame_octets_max = config.frame_octets_max as u64;
+    let frame_len_max = config.frame_len_max as u64;
     let numbers = [
         config.processes_max.into(),
-        frame_octets_max,
+        frame_len_max,
         config.arena_slots.into(),
         config.ring_entries.into(),
     ];
@@ -330,8 +330,8 @@ fn create(file: &File, config: &Config) -> Result<(Mapping, Config), AttachError
 /// Finds out how large the segment is that others use, and maps it.
 fn join(file: &File, wanted: &Config) -> Result<(Mapping, Config), AttachError> {
     let what = "map the segment";
-    let octets = file.metadata().map_err(AttachError::io(what))?.len();
-    if octets < at::END as u64 {
+    let bytes = file.metadata().map_err(AttachError::io(what))?.len();
+    if bytes < at::END as u64 {
         return Err(AttachError::Layout { version: 0 });
     }
     let header = Mapping::new(file, at::END).map_err(AttachError::io(what))?;
@@ -340,20 +340,20 @@ fn join(file: &File, wanted: &Config) -> Result<(Mapping, Config), AttachError> 
     if load(at::STATE) != READY || load(at::MAGIC) != MAGIC || version != VERSION {
         return Err(AttachError::Layout { version });
     }
-    let [processes_max, frame_octets_max, arena_slots, ring_entries] = at::CONFIG.map(load);
+    let [processes_max, frame_len_max, arena_slots, ring_entries] = at::CONFIG.map(load);
     let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
     let config = Config {
         processes_max: narrow(processes_max),
-        frame_octets_max: frame_octets_max as usize,
+        frame_len_max: frame_len_max as usize,
         arena_slots: narrow(arena_slots),
         ring_entries: narrow(ring_entries),
         ..*wanted
     };
     // The numbers are in range before they are multiplied.
-    if config.out_of_range().is_some() || octets != config.segment_octets() as u64 {
+    if config.out_of_range().is_some() || bytes != config.segment_len() as u64 {
         return Err(AttachError::Layout { version });
     }
-    let mapping = Mapping::new(file, config.segment_octets()).map_err(AttachError::io(what))?;
+    let mapping = Mapping::new(file, config.segment_len()).map_err(AttachError::io(what))?;
     Ok((mapping, config))
 }
 

@@ -7,7 +7,7 @@ use onepipe_transport_clock::Clock;
 use onepipe_transport_driver::Transport;
 use onepipe_wire::Flags;
 
-use crate::config::NOOK_OCTETS;
+use crate::config::NOOK_BYTES;
 use crate::ring::IN_NOOK;
 use crate::sync::Ordering;
 use crate::{AttachError, Config, Shm};
@@ -34,17 +34,17 @@ fn at(ns: u64) -> Now {
     Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns + (1 << 50)) }
 }
 
-/// Sends one frame that begins with `octet`, in a burst of its own. Even ones are short and go into
+/// Sends one frame that begins with `byte`, in a burst of its own. Even ones are short and go into
 /// nooks, odd ones are long and go into slots.
-fn send(shm: &mut Shm, now: Now, to: u32, octet: u8) {
-    let octets = if octet.is_multiple_of(2) { 1 } else { NOOK_OCTETS + 1 };
+fn send(shm: &mut Shm, now: Now, to: u32, byte: u8) {
+    let bytes = if byte.is_multiple_of(2) { 1 } else { NOOK_BYTES + 1 };
     shm.begin_burst(now, None);
-    shm.slot().expect("there is a free slot")[0] = octet;
-    shm.send(Transmit { port: Port(to as u16), octets });
+    shm.slot().expect("there is a free slot")[0] = byte;
+    shm.send(Transmit { port: Port(to as u16), bytes });
     shm.end_burst(None);
 }
 
-/// Frames as port and first octet, promises as port and ns.
+/// Frames as port and first byte, promises as port and ns.
 type Received = (Vec<(u16, u8)>, Vec<(u16, u64)>);
 
 /// One turn of receiving: frames, and promises heard after them.
@@ -140,13 +140,13 @@ fn nonsense_in_the_segment_costs_frames_and_nothing_else() {
     receive(&mut b, at(1));
     send(&mut a, at(2), 1, 5);
     let ring = a.segment().ring(0, 1);
-    // A slot that is not there, an octet too many in a slot and in a nook, and a receiver that
+    // A slot that is not there, a byte too many in a slot and in a nook, and a receiver that
     // claims to have read what was never sent.
     let lap = 1 << 41;
     ring.entries[1].store(lap | 64 << 17 | 8, Ordering::Release);
     ring.entries[2].store(lap | 3 << 17 | 8193, Ordering::Release);
     let nook = u64::from(IN_NOOK) << 17;
-    ring.entries[3].store(lap | nook | (NOOK_OCTETS as u64 + 1), Ordering::Release);
+    ring.entries[3].store(lap | nook | (NOOK_BYTES as u64 + 1), Ordering::Release);
     ring.head.store(1 << 60, Ordering::Release);
     assert_eq!(receive(&mut b, at(3)).0, [(0, 5)]);
     assert_eq!(b.stats().entries_refused, 3);

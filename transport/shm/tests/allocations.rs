@@ -26,7 +26,7 @@ impl Machine for Echo {
     fn poll_transmit(&mut self, _: Now, slot: &mut [u8]) -> Option<Transmit> {
         self.owed = self.owed.checked_sub(1)?;
         slot[..100].fill(1);
-        Some(Transmit { port: self.to, octets: 100 })
+        Some(Transmit { port: self.to, bytes: 100 })
     }
 
     fn poll_event(&mut self) -> Option<()> {

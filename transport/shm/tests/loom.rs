@@ -91,7 +91,7 @@ fn a_slot_is_never_written_while_it_is_read() {
                         continue;
                     };
                     segment.write(slot, sent);
-                    assert!(producer.stage(Entry { slot, octets: 1 }));
+                    assert!(producer.stage(Entry { slot, bytes: 1 }));
                     sent += 1;
                     // The first two go together.
                     if sent != 1 {
@@ -132,10 +132,10 @@ fn a_nook_is_never_written_while_it_is_read() {
                     if producer.nook(1).is_some() {
                         // SAFETY: loom checks that nobody else touches the nook meanwhile.
                         segment.nook.with_mut(|place| unsafe { *place = sent });
-                        assert!(producer.stage(Entry { slot: IN_NOOK, octets: 1 }));
+                        assert!(producer.stage(Entry { slot: IN_NOOK, bytes: 1 }));
                     } else if let Some(slot) = free.pop() {
                         segment.write(slot, sent);
-                        assert!(producer.stage(Entry { slot, octets: 1 }));
+                        assert!(producer.stage(Entry { slot, bytes: 1 }));
                     } else {
                         thread::yield_now();
                         continue;
@@ -180,7 +180,7 @@ fn nothing_arrives_below_what_the_line_promised() {
                     line.announce(floor);
                     let now = segment.tick();
                     segment.write(slot, now);
-                    assert!(producer.stage(Entry { slot, octets: 1 }));
+                    assert!(producer.stage(Entry { slot, bytes: 1 }));
                     producer.publish(segment.cells());
                     line.withdraw();
                     floor = now + 1;
@@ -218,7 +218,7 @@ fn who_lies_down_is_woken_or_has_seen_the_frame() {
             let segment = segment.clone();
             thread::spawn(move || {
                 let mut producer = Producer::resume(segment.cells(), |_| true);
-                assert!(producer.stage(Entry { slot: 0, octets: 1 }));
+                assert!(producer.stage(Entry { slot: 0, bytes: 1 }));
                 producer.publish(segment.cells());
                 before_wake();
                 Bed(&segment.bed).must_wake()
@@ -242,7 +242,7 @@ fn a_new_life_of_the_receiver_skips_what_it_finds_and_the_sender_gets_it_back() 
         let segment = Segment::new(2, 2);
         let mut producer = Producer::resume(segment.cells(), |_| true);
         segment.write(0, 7);
-        assert!(producer.stage(Entry { slot: 0, octets: 1 }));
+        assert!(producer.stage(Entry { slot: 0, bytes: 1 }));
         producer.publish(segment.cells());
         let receiver = {
             let segment = segment.clone();
@@ -255,7 +255,7 @@ fn a_new_life_of_the_receiver_skips_what_it_finds_and_the_sender_gets_it_back() 
             })
         };
         segment.write(1, 8);
-        assert!(producer.stage(Entry { slot: 1, octets: 1 }));
+        assert!(producer.stage(Entry { slot: 1, bytes: 1 }));
         producer.publish(segment.cells());
         let mut back = Vec::new();
         producer.reclaim(segment.cells(), |slot| back.push(slot));
@@ -272,18 +272,18 @@ fn a_new_life_of_the_receiver_skips_what_it_finds_and_the_sender_gets_it_back() 
 struct Region {
     readers: AtomicU64,
     generation: AtomicU64,
-    octets: UnsafeCell<u64>,
+    bytes: UnsafeCell<u64>,
 }
 
 impl Region {
     fn write(&self, word: u64) {
         // SAFETY: loom fails the test if anybody else is in the cell.
-        self.octets.with_mut(|octets| unsafe { *octets = word });
+        self.bytes.with_mut(|bytes| unsafe { *bytes = word });
     }
 
     fn read(&self) -> u64 {
         // SAFETY: loom fails the test if anybody writes to the cell.
-        self.octets.with(|octets| unsafe { *octets })
+        self.bytes.with(|bytes| unsafe { *bytes })
     }
 
     fn claim(&self) -> Claim<'_> {
@@ -297,7 +297,7 @@ fn nobody_reads_a_region_while_its_owner_writes_it_again() {
         let region = Arc::new(Region {
             readers: AtomicU64::new(0),
             generation: AtomicU64::new(0),
-            octets: UnsafeCell::new(0),
+            bytes: UnsafeCell::new(0),
         });
         let first = region.claim().renew().expect("nobody reads");
         region.write(first);

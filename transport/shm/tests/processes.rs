@@ -15,7 +15,7 @@ use onepipe_transport_driver::{Config as DriverConfig, Driver, Pipe};
 use onepipe_transport_shm::{Config, Shm};
 
 const PROCESSES: usize = 4;
-const FRAME_OCTETS: usize = 24;
+const FRAME_LEN: usize = 24;
 /// Set in a process that plays one of the four: `segment process`.
 const ROLE: &str = "ONEPIPE_TEST_ROLE";
 
@@ -60,7 +60,7 @@ impl Machine for Talker {
 
     fn handle_frame(&mut self, _: Now, port: Port, frame: &mut [u8]) -> Verdict {
         let word = |at: usize| {
-            u64::from_be_bytes(frame[at..at + 8].try_into().expect("eight octets are eight octets"))
+            u64::from_be_bytes(frame[at..at + 8].try_into().expect("eight bytes are eight bytes"))
         };
         let (life, number, stamp) = (word(0), word(8), Timestamp::from_ns(word(16)));
         let sender = &mut self.senders[port.index()];
@@ -99,7 +99,7 @@ impl Machine for Talker {
         slot[8..16].copy_from_slice(&number.to_be_bytes());
         slot[16..24].copy_from_slice(&stamp.as_ns().to_be_bytes());
         *number += 1;
-        Some(Transmit { port: Port(to), octets: FRAME_OCTETS })
+        Some(Transmit { port: Port(to), bytes: FRAME_LEN })
     }
 
     fn poll_event(&mut self) -> Option<()> {

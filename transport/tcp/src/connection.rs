@@ -10,9 +10,9 @@ use socket2::SockRef;
 use crate::inbound::{Heard, Inbound};
 use crate::outbound::Outbound;
 
-/// Octets that may wait in the socket and have not left: news must not wait for long behind pieces,
+/// Bytes that may wait in the socket and have not left: news must not wait for long behind pieces,
 /// and the sender must not wait for the kernel.
-const UNSENT_OCTETS_MAX: u32 = 256 << 10;
+const UNSENT_BYTES_MAX: u32 = 256 << 10;
 
 /// A link to another member.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Connection {
         stream.set_read_timeout(None)?;
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_OCTETS_MAX)?;
+        SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
         Ok(Self {
             stream,
             inbound: Inbound::new(),

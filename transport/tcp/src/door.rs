@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::hello::{Caller, OCTETS, Role};
+use crate::hello::{Caller, LEN, Role};
 use crate::keeper::Keeper;
 use crate::standing::{Register, Standing};
 
@@ -42,7 +42,7 @@ pub(crate) struct Hall {
 #[derive(Debug)]
 struct Stranger {
     stream: TcpStream,
-    octets: [u8; OCTETS],
+    bytes: [u8; LEN],
     have: usize,
     since: Instant,
 }
@@ -161,8 +161,8 @@ impl Hall {
             match self.listener.accept() {
                 Ok((stream, _)) => {
                     stream.set_nonblocking(true)?;
-                    let octets = [0; OCTETS];
-                    self.strangers.push(Stranger { stream, octets, have: 0, since: now });
+                    let bytes = [0; LEN];
+                    self.strangers.push(Stranger { stream, bytes, have: 0, since: now });
                 }
                 // Who has gone already is nobody.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -178,17 +178,17 @@ impl Hall {
     }
 
     fn question(&mut self, mut stranger: Stranger, now: Instant) {
-        match stranger.stream.read(&mut stranger.octets[stranger.have..]) {
+        match stranger.stream.read(&mut stranger.bytes[stranger.have..]) {
             Ok(0) => return,
             Ok(more) => stranger.have += more,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return,
         }
-        if stranger.have < OCTETS {
+        if stranger.have < LEN {
             if now.duration_since(stranger.since) < PATIENCE {
                 self.strangers.push(stranger);
             }
-        } else if let Some(caller) = Caller::parse(&stranger.octets) {
+        } else if let Some(caller) = Caller::parse(&stranger.bytes) {
             match caller.role {
                 Role::Ask => {
                     let standing = self.register.get(caller.group);

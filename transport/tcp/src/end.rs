@@ -79,7 +79,7 @@ impl<C: Clock, M: Memory> End<C, M> {
                 epoll::add(&epoll, connection.stream(), data, wanted)?;
             }
         }
-        let slot = vec![0; group.config().frame_octets_max];
+        let slot = vec![0; group.config().frame_len_max];
         let ready = Vec::with_capacity(READY_MAX);
         Ok(Self { group, connections, clock, before: None, epoll, bell, ready, slot })
     }
@@ -149,7 +149,7 @@ impl<C: Clock, M: Memory> End<C, M> {
             progress.frames_sent += 1;
             let rank = usize::from(sent.front.port.0);
             let Some(Some(connection)) = self.connections.get_mut(rank) else { continue };
-            let (front, behind) = (&self.slot[..sent.front.octets], self.group.behind(&sent));
+            let (front, behind) = (&self.slot[..sent.front.bytes], self.group.behind(&sent));
             match connection.send(front, behind) {
                 Err(_) => self.lose(rank),
                 Ok(true) => self.flush(rank),

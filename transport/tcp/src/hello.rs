@@ -3,10 +3,10 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-/// The first octets of all that is said here; the last one is the version.
+/// The first bytes of all that is said here; the last one is the version.
 const MAGIC: [u8; 4] = [b'1', b'p', b'b', 1];
-/// Octets of what is said.
-pub(crate) const OCTETS: usize = 24;
+/// Bytes of what is said.
+pub(crate) const LEN: usize = 24;
 
 /// What somebody connects for, or says before the group begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +43,10 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    pub(crate) fn octets(self) -> [u8; OCTETS] {
-        let mut octets = [0; OCTETS];
-        octets[..4].copy_from_slice(&MAGIC);
-        octets[4] = match self.role {
+    pub(crate) fn bytes(self) -> [u8; LEN] {
+        let mut bytes = [0; LEN];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = match self.role {
             Role::Member => 1,
             Role::Guest => 2,
             Role::Ready => 3,
@@ -56,15 +56,15 @@ impl Caller {
             Role::Ask => 7,
             Role::Stands => 8,
         };
-        octets[8..16].copy_from_slice(&self.group.to_be_bytes());
-        octets[16..20].copy_from_slice(&self.from.to_be_bytes());
-        octets[20..].copy_from_slice(&self.to.to_be_bytes());
-        octets
+        bytes[8..16].copy_from_slice(&self.group.to_be_bytes());
+        bytes[16..20].copy_from_slice(&self.from.to_be_bytes());
+        bytes[20..].copy_from_slice(&self.to.to_be_bytes());
+        bytes
     }
 
     /// `None` of anything that is no such thing.
-    pub(crate) fn parse(octets: &[u8; OCTETS]) -> Option<Self> {
-        let role = match octets[4] {
+    pub(crate) fn parse(bytes: &[u8; LEN]) -> Option<Self> {
+        let role = match bytes[4] {
             1 => Role::Member,
             2 => Role::Guest,
             3 => Role::Ready,
@@ -75,9 +75,9 @@ impl Caller {
             8 => Role::Stands,
             _ => return None,
         };
-        let word = |at: usize| [octets[at], octets[at + 1], octets[at + 2], octets[at + 3]];
+        let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
         let (high, low) = (u32::from_be_bytes(word(8)), u32::from_be_bytes(word(12)));
-        (octets[..4] == MAGIC).then(|| Self {
+        (bytes[..4] == MAGIC).then(|| Self {
             role,
             group: u64::from(high) << 32 | u64::from(low),
             from: u32::from_be_bytes(word(16)),
@@ -90,14 +90,14 @@ impl Caller {
     /// # Errors
     /// What the system says.
     pub fn say(self, mut stream: &TcpStream) -> io::Result<()> {
-        stream.write_all(&self.octets())
+        stream.write_all(&self.bytes())
     }
 
     /// Hears what is said next on a stream that blocks.
     pub(crate) fn hear(mut stream: &TcpStream) -> io::Result<Self> {
-        let mut octets = [0; OCTETS];
-        stream.read_exact(&mut octets)?;
-        Self::parse(&octets)
+        let mut bytes = [0; LEN];
+        stream.read_exact(&mut bytes)?;
+        Self::parse(&bytes)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "this is no such member"))
     }
 }
@@ -111,10 +111,10 @@ mod tests {
         let before = [Role::Ready, Role::Misses, Role::Go, Role::Word];
         for role in [Role::Member, Role::Guest, Role::Ask, Role::Stands].into_iter().chain(before) {
             let caller = Caller { role, group: 0x0102_0304_0506_0708, from: 9, to: 10 };
-            let octets = caller.octets();
-            assert_eq!(Caller::parse(&octets), Some(caller));
+            let bytes = caller.bytes();
+            assert_eq!(Caller::parse(&bytes), Some(caller));
             for at in 0..5 {
-                let mut wrong = octets;
+                let mut wrong = bytes;
                 wrong[at] ^= 0x40;
                 assert_eq!(Caller::parse(&wrong), None, "{at}");
             }

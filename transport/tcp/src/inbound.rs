@@ -5,12 +5,12 @@ use std::net::TcpStream;
 
 use onepipe_base::{Machine, Now, Port};
 use onepipe_bulk::{Group, Memory, Placing};
-use onepipe_wire::{APART_OCTETS, HEADER_OCTETS, glance, is_hop_intact};
+use onepipe_wire::{DETACHED_FRONT_LEN, HEADER_LEN, header_unchecked, is_hop_intact};
 
 use crate::outbound::is_for_later;
 
-/// Octets that are read where no piece is awaited. Every frame but a piece fits.
-const FRONT_OCTETS: usize = 4096;
+/// Bytes that are read where no piece is awaited. Every frame but a piece fits.
+const FRONT_LEN: usize = 4096;
 /// Reads of one connection before the others have their turn.
 const READS_MAX: u32 = 16;
 
@@ -29,7 +29,7 @@ enum Taking {
 #[derive(Debug)]
 pub(crate) struct Inbound {
     /// Fronts, and short frames.
-    front: Box<[u8; FRONT_OCTETS]>,
+    front: Box<[u8; FRONT_LEN]>,
     have: usize,
     /// A frame that does not fit there.
     frame: Vec<u8>,
@@ -47,7 +47,7 @@ pub(crate) enum Heard {
 
 impl Inbound {
     pub fn new() -> Self {
-        let front = Box::new([0; FRONT_OCTETS]);
+        let front = Box::new([0; FRONT_LEN]);
         Self { front, have: 0, frame: Vec::new(), taking: Taking::Front }
     }
 
@@ -67,14 +67,14 @@ impl Inbound {
             return Ok(Heard::More);
         }
         for _ in 0..READS_MAX {
-            let octets = match self.read(from, group) {
+            let bytes = match self.read(from, group) {
                 Err(error) if is_for_later(&error) => return Ok(Heard::All),
-                octets => octets?,
+                bytes => bytes?,
             };
-            if octets == 0 {
+            if bytes == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            self.on_octets(octets, now, port, group, frames);
+            self.on_bytes(bytes, now, port, group, frames);
             if self.parse(now, port, group, frames)? {
                 break;
             }
@@ -98,7 +98,7 @@ impl Inbound {
                 Some(room) => read_both(from, &mut room[*have..], front),
                 None => {
                     // Nobody needs it any more: it goes where it does no harm.
-                    self.frame.resize(placing.octets(), 0);
+                    self.frame.resize(placing.bytes(), 0);
                     read_both(from, &mut self.frame[*have..], front)
                 }
             },
@@ -106,31 +106,31 @@ impl Inbound {
         }
     }
 
-    /// So many octets were read.
-    fn on_octets<M: Memory>(
+    /// So many bytes were read.
+    fn on_bytes<M: Memory>(
         &mut self,
-        octets: usize,
+        bytes: usize,
         now: Now,
         port: Port,
         group: &mut Group<M>,
         frames: &mut usize,
     ) {
         match &mut self.taking {
-            Taking::Front => self.have += octets,
+            Taking::Front => self.have += bytes,
             Taking::Piece { placing, have } => {
-                let here = octets.min(placing.octets() - *have);
+                let here = bytes.min(placing.bytes() - *have);
                 *have += here;
-                self.have += octets - here;
-                if *have == placing.octets() {
+                self.have += bytes - here;
+                if *have == placing.bytes() {
                     group.handle_placed(now, port, placing);
                     self.taking = Taking::Front;
                     *frames += 1;
                 }
             }
             Taking::Frame { have } => {
-                let here = octets.min(self.frame.len() - *have);
+                let here = bytes.min(self.frame.len() - *have);
                 *have += here;
-                self.have += octets - here;
+                self.have += bytes - here;
                 if *have == self.frame.len() {
                     group.handle_frame(now, port, &mut self.frame);
                     self.taking = Taking::Front;
@@ -151,29 +151,29 @@ impl Inbound {
     ) -> io::Result<bool> {
         let mut at = 0;
         while matches!(self.taking, Taking::Front)
-            && self.have - at >= HEADER_OCTETS
+            && self.have - at >= HEADER_LEN
             && !group.has_events()
         {
             let rest = &mut self.front[at..self.have];
-            let header = glance(rest).filter(|_| is_hop_intact(rest));
-            let octets = HEADER_OCTETS + header.ok_or(io::ErrorKind::InvalidData)?.length();
-            if octets <= rest.len() {
-                group.handle_frame(now, port, &mut rest[..octets]);
-                at += octets;
+            let header = header_unchecked(rest).filter(|_| is_hop_intact(rest));
+            let bytes = HEADER_LEN + header.ok_or(io::ErrorKind::InvalidData)?.length();
+            if bytes <= rest.len() {
+                group.handle_frame(now, port, &mut rest[..bytes]);
+                at += bytes;
                 *frames += 1;
-            } else if rest.len() < APART_OCTETS {
+            } else if rest.len() < DETACHED_FRONT_LEN {
                 break;
             } else if let Some(placing) = group.place(rest) {
-                let have = rest.len() - APART_OCTETS;
+                let have = rest.len() - DETACHED_FRONT_LEN;
                 if let Some(room) = group.room(&placing) {
-                    room[..have].copy_from_slice(&rest[APART_OCTETS..]);
+                    room[..have].copy_from_slice(&rest[DETACHED_FRONT_LEN..]);
                 }
                 self.taking = Taking::Piece { placing, have };
                 at = self.have;
-            } else if octets > FRONT_OCTETS {
+            } else if bytes > FRONT_LEN {
                 self.frame.clear();
                 self.frame.extend_from_slice(rest);
-                self.frame.resize(octets, 0);
+                self.frame.resize(bytes, 0);
                 self.taking = Taking::Frame { have: rest.len() };
                 at = self.have;
             } else {
@@ -186,10 +186,10 @@ impl Inbound {
     }
 }
 
-/// Reads into one and then the other; of the second no more than the front of a piece, whose octets
+/// Reads into one and then the other; of the second no more than the front of a piece, whose bytes
 /// belong elsewhere.
 fn read_both(mut from: &TcpStream, first: &mut [u8], second: &mut [u8]) -> io::Result<usize> {
-    let front = APART_OCTETS.min(second.len());
+    let front = DETACHED_FRONT_LEN.min(second.len());
     let mut parts = [IoSliceMut::new(first), IoSliceMut::new(&mut second[..front])];
     from.read_vectored(&mut parts)
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::hello::{Caller, OCTETS, Role};
+use crate::hello::{Caller, LEN, Role};
 use crate::standing::Standing;
 use crate::{Door, MeetError, Meeting};
 
@@ -100,15 +100,15 @@ fn ask(meeting: &Meeting<'_>, rank: u32) -> Option<TcpStream> {
 
 /// The answer, if it is there.
 fn hear(stream: &TcpStream, group: u64) -> io::Result<Option<Standing>> {
-    let mut octets = [0; OCTETS];
-    match stream.peek(&mut octets) {
-        Ok(OCTETS) => {}
+    let mut bytes = [0; LEN];
+    match stream.peek(&mut bytes) {
+        Ok(LEN) => {}
         Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
         Ok(_) => return Ok(None),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
         Err(error) => return Err(error),
     }
-    let told = Caller::parse(&octets).filter(|it| it.role == Role::Stands && it.group == group);
+    let told = Caller::parse(&bytes).filter(|it| it.role == Role::Stands && it.group == group);
     let standing = told.and_then(|told| Standing::from_bits(told.to));
     standing.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

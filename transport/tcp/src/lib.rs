@@ -4,11 +4,11 @@
 //!
 //! [`Door`] is where a process is found, by however many groups. [`meet`] joins each member of a
 //! group to each other by a connection and answers when all have met. [`End`] drives one member's
-//! [`onepipe_bulk::Group`] over its connections: the octets of pieces are written from the object
+//! [`onepipe_bulk::Group`] over its connections: the bytes of pieces are written from the object
 //! in which they lie (`writev`) and read into the one to which they belong (`readv`).
 //!
 //! # Invariants
-//! - No octet of a piece is copied between the object and the kernel, but at the ends of what a
+//! - No byte of a piece is copied between the object and the kernel, but at the ends of what a
 //!   socket takes or gives at a time: what was begun and not taken, a piece at most.
 //! - A connection that takes nothing now holds up no other.
 //! - A connection that breaks is a link that is lost: nobody connects again, since an object is got

@@ -8,7 +8,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::hello::{Caller, OCTETS, Role};
+use crate::hello::{Caller, LEN, Role};
 use crate::inquiry::Inquiry;
 use crate::{Door, Standing};
 
@@ -236,8 +236,8 @@ fn hear(
 /// Whether a word is there, or the connection is over; waits for it a little.
 fn has_spoken(stream: &TcpStream) -> io::Result<bool> {
     stream.set_read_timeout(Some(AGAIN))?;
-    match stream.peek(&mut [0; OCTETS]).map_err(|error| (error.kind(), error)) {
-        Ok(octets) => Ok(octets == 0 || octets == OCTETS),
+    match stream.peek(&mut [0; LEN]).map_err(|error| (error.kind(), error)) {
+        Ok(bytes) => Ok(bytes == 0 || bytes == LEN),
         // Who was stopped, and goes on, is told that its wait was interrupted.
         Err((io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted, _)) => Ok(false),
         Err((_, error)) => Err(error),

@@ -3,7 +3,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use onepipe_base::{Incarnation, Port, ProcessId};
-use onepipe_bulk::{Config, Event, Group, GroupId, Link, Member, Outcome, PIECE_FRONT_OCTETS};
+use onepipe_bulk::{Config, Event, Group, GroupId, Link, Member, Outcome, PIECE_FRONT_LEN};
 use onepipe_transport_clock::SystemClock;
 
 use crate::{Door, End, MeetError, Meeting, Standing, meet};
@@ -17,17 +17,17 @@ fn config(n: u32, own: u32) -> Config {
         port: Port(rank as u16),
         link: Link::Reliable,
     };
-    let piece_octets = 60_000;
+    let piece_len = 60_000;
     Config {
-        piece_octets,
-        frame_octets_max: PIECE_FRONT_OCTETS + piece_octets as usize,
-        block_octets: 1 << 18,
+        piece_len,
+        frame_len_max: PIECE_FRONT_LEN + piece_len as usize,
+        block_len: 1 << 18,
         ..Config::new(GroupId(1), (0..n).map(member).collect(), own, Incarnation(1))
     }
 }
 
-fn object(number: u32, octets: usize) -> Vec<u8> {
-    (0..octets)
+fn object(number: u32, bytes: usize) -> Vec<u8> {
+    (0..bytes)
         .map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ number as u8)
         .collect()
 }
@@ -53,8 +53,8 @@ fn live(mut end: End<SystemClock>, mut unsent: Vec<Vec<u8>>, goes_after: usize) 
             }
         }
         let on_event = |group: &mut Group, event| match event {
-            Event::Wanted { object, octets } => {
-                group.provide(object, vec![0; octets as usize]).expect("it is wanted");
+            Event::Wanted { object, bytes } => {
+                group.provide(object, vec![0; bytes as usize]).expect("it is wanted");
             }
             Event::Stable { memory, .. } => got.push(memory),
             Event::Closed(outcome) => ended = Some(outcome),
@@ -90,12 +90,12 @@ fn group(n: u32, objects: &[Vec<u8>], goes_after: impl Fn(u32) -> usize) -> Vec<
 #[test]
 fn every_size_comes_to_everybody_over_sockets() {
     let sizes = [0, 1, 59_999, 60_001, 3, 1 << 18, 5_000_001, 4_100, 0, 700_000];
-    let objects: Vec<Vec<u8>> = (0..).zip(sizes).map(|(at, octets)| object(at, octets)).collect();
+    let objects: Vec<Vec<u8>> = (0..).zip(sizes).map(|(at, bytes)| object(at, bytes)).collect();
     for n in [1, 2, 5] {
         for member in group(n, &objects, |_| usize::MAX) {
             let (got, ended, failed) = member.join().expect("it does not panic");
             assert_eq!((ended, failed), (Some(Outcome::Complete), vec![]));
-            assert!(got == objects, "every octet of {n} members");
+            assert!(got == objects, "every byte of {n} members");
         }
     }
 }
@@ -151,9 +151,9 @@ fn strangers_at_the_door_are_ignored_and_guests_let_in() {
     let guest = Door::visit(door.address(), PATIENCE).expect("it is open");
     (&guest).write_all(b"hello").expect("it is taken");
     let mut let_in = door.guest(Instant::now() + PATIENCE).expect("a door").expect("a guest");
-    let mut octets = [0; 5];
-    let_in.read_exact(&mut octets).expect("it has said so");
-    assert_eq!(&octets, b"hello");
+    let mut bytes = [0; 5];
+    let_in.read_exact(&mut bytes).expect("it has said so");
+    assert_eq!(&bytes, b"hello");
     assert_eq!(door.guest(Instant::now()).expect("a door").map(|_| ()), None);
 }
 

@@ -16,28 +16,28 @@ pub enum Offload {
 /// What a socket is and how much it may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The longest frame, in octets. 256 to 65,000, default 1,472.
-    pub frame_octets_max: usize,
+    /// The longest frame, in bytes. 256 to 65,000, default 1,472.
+    pub frame_len_max: usize,
     /// Where to bind. Default: any address, any port.
     pub bind: Option<SocketAddr>,
     /// The most to use; less where the kernel has less. Default [`Offload::Segment`].
     pub offload: Offload,
-    /// The socket buffer asked for in each direction, in octets; the kernel may grant less. Default
+    /// The socket buffer asked for in each direction, in bytes; the kernel may grant less. Default
     /// 8 MiB.
-    pub socket_buffer_octets: usize,
-    /// Room for frames that were written and not yet handed to the kernel, in octets. Default
+    pub socket_buffer_bytes: usize,
+    /// Room for frames that were written and not yet handed to the kernel, in bytes. Default
     /// 256 KiB.
-    pub send_room_octets: usize,
+    pub send_room_bytes: usize,
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
-            frame_octets_max: 1472,
+            frame_len_max: 1472,
             bind: None,
             offload: Offload::Segment,
-            socket_buffer_octets: 8 << 20,
-            send_room_octets: 256 << 10,
+            socket_buffer_bytes: 8 << 20,
+            send_room_bytes: 256 << 10,
         }
     }
 }

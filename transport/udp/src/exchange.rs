@@ -10,7 +10,7 @@ use onepipe_transport_driver::{Bell, Doorbell};
 use socket2::{SockAddr, Socket};
 
 use crate::bell::EventBell;
-use crate::receive::{Receiver, TRAIN_OCTETS};
+use crate::receive::{Receiver, TRAIN_BYTES};
 use crate::refusal::{self, Report};
 use crate::send::{Sender, Sent};
 use crate::train::{FRAMES_MAX, Trains};
@@ -20,13 +20,13 @@ use crate::{Config, Offload, Stats, socket};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     at: usize,
-    octets: usize,
+    bytes: usize,
 }
 
 impl Place {
     /// How long the frame is.
-    pub fn octets(self) -> usize {
-        self.octets
+    pub fn bytes(self) -> usize {
+        self.bytes
     }
 }
 
@@ -43,7 +43,7 @@ pub struct Exchange {
     slots_at: usize,
     /// Where the next slot begins.
     slot_at: usize,
-    frame_octets_max: usize,
+    frame_len_max: usize,
     receiver: Receiver,
     /// Trains taken by the last `receive`.
     arrived: usize,
@@ -68,7 +68,7 @@ struct Destination {
 const PIECES_MAX: usize = 4096;
 /// … but at least a few trains'.
 const PIECES_MIN: usize = 256;
-/// Pieces that may wait for all destinations: 24 octets each, and room for as many trains.
+/// Pieces that may wait for all destinations: 24 bytes each, and room for as many trains.
 const PIECES_ALL_MAX: usize = 1 << 18;
 
 impl Exchange {
@@ -106,8 +106,8 @@ impl Exchange {
         let batch_max = if offload == Offload::Plain { 1 } else { usize::MAX };
         let frames_max = if offload == Offload::Segment { FRAMES_MAX } else { 1 };
         let receiver = Receiver::new(batch_max, has_names);
-        let slots_at = receiver.octets();
-        let octets = slots_at + config.send_room_octets.max(config.frame_octets_max);
+        let slots_at = receiver.bytes();
+        let bytes = slots_at + config.send_room_bytes.max(config.frame_len_max);
         let pieces_max = (PIECES_ALL_MAX / destinations.max(1)).clamp(PIECES_MIN, PIECES_MAX);
         let destination = |_| Destination {
             address: None,
@@ -117,10 +117,10 @@ impl Exchange {
         Ok(Self {
             socket,
             offload,
-            memory: vec![0; octets].into_boxed_slice(),
+            memory: vec![0; bytes].into_boxed_slice(),
             slots_at,
             slot_at: slots_at,
-            frame_octets_max: config.frame_octets_max,
+            frame_len_max: config.frame_len_max,
             receiver,
             arrived: 0,
             sender: Sender::new(batch_max),
@@ -196,40 +196,40 @@ impl Exchange {
     pub fn frames(&mut self, train: usize) -> impl Iterator<Item = Place> + use<> {
         debug_assert!(train < self.arrived);
         let arrived = self.receiver.arrived(train);
-        let octets = if arrived.is_truncated { 0 } else { arrived.octets };
+        let bytes = if arrived.is_truncated { 0 } else { arrived.bytes };
         self.stats.trains_truncated += u64::from(arrived.is_truncated);
-        let car_octets = arrived.car_octets.max(1);
-        self.stats.frames_received += octets.div_ceil(car_octets) as u64;
-        let first = train * TRAIN_OCTETS;
-        (0..octets)
-            .step_by(car_octets)
-            .map(move |car| Place { at: first + car, octets: car_octets.min(octets - car) })
+        let car_bytes = arrived.car_bytes.max(1);
+        self.stats.frames_received += bytes.div_ceil(car_bytes) as u64;
+        let first = train * TRAIN_BYTES;
+        (0..bytes)
+            .step_by(car_bytes)
+            .map(move |car| Place { at: first + car, bytes: car_bytes.min(bytes - car) })
     }
 
-    /// The octets of a frame.
+    /// The bytes of a frame.
     #[inline]
     pub fn frame(&mut self, place: Place) -> &mut [u8] {
-        &mut self.memory[place.at..place.at + place.octets]
+        &mut self.memory[place.at..place.at + place.bytes]
     }
 
     /// Room for a frame of the configured length, or `None` when all of it waits to be sent.
     #[inline]
     pub fn slot(&mut self) -> Option<Place> {
-        if self.memory.len() - self.slot_at < self.frame_octets_max {
+        if self.memory.len() - self.slot_at < self.frame_len_max {
             self.flush();
-            if self.memory.len() - self.slot_at < self.frame_octets_max {
+            if self.memory.len() - self.slot_at < self.frame_len_max {
                 return None;
             }
         }
-        Some(Place { at: self.slot_at, octets: self.frame_octets_max })
+        Some(Place { at: self.slot_at, bytes: self.frame_len_max })
     }
 
-    /// Keeps the first `octets` of the slot given last: the next one lies behind.
+    /// Keeps the first `bytes` of the slot given last: the next one lies behind.
     #[inline]
-    pub fn keep(&mut self, slot: Place, octets: usize) -> Place {
-        debug_assert!(slot.at == self.slot_at && octets <= slot.octets);
-        self.slot_at += octets;
-        Place { at: slot.at, octets }
+    pub fn keep(&mut self, slot: Place, bytes: usize) -> Place {
+        debug_assert!(slot.at == self.slot_at && bytes <= slot.bytes);
+        self.slot_at += bytes;
+        Place { at: slot.at, bytes }
     }
 
     /// Puts a frame behind all others for `destination`. It must stay as it is until flushed.
@@ -239,15 +239,15 @@ impl Exchange {
             self.stats.frames_refused += 1;
             return;
         };
-        if !to.trains.push(frame.at, frame.octets) {
+        if !to.trains.push(frame.at, frame.bytes) {
             self.flush();
             let to = &mut self.destinations[destination];
-            if !to.trains.push(frame.at, frame.octets) {
+            if !to.trains.push(frame.at, frame.bytes) {
                 self.stats.frames_overflowed += 1;
                 return;
             }
             // The others have left and given back their slots; this one's is still needed.
-            self.slot_at = self.slot_at.max(frame.at + frame.octets);
+            self.slot_at = self.slot_at.max(frame.at + frame.bytes);
         }
         self.is_lent |= frame.at < self.slots_at;
         let to = &mut self.destinations[destination];
@@ -308,9 +308,9 @@ impl Exchange {
         socket::backlog(&self.socket).map(|backlog| backlog.drops)
     }
 
-    /// How large the receive buffer is that the kernel has granted, in octets of its own memory.
+    /// How large the receive buffer is that the kernel has granted, in bytes of its own memory.
     /// Costs a system call.
-    pub fn receive_buffer_octets(&self) -> Option<u32> {
+    pub fn receive_buffer_bytes(&self) -> Option<u32> {
         socket::backlog(&self.socket).map(|backlog| backlog.size)
     }
 
@@ -352,7 +352,7 @@ impl Exchange {
     fn on_sent(&mut self, index: usize) {
         let trains = &mut self.destinations[self.sender.destination(index)].trains;
         self.stats.frames_sent += trains.waiting()[0].frames as u64;
-        self.stats.octets_sent += trains.waiting()[0].octets as u64;
+        self.stats.bytes_sent += trains.waiting()[0].bytes as u64;
         self.stats.trains_sent += 1;
         trains.on_left(1);
     }

@@ -49,9 +49,9 @@ impl UdpLink {
         self.exchange.kernel_drops()
     }
 
-    /// As [`Exchange::receive_buffer_octets`].
-    pub fn receive_buffer_octets(&self) -> Option<u32> {
-        self.exchange.receive_buffer_octets()
+    /// As [`Exchange::receive_buffer_bytes`].
+    pub fn receive_buffer_bytes(&self) -> Option<u32> {
+        self.exchange.receive_buffer_bytes()
     }
 
     /// What has happened so far.
@@ -108,7 +108,7 @@ impl Transport for UdpLink {
     #[inline]
     fn send(&mut self, transmit: Transmit) {
         if let Some(slot) = self.slot.take() {
-            let frame = self.exchange.keep(slot, transmit.octets);
+            let frame = self.exchange.keep(slot, transmit.bytes);
             self.exchange.send(transmit.port.index(), frame);
         }
     }

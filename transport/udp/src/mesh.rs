@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use onepipe_base::{Now, Port, ProcessId, Promises, Transmit, Verdict};
 use onepipe_transport_driver::{Doorbell, Transport};
-use onepipe_wire::glance;
+use onepipe_wire::header_unchecked;
 
 use crate::{Config, Exchange, Offload, Place, Stats};
 
@@ -113,10 +113,10 @@ impl Transport for UdpMesh {
     #[inline]
     fn send(&mut self, transmit: Transmit) {
         let Some(slot) = self.slot.take() else { return };
-        let to = glance(self.exchange.frame(slot)).map(|header| header.dst().index());
+        let to = header_unchecked(self.exchange.frame(slot)).map(|header| header.dst().index());
         match to.filter(|to| self.is_known.get(*to) == Some(&true)) {
             Some(to) => {
-                let frame = self.exchange.keep(slot, transmit.octets);
+                let frame = self.exchange.keep(slot, transmit.bytes);
                 self.exchange.send(to, frame);
             }
             None => self.frames_unknown += 1,
@@ -159,9 +159,9 @@ mod tests {
         let header = Header::new(Opcode::Start, ProcessId(0), ProcessId(to), Incarnation(1));
         let header = header.stamped(NOW.sync, Promises::both(NOW.sync), Psn(0));
         let slot = mesh.slot().expect("there is room");
-        slot[onepipe_wire::HEADER_OCTETS..][..payload.len()].copy_from_slice(payload);
-        let octets = seal(slot, header, payload.len());
-        mesh.send(Transmit { port: MESH, octets });
+        slot[onepipe_wire::HEADER_LEN..][..payload.len()].copy_from_slice(payload);
+        let bytes = seal(slot, header, payload.len());
+        mesh.send(Transmit { port: MESH, bytes });
     }
 
     #[test]
@@ -182,8 +182,11 @@ mod tests {
             while got < wanted && began.elapsed() < Duration::from_secs(10) {
                 other.wait(1_000_000);
                 got += other.receive(NOW, |_, frame| {
-                    assert_eq!(glance(frame).map(|header| header.dst()), Some(ProcessId(process)));
-                    assert_eq!(frame[onepipe_wire::HEADER_OCTETS], process as u8);
+                    assert_eq!(
+                        header_unchecked(frame).map(|header| header.dst()),
+                        Some(ProcessId(process))
+                    );
+                    assert_eq!(frame[onepipe_wire::HEADER_LEN], process as u8);
                     Verdict::Consumed
                 });
             }

@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use onepipe_base::{Incarnation, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict};
 use onepipe_transport_driver::{Doorbell, Transport};
-use onepipe_wire::{Frame, HEADER_OCTETS, Header, Here, Opcode, mark_congestion, peek, seal};
+use onepipe_wire::{
+    AddressAd, Frame, HEADER_LEN, Header, Opcode, mark_congestion, parse_header, seal,
+};
 
 use crate::whereabouts::{Say, Whereabouts};
 use crate::{Config, Exchange, Offload, OverlayStats, Place, Stats};
@@ -128,9 +130,9 @@ impl UdpOverlay {
         self.exchange.kernel_drops()
     }
 
-    /// As [`Exchange::receive_buffer_octets`].
-    pub fn receive_buffer_octets(&self) -> Option<u32> {
-        self.exchange.receive_buffer_octets()
+    /// As [`Exchange::receive_buffer_bytes`].
+    pub fn receive_buffer_bytes(&self) -> Option<u32> {
+        self.exchange.receive_buffer_bytes()
     }
 
     /// The destination for a frame of the endpoint.
@@ -139,7 +141,8 @@ impl UdpOverlay {
         if port == TREE {
             return TREE_PLACE;
         }
-        let (Some(now), Ok((header, _))) = (self.now, peek(self.exchange.frame(frame))) else {
+        let (Some(now), Ok((header, _))) = (self.now, parse_header(self.exchange.frame(frame)))
+        else {
             return TREE_PLACE;
         };
         let (to, says) = (header.dst(), &mut self.says);
@@ -191,7 +194,7 @@ impl UdpOverlay {
     #[cold]
     fn on_here(&mut self, now: Now, place: Place, seen: Option<SocketAddr>) {
         let Ok(frame) = Frame::parse(self.exchange.frame(place)) else { return };
-        let Ok(here) = Here::parse(frame.payload) else { return };
+        let Ok(here) = AddressAd::parse(frame.payload) else { return };
         if frame.header.dst() != self.own.process {
             return;
         }
@@ -217,9 +220,9 @@ impl UdpOverlay {
                 }
             };
             let Some(slot) = self.exchange.slot() else { break };
-            let octets = HEADER_OCTETS
-                + write_here(self.exchange.frame(slot), self.own, now, (say, self.here));
-            let frame = self.exchange.keep(slot, octets);
+            let bytes =
+                HEADER_LEN + write_here(self.exchange.frame(slot), self.own, now, (say, self.here));
+            let frame = self.exchange.keep(slot, bytes);
             self.exchange.send(to, frame);
             self.stats.heres_sent += 1;
             // The next one may go elsewhere.
@@ -229,13 +232,13 @@ impl UdpOverlay {
     }
 }
 
-/// Writes the frame. Answers the octets of its payload.
+/// Writes the frame. Answers the bytes of its payload.
 fn write_here(slot: &mut [u8], own: Whoami, now: Now, (say, here): (Say, SocketAddr)) -> usize {
-    let payload = Here { asks: say.asks, address: here };
-    let octets = payload.write(&mut slot[HEADER_OCTETS..]).expect("the slot holds any frame");
-    let header = Header::new(Opcode::Here, own.process, say.to, own.incarnation);
-    seal(slot, header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST), octets);
-    octets
+    let payload = AddressAd { asks: say.asks, address: here };
+    let bytes = payload.write(&mut slot[HEADER_LEN..]).expect("the slot holds any frame");
+    let header = Header::new(Opcode::AddressAd, own.process, say.to, own.incarnation);
+    seal(slot, header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST), bytes);
+    bytes
 }
 
 /// The address from which this machine sends to `to`.
@@ -247,7 +250,7 @@ fn ip_towards(to: SocketAddr, any: SocketAddr) -> io::Result<IpAddr> {
 
 #[inline]
 fn is_here(frame: &[u8]) -> bool {
-    peek(frame).is_ok_and(|(_, opcode)| opcode == Opcode::Here)
+    parse_header(frame).is_ok_and(|(_, opcode)| opcode == Opcode::AddressAd)
 }
 
 impl Transport for UdpOverlay {
@@ -308,7 +311,7 @@ impl Transport for UdpOverlay {
     #[inline]
     fn send(&mut self, transmit: Transmit) {
         if let Some(slot) = self.slot.take() {
-            let frame = self.exchange.keep(slot, transmit.octets);
+            let frame = self.exchange.keep(slot, transmit.bytes);
             let place = self.place_of(transmit.port, frame);
             self.exchange.send(place, frame);
         }

@@ -8,7 +8,7 @@ use std::{mem, ptr};
 use socket2::Socket;
 
 /// Room for one train: the longest datagram there is.
-pub(crate) const TRAIN_OCTETS: usize = 65_536;
+pub(crate) const TRAIN_BYTES: usize = 65_536;
 /// Trains taken from the kernel in one system call at most.
 const BATCH_TRAINS: usize = 16;
 /// Control messages with one number: more than is asked for.
@@ -32,10 +32,10 @@ unsafe impl Send for Receiver {}
 /// A train that has arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrived {
-    /// Octets in all.
-    pub(crate) octets: usize,
-    /// Octets of each frame but perhaps the last.
-    pub(crate) car_octets: usize,
+    /// Bytes in all.
+    pub(crate) bytes: usize,
+    /// Bytes of each frame but perhaps the last.
+    pub(crate) car_bytes: usize,
     /// It was longer than its room.
     pub(crate) is_truncated: bool,
 }
@@ -56,23 +56,23 @@ impl Receiver {
         }
     }
 
-    /// Octets of memory that `receive` needs.
-    pub(crate) fn octets(&self) -> usize {
-        self.headers.len() * TRAIN_OCTETS
+    /// Bytes of memory that `receive` needs.
+    pub(crate) fn bytes(&self) -> usize {
+        self.headers.len() * TRAIN_BYTES
     }
 
-    /// Takes what has arrived, each train at a multiple of [`TRAIN_OCTETS`] of `memory`. Answers
+    /// Takes what has arrived, each train at a multiple of [`TRAIN_BYTES`] of `memory`. Answers
     /// how many there are; none when there is nothing.
     pub(crate) fn receive(&mut self, socket: &Socket, memory: &mut [u8]) -> usize {
-        let trains = memory.chunks_exact_mut(TRAIN_OCTETS);
+        let trains = memory.chunks_exact_mut(TRAIN_BYTES);
         for (at, train) in trains.enumerate().take(self.headers.len()) {
             self.pieces[at] =
                 libc::iovec { iov_base: train.as_mut_ptr().cast(), iov_len: train.len() };
             let name = &raw mut self.names[at];
-            let name_octets = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            let name_len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
             self.headers[at].msg_hdr = libc::msghdr {
                 msg_name: if self.has_names { name.cast() } else { ptr::null_mut() },
-                msg_namelen: if self.has_names { name_octets } else { 0 },
+                msg_namelen: if self.has_names { name_len } else { 0 },
                 msg_iov: &raw mut self.pieces[at],
                 msg_iovlen: 1,
                 msg_control: self.controls[at].as_mut_ptr().cast(),
@@ -105,11 +105,11 @@ impl Receiver {
     /// The train at `at` of the last call.
     pub(crate) fn arrived(&self, at: usize) -> Arrived {
         let header = &self.headers[at];
-        let octets = header.msg_len as usize;
-        let car_octets = car_octets(&header.msg_hdr).filter(|car| (1..octets).contains(car));
+        let bytes = header.msg_len as usize;
+        let car_bytes = car_bytes(&header.msg_hdr).filter(|car| (1..bytes).contains(car));
         Arrived {
-            octets,
-            car_octets: car_octets.unwrap_or(octets),
+            bytes,
+            car_bytes: car_bytes.unwrap_or(bytes),
             is_truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
         }
     }
@@ -121,7 +121,7 @@ impl Receiver {
 }
 
 /// The length of cars that the kernel tells, if it put any together.
-fn car_octets(header: &libc::msghdr) -> Option<usize> {
+fn car_bytes(header: &libc::msghdr) -> Option<usize> {
     // SAFETY: the kernel has written the control messages of this header and their length; the
     // macros stay within them.
     let mut control = unsafe { libc::CMSG_FIRSTHDR(header) };

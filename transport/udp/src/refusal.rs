@@ -22,8 +22,8 @@ pub(crate) enum Report {
 /// The next report, if there is one.
 pub(crate) fn next(socket: &Socket) -> Option<Report> {
     let mut control = [0u64; CONTROL_WORDS];
-    let mut octet = 0u8;
-    let mut piece = libc::iovec { iov_base: (&raw mut octet).cast(), iov_len: 1 };
+    let mut byte = 0u8;
+    let mut piece = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     // SAFETY: plain numbers, for which zeros are valid.
     let mut name: libc::sockaddr_storage = unsafe { mem::zeroed() };
     let mut header = libc::msghdr {

@@ -95,15 +95,15 @@ impl Sender {
         let first = self.pieces.len();
         self.pieces.extend(pieces.iter().map(|piece| stretch(memory, *piece)));
         let control = &mut self.controls[self.headers.len()];
-        let control_octets =
-            if train.frames > 1 { write_segment(control, train.car_octets as u16) } else { 0 };
+        let control_bytes =
+            if train.frames > 1 { write_segment(control, train.car_bytes as u16) } else { 0 };
         let header = libc::msghdr {
             msg_name: to.map_or(ptr::null_mut(), |to| to.as_ptr().cast_mut().cast()),
             msg_namelen: to.map_or(0, SockAddr::len),
             msg_iov: &raw mut self.pieces[first],
             msg_iovlen: pieces.len() as _,
             msg_control: control.as_mut_ptr().cast(),
-            msg_controllen: control_octets as _,
+            msg_controllen: control_bytes as _,
             msg_flags: 0,
         };
         self.headers.push(libc::mmsghdr { msg_hdr: header, msg_len: 0 });
@@ -151,8 +151,8 @@ impl Sender {
         let mut piece = rest.next();
         let mut sent = 0;
         for car in 0..train.frames {
-            let mut need = train.car_octets.min(train.octets - car * train.car_octets);
-            let single = Train { car_octets: need, octets: need, frames: 1, ..*train };
+            let mut need = train.car_bytes.min(train.bytes - car * train.car_bytes);
+            let single = Train { car_bytes: need, bytes: need, frames: 1, ..*train };
             let mut parts = [Piece::Zeros(0); 4];
             let mut count = 0;
             while let Some(current) = piece
@@ -162,7 +162,7 @@ impl Sender {
                 let (part, left) = split(current, need);
                 parts[count] = part;
                 count += 1;
-                need -= part.octets();
+                need -= part.bytes();
                 piece = left.or_else(|| rest.next());
             }
             self.clear();
@@ -176,36 +176,35 @@ impl Sender {
     }
 }
 
-/// The first `need` octets of a piece, and what is left of it.
+/// The first `need` bytes of a piece, and what is left of it.
 fn split(piece: Piece, need: usize) -> (Piece, Option<Piece>) {
-    let octets = piece.octets();
-    if octets <= need {
+    let bytes = piece.bytes();
+    if bytes <= need {
         return (piece, None);
     }
     match piece {
-        Piece::Octets { at, .. } => {
-            let left = Piece::Octets { at: at + need, octets: octets - need };
-            (Piece::Octets { at, octets: need }, Some(left))
+        Piece::Bytes { at, .. } => {
+            let left = Piece::Bytes { at: at + need, bytes: bytes - need };
+            (Piece::Bytes { at, bytes: need }, Some(left))
         }
-        Piece::Zeros(_) => (Piece::Zeros(need), Some(Piece::Zeros(octets - need))),
+        Piece::Zeros(_) => (Piece::Zeros(need), Some(Piece::Zeros(bytes - need))),
     }
 }
 
 /// What the kernel is told of a piece. It only reads there, though the type says otherwise.
 fn stretch(memory: &[u8], piece: Piece) -> libc::iovec {
-    let octets = match piece {
-        Piece::Octets { at, octets } => &memory[at..at + octets],
-        Piece::Zeros(octets) => &ZEROS[..octets],
+    let bytes = match piece {
+        Piece::Bytes { at, bytes } => &memory[at..at + bytes],
+        Piece::Zeros(bytes) => &ZEROS[..bytes],
     };
-    libc::iovec { iov_base: octets.as_ptr().cast_mut().cast(), iov_len: octets.len() }
+    libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 
 /// Writes the control message that has a train cut into cars. Answers its length.
-fn write_segment(control: &mut [u64; CONTROL_WORDS], car_octets: u16) -> usize {
-    const NUMBER_OCTETS: u32 = size_of::<u16>() as u32;
+fn write_segment(control: &mut [u64; CONTROL_WORDS], car_bytes: u16) -> usize {
+    const NUMBER_LEN: u32 = size_of::<u16>() as u32;
     // SAFETY: these compute lengths only.
-    let (space, length) =
-        unsafe { (libc::CMSG_SPACE(NUMBER_OCTETS), libc::CMSG_LEN(NUMBER_OCTETS)) };
+    let (space, length) = unsafe { (libc::CMSG_SPACE(NUMBER_LEN), libc::CMSG_LEN(NUMBER_LEN)) };
     debug_assert!(space as usize <= size_of_val(control));
     let header: *mut libc::cmsghdr = control.as_mut_ptr().cast();
     // SAFETY: `control` has room for the header and the number behind it (asserted above), and is
@@ -214,7 +213,7 @@ fn write_segment(control: &mut [u64; CONTROL_WORDS], car_octets: u16) -> usize {
         (*header).cmsg_level = libc::SOL_UDP;
         (*header).cmsg_type = libc::UDP_SEGMENT;
         (*header).cmsg_len = length as _;
-        libc::CMSG_DATA(header).cast::<u16>().write_unaligned(car_octets);
+        libc::CMSG_DATA(header).cast::<u16>().write_unaligned(car_bytes);
     }
     space as usize
 }

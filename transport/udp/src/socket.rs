@@ -11,8 +11,8 @@ use crate::{Config, Offload};
 
 /// Opens a non-blocking socket for `family`'s kind of address, bound as `config` says.
 pub(crate) fn open(config: &Config, family: SocketAddr) -> io::Result<(Socket, Offload)> {
-    if !(256..=65_000).contains(&config.frame_octets_max) {
-        let what = format!("frame_octets_max = {} is out of range", config.frame_octets_max);
+    if !(256..=65_000).contains(&config.frame_len_max) {
+        let what = format!("frame_len_max = {} is out of range", config.frame_len_max);
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
     let socket = Socket::new(Domain::for_address(family), Type::DGRAM, Some(Protocol::UDP))?;
@@ -22,13 +22,13 @@ pub(crate) fn open(config: &Config, family: SocketAddr) -> io::Result<(Socket, O
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     };
     socket.bind(&config.bind.unwrap_or(any).into())?;
-    let octets = config.socket_buffer_octets.min(i32::MAX as usize) as libc::c_int;
+    let bytes = config.socket_buffer_bytes.min(i32::MAX as usize) as libc::c_int;
     for (force, ask) in
         [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
     {
         // Only root may go beyond the system's limit; others get what it allows.
-        if set(&socket, libc::SOL_SOCKET, force, octets).is_err() {
-            set(&socket, libc::SOL_SOCKET, ask, octets)?;
+        if set(&socket, libc::SOL_SOCKET, force, bytes).is_err() {
+            set(&socket, libc::SOL_SOCKET, ask, bytes)?;
         }
     }
     let offload = match config.offload {
@@ -59,10 +59,10 @@ fn set(
     option: libc::c_int,
     value: libc::c_int,
 ) -> io::Result<()> {
-    let octets = size_of::<libc::c_int>() as libc::socklen_t;
+    let bytes = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the descriptor is open, and the pointer is to a `c_int` of the length given.
     let answer = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), octets)
+        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), bytes)
     };
     if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -70,9 +70,9 @@ fn set(
 /// What the kernel knows of a receive buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backlog {
-    /// Octets of memory in it.
+    /// Bytes of memory in it.
     pub(crate) used: u32,
-    /// Octets that fit.
+    /// Bytes that fit.
     pub(crate) size: u32,
     /// Datagrams that did not.
     pub(crate) drops: u32,
@@ -85,7 +85,7 @@ pub(crate) fn backlog(socket: &Socket) -> Option<Backlog> {
     const SIZE: usize = 1;
     const DROPS: usize = 8;
     let mut numbers = [0u32; 9];
-    let mut octets = size_of_val(&numbers) as libc::socklen_t;
+    let mut bytes = size_of_val(&numbers) as libc::socklen_t;
     // SAFETY: the descriptor is open, the pointers are to memory of the lengths given.
     let answer = unsafe {
         libc::getsockopt(
@@ -93,7 +93,7 @@ pub(crate) fn backlog(socket: &Socket) -> Option<Backlog> {
             libc::SOL_SOCKET,
             libc::SO_MEMINFO,
             numbers.as_mut_ptr().cast(),
-            &raw mut octets,
+            &raw mut bytes,
         )
     };
     let [used, size, drops] = [USED, SIZE, DROPS].map(|place| numbers[place]);

@@ -7,8 +7,8 @@ pub struct Stats {
     pub frames_sent: u64,
     /// Trains they went in; a train is one datagram to most of the kernel.
     pub trains_sent: u64,
-    /// Octets of them, padding included.
-    pub octets_sent: u64,
+    /// Bytes of them, padding included.
+    pub bytes_sent: u64,
     /// System calls that sent something.
     pub sends: u64,
     /// Frames received.

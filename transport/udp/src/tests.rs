@@ -23,16 +23,16 @@ fn bound(ip: &str, offload: Offload) -> (Exchange, SocketAddr) {
 }
 
 fn connected(to: SocketAddr, offload: Offload) -> UdpLink {
-    let config = Config { offload, send_room_octets: 32 << 10, ..Config::default() };
+    let config = Config { offload, send_room_bytes: 32 << 10, ..Config::default() };
     UdpLink::connect(to, &config).expect("the loopback is there")
 }
 
-/// Sends frames of these lengths in one burst: all octets of the n-th are n.
+/// Sends frames of these lengths in one burst: all bytes of the n-th are n.
 fn burst(link: &mut UdpLink, lengths: &[usize]) {
-    for (number, octets) in lengths.iter().enumerate() {
+    for (number, bytes) in lengths.iter().enumerate() {
         let slot = link.slot().expect("the kernel takes what fills the room");
-        slot[..*octets].fill(number as u8);
-        link.send(Transmit { port: Port(0), octets: *octets });
+        slot[..*bytes].fill(number as u8);
+        link.send(Transmit { port: Port(0), bytes: *bytes });
     }
     link.end_burst(None);
 }
@@ -76,10 +76,10 @@ fn receive_echo(link: &mut UdpLink, count: usize) -> Vec<Vec<u8>> {
 
 fn check(frames: &[Vec<u8>], lengths: &[usize]) {
     assert_eq!(frames.len(), lengths.len());
-    for (number, (frame, octets)) in frames.iter().zip(lengths).enumerate() {
-        assert!(frame.len() >= *octets, "frame {number} is whole");
-        assert!(frame[..*octets].iter().all(|octet| *octet == number as u8), "frame {number}");
-        assert!(frame[*octets..].iter().all(|octet| *octet == 0), "frame {number} is padded");
+    for (number, (frame, bytes)) in frames.iter().zip(lengths).enumerate() {
+        assert!(frame.len() >= *bytes, "frame {number} is whole");
+        assert!(frame[..*bytes].iter().all(|byte| *byte == number as u8), "frame {number}");
+        assert!(frame[*bytes..].iter().all(|byte| *byte == 0), "frame {number} is padded");
     }
 }
 
@@ -109,18 +109,18 @@ fn a_frame_that_waits_while_others_leave_stays_as_it_is() {
     let (mut other, elsewhere) = bound("127.0.0.1", Offload::Segment);
     let bind = "127.0.0.1:0".parse().expect("an address");
     // With so many destinations 256 pieces may wait for each.
-    let config = Config { bind: Some(bind), send_room_octets: 1 << 20, ..Config::default() };
+    let config = Config { bind: Some(bind), send_room_bytes: 1 << 20, ..Config::default() };
     let mut exchange = Exchange::bind(&config, 1_024).expect("the loopback is there");
     exchange.set_destination(0, Some(to));
     exchange.set_destination(1, Some(elsewhere));
     // By turns, so that no two of a destination lie together: the last frame of the first pair of
     // lengths finds no room, and the others leave. The longer ones would come to lie where it is.
     let lengths: Vec<usize> =
-        [(100, 257), (300, 200)].iter().flat_map(|&(octets, pairs)| vec![octets; pairs]).collect();
-    for (number, octets) in lengths.iter().enumerate() {
+        [(100, 257), (300, 200)].iter().flat_map(|&(bytes, pairs)| vec![bytes; pairs]).collect();
+    for (number, bytes) in lengths.iter().enumerate() {
         for destination in [0, 1] {
             let slot = exchange.slot().expect("there is room");
-            let kept = exchange.keep(slot, *octets);
+            let kept = exchange.keep(slot, *bytes);
             exchange.frame(kept).fill(number as u8);
             exchange.send(destination, kept);
         }
@@ -200,7 +200,7 @@ fn frames_to_nowhere_are_counted() {
     let (_exchange, address) = bound("127.0.0.1", Offload::Segment);
     let mut link = connected(address, Offload::Segment);
     link.slot().expect("there is room")[..4].fill(1);
-    link.send(Transmit { port: Port(3), octets: 4 });
+    link.send(Transmit { port: Port(3), bytes: 4 });
     link.end_burst(None);
     assert_eq!((link.stats().frames_refused, link.stats().frames_sent), (1, 0));
 }
@@ -226,11 +226,11 @@ fn what_waits_in_borrowed_memory_is_dropped_before_the_memory_is_used_again() {
 #[test]
 fn a_long_queue_is_noticed_and_so_is_what_it_could_not_hold() {
     let bind = Some("127.0.0.1:0".parse().expect("an address"));
-    let config = Config { bind, socket_buffer_octets: 64 << 10, ..Config::default() };
+    let config = Config { bind, socket_buffer_bytes: 64 << 10, ..Config::default() };
     let mut exchange = Exchange::bind(&config, 1).expect("the loopback is there");
     let mut link = connected(exchange.local_addr().expect("it is bound"), Offload::Segment);
     assert_eq!((exchange.kernel_drops(), exchange.is_backlogged()), (Some(0), false));
-    let size = exchange.receive_buffer_octets().expect("Linux tells") as usize;
+    let size = exchange.receive_buffer_bytes().expect("Linux tells") as usize;
     for _ in 0..size / 500 {
         burst(&mut link, &[1000]);
     }
@@ -261,7 +261,7 @@ fn the_doorbell_ends_a_wait() {
 #[test]
 fn a_configuration_that_cannot_be_is_refused() {
     let to = "127.0.0.1:9".parse().expect("an address");
-    let config = Config { frame_octets_max: 100, ..Config::default() };
+    let config = Config { frame_len_max: 100, ..Config::default() };
     assert!(UdpLink::connect(to, &config).is_err());
     assert!(Exchange::bind(&Config::default(), 1).is_err(), "no address to bind to");
 }

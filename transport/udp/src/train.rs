@@ -6,22 +6,22 @@
 
 /// The most frames in a train (Linux: `UDP_MAX_SEGMENTS`, 64 before 6.8).
 pub(crate) const FRAMES_MAX: usize = 64;
-/// The most octets in a train: what fits a datagram, IPv6 header and all.
-const OCTETS_MAX: usize = 65_000;
+/// The most bytes in a train: what fits a datagram, IPv6 header and all.
+const LEN_MAX: usize = 65_000;
 
 /// A stretch of memory that goes into a train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     /// From this offset of the exchange's memory.
-    Octets { at: usize, octets: usize },
+    Bytes { at: usize, bytes: usize },
     /// Padding.
     Zeros(usize),
 }
 
 impl Piece {
-    pub(crate) fn octets(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         match self {
-            Self::Octets { octets, .. } | Self::Zeros(octets) => octets,
+            Self::Bytes { bytes, .. } | Self::Zeros(bytes) => bytes,
         }
     }
 }
@@ -33,8 +33,8 @@ pub(crate) struct Train {
     pub(crate) first_piece: usize,
     pub(crate) pieces: usize,
     /// The length of every car but perhaps the last.
-    pub(crate) car_octets: usize,
-    pub(crate) octets: usize,
+    pub(crate) car_bytes: usize,
+    pub(crate) bytes: usize,
     pub(crate) frames: usize,
     pub(crate) is_closed: bool,
 }
@@ -60,36 +60,36 @@ impl Trains {
 
     /// Puts a frame behind all others. Answers false when there is no room.
     #[inline]
-    pub(crate) fn push(&mut self, at: usize, octets: usize) -> bool {
+    pub(crate) fn push(&mut self, at: usize, bytes: usize) -> bool {
         // A frame and its padding.
         if self.pieces.len() + 2 > self.pieces_max {
             return false;
         }
         if let Some(train) = self.trains[self.left..].last_mut()
             && !train.is_closed
-            && octets <= train.car_octets
+            && bytes <= train.car_bytes
             && train.frames < self.frames_max
-            && train.octets + train.car_octets <= OCTETS_MAX
+            && train.bytes + train.car_bytes <= LEN_MAX
         {
-            let padding = train.car_octets - octets;
-            train.octets += octets;
+            let padding = train.car_bytes - bytes;
+            train.bytes += bytes;
             train.frames += 1;
             match self.pieces.last_mut() {
-                Some(Piece::Octets { at: last_at, octets: last_octets })
-                    if *last_at + *last_octets == at =>
+                Some(Piece::Bytes { at: last_at, bytes: last_len })
+                    if *last_at + *last_len == at =>
                 {
-                    *last_octets += octets;
+                    *last_len += bytes;
                 }
                 _ => {
-                    self.pieces.push(Piece::Octets { at, octets });
+                    self.pieces.push(Piece::Bytes { at, bytes });
                     train.pieces += 1;
                 }
             }
-            if padding * 2 > train.car_octets {
+            if padding * 2 > train.car_bytes {
                 train.is_closed = true;
             } else if padding > 0 {
                 self.pieces.push(Piece::Zeros(padding));
-                train.octets += padding;
+                train.bytes += padding;
                 train.pieces += 1;
             }
             return true;
@@ -97,12 +97,12 @@ impl Trains {
         self.trains.push(Train {
             first_piece: self.pieces.len(),
             pieces: 1,
-            car_octets: octets,
-            octets,
+            car_bytes: bytes,
+            bytes,
             frames: 1,
             is_closed: false,
         });
-        self.pieces.push(Piece::Octets { at, octets });
+        self.pieces.push(Piece::Bytes { at, bytes });
         true
     }
 
@@ -154,11 +154,11 @@ mod tests {
     fn shape(frames: &[usize]) -> Vec<(usize, usize, usize)> {
         let mut trains = Trains::new(FRAMES_MAX, 1024);
         let mut at = 0;
-        for octets in frames {
-            assert!(trains.push(at, *octets));
-            at += octets;
+        for bytes in frames {
+            assert!(trains.push(at, *bytes));
+            at += bytes;
         }
-        let shape = |train: &Train| (train.car_octets, train.frames, train.octets);
+        let shape = |train: &Train| (train.car_bytes, train.frames, train.bytes);
         trains.waiting().iter().map(shape).collect()
     }
 
@@ -169,7 +169,7 @@ mod tests {
             assert!(trains.push(frame * 100, 100));
         }
         let train = trains.waiting()[0];
-        assert_eq!(trains.pieces(&train), [Piece::Octets { at: 0, octets: 500 }]);
+        assert_eq!(trains.pieces(&train), [Piece::Bytes { at: 0, bytes: 500 }]);
         assert_eq!((train.frames, trains.waiting().len()), (5, 1));
     }
 
@@ -194,32 +194,32 @@ mod tests {
             let mut trains = Trains::new(frames_max, 1024);
             let mut memory = Vec::new();
             let mut expected = Vec::new();
-            for (number, (octets, apart)) in frames.into_iter().enumerate() {
+            for (number, (bytes, apart)) in frames.into_iter().enumerate() {
                 memory.resize(memory.len() + usize::from(apart), 0xee);
-                prop_assert!(trains.push(memory.len(), octets));
-                let frame = vec![number as u8 + 1; octets];
+                prop_assert!(trains.push(memory.len(), bytes));
+                let frame = vec![number as u8 + 1; bytes];
                 memory.extend(&frame);
                 expected.push(frame);
             }
             let mut cars = Vec::new();
             for train in trains.waiting() {
-                let mut octets = Vec::new();
+                let mut bytes = Vec::new();
                 for piece in trains.pieces(train) {
                     match *piece {
-                        Piece::Octets { at, octets: count } => octets.extend(&memory[at..at + count]),
-                        Piece::Zeros(count) => octets.resize(octets.len() + count, 0),
+                        Piece::Bytes { at, bytes: count } => bytes.extend(&memory[at..at + count]),
+                        Piece::Zeros(count) => bytes.resize(bytes.len() + count, 0),
                     }
                 }
-                prop_assert_eq!(octets.len(), train.octets);
-                prop_assert!(train.octets <= 65_000 && train.frames <= frames_max);
-                let cut: Vec<_> = octets.chunks(train.car_octets).map(<[u8]>::to_vec).collect();
+                prop_assert_eq!(bytes.len(), train.bytes);
+                prop_assert!(train.bytes <= 65_000 && train.frames <= frames_max);
+                let cut: Vec<_> = bytes.chunks(train.car_bytes).map(<[u8]>::to_vec).collect();
                 prop_assert_eq!(cut.len(), train.frames);
                 cars.extend(cut);
             }
             prop_assert_eq!(cars.len(), expected.len());
             for (car, frame) in cars.iter().zip(&expected) {
                 prop_assert_eq!(&car[..frame.len()], &frame[..]);
-                prop_assert!(car[frame.len()..].iter().all(|octet| *octet == 0));
+                prop_assert!(car[frame.len()..].iter().all(|byte| *byte == 0));
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use onepipe_base::{Incarnation, Mono, ProcessId};
-use onepipe_wire::Here;
+use onepipe_wire::AddressAd;
 
 /// The first repetition of a question follows after this, in ns, the next ones after twice as long
 /// each: a round trip across a continent.
@@ -13,7 +13,7 @@ const RETRIES_MAX: u32 = 7;
 /// … and this is how often a way is tried that is in use, and open, in ns.
 const REFRESH_NS: u64 = 1_000_000_000;
 
-/// A `Here` that is to be said.
+/// A `AddressAd` that is to be said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Say {
     pub(crate) to: ProcessId,
@@ -107,7 +107,7 @@ impl Whereabouts {
         &mut self,
         now: Mono,
         (from, life): (ProcessId, Incarnation),
-        here: Here,
+        here: AddressAd,
         seen: Option<SocketAddr>,
     ) -> Option<Say> {
         if from == self.own {
@@ -181,7 +181,7 @@ mod tests {
         udp_port: u16,
         seen: Option<u16>,
     ) -> Option<(Option<u16>, bool)> {
-        let here = Here { asks, address: address(udp_port) };
+        let here = AddressAd { asks, address: address(udp_port) };
         let say = known.on_here(at(ms), life(number), here, seen.map(address))?;
         Some((say.at.map(|at| at.port()), say.asks))
     }
@@ -256,7 +256,7 @@ mod tests {
     fn strangers_and_oneself_are_nobody() {
         let mut known = Whereabouts::new(ProcessId(1), 4);
         assert_eq!(here(&mut known, 0, (1, true), 70, Some(70)), None);
-        let here = Here { asks: true, address: address(7) };
+        let here = AddressAd { asks: true, address: address(7) };
         assert_eq!(known.on_here(at(0), (ProcessId(4), Incarnation(1)), here, None), None);
         assert_eq!(known.way(at(0), ProcessId(9), |_| panic!("asked")), None);
     }

@@ -12,9 +12,9 @@ fn there_and_back(link: &mut UdpLink, echo: &mut Exchange) {
     const FRAMES: usize = 40;
     let now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
     for frame in 0..FRAMES {
-        let octets = if frame % 8 == 7 { 90 } else { 1000 };
-        link.slot().expect("there is room")[..octets].fill(frame as u8);
-        link.send(Transmit { port: Port(0), octets });
+        let bytes = if frame % 8 == 7 { 90 } else { 1000 };
+        link.slot().expect("there is room")[..bytes].fill(frame as u8);
+        link.send(Transmit { port: Port(0), bytes });
     }
     link.end_burst(None);
     let (started, mut back) = (Instant::now(), 0);

@@ -1,5 +1,5 @@
-//! Octets taken for what happens to a member, a replica, a client or a coordinator.
+//! Bytes taken for what happens to a member, a replica, a client or a coordinator.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| onepipe_fuzz::amcast::amcast(octets));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| onepipe_fuzz::amcast::amcast(bytes));

@@ -1,6 +1,6 @@
-//! Octets taken for what happens to a member of a bulk group whose links bring octets to where they
+//! Bytes taken for what happens to a member of a bulk group whose links bring bytes to where they
 //! belong: shared memory, and streams.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| onepipe_fuzz::bulk::apart(octets));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| onepipe_fuzz::bulk::apart(bytes));

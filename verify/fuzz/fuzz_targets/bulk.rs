@@ -1,5 +1,5 @@
-//! Octets taken for what happens to a member of a bulk group.
+//! Bytes taken for what happens to a member of a bulk group.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| onepipe_fuzz::bulk::bulk(octets));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| onepipe_fuzz::bulk::bulk(bytes));

@@ -1,5 +1,5 @@
-//! Octets taken for a frame.
+//! Bytes taken for a frame.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| onepipe_fuzz::wire::frame(octets));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| onepipe_fuzz::wire::frame(bytes));

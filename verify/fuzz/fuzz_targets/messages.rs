@@ -1,5 +1,5 @@
-//! Octets taken for the payload of a frame.
+//! Bytes taken for the payload of a frame.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| onepipe_fuzz::wire::messages(octets));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| onepipe_fuzz::wire::messages(bytes));

@@ -1,5 +1,5 @@
-//! Octets taken for a frame that hops rewrite.
+//! Bytes taken for a frame that hops rewrite.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| onepipe_fuzz::wire::rewrite(octets));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| onepipe_fuzz::wire::rewrite(bytes));

@@ -1,5 +1,5 @@
-//! Octets taken for what a switch's neighbours and clocks do.
+//! Bytes taken for what a switch's neighbours and clocks do.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| onepipe_fuzz::switch::switch(octets));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| onepipe_fuzz::switch::switch(bytes));

@@ -1,8 +1,8 @@
-//! What must hold for any octets whatever: the same source that `cargo test` runs over the seeds.
+//! What must hold for any bytes whatever: the same source that `cargo test` runs over the seeds.
 
 #![forbid(unsafe_code)]
 
-#[path = "../../../protocol/wire/tests/octets/properties.rs"]
+#[path = "../../../protocol/wire/tests/frames/properties.rs"]
 pub mod wire;
 
 #[path = "../../../protocol/amcast/tests/sequence/properties.rs"]

@@ -129,7 +129,7 @@ fn large(seed: u64) -> u64 {
         scatterings,
         deaths_after: if seed.is_multiple_of(2) { vec![crash] } else { vec![] },
         loss_ppm: if seed.is_multiple_of(3) { 10_000 } else { 0 },
-        large_octets: 4 << 10,
+        large_bytes: 4 << 10,
         seed,
         ..Setup::new(Shape::leaf_spine(2, 1, 3).expect("6 hosts fit"), PROCESSES)
     };

@@ -9,7 +9,7 @@ pub struct Source {
     pub path: String,
     /// What it holds.
     pub text: String,
-    /// The same octet for octet, but for comments and the insides of literals, which are blanks.
+    /// The same byte for byte, but for comments and the insides of literals, which are blanks.
     pub code: String,
     /// Which lines, counted from 0, belong to `#[cfg(test)]` items.
     test_lines: Vec<Range<usize>>,
@@ -66,7 +66,7 @@ fn code_of(text: &str) -> String {
         let end = end_of_passive(text, at);
         match end {
             Some(end) => {
-                code[at..end].iter_mut().filter(|octet| **octet != b'\n').for_each(|o| *o = b' ');
+                code[at..end].iter_mut().filter(|byte| **byte != b'\n').for_each(|o| *o = b' ');
                 at = end;
             }
             None => at += 1,
@@ -87,7 +87,7 @@ fn end_of_passive(text: &str, at: usize) -> Option<usize> {
         [b'/', b'*', ..] => Some(end_of_block_comment(text, at)),
         [b'"', ..] => Some(end_of_quoted(text, at + 1)),
         [b'r', b'"' | b'#', ..] if !follows_name(text, at) => {
-            let hashes = rest[1..].iter().take_while(|octet| **octet == b'#').count();
+            let hashes = rest[1..].iter().take_while(|byte| **byte == b'#').count();
             (rest.get(1 + hashes) == Some(&b'"'))
                 .then(|| until(&format!("\"{}", "#".repeat(hashes)), 2 + hashes))
         }
@@ -103,24 +103,24 @@ fn end_of_passive(text: &str, at: usize) -> Option<usize> {
 
 /// Whether the `r` at `at` ends a name instead of opening a raw string (`br` and `cr` open one).
 fn follows_name(text: &str, at: usize) -> bool {
-    let is_part = |octet: &u8| octet.is_ascii_alphanumeric() || *octet == b'_';
-    let name = text.as_bytes()[..at].iter().rev().take_while(|octet| is_part(octet)).count();
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let name = text.as_bytes()[..at].iter().rev().take_while(|byte| is_part(byte)).count();
     !matches!(&text[at - name..at], "" | "b" | "c")
 }
 
 fn end_of_quoted(text: &str, mut at: usize) -> usize {
-    let octets = text.as_bytes();
-    while at < octets.len() && octets[at] != b'"' {
-        at += 1 + usize::from(octets[at] == b'\\');
+    let bytes = text.as_bytes();
+    while at < bytes.len() && bytes[at] != b'"' {
+        at += 1 + usize::from(bytes[at] == b'\\');
     }
-    (at + 1).min(octets.len())
+    (at + 1).min(bytes.len())
 }
 
 fn end_of_block_comment(text: &str, mut at: usize) -> usize {
-    let octets = text.as_bytes();
+    let bytes = text.as_bytes();
     let mut depth = 0;
-    while at + 1 < octets.len() {
-        match &octets[at..at + 2] {
+    while at + 1 < bytes.len() {
+        match &bytes[at..at + 2] {
             b"/*" => depth += 1,
             b"*/" => depth -= 1,
             _ => {
@@ -133,12 +133,12 @@ fn end_of_block_comment(text: &str, mut at: usize) -> usize {
             return at;
         }
     }
-    octets.len()
+    bytes.len()
 }
 
 /// The lines of every item under `#[cfg(test)]`, from the attribute to its closing brace.
 fn test_lines(code: &str) -> Vec<Range<usize>> {
-    let line_of = |at: usize| code[..at].bytes().filter(|octet| *octet == b'\n').count();
+    let line_of = |at: usize| code[..at].bytes().filter(|byte| *byte == b'\n').count();
     let mut found = Vec::new();
     for (start, attribute) in code.match_indices("#[cfg(test)]") {
         let body = start + attribute.len();
@@ -148,9 +148,9 @@ fn test_lines(code: &str) -> Vec<Range<usize>> {
         let mut end = open;
         if code.as_bytes()[open] == b'{' {
             let mut depth = 0usize;
-            for (offset, octet) in code[open..].bytes().enumerate() {
-                depth += usize::from(octet == b'{');
-                depth -= usize::from(octet == b'}');
+            for (offset, byte) in code[open..].bytes().enumerate() {
+                depth += usize::from(byte == b'{');
+                depth -= usize::from(byte == b'}');
                 if depth == 0 {
                     end = open + offset;
                     break;

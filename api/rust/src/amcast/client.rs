@@ -128,9 +128,9 @@ impl Amcast {
         self.station.machine().open()
     }
 
-    /// The longest message, in octets.
-    pub fn message_octets_max(&self) -> usize {
-        self.station.machine().config().groups.message_octets_max()
+    /// The longest message, in bytes.
+    pub fn message_len_max(&self) -> usize {
+        self.station.machine().config().groups.message_len_max()
     }
 
     /// What wakes it when it rests.

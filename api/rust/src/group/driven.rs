@@ -54,11 +54,11 @@ impl Driven {
         let worker = Worker {
             shared: Arc::default(),
             members: members.to_vec(),
-            memory_octets_max: options.memory_octets_max,
+            memory_bytes_max: options.memory_bytes_max,
             on_object: options.on_object,
             lender: end.lender().cloned(),
             wanted: VecDeque::new(),
-            under_way_octets: 0,
+            under_way_bytes: 0,
         };
         Ok(Self { worker, end, farewell: None, is_broken: false })
     }

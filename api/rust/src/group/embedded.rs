@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use onepipe_transport_bulk::{Octets, Sheet};
+use onepipe_transport_bulk::{Bytes, Sheet};
 use onepipe_transport_driver::Doorbell;
 
 use super::driven::Driven;
@@ -39,7 +39,7 @@ use crate::{
 ///             // One's own work could be done here; there is none, so it may sleep.
 ///             group.wait(Duration::from_millis(100));
 ///             while let Some(object) = group.recv() {
-///                 assert!(object.octets == vec![object.number as u8; 1_000_000]);
+///                 assert!(object.bytes == vec![object.number as u8; 1_000_000]);
 ///                 received += 1;
 ///             }
 ///         }
@@ -65,7 +65,7 @@ pub struct EmbeddedGroup {
     driven: Driven,
     own: u32,
     objects_max: u32,
-    block_octets: u32,
+    block_len: u32,
 }
 
 impl EmbeddedGroup {
@@ -78,9 +78,9 @@ impl EmbeddedGroup {
         own: u32,
         options: GroupOptions,
     ) -> Result<Self, GroupError> {
-        let (objects_max, block_octets) = (options.objects_max, options.block_octets);
+        let (objects_max, block_len) = (options.objects_max, options.block_len);
         let driven = Driven::join(members, own, options)?;
-        Ok(Self { driven, own, objects_max, block_octets })
+        Ok(Self { driven, own, objects_max, block_len })
     }
 
     /// Our rank.
@@ -119,9 +119,9 @@ impl EmbeddedGroup {
     ///
     /// # Errors
     /// [`GroupSendError`]; [`GroupSendError::Full`] gives the object back.
-    pub fn send(&mut self, object: impl Into<Octets>) -> Result<u32, GroupSendError> {
+    pub fn send(&mut self, object: impl Into<Bytes>) -> Result<u32, GroupSendError> {
         let object = object.into();
-        check(self.own, object.len(), self.block_octets)?;
+        check(self.own, object.len(), self.block_len)?;
         let mut state = self.driven.shared().lock();
         match state.ending() {
             Some(end) => Err(end.into()),
@@ -136,13 +136,13 @@ impl EmbeddedGroup {
     }
 
     /// Gives memory for objects to come, as [`crate::Group::give`].
-    pub fn give(&mut self, memory: impl Into<Octets>) {
+    pub fn give(&mut self, memory: impl Into<Bytes>) {
         self.driven.shared().lock().give(memory);
     }
 
     /// Memory that others read where it lies, as [`crate::Group::sheet`].
-    pub fn sheet(&self, octets: usize) -> Option<Sheet> {
-        self.driven.shelf()?.sheet(octets)
+    pub fn sheet(&self, bytes: usize) -> Option<Sheet> {
+        self.driven.shelf()?.sheet(bytes)
     }
 
     /// The root ends the group when all that was sent is everywhere; anybody else takes no more of

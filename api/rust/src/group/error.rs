@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use onepipe_bulk::{BLOCKS_MAX, ConfigError, Reason};
-use onepipe_transport_bulk::{AttachError, JoinError, MeetError, Octets};
+use onepipe_transport_bulk::{AttachError, Bytes, JoinError, MeetError};
 
 /// Why there is no group.
 #[derive(Debug, thiserror::Error)]
@@ -126,21 +126,21 @@ pub enum GroupSendError {
     #[error("as many objects are under way as may be")]
     Full {
         /// What was given.
-        object: Octets,
+        object: Bytes,
     },
-    /// There are more blocks than numbers for them: [`crate::GroupOptions::block_octets`].
-    #[error("an object of {octets} octets has too many blocks")]
+    /// There are more blocks than numbers for them: [`crate::GroupOptions::block_len`].
+    #[error("an object of {bytes} bytes has too many blocks")]
     TooLarge {
-        /// Its octets.
-        octets: usize,
+        /// Its bytes.
+        bytes: usize,
     },
 }
 
-/// Whether member `own` may ever send an object of so many octets.
-pub(super) fn check(own: u32, octets: usize, block_octets: u32) -> Result<(), GroupSendError> {
-    match octets as u64 > u64::from(BLOCKS_MAX) * u64::from(block_octets) {
+/// Whether member `own` may ever send an object of so many bytes.
+pub(super) fn check(own: u32, bytes: usize, block_len: u32) -> Result<(), GroupSendError> {
+    match bytes as u64 > u64::from(BLOCKS_MAX) * u64::from(block_len) {
         _ if own != 0 => Err(GroupSendError::NotRoot { own }),
-        true => Err(GroupSendError::TooLarge { octets }),
+        true => Err(GroupSendError::TooLarge { bytes }),
         false => Ok(()),
     }
 }

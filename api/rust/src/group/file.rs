@@ -1,45 +1,45 @@
-//! Files through a group: an object that says what comes, its octets in chunks, and a digest.
+//! Files through a group: an object that says what comes, its bytes in chunks, and a digest.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use onepipe_transport_bulk::Octets;
+use onepipe_transport_bulk::Bytes;
 
 use super::Group;
 use crate::{GroupEnd, GroupSendError};
 
-/// The first octets of the object that begins a file; the last one is the version.
+/// The first bytes of the object that begins a file; the last one is the version.
 const MAGIC: [u8; 8] = [b'1', b'p', b'f', b'i', b'l', b'e', 0, 1];
-/// Octets of that object: magic, the file's octets, where it begins, octets of a chunk, reserved.
-const BEGIN_OCTETS: usize = 32;
-/// Octets of a chunk: an object that many blocks share, and four of which fit a memory.
-const CHUNK_OCTETS: u32 = 16 << 20;
+/// Bytes of that object: magic, the file's bytes, where it begins, bytes of a chunk, reserved.
+const BEGIN_LEN: usize = 32;
+/// Bytes of a chunk: an object that many blocks share, and four of which fit a memory.
+const CHUNK_LEN: u32 = 16 << 20;
 
 /// Which part of a file is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSource {
-    /// Octets of the whole file.
-    pub octets: u64,
+    /// Bytes of the whole file.
+    pub bytes: u64,
     /// Where to begin: every receiver has all before this.
     pub from: u64,
-    /// Octets of each object that it is sent in but the last. Default 16 MiB.
-    pub chunk_octets: u32,
+    /// Bytes of each object that it is sent in but the last. Default 16 MiB.
+    pub chunk_len: u32,
 }
 
 impl FileSource {
     /// All of a file.
-    pub fn all(octets: u64) -> Self {
-        Self { octets, from: 0, chunk_octets: CHUNK_OCTETS }
+    pub fn all(bytes: u64) -> Self {
+        Self { bytes, from: 0, chunk_len: CHUNK_LEN }
     }
 }
 
 /// What was sent or received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileReport {
-    /// Octets of the whole file.
-    pub octets: u64,
-    /// Octets of it that were there before.
+    /// Bytes of the whole file.
+    pub bytes: u64,
+    /// Bytes of it that were there before.
     pub from: u64,
     /// BLAKE3 of the whole file. Sender and receiver have compared it.
     pub digest: [u8; 32],
@@ -48,10 +48,10 @@ pub struct FileReport {
 /// How far a file has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileProgress {
-    /// Octets that have been sent, or written here.
+    /// Bytes that have been sent, or written here.
     pub done: u64,
-    /// Octets of the whole file.
-    pub octets: u64,
+    /// Bytes of the whole file.
+    pub bytes: u64,
 }
 
 /// Why a file has not come through.
@@ -67,7 +67,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// The file cannot be read.
-    #[error("cannot read the file at octet {at}")]
+    #[error("cannot read the file at byte {at}")]
     Read {
         /// Where.
         at: u64,
@@ -75,7 +75,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// The file cannot be written: the disk is full, perhaps.
-    #[error("cannot write the file at octet {at}")]
+    #[error("cannot write the file at byte {at}")]
     Write {
         /// Where.
         at: u64,
@@ -83,22 +83,22 @@ pub enum FileError {
         source: io::Error,
     },
     /// What has come is no file.
-    #[error("what the root has sent is no file: object {number} has {octets} octets")]
+    #[error("what the root has sent is no file: object {number} has {bytes} bytes")]
     NoFile {
         /// The number of the object.
         number: u32,
-        /// How many octets it has.
-        octets: usize,
+        /// How many bytes it has.
+        bytes: usize,
     },
     /// The group was closed before all of the file had come.
-    #[error("the group was closed at octet {at} of {octets}")]
+    #[error("the group was closed at byte {at} of {bytes}")]
     Cut {
-        /// Octets that are here.
+        /// Bytes that are here.
         at: u64,
-        /// Octets of the whole file.
-        octets: u64,
+        /// Bytes of the whole file.
+        bytes: u64,
     },
-    /// All octets are here, and they are not those that were sent.
+    /// All bytes are here, and they are not those that were sent.
     #[error("the file's BLAKE3 digest is {here}, and {sent} at the sender")]
     Digest {
         /// Of what is here.
@@ -123,8 +123,8 @@ impl Group {
         let path = path.as_ref();
         let open = |source| FileError::Open { path: path.to_path_buf(), source };
         let mut file = File::open(path).map_err(open)?;
-        let octets = file.metadata().map_err(open)?.len();
-        self.send_part(&mut file, FileSource::all(octets), |_| {})
+        let bytes = file.metadata().map_err(open)?.len();
+        self.send_part(&mut file, FileSource::all(bytes), |_| {})
     }
 
     /// Receives a file that the root sends by [`Group::send_file`] to `path`, which is made, or
@@ -140,7 +140,7 @@ impl Group {
         self.recv_part(&mut file, |_| {})
     }
 
-    /// Sends a part of what can be read, as [`FileSource`] says. The octets before it are read,
+    /// Sends a part of what can be read, as [`FileSource`] says. The bytes before it are read,
     /// too, for the digest. Tells `on_progress` after every chunk.
     ///
     /// # Errors
@@ -151,20 +151,20 @@ impl Group {
         source: FileSource,
         mut on_progress: impl FnMut(FileProgress),
     ) -> Result<FileReport, FileError> {
-        let FileSource { octets, from, chunk_octets } = source;
-        let from = from.min(octets);
+        let FileSource { bytes, from, chunk_len } = source;
+        let from = from.min(bytes);
         let mut hasher = hash_before(file, from)?;
         self.send(begin(FileSource { from, ..source }))?;
         let mut at = from;
-        while at < octets {
-            let chunk = (octets - at).min(chunk_octets.max(1).into());
+        while at < bytes {
+            let chunk = (bytes - at).min(chunk_len.max(1).into());
             let mut read = |room: &mut [u8]| {
                 file.read_exact(room).map_err(|source| FileError::Read { at, source })?;
                 hasher.update(room);
                 Ok::<(), FileError>(())
             };
             let object = match self.sheet(chunk as usize) {
-                Some(mut sheet) => read(&mut sheet).map(|()| Octets::from(sheet)),
+                Some(mut sheet) => read(&mut sheet).map(|()| Bytes::from(sheet)),
                 None => {
                     let mut memory = self.memory(chunk as usize);
                     read(&mut memory).map(|()| memory.into())
@@ -172,14 +172,14 @@ impl Group {
             };
             self.send(object?)?;
             at += chunk;
-            on_progress(FileProgress { done: at, octets });
+            on_progress(FileProgress { done: at, bytes });
         }
         let digest = *hasher.finalize().as_bytes();
         self.send(digest)?;
-        Ok(FileReport { octets, from, digest })
+        Ok(FileReport { bytes, from, digest })
     }
 
-    /// Receives what the root sends by [`Group::send_part`]: the octets before the part are there
+    /// Receives what the root sends by [`Group::send_part`]: the bytes before the part are there
     /// already, and read for the digest. Tells `on_progress` after every chunk.
     ///
     /// # Errors
@@ -189,37 +189,37 @@ impl Group {
         file: &mut (impl Read + Write + Seek),
         mut on_progress: impl FnMut(FileProgress),
     ) -> Result<FileReport, FileError> {
-        let cut = |at, octets| move || FileError::Cut { at, octets };
+        let cut = |at, bytes| move || FileError::Cut { at, bytes };
         let first = self.recv()?.ok_or_else(cut(0, 0))?;
-        let no_file = FileError::NoFile { number: first.number, octets: first.octets.len() };
-        let FileSource { octets, from, .. } = parse(&first.octets).ok_or(no_file)?;
+        let no_file = FileError::NoFile { number: first.number, bytes: first.bytes.len() };
+        let FileSource { bytes, from, .. } = parse(&first.bytes).ok_or(no_file)?;
         file.seek(SeekFrom::Start(0)).map_err(|source| FileError::Read { at: 0, source })?;
         let mut hasher = hash_before(file, from)?;
         // Behind what was read to where something is written: not every file does that by itself.
         file.seek(SeekFrom::Start(from)).map_err(|source| FileError::Write { at: from, source })?;
         let mut at = from;
-        while at < octets {
-            let chunk = self.recv()?.ok_or_else(cut(at, octets))?;
-            let size = chunk.octets.len();
-            if size == 0 || at + size as u64 > octets {
-                return Err(FileError::NoFile { number: chunk.number, octets: size });
+        while at < bytes {
+            let chunk = self.recv()?.ok_or_else(cut(at, bytes))?;
+            let size = chunk.bytes.len();
+            if size == 0 || at + size as u64 > bytes {
+                return Err(FileError::NoFile { number: chunk.number, bytes: size });
             }
-            file.write_all(&chunk.octets).map_err(|source| FileError::Write { at, source })?;
-            hasher.update(&chunk.octets);
+            file.write_all(&chunk.bytes).map_err(|source| FileError::Write { at, source })?;
+            hasher.update(&chunk.bytes);
             at += size as u64;
-            self.give(chunk.octets);
-            on_progress(FileProgress { done: at, octets });
+            self.give(chunk.bytes);
+            on_progress(FileProgress { done: at, bytes });
         }
         file.flush().map_err(|source| FileError::Write { at, source })?;
-        let last = self.recv()?.ok_or_else(cut(at, octets))?;
-        let no_file = FileError::NoFile { number: last.number, octets: last.octets.len() };
-        let sent: [u8; 32] = last.octets[..].try_into().map_err(|_| no_file)?;
+        let last = self.recv()?.ok_or_else(cut(at, bytes))?;
+        let no_file = FileError::NoFile { number: last.number, bytes: last.bytes.len() };
+        let sent: [u8; 32] = last.bytes[..].try_into().map_err(|_| no_file)?;
         let here = hasher.finalize();
         if here.as_bytes() != &sent {
             let sent = blake3::Hash::from_bytes(sent).to_hex().to_string();
             return Err(FileError::Digest { here: here.to_hex().to_string(), sent });
         }
-        Ok(FileReport { octets, from, digest: sent })
+        Ok(FileReport { bytes, from, digest: sent })
     }
 }
 
@@ -230,42 +230,39 @@ impl FileReport {
     }
 }
 
-/// Reads the octets before the part.
+/// Reads the bytes before the part.
 fn hash_before(file: &mut impl Read, from: u64) -> Result<blake3::Hasher, FileError> {
     let mut hasher = blake3::Hasher::new();
     let mut memory = vec![0; from.min(1 << 20) as usize];
     let mut at = 0;
     while at < from {
-        let octets = (from - at).min(memory.len() as u64) as usize;
-        let room = &mut memory[..octets];
+        let bytes = (from - at).min(memory.len() as u64) as usize;
+        let room = &mut memory[..bytes];
         file.read_exact(room).map_err(|source| FileError::Read { at, source })?;
         hasher.update(room);
-        at += octets as u64;
+        at += bytes as u64;
     }
     Ok(hasher)
 }
 
 fn begin(source: FileSource) -> Vec<u8> {
-    let mut object = Vec::with_capacity(BEGIN_OCTETS);
+    let mut object = Vec::with_capacity(BEGIN_LEN);
     object.extend_from_slice(&MAGIC);
-    object.extend_from_slice(&source.octets.to_be_bytes());
+    object.extend_from_slice(&source.bytes.to_be_bytes());
     object.extend_from_slice(&source.from.to_be_bytes());
-    object.extend_from_slice(&source.chunk_octets.to_be_bytes());
+    object.extend_from_slice(&source.chunk_len.to_be_bytes());
     object.extend_from_slice(&[0; 4]);
     object
 }
 
 fn parse(object: &[u8]) -> Option<FileSource> {
-    let object: &[u8; BEGIN_OCTETS] = object.try_into().ok()?;
-    let number = |at: usize, octets: usize| {
-        object[at..at + octets].iter().fold(0, |all, octet| all << 8 | u64::from(*octet))
+    let object: &[u8; BEGIN_LEN] = object.try_into().ok()?;
+    let number = |at: usize, bytes: usize| {
+        object[at..at + bytes].iter().fold(0, |all, byte| all << 8 | u64::from(*byte))
     };
-    let source = FileSource {
-        octets: number(8, 8),
-        from: number(16, 8),
-        chunk_octets: number(24, 4) as u32,
-    };
-    (object[..8] == MAGIC && source.from <= source.octets).then_some(source)
+    let source =
+        FileSource { bytes: number(8, 8), from: number(16, 8), chunk_len: number(24, 4) as u32 };
+    (object[..8] == MAGIC && source.from <= source.bytes).then_some(source)
 }
 
 #[cfg(test)]
@@ -274,11 +271,11 @@ mod tests {
 
     #[test]
     fn what_begins_a_file_is_read_and_nothing_else() {
-        let source = FileSource { octets: 1 << 40 | 5, from: 77, chunk_octets: 1 << 31 };
+        let source = FileSource { bytes: 1 << 40 | 5, from: 77, chunk_len: 1 << 31 };
         let object = begin(source);
         assert_eq!(parse(&object), Some(source));
-        for octets in 0..BEGIN_OCTETS {
-            assert_eq!(parse(&object[..octets]), None);
+        for bytes in 0..BEGIN_LEN {
+            assert_eq!(parse(&object[..bytes]), None);
         }
         assert_eq!(parse(&begin(FileSource { from: u64::MAX, ..source })), None);
         let mut other = object;

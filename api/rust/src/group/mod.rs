@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use onepipe_transport_bulk::{Octets, Sheet, Shelf};
+use onepipe_transport_bulk::{Bytes, Sheet, Shelf};
 use onepipe_transport_driver::Doorbell;
 
 pub use embedded::EmbeddedGroup;
@@ -29,9 +29,9 @@ use shared::{Shared, Wish};
 pub struct GroupObject {
     /// Its number, from 0 in the order in which the root has sent.
     pub number: u32,
-    /// Its octets, which may lie on a page that all members share. Given back by [`Group::give`],
+    /// Its bytes, which may lie on a page that all members share. Given back by [`Group::give`],
     /// memory of our own serves for what comes next.
-    pub octets: Octets,
+    pub bytes: Bytes,
 }
 
 /// How far a group has come.
@@ -63,7 +63,7 @@ pub struct GroupProgress {
 ///     let receiver = scope.spawn(|| {
 ///         let mut group = Group::create(&members, 1, options(1)).expect("both are here");
 ///         let object = group.recv().expect("nobody fails").expect("there is one");
-///         assert!(object.octets == vec![7; 5_000_000]);
+///         assert!(object.bytes == vec![7; 5_000_000]);
 ///         assert_eq!(group.recv(), Ok(None), "that was all");
 ///     });
 ///     let mut root = Group::create(&members, 0, options(0)).expect("both are here");
@@ -82,7 +82,7 @@ pub struct Group {
     members: Vec<SocketAddr>,
     own: u32,
     objects_max: u32,
-    block_octets: u32,
+    block_len: u32,
     doorbell: Doorbell,
     shelf: Option<Shelf>,
     thread: Option<JoinHandle<()>>,
@@ -99,7 +99,7 @@ impl Group {
         own: u32,
         options: GroupOptions,
     ) -> Result<Self, GroupError> {
-        let (objects_max, block_octets) = (options.objects_max, options.block_octets);
+        let (objects_max, block_len) = (options.objects_max, options.block_len);
         let (group, idle) = (options.group, options.idle);
         let driven = Driven::join(members, own, options)?;
         let (doorbell, shared) = (driven.doorbell(), Arc::clone(driven.shared()));
@@ -109,7 +109,7 @@ impl Group {
             .spawn(move || thread::run(driven, idle))
             .map_err(|source| GroupError::System { what: "start a thread", source })?;
         let (members, thread) = (members.to_vec(), Some(thread));
-        Ok(Self { shared, members, own, objects_max, block_octets, doorbell, shelf, thread })
+        Ok(Self { shared, members, own, objects_max, block_len, doorbell, shelf, thread })
     }
 
     /// Our rank.
@@ -128,9 +128,9 @@ impl Group {
     /// # Errors
     /// [`GroupSendError`]; that a member has failed is one: what was sent before goes to the
     /// survivors, and nothing more is taken.
-    pub fn send(&mut self, object: impl Into<Octets>) -> Result<u32, GroupSendError> {
+    pub fn send(&mut self, object: impl Into<Bytes>) -> Result<u32, GroupSendError> {
         let object = object.into();
-        error::check(self.own, object.len(), self.block_octets)?;
+        error::check(self.own, object.len(), self.block_len)?;
         let mut state = self.shared.lock();
         loop {
             if let Some(end) = state.ending() {
@@ -169,37 +169,37 @@ impl Group {
     }
 
     /// As [`Group::recv`], into memory of the caller's: as much of the object as fits. Answers how
-    /// many octets it has. One copy more than [`Group::give`] and [`Group::recv`].
+    /// many bytes it has. One copy more than [`Group::give`] and [`Group::recv`].
     ///
     /// # Errors
     /// As [`Group::recv`].
     pub fn recv_into(&mut self, memory: &mut [u8]) -> Result<Option<usize>, GroupEnd> {
         let Some(object) = self.recv()? else { return Ok(None) };
-        let octets = object.octets.len();
-        let fits = octets.min(memory.len());
-        memory[..fits].copy_from_slice(&object.octets[..fits]);
-        self.give(object.octets);
-        Ok(Some(octets))
+        let bytes = object.bytes.len();
+        let fits = bytes.min(memory.len());
+        memory[..fits].copy_from_slice(&object.bytes[..fits]);
+        self.give(object.bytes);
+        Ok(Some(bytes))
     }
 
     /// Gives memory for objects to come: one that fits is received into it. Without, memory is
     /// taken from the heap when an object is announced, which its first block waits for; over
     /// shared memory the object is used where it lies, and nothing is copied.
-    pub fn give(&self, memory: impl Into<Octets>) {
+    pub fn give(&self, memory: impl Into<Bytes>) {
         self.shared.lock().give(memory);
     }
 
-    /// Memory of so many octets, from what was given or has come back from what was sent; or new.
-    pub fn memory(&self, octets: usize) -> Vec<u8> {
-        let found = self.shared.lock().memory(octets as u64);
-        found.unwrap_or_else(|| vec![0; octets])
+    /// Memory of so many bytes, from what was given or has come back from what was sent; or new.
+    pub fn memory(&self, bytes: usize) -> Vec<u8> {
+        let found = self.shared.lock().memory(bytes as u64);
+        found.unwrap_or_else(|| vec![0; bytes])
     }
 
-    /// At the root, over shared memory ([`crate::Carrier::Shm`]): a sheet of so many octets that
+    /// At the root, over shared memory ([`crate::Carrier::Shm`]): a sheet of so many bytes that
     /// others read where it lies. An object that was written there is sent without a copy; any
     /// other one is copied there first. `None` elsewhere, or when there is no such memory now.
-    pub fn sheet(&self, octets: usize) -> Option<Sheet> {
-        self.shelf.as_ref()?.sheet(octets)
+    pub fn sheet(&self, bytes: usize) -> Option<Sheet> {
+        self.shelf.as_ref()?.sheet(bytes)
     }
 
     /// How far it has come.

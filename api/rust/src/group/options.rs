@@ -8,7 +8,7 @@ use onepipe_transport_bulk::{Carrier, Door};
 
 use crate::Idle;
 
-/// What is called with each object as soon as it is here: its number and its octets.
+/// What is called with each object as soon as it is here: its number and its bytes.
 pub type OnObject = Box<dyn FnMut(u32, &[u8]) + Send>;
 
 /// Settings of a group, each with a default. All members must say the same of those *for all*.
@@ -24,16 +24,16 @@ pub struct GroupOptions {
     pub delivery: Delivery,
     /// For all: objects that may be under way at a time, 1 to 8. Default 4.
     pub objects_max: u32,
-    /// Octets of each block of what we send. Default 1 MiB.
-    pub block_octets: u32,
+    /// Bytes of each block of what we send. Default 1 MiB.
+    pub block_len: u32,
     /// Whether each block of what we send has a digest (XXH3-64) that every receiver checks.
-    /// Default yes. Without, octets are trusted as far as TCP's own check.
+    /// Default yes. Without, bytes are trusted as far as TCP's own check.
     pub has_digests: bool,
-    /// Octets of an object that we take at most. Default 2^40.
-    pub object_octets_max: u64,
-    /// Octets of objects that may be on their way in, or have come and were not received; one
+    /// Bytes of an object that we take at most. Default 2^40.
+    pub object_len_max: u64,
+    /// Bytes of objects that may be on their way in, or have come and were not received; one
     /// object always may. Senders wait for more. Default 256 MiB.
-    pub memory_octets_max: u64,
+    pub memory_bytes_max: u64,
     /// How long we wait for the others in the beginning. Default 10 s.
     pub patience: Duration,
     /// A member that answers nothing for so long has failed; one whose connection breaks has at
@@ -55,10 +55,10 @@ impl Default for GroupOptions {
             algorithm: Algorithm::Plain(Plain::Pipeline),
             delivery: Delivery::AtOnce,
             objects_max: 4,
-            block_octets: 1 << 20,
+            block_len: 1 << 20,
             has_digests: true,
-            object_octets_max: 1 << 40,
-            memory_octets_max: 256 << 20,
+            object_len_max: 1 << 40,
+            memory_bytes_max: 256 << 20,
             patience: Duration::from_secs(10),
             dead_after: Duration::from_secs(5),
             idle: Idle::default(),
@@ -69,8 +69,8 @@ impl Default for GroupOptions {
 }
 
 impl GroupOptions {
-    /// Calls `on_object` with the number and the octets of each object as soon as it is whole here,
-    /// on the group's own thread, where the octets lie. The object is received later all the same.
+    /// Calls `on_object` with the number and the bytes of each object as soon as it is whole here,
+    /// on the group's own thread, where the bytes lie. The object is received later all the same.
     #[must_use]
     pub fn on_object(mut self, on_object: impl FnMut(u32, &[u8]) + Send + 'static) -> Self {
         self.on_object = Some(Box::new(on_object));
@@ -84,9 +84,9 @@ impl GroupOptions {
             algorithm: self.algorithm.clone(),
             delivery: self.delivery,
             objects_max: self.objects_max,
-            block_octets: self.block_octets,
+            block_len: self.block_len,
             has_digests: self.has_digests,
-            object_octets_max: self.object_octets_max,
+            object_len_max: self.object_len_max,
             dead_after_ns: nanoseconds(self.dead_after),
             ..self.carrier.config(self.group, members, own)
         };
@@ -102,7 +102,7 @@ impl fmt::Debug for GroupOptions {
             .field("algorithm", &self.algorithm)
             .field("delivery", &self.delivery)
             .field("objects_max", &self.objects_max)
-            .field("block_octets", &self.block_octets)
+            .field("block_len", &self.block_len)
             .field("door", &self.door)
             .finish_non_exhaustive()
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use onepipe_bulk::OBJECTS_MAX;
-use onepipe_transport_bulk::Octets;
+use onepipe_transport_bulk::Bytes;
 
 use super::{GroupObject, GroupProgress};
 use crate::{GroupEnd, MemberFailure};
@@ -27,14 +27,14 @@ pub(super) enum Wish {
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// What was sent and the thread has not taken yet.
-    pub outbox: VecDeque<Octets>,
+    pub outbox: VecDeque<Bytes>,
     /// Objects that were sent and are not yet everywhere.
     pub under_way: u32,
     /// How many were sent in all.
     pub sent: u32,
-    /// What has come and was not received yet, and its octets.
+    /// What has come and was not received yet, and its bytes.
     pub inbox: VecDeque<GroupObject>,
-    pub inbox_octets: u64,
+    pub inbox_bytes: u64,
     /// Memory for what comes.
     pub pool: Vec<Vec<u8>>,
     pub wish: Wish,
@@ -49,31 +49,31 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Memory of so many octets: from the pool what is just large enough, or new. `None` when there
+    /// Memory of so many bytes: from the pool what is just large enough, or new. `None` when there
     /// is not so much.
-    pub fn memory(&mut self, octets: u64) -> Option<Vec<u8>> {
-        let octets = usize::try_from(octets).ok()?;
-        self.pooled(octets).or_else(|| {
+    pub fn memory(&mut self, bytes: u64) -> Option<Vec<u8>> {
+        let bytes = usize::try_from(bytes).ok()?;
+        self.pooled(bytes).or_else(|| {
             // Memory that is not there is an answer, and not the end of the program.
-            Vec::<u8>::new().try_reserve_exact(octets).ok()?;
-            Some(vec![0; octets])
+            Vec::<u8>::new().try_reserve_exact(bytes).ok()?;
+            Some(vec![0; bytes])
         })
     }
 
     /// As [`State::memory`], from the pool alone.
-    pub fn pooled(&mut self, octets: usize) -> Option<Vec<u8>> {
-        let fits = |(_, memory): &(usize, &Vec<u8>)| memory.capacity() >= octets;
+    pub fn pooled(&mut self, bytes: usize) -> Option<Vec<u8>> {
+        let fits = |(_, memory): &(usize, &Vec<u8>)| memory.capacity() >= bytes;
         let best = self.pool.iter().enumerate().filter(fits).min_by_key(|(_, it)| it.capacity());
         let (at, _) = best?;
         let mut memory = self.pool.swap_remove(at);
-        // Octets of before are written over; only those that never were are made now.
-        memory.truncate(octets);
-        memory.resize(octets, 0);
+        // Bytes of before are written over; only those that never were are made now.
+        memory.truncate(bytes);
+        memory.resize(bytes, 0);
         Some(memory)
     }
 
     /// Takes an object that is sent. Answers its number.
-    pub fn put(&mut self, object: Octets) -> u32 {
+    pub fn put(&mut self, object: Bytes) -> u32 {
         let number = self.sent;
         self.outbox.push_back(object);
         self.sent += 1;
@@ -84,7 +84,7 @@ impl State {
     /// The next object that has come.
     pub fn take(&mut self) -> Option<GroupObject> {
         let object = self.inbox.pop_front()?;
-        self.inbox_octets -= object.octets.len() as u64;
+        self.inbox_bytes -= object.bytes.len() as u64;
         Some(object)
     }
 
@@ -103,8 +103,8 @@ impl State {
     }
 
     /// Keeps memory for later, but no more than may be under way.
-    pub fn give(&mut self, memory: impl Into<Octets>) {
-        let Octets::Private(memory) = memory.into() else {
+    pub fn give(&mut self, memory: impl Into<Bytes>) {
+        let Bytes::Private(memory) = memory.into() else {
             // A page serves again when nobody has it any more.
             return;
         };

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use onepipe_bulk::{Event, Group as Machine, Outcome, SendError};
-use onepipe_transport_bulk::{Lender, Octets};
+use onepipe_transport_bulk::{Bytes, Lender};
 
 use super::GroupObject;
 use super::options::OnObject;
@@ -16,19 +16,19 @@ use crate::{GroupEnd, MemberFailure};
 pub(super) struct Worker {
     pub shared: Arc<Shared>,
     pub members: Vec<SocketAddr>,
-    pub memory_octets_max: u64,
+    pub memory_bytes_max: u64,
     pub on_object: Option<OnObject>,
     /// Where objects lie already, if they do.
     pub lender: Option<Lender>,
-    /// Objects that have no memory yet, and their octets.
+    /// Objects that have no memory yet, and their bytes.
     pub wanted: VecDeque<(u32, u64)>,
-    /// Octets of objects that have memory and are not stable.
-    pub under_way_octets: u64,
+    /// Bytes of objects that have memory and are not stable.
+    pub under_way_bytes: u64,
 }
 
 impl Worker {
     /// Does what was asked for since the last turn.
-    pub fn command(&mut self, group: &mut Machine<Octets>) {
+    pub fn command(&mut self, group: &mut Machine<Bytes>) {
         let mut state = self.shared.lock();
         while let Some(object) = state.outbox.pop_front() {
             match group.send(object) {
@@ -54,29 +54,29 @@ impl Worker {
         if state.wish != Wish::Live {
             // Nobody asks for it any more.
             state.inbox.clear();
-            state.inbox_octets = 0;
+            state.inbox_bytes = 0;
         }
-        while let Some((object, octets)) = self.wanted.front().copied() {
-            let used = state.inbox_octets + self.under_way_octets;
-            if used > 0 && used + octets > self.memory_octets_max {
+        while let Some((object, bytes)) = self.wanted.front().copied() {
+            let used = state.inbox_bytes + self.under_way_bytes;
+            if used > 0 && used + bytes > self.memory_bytes_max {
                 return;
             }
             self.wanted.pop_front();
-            let Some(memory) = self.memory(&mut state, object, octets) else {
+            let Some(memory) = self.memory(&mut state, object, bytes) else {
                 group.decline(object);
                 continue;
             };
             // What is not taken is not wanted any more.
             if group.provide(object, memory).is_ok() {
-                self.under_way_octets += octets;
+                self.under_way_bytes += bytes;
             }
         }
     }
 
     /// Memory for an object: what was given, if it fits; else where it lies already, or new.
-    fn memory(&self, state: &mut State, object: u32, octets: u64) -> Option<Octets> {
+    fn memory(&self, state: &mut State, object: u32, bytes: u64) -> Option<Bytes> {
         if let Some(lender) = &self.lender {
-            let count = usize::try_from(octets).ok()?;
+            let count = usize::try_from(bytes).ok()?;
             if let Some(given) = state.pooled(count) {
                 return Some(given.into());
             }
@@ -84,19 +84,18 @@ impl Worker {
                 return Some(page.into());
             }
         }
-        state.memory(octets).map(Octets::from)
+        state.memory(bytes).map(Bytes::from)
     }
 
-    pub fn on_event(&mut self, group: &mut Machine<Octets>, event: Event<Octets>) {
+    pub fn on_event(&mut self, group: &mut Machine<Bytes>, event: Event<Bytes>) {
         match event {
-            Event::Wanted { object, octets } => {
-                self.wanted.push_back((object, octets));
+            Event::Wanted { object, bytes } => {
+                self.wanted.push_back((object, bytes));
                 self.command(group);
             }
             Event::Delivered { object } => {
-                if let (Some(on_object), Some(octets)) = (&mut self.on_object, group.octets(object))
-                {
-                    on_object(object, octets);
+                if let (Some(on_object), Some(bytes)) = (&mut self.on_object, group.bytes(object)) {
+                    on_object(object, bytes);
                 }
             }
             Event::Stable { object, memory } => self.on_stable(group, object, memory),
@@ -128,26 +127,26 @@ impl Worker {
         }
     }
 
-    fn on_stable(&mut self, group: &Machine<Octets>, number: u32, octets: Octets) {
+    fn on_stable(&mut self, group: &Machine<Bytes>, number: u32, bytes: Bytes) {
         let mut state = self.shared.lock();
         state.stable = number + 1;
         if group.config().own == 0 {
             state.under_way -= 1;
-            state.give(octets);
+            state.give(bytes);
         } else {
-            self.under_way_octets -= octets.len() as u64;
+            self.under_way_bytes -= bytes.len() as u64;
             if state.wish == Wish::Live {
-                state.inbox_octets += octets.len() as u64;
-                state.inbox.push_back(GroupObject { number, octets });
+                state.inbox_bytes += bytes.len() as u64;
+                state.inbox.push_back(GroupObject { number, bytes });
             } else {
-                state.give(octets);
+                state.give(bytes);
             }
         }
         drop(state);
         self.shared.tell();
     }
 
-    pub fn note_progress(&self, group: &Machine<Octets>) {
+    pub fn note_progress(&self, group: &Machine<Bytes>) {
         let own = group.config().own;
         let complete = group.completed_by(own).unwrap_or(0);
         let mut state = self.shared.lock();

@@ -126,7 +126,7 @@ impl Pipe {
         if self.shared.is_excluded.load(Ordering::Relaxed) {
             return Err(SendError::Excluded);
         }
-        let accepted = || self.shared.accepted_octets.load(Ordering::Acquire);
+        let accepted = || self.shared.accepted_bytes.load(Ordering::Acquire);
         self.counter.submit(&self.rules, service, messages, accepted)?;
         self.shared.rouse(false);
         let next = &mut self.next_ids[usize::from(service == Service::Reliable)];
@@ -167,13 +167,13 @@ impl Pipe {
     ) -> Result<ScatteringId, SendError> {
         let deadline = Deadline::after(timeout);
         loop {
-            let accepted = self.shared.accepted_octets.load(Ordering::Acquire);
+            let accepted = self.shared.accepted_bytes.load(Ordering::Acquire);
             match self.submit(service, messages) {
                 Err(full @ SendError::BufferFull { .. }) => {
                     let Some(left) = deadline.left() else { return Err(full) };
                     let shared = &self.shared;
                     shared.room.wait(left.min(WAIT_MAX), || {
-                        shared.accepted_octets.load(Ordering::Acquire) != accepted
+                        shared.accepted_bytes.load(Ordering::Acquire) != accepted
                             || shared.has_ended.load(Ordering::Acquire)
                     });
                 }

@@ -1,7 +1,7 @@
 //! Scatterings on their way from the caller's thread to the driving thread.
 
 use onepipe_base::ProcessId;
-use onepipe_endpoint::{MESSAGE_CHARGE_OCTETS, Message, SendError};
+use onepipe_endpoint::{MESSAGE_CHARGE_BYTES, Message, SendError};
 use onepipe_wire::Service;
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -9,10 +9,10 @@ use crate::end::Rules;
 
 /// Scatterings that may be on their way to the driving thread.
 const PARCELS_MAX: usize = 1024;
-/// Octets that may be, charges included; a single scattering may be longer.
-pub(crate) const PARCELS_OCTETS_MAX: u64 = 4 << 20;
+/// Bytes that may be, charges included; a single scattering may be longer.
+pub(crate) const PARCELS_BYTES_MAX: u64 = 4 << 20;
 /// A parcel whose memory is larger than this is not kept for the next scattering.
-const KEPT_OCTETS_MAX: usize = 64 << 10;
+const KEPT_BYTES_MAX: usize = 64 << 10;
 /// Messages of a scattering that are put together again without the heap.
 const MESSAGES_ON_STACK: usize = 32;
 
@@ -23,12 +23,12 @@ pub(crate) struct Parcel {
     /// Destination and length of each message.
     heads: Vec<(ProcessId, u32)>,
     /// The payloads, one behind the other.
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 impl Default for Parcel {
     fn default() -> Self {
-        Self { service: Service::BestEffort, heads: Vec::new(), octets: Vec::new() }
+        Self { service: Service::BestEffort, heads: Vec::new(), bytes: Vec::new() }
     }
 }
 
@@ -41,24 +41,24 @@ impl Parcel {
     fn pack(&mut self, service: Service, messages: &[Message<'_>]) {
         self.service = service;
         self.heads.clear();
-        self.octets.clear();
+        self.bytes.clear();
         for message in messages {
             self.heads.push((message.to, message.payload.len() as u32));
-            self.octets.extend_from_slice(message.payload);
+            self.bytes.extend_from_slice(message.payload);
         }
     }
 
-    /// Octets it takes in a send buffer.
+    /// Bytes it takes in a send buffer.
     pub(crate) fn charge(&self) -> u64 {
-        (self.octets.len() + self.heads.len() * MESSAGE_CHARGE_OCTETS as usize) as u64
+        (self.bytes.len() + self.heads.len() * MESSAGE_CHARGE_BYTES as usize) as u64
     }
 
     /// Calls `with` with the messages as they were.
     #[inline]
     pub(crate) fn unpack<R>(&self, with: impl FnOnce(&[Message<'_>]) -> R) -> R {
-        let mut rest = &self.octets[..];
-        let messages = self.heads.iter().map(|&(to, octets)| {
-            let (payload, behind) = rest.split_at(octets as usize);
+        let mut rest = &self.bytes[..];
+        let messages = self.heads.iter().map(|&(to, bytes)| {
+            let (payload, behind) = rest.split_at(bytes as usize);
             rest = behind;
             Message { to, payload }
         });
@@ -76,9 +76,9 @@ impl Parcel {
 pub(crate) struct Counter {
     parcels: Producer<Parcel>,
     empty: Consumer<Parcel>,
-    submitted_octets: u64,
+    submitted_bytes: u64,
     /// As last seen.
-    accepted_octets: u64,
+    accepted_bytes: u64,
 }
 
 /// The driving thread's end.
@@ -91,13 +91,13 @@ pub(crate) struct Chute {
 pub(crate) fn chute() -> (Counter, Chute) {
     let (parcels, taken) = RingBuffer::new(PARCELS_MAX);
     let (returned, empty) = RingBuffer::new(PARCELS_MAX);
-    let counter = Counter { parcels, empty, submitted_octets: 0, accepted_octets: 0 };
+    let counter = Counter { parcels, empty, submitted_bytes: 0, accepted_bytes: 0 };
     (counter, Chute { parcels: taken, empty: returned })
 }
 
 impl Counter {
     /// Hands a scattering over, if the endpoint will accept it one day. `accepted` reads how many
-    /// octets it has accepted so far.
+    /// bytes it has accepted so far.
     #[inline]
     pub(crate) fn submit(
         &mut self,
@@ -114,21 +114,21 @@ impl Counter {
         if self.parcels.push(parcel).is_err() {
             return Err(SendError::BufferFull { need, free: 0 });
         }
-        self.submitted_octets += need as u64;
+        self.submitted_bytes += need as u64;
         Ok(())
     }
 
     #[inline]
     fn check_room(&mut self, need: usize, accepted: impl FnOnce() -> u64) -> Result<(), SendError> {
         let is_over = |counter: &Self| {
-            let held = counter.submitted_octets - counter.accepted_octets;
-            held > 0 && held + need as u64 > PARCELS_OCTETS_MAX
+            let held = counter.submitted_bytes - counter.accepted_bytes;
+            held > 0 && held + need as u64 > PARCELS_BYTES_MAX
         };
         if is_over(self) {
-            self.accepted_octets = accepted();
+            self.accepted_bytes = accepted();
             if is_over(self) {
-                let held = self.submitted_octets - self.accepted_octets;
-                let free = PARCELS_OCTETS_MAX.saturating_sub(held) as usize;
+                let held = self.submitted_bytes - self.accepted_bytes;
+                let free = PARCELS_BYTES_MAX.saturating_sub(held) as usize;
                 return Err(SendError::BufferFull { need, free });
             }
         }
@@ -142,7 +142,7 @@ impl Counter {
 impl Chute {
     /// Gives the memory of a parcel back.
     pub(crate) fn give_back(&mut self, parcel: Parcel) {
-        if parcel.octets.capacity() <= KEPT_OCTETS_MAX {
+        if parcel.bytes.capacity() <= KEPT_BYTES_MAX {
             // Full only if the caller has made more parcels than fit, which are freed then.
             let _ = self.empty.push(parcel);
         }

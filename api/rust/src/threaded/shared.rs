@@ -34,9 +34,9 @@ pub(crate) struct Shared {
     doorbell: Mutex<Option<Doorbell>>,
     /// One of [`rest`]. Written by the driving thread.
     pub(crate) rest: CachePadded<AtomicU8>,
-    /// Octets of parcels that the endpoint has accepted so far, charges included. Written by the
+    /// Bytes of parcels that the endpoint has accepted so far, charges included. Written by the
     /// driving thread.
-    pub(crate) accepted_octets: CachePadded<AtomicU64>,
+    pub(crate) accepted_bytes: CachePadded<AtomicU64>,
     /// Where the caller waits for sheets.
     pub(crate) news: CachePadded<Waiter>,
     /// Where the caller waits for room in the hand-over.
@@ -63,7 +63,7 @@ impl Shared {
         Self {
             doorbell: Mutex::new(Some(engine.doorbell())),
             rest: CachePadded::new(AtomicU8::new(rest::AWAKE)),
-            accepted_octets: CachePadded::default(),
+            accepted_bytes: CachePadded::default(),
             news: CachePadded::default(),
             room: CachePadded::default(),
             is_commanded: AtomicBool::new(false),

@@ -11,34 +11,34 @@ use crate::node::{Node, Told};
 const SHEETS_MAX: usize = 64;
 /// A sheet is full with this many events, …
 const EVENTS_MAX: usize = 1024;
-/// … or this many octets; a longer message has one to itself.
-const OCTETS_MAX: usize = 64 << 10;
+/// … or this many bytes; a longer message has one to itself.
+const LEN_MAX: usize = 64 << 10;
 /// A sheet with more memory than this gives it back before it is used again.
-const KEPT_OCTETS_MAX: usize = 256 << 10;
+const KEPT_BYTES_MAX: usize = 256 << 10;
 
 /// Events in order, the payloads of their messages one behind the other.
 #[derive(Debug, Default)]
 pub(crate) struct Sheet {
     events: Vec<Event<usize>>,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 impl Sheet {
     fn is_full(&self) -> bool {
-        self.events.len() >= EVENTS_MAX || self.octets.len() >= OCTETS_MAX
+        self.events.len() >= EVENTS_MAX || self.bytes.len() >= LEN_MAX
     }
 
     fn wipe(&mut self) {
         self.events.clear();
-        self.octets.clear();
-        self.octets.shrink_to(KEPT_OCTETS_MAX);
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES_MAX);
     }
 
     #[inline]
     fn write(&mut self, node: &mut Node, told: Told) {
         node.show(told, &mut |event| {
             self.events.push(event.map(|payload| {
-                self.octets.extend_from_slice(payload);
+                self.bytes.extend_from_slice(payload);
                 payload.len()
             }));
         });
@@ -64,7 +64,7 @@ pub(crate) struct Reader {
     current: Sheet,
     /// The next event of the current sheet, and where its payload begins.
     event: usize,
-    octet: usize,
+    byte: usize,
 }
 
 pub(crate) fn press() -> (Press, Reader) {
@@ -77,7 +77,7 @@ pub(crate) fn press() -> (Press, Reader) {
     }
     let press = Press { sheets, blank, current: None, held: VecDeque::new() };
     let current = Sheet::default();
-    (press, Reader { sheets: printed, blank: returned, current, event: 0, octet: 0 })
+    (press, Reader { sheets: printed, blank: returned, current, event: 0, byte: 0 })
 }
 
 impl Press {
@@ -165,14 +165,14 @@ impl Reader {
         if is_turned && !self.turn_over() {
             return (None, false);
         }
-        let octets = &self.current.octets[self.octet..];
+        let bytes = &self.current.bytes[self.byte..];
         let mut length = 0;
-        let event = self.current.events[self.event].map(|octets_of_it| {
-            length = octets_of_it;
-            &octets[..octets_of_it]
+        let event = self.current.events[self.event].map(|bytes_of_it| {
+            length = bytes_of_it;
+            &bytes[..bytes_of_it]
         });
         self.event += 1;
-        self.octet += length;
+        self.byte += length;
         (Some(read(event)), is_turned)
     }
 
@@ -181,7 +181,7 @@ impl Reader {
         loop {
             let Ok(sheet) = self.sheets.pop() else { return false };
             let mut read = std::mem::replace(&mut self.current, sheet);
-            (self.event, self.octet) = (0, 0);
+            (self.event, self.byte) = (0, 0);
             read.wipe();
             // Full only after the driving thread has ended.
             let _ = self.blank.push(read);

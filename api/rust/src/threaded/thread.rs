@@ -178,7 +178,7 @@ fn take_parcels<T: Fabric>(
     kept: &mut Option<Parcel>,
     taken: &mut [u64; 2],
 ) -> usize {
-    let (mut count, mut octets) = (0, 0);
+    let (mut count, mut bytes) = (0, 0);
     while count < PARCELS_A_TURN {
         let Some(parcel) = kept.take().or_else(|| chute.parcels.pop().ok()) else { break };
         let node = engine.node_mut();
@@ -197,12 +197,12 @@ fn take_parcels<T: Fabric>(
         }
         taken[usize::from(is_reliable)] += 1;
         count += 1;
-        octets += parcel.charge();
+        bytes += parcel.charge();
         chute.give_back(parcel);
     }
     if count > 0 {
         let shared = &outlet.shared;
-        shared.accepted_octets.fetch_add(octets, Ordering::Release);
+        shared.accepted_bytes.fetch_add(bytes, Ordering::Release);
         shared.room.wake();
     }
     count

@@ -25,8 +25,8 @@ pub struct TransferBuilder {
     arbiters: Vec<u32>,
     slot: Duration,
     idle: Idle,
-    send_octets_max: usize,
-    receive_octets_max: u64,
+    send_bytes_max: usize,
+    receive_bytes_max: u64,
 }
 
 /// Why there is no end of scheduled transfer.
@@ -66,8 +66,8 @@ impl TransferBuilder {
             arbiters: vec![1000],
             slot: Duration::from_micros(100),
             idle: Idle::default(),
-            send_octets_max: 1 << 28,
-            receive_octets_max: 1 << 28,
+            send_bytes_max: 1 << 28,
+            receive_bytes_max: 1 << 28,
         }
     }
 
@@ -113,24 +113,24 @@ impl TransferBuilder {
         self
     }
 
-    /// Octets of objects that may be on their way out, each of [`OBJECT_OCTETS_MIN`] at least; one
+    /// Bytes of objects that may be on their way out, each of [`OBJECT_LEN_MIN`] at least; one
     /// object always may, however large. Default 256 MiB.
     ///
-    /// [`OBJECT_OCTETS_MIN`]: crate::OBJECT_OCTETS_MIN
+    /// [`OBJECT_LEN_MIN`]: crate::OBJECT_LEN_MIN
     #[must_use]
-    pub fn send_octets_max(mut self, octets: usize) -> Self {
-        self.send_octets_max = octets;
+    pub fn send_bytes_max(mut self, bytes: usize) -> Self {
+        self.send_bytes_max = bytes;
         self
     }
 
-    /// Octets of objects that may be on their way in, or have come and were not asked for, each of
-    /// [`OBJECT_OCTETS_MIN`] at least; a sender of more is refused. What its sender has left off
+    /// Bytes of objects that may be on their way in, or have come and were not asked for, each of
+    /// [`OBJECT_LEN_MIN`] at least; a sender of more is refused. What its sender has left off
     /// sending is forgotten after ten seconds. Default 256 MiB.
     ///
-    /// [`OBJECT_OCTETS_MIN`]: crate::OBJECT_OCTETS_MIN
+    /// [`OBJECT_LEN_MIN`]: crate::OBJECT_LEN_MIN
     #[must_use]
-    pub fn receive_octets_max(mut self, octets: u64) -> Self {
-        self.receive_octets_max = octets;
+    pub fn receive_bytes_max(mut self, bytes: u64) -> Self {
+        self.receive_bytes_max = bytes;
         self
     }
 
@@ -139,7 +139,7 @@ impl TransferBuilder {
     /// # Errors
     /// [`OpenError`]. A switch or an arbiter that does not answer is none: they are waited for.
     pub fn open(self) -> Result<Transfer, OpenError> {
-        let limits = (self.send_octets_max, self.receive_octets_max);
+        let limits = (self.send_bytes_max, self.receive_bytes_max);
         let endpoints = self.endpoints;
         let process = ProcessId(self.process.ok_or(OpenError::ProcessNeeded)?);
         let switch = self.switch.clone();
@@ -171,10 +171,10 @@ impl TransferBuilder {
         let mut client = ClientConfig::new(process, self.endpoints, ProcessId(first), slot_ns);
         client.incarnation = begin_life();
         client.arbiters = self.arbiters.iter().copied().map(ProcessId).collect();
-        client.frame_octets_max = udp.frame_octets_max;
+        client.frame_len_max = udp.frame_len_max;
         client.take_long_leads();
-        let receive_octets_max = self.receive_octets_max;
-        let config = TransferConfig { receive_octets_max, ..TransferConfig::new(client) };
+        let receive_bytes_max = self.receive_bytes_max;
+        let config = TransferConfig { receive_bytes_max, ..TransferConfig::new(client) };
         let machine = Machine::new(config)?;
         let link = UdpLink::connect(address, &udp)
             .map_err(|source| OpenError::System { switch, source })?;

@@ -54,9 +54,9 @@ impl EmbeddedTransfer {
         self.driver.rest(progress);
     }
 
-    /// Octets of all objects that may be on their way in from now on; more are refused.
-    pub fn set_receive_octets_max(&mut self, octets: u64) {
-        self.driver.machine_mut().set_receive_octets_max(octets);
+    /// Bytes of all objects that may be on their way in from now on; more are refused.
+    pub fn set_receive_bytes_max(&mut self, bytes: u64) {
+        self.driver.machine_mut().set_receive_bytes_max(bytes);
     }
 
     /// What wakes it when it rests.

@@ -31,18 +31,18 @@ pub struct Object {
     /// Its number among the objects of this sender for this process, from 0.
     pub number: u32,
     /// Itself.
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
 /// Why an object was not taken, or not delivered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectError {
-    /// Objects that count as so many octets wait already; it is handed back. Wait for one to be
+    /// Objects that count as so many bytes wait already; it is handed back. Wait for one to be
     /// through.
-    #[error("{waiting} octets of objects wait already: one of {} more must wait", object.len())]
+    #[error("{waiting} bytes of objects wait already: one of {} more must wait", object.len())]
     Full {
-        /// Octets that wait.
+        /// Bytes that wait.
         waiting: usize,
         /// The object.
         object: Vec<u8>,
@@ -67,7 +67,7 @@ pub enum ObjectError {
 ///
 /// It needs a switch (`onepipe switch`) and an arbiter behind it (`onepipe arbiter`). Objects
 /// between two processes may overtake each other. What is lost is sent again; a receiver that is
-/// not there is waited for, and holds up what is for others only by the octets that wait.
+/// not there is waited for, and holds up what is for others only by the bytes that wait.
 ///
 /// [`Transfer::send`] answers a [`Sending`], a future that is also asked ([`Sending::outcome`]) or
 /// waited for ([`Sending::wait`]). To drop it is to give the object up. Objects are received by a

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use onepipe_arbiter::{ClientStats, OBJECT_OCTETS_MIN, TransferStats, Unlike};
+use onepipe_arbiter::{ClientStats, OBJECT_LEN_MIN, TransferStats, Unlike};
 use onepipe_base::ProcessId;
 use onepipe_transport_driver::Doorbell;
 
@@ -26,9 +26,9 @@ pub(super) struct Parcel {
 pub(super) struct Waiting {
     /// What the thread has not taken yet.
     pub parcels: VecDeque<Parcel>,
-    /// Objects, the ones that the thread has taken with them, and the octets that they count as.
+    /// Objects, the ones that the thread has taken with them, and the bytes that they count as.
     pub count: usize,
-    pub octets: usize,
+    pub bytes: usize,
 }
 
 /// What has come and was not asked for yet.
@@ -36,14 +36,14 @@ pub(super) struct Waiting {
 pub(super) struct Inbox {
     objects: VecDeque<Object>,
     /// What they count as.
-    octets: u64,
+    bytes: u64,
     pub waker: Option<Waker>,
 }
 
 impl Inbox {
     pub(super) fn take(&mut self) -> Option<Object> {
         let object = self.objects.pop_front()?;
-        self.octets -= charge(object.octets.len()) as u64;
+        self.bytes -= charge(object.bytes.len()) as u64;
         Some(object)
     }
 }
@@ -52,8 +52,8 @@ impl Inbox {
 pub(super) struct Shared {
     process: ProcessId,
     endpoints: u32,
-    send_octets_max: usize,
-    receive_octets_max: u64,
+    send_bytes_max: usize,
+    receive_bytes_max: u64,
     pub waiting: Mutex<Waiting>,
     pub is_through: Condvar,
     pub inbox: Mutex<Inbox>,
@@ -71,13 +71,13 @@ pub(super) struct Seen {
     pub unlike: Option<Unlike>,
 }
 
-/// What an object of so many octets counts as.
-pub(super) fn charge(octets: usize) -> usize {
-    octets.max(OBJECT_OCTETS_MIN as usize)
+/// What an object of so many bytes counts as.
+pub(super) fn charge(bytes: usize) -> usize {
+    bytes.max(OBJECT_LEN_MIN as usize)
 }
 
 impl Shared {
-    /// `limits`: of what is on its way out, and of what is on its way in, in octets.
+    /// `limits`: of what is on its way out, and of what is on its way in, in bytes.
     pub(super) fn new(
         process: ProcessId,
         endpoints: u32,
@@ -87,8 +87,8 @@ impl Shared {
         Self {
             process,
             endpoints,
-            send_octets_max: limits.0,
-            receive_octets_max: limits.1,
+            send_bytes_max: limits.0,
+            receive_bytes_max: limits.1,
             waiting: Mutex::default(),
             is_through: Condvar::new(),
             inbox: Mutex::default(),
@@ -103,39 +103,39 @@ impl Shared {
         if to == self.process || to.0 >= self.endpoints {
             return Err(ObjectError::Unknown(to));
         }
-        let (letter, octets) = (Arc::<Letter>::default(), charge(object.len()));
+        let (letter, bytes) = (Arc::<Letter>::default(), charge(object.len()));
         let mut waiting = lock(&self.waiting);
         if self.is_closing.load(Ordering::Acquire) {
             return Err(ObjectError::Closed);
         }
         // One object may always wait, however large.
-        if waiting.count > 0 && waiting.octets.saturating_add(octets) > self.send_octets_max {
-            return Err(ObjectError::Full { waiting: waiting.octets, object });
+        if waiting.count > 0 && waiting.bytes.saturating_add(bytes) > self.send_bytes_max {
+            return Err(ObjectError::Full { waiting: waiting.bytes, object });
         }
         waiting.count += 1;
-        waiting.octets += octets;
+        waiting.bytes += bytes;
         waiting.parcels.push_back(Parcel { to, object, letter: Arc::clone(&letter) });
         Ok(Sending::new(letter, Arc::clone(&self.recall)))
     }
 
-    /// An object that counts as so many octets is through, one way or another.
-    pub(super) fn on_through(&self, octets: usize) {
+    /// An object that counts as so many bytes is through, one way or another.
+    pub(super) fn on_through(&self, bytes: usize) {
         let mut waiting = lock(&self.waiting);
         waiting.count -= 1;
-        waiting.octets -= octets;
+        waiting.bytes -= bytes;
         drop(waiting);
         self.is_through.notify_all();
     }
 
-    /// Octets that may still come.
+    /// Bytes that may still come.
     pub(super) fn receive_room(&self) -> u64 {
-        let kept = lock(&self.inbox).octets;
-        self.receive_octets_max.saturating_sub(kept)
+        let kept = lock(&self.inbox).bytes;
+        self.receive_bytes_max.saturating_sub(kept)
     }
 
     pub(super) fn on_received(&self, object: Object) {
         let mut inbox = lock(&self.inbox);
-        inbox.octets += charge(object.octets.len()) as u64;
+        inbox.bytes += charge(object.bytes.len()) as u64;
         inbox.objects.push_back(object);
         let waker = inbox.waker.take();
         drop(inbox);

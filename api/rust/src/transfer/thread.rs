@@ -32,7 +32,7 @@ pub(super) fn run(mut end: EmbeddedTransfer, shared: &Shared) {
         }
         let receive_room = shared.receive_room();
         if room.replace(receive_room) != Some(receive_room) {
-            end.set_receive_octets_max(receive_room);
+            end.set_receive_bytes_max(receive_room);
         }
         let progress = end.poll(|event| outbox.settle(event));
         if !progress.is_idle() {
@@ -92,7 +92,7 @@ impl Outbox<'_> {
     /// Hands a parcel to the machine; answers it if there is no room now.
     fn hand_over(&mut self, end: &mut EmbeddedTransfer, parcel: Parcel) -> Option<Parcel> {
         let Parcel { to, object, letter } = parcel;
-        let octets = object.len();
+        let bytes = object.len();
         let error = match end.send(to, object) {
             Ok(id) => {
                 self.letters.insert(id, letter);
@@ -103,15 +103,15 @@ impl Outbox<'_> {
             // What else there may be one day concerns this receiver, too.
             Err(_) => ObjectError::Unknown(to),
         };
-        self.shared.on_through(charge(octets));
+        self.shared.on_through(charge(bytes));
         letter.settle(Err(error));
         None
     }
 
     fn settle(&mut self, event: TransferEvent) {
         let (id, object, outcome) = match event {
-            TransferEvent::Received(from, number, octets) => {
-                return self.shared.on_received(Object { from, number, octets });
+            TransferEvent::Received(from, number, bytes) => {
+                return self.shared.on_received(Object { from, number, bytes });
             }
             TransferEvent::Sent(id, object) => (id, object, Ok(())),
             TransferEvent::Refused(id, object) => (id, object, Err(ObjectError::Refused(id.dst))),

@@ -55,5 +55,5 @@ pub fn message(pipe: &mut Pipe) -> Received {
 
 /// The number that a payload begins with.
 pub fn number(received: &Received) -> u64 {
-    u64::from_be_bytes(received.payload[..8].try_into().expect("eight octets"))
+    u64::from_be_bytes(received.payload[..8].try_into().expect("eight bytes"))
 }

@@ -33,8 +33,8 @@ impl Agreed {
                 entry_ns: MESSAGE_NS,
             },
         };
-        let (packet_octets, offered_per_s) = (self.octets as usize, self.offered_per_s);
-        let measured = Poster { orderer, packet_octets, offered_per_s }.run();
+        let (packet_len, offered_per_s) = (self.bytes as usize, self.offered_per_s);
+        let measured = Poster { orderer, packet_len, offered_per_s }.run();
         let mut values: Values =
             [("throughput_kps".to_owned(), measured.delivered_per_s / 1e3)].into();
         if measured.delivered_per_s >= SUSTAINED * offered_per_s as f64 {
@@ -45,11 +45,11 @@ impl Agreed {
     }
 }
 
-fn task(is_in_switches: bool, has_kernel: bool, octets: u32, kilo: f64) -> Option<Task> {
+fn task(is_in_switches: bool, has_kernel: bool, bytes: u32, kilo: f64) -> Option<Task> {
     let offered_per_s = (kilo * 1e3) as u64;
-    let (orderer, packet_octets) = (Orderer::Switches, octets as usize);
-    let poster = Poster { orderer, packet_octets, offered_per_s };
-    let agreed = Agreed { is_in_switches, has_kernel, octets, offered_per_s };
+    let (orderer, packet_len) = (Orderer::Switches, bytes as usize);
+    let poster = Poster { orderer, packet_len, offered_per_s };
+    let agreed = Agreed { is_in_switches, has_kernel, bytes, offered_per_s };
     (offered_per_s <= poster.line_rate_per_s()).then_some(Task::Agreed(agreed))
 }
 
@@ -79,13 +79,13 @@ const IDEAL: &str = "the rival is better than any that was measured: whatever wa
                      which three members tell each message; what limits the rival is one core";
 
 macro_rules! curves {
-    ($(($name:literal, $switches:literal, $kernel:literal, $octets:literal, $remark:expr),)*) => {
+    ($(($name:literal, $switches:literal, $kernel:literal, $bytes:literal, $remark:expr),)*) => {
         vec![$(Curve {
             name: $name,
             column: None,
             role: Role::Predicted,
             remark: $remark,
-            task: |kilo| task($switches, $kernel, $octets, kilo),
+            task: |kilo| task($switches, $kernel, $bytes, kilo),
         },)*]
     };
 }

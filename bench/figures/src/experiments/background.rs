@@ -11,7 +11,7 @@ const TCP: &str = "the paper says neither how long its queues were, nor what its
                    Reno fills 512 KiB, an assumption; with half and twice that see the curves at ten \
                    flows";
 
-const NARROW: &str = "as 12a; and a queue of so many octets lasts the longer, the slower the link: with 3:1, \
+const NARROW: &str = "as 12a; and a queue of so many bytes lasts the longer, the slower the link: with 3:1, \
                       5:1 and 6:1 the links that are left have 67, 80 and 67 Gbit/s, with 2:1 and 4:1 \
                       100";
 
@@ -52,8 +52,8 @@ fn behind(system: System, flows: f64) -> Option<Task> {
 /// Ten Reno flows a host, with queues that many times as long.
 fn queued(system: System, flows: f64, times: f64) -> Option<Task> {
     let background = Background::new(10, false);
-    let queue_octets = (f64::from(background.queue_octets) * times) as u32;
-    (flows == 10.0).then(|| flows_of(system, Background { queue_octets, ..background }))?
+    let queue_bytes = (f64::from(background.queue_bytes) * times) as u32;
+    (flows == 10.0).then(|| flows_of(system, Background { queue_bytes, ..background }))?
 }
 
 macro_rules! curves {

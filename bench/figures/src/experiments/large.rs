@@ -10,7 +10,7 @@ const MIB: f64 = 1_048_576.0;
 const SIZES: &[f64] = &[65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0];
 const CROSSING: &[f64] =
     &[2_048.0, 4_096.0, 8_192.0, 16_384.0, 32_768.0, 65_536.0, 131_072.0, 262_144.0, 1_048_576.0];
-/// From this size on payloads go by bulk multicast: `onepipe_large::Config::large_octets`.
+/// From this size on payloads go by bulk multicast: `onepipe_large::Config::large_bytes`.
 const THRESHOLD: f64 = 65_536.0;
 
 fn curve(name: &'static str, task: fn(f64) -> Option<Task>) -> Curve {
@@ -19,7 +19,7 @@ fn curve(name: &'static str, task: fn(f64) -> Option<Task>) -> Curve {
 
 /// To seven receivers, beside small messages.
 const BESIDE: Large = Large {
-    octets: 0,
+    bytes: 0,
     receivers: 7,
     is_bulk: true,
     is_reliable: false,
@@ -27,13 +27,13 @@ const BESIDE: Large = Large {
     has_others: true,
 };
 
-fn beside_of(octets: f64, large: Large) -> Option<Task> {
-    Some(Task::Large(Large { octets: octets as u64, ..large }))
+fn beside_of(bytes: f64, large: Large) -> Option<Task> {
+    Some(Task::Large(Large { bytes: bytes as u64, ..large }))
 }
 
 /// Reliable, and alone on the fabric.
-fn run(octets: f64, receivers: u32, is_bulk: bool) -> Option<Task> {
-    beside_of(octets, Large { receivers, is_bulk, is_reliable: true, has_others: false, ..BESIDE })
+fn run(bytes: f64, receivers: u32, is_bulk: bool) -> Option<Task> {
+    beside_of(bytes, Large { receivers, is_bulk, is_reliable: true, has_others: false, ..BESIDE })
 }
 
 /// What a large payload adds to others.
@@ -45,18 +45,18 @@ pub fn beside() -> Experiment {
         id: "large",
         title: "What a payload to 7 receivers adds to small messages of 31 processes meanwhile",
         headline: "a message of 1 MB adds 80 us to all others (1Pipe)",
-        x: Axis { label: "octets of the payload", is_log: true },
+        x: Axis { label: "bytes of the payload", is_log: true },
         y: Axis { label: "us more, mean", is_log: false },
         metric: "more_us",
         curves: vec![
-            curve(BULK, |octets| beside_of(octets, BESIDE)),
-            curve(RELIABLE, |octets| beside_of(octets, Large { is_reliable: true, ..BESIDE })),
-            curve("by bulk, one class in switches", |octets| {
-                beside_of(octets, Large { has_classes: false, ..BESIDE })
+            curve(BULK, |bytes| beside_of(bytes, BESIDE)),
+            curve(RELIABLE, |bytes| beside_of(bytes, Large { is_reliable: true, ..BESIDE })),
+            curve("by bulk, one class in switches", |bytes| {
+                beside_of(bytes, Large { has_classes: false, ..BESIDE })
             }),
-            curve(MESSAGE, |octets| {
+            curve(MESSAGE, |bytes| {
                 let large = Large { is_bulk: false, is_reliable: true, ..BESIDE };
-                (octets <= MIB).then(|| beside_of(octets, large))?
+                (bytes <= MIB).then(|| beside_of(bytes, large))?
             }),
         ],
         xs: SIZES,
@@ -120,18 +120,18 @@ pub fn crossover() -> Experiment {
         title: "How long a reliable payload takes until all its receivers have delivered it",
         headline: "small messages by other means are up to 5 times faster, for groups up to 16 and \
                    10 KB (RDMC section 4.6)",
-        x: Axis { label: "octets of the payload", is_log: true },
+        x: Axis { label: "bytes of the payload", is_log: true },
         y: Axis { label: "us", is_log: true },
         metric: "took_us",
         curves: vec![
-            curve(PAIRS[0].1, |octets| run(octets, 1, true)),
-            curve(PAIRS[0].2, |octets| run(octets, 1, false)),
-            curve(PAIRS[1].1, |octets| run(octets, 3, true)),
-            curve(PAIRS[1].2, |octets| run(octets, 3, false)),
-            curve(PAIRS[2].1, |octets| run(octets, 7, true)),
-            curve(PAIRS[2].2, |octets| run(octets, 7, false)),
-            curve(PAIRS[3].1, |octets| run(octets, 30, true)),
-            curve(PAIRS[3].2, |octets| run(octets, 30, false)),
+            curve(PAIRS[0].1, |bytes| run(bytes, 1, true)),
+            curve(PAIRS[0].2, |bytes| run(bytes, 1, false)),
+            curve(PAIRS[1].1, |bytes| run(bytes, 3, true)),
+            curve(PAIRS[1].2, |bytes| run(bytes, 3, false)),
+            curve(PAIRS[2].1, |bytes| run(bytes, 7, true)),
+            curve(PAIRS[2].2, |bytes| run(bytes, 7, false)),
+            curve(PAIRS[3].1, |bytes| run(bytes, 30, true)),
+            curve(PAIRS[3].2, |bytes| run(bytes, 30, false)),
         ],
         xs: CROSSING,
         xs_quick: &[8_192.0, 1_048_576.0],
@@ -144,7 +144,7 @@ pub fn crossover() -> Experiment {
                     let from = PAIRS.map(|(_, bulk, message)| crossing(measured, bulk, message));
                     measured.at(PAIRS[0].1, CROSSING[0])?;
                     let kib = from.map(|from| match from {
-                        Some(octets) => format!("{}", octets / KIB),
+                        Some(bytes) => format!("{}", bytes / KIB),
                         None => "none".to_owned(),
                     });
                     let ours = format!(

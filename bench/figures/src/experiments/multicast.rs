@@ -11,7 +11,7 @@ const TREE: &str = "binomial tree";
 const SEQUENTIAL: &str = "sequential";
 const MIB: u64 = 1 << 20;
 const GROUPS: &[f64] = &[3.0, 4.0, 8.0, 12.0, 16.0];
-/// Octets of a block: from 1 KiB to 16 MiB.
+/// Bytes of a block: from 1 KiB to 16 MiB.
 const BLOCKS: &[f64] =
     &[1_024.0, 4_096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0];
 
@@ -19,9 +19,9 @@ fn curve(name: &'static str, task: fn(f64) -> Option<Task>) -> Curve {
     Curve { name, column: None, role: Role::Predicted, remark: "", task }
 }
 
-fn run(lesson: Lesson, scheme: Scheme, members: f64, octets: u64, block: u64) -> Option<Task> {
-    let (members, block_octets) = (members as u32, block as u32);
-    Some(Task::Multicast(Multicast { lesson, scheme, members, octets, block_octets }))
+fn run(lesson: Lesson, scheme: Scheme, members: f64, bytes: u64, block: u64) -> Option<Task> {
+    let (members, block_len) = (members as u32, block as u32);
+    Some(Task::Multicast(Multicast { lesson, scheme, members, bytes, block_len }))
 }
 
 /// How many times as long as the pipeline `curve` takes.
@@ -35,12 +35,12 @@ fn all_times(measured: &Measured, curve: &str, xs: &[f64]) -> Option<Vec<f64>> {
 }
 
 macro_rules! four {
-    ($octets:expr) => {
+    ($bytes:expr) => {
         vec![
-            curve(PIPELINE, |n| run(Lesson::Calm, Scheme::Pipeline, n, $octets, MIB)),
-            curve(CHAIN, |n| run(Lesson::Calm, Scheme::Chain, n, $octets, MIB)),
-            curve(TREE, |n| run(Lesson::Calm, Scheme::Tree, n, $octets, MIB)),
-            curve(SEQUENTIAL, |n| run(Lesson::Calm, Scheme::Sequential, n, $octets, MIB)),
+            curve(PIPELINE, |n| run(Lesson::Calm, Scheme::Pipeline, n, $bytes, MIB)),
+            curve(CHAIN, |n| run(Lesson::Calm, Scheme::Chain, n, $bytes, MIB)),
+            curve(TREE, |n| run(Lesson::Calm, Scheme::Tree, n, $bytes, MIB)),
+            curve(SEQUENTIAL, |n| run(Lesson::Calm, Scheme::Sequential, n, $bytes, MIB)),
         ]
     };
 }
@@ -125,9 +125,9 @@ fn peak(measured: &Measured, curve: &str) -> Option<f64> {
     points.into_iter().max_by(|one, other| one.1.total_cmp(&other.1)).map(|(x, _)| x)
 }
 
-fn blocks_of(octets: u64, block: f64) -> Option<Task> {
-    (block <= octets as f64)
-        .then(|| run(Lesson::Calm, Scheme::Pipeline, 4.0, octets, block as u64))?
+fn blocks_of(bytes: u64, block: f64) -> Option<Task> {
+    (block <= bytes as f64)
+        .then(|| run(Lesson::Calm, Scheme::Pipeline, 4.0, bytes, block as u64))?
 }
 
 ///
@@ -136,8 +136,8 @@ pub fn blocks() -> Experiment {
         id: "R-6",
         title: "Bandwidth to 4 members by the size of blocks (RDMC, Fractus)",
         headline: "larger blocks are better until there are too few of them",
-        x: Axis { label: "octets of a block", is_log: true },
-        y: Axis { label: "Gbit/s: octets of the object by its time", is_log: false },
+        x: Axis { label: "bytes of a block", is_log: true },
+        y: Axis { label: "Gbit/s: bytes of the object by its time", is_log: false },
         metric: "gbps",
         curves: vec![
             curve("16 KiB", |block| blocks_of(16 << 10, block)),
@@ -189,7 +189,7 @@ fn rate_of(senders: u32, members: f64) -> Option<Task> {
 pub fn rate() -> Experiment {
     Experiment {
         id: "R-7",
-        title: "Objects of one octet (RDMC, Fractus)",
+        title: "Objects of one byte (RDMC, Fractus)",
         headline: "fewer the more members, and more the more of them send",
         x: Axis { label: "members", is_log: false },
         y: Axis { label: "thousand objects/s, of all senders", is_log: true },

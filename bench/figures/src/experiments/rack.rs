@@ -22,7 +22,7 @@ const RENO: &str = "Reno, where the paper's hosts had what Linux has (it does no
 const NO_HOST: &str = "the paper finds its hosts at fault: \"jitter in endpoint transmission times\", \
                        of locks and timers in the kernel. Ours have none: what is left is the \
                        clocks' error";
-const CONTROL: &str = "the headers alone of one packet each way in 64 timeslots are 0.27 %, 118 octets \
+const CONTROL: &str = "the headers alone of one packet each way in 64 timeslots are 0.27 %, 118 bytes \
                        each, of which 52 are ours; with one request in 128 timeslots it is 0.30 %, \
                        but a frame waits half as long again (run apart)";
 const CONTROL_FEW: &str = "as above; with one request in 128 timeslots it is 0.26 % (run apart)";
@@ -139,7 +139,7 @@ pub fn queue() -> Experiment {
 }
 
 const ENCAPSULATION: &str = "a packet under the arbiter travels within a frame of ours, with a header \
-                             of 66 octets more in the same 1,500: 4.3 % of them. The paper's client \
+                             of 66 bytes more in the same 1,500: 4.3 % of them. The paper's client \
                              sits in the kernel and sends packets as they are";
 
 /// F-B.
@@ -248,7 +248,7 @@ pub fn control() -> Experiment {
         title: "What control packets take beside the traffic of a rack (Fastpass)",
         headline: "0.3 % of throughput",
         x: Axis { label: "load, part of what the endpoints can send", is_log: false },
-        y: Axis { label: "octets of control packets, % of those in timeslots", is_log: false },
+        y: Axis { label: "bytes of control packets, % of those in timeslots", is_log: false },
         metric: "control_percent",
         curves: vec![
             curve(ARBITER, None, "", |load| {
@@ -264,7 +264,7 @@ pub fn control() -> Experiment {
         reference: Reference::new(""),
         claims: vec![
             Claim {
-                text: "control packets take 0.3 % as many octets as the traffic at the most, at \
+                text: "control packets take 0.3 % as many bytes as the traffic at the most, at \
                        load 0.9",
                 judge: |measured| {
                     let percent = measured.at(ARBITER, 0.9)?;
@@ -286,10 +286,10 @@ pub fn control() -> Experiment {
                 text: "before no endpoint there wait two full packets at any time, at load 0.9 and \
                        with all clocks exact",
                 judge: |measured| {
-                    let octets = measured.other(ARBITER, 0.9, "octets_queued_max")?;
-                    let ours = format!("{octets:.0} octets at the most, control packets included");
+                    let bytes = measured.other(ARBITER, 0.9, "octets_queued_max")?;
+                    let ours = format!("{bytes:.0} bytes at the most, control packets included");
                     let paper = "one packet, by its argument (section 6.3)".into();
-                    Some(Verdict { holds: octets < 2.0 * 1_538.0, ours, paper })
+                    Some(Verdict { holds: bytes < 2.0 * 1_538.0, ours, paper })
                 },
                 remark: "",
             },

@@ -21,9 +21,9 @@ fn curve(name: &'static str, task: fn(f64) -> Option<Task>) -> Curve {
     Curve { name, column: None, role: Role::Predicted, remark: "", task }
 }
 
-fn run(lesson: Lesson, scheme: Scheme, members: u32, octets: u64, block: u64) -> Option<Task> {
-    let block_octets = block as u32;
-    Some(Task::Multicast(Multicast { lesson, scheme, members, octets, block_octets }))
+fn run(lesson: Lesson, scheme: Scheme, members: u32, bytes: u64, block: u64) -> Option<Task> {
+    let block_len = block as u32;
+    Some(Task::Multicast(Multicast { lesson, scheme, members, bytes, block_len }))
 }
 
 /// T-1: the same run for every line.

@@ -21,12 +21,12 @@ use super::plain::Plain;
 use super::way::Place;
 use super::{Form, Setup, System, Traffic};
 
-/// Octets of every message (1Pipe section 7.2).
-const OCTETS: usize = 64;
+/// Bytes of every message (1Pipe section 7.2).
+const LEN: usize = 64;
 /// Alarms from here on open flows; those below are the processes'.
 const FLOWS: u32 = 1 << 16;
 /// A process that has this much waiting says nothing more: 64 messages.
-const BACKLOG_OCTETS: usize = 64 * 128;
+const BACKLOG_BYTES: usize = 64 * 128;
 
 /// The processes' application, all of them.
 #[derive(Debug)]
@@ -130,8 +130,8 @@ impl Bench {
         }
     }
 
-    fn payload(now: Instant) -> [u8; OCTETS] {
-        let mut payload = [0; OCTETS];
+    fn payload(now: Instant) -> [u8; LEN] {
+        let mut payload = [0; LEN];
         payload[..8].copy_from_slice(&now.as_ps().to_le_bytes());
         payload
     }
@@ -313,7 +313,7 @@ impl Application<Node> for Bench {
         if let Some(demand) = token.checked_sub(FLOWS).map(|at| self.demands[at as usize]) {
             let to = ProcessId(self.topology.processes_of(HostId(demand.to)).start);
             if let Some(stack) = machine.stack_mut() {
-                stack.open(at.now, to, demand.octets);
+                stack.open(at.now, to, demand.bytes);
             }
             return;
         }
@@ -331,7 +331,7 @@ impl Application<Node> for Bench {
         let Some(paced) = machine.ours_mut().and_then(|host| host.process_mut(port)) else {
             return;
         };
-        if paced.machine.send_buffer_octets() >= BACKLOG_OCTETS {
+        if paced.machine.send_buffer_bytes() >= BACKLOG_BYTES {
             return;
         }
         let messages = [Message { to: self.next(process), payload: &payload }];

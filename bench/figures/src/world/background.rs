@@ -6,16 +6,16 @@ use onepipe_sim_arbiter::{Arbitration, Gated, Seat, between};
 use onepipe_sim_network::LinkConfig;
 use onepipe_sim_traffic::{Demand, React, Stack, TcpConfig, background};
 use onepipe_topology::Topology;
-use onepipe_wire::{Opcode, peek};
+use onepipe_wire::{Opcode, parse_header};
 use serde::{Deserialize, Serialize};
 
 /// A port's share of the buffer of the paper's switch: 16 MB for 32 ports. The paper does not say
 /// how long its queues were; 16 MB is an assumption, from another switch of that generation with 32
 /// ports of 100 Gbit/s (Delta AG9032, user manual, section 2.3: "16MB buffer memory").
-pub(crate) const QUEUE_OCTETS: u32 = (16 << 20) / 32;
+pub(crate) const QUEUE_BYTES: u32 = (16 << 20) / 32;
 
-/// Octets of the longest frame.
-const FRAME_OCTETS: usize = 1_472;
+/// Bytes of the longest frame.
+const FRAME_LEN: usize = 1_472;
 /// Of each link part left to what is not scheduled, in thousandths: ordered messages and their
 /// beacons (figure 13b: 0.3 % of 100 Gbit/s at 3 us), control packets (F-E: 1 %).
 const RESERVE_PERMILLE: u32 = 30;
@@ -26,8 +26,8 @@ const CALM_NS: u64 = 300_000;
 /// Packets that may overtake one of a scheduled flow: clocks are off by ten timeslots.
 const LATER_PACKETS: u64 = 32;
 
-const fn queue_octets() -> u32 {
-    QUEUE_OCTETS
+const fn queue_bytes() -> u32 {
+    QUEUE_BYTES
 }
 
 /// What shares a host with its processes.
@@ -51,9 +51,9 @@ pub struct Background {
     /// The links between switches carry so many times less than all hosts can send. There are fewer
     /// of them then, not slower ones, as far as they can be divided.
     pub oversubscription: u32,
-    /// The longest queue before a link, in octets.
-    #[serde(default = "queue_octets")]
-    pub queue_octets: u32,
+    /// The longest queue before a link, in bytes.
+    #[serde(default = "queue_bytes")]
+    pub queue_bytes: u32,
     /// Links have two classes of strict priority, as those of any switch for data centers may: what
     /// flows carry goes behind messages, beacons and control packets.
     #[serde(default)]
@@ -68,7 +68,7 @@ impl Background {
             is_dctcp,
             is_scheduled: false,
             oversubscription: 1,
-            queue_octets: QUEUE_OCTETS,
+            queue_bytes: QUEUE_BYTES,
             has_classes: false,
         }
     }
@@ -109,8 +109,8 @@ impl Background {
         let link = LinkConfig::default();
         let arbitration =
             Arbitration { reserve_permille: RESERVE_PERMILLE, ..Arbitration::of(hosts) };
-        let octets = FRAME_OCTETS;
-        let slot_ns = arbitration.slot_ns(&link, octets);
+        let bytes = FRAME_LEN;
+        let slot_ns = arbitration.slot_ns(&link, bytes);
         let (core, labels) = between(topology, last);
         if host == last {
             let config = ArbiterConfig::new(process, last, (1, 1), slot_ns);
@@ -125,15 +125,15 @@ impl Background {
             slots_max: 4 * 1_024,
             queue_slots_max: 512,
             pace_ns: u64::from(arbitration.pace_slots) * slot_ns,
-            frame_octets_max: octets,
+            frame_len_max: bytes,
             ..ClientConfig::new(process, last, ProcessId(last), slot_ns)
         };
         let client = Client::new(config).expect("the settings are in range");
         let setup = onepipe_sim_arbiter::Setup::rack().scheduled();
-        let segment_octets = setup.segment_octets();
+        let segment_len = setup.segment_len();
         // Each packet takes the path of its timeslot.
         let later_packets = LATER_PACKETS;
-        let tcp = TcpConfig { segment_octets, later_packets, ..TcpConfig::new(process, card) };
+        let tcp = TcpConfig { segment_len, later_packets, ..TcpConfig::new(process, card) };
         let stack = self.stack(tcp);
         Guest::Gated(Box::new(Gated::new(stack, client, card)))
     }
@@ -148,7 +148,7 @@ impl Background {
 
 /// Whether a frame belongs to a flow, whether it has waited for its timeslot or not.
 fn is_of_flow(frame: &[u8]) -> bool {
-    peek(frame).is_ok_and(|(_, opcode)| matches!(opcode, Opcode::Slot | Opcode::Foreign))
+    parse_header(frame).is_ok_and(|(_, opcode)| matches!(opcode, Opcode::Slot | Opcode::Foreign))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use anyhow::Result;
 use onepipe_sim_engine::NANOSECOND;
 use onepipe_sim_network::{Config, HopKind, LinkConfig, Network};
 use onepipe_topology::{Shape, Topology};
-use onepipe_wire::HEADER_OCTETS;
+use onepipe_wire::HEADER_LEN;
 
 use super::application::Bench;
 use super::{Setup, System, Traffic};
@@ -39,8 +39,8 @@ pub(crate) fn beacon_share(interval_ns: u64, gbps: u32) -> Result<Values> {
     network.run_for(INTERVALS * interval_ns * NANOSECOND);
     let beacons = (network.stats().hops_by_kind[kind] - before) as f64;
     let each = beacons / links / INTERVALS as f64;
-    let octets = HEADER_OCTETS as f64 + host_link.overhead_octets as f64;
-    let percent = 100.0 * each * octets * 8.0 / (interval_ns as f64 * f64::from(gbps));
+    let bytes = HEADER_LEN as f64 + host_link.overhead_bytes as f64;
+    let percent = 100.0 * each * bytes * 8.0 / (interval_ns as f64 * f64::from(gbps));
     let values = [("percent_of_link", percent), ("beacons_per_interval", each)];
     Ok(values.map(|(name, value)| (name.to_owned(), value)).into())
 }

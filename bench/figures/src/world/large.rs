@@ -16,20 +16,20 @@ const PROBES_NS: u64 = 300_000;
 const BEGIN_NS: u64 = 600_000;
 /// Small messages of each process, so often, in ns.
 const EVERY_NS: u64 = 4_000;
-/// No payload takes longer: so many ns, and so many more for each octet to [`RECEIVERS`] receivers,
+/// No payload takes longer: so many ns, and so many more for each byte to [`RECEIVERS`] receivers,
 /// and to each further as many: as a message it goes to each of them on its own.
 const PATIENCE_NS: (u64, u64) = (400_000, 6);
 const RECEIVERS: u32 = 7;
 /// As much as an endpoint takes as a message.
-const MESSAGE_OCTETS_MAX: usize = 16 << 20;
+const MESSAGE_LEN_MAX: usize = 16 << 20;
 /// All but the controller's host.
 const PROCESSES: u32 = 31;
 
 /// Everything that a run depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Large {
-    /// Octets of the payload.
-    pub octets: u64,
+    /// Bytes of the payload.
+    pub bytes: u64,
     /// How many receivers.
     pub receivers: u32,
     /// It goes by bulk multicast; else as any other message.
@@ -74,7 +74,7 @@ impl Large {
     fn story(&self, is_there: bool) -> Story {
         let service = if self.is_reliable { Service::Reliable } else { Service::BestEffort };
         let to = (1..=self.receivers).collect();
-        let large = Scattering::new(BEGIN_NS, 0, to, self.octets as usize);
+        let large = Scattering::new(BEGIN_NS, 0, to, self.bytes as usize);
         let calibration = Calibration::PAPER.network();
         let classes = if self.has_classes { 2 } else { 1 };
         // Queues that lose nothing would be as long as all is.
@@ -82,14 +82,14 @@ impl Large {
         let propagation_of =
             |of: LinkConfig| LinkConfig { propagation_ns: of.propagation_ns, ..link };
         let copies = u64::from(self.receivers.div_ceil(RECEIVERS));
-        let until_ns = BEGIN_NS + PATIENCE_NS.0 + PATIENCE_NS.1 * self.octets * copies;
+        let until_ns = BEGIN_NS + PATIENCE_NS.0 + PATIENCE_NS.1 * self.bytes * copies;
         let probes = Probes { every_ns: EVERY_NS, from_ns: PROBES_NS, until_ns, service };
         let setup = Setup {
             host_link: propagation_of(calibration.host_link),
             switch_link: propagation_of(calibration.switch_link),
-            large_octets: match self.is_bulk {
-                true => self.octets as usize - 1,
-                false => MESSAGE_OCTETS_MAX,
+            large_bytes: match self.is_bulk {
+                true => self.bytes as usize - 1,
+                false => MESSAGE_LEN_MAX,
             },
             scatterings: if is_there { vec![Scattering { service, ..large }] } else { vec![] },
             probes: self.has_others.then_some(probes),

@@ -92,7 +92,7 @@ impl Form {
     }
 }
 
-/// What the processes say. Every message has 64 octets.
+/// What the processes say. Every message has 64 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Traffic {
     /// A message every so many ns to the process half-way round.
@@ -197,7 +197,7 @@ impl Setup {
     pub fn run_beside(&self, background: Background) -> Result<BTreeMap<String, f64>> {
         let (links, bits_per_s) = background.bundle();
         let shape = Shape::testbed_in_bundles_of(links)?;
-        let network = self.calibration.shared_network(bits_per_s, background.queue_octets);
+        let network = self.calibration.shared_network(bits_per_s, background.queue_bytes);
         let (classes, class) = background.classes();
         let network = Config {
             host_link: LinkConfig { classes, ..network.host_link },
@@ -239,7 +239,7 @@ impl Setup {
         }
         network.run_for(self.warm_up_us * 1_000 * NANOSECOND);
         network.application.begin();
-        let before = flows_octets(&network);
+        let before = flows_bytes(&network);
         let queues = background.is_some().then(|| Queues::new(&network, (host_bits, switch_bits)));
         let mut queues = queues.unwrap_or_default();
         let end = network.now().after(self.measure_us * 1_000 * NANOSECOND);
@@ -252,8 +252,8 @@ impl Setup {
         let virtual_ns = now.since(Instant::START) / NANOSECOND;
         let mut values = network.application.finish(virtual_ns, hops)?;
         if background.is_some() {
-            let octets = (flows_octets(&network) - before) as f64 / f64::from(hosts);
-            values.insert("flows_gbps".into(), octets * 8.0 / (self.measure_us as f64 * 1e3));
+            let bytes = (flows_bytes(&network) - before) as f64 / f64::from(hosts);
+            values.insert("flows_gbps".into(), bytes * 8.0 / (self.measure_us as f64 * 1e3));
             values.extend(queues.longest_us());
             values.insert("frames_overflowed".into(), network.stats().drops.queue_full as f64);
         }
@@ -267,7 +267,7 @@ pub(crate) fn fat_tree(hosts: u32) -> Result<Shape, ShapeError> {
 }
 
 /// What all hosts' flows have received.
-fn flows_octets(network: &Network<Node, Bench>) -> u64 {
+fn flows_bytes(network: &Network<Node, Bench>) -> u64 {
     let hosts = (0..network.topology().hosts()).filter_map(|host| network.machine(NodeId(host)));
-    hosts.map(Node::flows_octets).sum()
+    hosts.map(Node::flows_bytes).sum()
 }

@@ -16,7 +16,7 @@ const STAMPEDE_BITS_PER_S: u64 = 40_000_000_000;
 /// A process sends one small message in this time: 1Pipe section 7.2, 5 M messages/s. RDMC's text
 /// has no such number.
 const FRAME_NS: u64 = 200;
-/// Objects of an octet that a sender sends (the paper: 100,000).
+/// Objects of a byte that a sender sends (the paper: 100,000).
 const RATE_OBJECTS: u32 = 200;
 /// Sierra's fabric has two stages (section 5.1): leaves, spines, hosts of a leaf; none is
 /// oversubscribed.
@@ -54,7 +54,7 @@ pub enum Lesson {
     },
     /// The link between the root and the first relay carries half as much as all others.
     SlowLink,
-    /// Objects of an octet, from so many members, each in a group of its own.
+    /// Objects of a byte, from so many members, each in a group of its own.
     Rate {
         /// How many send.
         senders: u32,
@@ -72,19 +72,19 @@ pub struct Multicast {
     pub scheme: Scheme,
     /// Members, the root among them.
     pub members: u32,
-    /// Octets of the object.
-    pub octets: u64,
-    /// Octets of a block.
-    pub block_octets: u32,
+    /// Bytes of the object.
+    pub bytes: u64,
+    /// Bytes of a block.
+    pub block_len: u32,
 }
 
 impl Multicast {
     /// Whether it takes gigabytes.
     pub(crate) fn is_large(&self) -> bool {
-        self.octets * u64::from(self.members) > 1 << 30
+        self.bytes * u64::from(self.members) > 1 << 30
     }
 
-    /// Runs it. Answers `ms` and `gbps` (octets of the object by the time until all have it);
+    /// Runs it. Answers `ms` and `gbps` (bytes of the object by the time until all have it);
     /// beside that
     /// - calm: `slack`, of a send in the steady state;
     /// - breakdown: `part_1_us` and so on, the paper's table 1;
@@ -131,7 +131,7 @@ impl Multicast {
             }
             Lesson::Sierra => (self.on_sierra()?, vec![]),
         };
-        let (ms, gbps) = (last_ns as f64 / 1e6, self.octets as f64 * 8.0 / last_ns as f64);
+        let (ms, gbps) = (last_ns as f64 / 1e6, self.bytes as f64 * 8.0 / last_ns as f64);
         let all = [("ms", ms), ("gbps", gbps)].into_iter().chain(others);
         Ok(all.map(|(name, value)| (name.to_owned(), value)).collect())
     }
@@ -152,7 +152,7 @@ impl Multicast {
                 Lesson::Breakdown | Lesson::Stall { .. } => STAMPEDE_BITS_PER_S,
                 _ => FRACTUS_BITS_PER_S,
             },
-            ..Mesh::new(self.members as usize, self.octets as usize, self.block_octets)
+            ..Mesh::new(self.members as usize, self.bytes as usize, self.block_len)
         };
         match self.lesson {
             Lesson::Rate { senders } => Mesh {
@@ -173,8 +173,8 @@ impl Multicast {
             host_link: link,
             switch_link: link,
             algorithm: self.algorithm(),
-            objects: vec![self.octets as usize],
-            block_octets: self.block_octets,
+            objects: vec![self.bytes as usize],
+            block_len: self.block_len,
             ..Setup::new(shape, self.members)
         };
         let outcome = World::new(&setup).run(RUN_NS);

@@ -53,14 +53,14 @@ impl Node {
         }
     }
 
-    /// What its flows have received, in octets.
-    pub fn flows_octets(&self) -> u64 {
+    /// What its flows have received, in bytes.
+    pub fn flows_bytes(&self) -> u64 {
         let stack = match self {
             Self::Shared(beside) => &beside.guest,
             Self::Gated(beside) => &beside.guest.tenant,
             _ => return 0,
         };
-        stack.stats().octets_received
+        stack.stats().bytes_received
     }
 }
 

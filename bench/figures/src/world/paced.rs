@@ -1,10 +1,10 @@
 //! A process whose processor sends so many messages a second, and no more.
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
-use onepipe_wire::peek;
+use onepipe_wire::parse_header;
 
-/// Octets of a message of 64 in a frame, with what stands before it.
-const MESSAGE_OCTETS: usize = 72;
+/// Bytes of a message of 64 in a frame, with what stands before it.
+const MESSAGE_LEN: usize = 72;
 
 /// A machine that is not asked for more frames while its processor is busy with the last.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,10 +23,10 @@ impl<M: Machine> Paced<M> {
 
     /// What a frame takes: as much as its messages, or as one.
     fn cost_ns(&self, frame: &[u8]) -> u64 {
-        match peek(frame) {
+        match parse_header(frame) {
             // Network cards do these, or a core of its own (1Pipe section 7.1).
             Ok((_, opcode)) if opcode.is_hop_only() => 0,
-            Ok((header, _)) => self.message_ns * (header.length() / MESSAGE_OCTETS).max(1) as u64,
+            Ok((header, _)) => self.message_ns * (header.length() / MESSAGE_LEN).max(1) as u64,
             Err(_) => 0,
         }
     }
@@ -54,7 +54,7 @@ impl<M: Machine> Machine for Paced<M> {
             return None;
         }
         let transmit = self.machine.poll_transmit(now, slot)?;
-        self.busy_until = now.mono.after_ns(self.cost_ns(&slot[..transmit.octets]));
+        self.busy_until = now.mono.after_ns(self.cost_ns(&slot[..transmit.bytes]));
         Some(transmit)
     }
 

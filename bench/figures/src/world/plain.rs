@@ -3,7 +3,7 @@
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
 use onepipe_bench_rivals::Rival;
 use onepipe_sim_traffic::Forwarder;
-use onepipe_wire::peek;
+use onepipe_wire::parse_header;
 
 use super::paced::Paced;
 
@@ -33,7 +33,7 @@ impl Machine for Plain {
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        let Ok((header, _)) = peek(frame) else { return Verdict::Dropped };
+        let Ok((header, _)) = parse_header(frame) else { return Verdict::Dropped };
         let (src, dst, psn) = (header.src(), header.dst(), header.psn());
         if let Some(seat) = &mut self.seat
             && dst == seat.machine.config().process
@@ -52,7 +52,7 @@ impl Machine for Plain {
     #[inline]
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let transmit = self.seat.as_mut()?.poll_transmit(now, slot)?;
-        let (header, _) = peek(&slot[..transmit.octets]).ok()?;
+        let (header, _) = parse_header(&slot[..transmit.bytes]).ok()?;
         let port = self.port(header.src(), header.dst(), header.psn())?;
         Some(Transmit { port, ..transmit })
     }

@@ -14,7 +14,7 @@ use super::node::Node;
 pub(super) struct Queues {
     /// From tier, to tier: 1 for hosts, 2 for the switches above them.
     groups: BTreeMap<(u8, u8), Vec<LinkId>>,
-    /// The sum of the longest ones, in octets.
+    /// The sum of the longest ones, in bytes.
     longest: BTreeMap<(u8, u8), u64>,
     looks: u64,
     /// Of a host's link, and of one between switches.
@@ -38,17 +38,17 @@ impl Queues {
     pub fn look(&mut self, network: &Network<Node, Bench>) {
         self.looks += 1;
         for (tiers, links) in &self.groups {
-            let longest = links.iter().map(|link| network.backlog_octets(*link)).max();
+            let longest = links.iter().map(|link| network.backlog_bytes(*link)).max();
             *self.longest.entry(*tiers).or_default() += longest.unwrap_or(0);
         }
     }
 
     /// The longest in the mean, in us.
     pub fn longest_us(&self) -> impl Iterator<Item = (String, f64)> + '_ {
-        self.longest.iter().map(|((from, to), octets)| {
+        self.longest.iter().map(|((from, to), bytes)| {
             let (host, switch) = self.bits_per_s;
             let bits_per_s = if *from.min(to) == 1 { host } else { switch };
-            let us = *octets as f64 * 8e6 / bits_per_s as f64 / self.looks as f64;
+            let us = *bytes as f64 * 8e6 / bits_per_s as f64 / self.looks as f64;
             (format!("queue_{from}_{to}_us"), us)
         })
     }

@@ -81,14 +81,14 @@ pub struct Rack {
 impl Rack {
     /// Runs it. Answers for all `goodput_gbps` (what TCP's applications get), `line_percent` (what
     /// that takes of the receiver's link in full frames), `queue_p50_kb` and so on (the queue
-    /// before the receiver, in thousands of octets), `segments_lost`, `resent_percent`, and the
+    /// before the receiver, in thousands of bytes), `segments_lost`, `resent_percent`, and the
     /// most that was before any link of a switch, `frames_queued_max` and `octets_queued_max`;
     /// beside that
     /// - four senders: `ping_p50_ms` and so on, from question to answer;
     /// - five connections: `deviation_mbps`, the standard deviation of what a sender gets through
     ///   in an interval, from the mean of all who send in that interval; and
     ///   `deviation_all_mbps`, with those intervals in which somebody comes or goes;
-    /// - load: `control_percent`, octets of control packets over those of frames in timeslots, and
+    /// - load: `control_percent`, bytes of control packets over those of frames in timeslots, and
     ///   `wait_slots`, how many timeslots a frame waits on average;
     /// - incast: `flow_p50_ms` and so on, from a question to the end of an answer.
     ///
@@ -114,8 +114,8 @@ impl Rack {
                 put("deviation_all_mbps".to_owned(), all / 1e6);
             }
             Bulk::Load { .. } | Bulk::LoadToFew { .. } => {
-                let sent = measured.slots_sent * setup.full_octets();
-                let percent = 100.0 * measured.control_octets as f64 / sent.max(1) as f64;
+                let sent = measured.slots_sent * setup.full_len();
+                let percent = 100.0 * measured.control_bytes as f64 / sent.max(1) as f64;
                 put("control_percent".to_owned(), percent);
                 put("wait_slots".to_owned(), measured.wait_slots(setup.slot_ns()));
             }
@@ -178,8 +178,8 @@ impl Rack {
             }
             Bulk::Incast { senders } => {
                 // A megabyte each, ten times, at a fifth of the link with 16 senders.
-                let (octets, every_ns, rounds) = (1 << 20, 70_000_000, 10);
-                let incast = Incast { to: 0, senders, octets, every_ns, rounds };
+                let (bytes, every_ns, rounds) = (1 << 20, 70_000_000, 10);
+                let incast = Incast { to: 0, senders, bytes, every_ns, rounds };
                 let demands = incast.demands(32).into_iter();
                 let flows = demands.map(|demand| Flow { demand, closes_ns: None }).collect();
                 let measure_ns = every_ns * u64::from(rounds);
@@ -203,7 +203,7 @@ fn offered(setup: Setup, offer: Offer) -> (Setup, Plan) {
 fn deviations(setup: &Setup, plan: &Plan, measured: &Measured) -> [f64; 2] {
     let seconds = measured.interval_ns as f64 / 1e9;
     let (mut squares, mut counts) = ([0.0; 2], [0_usize; 2]);
-    for (nth, octets) in (0u64..).zip(&measured.intervals) {
+    for (nth, bytes) in (0u64..).zip(&measured.intervals) {
         let begins_ns = plan.warm_up_ns + nth * plan.interval_ns;
         let ends_ns = begins_ns + plan.interval_ns;
         let during = begins_ns..ends_ns;
@@ -214,9 +214,8 @@ fn deviations(setup: &Setup, plan: &Plan, measured: &Measured) -> [f64; 2] {
         let sends = |flow: &Flow| {
             flow.demand.at_ns <= begins_ns && flow.closes_ns.is_none_or(|at| ends_ns <= at)
         };
-        let of_senders = setup.flows.iter().zip(octets).filter(|(flow, _)| sends(flow));
-        let rates: Vec<f64> =
-            of_senders.map(|(_, octets)| *octets as f64 * 8.0 / seconds).collect();
+        let of_senders = setup.flows.iter().zip(bytes).filter(|(flow, _)| sends(flow));
+        let rates: Vec<f64> = of_senders.map(|(_, bytes)| *bytes as f64 * 8.0 / seconds).collect();
         if rates.len() < 2 {
             continue;
         }
@@ -232,8 +231,8 @@ fn deviations(setup: &Setup, plan: &Plan, measured: &Measured) -> [f64; 2] {
 
 fn of_all(setup: &Setup, measured: &Measured) -> Values {
     let goodput = measured.goodput_bits_per_s();
-    // What these octets take of the link in full frames.
-    let line = goodput * setup.full_octets() as f64 / f64::from(setup.segment_octets());
+    // What these bytes take of the link in full frames.
+    let line = goodput * setup.full_len() as f64 / f64::from(setup.segment_len());
     let resent = measured.segments_lost as f64 / measured.segments_sent.max(1) as f64;
     let values = [
         ("goodput_gbps", goodput / 1e9),
@@ -241,12 +240,12 @@ fn of_all(setup: &Setup, measured: &Measured) -> Values {
         ("segments_lost", measured.segments_lost as f64),
         ("resent_percent", 100.0 * resent),
         ("frames_queued_max", measured.longest.frames as f64),
-        ("octets_queued_max", measured.longest.octets as f64),
+        ("octets_queued_max", measured.longest.bytes as f64),
     ];
     let mut values: Values = values.map(|(name, value)| (name.to_owned(), value)).into();
     for percent in QUANTILES {
-        let octets = measured.queue_octets(percent / 100.0) as f64;
-        values.insert(format!("queue_p{percent}_kb"), octets / 1e3);
+        let bytes = measured.queue_bytes(percent / 100.0) as f64;
+        values.insert(format!("queue_p{percent}_kb"), bytes / 1e3);
     }
     values
 }

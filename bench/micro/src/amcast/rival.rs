@@ -11,10 +11,10 @@ use onepipe_transport_driver::Pipe;
 use super::labour::Part;
 use super::{Case, IDLE, MEMBERS, Outcome, measure};
 
-/// Octets before a message in a frame of the rival, and some air.
-const FRONT_OCTETS: usize = 128;
-/// Octets on their way to one member: as many as the socket holds.
-const WINDOW_OCTETS: usize = 1 << 20;
+/// Bytes before a message in a frame of the rival, and some air.
+const FRONT_LEN: usize = 128;
+/// Bytes on their way to one member: as many as the socket holds.
+const WINDOW_BYTES: usize = 1 << 20;
 /// Late enough that who is off its core is not asked in vain, as with ours.
 const TICK_NS: u64 = 1_000_000;
 const RESEND_NS: u64 = 20_000_000;
@@ -53,13 +53,13 @@ pub(super) fn run(case: Case) -> Result<Outcome> {
     let directory = case.directory(0)?;
     let groups = u32::from(case.groups);
     let method = Method::Primcast { groups, group_members: MEMBERS as u32 };
-    let frame_octets_max = (case.octets + FRONT_OCTETS).max(1_472);
+    let frame_len_max = (case.bytes + FRONT_LEN).max(1_472);
     let incarnation = begin_life();
     let rival = |process| {
         Rival::new(Config {
             incarnation,
-            frame_octets_max,
-            window_octets: WINDOW_OCTETS,
+            frame_len_max,
+            window_bytes: WINDOW_BYTES,
             pending_max: case.window as usize,
             tick_ns: TICK_NS,
             resend_ns: RESEND_NS,
@@ -69,7 +69,7 @@ pub(super) fn run(case: Case) -> Result<Outcome> {
     let station = |at| -> Result<_> {
         let (process, _) = directory.at(at).expect("it is of the directory");
         let machine = Carried(rival(process)?);
-        Ok(open_with(&directory, (at, process), (frame_octets_max, IDLE), machine)?)
+        Ok(open_with(&directory, (at, process), (frame_len_max, IDLE), machine)?)
     };
     measure(case, |crew, scope| {
         let mut receivers = Vec::new();
@@ -87,7 +87,7 @@ pub(super) fn run(case: Case) -> Result<Outcome> {
             client.0.send(now, to, message).is_ok()
         };
         let counts = |client: &Carried| (client.0.on_their_way(), 0);
-        crew.send(scope, client, (case.octets, u64::MAX), submit, counts);
+        crew.send(scope, client, (case.bytes, u64::MAX), submit, counts);
         Ok(receivers)
     })
 }

@@ -56,7 +56,7 @@ impl Tally {
         self.now_ns = self.began.elapsed().as_nanos() as u64;
     }
 
-    /// A message; its first octets say when it was submitted.
+    /// A message; its first bytes say when it was submitted.
     pub(super) fn take(&mut self, message: &[u8]) {
         let sent_ns = message.first_chunk().map_or(0, |sent| u64::from_be_bytes(*sent));
         self.delivered += 1;

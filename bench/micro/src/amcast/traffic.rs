@@ -9,7 +9,7 @@ use onepipe_transport_amcast::Mesh;
 pub(super) struct Traffic {
     messages: u64,
     frames: u64,
-    octets: u64,
+    bytes: u64,
     datagrams: u64,
     syscalls: u64,
     dropped: u64,
@@ -23,7 +23,7 @@ impl Traffic {
     pub(super) fn add(&mut self, mesh: &Mesh, repeated: u64) {
         let stats = mesh.stats();
         self.frames += stats.frames_sent;
-        self.octets += stats.octets_sent;
+        self.bytes += stats.bytes_sent;
         self.datagrams += stats.trains_sent;
         self.syscalls += stats.sends + stats.receives;
         self.dropped += u64::from(mesh.kernel_drops().unwrap_or_default());
@@ -49,7 +49,7 @@ impl Traffic {
         let messages = self.messages.max(1) as f64;
         let all = [
             ("frames", self.frames, "/msg"),
-            ("octets", self.octets, "/msg"),
+            ("bytes", self.bytes, "/msg"),
             ("datagrams", self.datagrams, "/msg"),
             ("system calls", self.syscalls, "/msg"),
             ("dropped datagrams", self.dropped, "/msg"),

@@ -45,10 +45,10 @@ const COMM: &str = "the arbiter's daemon over UDP: control packets in, allocatio
                     bare datagrams";
 /// The arbiter.
 const ARBITER: ProcessId = ProcessId(5_000);
-/// Together the endpoints want as much traffic as this, at 1500 octets a timeslot, bit/s: more than
+/// Together the endpoints want as much traffic as this, at 1500 bytes a timeslot, bit/s: more than
 /// the paper's 130 Gbit/s.
 const TRAFFIC_BPS: u64 = 150_000_000_000;
-/// Of a packet of 1500 octets, as the original counted (design: arbiter.md section 5).
+/// Of a packet of 1500 bytes, as the original counted (design: arbiter.md section 5).
 const PACKET_BITS: u64 = 12_000;
 /// Until everybody is known to everybody.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -198,7 +198,7 @@ fn serve(mut daemon: ArbiterDaemon, is_warm: &AtomicBool, stop: &AtomicBool) -> 
 
 /// Processor time of a thread that answers datagrams, for each that it takes or sends.
 fn bare_datagram_ns(time: Duration) -> Result<f64> {
-    const OCTETS: usize = 200;
+    const LEN: usize = 200;
     let [one, other] = [(); 2].map(|()| UdpSocket::bind(SocketAddr::from(([127, 0, 0, 1], 0))));
     let (one, other) = (one?, other?);
     one.connect(other.local_addr()?)?;
@@ -208,16 +208,16 @@ fn bare_datagram_ns(time: Duration) -> Result<f64> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let answers = scope.spawn(|| {
-            let (mut count, mut frame) = (0u64, [0; OCTETS]);
+            let (mut count, mut frame) = (0u64, [0; LEN]);
             let before = spent();
             while !stop.load(Ordering::Acquire) {
-                if let Ok(octets) = other.recv(&mut frame) {
-                    count += 1 + u64::from(other.send(&frame[..octets]).is_ok());
+                if let Ok(bytes) = other.recv(&mut frame) {
+                    count += 1 + u64::from(other.send(&frame[..bytes]).is_ok());
                 }
             }
             (spent() - before).as_nanos() as f64 / count.max(1) as f64
         });
-        let (end, mut frame) = (Instant::now() + time, [0; OCTETS]);
+        let (end, mut frame) = (Instant::now() + time, [0; LEN]);
         while Instant::now() < end {
             // As many under way as the daemon takes at a time.
             for _ in 0..16 {

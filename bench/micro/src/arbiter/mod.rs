@@ -166,7 +166,7 @@ impl Outcome {
         };
         let mut details = vec![
             detail("utilisation", self.given as f64 / self.asked as f64, ""),
-            // Packets of 1500 octets, as the original counted (design: arbiter.md section 5).
+            // Packets of 1500 bytes, as the original counted (design: arbiter.md section 5).
             detail("admitted", self.given as f64 * 12_000.0 / 1e9 / seconds, "Gbit/s"),
             detail("timeslots", self.slots as f64 / seconds, "slots/s"),
         ];

@@ -7,15 +7,15 @@ use onepipe_transport_bulk::Carrier;
 
 use super::{BulkMemory, BulkOptions};
 
-/// Octets that are copied at a time.
-const BLOCK_OCTETS: usize = 1 << 20;
+/// Bytes that are copied at a time.
+const BLOCK_LEN: usize = 1 << 20;
 /// What is copied lies no closer together than this, so that it comes from memory where an object
 /// is larger than the caches.
-const MEMORY_OCTETS: usize = 256 << 20;
+const MEMORY_BYTES: usize = 256 << 20;
 /// The quickest of so many.
 const RUNS: usize = 3;
 
-/// How often each octet of an object is copied until the last of so many processes has it: by the
+/// How often each byte of an object is copied until the last of so many processes has it: by the
 /// kernel into each connection and out of it, or by whoever reads it from shared memory.
 fn copies(options: &BulkOptions, processes: u32) -> u32 {
     let receivers = processes - 1;
@@ -30,15 +30,15 @@ fn copies(options: &BulkOptions, processes: u32) -> u32 {
 
 /// How long all cores together take for these copies, each from memory of its own to memory of its
 /// own, in us.
-pub(super) fn alone_us(options: &BulkOptions, processes: u32, octets: usize) -> f64 {
-    let copied = octets.saturating_mul(copies(options, processes) as usize);
+pub(super) fn alone_us(options: &BulkOptions, processes: u32, bytes: usize) -> f64 {
+    let copied = bytes.saturating_mul(copies(options, processes) as usize);
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let each = copied.div_ceil(cores);
     if each == 0 {
         return 0.0;
     }
-    let block = BLOCK_OCTETS.min(octets.max(1));
-    let memory = MEMORY_OCTETS.min(octets.next_multiple_of(block));
+    let block = BLOCK_LEN.min(bytes.max(1));
+    let memory = MEMORY_BYTES.min(bytes.next_multiple_of(block));
     let barrier = Barrier::new(cores);
     let time = || {
         let (from, mut to) = (vec![1u8; memory], vec![2u8; memory]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use onepipe_bulk::{Config, Event, Group, Outcome};
-use onepipe_transport_bulk::{Carrier, Door, End, Lender, Meeting, Octets};
+use onepipe_transport_bulk::{Bytes, Carrier, Door, End, Lender, Meeting};
 use onepipe_transport_clock::SystemClock;
 use serde::{Deserialize, Serialize};
 
@@ -22,9 +22,9 @@ pub(crate) struct Job {
     pub carrier: String,
     pub members: Vec<SocketAddr>,
     pub own: u32,
-    pub octets: usize,
+    pub bytes: usize,
     pub rounds: u32,
-    pub block_octets: u32,
+    pub block_len: u32,
     pub has_digests: bool,
     pub memory: BulkMemory,
 }
@@ -57,7 +57,7 @@ pub(super) fn work(job: &Job) -> Result<Seen> {
     let meeting = Meeting { group: 1, members: &job.members, own, patience: PATIENCE };
     let carrier = Carrier::by_name(&job.carrier).context("no such carrier")?;
     let config = Config {
-        block_octets: job.block_octets,
+        block_len: job.block_len,
         has_digests: job.has_digests,
         dead_after_ns: 20_000_000_000,
         ..carrier.config(1, job.members.len(), own)
@@ -66,7 +66,7 @@ pub(super) fn work(job: &Job) -> Result<Seen> {
     let end = End::join(carrier, Group::with_memory(config)?, &meeting, &door, clock)?;
     let mut run = Run {
         end,
-        expected: pattern(job.octets),
+        expected: pattern(job.bytes),
         at_ns: Vec::new(),
         idle_since: None,
         is_patient: false,
@@ -92,19 +92,19 @@ struct Run {
 impl Run {
     /// The root: one object after the other, each when everybody has compared the one before.
     fn send(&mut self, job: &Job) -> Result<()> {
-        let mut own = vec![0; job.octets];
+        let mut own = vec![0; job.bytes];
         let shelf = self.end.shelf().filter(|_| job.memory != BulkMemory::Private).cloned();
         for round in 0..job.rounds {
             stamp(&mut self.expected, round);
             let object = match &shelf {
                 Some(shelf) => {
-                    let mut sheet = shelf.sheet(job.octets).context("there is no memory")?;
+                    let mut sheet = shelf.sheet(job.bytes).context("there is no memory")?;
                     sheet.copy_from_slice(&self.expected);
                     sheet.into()
                 }
                 None => {
                     own.copy_from_slice(&self.expected);
-                    Octets::Private(own)
+                    Bytes::Private(own)
                 }
             };
             self.at_ns.push(now_ns());
@@ -121,8 +121,8 @@ impl Run {
                 ensure!(ended.is_none(), "the group has ended: {ended:?}");
             }
             own = match back.context("it has come back")? {
-                Octets::Private(own) => own,
-                Octets::Shared(_) => Vec::new(),
+                Bytes::Private(own) => own,
+                Bytes::Shared(_) => Vec::new(),
             };
         }
         self.end.group_mut().close()?;
@@ -136,7 +136,7 @@ impl Run {
             // Written once, as in broadcast.c: pages are given to whoever touches them first. The
             // next object may be announced before the memory of the one before has come back.
             for _ in 0..2 {
-                self.end.group_mut().offer_memory(vec![1; job.octets].into());
+                self.end.group_mut().offer_memory(vec![1; job.bytes].into());
             }
         }
         let (mut expected, mut at_ns) = (std::mem::take(&mut self.expected), Vec::new());
@@ -146,19 +146,19 @@ impl Run {
                 at_ns.push(now_ns());
                 stamp(&mut expected, object);
                 // Nobody goes on before this is told: it is no part of what is measured.
-                if group.octets(object) != Some(&expected[..]) {
+                if group.bytes(object) != Some(&expected[..]) {
                     differs = Some(object);
                 }
             }
-            Event::Wanted { object, octets } => {
-                let page = lender.as_ref().and_then(|it: &Lender| it.page(object, octets as usize));
+            Event::Wanted { object, bytes } => {
+                let page = lender.as_ref().and_then(|it: &Lender| it.page(object, bytes as usize));
                 // Memory that has come back since the question.
-                let memory = page.map(Octets::from).or_else(|| group.take_spare());
-                let memory = memory.unwrap_or_else(|| vec![0; octets as usize].into());
+                let memory = page.map(Bytes::from).or_else(|| group.take_spare());
+                let memory = memory.unwrap_or_else(|| vec![0; bytes as usize].into());
                 let provided = group.provide(object, memory);
                 debug_assert!(provided.is_ok(), "it is wanted");
             }
-            Event::Stable { memory: memory @ Octets::Private(_), .. } => group.offer_memory(memory),
+            Event::Stable { memory: memory @ Bytes::Private(_), .. } => group.offer_memory(memory),
             _ => {}
         })?;
         ensure!(differs.is_none(), "something else came in round {differs:?}");
@@ -166,10 +166,7 @@ impl Run {
         Ok(())
     }
 
-    fn finish(
-        &mut self,
-        mut on_event: impl FnMut(&mut Group<Octets>, Event<Octets>),
-    ) -> Result<()> {
+    fn finish(&mut self, mut on_event: impl FnMut(&mut Group<Bytes>, Event<Bytes>)) -> Result<()> {
         while !self.end.group().is_done() {
             let wait_ns = self.wait_ns();
             let turned = self.end.turn(wait_ns, &mut on_event)?;
@@ -198,15 +195,15 @@ impl Run {
     }
 }
 
-/// Octets that every round begins from, the same as in broadcast.c.
-fn pattern(octets: usize) -> Vec<u8> {
-    (0..octets).map(|at| ((at as u32).wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+/// Bytes that every round begins from, the same as in broadcast.c.
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| ((at as u32).wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// Makes the octets of a round.
-fn stamp(octets: &mut [u8], round: u32) {
-    for (octet, at) in octets.iter_mut().zip(0..8) {
-        *octet = round.wrapping_add(at) as u8;
+/// Makes the bytes of a round.
+fn stamp(bytes: &mut [u8], round: u32) {
+    for (byte, at) in bytes.iter_mut().zip(0..8) {
+        *byte = round.wrapping_add(at) as u8;
     }
 }
 

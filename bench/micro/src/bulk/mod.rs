@@ -24,18 +24,18 @@ use nodes::Nodes;
 
 /// The word behind [`WORKER`] for processes of this benchmark.
 pub(crate) const BULK: &str = "bulk";
-/// Octets of a second of work, about: small objects go round often.
-const WORK_OCTETS: usize = 512 << 20;
+/// Bytes of a second of work, about: small objects go round often.
+const WORK_BYTES: usize = 512 << 20;
 /// Line time of the objects of a run between nodes, in us.
 const NODE_WORK_US: f64 = 2e6;
 /// Rate of an emulated node's link, in Mbit/s (design: bulk.md section 9).
 const NODE_MBIT: u32 = 500;
 /// Ports of our own side over loopback: Linux gives those from 32,768 on to whoever connects.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
-/// Octets of a full Ethernet frame.
-const ETHERNET_OCTETS: f64 = 1_514.0;
-/// Octets of an object in one of TCP's, behind the headers of IPv4 and TCP with its time stamps.
-const TCP_OCTETS: f64 = 1_448.0;
+/// Bytes of a full Ethernet frame.
+const ETHERNET_BYTES: f64 = 1_514.0;
+/// Bytes of an object in one of TCP's, behind the headers of IPv4 and TCP with its time stamps.
+const TCP_BYTES: f64 = 1_448.0;
 
 /// What to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,10 +46,10 @@ pub struct BulkOptions {
     pub memory: BulkMemory,
     /// Group sizes. 2 to 16, default 2, 4 and 8; of nodes 8.
     pub processes: Vec<u32>,
-    /// Octets of an object. Default 1, 64 KiB, 16 MiB and 256 MiB; between nodes 16 MiB.
-    pub octets: Vec<usize>,
-    /// Octets of a block. Default 1 MiB, between nodes 32 KiB: the quickest there.
-    pub block_octets: u32,
+    /// Bytes of an object. Default 1, 64 KiB, 16 MiB and 256 MiB; between nodes 16 MiB.
+    pub bytes: Vec<usize>,
+    /// Bytes of a block. Default 1 MiB, between nodes 32 KiB: the quickest there.
+    pub block_len: u32,
     /// Between network namespaces, each with a link of 500 Mbit/s, instead of over loopback. Needs
     /// root.
     pub has_nodes: bool,
@@ -68,8 +68,8 @@ impl BulkOptions {
             carrier: Carrier::Tcp,
             memory: BulkMemory::Sheet,
             processes: vec![2, 4, 8],
-            octets: vec![1, 64 << 10, 16 << 20, 256 << 20],
-            block_octets: 1 << 20,
+            bytes: vec![1, 64 << 10, 16 << 20, 256 << 20],
+            block_len: 1 << 20,
             has_nodes: false,
             node_mbit: NODE_MBIT,
             has_slow_link: false,
@@ -81,15 +81,15 @@ impl BulkOptions {
     pub fn nodes() -> Self {
         Self {
             processes: vec![8],
-            octets: vec![16 << 20],
-            block_octets: 32 << 10,
+            bytes: vec![16 << 20],
+            block_len: 32 << 10,
             has_nodes: true,
             ..Self::loopback()
         }
     }
 }
 
-/// How long it takes until the last of the group has all of an object, every octet compared; the
+/// How long it takes until the last of the group has all of an object, every byte compared; the
 /// same by `MPI_Bcast` of OpenMPI and MPICH, each in turn with ours. Installs their Debian packages
 /// where they are missing.
 ///
@@ -112,13 +112,13 @@ pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result
         true => &[Rival::OpenMpiPipeline, Rival::OpenMpi, Rival::Mpich],
         false => &[Rival::OpenMpi, Rival::Mpich],
     };
-    // What goes over an emulated link for each octet of an object.
+    // What goes over an emulated link for each byte of an object.
     let wire_share = match options.carrier.link() {
-        Link::Lossy => ETHERNET_OCTETS / f64::from(options.carrier.piece_octets()),
-        Link::Reliable => ETHERNET_OCTETS / TCP_OCTETS,
+        Link::Lossy => ETHERNET_BYTES / f64::from(options.carrier.piece_len()),
+        Link::Reliable => ETHERNET_BYTES / TCP_BYTES,
     };
     let mut harness = Harness::new("bulk", about).with_runs(options.runs).with_progress(progress);
-    for (processes, octets) in pairs(options) {
+    for (processes, bytes) in pairs(options) {
         for rival in rivals {
             let network = if options.has_nodes { "nodes" } else { "loopback" };
             let slow = if options.has_slow_link { " slow-link=1" } else { "" };
@@ -129,11 +129,11 @@ pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result
                 _ => "",
             };
             let case = format!(
-                "network={network}{slow} transport={transport}{memory} processes={processes} octets={octets} rival={name}"
+                "network={network}{slow} transport={transport}{memory} processes={processes} bytes={bytes} rival={name}"
             );
-            let line_us = octets as f64 * 8.0 * wire_share / f64::from(options.node_mbit);
-            let rounds = if options.has_nodes { node_rounds(line_us) } else { rounds(octets) };
-            let size = (processes, octets, rounds);
+            let line_us = bytes as f64 * 8.0 * wire_share / f64::from(options.node_mbit);
+            let rounds = if options.has_nodes { node_rounds(line_us) } else { rounds(bytes) };
+            let size = (processes, bytes, rounds);
             let mut cpu = Vec::new();
             harness.measure(
                 &case,
@@ -151,7 +151,7 @@ pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result
                 vec![Detail { name: "cpu".to_owned(), value: mean, unit: "ms".to_owned() }];
             let more = match options.has_nodes {
                 true => ("line time", line_us),
-                false => ("copies alone", copies::alone_us(options, processes, octets)),
+                false => ("copies alone", copies::alone_us(options, processes, bytes)),
             };
             details.push(Detail { name: more.0.to_owned(), value: more.1, unit: "us".to_owned() });
             harness.detail(details);
@@ -161,14 +161,14 @@ pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result
 }
 
 fn pairs(options: &BulkOptions) -> impl Iterator<Item = (u32, usize)> {
-    let octets = &options.octets;
-    options.processes.iter().flat_map(move |it| octets.iter().map(move |octets| (*it, *octets)))
+    let bytes = &options.bytes;
+    options.processes.iter().flat_map(move |it| bytes.iter().map(move |bytes| (*it, *bytes)))
 }
 
 /// How often an object goes round in one run over loopback. Large ones: until the first rounds, in
 /// which every process touches its memory for the first time, are few.
-fn rounds(octets: usize) -> u32 {
-    ((WORK_OCTETS / octets.max(1)) as u32).clamp(10, 2_000)
+fn rounds(bytes: usize) -> u32 {
+    ((WORK_BYTES / bytes.max(1)) as u32).clamp(10, 2_000)
 }
 
 /// The same between nodes, where the slowest takes several times the line time.
@@ -180,7 +180,7 @@ fn node_rounds(line_us: f64) -> u32 {
 fn ours(
     options: &BulkOptions,
     nodes: Option<&Nodes>,
-    (processes, octets, rounds): (u32, usize, u32),
+    (processes, bytes, rounds): (u32, usize, u32),
 ) -> Result<(f64, f64)> {
     let members: Vec<SocketAddr> = match nodes {
         Some(nodes) => (0..processes).map(|at| nodes.member(at)).collect(),
@@ -193,9 +193,9 @@ fn ours(
             carrier: options.carrier.name().to_owned(),
             members: members.clone(),
             own,
-            octets,
+            bytes,
             rounds,
-            block_octets: options.block_octets,
+            block_len: options.block_len,
             has_digests: false,
             memory: options.memory,
         };
@@ -262,9 +262,9 @@ mod tests {
 
     #[test]
     fn every_size_goes_round_often_enough_for_a_median() {
-        for octets in [0, 1, 1 << 16, 1 << 28, 1 << 34] {
-            let least = rounds(octets).min(node_rounds(octets as f64));
-            assert!(least >= 3 && median_us(&vec![5_000.0; least as usize]) == 5.0, "{octets}");
+        for bytes in [0, 1, 1 << 16, 1 << 28, 1 << 34] {
+            let least = rounds(bytes).min(node_rounds(bytes as f64));
+            assert!(least >= 3 && median_us(&vec![5_000.0; least as usize]) == 5.0, "{bytes}");
         }
     }
 }

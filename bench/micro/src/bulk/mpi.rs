@@ -97,7 +97,7 @@ impl Mpi {
         &self,
         (rival, carrier): (Rival, Carrier),
         nodes: Option<&Nodes>,
-        (processes, octets, rounds): (u32, usize, u32),
+        (processes, bytes, rounds): (u32, usize, u32),
     ) -> Result<f64> {
         let mut command = Command::new("timeout");
         command.args(["-k", "5", LIMIT_SECONDS]);
@@ -142,7 +142,7 @@ impl Mpi {
             }
         }
         command.arg(self.program(rival.library()));
-        command.args([octets.to_string(), rounds.to_string()]);
+        command.args([bytes.to_string(), rounds.to_string()]);
         if rival == Rival::Mpich {
             command.arg("yield");
         }

@@ -10,9 +10,9 @@ use super::leftovers::{self, Leftover};
 
 /// The script by which an MPI starts something on another node: `agent HOST COMMAND…`.
 pub(super) const AGENT: &str = "agent";
-/// Octets that a link may send at once: with less the emulator is measured (design: platform.md).
+/// Bytes that a link may send at once: with less the emulator is measured (design: platform.md).
 const BURST: &str = "128kb";
-/// Octets that wait before a link: 20 ms at 500 Mbit/s.
+/// Bytes that wait before a link: 20 ms at 500 Mbit/s.
 const QUEUE: &str = "1250kb";
 
 /// Namespaces that are gone with this.

@@ -8,7 +8,7 @@ pub(crate) enum Fabric {
     /// Shared memory, by name.
     Shm(String),
     /// UDP through the software switch at this address, with frames of at most this length.
-    Udp { switch: String, frame_octets: usize },
+    Udp { switch: String, frame_len: usize },
 }
 
 /// One process's part.
@@ -73,8 +73,8 @@ pub(crate) struct Job {
     pub is_reliable: bool,
     pub process: u32,
     pub processes: u32,
-    /// Octets of a message, 8 at least.
-    pub octets: usize,
+    /// Bytes of a message, 8 at least.
+    pub bytes: usize,
     /// How long to send.
     pub seconds: f64,
     /// Which core to stay on.

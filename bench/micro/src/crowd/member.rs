@@ -47,7 +47,7 @@ impl Member {
         let (own, incarnation) = (self.rival.config().process, self.rival.config().incarnation);
         let header = Header::new(Opcode::Join, own, own, incarnation);
         let header = header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST);
-        Some(Transmit { port: Port(0), octets: seal(slot, header, 0) })
+        Some(Transmit { port: Port(0), bytes: seal(slot, header, 0) })
     }
 }
 
@@ -98,9 +98,9 @@ fn method(rule: Rule) -> Method {
 }
 
 /// The machine of a member, or of the sequencer.
-pub(super) fn rival(job: &Job, rule: Rule, links: Links, frame_octets: usize) -> Result<Rival> {
+pub(super) fn rival(job: &Job, rule: Rule, links: Links, frame_len: usize) -> Result<Rival> {
     let config = Config::new(method(rule), ProcessId(job.process), job.processes);
-    Ok(Rival::new(Config { links, frame_octets_max: frame_octets, ..config })?)
+    Ok(Rival::new(Config { links, frame_len_max: frame_len, ..config })?)
 }
 
 /// Does the job of a member or of a sequencer at a host.
@@ -113,19 +113,18 @@ pub(super) fn work(job: &Job, rule: Rule) -> Result<Outcome> {
                 ..onepipe_transport_shm::Config::default()
             };
             let shm = Shm::attach(name, Some(ProcessId(job.process)), &shared)?;
-            let frame_octets = shm.config().frame_octets_max;
+            let frame_len = shm.config().frame_len_max;
             let clock = shm.clock();
-            Worker::new(job, rival(job, rule, Links::Mesh, frame_octets)?, shm, clock).work(rule)
+            Worker::new(job, rival(job, rule, Links::Mesh, frame_len)?, shm, clock).work(rule)
         }
-        Fabric::Udp { switch, frame_octets } => {
+        Fabric::Udp { switch, frame_len } => {
             let udp = onepipe_transport_udp::Config {
-                frame_octets_max: *frame_octets,
+                frame_len_max: *frame_len,
                 ..onepipe_transport_udp::Config::default()
             };
             let link = UdpLink::connect(switch.parse()?, &udp)?;
             let clock = SystemClock::calibrated();
-            Worker::new(job, rival(job, rule, Links::Uplink, *frame_octets)?, link, clock)
-                .work(rule)
+            Worker::new(job, rival(job, rule, Links::Uplink, *frame_len)?, link, clock).work(rule)
         }
     }
 }
@@ -149,7 +148,7 @@ impl<'j, T: Transport> Worker<'j, T> {
             clock: clock.clone(),
             driver: Driver::new(Member::new(rival), transport, clock, driving),
             tally: Tally::new(job),
-            payload: vec![0; job.octets.max(8)],
+            payload: vec![0; job.bytes.max(8)],
             heard_at: Instant::now(),
         }
     }
@@ -283,7 +282,7 @@ mod tests {
             is_reliable: false,
             process,
             processes: 3,
-            octets: 64,
+            bytes: 64,
             seconds: 0.1,
             core: None,
             idle: "backoff".to_string(),
@@ -327,7 +326,7 @@ mod tests {
     fn all_rivals_agree_over_udp() {
         for rule in Rule::ALL {
             let switch = free_address().expect("a free port");
-            check(rule, &run(rule, &Fabric::Udp { switch, frame_octets: 1472 }));
+            check(rule, &run(rule, &Fabric::Udp { switch, frame_len: 1472 }));
         }
     }
 }

@@ -9,19 +9,19 @@ use onepipe_bench_rivals::{Links, Rival};
 use onepipe_transport_clock::{Clock, SystemClock};
 use onepipe_transport_driver::Idle;
 use onepipe_transport_udp::{Config, Exchange};
-use onepipe_wire::peek;
+use onepipe_wire::parse_header;
 
 use super::tally::{PATIENCE, cpu_seconds};
 use super::{Job, Outcome, Rule, member, work};
 
 /// Forwards until nothing has come for a second.
-pub(super) fn relay(job: &Job, bind: &str, frame_octets: usize, rule: Rule) -> Result<Outcome> {
+pub(super) fn relay(job: &Job, bind: &str, frame_len: usize, rule: Rule) -> Result<Outcome> {
     let config =
-        Config { bind: Some(bind.parse()?), frame_octets_max: frame_octets, ..Config::default() };
+        Config { bind: Some(bind.parse()?), frame_len_max: frame_len, ..Config::default() };
     let sequencer = ProcessId(job.processes);
     let seat = Job { process: sequencer.0, ..job.clone() };
     let seat = (rule == Rule::SwitchSequencer)
-        .then(|| member::rival(&seat, rule, Links::Uplink, frame_octets))
+        .then(|| member::rival(&seat, rule, Links::Uplink, frame_len))
         .transpose()?;
     // The members, and a sequencer at a host.
     let nodes = job.processes as usize + 1;
@@ -67,7 +67,7 @@ impl Relay {
             for place in self.exchange.frames(train) {
                 self.frames += 1;
                 let frame = self.exchange.frame(place);
-                let Ok((header, opcode)) = peek(frame) else { continue };
+                let Ok((header, opcode)) = parse_header(frame) else { continue };
                 let (src, dst) = (header.src(), header.dst());
                 if opcode.is_hop_only() {
                     // It says where somebody is.
@@ -103,8 +103,9 @@ impl Relay {
         while seat.poll_event().is_some() {}
         while let Some(slot) = self.exchange.slot() {
             let Some(transmit) = seat.poll_transmit(now, self.exchange.frame(slot)) else { break };
-            let place = self.exchange.keep(slot, transmit.octets);
-            let to = peek(self.exchange.frame(place)).map(|(header, _)| header.dst().index());
+            let place = self.exchange.keep(slot, transmit.bytes);
+            let to =
+                parse_header(self.exchange.frame(place)).map(|(header, _)| header.dst().index());
             if let Ok(to) = to {
                 self.exchange.send(to, place);
             }

@@ -16,15 +16,15 @@ use onepipe_wire::Service;
 use super::tally::{END, HELLO, PATIENCE, Tally, cpu_seconds};
 use super::{Fabric, Job, Outcome, Role, member, relay};
 
-/// Octets kept waiting in the send buffer: enough for full frames, little enough for the cache.
-const BACKLOG_OCTETS: usize = 96 << 10;
+/// Bytes kept waiting in the send buffer: enough for full frames, little enough for the cache.
+const BACKLOG_BYTES: usize = 96 << 10;
 
 /// Does the job.
 pub(crate) fn work(job: &Job) -> Result<Outcome> {
     stay_on(job.core);
     match (job.rule, &job.fabric) {
-        (Some(rule), Fabric::Udp { switch, frame_octets }) if job.role == Role::Switch => {
-            return relay::relay(job, switch, *frame_octets, rule);
+        (Some(rule), Fabric::Udp { switch, frame_len }) if job.role == Role::Switch => {
+            return relay::relay(job, switch, *frame_len, rule);
         }
         (Some(rule), _) => return member::work(job, rule),
         (None, _) => {}
@@ -39,24 +39,24 @@ pub(crate) fn work(job: &Job) -> Result<Outcome> {
             let config = Config {
                 links: Links::Mesh,
                 beacon_interval_ns: 0,
-                frame_octets_max: shm.config().frame_octets_max,
+                frame_len_max: shm.config().frame_len_max,
                 ..config(job, shm.incarnation())
             };
             let clock = shm.clock();
             Worker::new(job, config, shm, clock)?.work()
         }
-        Fabric::Udp { switch, frame_octets } if job.role == Role::Switch => {
-            switch_frames(switch, *frame_octets, idle(job))
+        Fabric::Udp { switch, frame_len } if job.role == Role::Switch => {
+            switch_frames(switch, *frame_len, idle(job))
         }
-        Fabric::Udp { switch, frame_octets } => {
+        Fabric::Udp { switch, frame_len } => {
             let udp = onepipe_transport_udp::Config {
-                frame_octets_max: *frame_octets,
+                frame_len_max: *frame_len,
                 ..onepipe_transport_udp::Config::default()
             };
             let link = UdpLink::connect(switch.parse()?, &udp)?;
             let config = Config {
                 beacon_interval_ns: 20_000,
-                frame_octets_max: *frame_octets,
+                frame_len_max: *frame_len,
                 ..config(job, Incarnation(1))
             };
             Worker::new(job, config, link, SystemClock::calibrated())?.work()
@@ -73,9 +73,9 @@ pub(super) fn idle(job: &Job) -> Idle {
 }
 
 /// Is the switch until nothing has come for a second.
-fn switch_frames(bind: &str, frame_octets: usize, idle: Idle) -> Result<Outcome> {
+fn switch_frames(bind: &str, frame_len: usize, idle: Idle) -> Result<Outcome> {
     let config = onepipe_daemon_switch::Config {
-        frame_octets_max: frame_octets,
+        frame_len_max: frame_len,
         idle,
         ..onepipe_daemon_switch::Config::new(bind.parse()?)
     };
@@ -102,7 +102,7 @@ fn config(job: &Job, incarnation: Incarnation) -> Config {
         link_timeout_ns: 30_000_000,
         probe_timeout_min_ns: 5_000_000,
         ack_delay_ns: 200_000,
-        congestion_window_min_octets: 32 << 10,
+        congestion_window_min_bytes: 32 << 10,
         ..Config::new(ProcessId(job.process), incarnation)
     }
 }
@@ -127,7 +127,7 @@ impl<'j, T: Transport> Worker<'j, T> {
         let driving = DriverConfig { idle: idle(job), ..DriverConfig::default() };
         let driver = Driver::new(Endpoint::new(config)?, transport, clock, driving);
         let tally = Tally::new(job);
-        Ok(Self { job, driver, tally, payload: vec![0; job.octets.max(8)] })
+        Ok(Self { job, driver, tally, payload: vec![0; job.bytes.max(8)] })
     }
 
     fn work(mut self) -> Result<Outcome> {
@@ -204,14 +204,14 @@ impl<'j, T: Transport> Worker<'j, T> {
         let service = self.service();
         // What was sent reliably stays in the buffer until it is acknowledged: a window of it.
         let backlog = match service {
-            Service::BestEffort => BACKLOG_OCTETS,
+            Service::BestEffort => BACKLOG_BYTES,
             Service::Reliable => {
-                BACKLOG_OCTETS + self.driver.machine().config().window_octets_max as usize
+                BACKLOG_BYTES + self.driver.machine().config().window_bytes_max as usize
             }
         };
         while start.elapsed() < stop {
             let machine = self.driver.machine_mut();
-            while machine.send_buffer_octets() < backlog {
+            while machine.send_buffer_bytes() < backlog {
                 self.payload[..8].copy_from_slice(&number.to_le_bytes());
                 scatter(machine, service, targets, &self.payload)?;
                 number += 1;
@@ -220,7 +220,7 @@ impl<'j, T: Transport> Worker<'j, T> {
         }
         self.say_end(targets)?;
         let give_up = Instant::now() + PATIENCE;
-        while self.driver.machine().send_buffer_octets() > 0 {
+        while self.driver.machine().send_buffer_bytes() > 0 {
             ensure!(Instant::now() < give_up, "the flood does not drain");
             self.turn()?;
         }

@@ -1,4 +1,4 @@
-//! The least that moving 64 octets from core to core can cost.
+//! The least that moving 64 bytes from core to core can cost.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use super::work::stay_on;
 
 type Message = [u64; 8];
 
-/// Messages of 64 octets a second through a bare ring between two pinned threads, moved in chunks
+/// Messages of 64 bytes a second through a bare ring between two pinned threads, moved in chunks
 /// of 32.
 pub(crate) fn ring_rate(seconds: f64) -> Result<f64> {
     let (mut producer, mut consumer) = rtrb::RingBuffer::<Message>::new(4096);
@@ -49,7 +49,7 @@ pub(crate) fn ring_rate(seconds: f64) -> Result<f64> {
     Ok(received as f64 / elapsed)
 }
 
-/// The median time from core to core of one message of 64 octets over two bare rings, in ns: half
+/// The median time from core to core of one message of 64 bytes over two bare rings, in ns: half
 /// the round trip.
 pub(crate) fn ring_round_trip_ns(rounds: u64) -> Result<f64> {
     let (mut ping, mut take_ping) = rtrb::RingBuffer::<Message>::new(64);
@@ -79,7 +79,7 @@ pub(crate) fn ring_round_trip_ns(rounds: u64) -> Result<f64> {
     Ok(median)
 }
 
-/// Segments of 64 octets a second over loopback, cut up and put together again by the kernel (GSO
+/// Segments of 64 bytes a second over loopback, cut up and put together again by the kernel (GSO
 /// and GRO), from one pinned thread to another: datagrams and nothing else.
 pub(crate) fn datagram_rate(seconds: f64) -> Result<f64> {
     let config = Config { bind: Some("127.0.0.1:0".parse()?), ..Config::default() };
@@ -111,7 +111,7 @@ pub(crate) fn datagram_rate(seconds: f64) -> Result<f64> {
             for _ in 0..1024 {
                 let Some(slot) = link.slot() else { break };
                 slot[..64].fill(7);
-                link.send(Transmit { port: Port(0), octets: 64 });
+                link.send(Transmit { port: Port(0), bytes: 64 });
             }
             link.end_burst(None);
         }
@@ -122,7 +122,7 @@ pub(crate) fn datagram_rate(seconds: f64) -> Result<f64> {
     })
 }
 
-/// The median time of a 64-octet datagram from one thread to another over loopback, in ns: half the
+/// The median time of a 64-byte datagram from one thread to another over loopback, in ns: half the
 /// round trip. Spinning on the sockets, or blocking in them.
 pub(crate) fn datagram_round_trip_ns(rounds: usize, is_spinning: bool) -> Result<f64> {
     let (asker, answerer) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
@@ -136,25 +136,25 @@ pub(crate) fn datagram_round_trip_ns(rounds: usize, is_spinning: bool) -> Result
     thread::scope(|scope| {
         scope.spawn(|| {
             stay_on(Some(1));
-            let mut octets = [0; 64];
+            let mut bytes = [0; 64];
             while !stop.load(Ordering::Relaxed) {
-                if answerer.recv(&mut octets).is_ok() {
-                    let _ = answerer.send(&octets);
+                if answerer.recv(&mut bytes).is_ok() {
+                    let _ = answerer.send(&bytes);
                 }
             }
         });
         stay_on(Some(0));
         let mut times = Vec::with_capacity(rounds);
-        let mut octets = [0; 64];
+        let mut bytes = [0; 64];
         for _ in 0..rounds {
             let start = Instant::now();
-            asker.send(&octets)?;
-            while asker.recv(&mut octets).is_err() {}
+            asker.send(&bytes)?;
+            while asker.recv(&mut bytes).is_err() {}
             times.push(start.elapsed().as_nanos() as f64 / 2.0);
         }
         stop.store(true, Ordering::Relaxed);
         // Wakes an answerer that blocks.
-        asker.send(&octets)?;
+        asker.send(&bytes)?;
         times.sort_by(f64::total_cmp);
         Ok(times[times.len() / 2])
     })

@@ -12,7 +12,7 @@ use super::ReorderOptions;
 pub(super) struct Value {
     pub(super) segment: u32,
     pub(super) offset: u32,
-    pub(super) octets: u32,
+    pub(super) bytes: u32,
     pub(super) charge: u32,
 }
 
@@ -43,7 +43,7 @@ impl Arrivals {
             let way = paths[sender] + random.random_range(0..=half);
             let timestamp = now.saturating_sub_ns(way).max(last[sender].wrapping_add_ns(1));
             last[sender] = timestamp;
-            let value = Value { segment: sender as u32, offset: n as u32, octets: 64, charge: 64 };
+            let value = Value { segment: sender as u32, offset: n as u32, bytes: 64, charge: 64 };
             arrivals.entries.push(Entry { timestamp, order: (sender as u64) << 16, value });
             let is_last = n + 1 == options.messages as u64;
             if is_last || arrivals.entries.len().is_multiple_of(options.batch) {

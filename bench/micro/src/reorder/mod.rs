@@ -91,9 +91,9 @@ pub struct Reordered {
     /// Messages a second through the reorder stage on one core of this machine, the median of 11
     /// runs.
     pub rate_per_s: f64,
-    /// Octets that wait at most, messages of 1,024 octets with what the stage keeps of each, when
+    /// Bytes that wait at most, messages of 1,024 bytes with what the stage keeps of each, when
     /// they arrive at 100 Gbit/s.
-    pub waiting_octets_max: usize,
+    pub waiting_bytes_max: usize,
 }
 
 /// What `delay_ns` of delivery delay costs.
@@ -107,14 +107,14 @@ pub fn reordered(delay_ns: u64) -> Result<Reordered> {
     let mut rates: Vec<f64> = outcomes.iter().map(Outcome::rate).collect();
     rates.sort_by(f64::total_cmp);
     ensure!(outcomes[0].messages > 0, "nothing was delivered");
-    let rate_per_s = 100_000_000_000 / (8 * LARGE_OCTETS as u64);
+    let rate_per_s = 100_000_000_000 / (8 * LARGE_BYTES as u64);
     let full = Arrivals::new(&ReorderOptions { rate_per_s, ..options }, delay_ns);
-    let waiting_octets_max = waiting_max(&full) * (LARGE_OCTETS + size_of::<Entry<Value>>());
-    Ok(Reordered { rate_per_s: rates[rates.len() / 2], waiting_octets_max })
+    let waiting_bytes_max = waiting_max(&full) * (LARGE_BYTES + size_of::<Entry<Value>>());
+    Ok(Reordered { rate_per_s: rates[rates.len() / 2], waiting_bytes_max })
 }
 
 /// Messages that fill a link.
-const LARGE_OCTETS: usize = 1_024;
+const LARGE_BYTES: usize = 1_024;
 
 /// How many messages wait at most.
 fn waiting_max(arrivals: &Arrivals) -> usize {

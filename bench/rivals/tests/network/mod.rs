@@ -10,7 +10,7 @@ pub const STEP_NS: u64 = 5_000;
 /// A group, its network, and what each member has delivered.
 pub struct Group {
     pub nodes: Vec<Rival>,
-    /// Frames on their way: to whom, and the octets.
+    /// Frames on their way: to whom, and the bytes.
     pub flying: VecDeque<(usize, Vec<u8>)>,
     pub delivered: Vec<Vec<Delivery>>,
     mono: u64,
@@ -59,8 +59,8 @@ impl Group {
         let now = self.now();
         let mut slot = [0; 1_472];
         while let Some(transmit) = self.nodes[at].poll_transmit(now, &mut slot) {
-            let frame = slot[..transmit.octets].to_vec();
-            let to = onepipe_wire::peek(&frame).expect("just sealed").0.dst().index();
+            let frame = slot[..transmit.bytes].to_vec();
+            let to = onepipe_wire::parse_header(&frame).expect("just sealed").0.dst().index();
             if self.nodes[at].config().links == Links::Mesh {
                 assert_eq!(transmit.port, Port(to as u16));
             }

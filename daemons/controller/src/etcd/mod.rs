@@ -149,7 +149,7 @@ impl EtcdStore {
             };
             reign.epoch = epoch;
             let unchanged = |key, revision| Compare::mod_revision(key, CompareOp::Equal, revision);
-            let octets = encode(&Record::Epoch { epoch, replica });
+            let bytes = encode(&Record::Epoch { epoch, replica });
             let bound = PutOptions::new().with_lease(lease);
             let txn = Txn::new()
                 .when([
@@ -161,7 +161,7 @@ impl EtcdStore {
                     TxnOp::put(self.keys.active(), replica.0.to_string(), Some(bound)),
                     TxnOp::put(self.keys.epoch(), epoch.0.to_string(), None),
                     TxnOp::put(self.keys.generation(), state.generation.to_string(), None),
-                    TxnOp::put(self.keys.record(state.generation, epoch, 0), octets, None),
+                    TxnOp::put(self.keys.record(state.generation, epoch, 0), bytes, None),
                 ]);
             if self.transact(txn)?.value.succeeded() {
                 return Ok(Some(reign));
@@ -271,9 +271,9 @@ fn pairs<const N: usize>(response: &TxnResponse) -> [Option<KeyValue>; N] {
 }
 
 fn encode(record: &Record) -> Vec<u8> {
-    let mut octets = Vec::new();
-    record.encode(&mut octets);
-    octets
+    let mut bytes = Vec::new();
+    record.encode(&mut bytes);
+    bytes
 }
 
 impl Store for EtcdStore {
@@ -348,12 +348,12 @@ impl Store for EtcdStore {
     }
 
     fn append(&mut self, epoch: Epoch, record: &Record) -> Result<(), StoreError<EtcdError>> {
-        let octets = encode(record);
+        let bytes = encode(record);
         for _ in 0..RACES_MAX {
             let reign = self.of_epoch(epoch)?;
             let (generation, number) = (reign.generation, reign.next);
             reign.next += 1;
-            if self.write(epoch, generation, number, &octets)? {
+            if self.write(epoch, generation, number, &bytes)? {
                 return Ok(());
             }
         }

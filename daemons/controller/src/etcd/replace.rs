@@ -8,7 +8,7 @@ use super::{Answer, EtcdError, EtcdStore, RACES_MAX, encode, pairs};
 
 /// What one transaction may hold, below etcd's own limits (128 operations, 1.5 MiB a request).
 const BATCH_RECORDS: usize = 100;
-const BATCH_OCTETS: usize = 512 << 10;
+const BATCH_BYTES: usize = 512 << 10;
 
 impl EtcdStore {
     /// Writes one record of `epoch`, if `generation` is the log that counts. Answers false if it is
@@ -18,12 +18,12 @@ impl EtcdStore {
         epoch: Epoch,
         generation: u64,
         number_of_record: u64,
-        octets: &[u8],
+        bytes: &[u8],
     ) -> Result<bool, StoreError<EtcdError>> {
         let key = self.keys.record(generation, epoch, number_of_record);
         let txn = Txn::new()
             .when([self.guard(epoch), self.of_generation(generation)])
-            .and_then([TxnOp::put(key.clone(), octets, None)])
+            .and_then([TxnOp::put(key.clone(), bytes, None)])
             .or_else([
                 TxnOp::get(key, None),
                 TxnOp::get(self.keys.epoch(), None),
@@ -101,12 +101,12 @@ impl EtcdStore {
         let mut at = 0;
         while at < records.len() {
             let mut operations = Vec::new();
-            let mut octets = 0;
+            let mut bytes = 0;
             while at < records.len()
                 && operations.len() < BATCH_RECORDS
-                && (operations.is_empty() || octets + records[at].len() <= BATCH_OCTETS)
+                && (operations.is_empty() || bytes + records[at].len() <= BATCH_BYTES)
             {
-                octets += records[at].len();
+                bytes += records[at].len();
                 let key = self.keys.record(new, epoch, at as u64);
                 operations.push(TxnOp::put(key, records[at].as_slice(), None));
                 at += 1;

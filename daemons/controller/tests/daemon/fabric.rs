@@ -62,7 +62,7 @@ pub fn process(switch: SocketAddr, process: u32) -> Running {
     let link = UdpLink::connect(switch, &udp).expect("loopback is there");
     let config = Config {
         links: Links::Uplink,
-        frame_octets_max: udp.frame_octets_max,
+        frame_len_max: udp.frame_len_max,
         beacon_interval_ns: 50_000,
         reorder_packets: 0,
         ..Config::new(ProcessId(process), begin_life())
@@ -76,7 +76,7 @@ pub fn process_in(segment: &str, process: u32) -> Running {
     let shm = Shm::attach(segment, Some(ProcessId(process)), &sizes).expect("the place is free");
     let config = Config {
         links: Links::Mesh,
-        frame_octets_max: shm.config().frame_octets_max,
+        frame_len_max: shm.config().frame_len_max,
         beacon_interval_ns: 0,
         ..Config::new(shm.process(), shm.incarnation())
     };

@@ -1,11 +1,11 @@
-//! Who has taken what: told, and heard of others.
+//! Acknowledgements: sent for accepted positions, received from other members.
 
 use onepipe_wire::{Amcast, GroupId, GroupSet, Opcode};
 
 use super::{Member, Role};
 
 impl Member {
-    /// Tells `groups` that it has taken the position.
+    /// Sends an acknowledgement of one position to `groups`.
     pub(super) fn acknowledge(&mut self, position: u64, groups: GroupSet, epoch: u32) {
         let body = self.vote_of(position, epoch);
         for group in groups.iter() {
@@ -13,7 +13,8 @@ impl Member {
         }
     }
 
-    /// Tells another group that it has taken the last position that is for that, and all before.
+    /// Sends another group a cumulative acknowledgement: this member has accepted the last position
+    /// for that group and all before.
     pub(super) fn acknowledge_all(&mut self, group: GroupId) {
         let position = self.last_taken[group.index()];
         let entry = self.log.get(position).filter(|entry| entry.groups.contains(group));
@@ -30,7 +31,7 @@ impl Member {
         Amcast { epoch, timestamp: entry.timestamp, position, ..body }
     }
 
-    /// Acknowledges what the member at `leader` has proposed.
+    /// Accepts the proposal of the member at `leader`, and acknowledges it.
     pub(super) fn take(&mut self, position: u64, leader: usize, epoch: u32) {
         let Some(entry) = self.log.get(position).copied() else { return };
         for place in [leader, self.place] {
@@ -53,7 +54,7 @@ impl Member {
         self.on_votes(entry.id);
     }
 
-    /// Tells own members its clock, and what it has taken, if that counts.
+    /// Sends the own clock and the number of accepted positions to members of the own group.
     pub(super) fn report(&mut self, is_told: impl Fn(usize) -> bool, flags: u8) {
         if self.is_in() {
             let body = Amcast { flags, position: self.taken(), ..self.own() };
@@ -61,7 +62,7 @@ impl Member {
         }
     }
 
-    /// The member of `group` at `place` has taken all before `until` in `epoch`.
+    /// Handles a cumulative acknowledgement: a member has accepted all positions before `until`.
     fn on_taken(&mut self, (group, place): (GroupId, usize), (epoch, until): (u32, u64)) {
         let new = self.others_taken.hear(group, place, (epoch, until));
         if group == self.group {
@@ -88,7 +89,7 @@ impl Member {
 
     pub(super) fn on_ack(&mut self, place: usize, body: &Amcast) {
         if body.group == self.group {
-            // Every clock may rise to any other: what is proposed later is only later.
+            // Raising the clock is always safe: later proposals only get later timestamps.
             self.clock = self.clock.max(body.clock);
             if body.epoch == self.promised && self.is_in() {
                 self.clocks.hear(place, body.clock);
@@ -126,7 +127,7 @@ impl Member {
         }
     }
 
-    /// Another group has a message at a position, with its timestamp there.
+    /// Records the position and timestamp that another group has assigned to a message.
     fn on_elsewhere(&mut self, body: &Amcast) {
         let (id, group) = (body.id, body.group);
         if body.timestamp > self.clock {

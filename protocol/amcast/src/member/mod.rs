@@ -134,7 +134,7 @@ impl Member {
             return Err(ConfigError { name: "process", value });
         };
         let own = &groups.groups[group.index()];
-        let (positions, octets) = (config.log_positions(), groups.message_octets_max());
+        let (positions, bytes) = (config.log_positions(), groups.message_len_max());
         Ok(Self {
             group,
             place,
@@ -145,9 +145,9 @@ impl Member {
             barrier: LogicalTime(0),
             told: LogicalTime(0),
             clocks: Clocks::NONE,
-            log: Log::new(positions, octets),
+            log: Log::new(positions, bytes),
             votes: Votes::new(groups),
-            stage: Stage::new(positions, octets),
+            stage: Stage::new(positions, bytes),
             taken: 0,
             later: 0,
             others_taken: Taken::new(groups, group),
@@ -341,12 +341,12 @@ impl Machine for Member {
         }
         let log = &self.log;
         let ends = (self.config.process, self.config.incarnation);
-        let octets = self.outbox.write(slot, now, ends, |body, position| {
+        let bytes = self.outbox.write(slot, now, ends, |body, position| {
             // The position may have been overwritten since the packet was queued.
             let is_held = log.get(position).is_some_and(|entry| entry.id == body.id);
             is_held.then(|| log.message(position))
         })?;
-        Some(Transmit { port: Port(0), octets })
+        Some(Transmit { port: Port(0), bytes })
     }
 
     fn poll_event(&mut self) -> Option<MemberEvent> {

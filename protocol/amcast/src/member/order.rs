@@ -1,4 +1,4 @@
-//! The normal case: proposals, acknowledgements, final timestamps, barriers.
+//! Normal case: proposals, acknowledgements, final timestamps and the barrier.
 
 use onepipe_base::ProcessId;
 use onepipe_base::mistake::{Mistake, makes};
@@ -8,18 +8,18 @@ use super::{Member, Role};
 use crate::log::Entry;
 use crate::votes::Cell;
 
-/// No clock and no count comes here: a message each ns for a century. What says more is no
-/// member's, and would make the next timestamp overflow.
+/// Upper bound of clocks and counts; enough for a message each ns for a century. Packets with
+/// larger values are invalid, and would make the next timestamp overflow.
 const NUMBERS_MAX: u64 = 1 << 62;
 
-/// Whether a clock or a count is one that there can be.
+/// Returns whether all clocks and counts of a packet are in range.
 fn has_real_numbers(body: &Amcast) -> bool {
     let times = [body.timestamp, body.clock, body.barrier].map(|time| time.0);
     times.into_iter().chain([body.position, body.count]).all(|number| number < NUMBERS_MAX)
 }
 
 impl Member {
-    /// Takes a packet. Answers whether it made sense.
+    /// Handles a packet. Returns whether it was valid.
     pub(super) fn on_packet(
         &mut self,
         opcode: Opcode,
@@ -36,7 +36,7 @@ impl Member {
                 && body.groups.contains(self.group)
                 && body.groups.contains(body.group)
                 && (body.id.client as usize) < groups.clients.len();
-            if !is_known || message.len() > groups.message_octets_max() {
+            if !is_known || message.len() > groups.message_len_max() {
                 return false;
             }
         }
@@ -73,7 +73,7 @@ impl Member {
         true
     }
 
-    /// Whether nobody waits for the message here any more.
+    /// Returns whether the message is complete in this group.
     fn is_over(&self, id: MessageId) -> bool {
         self.votes.get(id).is_some_and(|cell| {
             cell.id.sequence > id.sequence || (cell.id == id && self.is_cell_over(cell))
@@ -88,7 +88,7 @@ impl Member {
         }
     }
 
-    /// Makes a cell for the message, if there is none. Answers whether there is one now.
+    /// Opens a vote cell for the message unless there is one. Returns whether there is one now.
     pub(super) fn begin(&mut self, id: MessageId, groups: GroupSet) -> bool {
         if let Some(cell) = self.votes.get(id) {
             if cell.id == id {
@@ -123,7 +123,7 @@ impl Member {
             return;
         }
         if self.open() >= self.config.busy_from {
-            // Some of it may be over by what has come together with this.
+            // Packets that arrived together with this one may have completed open messages.
             self.on_settled();
         }
         if self.open() >= self.config.busy_from || !self.has_room() {
@@ -135,7 +135,7 @@ impl Member {
         self.propose(id, body.groups, message);
     }
 
-    /// Whether the log has room for another position, once all that is over is out of it.
+    /// Returns whether the log has space for another position, after releasing complete ones.
     fn has_room(&mut self) -> bool {
         if !self.log.has_room() {
             self.on_settled();
@@ -164,7 +164,7 @@ impl Member {
         self.on_votes(id);
     }
 
-    /// What stands at the position, as it is told others.
+    /// Returns the proposal packet for a position of the log.
     pub(super) fn proposal(&self, position: u64) -> Option<Amcast> {
         let entry = self.log.get(position)?;
         let body = self.own().of(entry.id, entry.groups);
@@ -173,15 +173,16 @@ impl Member {
         Some(Amcast { flags, timestamp: entry.timestamp, barrier, position, ..body })
     }
 
-    /// To all members of all groups that it is for. Those of other groups have the message from
-    /// their own leader: they are told its timestamp, and the message only if they do not answer.
+    /// Sends a proposal to all members of all destination groups. Members of other groups get the
+    /// message from their own leader: they are sent an acknowledgement without the message, and the
+    /// message itself only if they do not answer.
     pub(super) fn send_proposal(&mut self, position: u64) {
         let Some(body) = self.proposal(position) else { return };
         self.tell_members(self.group, Opcode::Prop, body, Some(position), |_| true);
         self.acknowledge(position, body.groups.without(self.group), body.epoch);
     }
 
-    /// A proposal of the own group.
+    /// Handles a proposal of the own group.
     fn on_own_prop(&mut self, place: usize, body: &Amcast, message: &[u8]) {
         let decided = body.has(Amcast::DECIDED).then_some(body.barrier);
         let (id, groups, timestamp) = (body.id, body.groups, body.timestamp);
@@ -209,7 +210,7 @@ impl Member {
             self.pause.reset();
             self.take(body.position, place, body.epoch);
         } else if body.position < self.log.end() {
-            // Said again: perhaps the acknowledgement was lost.
+            // A retransmission: the acknowledgement may have been lost.
             let is_it = self.log.get(body.position).is_some_and(|entry| entry.id == id);
             if is_it && decided.is_none() {
                 self.votes.vote(id, (self.group, place), (body.epoch, timestamp));
@@ -237,8 +238,8 @@ impl Member {
         }
     }
 
-    /// What came early is taken once all before it is here; and if more is missing than was asked
-    /// for, the rest is asked for as soon as that has come.
+    /// Accepts buffered out-of-order proposals once all before them have arrived. If more is
+    /// missing than the last request covered, requests the rest as soon as that has arrived.
     pub(super) fn catch_up(&mut self) {
         let Role::Follower(Some(leader)) = self.role else { return };
         if !self.is_in() {
@@ -264,9 +265,10 @@ impl Member {
         }
     }
 
-    /// Whether the client's message before, whose cell this one is to get, is not decided here yet.
-    /// The leader knows what has become of it, else the client had not gone on: it is asked. Were
-    /// its votes forgotten, nobody could decide it once that leader is dead.
+    /// Returns whether the cell that this message will occupy still belongs to an undecided message
+    /// of the same client. The leader must know that message's outcome, as the client has moved on,
+    /// so the outcome is requested from the leader. If the cell's votes were dropped and that
+    /// leader failed, no member could decide the message.
     fn is_held_up(&self, id: MessageId) -> bool {
         let cell = self.votes.get(id).filter(|cell| cell.id.sequence < id.sequence);
         cell.is_some_and(|cell| {
@@ -275,22 +277,23 @@ impl Member {
         })
     }
 
-    /// The cell of a message that is in the log now.
+    /// Binds the cell of a message to its position in the log.
     pub(super) fn bind(&mut self, position: u64, id: MessageId, groups: GroupSet) {
         let is_over = position < self.log.undone()
             || self.log.get(position).is_some_and(|entry| entry.is_done);
         match self.votes.get(id).copied() {
             Some(cell) if cell.id == id => self.votes.place(id, position),
-            // It is over here; its votes are of no interest. A later one that is in the log says
-            // so, too; of one that is only heard of it is not known. Were the cell given back to
-            // what is over, one in between that comes late would be taken for a new one.
+            // A later message of the client has the cell, and this one is complete. If the cell
+            // were given back to the complete message, a message between the two that arrives late
+            // would be taken for a new one. A later message that is only known from votes, not from
+            // the log, does not prove that this one is complete.
             Some(cell)
                 if cell.id.sequence > id.sequence && (is_over || cell.position.is_some()) => {}
             _ => self.votes.begin(Cell { id, groups, position: Some(position) }),
         }
     }
 
-    /// A proposal of another group for a message that is for the own one, too.
+    /// Handles a proposal of another group for a message that is for the own group, too.
     fn on_other_prop(&mut self, place: usize, body: &Amcast, message: &[u8]) {
         if !self.begin(body.id, body.groups) {
             return;
@@ -310,11 +313,11 @@ impl Member {
         self.on_votes(body.id);
     }
 
-    /// Whether the message's final timestamp is known now.
+    /// Decides the message if its final timestamp follows from the votes.
     pub(super) fn on_votes(&mut self, id: MessageId) {
         let Some(cell) = self.votes.get(id).filter(|cell| cell.id == id) else { return };
         let Some(position) = cell.position else { return };
-        // What is agreed in an epoch whose log it does not have may stand elsewhere in that.
+        // A vote in an epoch whose log is not installed here may refer to another position.
         let is_here = self.is_in() && self.votes.epoch(id, self.group) <= self.synced;
         let is_open = self.log.get(position).is_some_and(|entry| entry.decided.is_none());
         if !is_here || !is_open {
@@ -341,19 +344,19 @@ impl Member {
         self.tell_replicas(body);
     }
 
-    /// A position that is decided, from another member: it stands there for ever.
+    /// Handles a decided position received from another member. A decision is permanent.
     fn on_decided_entry(&mut self, body: &Amcast, entry: Entry, message: &[u8]) {
         let Some(decided) = entry.decided else { return };
         let (position, open) = (body.position, Entry { decided: None, ..entry });
-        // Who is in a later epoch may have decided what the leader of this one has not.
+        // A member of a later epoch may have decided what the leader of this epoch has not.
         self.later = self.later.max(body.epoch);
         let is_here = |known: &Entry| known.is_like(&entry);
         if self.role == Role::Leader
             && position >= self.log.first()
             && !self.log.get(position).is_some_and(is_here)
         {
-            // Nobody but the leader of a later epoch can have put it there: this one is over. What
-            // it would propose now stood behind what it has not proposed itself.
+            // Only the leader of a later epoch can have assigned this position, so this epoch is
+            // over. Anything proposed now would follow a position that it has not proposed itself.
             self.role = Role::Follower(None);
         }
         if position == self.log.end() && self.has_room() {
@@ -394,7 +397,7 @@ impl Member {
         self.barrier = self.barrier.max(barrier);
     }
 
-    /// What follows from a barrier that may have risen.
+    /// Completes the positions at or below the barrier, and reports them.
     pub(super) fn on_settled(&mut self) {
         self.raise_barrier();
         let mut has_more = false;
@@ -411,7 +414,7 @@ impl Member {
                 self.stats.over += 1;
             }
         }
-        // Else they have nothing to deliver at the new one.
+        // Otherwise the replicas have nothing new to deliver at the raised barrier.
         if has_more && self.barrier > self.told {
             self.tell_replicas(self.settled());
         }

@@ -38,7 +38,7 @@ fn found(checker: impl Checker<Rules>) -> (usize, Vec<&'static str>) {
 }
 
 /// In all states, which are so many, nothing is wrong, and the good ends are reached. In depth:
-/// what has been seen takes few octets, what is still to be looked at next to none.
+/// what has been seen takes few bytes, what is still to be looked at next to none.
 fn check(candidate: usize, groups: [u8; MESSAGES], states: usize) {
     let rules = Rules { groups, candidate, wrong: Wrong::Nothing };
     let found = found(rules.checker().threads(1).spawn_dfs().join());

@@ -16,8 +16,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
     #[test]
-    fn all_bear_anything(octets in prop::collection::vec(any::<u8>(), 0..3_000)) {
-        properties::amcast(&octets);
+    fn all_bear_anything(bytes in prop::collection::vec(any::<u8>(), 0..3_000)) {
+        properties::amcast(&bytes);
     }
 }
 
@@ -27,8 +27,8 @@ fn all_bear_what_was_found_before() {
     let mut met = 0;
     for entry in fs::read_dir(folder).expect("the seeds are committed") {
         let path = entry.expect("readable").path();
-        let octets = fs::read(&path).expect("readable");
-        let outcome = std::panic::catch_unwind(|| properties::amcast(&octets));
+        let bytes = fs::read(&path).expect("readable");
+        let outcome = std::panic::catch_unwind(|| properties::amcast(&bytes));
         assert!(outcome.is_ok(), "{} fails", path.display());
         met += 1;
     }

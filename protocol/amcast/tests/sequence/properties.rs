@@ -6,7 +6,7 @@ use onepipe_amcast::{
     LogicalTime, Member, MessageId, Replica, ReplicaEvent,
 };
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp};
-use onepipe_wire::{AMCAST_OCTETS, Amcast, Frame, HEADER_OCTETS, Header, Opcode, seal};
+use onepipe_wire::{AMCAST_LEN, Amcast, Frame, HEADER_LEN, Header, Opcode, seal};
 
 /// Two groups of three, two replicas each, two clients, a coordinator, and a stranger.
 const REPLICAS: u32 = 6;
@@ -14,30 +14,30 @@ const CLIENTS: u32 = 10;
 const COORDINATOR: u32 = 12;
 const STRANGER: u32 = 13;
 const WINDOW: u32 = 2;
-const FRAME_OCTETS: usize = HEADER_OCTETS + 4 * AMCAST_OCTETS;
+const FRAME_LEN: usize = HEADER_LEN + 4 * AMCAST_LEN;
 
-/// Octets that decide what happens next; zeros behind their end.
+/// Bytes that decide what happens next; zeros behind their end.
 struct Script<'a> {
     rest: &'a [u8],
 }
 
 impl Script<'_> {
-    fn octet(&mut self) -> u8 {
+    fn byte(&mut self) -> u8 {
         let Some((first, rest)) = self.rest.split_first() else { return 0 };
         self.rest = rest;
         *first
     }
 
     fn below(&mut self, limit: u32) -> u32 {
-        u32::from(self.octet()) % limit
+        u32::from(self.byte()) % limit
     }
 
     /// A small number, or now and then any.
     fn number(&mut self) -> u64 {
-        match self.octet() {
+        match self.byte() {
             small @ 0..=239 => u64::from(small) % 8,
-            240..=247 => u64::MAX - u64::from(self.octet() % 4),
-            _ => (0..8).fold(0, |value, _| value << 8 | u64::from(self.octet())),
+            240..=247 => u64::MAX - u64::from(self.byte() % 4),
+            _ => (0..8).fold(0, |value, _| value << 8 | u64::from(self.byte())),
         }
     }
 }
@@ -50,7 +50,7 @@ fn groups() -> Groups {
         clients: ids(CLIENTS, 2),
         window: WINDOW,
         message_groups_max: 2,
-        frame_octets_max: FRAME_OCTETS,
+        frame_len_max: FRAME_LEN,
     }
 }
 
@@ -80,20 +80,20 @@ fn frame(script: &mut Script<'_>, own: u32, now: Now) -> Vec<u8> {
         Opcode::AmcastPromise,
         Opcode::NewLeader,
     ][script.below(8) as usize];
-    let src = match (opcode, script.octet()) {
+    let src = match (opcode, script.byte()) {
         (_, 240..) => script.below(STRANGER + 1),
-        (Opcode::Start, octet) => CLIENTS + u32::from(octet) % 2,
-        (Opcode::NewLeader, octet) if octet % 3 == 0 => COORDINATOR,
-        (Opcode::Gap, octet) if octet % 3 == 0 => REPLICAS + u32::from(octet) % 2,
-        (_, octet) => u32::from(octet) % 6,
+        (Opcode::Start, byte) => CLIENTS + u32::from(byte) % 2,
+        (Opcode::NewLeader, byte) if byte % 3 == 0 => COORDINATOR,
+        (Opcode::Gap, byte) if byte % 3 == 0 => REPLICAS + u32::from(byte) % 2,
+        (_, byte) => u32::from(byte) % 6,
     };
     // Perhaps longer than a message may be.
-    let mut octets = [0; FRAME_OCTETS + AMCAST_OCTETS];
+    let mut bytes = [0; FRAME_LEN + AMCAST_LEN];
     let mut length = 0;
     let has_message = matches!(opcode, Opcode::Start | Opcode::Prop);
     for _ in 0..if has_message { 1 } else { 1 + script.below(3) } {
         let body = body(script, src);
-        let room = &mut octets[HEADER_OCTETS + length..];
+        let room = &mut bytes[HEADER_LEN + length..];
         length += body.write(room).expect("it fits");
     }
     if has_message {
@@ -101,9 +101,9 @@ fn frame(script: &mut Script<'_>, own: u32, now: Now) -> Vec<u8> {
     }
     let header = Header::new(opcode, ProcessId(src), ProcessId(own), Incarnation(1));
     let header = header.stamped(now.sync, Promises::both(now.sync), Psn(0));
-    let octet_count = seal(&mut octets, header, length);
-    let mut frame = octets[..octet_count].to_vec();
-    if script.octet() == 255 {
+    let byte_count = seal(&mut bytes, header, length);
+    let mut frame = bytes[..byte_count].to_vec();
+    if script.byte() == 255 {
         let bit = script.number() as usize % (frame.len() * 8);
         frame[bit / 8] ^= 1 << (bit % 8);
     }
@@ -111,10 +111,10 @@ fn frame(script: &mut Script<'_>, own: u32, now: Now) -> Vec<u8> {
 }
 
 fn body(script: &mut Script<'_>, src: u32) -> Amcast {
-    let group = match script.octet() {
+    let group = match script.byte() {
         250.. => script.below(64) as u16,
-        octet if src < REPLICAS && octet < 220 => (src / 3) as u16,
-        octet => u16::from(octet % 2),
+        byte if src < REPLICAS && byte < 220 => (src / 3) as u16,
+        byte => u16::from(byte % 2),
     };
     let mut body = Amcast {
         timestamp: LogicalTime(script.number()),
@@ -124,30 +124,30 @@ fn body(script: &mut Script<'_>, src: u32) -> Amcast {
         count: script.number(),
         ..Amcast::new(GroupId(group), script.number() as u32)
     };
-    if script.octet() < 160 {
+    if script.byte() < 160 {
         let id = MessageId {
             client: if src >= CLIENTS { src.saturating_sub(CLIENTS) } else { script.below(3) },
             sequence: script.number() as u32,
         };
-        let bits = match script.octet() {
+        let bits = match script.byte() {
             250.. => script.number().max(1),
-            octet => u64::from(octet % 3) + 1,
+            byte => u64::from(byte % 3) + 1,
         };
         body = body.of(id, GroupSet::from_bits(bits));
     }
     let flags = [Amcast::ASKS, Amcast::DECIDED, Amcast::FETCH, Amcast::BEHIND];
     for flag in flags {
-        body.flags |= if script.octet() < 60 { flag } else { 0 };
+        body.flags |= if script.byte() < 60 { flag } else { 0 };
     }
     body
 }
 
 /// Whatever it has to say comes to an end, is whole, and is for somebody that there is.
 fn drain<M: Machine>(machine: &mut M, own: u32, now: Now) {
-    let mut slot = [0; FRAME_OCTETS];
+    let mut slot = [0; FRAME_LEN];
     for sent in 0.. {
         let Some(transmit) = machine.poll_transmit(now, &mut slot) else { break };
-        let frame = Frame::parse(&slot[..transmit.octets]).expect("what leaves is sealed");
+        let frame = Frame::parse(&slot[..transmit.bytes]).expect("what leaves is sealed");
         assert!(frame.header.src() == ProcessId(own) && frame.header.dst().0 < STRANGER);
         let mut packets = Amcast::packets(frame.opcode, frame.payload);
         assert!(packets.all(|packet| packet.is_ok()));
@@ -165,19 +165,19 @@ fn play<M: Machine>(
     let mut ns = 1_000;
     while !script.rest.is_empty() {
         let now = time(ns);
-        match script.octet() {
+        match script.byte() {
             0..=199 => {
-                let mut octets = frame(script, own, now);
-                machine.handle_frame(now, Port(0), &mut octets);
+                let mut bytes = frame(script, own, now);
+                machine.handle_frame(now, Port(0), &mut bytes);
             }
             200..=229 => {
-                let octet = u64::from(script.octet());
-                ns += octet * octet * octet * 10;
+                let byte = u64::from(script.byte());
+                ns += byte * byte * byte * 10;
             }
-            // Any octets for a frame.
+            // Any bytes for a frame.
             230 => {
-                let mut octets: Vec<u8> = (0..script.octet()).map(|_| script.octet()).collect();
-                machine.handle_frame(now, Port(0), &mut octets);
+                let mut bytes: Vec<u8> = (0..script.byte()).map(|_| script.byte()).collect();
+                machine.handle_frame(now, Port(0), &mut bytes);
             }
             _ => command(script, machine, now),
         }
@@ -186,7 +186,7 @@ fn play<M: Machine>(
             machine.handle_timeout(now);
         }
         // What follows is looked at once for all that has come together.
-        if script.octet() < 200 {
+        if script.byte() < 200 {
             drain(machine, own, now);
         }
         command(script, machine, now);
@@ -198,7 +198,7 @@ fn member(script: &mut Script<'_>) {
     let mut member = Member::new(config(own)).expect("its settings make sense");
     let (mut epoch, mut barrier) = (member.epoch(), member.barrier());
     play(script, &mut member, own, |script, member, now| {
-        if script.octet() == 255 {
+        if script.byte() == 255 {
             let epoch = script.number() as u32;
             let may = epoch > member.epoch();
             assert_eq!(member.lead(now, epoch), may);
@@ -219,15 +219,15 @@ fn replica(script: &mut Script<'_>) {
     play(script, &mut replica, own, |script, replica, _| {
         while let Some(event) = replica.poll_event() {
             if let ReplicaEvent::Delivered(delivery) = event {
-                assert!(replica.message(&delivery).len() <= groups().message_octets_max());
+                assert!(replica.message(&delivery).len() <= groups().message_len_max());
                 delivered += 1;
                 assert_eq!(replica.stats().delivered, delivered);
             }
-            if script.octet() > 250 {
+            if script.byte() > 250 {
                 break;
             }
         }
-        if let Some(point) = replica.point().filter(|_| script.octet() == 255) {
+        if let Some(point) = replica.point().filter(|_| script.byte() == 255) {
             *replica = Replica::join(config(own), point).expect("its settings make sense");
             delivered = 0;
         }
@@ -239,9 +239,9 @@ fn client(script: &mut Script<'_>) {
     let mut client = Client::new(config(own)).expect("its settings make sense");
     let mut open = Vec::new();
     play(script, &mut client, own, |script, client, now| {
-        let octets = script.below(60) as usize * 5;
-        let bits = u64::from(script.octet() % 5);
-        if let Ok(id) = client.amcast(now, GroupSet::from_bits(bits), &vec![0; octets]) {
+        let bytes = script.below(60) as usize * 5;
+        let bits = u64::from(script.byte() % 5);
+        if let Ok(id) = client.amcast(now, GroupSet::from_bits(bits), &vec![0; bytes]) {
             open.push(id);
         }
         while let Some(over) = client.poll_event() {
@@ -257,7 +257,7 @@ fn coordinator(script: &mut Script<'_>) {
     let mut coordinator = Coordinator::new(config).expect("its settings make sense");
     let mut epochs = [1; 2];
     play(script, &mut coordinator, COORDINATOR, |script, coordinator, now| {
-        match script.octet() {
+        match script.byte() {
             0..=20 => {
                 let decision = Decision {
                     group: GroupId(script.below(3) as u16),
@@ -270,7 +270,7 @@ fn coordinator(script: &mut Script<'_>) {
             _ => {}
         }
         while let Some(decision) = coordinator.poll_persist() {
-            coordinator.handle_persisted(now, decision, script.octet() < 200);
+            coordinator.handle_persisted(now, decision, script.byte() < 200);
         }
         while coordinator.poll_event().is_some() {}
         for (at, known) in epochs.iter_mut().enumerate() {
@@ -281,10 +281,10 @@ fn coordinator(script: &mut Script<'_>) {
     });
 }
 
-/// Plays `octets` as a script.
-pub fn amcast(octets: &[u8]) {
-    let mut script = Script { rest: octets };
-    match script.octet() {
+/// Plays `bytes` as a script.
+pub fn amcast(bytes: &[u8]) {
+    let mut script = Script { rest: bytes };
+    match script.byte() {
         0..=127 => member(&mut script),
         128..=191 => replica(&mut script),
         192..=223 => client(&mut script),

@@ -13,7 +13,7 @@ use onepipe_amcast::{
     MemberEvent, MessageId, Replica, ReplicaEvent,
 };
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp};
-use onepipe_wire::{AMCAST_OCTETS, Amcast, Frame, HEADER_OCTETS, Header, Opcode, seal};
+use onepipe_wire::{AMCAST_LEN, Amcast, Frame, HEADER_LEN, Header, Opcode, seal};
 
 pub use plan::{Draws, Fate, Plan, Step};
 
@@ -91,7 +91,7 @@ impl World {
             clients: clients.clone(),
             window: plan.window,
             message_groups_max: 3,
-            frame_octets_max: 256,
+            frame_len_max: 256,
         };
         let config = |process| Config {
             repeat_ns: 50_000,
@@ -198,7 +198,7 @@ impl World {
         for at in 0..self.members.len() {
             while let Some(member) = self.members[at].as_mut() {
                 if let Some(sent) = member.poll_transmit(now, &mut slot) {
-                    self.send(&slot[..sent.octets]);
+                    self.send(&slot[..sent.bytes]);
                     continue;
                 }
                 match member.poll_event() {
@@ -211,7 +211,7 @@ impl World {
         for at in 0..self.clients.len() {
             while let Some(client) = self.clients[at].as_mut() {
                 if let Some(sent) = client.poll_transmit(now, &mut slot) {
-                    self.send(&slot[..sent.octets]);
+                    self.send(&slot[..sent.bytes]);
                     continue;
                 }
                 let Some(over) = client.poll_event() else { break };
@@ -223,7 +223,7 @@ impl World {
         for at in 0..self.replicas.len() {
             while let Some(replica) = self.replicas[at].as_mut() {
                 if let Some(sent) = replica.poll_transmit(now, &mut slot) {
-                    self.send(&slot[..sent.octets]);
+                    self.send(&slot[..sent.bytes]);
                     continue;
                 }
                 match replica.poll_event() {
@@ -244,10 +244,10 @@ impl World {
         let key = (delivery.timestamp, delivery.id);
         match self.sent.get(&delivery.id) {
             None => self.wrong(format!("{:?} was never sent", delivery.id)),
-            Some((groups, octets)) => {
+            Some((groups, bytes)) => {
                 if !groups.contains(group) || *groups != delivery.groups {
                     self.wrong(format!("{:?} is not for {group:?}", delivery.id));
-                } else if octets != message {
+                } else if bytes != message {
                     self.wrong(format!("{:?} is another message", delivery.id));
                 }
             }
@@ -279,8 +279,8 @@ impl World {
         }
     }
 
-    fn send(&mut self, octets: &[u8]) {
-        let frame = Frame::parse(octets).expect("a machine has sealed it");
+    fn send(&mut self, bytes: &[u8]) {
+        let frame = Frame::parse(bytes).expect("a machine has sealed it");
         for packet in Amcast::packets(frame.opcode, frame.payload) {
             let (body, _) = packet.expect("a machine has written it");
             self.check_genuine(&frame, &body);
@@ -301,7 +301,7 @@ impl World {
             Some(Fate::Lost) => return,
             Some(fate) => {
                 let at = self.now + LATE_NS;
-                self.post(at, What::Arrives(dst, octets.to_vec()));
+                self.post(at, What::Arrives(dst, bytes.to_vec()));
                 if fate == Fate::Late {
                     return;
                 }
@@ -312,47 +312,47 @@ impl World {
         for copy in 0..copies {
             let late = if copy > 0 { self.draws.below(400_000) } else { 0 };
             let at = self.now + DELAY_NS + late + self.draws.below(self.plan.jitter_ns);
-            self.post(at, What::Arrives(dst, octets.to_vec()));
+            self.post(at, What::Arrives(dst, bytes.to_vec()));
         }
     }
 
     /// A frame that nobody has sent.
     pub fn frame(&self, src: ProcessId, dst: ProcessId, opcode: Opcode, body: &Amcast) -> Vec<u8> {
         let now = self.time().sync;
-        let mut frame = vec![0; HEADER_OCTETS + AMCAST_OCTETS];
-        body.write(&mut frame[HEADER_OCTETS..]).expect("it fits");
+        let mut frame = vec![0; HEADER_LEN + AMCAST_LEN];
+        body.write(&mut frame[HEADER_LEN..]).expect("it fits");
         let header = Header::new(opcode, src, dst, Incarnation(1));
-        seal(&mut frame, header.stamped(now, Promises::both(now), Psn(0)), AMCAST_OCTETS);
+        seal(&mut frame, header.stamped(now, Promises::both(now), Psn(0)), AMCAST_LEN);
         frame
     }
 
-    fn arrive(&mut self, to: ProcessId, mut octets: Vec<u8>) {
+    fn arrive(&mut self, to: ProcessId, mut bytes: Vec<u8>) {
         let (now, port) = (self.time(), Port(0));
         let at = to.index();
         let replicas = self.members.len();
         let clients = replicas + self.replicas.len();
         if at < replicas {
             if let Some(member) = self.members[at].as_mut() {
-                member.handle_frame(now, port, &mut octets);
+                member.handle_frame(now, port, &mut bytes);
                 if member.open() > (self.groups.open_max() + self.plan.kept) as u64 {
                     self.wrong("more is open than there is room for".into());
                 }
             }
         } else if at < clients {
             if let Some(replica) = self.replicas[at - replicas].as_mut() {
-                replica.handle_frame(now, port, &mut octets);
+                replica.handle_frame(now, port, &mut bytes);
             }
         } else if let Some(client) = self.clients[at - clients].as_mut() {
-            client.handle_frame(now, port, &mut octets);
+            client.handle_frame(now, port, &mut bytes);
         }
     }
 
     pub fn send_one(&mut self, client: usize, groups: GroupSet) -> bool {
         let now = self.time();
-        let octets = format!("message {} of client {client}", self.left[client]).into_bytes();
+        let bytes = format!("message {} of client {client}", self.left[client]).into_bytes();
         let Some(sender) = self.clients[client].as_mut() else { return false };
-        let Ok(id) = sender.amcast(now, groups, &octets) else { return false };
-        self.sent.insert(id, (groups, octets));
+        let Ok(id) = sender.amcast(now, groups, &bytes) else { return false };
+        self.sent.insert(id, (groups, bytes));
         true
     }
 
@@ -441,7 +441,7 @@ impl World {
         self.now = next;
         if arrival == Some(next) {
             match self.queue.pop_first().map(|(_, what)| what).unwrap_or(What::Nothing) {
-                What::Arrives(to, octets) => self.arrive(to, octets),
+                What::Arrives(to, bytes) => self.arrive(to, bytes),
                 What::Happens(step) => self.step(step),
                 What::Nothing => {}
             }

@@ -28,27 +28,27 @@ impl Pick for Bits {
     }
 }
 
-/// In each octet, a one.
+/// In each byte, a one.
 const EACH: u64 = 0x0101_0101_0101_0101;
-/// In each octet, its highest bit.
+/// In each byte, its highest bit.
 const TOPS: u64 = EACH << 7;
-/// Each octet without its `count` highest ones, at `[octet][count]`.
+/// Each byte without its `count` highest ones, at `[byte][count]`.
 static WITHOUT: [[u8; 8]; 256] = without();
 
 const fn without() -> [[u8; 8]; 256] {
     let mut table = [[0; 8]; 256];
-    let mut octet = 0;
-    while octet < 256 {
-        let mut rest = octet;
+    let mut byte = 0;
+    while byte < 256 {
+        let mut rest = byte;
         let mut count = 0;
         while count < 8 {
-            table[octet][count] = rest as u8;
+            table[byte][count] = rest as u8;
             if rest > 0 {
                 rest ^= 1 << rest.ilog2();
             }
             count += 1;
         }
-        octet += 1;
+        byte += 1;
     }
     table
 }
@@ -56,20 +56,20 @@ const fn without() -> [[u8; 8]; 256] {
 /// The lowest `count` ones of `word` (at least one), or all that there are; and how many these are.
 ///
 /// Without a branch or a loop, as what is asked for is different each time and a wrong guess would
-/// cost as much as all of this. Ones are counted octet by octet, and what is left of the octet in
+/// cost as much as all of this. Ones are counted byte by byte, and what is left of the byte in
 /// which the last one lies is looked up in a table.
 #[inline]
 fn lowest(word: u64, count: u32) -> (u64, u32) {
     debug_assert!(count > 0);
     let pairs = word - (word >> 1 & 0x5555_5555_5555_5555);
     let fours = (pairs & 0x3333_3333_3333_3333) + (pairs >> 2 & 0x3333_3333_3333_3333);
-    let octets = (fours + (fours >> 4)) & 0x0f0f_0f0f_0f0f_0f0f;
-    let all = octets.wrapping_mul(EACH) >> 56;
+    let bytes = (fours + (fours >> 4)) & 0x0f0f_0f0f_0f0f_0f0f;
+    let all = bytes.wrapping_mul(EACH) >> 56;
     let count = u64::from(count).min(all);
-    // In each octet: how many more ones are in it and those below than are wanted, plus 128. So its
+    // In each byte: how many more ones are in it and those below than are wanted, plus 128. So its
     // highest bit is set where they suffice, and nothing is carried to the next one, as there are
     // 64 at most.
-    let reach = (octets + 128 - count).wrapping_mul(EACH);
+    let reach = (bytes + 128 - count).wrapping_mul(EACH);
     let at = (reach & TOPS).trailing_zeros() & 0x38;
     let last = WITHOUT[(word >> at) as usize & 0xff][(reach >> at) as usize & 7];
     (word & !(u64::MAX << at) | u64::from(last) << at, count as u32)

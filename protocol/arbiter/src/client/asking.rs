@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 use onepipe_base::{Incarnation, Mono, Now, ProcessId};
-use onepipe_wire::{Fcp, FcpForm, FcpTerms, FcpTotal, FcpWriter, Watchdog};
+use onepipe_wire::{Fcp, FcpForm, FcpParams, FcpTotal, FcpWriter, Watchdog};
 
 use super::config::{BURST, ClientConfig, Unlike};
 use crate::fcp::{Judgement, Session, TOLD_MAX, Told, WINDOW};
@@ -72,14 +72,14 @@ pub(super) struct Asking {
     /// An arbiter that does not know that another one is asked.
     misled: Option<ProcessId>,
     /// The last life of each that was in step; and one of which a former life has spoken since.
-    lives: Vec<Incarnation>,
+    incarnations: Vec<Incarnation>,
     outlived: Option<usize>,
     silent: u32,
     remind_at: Option<Mono>,
     /// When the next packet would leave if all left evenly.
     even_at: Mono,
     pace_ns: u64,
-    terms: FcpTerms,
+    terms: FcpParams,
     process: ProcessId,
     /// When the last packet left, and its number.
     left: (u32, Mono),
@@ -99,7 +99,7 @@ impl Asking {
             session: Session::new(RESET_SLOW_NS),
             known: None,
             misled: None,
-            lives: alloc::vec![Incarnation(0); config.arbiters.len()],
+            incarnations: alloc::vec![Incarnation(0); config.arbiters.len()],
             outlived: None,
             silent: 0,
             remind_at: None,
@@ -148,8 +148,8 @@ impl Asking {
 
     /// Whether this is a former life of the arbiter at `place`: another process has begun since
     /// with the same id. It is told so.
-    pub fn is_outlived(&mut self, place: usize, life: Incarnation) -> bool {
-        let is_outlived = life < self.lives[place];
+    pub fn is_outlived(&mut self, place: usize, incarnation: Incarnation) -> bool {
+        let is_outlived = incarnation < self.incarnations[place];
         if is_outlived {
             self.outlived = Some(place);
         }
@@ -157,8 +157,8 @@ impl Asking {
     }
 
     /// This life of the arbiter at `place` was in step.
-    pub fn on_life(&mut self, place: usize, life: Incarnation) {
-        self.lives[place] = self.lives[place].max(life);
+    pub fn on_life(&mut self, place: usize, incarnation: Incarnation) {
+        self.incarnations[place] = self.incarnations[place].max(incarnation);
     }
 
     /// Whom to tell that there is a later life of it, and which.
@@ -166,7 +166,7 @@ impl Asking {
         let place = self.outlived.filter(|_| now >= self.allowed_at())?;
         self.outlived = None;
         self.even_at = self.even_at.max(now).after_ns(self.pace_ns);
-        Some((self.claim(place, self.epoch()), self.lives[place]))
+        Some((self.claim(place, self.epoch()), self.incarnations[place]))
     }
 
     /// Goes over to the arbiter at `place`, if it is not asked and resets, but not later than was
@@ -342,7 +342,7 @@ impl Asking {
         false
     }
 
-    /// The next packet, if one is due and its time has come. Answers its number and its octets.
+    /// The next packet, if one is due and its time has come. Answers its number and its bytes.
     pub fn poll(&mut self, now: Mono, room: &mut [u8]) -> Option<(u32, usize)> {
         if now < self.allowed_at() {
             return None;
@@ -364,11 +364,11 @@ impl Asking {
         }
         let number = self.session.unheard.next();
         self.left = (number, now);
-        let (octets, lost) = self.session.finish(now, writer, &told);
+        let (bytes, lost) = self.session.finish(now, writer, &told);
         if let Some(lost) = lost {
             self.say_again(lost);
         }
-        Some((number, octets))
+        Some((number, bytes))
     }
 
     /// Writes what is due, as much as fits.

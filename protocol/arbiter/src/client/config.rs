@@ -3,14 +3,14 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, ProcessId};
-use onepipe_wire::{FcpTerms, HEADER_OCTETS, NO_PATH, OWN_WAY, SLOT_HEADER_OCTETS};
+use onepipe_wire::{ANY_LINK, FcpParams, HEADER_LEN, NO_PATH, SLOT_HEADER_LEN};
 
 use crate::ConfigError;
 use crate::config::{SLOT_NS_MAX, check};
 use crate::timeslot::BATCH_SLOTS_MAX;
 
-/// Octets that name the length of a packet in a slot frame.
-pub(crate) const LENGTH_OCTETS: usize = 2;
+/// Bytes that name the length of a packet in a slot frame.
+pub(crate) const LENGTH_BYTES: usize = 2;
 
 /// How a path becomes a label: which switches on the way have a choice, and among how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,7 +40,7 @@ impl Labels {
     }
 
     pub(crate) fn label(self, path: u8, (src, dst): (u32, u32)) -> [u8; 4] {
-        let mut label = [OWN_WAY; 4];
+        let mut label = [ANY_LINK; 4];
         if path == NO_PATH || self.ways == 0 {
             return label;
         }
@@ -50,15 +50,15 @@ impl Labels {
             (Some(from), Some(to)) => from == to,
             _ => above == 0,
         };
-        let octets = if is_within {
-            [up, up % lanes, OWN_WAY, OWN_WAY]
+        let bytes = if is_within {
+            [up, up % lanes, ANY_LINK, ANY_LINK]
         } else {
             // Down from the core to the spine of the same number as that on the way up.
             let spine = (up / lanes).wrapping_mul(core_lanes).wrapping_add(above % core_lanes);
             [up, above, spine, up % lanes]
         };
         let first = usize::from(self.first);
-        label.iter_mut().skip(first).zip(octets).for_each(|(octet, way)| *octet = way);
+        label.iter_mut().skip(first).zip(bytes).for_each(|(byte, way)| *byte = way);
         label
     }
 }
@@ -75,10 +75,10 @@ pub struct ClientConfig {
     /// The arbiters, the one that is asked first in front. When it does not answer the next is
     /// asked, round and round.
     pub arbiters: Vec<ProcessId>,
-    /// Length of a timeslot, ns: what a frame of `frame_octets_max` takes on the endpoint's link.
+    /// Length of a timeslot, ns: what a frame of `frame_len_max` takes on the endpoint's link.
     pub slot_ns: u64,
-    /// Octets of a frame, its header with it. Default 1472: what fits a datagram on Ethernet.
-    pub frame_octets_max: usize,
+    /// Bytes of a frame, its header with it. Default 1472: what fits a datagram on Ethernet.
+    pub frame_len_max: usize,
     /// Slots' worth of packets that may wait for one destination. Default 256.
     pub queue_slots_max: u32,
     /// Slots' worth of packets that may wait in all. Default 1024.
@@ -123,7 +123,7 @@ impl ClientConfig {
             nodes,
             arbiters: alloc::vec![arbiter],
             slot_ns,
-            frame_octets_max: 1_472,
+            frame_len_max: 1_472,
             queue_slots_max: 256,
             slots_max: 1_024,
             late_slots_max: 16,
@@ -133,23 +133,23 @@ impl ClientConfig {
         }
     }
 
-    /// Octets of the packets of one timeslot, each with two octets for its length.
-    pub const fn room_octets(&self) -> usize {
-        self.frame_octets_max - HEADER_OCTETS - SLOT_HEADER_OCTETS
+    /// Bytes of the packets of one timeslot, each with two bytes for its length.
+    pub const fn reservation_bytes(&self) -> usize {
+        self.frame_len_max - HEADER_LEN - SLOT_HEADER_LEN
     }
 
     /// What the arbiters must be set up with alike.
-    pub(crate) const fn terms(&self) -> FcpTerms {
-        FcpTerms { slot_ns: self.slot_ns as u32, nodes: self.nodes as u16 }
+    pub(crate) const fn terms(&self) -> FcpParams {
+        FcpParams { slot_ns: self.slot_ns as u32, nodes: self.nodes as u16 }
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        let frame = self.frame_octets_max as u32;
+        let frame = self.frame_len_max as u32;
         check((2..=1 << 15).contains(&self.nodes), "nodes", self.nodes)?;
         check(self.process.0 < self.nodes, "process", self.process.0)?;
         check((1..=8).contains(&self.arbiters.len()), "arbiters", self.arbiters.len() as u32)?;
         check((1..=SLOT_NS_MAX).contains(&self.slot_ns), "slot_ns", self.slot_ns)?;
-        check((256..=1 << 16).contains(&frame), "frame_octets_max", frame)?;
+        check((256..=1 << 16).contains(&frame), "frame_len_max", frame)?;
         check(
             (1..=1 << 14).contains(&self.queue_slots_max),
             "queue_slots_max",
@@ -176,9 +176,9 @@ pub struct Unlike {
     /// The arbiter that has said so.
     pub arbiter: ProcessId,
     /// What it is set up with.
-    pub its: FcpTerms,
+    pub its: FcpParams,
     /// What the endpoint is.
-    pub own: FcpTerms,
+    pub own: FcpParams,
 }
 
 /// Why a packet was not taken.
@@ -189,11 +189,11 @@ pub enum EnqueueError {
     #[error("as many packets wait as may")]
     Full,
     /// It does not fit a timeslot.
-    #[error("{octets} octets do not fit into the {most} of a timeslot")]
+    #[error("{bytes} bytes do not fit into the {most} of a timeslot")]
     TooLong {
         /// Its length.
-        octets: usize,
-        /// [`ClientConfig::room_octets`], without the two of a length.
+        bytes: usize,
+        /// [`ClientConfig::reservation_bytes`], without the two of a length.
         most: usize,
     },
     /// There is no such endpoint, or it is this one.
@@ -211,11 +211,11 @@ mod tests {
         let labels = Labels { first: 0, ways: 8, pod_nodes: 16, lanes: 4, core_lanes: 4 };
         // Up by link 6, which is the second spine's third; there by link 3 to the first core.
         assert_eq!(labels.label(6 + 8 * 3, (0, 17)), [6, 3, 4 + 3, 2]);
-        assert_eq!(labels.label(6, (0, 9)), [6, 2, OWN_WAY, OWN_WAY], "within the pod");
-        assert_eq!(labels.label(NO_PATH, (0, 1)), [OWN_WAY; 4]);
-        assert_eq!(Labels::NONE.label(3, (0, 17)), [OWN_WAY; 4]);
+        assert_eq!(labels.label(6, (0, 9)), [6, 2, ANY_LINK, ANY_LINK], "within the pod");
+        assert_eq!(labels.label(NO_PATH, (0, 1)), [ANY_LINK; 4]);
+        assert_eq!(Labels::NONE.label(3, (0, 17)), [ANY_LINK; 4]);
         let tree = Labels::new(1, 4);
-        assert_eq!(tree.label(2 + 4 * 3, (0, 17))[..3], [OWN_WAY, 2, 3]);
+        assert_eq!(tree.label(2 + 4 * 3, (0, 17))[..3], [ANY_LINK, 2, 3]);
     }
 
     #[test]

@@ -61,20 +61,22 @@ impl Losses {
     pub fn on_slot(
         &mut self,
         now: Mono,
-        (src, life): (u16, Incarnation),
+        (src, incarnation): (u16, Incarnation),
         number: u32,
         slot: &Slot,
     ) {
         let source = self.sources.get_mut(usize::from(src));
         // What comes late from a former life tells nothing of this one.
-        let Some(source) = source.filter(|source| life >= source.incarnation) else { return };
-        let next = source.next.filter(|_| source.incarnation == life).unwrap_or(number);
+        let Some(source) = source.filter(|source| incarnation >= source.incarnation) else {
+            return;
+        };
+        let next = source.next.filter(|_| source.incarnation == incarnation).unwrap_or(number);
         let ahead = number.wrapping_sub(next) as i32;
         if ahead < 0 && ahead > -BACK_MAX {
             self.gaps.retain(|gap| (gap.src, gap.number) != (src, number));
             return;
         }
-        *source = Source { incarnation: life, next: Some(number.wrapping_add(1)) };
+        *source = Source { incarnation, next: Some(number.wrapping_add(1)) };
         if ahead <= 0 {
             return;
         }
@@ -142,9 +144,9 @@ mod tests {
     #[test]
     fn a_gap_is_a_loss_by_its_path_when_nothing_fills_it() {
         let (mut losses, now) = (Losses::new(4), Mono::from_ns);
-        let life = Incarnation(1);
+        let incarnation = Incarnation(1);
         let mut come =
-            |at, number, earlier| losses.on_slot(now(at), (2, life), number, &slot(earlier));
+            |at, number, earlier| losses.on_slot(now(at), (2, incarnation), number, &slot(earlier));
         come(0, u32::MAX, [9, 9, 9]);
         come(1, 3, [7, 6, 5]);
         come(2, 1, [0; 3]);
@@ -162,8 +164,8 @@ mod tests {
     #[test]
     fn who_begins_anew_has_lost_nothing() {
         let mut losses = Losses::new(4);
-        let mut come = |life, number| {
-            losses.on_slot(Mono::from_ns(0), (2, Incarnation(life)), number, &slot([1; 3]));
+        let mut come = |incarnation, number| {
+            losses.on_slot(Mono::from_ns(0), (2, Incarnation(incarnation)), number, &slot([1; 3]));
         };
         come(1, 500);
         come(2, 0);

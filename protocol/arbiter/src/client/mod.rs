@@ -17,8 +17,8 @@ use onepipe_base::{
     Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp, Transmit, Verdict,
 };
 use onepipe_wire::{
-    Drops, Fcp, FcpForm, FcpGrant, FcpPart, FcpTotal, Frame, HEADER_OCTETS, NO_PATH, Opcode,
-    SLOT_HEADER_OCTETS, Slot, SlotPackets,
+    Drops, Fcp, FcpForm, FcpGrant, FcpPart, FcpTotal, Frame, HEADER_LEN, NO_PATH, Opcode,
+    SLOT_HEADER_LEN, Slot, SlotPackets,
 };
 
 use crate::clock::expand;
@@ -31,7 +31,7 @@ use parking::{Parked, Parking, Refused};
 use queue::{Cells, Queue};
 
 pub use config::{ClientConfig, EnqueueError, Labels, Unlike};
-pub(crate) use config::{LENGTH_OCTETS, PACE_SLOTS};
+pub(crate) use config::{LENGTH_BYTES, PACE_SLOTS};
 
 /// Reports of losses leave at intervals of so much at least, in ns.
 const REPORT_NS: u64 = 200_000;
@@ -73,8 +73,8 @@ pub struct ClientStats {
     pub twice: u64,
     /// Control packets sent.
     pub control_sent: u64,
-    /// Octets of their frames, and of reports.
-    pub control_octets: u64,
+    /// Bytes of their frames, and of reports.
+    pub control_bytes: u64,
     /// Control packets received, in step and for the first time.
     pub control_received: u64,
     /// Control packets that were out of step.
@@ -131,7 +131,7 @@ impl Client {
             clock: SlotClock::new(config.slot_ns),
             last: None,
             destinations: alloc::vec![destination; config.nodes as usize],
-            cells: Cells::new(config.slots_max, config.room_octets()),
+            cells: Cells::new(config.slots_max, config.reservation_bytes()),
             parking: Parking::new(config.late_slots_max, config.ahead_slots_max),
             asking: Asking::new(&config),
             losses: Losses::new(config.nodes),
@@ -143,15 +143,15 @@ impl Client {
         })
     }
 
-    /// Takes a packet, any octets, to be sent to `dst` when the arbiter says so. It may share its
+    /// Takes a packet, any bytes, to be sent to `dst` when the arbiter says so. It may share its
     /// timeslot with others.
     ///
     /// # Errors
     /// See [`EnqueueError`]; nothing was taken then.
     pub fn enqueue(&mut self, dst: ProcessId, packet: &[u8]) -> Result<(), EnqueueError> {
-        let most = self.config.room_octets() - config::LENGTH_OCTETS;
+        let most = self.config.reservation_bytes() - config::LENGTH_BYTES;
         if packet.len() > most {
-            return Err(EnqueueError::TooLong { octets: packet.len(), most });
+            return Err(EnqueueError::TooLong { bytes: packet.len(), most });
         }
         if dst == self.config.process || dst.0 >= self.config.nodes {
             return Err(EnqueueError::Unknown(dst));
@@ -242,8 +242,8 @@ impl Client {
         let (Some(place), Ok(fcp)) = (self.asking.place(src), Fcp::parse(psn, payload)) else {
             return self.drop_frame();
         };
-        let life = frame.header.incarnation();
-        if self.asking.is_outlived(place, life) {
+        let incarnation = frame.header.incarnation();
+        if self.asking.is_outlived(place, incarnation) {
             return self.drop_frame();
         }
         if let Some(unlike) = self.asking.unlike(src, &fcp) {
@@ -262,7 +262,7 @@ impl Client {
             Judgement::Good { begins } => {
                 self.stats.control_received += 1;
                 self.unlike = None;
-                self.asking.on_life(place, life);
+                self.asking.on_life(place, incarnation);
                 if begins {
                     self.events.push(ClientEvent::Asks(src));
                     self.on_reset();
@@ -294,7 +294,7 @@ impl Client {
                 FcpPart::Reset(_) => {}
                 FcpPart::Early(early) => {
                     let batch_ns = u64::from(early.batch_slots) * self.config.slot_ns;
-                    self.asking.on_early(fcp.heard, early.ns, batch_ns);
+                    self.asking.on_early(fcp.received, early.ns, batch_ns);
                 }
                 FcpPart::Grants(grants) => {
                     let base = expand(grants.base(), present);
@@ -362,8 +362,8 @@ impl Client {
             return self.drop_frame();
         }
         self.stats.slots_received += 1;
-        let life: Incarnation = frame.header.incarnation();
-        self.losses.on_slot(now.mono, (src.0 as u16, life), frame.header.psn().0, &slot);
+        let incarnation: Incarnation = frame.header.incarnation();
+        self.losses.on_slot(now.mono, (src.0 as u16, incarnation), frame.header.psn().0, &slot);
         Verdict::Consumed
     }
 
@@ -387,8 +387,8 @@ impl Client {
                 self.want(what.dst);
                 continue;
             }
-            let front = HEADER_OCTETS + SLOT_HEADER_OCTETS;
-            let Some(octets) = self.cells.take(&mut to.queue, &mut room[front..]) else {
+            let front = HEADER_LEN + SLOT_HEADER_LEN;
+            let Some(bytes) = self.cells.take(&mut to.queue, &mut room[front..]) else {
                 // Nothing waits: so there is nothing to be asked for in its place.
                 self.stats.idle += 1;
                 continue;
@@ -399,11 +399,11 @@ impl Client {
             let pair = (self.config.process.0, u32::from(what.dst));
             let label = self.config.labels.label(what.path, pair);
             let slot = Slot { label, timeslot: slot.0 as u32, path: what.path, earlier };
-            slot.write(&mut room[HEADER_OCTETS..]).expect("checked when it was set up");
+            slot.write(&mut room[HEADER_LEN..]).expect("checked when it was set up");
             self.stats.slots_sent += 1;
             let ends = self.ends(ProcessId(u32::from(what.dst)));
             let what = (Opcode::Slot, ends, number);
-            return Some(seal_frame(room, what, now, SLOT_HEADER_OCTETS + octets));
+            return Some(seal_frame(room, what, now, SLOT_HEADER_LEN + bytes));
         }
         None
     }
@@ -411,27 +411,26 @@ impl Client {
     /// A control packet, a word to an arbiter that is none any more, or a report of losses.
     fn poll_control(&mut self, now: Now, room: &mut [u8]) -> Option<usize> {
         let ends = self.ends(self.asking.arbiter());
-        let octets = if let Some((misled, word)) = self.asking.poll_misled(now.mono) {
-            let payload = word.write(&mut room[HEADER_OCTETS..])?;
+        let bytes = if let Some((misled, word)) = self.asking.poll_misled(now.mono) {
+            let payload = word.write(&mut room[HEADER_LEN..])?;
             seal_frame(room, (Opcode::Watchdog, self.ends(misled), 0), now, payload)
-        } else if let Some((word, life)) = self.asking.poll_outlived(now.mono) {
-            let payload = word.write(&mut room[HEADER_OCTETS..])?;
+        } else if let Some((word, incarnation)) = self.asking.poll_outlived(now.mono) {
+            let payload = word.write(&mut room[HEADER_LEN..])?;
             let ends = self.ends(word.primary);
-            seal_frame(room, (Opcode::Watchdog, ends, life.0), now, payload)
-        } else if let Some((number, payload)) =
-            self.asking.poll(now.mono, &mut room[HEADER_OCTETS..])
+            seal_frame(room, (Opcode::Watchdog, ends, incarnation.0), now, payload)
+        } else if let Some((number, payload)) = self.asking.poll(now.mono, &mut room[HEADER_LEN..])
         {
             self.stats.control_sent += 1;
             seal_frame(room, (Opcode::Fcp, ends, number), now, payload)
         } else if self.report_due().is_some_and(|due| due <= now.mono) {
             self.reported = Some(now.mono);
-            let payload = Drops::write(&mut room[HEADER_OCTETS..], self.losses.drain());
+            let payload = Drops::write(&mut room[HEADER_LEN..], self.losses.drain());
             seal_frame(room, (Opcode::Drops, ends, 0), now, payload)
         } else {
             return None;
         };
-        self.stats.control_octets += octets as u64;
-        Some(octets)
+        self.stats.control_bytes += bytes as u64;
+        Some(bytes)
     }
 
     fn report_due(&self) -> Option<Mono> {
@@ -470,15 +469,15 @@ impl Machine for Client {
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         self.on_now(now);
-        if slot.len() < self.config.frame_octets_max {
+        if slot.len() < self.config.frame_len_max {
             return None;
         }
-        let room = &mut slot[..self.config.frame_octets_max];
-        let octets = match self.poll_slot(now, room) {
-            Some(octets) => octets,
+        let room = &mut slot[..self.config.frame_len_max];
+        let bytes = match self.poll_slot(now, room) {
+            Some(bytes) => bytes,
             None => self.poll_control(now, room)?,
         };
-        Some(Transmit { port: Port(0), octets })
+        Some(Transmit { port: Port(0), bytes })
     }
 
     fn poll_event(&mut self) -> Option<ClientEvent> {

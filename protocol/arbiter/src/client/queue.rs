@@ -28,7 +28,7 @@ impl Queue {
 /// The memory of all queues.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Cells {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     /// Of one cell.
     size: usize,
     used: Vec<u16>,
@@ -38,11 +38,11 @@ pub(super) struct Cells {
 }
 
 impl Cells {
-    /// So many cells of so many octets, all free.
+    /// So many cells of so many bytes, all free.
     pub fn new(count: u32, size: usize) -> Self {
         let next = (1..count).chain([NIL]).collect();
         Self {
-            octets: alloc::vec![0; count as usize * size],
+            bytes: alloc::vec![0; count as usize * size],
             size,
             used: alloc::vec![0; count as usize],
             next,
@@ -83,21 +83,21 @@ impl Cells {
 
     fn put(&mut self, cell: u32, packet: &[u8]) -> bool {
         let (begin, used) = (cell as usize * self.size, &mut self.used[cell as usize]);
-        let room = &mut self.octets[begin + usize::from(*used)..begin + self.size];
-        let octets = write_packet(room, packet);
-        *used += octets.unwrap_or_default() as u16;
-        octets.is_some()
+        let room = &mut self.bytes[begin + usize::from(*used)..begin + self.size];
+        let bytes = write_packet(room, packet);
+        *used += bytes.unwrap_or_default() as u16;
+        bytes.is_some()
     }
 
     /// Takes the first cell off the queue and copies its packets into `room`. Answers how many
-    /// octets they have.
+    /// bytes they have.
     pub fn take(&mut self, queue: &mut Queue, room: &mut [u8]) -> Option<usize> {
         let cell = queue.head;
         if cell == NIL {
             return None;
         }
-        let (begin, octets) = (cell as usize * self.size, usize::from(self.used[cell as usize]));
-        room[..octets].copy_from_slice(&self.octets[begin..begin + octets]);
+        let (begin, bytes) = (cell as usize * self.size, usize::from(self.used[cell as usize]));
+        room[..bytes].copy_from_slice(&self.bytes[begin..begin + bytes]);
         queue.head = core::mem::replace(&mut self.next[cell as usize], self.free);
         self.free = cell;
         if queue.head == NIL {
@@ -105,7 +105,7 @@ impl Cells {
         }
         queue.cells -= 1;
         self.waiting -= 1;
-        Some(octets)
+        Some(bytes)
     }
 }
 

@@ -1,7 +1,7 @@
 //! How the arbiter's ends of the control protocol are set up, and what they count.
 
 use onepipe_base::{Incarnation, ProcessId};
-use onepipe_wire::FcpTerms;
+use onepipe_wire::FcpParams;
 
 use crate::ConfigError;
 use crate::config::{SLOT_NS_MAX, check};
@@ -19,8 +19,8 @@ pub struct CommConfig {
     /// Length of a timeslot, ns, which an endpoint must be set up with, too. Default 1.25 us, what
     /// a frame takes at 10 Gbit/s; of an [`crate::ArbiterConfig`] its own.
     pub slot_ns: u64,
-    /// Octets of a frame, its header with it. Default 1472.
-    pub frame_octets_max: usize,
+    /// Bytes of a frame, its header with it. Default 1472.
+    pub frame_len_max: usize,
     /// Timeslots that a pair may be owed at a time; more is capped. Default 16,384, which is also
     /// the most.
     pub demand_slots_max: u32,
@@ -47,7 +47,7 @@ impl CommConfig {
             incarnation: Incarnation(1),
             nodes,
             slot_ns: 1_250,
-            frame_octets_max: 1_472,
+            frame_len_max: 1_472,
             demand_slots_max: 1 << 14,
             retry_ns: RETRY_NS,
             silence_ns: 20_000_000,
@@ -56,16 +56,16 @@ impl CommConfig {
     }
 
     /// What endpoints must be set up with alike.
-    pub(super) const fn terms(&self) -> FcpTerms {
-        FcpTerms { slot_ns: self.slot_ns as u32, nodes: self.nodes as u16 }
+    pub(super) const fn terms(&self) -> FcpParams {
+        FcpParams { slot_ns: self.slot_ns as u32, nodes: self.nodes as u16 }
     }
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        let (frame, demand) = (self.frame_octets_max as u32, self.demand_slots_max);
+        let (frame, demand) = (self.frame_len_max as u32, self.demand_slots_max);
         check((2..=4096).contains(&self.nodes), "nodes", self.nodes)?;
         check((1..=SLOT_NS_MAX).contains(&self.slot_ns), "slot_ns", self.slot_ns)?;
         check(self.process.0 >= self.nodes, "process", self.process.0)?;
-        check((256..=1 << 16).contains(&frame), "frame_octets_max", frame)?;
+        check((256..=1 << 16).contains(&frame), "frame_len_max", frame)?;
         check((1..=1 << 14).contains(&demand), "demand_slots_max", demand)
     }
 }
@@ -75,10 +75,10 @@ impl CommConfig {
 pub struct CommStats {
     /// Control packets taken.
     pub received: u64,
-    /// Control packets sent, and octets of their frames.
+    /// Control packets sent, and bytes of their frames.
     pub sent: u64,
     /// See above.
-    pub sent_octets: u64,
+    pub sent_bytes: u64,
     /// Of the packets sent, those that say nothing but what was heard.
     pub sent_acks: u64,
     /// Timeslots demanded.

@@ -138,14 +138,14 @@ mod tests {
         let (mut rows, mut void) = (Rows::EMPTY, Vec::new());
         [640, 648, 696, 704].into_iter().for_each(|start| fill(&mut rows, start, &mut void));
         let (mut given, mut written) = ([0u16; 9], Vec::new());
-        // A grant is 20 octets and two bits for each of 18 timeslots, or of six.
+        // A grant is 20 bytes and two bits for each of 18 timeslots, or of six.
         for room in [8 + 24, 8 + 25, 8 + 25, 100] {
             let mut room = std::vec![0; room];
             let mut writer = FcpWriter::new(&mut room, (0, u64::MAX)).expect("a front");
             let mut told = Told::NONE;
             rows.write(&mut writer, &mut told, |dst| given[usize::from(dst)] += 1);
-            let octets = writer.finish(0);
-            let read = Fcp::parse(1, &room[..octets]).expect("just written");
+            let bytes = writer.finish(0);
+            let read = Fcp::parse(1, &room[..bytes]).expect("just written");
             let grants = read.parts().map(|part| {
                 let FcpPart::Grants(grants) = part else { panic!("{part:?}") };
                 (grants.base(), grants.slots(), grants.grants().count())

@@ -1,7 +1,7 @@
 //! What was given out, on its way into control packets.
 
 use onepipe_base::{Mono, Now, ProcessId};
-use onepipe_wire::{FcpEarly, FcpForm, FcpReset, FcpTotal, HEADER_OCTETS, Opcode};
+use onepipe_wire::{FcpEarly, FcpForm, FcpReset, FcpTotal, HEADER_LEN, Opcode};
 
 use super::Comm;
 use crate::fcp::{Ends, Session, TOLD_MAX, Told, seal_frame};
@@ -95,44 +95,44 @@ impl Comm {
     }
 
     /// Writes the next control packet as a frame into `slot`, which must hold a whole one. Answers
-    /// its octets.
+    /// its bytes.
     pub fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<usize> {
-        let most = self.config.frame_octets_max;
+        let most = self.config.frame_len_max;
         let room = slot.get_mut(..most)?;
         if let Some(who) = self.turned_away.take() {
             let (epoch, terms) = (self.epoch, self.config.terms());
             let reset = FcpReset { time: now.sync, epoch, terms };
-            let octets = Session::turn_away(&mut room[HEADER_OCTETS..], reset)?;
-            return Some(self.seal(now, room, (who, 1), octets));
+            let bytes = Session::turn_away(&mut room[HEADER_LEN..], reset)?;
+            return Some(self.seal(now, room, (who, 1), bytes));
         }
         while let Some(src) = self.ready.pop() {
             self.peers[usize::from(src)].is_ready = false;
-            if let Some((number, octets)) = self.write(now, src, &mut room[HEADER_OCTETS..]) {
+            if let Some((number, bytes)) = self.write(now, src, &mut room[HEADER_LEN..]) {
                 self.look_after(now.mono, src);
                 let to = (ProcessId(u32::from(src)), number);
-                return Some(self.seal(now, room, to, octets));
+                return Some(self.seal(now, room, to, bytes));
             }
         }
         None
     }
 
-    /// Completes the frame of a control packet of this number. Answers its octets.
+    /// Completes the frame of a control packet of this number. Answers its bytes.
     fn seal(
         &mut self,
         now: Now,
         room: &mut [u8],
         (dst, number): (ProcessId, u32),
-        octets: usize,
+        bytes: usize,
     ) -> usize {
         let (src, incarnation) = (self.config.process, self.config.incarnation);
         let ends = Ends { src, incarnation, dst };
-        let octets = seal_frame(room, (Opcode::Fcp, ends, number), now, octets);
+        let bytes = seal_frame(room, (Opcode::Fcp, ends, number), now, bytes);
         self.stats.sent += 1;
-        self.stats.sent_octets += octets as u64;
-        octets
+        self.stats.sent_bytes += bytes as u64;
+        bytes
     }
 
-    /// The next packet for an endpoint: its number and its octets.
+    /// The next packet for an endpoint: its number and its bytes.
     fn write(&mut self, now: Now, src: u16, room: &mut [u8]) -> Option<(u32, usize)> {
         let nodes = self.config.nodes as usize;
         let peer = &mut self.peers[usize::from(src)];
@@ -171,11 +171,11 @@ impl Comm {
         totals[..written].iter().for_each(|total| told.push(total.dst));
         totals[written..count].iter().for_each(|total| peer.again.push_once(total.dst));
         self.stats.sent_acks += u64::from(writer.is_empty());
-        let (octets, lost) = peer.session.finish(now.mono, writer, &told);
+        let (bytes, lost) = peer.session.finish(now.mono, writer, &told);
         lost.iter().flat_map(Told::all).for_each(|dst| peer.again.push_once(*dst));
         if !peer.rows.is_empty() || !peer.again.is_empty() {
             self.be_ready(src);
         }
-        Some((number, octets))
+        Some((number, bytes))
     }
 }

@@ -5,7 +5,7 @@ mod config;
 mod pace;
 
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
-use onepipe_wire::{Drops, Frame, HEADER_OCTETS, Opcode, WATCHDOG_OCTETS, Watchdog};
+use onepipe_wire::{Drops, Frame, HEADER_LEN, Opcode, WATCHDOG_LEN, Watchdog};
 
 use crate::config::{SLOT_NS_MAX, check};
 use crate::failover::{Change, Failover};
@@ -245,11 +245,11 @@ impl Desk {
 
     /// Somebody knows this life of this arbiter. If it is a later one, two processes have been
     /// given one id, and everybody hears the other one.
-    fn on_life(&mut self, life: Incarnation) {
-        if life > self.config.comm.incarnation && self.failover.end() {
+    fn on_life(&mut self, incarnation: Incarnation) {
+        if incarnation > self.config.comm.incarnation && self.failover.end() {
             self.comm.close_all();
             self.batch_due = None;
-            self.events.push(ArbiterEvent::Replaced { by: life });
+            self.events.push(ArbiterEvent::Replaced { by: incarnation });
         }
     }
 
@@ -366,18 +366,18 @@ impl Machine for Desk {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        if slot.len() < self.config.comm.frame_octets_max {
+        if slot.len() < self.config.comm.frame_len_max {
             return None;
         }
         if let Some((dst, word)) = self.failover.poll() {
             let CommConfig { process, incarnation, .. } = self.config.comm;
             let ends = Ends { src: process, incarnation, dst };
-            let octets = word.write(&mut slot[HEADER_OCTETS..]).unwrap_or(WATCHDOG_OCTETS);
-            let octets = seal_frame(slot, (Opcode::Watchdog, ends, 0), now, octets);
-            return Some(Transmit { port: Port(0), octets });
+            let bytes = word.write(&mut slot[HEADER_LEN..]).unwrap_or(WATCHDOG_LEN);
+            let bytes = seal_frame(slot, (Opcode::Watchdog, ends, 0), now, bytes);
+            return Some(Transmit { port: Port(0), bytes });
         }
-        let octets = self.comm.poll_transmit(now, slot)?;
-        Some(Transmit { port: Port(0), octets })
+        let bytes = self.comm.poll_transmit(now, slot)?;
+        Some(Transmit { port: Port(0), bytes })
     }
 
     fn poll_event(&mut self) -> Option<ArbiterEvent> {

@@ -8,7 +8,7 @@ mod session;
 mod window;
 
 use onepipe_base::{Incarnation, Now, ProcessId, Promises, Psn, Timestamp};
-use onepipe_wire::{HEADER_OCTETS, Header, Opcode, seal};
+use onepipe_wire::{HEADER_LEN, Header, Opcode, seal};
 
 pub(crate) use session::{Judgement, RETRY_NS, Session};
 pub(crate) use window::{TOLD_MAX, Told, WINDOW};
@@ -31,11 +31,11 @@ pub(crate) fn seal_frame(
     slot: &mut [u8],
     (opcode, ends, psn): (Opcode, Ends, u32),
     now: Now,
-    payload_octets: usize,
+    payload_len: usize,
 ) -> usize {
     let nothing = Promises::both(Timestamp::from_ns(now.sync.as_ns().wrapping_sub(NO_PROMISE_NS)));
     let header = Header::new(opcode, ends.src, ends.dst, ends.incarnation);
-    let octets = seal(slot, header.stamped(now.sync, nothing, Psn(psn)), payload_octets);
-    debug_assert_eq!(octets, HEADER_OCTETS + payload_octets);
-    octets
+    let bytes = seal(slot, header.stamped(now.sync, nothing, Psn(psn)), payload_len);
+    debug_assert_eq!(bytes, HEADER_LEN + payload_len);
+    bytes
 }

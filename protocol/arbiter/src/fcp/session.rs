@@ -2,8 +2,8 @@
 
 use core::cmp::Ordering;
 
-use onepipe_base::{Mono, Now, Pace, Timestamp};
-use onepipe_wire::{Fcp, FcpReset, FcpTerms, FcpWriter};
+use onepipe_base::{Backoff, Mono, Now, Timestamp};
+use onepipe_wire::{Fcp, FcpParams, FcpReset, FcpWriter};
 
 use super::window::{Heard, Told, Unheard};
 
@@ -47,7 +47,7 @@ pub(crate) struct Session {
     is_confirmed: bool,
     /// A reset was taken over, and the next packet says so, and in which epoch.
     echoes: bool,
-    resets: Pace,
+    resets: Backoff,
     heard: Heard,
     pub unheard: Unheard,
     bad: u32,
@@ -67,7 +67,7 @@ impl Session {
             is_open: false,
             is_confirmed: false,
             echoes: false,
-            resets: Pace::new(RETRY_NS, slow_ns),
+            resets: Backoff::new(RETRY_NS, slow_ns),
             heard: Heard::NONE,
             unheard: Unheard::new(),
             bad: 0,
@@ -133,7 +133,8 @@ impl Session {
         }
         (self.is_confirmed, self.bad) = (true, 0);
         self.echoes |= begins;
-        if let Some(round_trip_ns) = self.unheard.settle(now.mono, fcp.heard, fcp.heard_bits) {
+        if let Some(round_trip_ns) = self.unheard.settle(now.mono, fcp.received, fcp.received_bits)
+        {
             let enough_ns = (round_trip_ns + round_trip_ns / 2).clamp(RETRY_NS, PATIENCE_MAX_NS);
             let less_ns = self.patience_ns - self.patience_ns.saturating_sub(enough_ns).div_ceil(8);
             self.patience_ns = less_ns.max(enough_ns);
@@ -153,7 +154,7 @@ impl Session {
 
     /// On which other terms than these the sender of a packet is, if it bears a reset that is in
     /// step with itself and says so. There is nothing to be agreed on then.
-    pub fn unlike(fcp: &Fcp<'_>, terms: FcpTerms) -> Option<FcpTerms> {
+    pub fn unlike(fcp: &Fcp<'_>, terms: FcpParams) -> Option<FcpParams> {
         let reset = fcp.reset().filter(|reset| reset.terms != terms)?;
         fcp.is_in_step(mix(reset.time.as_ns())).then_some(reset.terms)
     }
@@ -165,7 +166,7 @@ impl Session {
     }
 
     /// A packet with a reset and nothing else, to whom there is no session with. Answers its
-    /// octets.
+    /// bytes.
     pub fn turn_away(room: &mut [u8], reset: FcpReset) -> Option<usize> {
         let mut writer = FcpWriter::new(room, (0, u64::MAX))?;
         let seed = mix(reset.time.as_ns());
@@ -220,7 +221,7 @@ impl Session {
     pub fn write<'a>(
         &self,
         room: &'a mut [u8],
-        (epoch, terms): (u32, FcpTerms),
+        (epoch, terms): (u32, FcpParams),
     ) -> Option<FcpWriter<'a>> {
         let heard = (self.heard.highest, self.heard.bits);
         let mut writer = FcpWriter::new(room, heard)?;
@@ -230,7 +231,7 @@ impl Session {
         }
     }
 
-    /// The packet leaves. Answers its octets, and what is lost because it is too long ago.
+    /// The packet leaves. Answers its bytes, and what is lost because it is too long ago.
     pub fn finish(
         &mut self,
         now: Mono,

@@ -6,20 +6,20 @@ use onepipe_base::ProcessId;
 
 use crate::client::{ClientConfig, ClientEvent};
 
-/// What an object counts as at least, however short: about what is kept of it beside its octets.
-pub const OBJECT_OCTETS_MIN: u64 = 256;
+/// What an object counts as at least, however short: about what is kept of it beside its bytes.
+pub const OBJECT_LEN_MIN: u64 = 256;
 
 /// How a [`crate::Transfer`] is set up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TransferConfig {
     /// The endpoint.
     pub client: ClientConfig,
-    /// Octets of all objects that are on their way in at a time, each of
-    /// [`OBJECT_OCTETS_MIN`] at least; a sender of more is refused. Default 256 MiB.
-    pub receive_octets_max: u64,
+    /// Bytes of all objects that are on their way in at a time, each of
+    /// [`OBJECT_LEN_MIN`] at least; a sender of more is refused. Default 256 MiB.
+    pub receive_bytes_max: u64,
     /// Objects that may be on their way out at a time, 1 to 4096; beside them one to each receiver
     /// that has none, so that nobody waits for receivers that do not answer. To one receiver never
-    /// more than 64. Each takes 5 KiB and its octets. Default 1024.
+    /// more than 64. Each takes 5 KiB and its bytes. Default 1024.
     pub objects_max: u32,
     /// An object on its way in of which nothing has come for so long is forgotten, ns: its sender
     /// has died or given it up. One that lives, and was not heard, sends all of it anew. Default
@@ -30,7 +30,7 @@ pub struct TransferConfig {
 impl TransferConfig {
     /// The defaults.
     pub const fn new(client: ClientConfig) -> Self {
-        Self { client, receive_octets_max: 1 << 28, objects_max: 1024, forget_ns: 10_000_000_000 }
+        Self { client, receive_bytes_max: 1 << 28, objects_max: 1024, forget_ns: 10_000_000_000 }
     }
 }
 

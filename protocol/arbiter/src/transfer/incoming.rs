@@ -3,15 +3,15 @@
 use alloc::vec::Vec;
 
 use onepipe_base::Mono;
-use onepipe_wire::{PIECES_WORDS_MAX, Piece};
+use onepipe_wire::{PIECE_ACK_WORDS_MAX, Piece};
 
-use super::config::OBJECT_OCTETS_MIN;
+use super::config::OBJECT_LEN_MIN;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Incoming {
     pub object: u32,
-    octets: Vec<u8>,
-    piece_octets: u16,
+    bytes: Vec<u8>,
+    piece_len: u16,
     pieces: u32,
     /// A bit for each piece that has come.
     come: Vec<u64>,
@@ -24,11 +24,11 @@ pub(super) struct Incoming {
 impl Incoming {
     /// Of the object that this piece is of. Takes the memory for it.
     pub fn new(now: Mono, piece: &Piece) -> Option<Self> {
-        let (pieces, octets) = (piece.pieces()?, usize::try_from(piece.octets).ok()?);
+        let (pieces, bytes) = (piece.pieces()?, usize::try_from(piece.bytes).ok()?);
         Some(Self {
             object: piece.object,
-            octets: alloc::vec![0; octets],
-            piece_octets: piece.piece_octets,
+            bytes: alloc::vec![0; bytes],
+            piece_len: piece.piece_len,
             pieces,
             come: alloc::vec![0; pieces.div_ceil(64) as usize],
             cumulative: 0,
@@ -38,18 +38,17 @@ impl Incoming {
 
     /// What the object of this piece counts as.
     pub fn charge_of(piece: &Piece) -> u64 {
-        piece.octets.max(OBJECT_OCTETS_MIN)
+        piece.bytes.max(OBJECT_LEN_MIN)
     }
 
     /// What it counts as.
     pub fn charge(&self) -> u64 {
-        (self.octets.len() as u64).max(OBJECT_OCTETS_MIN)
+        (self.bytes.len() as u64).max(OBJECT_LEN_MIN)
     }
 
     /// Takes a piece of it. Answers whether it is one, and whether it has not come before.
-    pub fn on_piece(&mut self, now: Mono, piece: &Piece, octets: &[u8]) -> Option<bool> {
-        let is_like =
-            (piece.octets, piece.piece_octets) == (self.octets.len() as u64, self.piece_octets);
+    pub fn on_piece(&mut self, now: Mono, piece: &Piece, bytes: &[u8]) -> Option<bool> {
+        let is_like = (piece.bytes, piece.piece_len) == (self.bytes.len() as u64, self.piece_len);
         if !is_like {
             return None;
         }
@@ -59,8 +58,8 @@ impl Incoming {
             return Some(false);
         }
         self.come[word] |= bit;
-        let begin = piece.index as usize * usize::from(self.piece_octets);
-        self.octets[begin..begin + octets.len()].copy_from_slice(octets);
+        let begin = piece.index as usize * usize::from(self.piece_len);
+        self.bytes[begin..begin + bytes.len()].copy_from_slice(bytes);
         while self.cumulative < self.pieces
             && self.come[self.cumulative as usize / 64] >> (self.cumulative % 64) & 1 == 1
         {
@@ -73,14 +72,14 @@ impl Incoming {
         self.cumulative == self.pieces
     }
 
-    pub fn into_octets(self) -> Vec<u8> {
-        self.octets
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
     }
 
     /// Before which piece all have come, and the words of what has out of turn.
     pub fn report(&self) -> (u32, impl ExactSizeIterator<Item = u64>) {
         let (from, shift) = (self.cumulative as usize / 64, self.cumulative % 64);
-        let words = (self.come.len() - from.min(self.come.len())).min(PIECES_WORDS_MAX);
+        let words = (self.come.len() - from.min(self.come.len())).min(PIECE_ACK_WORDS_MAX);
         let word = move |place: usize| {
             let at = |place: usize| self.come.get(place).copied().unwrap_or_default();
             at(from + place) >> shift | at(from + place + 1).unbounded_shl(u64::BITS - shift)

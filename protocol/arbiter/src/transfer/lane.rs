@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::Mono;
-use onepipe_wire::{Pieces, PiecesState, PiecesWords};
+use onepipe_wire::{PieceAck, PieceAckState, PieceAckWords};
 
 use super::outgoing::Outgoing;
 use super::sender::OPEN_MAX;
@@ -72,7 +72,7 @@ impl Lane {
     /// Takes one off.
     pub fn remove(&mut self, object: u32) -> Option<Vec<u8>> {
         let place = self.place(object)?;
-        Some(self.sending.remove(place).outgoing.into_octets())
+        Some(self.sending.remove(place).outgoing.into_bytes())
     }
 
     /// The first object that has a piece to send.
@@ -89,13 +89,13 @@ impl Lane {
     }
 
     /// The receiver says what has come, of an object and of all.
-    pub fn hear(&mut self, now: Mono, report: &Pieces, words: PiecesWords<'_>) {
+    pub fn hear(&mut self, now: Mono, report: &PieceAck, words: PieceAckWords<'_>) {
         let ahead = |of: u32| report.serial.wrapping_sub(of) as i32;
         if ahead(self.serial) >= 0 {
             // None of that number was sent.
             return;
         }
-        let is_partial = report.state == PiecesState::Partial;
+        let is_partial = report.state == PieceAckState::Partial;
         if let Some(place) = self.place(report.object).filter(|_| is_partial) {
             let sending = &mut self.sending[place];
             if sending.outgoing.on_report(report, words, self.serial) {
@@ -159,8 +159,8 @@ mod tests {
     /// With an object of 40 pieces, all of which have left.
     fn sent() -> Lane {
         let mut lane = Lane::EMPTY;
-        let octets = alloc::vec![7; 40 * 10];
-        lane.push(Outgoing::new((ProcessId(1), 0), 0, octets, 10).expect("few"));
+        let bytes = alloc::vec![7; 40 * 10];
+        lane.push(Outgoing::new((ProcessId(1), 0), 0, bytes, 10).expect("few"));
         while send(&mut lane).is_some() {}
         lane
     }
@@ -177,11 +177,11 @@ mod tests {
 
     /// It is told that all pieces before `cumulative` have come, of packets up to `serial`.
     fn hear(lane: &mut Lane, serial: u32, cumulative: u32) {
-        let (state, life) = (PiecesState::Partial, Incarnation(1));
-        let report = Pieces { object: 0, state, serial, cumulative, life };
+        let (state, incarnation) = (PieceAckState::Partial, Incarnation(1));
+        let report = PieceAck { object: 0, state, serial, cumulative, incarnation };
         let mut room = [0; 64];
-        let octets = report.write(&mut room, core::iter::empty()).expect("room");
-        let Ok(TransferPacket::Pieces(report, words)) = TransferPacket::parse(&room[..octets])
+        let bytes = report.write(&mut room, core::iter::empty()).expect("room");
+        let Ok(TransferPacket::PieceAck(report, words)) = TransferPacket::parse(&room[..bytes])
         else {
             panic!("just written")
         };

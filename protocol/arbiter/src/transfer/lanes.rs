@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Mono, ProcessId};
-use onepipe_wire::{Pieces, PiecesState, PiecesWords};
+use onepipe_wire::{PieceAck, PieceAckState, PieceAckWords};
 
 use super::config::{ObjectId, TransferEvent};
 use super::lane::Lane;
@@ -68,12 +68,12 @@ impl Lanes {
     /// Takes an object off.
     pub fn remove(&mut self, id: ObjectId) -> Option<Vec<u8>> {
         let lane = self.lanes.get_mut(id.dst.index())?;
-        let octets = lane.remove(id.number)?;
+        let bytes = lane.remove(id.number)?;
         self.count -= 1;
         if lane.is_empty() {
             self.open.retain(|open| u32::from(*open) != id.dst.0);
         }
-        Some(octets)
+        Some(bytes)
     }
 
     /// There may be something to send to `dst`.
@@ -95,16 +95,16 @@ impl Lanes {
         &mut self,
         now: Mono,
         dst: ProcessId,
-        (report, words): (&Pieces, PiecesWords<'_>),
+        (report, words): (&PieceAck, PieceAckWords<'_>),
     ) -> Option<TransferEvent> {
         let id = ObjectId { dst, number: report.object };
         self.lanes[dst.index()].hear(now, report, words);
         let ended = match report.state {
-            PiecesState::Partial => None,
+            PieceAckState::Partial => None,
             // If there is none, it is said again of one that is done.
-            PiecesState::Whole => self.remove(id).map(|octets| TransferEvent::Sent(id, octets)),
-            PiecesState::Refused => {
-                self.remove(id).map(|octets| TransferEvent::Refused(id, octets))
+            PieceAckState::Whole => self.remove(id).map(|bytes| TransferEvent::Sent(id, bytes)),
+            PieceAckState::Refused => {
+                self.remove(id).map(|bytes| TransferEvent::Refused(id, bytes))
             }
         };
         self.lanes[dst.index()].lose();
@@ -137,8 +137,8 @@ impl Lanes {
                     continue;
                 };
                 let written = outgoing.write(packet, serial);
-                if let Some((index, octets)) = written
-                    && client.enqueue(to, &packet[..octets]).is_ok()
+                if let Some((index, bytes)) = written
+                    && client.enqueue(to, &packet[..bytes]).is_ok()
                 {
                     again += u64::from(outgoing.on_sent(index, serial));
                     lane.serial = serial.wrapping_add(1);

@@ -16,12 +16,12 @@ use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_wire::{
-    Frame, Opcode, PIECE_HEADER_OCTETS, PIECES_HEADER_OCTETS, PIECES_WORDS_MAX, Slot,
+    Frame, Opcode, PIECE_ACK_HEADER_LEN, PIECE_ACK_WORDS_MAX, PIECE_HEADER_LEN, Slot,
     TransferPacket,
 };
 
 use crate::ConfigError;
-use crate::client::{Client, LENGTH_OCTETS};
+use crate::client::{Client, LENGTH_BYTES};
 use crate::ring::Ring;
 use lanes::Lanes;
 use outgoing::Outgoing;
@@ -29,7 +29,7 @@ use receiving::Receiving;
 use sender::OPEN_MAX;
 
 pub use config::{
-    OBJECT_OCTETS_MIN, ObjectId, TransferConfig, TransferError, TransferEvent, TransferStats,
+    OBJECT_LEN_MIN, ObjectId, TransferConfig, TransferError, TransferEvent, TransferStats,
 };
 
 /// Reliable objects over scheduled transfer, cut into pieces of a timeslot each.
@@ -40,7 +40,7 @@ pub struct Transfer {
     sending: Lanes,
     receiving: Receiving,
     /// The latest life of each other endpoint that was met.
-    lives: Vec<Option<Incarnation>>,
+    incarnations: Vec<Option<Incarnation>>,
     events: Ring<TransferEvent>,
     packet: Vec<u8>,
     stats: TransferStats,
@@ -56,17 +56,17 @@ impl Transfer {
         let wrong = ConfigError { name: "objects_max", value: config.objects_max.into() };
         right.then_some(()).ok_or(wrong)?;
         let client = Client::new(config.client.clone())?;
-        let room = config.client.room_octets() - LENGTH_OCTETS;
+        let room = config.client.reservation_bytes() - LENGTH_BYTES;
         let short =
-            ConfigError { name: "frame_octets_max", value: config.client.frame_octets_max as u64 };
-        let report = PIECES_HEADER_OCTETS + 8 * PIECES_WORDS_MAX;
+            ConfigError { name: "frame_len_max", value: config.client.frame_len_max as u64 };
+        let report = PIECE_ACK_HEADER_LEN + 8 * PIECE_ACK_WORDS_MAX;
         (room >= report).then_some(()).ok_or(short)?;
         let nodes = config.client.nodes as usize;
         Ok(Self {
             client,
             sending: Lanes::new(config.client.nodes),
             receiving: Receiving::new(&config),
-            lives: alloc::vec![None; nodes],
+            incarnations: alloc::vec![None; nodes],
             // Each object that ends says so once; more are not under way.
             events: Ring::new(config.objects_max as usize + (OPEN_MAX as usize + 1) * nodes + 16),
             packet: alloc::vec![0; room],
@@ -79,18 +79,18 @@ impl Transfer {
     ///
     /// # Errors
     /// See [`TransferError`].
-    pub fn send(&mut self, dst: ProcessId, octets: Vec<u8>) -> Result<ObjectId, TransferError> {
+    pub fn send(&mut self, dst: ProcessId, bytes: Vec<u8>) -> Result<ObjectId, TransferError> {
         let nodes = self.config.client.nodes;
         if dst.0 >= nodes || dst == self.config.client.process {
             return Err(TransferError::Unknown(dst));
         }
         let Some(number) = self.sending.next_number(dst, self.config.objects_max) else {
-            return Err(TransferError::Full(octets));
+            return Err(TransferError::Full(bytes));
         };
-        let piece_octets = (self.packet.len() - PIECE_HEADER_OCTETS).min(usize::from(u16::MAX));
+        let piece_len = (self.packet.len() - PIECE_HEADER_LEN).min(usize::from(u16::MAX));
         let to = (dst, self.sending.serial(dst));
-        let outgoing = Outgoing::new(to, number, octets, piece_octets as u16)
-            .ok_or(TransferError::TooLarge)?;
+        let outgoing =
+            Outgoing::new(to, number, bytes, piece_len as u16).ok_or(TransferError::TooLarge)?;
         self.sending.push(outgoing);
         self.feed();
         Ok(ObjectId { dst, number })
@@ -103,10 +103,10 @@ impl Transfer {
         self.sending.remove(id)
     }
 
-    /// Octets of all objects that may be on their way in from now on, instead of
-    /// [`TransferConfig::receive_octets_max`]. What is on its way already stays.
-    pub fn set_receive_octets_max(&mut self, octets: u64) {
-        self.receiving.octets_max = octets;
+    /// Bytes of all objects that may be on their way in from now on, instead of
+    /// [`TransferConfig::receive_bytes_max`]. What is on its way already stays.
+    pub fn set_receive_bytes_max(&mut self, bytes: u64) {
+        self.receiving.bytes_max = bytes;
     }
 
     /// Objects that are on their way out.
@@ -131,24 +131,31 @@ impl Transfer {
         self.stats.pieces_sent_again += again;
     }
 
-    fn on_packet(&mut self, now: Mono, (src, life): (ProcessId, Incarnation), packet: &[u8]) {
+    fn on_packet(
+        &mut self,
+        now: Mono,
+        (src, incarnation): (ProcessId, Incarnation),
+        packet: &[u8],
+    ) {
         let packet = TransferPacket::parse(packet).ok();
-        let Some(packet) = packet.filter(|_| self.meet(src, life)) else {
+        let Some(packet) = packet.filter(|_| self.meet(src, incarnation)) else {
             self.stats.dropped += 1;
             return;
         };
         let event = match packet {
-            TransferPacket::Piece(piece, octets) => {
-                let piece_of = (&piece, octets);
+            TransferPacket::Piece(piece, bytes) => {
+                let piece_of = (&piece, bytes);
                 let whole = self.receiving.on_piece(now, src, piece_of, &mut self.stats);
                 whole.map(|whole| TransferEvent::Received(src, piece.object, whole))
             }
             // This life numbers its objects as a former one did.
-            TransferPacket::Pieces(report, _) if report.life != self.config.client.incarnation => {
+            TransferPacket::PieceAck(report, _)
+                if report.incarnation != self.config.client.incarnation =>
+            {
                 self.stats.dropped += 1;
                 None
             }
-            TransferPacket::Pieces(report, words) => {
+            TransferPacket::PieceAck(report, words) => {
                 self.sending.on_report(now, src, (&report, words))
             }
         };
@@ -159,16 +166,16 @@ impl Transfer {
 
     /// Whether this is the latest life of `src`: what was somewhere on its way from a former one is
     /// none of its any more. Who has begun anew knows nothing of what there was.
-    fn meet(&mut self, src: ProcessId, life: Incarnation) -> bool {
-        let known = &mut self.lives[src.index()];
-        if known.is_some_and(|known| life < known) {
+    fn meet(&mut self, src: ProcessId, incarnation: Incarnation) -> bool {
+        let known = &mut self.incarnations[src.index()];
+        if known.is_some_and(|known| incarnation < known) {
             return false;
         }
-        let former = known.replace(life);
-        if former != Some(life) {
-            self.receiving.begin_anew(src, life);
+        let former = known.replace(incarnation);
+        if former != Some(incarnation) {
+            self.receiving.begin_anew(src, incarnation);
         }
-        if former.is_some_and(|former| life > former) {
+        if former.is_some_and(|former| incarnation > former) {
             self.sending.restart(src);
         }
         true
@@ -185,9 +192,9 @@ impl Transfer {
 impl Machine for Transfer {
     type Event = TransferEvent;
 
-    fn handle_frame(&mut self, now: Now, port: Port, octets: &mut [u8]) -> Verdict {
-        let Ok(frame) = Frame::parse(octets) else {
-            return self.client.handle_frame(now, port, octets);
+    fn handle_frame(&mut self, now: Now, port: Port, bytes: &mut [u8]) -> Verdict {
+        let Ok(frame) = Frame::parse(bytes) else {
+            return self.client.handle_frame(now, port, bytes);
         };
         let verdict = self.client.on_frame(now, &frame);
         if verdict == Verdict::Consumed

@@ -3,10 +3,10 @@
 use alloc::vec::Vec;
 
 use onepipe_base::ProcessId;
-use onepipe_wire::{PIECES_WORDS_MAX, Piece, Pieces, PiecesWords};
+use onepipe_wire::{PIECE_ACK_WORDS_MAX, Piece, PieceAck, PieceAckWords};
 
 /// Pieces that may be on their way: as many as a report speaks of.
-const WINDOW: u32 = 64 * PIECES_WORDS_MAX as u32;
+const WINDOW: u32 = 64 * PIECE_ACK_WORDS_MAX as u32;
 /// A packet is lost when so many that were sent after it have come: paths differ by less.
 const DISORDER: u32 = 16;
 
@@ -14,16 +14,16 @@ const DISORDER: u32 = 16;
 pub(super) struct Outgoing {
     pub dst: ProcessId,
     pub object: u32,
-    octets: Vec<u8>,
-    piece_octets: u16,
+    bytes: Vec<u8>,
+    piece_len: u16,
     pieces: u32,
     /// All pieces before this one have come.
     cumulative: u32,
     /// The first that was never sent.
     next: u32,
     /// By the piece modulo the window: it has come, or it is to be sent again.
-    come: [u64; PIECES_WORDS_MAX],
-    again: [u64; PIECES_WORDS_MAX],
+    come: [u64; PIECE_ACK_WORDS_MAX],
+    again: [u64; PIECE_ACK_WORDS_MAX],
     again_count: u32,
     /// By the piece modulo the window: with which serial number of the lane it was sent last.
     serials: Vec<u32>,
@@ -42,21 +42,20 @@ impl Outgoing {
     pub fn new(
         (dst, serial): (ProcessId, u32),
         object: u32,
-        octets: Vec<u8>,
-        piece_octets: u16,
+        bytes: Vec<u8>,
+        piece_len: u16,
     ) -> Option<Self> {
-        let piece =
-            Piece { object, octets: octets.len() as u64, piece_octets, index: 0, serial: 0 };
+        let piece = Piece { object, bytes: bytes.len() as u64, piece_len, index: 0, serial: 0 };
         Some(Self {
             dst,
             object,
             pieces: piece.pieces()?,
-            octets,
-            piece_octets,
+            bytes,
+            piece_len,
             cumulative: 0,
             next: 0,
-            come: [0; PIECES_WORDS_MAX],
-            again: [0; PIECES_WORDS_MAX],
+            come: [0; PIECE_ACK_WORDS_MAX],
+            again: [0; PIECE_ACK_WORDS_MAX],
             again_count: 0,
             serials: alloc::vec![0; WINDOW as usize],
             heard: serial.wrapping_sub(1),
@@ -64,15 +63,15 @@ impl Outgoing {
     }
 
     /// The object, taken back.
-    pub fn into_octets(self) -> Vec<u8> {
-        self.octets
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
     }
 
     /// The receiver knows nothing of it any more: all is sent anew, from this serial number on.
     pub fn restart(&mut self, serial: u32) {
         (self.cumulative, self.next, self.again_count) = (0, 0, 0);
-        self.come = [0; PIECES_WORDS_MAX];
-        self.again = [0; PIECES_WORDS_MAX];
+        self.come = [0; PIECE_ACK_WORDS_MAX];
+        self.again = [0; PIECE_ACK_WORDS_MAX];
         // What is under way of it comes to be known as old.
         self.heard = serial.wrapping_sub(1);
     }
@@ -95,20 +94,20 @@ impl Outgoing {
     }
 
     /// Writes the packet that is to be sent next, with this serial number. Answers its piece and
-    /// its octets.
+    /// its bytes.
     pub fn write(&self, room: &mut [u8], serial: u32) -> Option<(u32, usize)> {
         let index = self.due()?;
-        let each = usize::from(self.piece_octets);
+        let each = usize::from(self.piece_len);
         let begin = index as usize * each;
-        let octets = &self.octets[begin..self.octets.len().min(begin + each)];
+        let bytes = &self.bytes[begin..self.bytes.len().min(begin + each)];
         let piece = Piece {
             object: self.object,
-            octets: self.octets.len() as u64,
-            piece_octets: self.piece_octets,
+            bytes: self.bytes.len() as u64,
+            piece_len: self.piece_len,
             index,
             serial,
         };
-        Some((index, piece.write(room, octets)?))
+        Some((index, piece.write(room, bytes)?))
     }
 
     /// That packet has been taken. Answers whether its piece was sent before.
@@ -129,7 +128,7 @@ impl Outgoing {
 
     /// The receiver says what has come; the next packet to it has this serial number. Answers
     /// whether something new has, or it begins anew.
-    pub fn on_report(&mut self, report: &Pieces, words: PiecesWords<'_>, serial: u32) -> bool {
+    pub fn on_report(&mut self, report: &PieceAck, words: PieceAckWords<'_>, serial: u32) -> bool {
         let news = report.serial.wrapping_sub(self.heard) as i32;
         // Of a report that another one has overtaken nothing is to be learned.
         if report.cumulative > self.next || news < 0 {

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Mono, ProcessId};
-use onepipe_wire::{Piece, PiecesState};
+use onepipe_wire::{Piece, PieceAckState};
 
 use super::config::{TransferConfig, TransferStats};
 use super::incoming::Incoming;
@@ -21,8 +21,8 @@ pub(super) struct Receiving {
     /// Those that are to be reported to.
     waiting: Ring<u16>,
     /// What the objects that are open count as, and how much that may be.
-    octets: u64,
-    pub octets_max: u64,
+    bytes: u64,
+    pub bytes_max: u64,
     forget_ns: u64,
     /// An object that has come to a stop is to be forgotten then, or later.
     forget_at: Option<Mono>,
@@ -34,17 +34,17 @@ impl Receiving {
         Self {
             senders: (0..nodes).map(|_| Sender::new(Incarnation(0))).collect(),
             waiting: Ring::new(nodes),
-            octets: 0,
-            octets_max: config.receive_octets_max,
+            bytes: 0,
+            bytes_max: config.receive_bytes_max,
             forget_ns: config.forget_ns,
             forget_at: None,
         }
     }
 
     /// `src` lives this life from now on: the objects of a former one never end.
-    pub fn begin_anew(&mut self, src: ProcessId, life: Incarnation) {
-        let former = self.senders[src.index()].begin_anew(life);
-        self.octets -= former.iter().map(Incoming::charge).sum::<u64>();
+    pub fn begin_anew(&mut self, src: ProcessId, incarnation: Incarnation) {
+        let former = self.senders[src.index()].begin_anew(incarnation);
+        self.bytes -= former.iter().map(Incoming::charge).sum::<u64>();
     }
 
     /// Takes a piece. Answers the object, if it is whole now.
@@ -52,7 +52,7 @@ impl Receiving {
         &mut self,
         now: Mono,
         src: ProcessId,
-        (piece, octets): (&Piece, &[u8]),
+        (piece, bytes): (&Piece, &[u8]),
         stats: &mut TransferStats,
     ) -> Option<Vec<u8>> {
         let sender = &mut self.senders[src.index()];
@@ -61,15 +61,15 @@ impl Receiving {
             // There is, or may be, something to report.
             sender.is_waiting = self.waiting.push(src.0 as u16);
         }
-        let room = &mut self.octets;
+        let room = &mut self.bytes;
         let place = match sender.know(piece, |open| *room -= open.charge()) {
             Known::Open(place) => place,
             Known::New => {
                 let all = room.saturating_add(Incoming::charge_of(piece));
-                let has_room = all <= self.octets_max;
+                let has_room = all <= self.bytes_max;
                 let Some(open) = has_room.then(|| Incoming::new(now, piece)).flatten() else {
                     stats.refused += 1;
-                    sender.end(piece.object, PiecesState::Refused);
+                    sender.end(piece.object, PieceAckState::Refused);
                     return None;
                 };
                 *room = all;
@@ -87,7 +87,7 @@ impl Receiving {
             }
         };
         let open = &mut sender.open[place];
-        match open.on_piece(now, piece, octets) {
+        match open.on_piece(now, piece, bytes) {
             Some(true) => stats.pieces_received += 1,
             Some(false) => stats.pieces_again += 1,
             None => {
@@ -103,9 +103,9 @@ impl Receiving {
             return None;
         }
         let whole = sender.open.swap_remove(place);
-        sender.end(piece.object, PiecesState::Whole);
+        sender.end(piece.object, PieceAckState::Whole);
         *room -= whole.charge();
-        Some(whole.into_octets())
+        Some(whole.into_bytes())
     }
 
     /// Hands reports to the endpoint that are due.
@@ -121,9 +121,9 @@ impl Receiving {
             let (dst, sender) = (ProcessId(src.into()), &mut self.senders[usize::from(src)]);
             while let Some((object, state)) = sender.finals.front().copied() {
                 let report = sender.report(object, state, 0);
-                let octets = report.write(packet, core::iter::empty());
-                let octets = octets.expect("checked when it was set up");
-                if client.enqueue(dst, &packet[..octets]).is_err() {
+                let bytes = report.write(packet, core::iter::empty());
+                let bytes = bytes.expect("checked when it was set up");
+                if client.enqueue(dst, &packet[..bytes]).is_err() {
                     break;
                 }
                 sender.finals.pop();
@@ -134,11 +134,11 @@ impl Receiving {
                 (sender.report_at, sender.unreported) = (None, 0);
                 for open in &sender.open {
                     let (cumulative, words) = open.report();
-                    let report = sender.report(open.object, PiecesState::Partial, cumulative);
-                    let octets = report.write(packet, words);
-                    let octets = octets.expect("checked when it was set up");
+                    let report = sender.report(open.object, PieceAckState::Partial, cumulative);
+                    let bytes = report.write(packet, words);
+                    let bytes = bytes.expect("checked when it was set up");
                     // If there is no room, the sender asks by sending something again.
-                    if client.enqueue(dst, &packet[..octets]).is_ok() {
+                    if client.enqueue(dst, &packet[..bytes]).is_ok() {
                         stats.reports_sent += 1;
                     }
                 }
@@ -164,7 +164,7 @@ impl Receiving {
                     self.forget_at = Mono::earlier(self.forget_at, Some(at));
                     return true;
                 }
-                self.octets -= open.charge();
+                self.bytes -= open.charge();
                 stats.forgotten += 1;
                 false
             });
@@ -190,8 +190,7 @@ mod tests {
         let (mut receiving, mut stats) = (Receiving::new(&config), TransferStats::default());
         let each = 40_000;
         let mut begin = |receiving: &mut Receiving, object| {
-            let piece =
-                Piece { object, octets: each, piece_octets: 1_000, index: 0, serial: object };
+            let piece = Piece { object, bytes: each, piece_len: 1_000, index: 0, serial: object };
             let none = receiving.on_piece(
                 Mono::from_ns(0),
                 ProcessId(1),
@@ -201,11 +200,11 @@ mod tests {
             assert_eq!(none, None, "it has more pieces");
         };
         (0..64).for_each(|object| begin(&mut receiving, object));
-        assert_eq!(receiving.octets, 64 * each);
+        assert_eq!(receiving.bytes, 64 * each);
         // Its sender has no more than 64 under way: so the first two have ended for it.
         begin(&mut receiving, 65);
-        assert_eq!(receiving.octets, 63 * each);
+        assert_eq!(receiving.bytes, 63 * each);
         receiving.begin_anew(ProcessId(1), Incarnation(2));
-        assert_eq!(receiving.octets, 0);
+        assert_eq!(receiving.bytes, 0);
     }
 }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Mono};
-use onepipe_wire::{Piece, Pieces, PiecesState};
+use onepipe_wire::{Piece, PieceAck, PieceAckState};
 
 use super::incoming::Incoming;
 use crate::ring::Ring;
@@ -15,7 +15,7 @@ pub(super) const OPEN_MAX: u32 = 64;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Sender {
     /// The latest that was met.
-    pub life: Incarnation,
+    pub incarnation: Incarnation,
     /// The highest serial number that has come from it, of any object.
     serial: Option<u32>,
     pub open: Vec<Incoming>,
@@ -28,7 +28,7 @@ pub(super) struct Sender {
     pub unreported: u32,
     pub report_at: Option<Mono>,
     /// What to say at once of objects that have ended.
-    pub finals: Ring<(u32, PiecesState)>,
+    pub finals: Ring<(u32, PieceAckState)>,
     /// It is among those to be reported to.
     pub is_waiting: bool,
 }
@@ -46,9 +46,9 @@ pub(super) enum Known {
 }
 
 impl Sender {
-    pub fn new(life: Incarnation) -> Self {
+    pub fn new(incarnation: Incarnation) -> Self {
         Self {
-            life,
+            incarnation,
             serial: None,
             open: Vec::with_capacity(OPEN_MAX as usize),
             first: None,
@@ -62,9 +62,9 @@ impl Sender {
     }
 
     /// It has begun anew. The objects of its former life never end: they are answered.
-    pub fn begin_anew(&mut self, life: Incarnation) -> Vec<Incoming> {
+    pub fn begin_anew(&mut self, incarnation: Incarnation) -> Vec<Incoming> {
         let is_waiting = self.is_waiting;
-        let former = core::mem::replace(self, Self::new(life));
+        let former = core::mem::replace(self, Self::new(incarnation));
         self.is_waiting = is_waiting;
         former.open
     }
@@ -78,9 +78,9 @@ impl Sender {
     }
 
     /// What a report of such an object says, as to its place in the sequence of packets.
-    pub fn report(&self, object: u32, state: PiecesState, cumulative: u32) -> Pieces {
+    pub fn report(&self, object: u32, state: PieceAckState, cumulative: u32) -> PieceAck {
         let serial = self.serial.unwrap_or_default();
-        Pieces { object, state, serial, cumulative, life: self.life }
+        PieceAck { object, state, serial, cumulative, incarnation: self.incarnation }
     }
 
     /// What is known of the object of this piece. `ended` hears of those that must have ended.
@@ -107,11 +107,11 @@ impl Sender {
         }
         let bit = 1u64 << (ahead - slide);
         if self.whole & bit != 0 {
-            self.say(object, PiecesState::Whole);
+            self.say(object, PieceAckState::Whole);
             return Known::Ended;
         }
         if self.refused & bit != 0 {
-            self.say(object, PiecesState::Refused);
+            self.say(object, PieceAckState::Refused);
             return Known::Ended;
         }
         match self.open.iter().position(|open| open.object == object) {
@@ -121,17 +121,17 @@ impl Sender {
     }
 
     /// An object has ended: says so, now and each time that it is asked.
-    pub fn end(&mut self, object: u32, state: PiecesState) {
+    pub fn end(&mut self, object: u32, state: PieceAckState) {
         let bit = 1u64.unbounded_shl(object.wrapping_sub(self.first.unwrap_or(object)));
         match state {
-            PiecesState::Whole => self.whole |= bit,
-            PiecesState::Refused => self.refused |= bit,
-            PiecesState::Partial => {}
+            PieceAckState::Whole => self.whole |= bit,
+            PieceAckState::Refused => self.refused |= bit,
+            PieceAckState::Partial => {}
         }
         self.say(object, state);
     }
 
-    fn say(&mut self, object: u32, state: PiecesState) {
+    fn say(&mut self, object: u32, state: PieceAckState) {
         if !self.finals.contains(&(object, state)) {
             self.finals.push((object, state));
         }
@@ -144,8 +144,8 @@ mod tests {
 
     #[test]
     fn what_has_ended_stays_so_and_is_said_again_once() {
-        let piece = |object| Piece { object, octets: 9, piece_octets: 9, index: 0, serial: 0 };
-        for state in [PiecesState::Refused, PiecesState::Whole] {
+        let piece = |object| Piece { object, bytes: 9, piece_len: 9, index: 0, serial: 0 };
+        for state in [PieceAckState::Refused, PieceAckState::Whole] {
             let mut sender = Sender::new(Incarnation(1));
             assert!(matches!(sender.know(&piece(5), |_| {}), Known::New));
             sender.end(5, state);

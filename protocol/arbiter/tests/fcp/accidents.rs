@@ -71,11 +71,11 @@ fn a_burst_of_bad_checks_starts_a_reset_that_takes_one_round_trip() {
     // Ten packets of nobody who is in step.
     let now = world.now;
     for number in 1..=10 {
-        let mut octets = [0; 100];
+        let mut bytes = [0; 100];
         let mut room = [0; 48];
         let writer = onepipe_wire::FcpWriter::new(&mut room, (0, u64::MAX)).expect("a front");
         let length = writer.finish(4_711);
-        octets[52..52 + length].copy_from_slice(&room[..length]);
+        bytes[52..52 + length].copy_from_slice(&room[..length]);
         let header = onepipe_wire::Header::new(
             Opcode::Fcp,
             ProcessId(0),
@@ -84,8 +84,8 @@ fn a_burst_of_bad_checks_starts_a_reset_that_takes_one_round_trip() {
         );
         let (at, promises) = (world.at().sync, header.promises(world.at().sync));
         let header = header.stamped(at, promises, onepipe_base::Psn(number));
-        let length = onepipe_wire::seal(&mut octets, header, length);
-        world.post(now + 100, ProcessId(3), octets[..length].to_vec());
+        let length = onepipe_wire::seal(&mut bytes, header, length);
+        world.post(now + 100, ProcessId(3), bytes[..length].to_vec());
     }
     let before = world.arbiters[0].comm_stats().resets;
     world.run_for(99);

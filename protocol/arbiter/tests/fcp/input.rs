@@ -3,7 +3,7 @@
 use onepipe_arbiter::{Arbiter, Client, ClientConfig, Comm, CommConfig, EnqueueError, Timeslot};
 use onepipe_base::{Incarnation, Machine, Port, ProcessId, Psn, Timestamp, Verdict};
 use onepipe_wire::{
-    Drops, FcpForm, FcpReset, FcpTerms, FcpTotal, FcpWriter, Frame, HEADER_OCTETS, Header, Loss,
+    Drops, FcpForm, FcpParams, FcpReset, FcpTotal, FcpWriter, Frame, HEADER_LEN, Header, Loss,
     Opcode, Watchdog, seal,
 };
 
@@ -21,14 +21,14 @@ fn numbered(
     (src, dst): (u32, u32),
     write: impl FnOnce(&mut [u8]) -> usize,
 ) -> Vec<u8> {
-    let mut octets = vec![0; 1_400];
-    let length = write(&mut octets[HEADER_OCTETS..]);
+    let mut bytes = vec![0; 1_400];
+    let length = write(&mut bytes[HEADER_LEN..]);
     let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1));
     let promises = header.promises(Timestamp::from_ns(0));
     let header = header.stamped(Timestamp::from_ns(0), promises, Psn(number));
-    let length = seal(&mut octets, header, length);
-    octets.truncate(length);
-    octets
+    let length = seal(&mut bytes, header, length);
+    bytes.truncate(length);
+    bytes
 }
 
 /// The seed that follows from the time of a reset, as docs/wire-format.md says.
@@ -39,8 +39,8 @@ fn seed(time: Timestamp) -> u64 {
     bits ^ (bits >> 31)
 }
 
-fn terms(slot_ns: u64, nodes: u32) -> FcpTerms {
-    FcpTerms { slot_ns: slot_ns as u32, nodes: nodes as u16 }
+fn terms(slot_ns: u64, nodes: u32) -> FcpParams {
+    FcpParams { slot_ns: slot_ns as u32, nodes: nodes as u16 }
 }
 
 /// A control packet with a reset at the present time, that asks for all of these.
@@ -58,17 +58,17 @@ fn request(world: &World, src: u32, wants: &[(u16, u16)]) -> Vec<u8> {
     })
 }
 
-fn put(world: &mut World, octets: &[u8]) -> Verdict {
-    let (now, mut octets) = (world.at(), octets.to_vec());
-    world.arbiters[0].handle_frame(now, Port(0), &mut octets)
+fn put(world: &mut World, bytes: &[u8]) -> Verdict {
+    let (now, mut bytes) = (world.at(), bytes.to_vec());
+    world.arbiters[0].handle_frame(now, Port(0), &mut bytes)
 }
 
 #[test]
 fn requests_for_nobody_are_counted_and_the_others_are_taken() {
     let mut world = World::new(4, 1, 1);
     world.run_for(MS);
-    let octets = request(&world, 1, &[(9, 1), (1, 1), (4, 1), (2, 3)]);
-    assert_eq!(put(&mut world, &octets), Verdict::Consumed);
+    let bytes = request(&world, 1, &[(9, 1), (1, 1), (4, 1), (2, 3)]);
+    assert_eq!(put(&mut world, &bytes), Verdict::Consumed);
     let stats = *world.arbiters[0].comm_stats();
     assert_eq!((stats.unknown, world.arbiters[0].comm().owed(1)), (3, 3));
     let stranger = request(&world, 5, &[(2, 3)]);
@@ -77,7 +77,7 @@ fn requests_for_nobody_are_counted_and_the_others_are_taken() {
     assert_eq!((stats.unknown, stats.strangers), (3, 1));
     let (now, mut slot) = (world.at(), [0; 1_472]);
     while let Some(transmit) = world.arbiters[0].poll_transmit(now, &mut slot) {
-        let frame = Frame::parse(&slot[..transmit.octets]).expect("sealed");
+        let frame = Frame::parse(&slot[..transmit.bytes]).expect("sealed");
         assert_eq!(
             frame.header.dst(),
             ProcessId(1),
@@ -94,8 +94,8 @@ fn a_short_total_that_was_overtaken_is_not_taken_and_not_acknowledged() {
     world.run_for(MS);
     world.fate = Box::new(|_, from, to, _| [from, to].contains(&ProcessId(1)));
     let (time, nodes) = (world.at().sync, world.nodes());
-    let octets = request(&world, 1, &[(3, 50)]);
-    assert_eq!(put(&mut world, &octets), Verdict::Consumed);
+    let bytes = request(&world, 1, &[(3, 50)]);
+    assert_eq!(put(&mut world, &bytes), Verdict::Consumed);
     let says = |number, form, total| {
         numbered(number, Opcode::Fcp, (1, nodes), |room| {
             let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a front");
@@ -120,13 +120,13 @@ fn a_short_total_that_was_overtaken_is_not_taken_and_not_acknowledged() {
 fn an_absurd_demand_is_capped_and_others_get_their_share() {
     let mut world = World::new(4, 1, 1);
     world.run_for(MS);
-    let octets = request(&world, 1, &[(3, 32_767)]);
-    put(&mut world, &octets);
+    let bytes = request(&world, 1, &[(3, 32_767)]);
+    put(&mut world, &bytes);
     let stats = *world.arbiters[0].comm_stats();
     assert_eq!((stats.capped, world.arbiters[0].comm().owed(1)), (32_767 - 16_384, 16_384));
     // Half of all that there are would go back.
-    let octets = request(&world, 2, &[(3, 32_768)]);
-    put(&mut world, &octets);
+    let bytes = request(&world, 2, &[(3, 32_768)]);
+    put(&mut world, &bytes);
     assert_eq!(world.arbiters[0].comm_stats().backwards, 1);
     (0..100).for_each(|_| assert!(world.enqueue(0, 3, 200)));
     world.run_for(100_000 + 300 * SLOT_NS);
@@ -138,8 +138,8 @@ fn who_falls_silent_is_owed_nothing_after_a_while() {
     let mut world = World::new(4, 1, 1);
     world.run_for(MS);
     world.fate = Box::new(|_, from, _, _| from == ProcessId(1));
-    let octets = request(&world, 1, &[(3, 16_000), (2, 16_000)]);
-    put(&mut world, &octets);
+    let bytes = request(&world, 1, &[(3, 16_000), (2, 16_000)]);
+    put(&mut world, &bytes);
     let from = Timeslot(world.timeslot());
     world.run_for(30 * MS);
     assert_eq!(world.arbiters[0].comm_stats().silent, 1);
@@ -178,7 +178,7 @@ fn demands_beyond_what_may_wait_are_counted() {
     let now = World::new(2, 1, 1).at();
     let wants = |src| (0..nodes as u16).filter(move |dst| u32::from(*dst) != src);
     for src in 0..40 {
-        let octets = frame(Opcode::Fcp, src, nodes, |room| {
+        let bytes = frame(Opcode::Fcp, src, nodes, |room| {
             let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a front");
             let terms = terms(1_250, nodes);
             assert!(writer.reset(FcpReset { time: now.sync, epoch: 1, terms }));
@@ -186,7 +186,7 @@ fn demands_beyond_what_may_wait_are_counted() {
             assert_eq!(writer.totals(FcpForm::List, &totals), totals.len());
             writer.finish(seed(now.sync))
         });
-        assert!(comm.handle_frame(now, &Frame::parse(&octets).expect("sealed")));
+        assert!(comm.handle_frame(now, &Frame::parse(&bytes).expect("sealed")));
     }
     let stats = *comm.stats();
     assert!(stats.demanded > 4_000 && stats.refused > 3_000, "{stats:?}");
@@ -200,7 +200,7 @@ fn a_grant_from_before_the_beginning_of_time_is_refused() {
     let mut client = Client::new(ClientConfig::new(ProcessId(0), 4, arbiter, 100_000)).unwrap();
     let now = World::new(2, 1, 1).at();
     client.handle_timeout(now);
-    let octets = frame(Opcode::Fcp, 4, 0, |room| {
+    let bytes = frame(Opcode::Fcp, 4, 0, |room| {
         let mut writer = FcpWriter::new(room, (0, u64::MAX)).expect("a front");
         let time = now.sync.wrapping_add_ns(1);
         let terms = terms(100_000, 4);
@@ -208,18 +208,18 @@ fn a_grant_from_before_the_beginning_of_time_is_refused() {
         assert!(writer.grants((1 << 48) - 40, u64::MAX, |_| (1, 255)));
         writer.finish(seed(time))
     });
-    assert_eq!(client.handle_frame(now, Port(0), &mut octets.clone()), Verdict::Consumed);
+    assert_eq!(client.handle_frame(now, Port(0), &mut bytes.clone()), Verdict::Consumed);
     assert_eq!((client.parked(), client.stats().late), (0, 64));
 }
 
 #[test]
 fn a_client_refuses_what_it_has_no_room_for() {
     let mut client = Client::new(client_config(0, 4, 1)).expect("right");
-    let most = 300 - HEADER_OCTETS - 12 - 2;
+    let most = 300 - HEADER_LEN - 12 - 2;
     assert_eq!(client.enqueue(ProcessId(1), &vec![0; most]), Ok(()));
-    let octets = most + 1;
-    let long = EnqueueError::TooLong { octets, most };
-    assert_eq!(client.enqueue(ProcessId(1), &vec![0; octets]), Err(long));
+    let bytes = most + 1;
+    let long = EnqueueError::TooLong { bytes, most };
+    assert_eq!(client.enqueue(ProcessId(1), &vec![0; bytes]), Err(long));
     for nobody in [0, 4, u32::MAX].map(ProcessId) {
         assert_eq!(client.enqueue(nobody, b"x"), Err(EnqueueError::Unknown(nobody)));
     }
@@ -243,7 +243,7 @@ fn no_payload_whatever_stops_the_others() {
             let opcode = [Opcode::Fcp, Opcode::Slot, Opcode::Watchdog, Opcode::Drops, Opcode::Data]
                 [draws.below(5) as usize];
             let length = draws.below(60) as usize;
-            let mut octets = frame(opcode, draws.below(7) as u32, draws.below(6) as u32, |room| {
+            let mut bytes = frame(opcode, draws.below(7) as u32, draws.below(6) as u32, |room| {
                 room[..length].fill_with(|| draws.next() as u8);
                 // Not so far ahead in epochs that there are none left.
                 room[0] = 0;
@@ -253,11 +253,11 @@ fn no_payload_whatever_stops_the_others() {
             let now = world.at();
             if opcode == Opcode::Watchdog || draws.one_in(2) {
                 let drops = [Loss { src: draws.below(9) as u16, lost: 9, path: 1 }];
-                octets = frame(Opcode::Drops, 1, 4, |room| Drops::write(room, drops.into_iter()));
+                bytes = frame(Opcode::Drops, 1, 4, |room| Drops::write(room, drops.into_iter()));
             }
             match place {
-                0..4 => world.clients[place].handle_frame(now, Port(0), &mut octets),
-                _ => world.arbiters[place - 4].handle_frame(now, Port(0), &mut octets),
+                0..4 => world.clients[place].handle_frame(now, Port(0), &mut bytes),
+                _ => world.arbiters[place - 4].handle_frame(now, Port(0), &mut bytes),
             };
             world.run_for(draws.below(10 * SLOT_NS));
         }
@@ -272,8 +272,8 @@ fn a_false_watchdog_stops_an_arbiter_for_a_millisecond_only() {
     let mut world = World::new(4, 1, 1);
     world.run_for(MS);
     let word = Watchdog { epoch: 4_000, primary: ProcessId(77) };
-    let octets = frame(Opcode::Watchdog, 77, 4, |room| word.write(room).expect("it fits"));
-    put(&mut world, &octets);
+    let bytes = frame(Opcode::Watchdog, 77, 4, |room| word.write(room).expect("it fits"));
+    put(&mut world, &bytes);
     assert!(!world.arbiters[0].is_primary());
     assert!(world.enqueue(0, 3, 200));
     world.run_for(3 * MS);

@@ -41,7 +41,7 @@ fn small_packets_share_a_timeslot() {
     (0..30).for_each(|_| assert!(world.enqueue(0, 3, 12)));
     world.run_for(MS);
     world.assert_all_came();
-    // 236 octets are left of a frame of 300, 14 are needed for each: 16 at a time.
+    // 236 bytes are left of a frame of 300, 14 are needed for each: 16 at a time.
     assert_eq!(world.clients[0].stats().slots_sent, 2);
 }
 
@@ -79,9 +79,9 @@ fn control_packets_are_a_small_part_of_what_they_schedule() {
     world.run_for(MS);
     world.assert_quiet();
     let sent: u64 = world.clients.iter().map(|client| client.stats().slots_sent).sum();
-    let control: u64 = world.clients.iter().map(|client| client.stats().control_octets).sum();
-    let slots_octets = sent * 1_500;
-    assert!(control * 1_000 < slots_octets * 3, "{control} for {slots_octets}");
+    let control: u64 = world.clients.iter().map(|client| client.stats().control_bytes).sum();
+    let slots_bytes = sent * 1_500;
+    assert!(control * 1_000 < slots_bytes * 3, "{control} for {slots_bytes}");
 }
 
 #[test]

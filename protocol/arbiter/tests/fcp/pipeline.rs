@@ -86,7 +86,7 @@ impl Pipeline {
         let (now, mut slot) = (self.now(), [0; 1_472]);
         self.client.handle_timeout(now);
         while let Some(transmit) = self.client.poll_transmit(now, &mut slot) {
-            let frame = &mut slot[..transmit.octets];
+            let frame = &mut slot[..transmit.bytes];
             let dst = Frame::parse(frame).expect("sealed").header.dst();
             self.sent += u32::from(dst == ProcessId(1));
             if dst == ProcessId(4) {
@@ -121,7 +121,7 @@ impl Pipeline {
         self.work(behind);
         let (now, mut slot) = (self.now(), [0; 1_472]);
         while let Some(transmit) = self.desk.poll_transmit(now, &mut slot) {
-            let frame = &mut slot[..transmit.octets];
+            let frame = &mut slot[..transmit.bytes];
             if Frame::parse(frame).expect("sealed").header.dst() == ProcessId(0) {
                 self.client.handle_frame(now, Port(0), frame);
             }

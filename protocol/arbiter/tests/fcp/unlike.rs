@@ -1,6 +1,6 @@
 //! Endpoints and arbiters that were set up differently: both say so, and others are served.
 
-use onepipe_arbiter::{ArbiterConfig, ClientConfig, FcpTerms, Unlike};
+use onepipe_arbiter::{ArbiterConfig, ClientConfig, FcpParams, Unlike};
 use onepipe_base::ProcessId;
 
 use crate::world::{SLOT_NS, World, arbiter_config, client_config};
@@ -17,7 +17,7 @@ fn an_endpoint_with_other_timeslots_is_told_and_others_are_served() {
     let mut world = World::of(clients, vec![arbiter_config(0, 4, 1)], 1);
     (0..20).for_each(|_| assert!(world.enqueue(3, 0, 200) && world.enqueue(2, 0, 200)));
     world.run_for(1_000 * MS);
-    let terms = |slot_ns| FcpTerms { slot_ns, nodes: 4 };
+    let terms = |slot_ns| FcpParams { slot_ns, nodes: 4 };
     let unlike = Unlike { arbiter: ProcessId(4), its: terms(1_250), own: terms(2_500) };
     assert_eq!(world.clients[3].unlike(), Some(unlike));
     let said = "arbiter 4 has timeslots of 1250 ns and 4 endpoints, and this endpoint was set up \
@@ -45,7 +45,7 @@ fn an_endpoint_that_an_arbiter_does_not_serve_is_told() {
     world.fate = Box::new(|_, from, to, _| from.0.min(to.0) < 5);
     assert!(world.enqueue(5, 1, 200));
     world.run_for(100 * MS);
-    let terms = |nodes| FcpTerms { slot_ns: 1_250, nodes };
+    let terms = |nodes| FcpParams { slot_ns: 1_250, nodes };
     let unlike = Unlike { arbiter: ProcessId(6), its: terms(4), own: terms(6) };
     assert_eq!(world.clients[5].unlike(), Some(unlike));
     let stats = *world.arbiters[0].comm_stats();

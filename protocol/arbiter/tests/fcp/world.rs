@@ -87,7 +87,7 @@ pub fn client_config(process: u32, nodes: u32, arbiters: u32) -> ClientConfig {
     let arbiters = (0..arbiters).map(|nth| ProcessId(arbiter.0 + nth)).collect();
     ClientConfig {
         arbiters,
-        frame_octets_max: 300,
+        frame_len_max: 300,
         ..ClientConfig::new(ProcessId(process), nodes, arbiter, SLOT_NS)
     }
 }
@@ -168,9 +168,9 @@ impl World {
     }
 
     /// Hands `src` a packet for `dst`; answers whether there was room.
-    pub fn enqueue(&mut self, src: u32, dst: u32, octets: usize) -> bool {
+    pub fn enqueue(&mut self, src: u32, dst: u32, bytes: usize) -> bool {
         let number = self.numbers.entry((src, dst)).or_default();
-        let mut packet = vec![0; octets.max(12)];
+        let mut packet = vec![0; bytes.max(12)];
         packet[..4].copy_from_slice(&src.to_be_bytes());
         packet[4..8].copy_from_slice(&dst.to_be_bytes());
         packet[8..12].copy_from_slice(&number.to_be_bytes());
@@ -242,7 +242,7 @@ impl World {
     fn settle_client(&mut self, place: usize) {
         let (now, mut slot) = (self.at_client(place), vec![0; 2_000]);
         while let Some(transmit) = self.clients[place].poll_transmit(now, &mut slot) {
-            self.send(ProcessId(place as u32), &slot[..transmit.octets]);
+            self.send(ProcessId(place as u32), &slot[..transmit.bytes]);
         }
         while self.clients[place].poll_event().is_some() {}
     }
@@ -250,8 +250,8 @@ impl World {
     fn settle_arbiter(&mut self, place: usize) {
         let (now, mut slot) = (self.at(), vec![0; 2_000]);
         while let Some(transmit) = self.arbiters[place].poll_transmit(now, &mut slot) {
-            self.note_grants(place, &slot[..transmit.octets]);
-            self.send(ProcessId((self.clients.len() + place) as u32), &slot[..transmit.octets]);
+            self.note_grants(place, &slot[..transmit.bytes]);
+            self.send(ProcessId((self.clients.len() + place) as u32), &slot[..transmit.bytes]);
         }
         while let Some(event) = self.arbiters[place].poll_event() {
             if let ArbiterEvent::Primary(start) = event {
@@ -261,8 +261,8 @@ impl World {
     }
 
     /// Every timeslot is a matching over all that any arbiter has ever granted.
-    fn note_grants(&mut self, place: usize, octets: &[u8]) {
-        let frame = Frame::parse(octets).expect("sealed");
+    fn note_grants(&mut self, place: usize, bytes: &[u8]) {
+        let frame = Frame::parse(bytes).expect("sealed");
         if frame.opcode != Opcode::Fcp {
             return;
         }
@@ -280,8 +280,8 @@ impl World {
         }
     }
 
-    fn send(&mut self, from: ProcessId, octets: &[u8]) {
-        let frame = Frame::parse(octets).expect("sealed");
+    fn send(&mut self, from: ProcessId, bytes: &[u8]) {
+        let frame = Frame::parse(bytes).expect("sealed");
         assert_eq!(frame.header.src(), from);
         let (to, opcode) = (frame.header.dst(), frame.opcode);
         if opcode == Opcode::Slot {
@@ -291,37 +291,37 @@ impl World {
             return;
         }
         let channel = if opcode == Opcode::Slot { Channel::default() } else { self.control };
-        let mut octets = octets.to_vec();
+        let mut bytes = bytes.to_vec();
         if channel.lose > 0 && self.draws.one_in(channel.lose) {
             return;
         }
         if channel.repeat > 0 && self.draws.one_in(channel.repeat) {
             let later = self.delay_ns + self.draws.below(channel.stale_ns);
-            self.post(self.now + later, to, octets.clone());
+            self.post(self.now + later, to, bytes.clone());
         }
         if channel.corrupt > 0 && self.draws.one_in(channel.corrupt) {
-            octets = self.corrupted(&octets);
+            bytes = self.corrupted(&bytes);
         }
         let at = self.now + self.delay_ns + self.draws.below(channel.jitter_ns);
-        self.post(at, to, octets);
+        self.post(at, to, bytes);
     }
 
     /// A frame whose checks hold, but whose control packet has another bit somewhere: what the
     /// check of control packets is for.
-    fn corrupted(&mut self, octets: &[u8]) -> Vec<u8> {
-        let frame = Frame::parse(octets).expect("sealed");
+    fn corrupted(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let frame = Frame::parse(bytes).expect("sealed");
         let (mut payload, header) = (frame.payload.to_vec(), *frame.header);
         let bit = self.draws.below(payload.len() as u64 * 8) as usize;
         payload[bit / 8] ^= 1 << (bit % 8);
-        let mut sealed = vec![0; onepipe_wire::HEADER_OCTETS];
+        let mut sealed = vec![0; onepipe_wire::HEADER_LEN];
         sealed.extend_from_slice(&payload);
         onepipe_wire::seal(&mut sealed, header, payload.len());
         sealed
     }
 
-    pub fn post(&mut self, at: u64, to: ProcessId, octets: Vec<u8>) {
+    pub fn post(&mut self, at: u64, to: ProcessId, bytes: Vec<u8>) {
         self.sequence += 1;
-        self.in_flight.insert((at, self.sequence), (to, octets));
+        self.in_flight.insert((at, self.sequence), (to, bytes));
     }
 
     /// A packet leaves in a timeslot that it was granted, once, and not much later.
@@ -372,8 +372,8 @@ impl World {
         config.incarnation = Incarnation(config.incarnation.0 + 1);
         self.clients[place as usize] = Client::new(config).expect("as before");
         let is_of_it =
-            |octets: &[u8]| Frame::parse(octets).is_ok_and(|frame| frame.header.src().0 == place);
-        self.in_flight.retain(|_, (_, octets)| !is_of_it(octets));
+            |bytes: &[u8]| Frame::parse(bytes).is_ok_and(|frame| frame.header.src().0 == place);
+        self.in_flight.retain(|_, (_, bytes)| !is_of_it(bytes));
         self.numbers.retain(|(src, _), _| *src != place);
         self.came.retain(|(src, _), _| *src != place);
     }

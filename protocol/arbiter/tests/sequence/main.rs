@@ -10,8 +10,8 @@ use proptest::prelude::*;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
     #[test]
-    fn an_arbiter_and_its_endpoints_bear_anything(octets in prop::collection::vec(any::<u8>(), 0..3_000)) {
-        properties::arbiter(&octets);
+    fn an_arbiter_and_its_endpoints_bear_anything(bytes in prop::collection::vec(any::<u8>(), 0..3_000)) {
+        properties::arbiter(&bytes);
     }
 }
 
@@ -21,8 +21,8 @@ fn an_arbiter_and_its_endpoints_bear_what_was_found_before() {
     let mut met = 0;
     for entry in fs::read_dir(folder).expect("the seeds are committed") {
         let path = entry.expect("readable").path();
-        let octets = fs::read(&path).expect("readable");
-        let outcome = std::panic::catch_unwind(|| properties::arbiter(&octets));
+        let bytes = fs::read(&path).expect("readable");
+        let outcome = std::panic::catch_unwind(|| properties::arbiter(&bytes));
         assert!(outcome.is_ok(), "{} fails", path.display());
         met += 1;
     }

@@ -7,7 +7,7 @@ use onepipe_arbiter::{
     Arbiter, ArbiterConfig, ClientConfig, ObjectId, Transfer, TransferConfig, TransferEvent,
 };
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Psn, Timestamp};
-use onepipe_wire::{Fcp, FcpPart, Frame, HEADER_OCTETS, Header, Opcode, Slot, Watchdog, seal};
+use onepipe_wire::{Fcp, FcpPart, Frame, HEADER_LEN, Header, Opcode, Slot, Watchdog, seal};
 
 const NODES: u32 = 4;
 const SLOT_NS: u64 = 1_250;
@@ -15,20 +15,20 @@ const ORIGIN_NS: u64 = 1 << 50;
 /// A frame that waits for its fate at most.
 const FRAMES_MAX: usize = 64;
 
-/// Octets that decide what happens next; zeros behind their end.
+/// Bytes that decide what happens next; zeros behind their end.
 struct Script<'a> {
     rest: &'a [u8],
 }
 
 impl Script<'_> {
-    fn octet(&mut self) -> u8 {
+    fn byte(&mut self) -> u8 {
         let Some((first, rest)) = self.rest.split_first() else { return 0 };
         self.rest = rest;
         *first
     }
 
     fn below(&mut self, limit: usize) -> usize {
-        usize::from(self.octet()) % limit
+        usize::from(self.byte()) % limit
     }
 }
 
@@ -44,16 +44,16 @@ struct World {
     objects: u8,
 }
 
-/// Does what the octets say. Panics when something does not hold.
-pub fn arbiter(octets: &[u8]) {
-    let mut script = Script { rest: octets };
+/// Does what the bytes say. Panics when something does not hold.
+pub fn arbiter(bytes: &[u8]) {
+    let mut script = Script { rest: bytes };
     let config = |process| {
         let client = ClientConfig {
-            frame_octets_max: 300,
+            frame_len_max: 300,
             slots_max: 64,
             ..ClientConfig::new(ProcessId(process), NODES, ProcessId(NODES), SLOT_NS)
         };
-        TransferConfig { receive_octets_max: 5_000, objects_max: 8, forget_ns: 1_000_000, client }
+        TransferConfig { receive_bytes_max: 5_000, objects_max: 8, forget_ns: 1_000_000, client }
     };
     let mut arbiter = ArbiterConfig::new(ProcessId(NODES), NODES, (2, 2), SLOT_NS);
     arbiter.allocator.batch_slots = 1 + script.below(64) as u32;
@@ -78,26 +78,26 @@ fn object(mark: u8) -> Vec<u8> {
 
 impl World {
     fn step(&mut self, script: &mut Script<'_>) {
-        match script.octet() {
+        match script.byte() {
             0..=99 => (0..4).for_each(|_| self.pass(script)),
             100..=139 => {
-                self.now_ns += match u64::from(script.octet()) {
-                    octet @ 0..=250 => octet * 60,
-                    octet => octet * 10_000,
+                self.now_ns += match u64::from(script.byte()) {
+                    byte @ 0..=250 => byte * 60,
+                    byte => byte * 10_000,
                 };
             }
             140..=159 => {
                 let (src, dst) = (script.below(4), script.below(5) as u32);
-                let octets = object(self.objects);
-                if self.transfers[src].send(ProcessId(dst), octets).is_ok() {
+                let bytes = object(self.objects);
+                if self.transfers[src].send(ProcessId(dst), bytes).is_ok() {
                     self.objects = self.objects.wrapping_add(1);
                 }
             }
             160..=163 => {
                 let who = script.below(NODES as usize + 1);
-                self.skews[who] = match script.octet() {
-                    octet @ 0..=250 => (i64::from(octet) - 125) * 20,
-                    octet => (i64::from(octet) - 253) << 34,
+                self.skews[who] = match script.byte() {
+                    byte @ 0..=250 => (i64::from(byte) - 125) * 20,
+                    byte => (i64::from(byte) - 253) << 34,
                 };
             }
             164..=166 => {
@@ -118,11 +118,11 @@ impl World {
         Now { mono: Mono::from_ns(self.now_ns), sync: Timestamp::from_ns(sync) }
     }
 
-    fn hand_in(&mut self, place: usize, octets: &mut [u8]) {
+    fn hand_in(&mut self, place: usize, bytes: &mut [u8]) {
         let now = self.at(place);
         match self.transfers.get_mut(place) {
-            Some(transfer) => transfer.handle_frame(now, Port(0), octets),
-            None => self.arbiter.handle_frame(now, Port(0), octets),
+            Some(transfer) => transfer.handle_frame(now, Port(0), bytes),
+            None => self.arbiter.handle_frame(now, Port(0), bytes),
         };
         self.drain(place);
     }
@@ -132,28 +132,28 @@ impl World {
         if self.frames.is_empty() {
             return;
         }
-        let place = match script.octet() {
+        let place = match script.byte() {
             0..=219 => 0,
-            octet => usize::from(octet) % self.frames.len(),
+            byte => usize::from(byte) % self.frames.len(),
         };
-        let fate = script.octet();
+        let fate = script.byte();
         let kept = self.frames[place].clone();
-        let mut octets = match fate {
+        let mut bytes = match fate {
             240..=255 => kept,
             _ => self.frames.remove(place).expect("it is there"),
         };
         if (200..=219).contains(&fate) {
             return;
         }
-        let frame = Frame::parse(&octets).expect("sealed");
+        let frame = Frame::parse(&bytes).expect("sealed");
         let (header, to) = (*frame.header, frame.header.dst().index());
         if (220..=229).contains(&fate) && !frame.payload.is_empty() {
             let (length, bit) = (frame.payload.len(), script.below(8));
-            let at = HEADER_OCTETS + script.below(length);
-            octets[at] ^= 1 << bit;
-            seal(&mut octets, header, length);
+            let at = HEADER_LEN + script.below(length);
+            bytes[at] ^= 1 << bit;
+            seal(&mut bytes, header, length);
         }
-        self.hand_in(to, &mut octets);
+        self.hand_in(to, &mut bytes);
     }
 
     /// A frame that nobody has sent, with checks that hold.
@@ -161,23 +161,23 @@ impl World {
         let opcodes = [Opcode::Fcp, Opcode::Slot, Opcode::Watchdog, Opcode::Drops, Opcode::Ping];
         let opcode = opcodes[script.below(opcodes.len())];
         let (src, dst) = (script.below(7) as u32, script.below(NODES as usize + 1));
-        let mut octets = [0; HEADER_OCTETS + 48];
+        let mut bytes = [0; HEADER_LEN + 48];
         let length = script.below(48);
-        octets[HEADER_OCTETS..][..length].fill_with(|| script.octet());
+        bytes[HEADER_LEN..][..length].fill_with(|| script.byte());
         if opcode == Opcode::Watchdog {
             // Epochs that an arbiter can outlive.
-            let word = Watchdog { epoch: u32::from(script.octet()), primary: ProcessId(src) };
-            word.write(&mut octets[HEADER_OCTETS..]);
+            let word = Watchdog { epoch: u32::from(script.byte()), primary: ProcessId(src) };
+            word.write(&mut bytes[HEADER_LEN..]);
         }
         let (from, to) = (ProcessId(src), ProcessId(dst as u32));
         let mut header = Header::new(opcode, from, to, Incarnation(script.below(3) as u32));
         if opcode == Opcode::Slot {
             let promises = header.promises(Timestamp::from_ns(0));
-            let number = Psn(u32::from(script.octet()));
+            let number = Psn(u32::from(script.byte()));
             header = header.stamped(Timestamp::from_ns(0), promises, number);
         }
-        let length = seal(&mut octets, header, length);
-        self.hand_in(dst, &mut octets[..length]);
+        let length = seal(&mut bytes, header, length);
+        self.hand_in(dst, &mut bytes[..length]);
     }
 
     fn drain(&mut self, place: usize) {
@@ -201,7 +201,7 @@ impl World {
             let Some(transmit) = sent else { break };
             count += 1;
             assert!(count < 1_000, "it never stops sending");
-            self.note(place, &slot[..transmit.octets]);
+            self.note(place, &slot[..transmit.bytes]);
         }
         self.drain_events(place);
         let next = match self.transfers.get(place) {
@@ -217,16 +217,16 @@ impl World {
             return;
         };
         while let Some(event) = transfer.poll_event() {
-            if let TransferEvent::Sent(_, octets) | TransferEvent::Refused(_, octets) = event {
-                let mark = octets.first().copied().unwrap_or_default();
-                assert_eq!(octets, object(mark), "it is handed back as it was");
+            if let TransferEvent::Sent(_, bytes) | TransferEvent::Refused(_, bytes) = event {
+                let mark = bytes.first().copied().unwrap_or_default();
+                assert_eq!(bytes, object(mark), "it is handed back as it was");
             }
         }
     }
 
     /// What leaves is well-formed, and every timeslot that is told as granted is a matching.
-    fn note(&mut self, place: usize, octets: &[u8]) {
-        let frame = Frame::parse(octets).expect("sealed");
+    fn note(&mut self, place: usize, bytes: &[u8]) {
+        let frame = Frame::parse(bytes).expect("sealed");
         let dst = frame.header.dst().0;
         assert_eq!(frame.header.src(), ProcessId(place as u32));
         match frame.opcode {
@@ -249,7 +249,7 @@ impl World {
         if self.frames.len() == FRAMES_MAX {
             self.frames.pop_front();
         }
-        self.frames.push_back(octets.to_vec());
+        self.frames.push_back(bytes.to_vec());
     }
 
     fn note_grant(&mut self, slot: u64, src: u32, dst: u16) {

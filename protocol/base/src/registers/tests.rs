@@ -11,11 +11,11 @@ fn promise(ns: u64) -> Promises {
 fn silent_links_do_not_count_and_dead_ones_are_taken_out() {
     let mut registers = Registers::new(3);
     assert_eq!(registers.all(), None);
-    assert!(registers.hear(Mono::from_ns(5), Port(0), promise(100)));
-    assert!(registers.hear(Mono::from_ns(9), Port(2), promise(60)));
+    assert!(registers.update(Mono::from_ns(5), Port(0), promise(100)));
+    assert!(registers.update(Mono::from_ns(9), Port(2), promise(60)));
     assert_eq!(registers.all(), Some(promise(60)));
     assert_eq!(registers.except(Port(2)), Some(promise(100)));
-    assert_eq!(registers.oldest_heard(), Some(Mono::from_ns(5)));
+    assert_eq!(registers.oldest_update(), Some(Mono::from_ns(5)));
 
     let mut lost = Vec::new();
     registers.expire(Mono::from_ns(9), |port| lost.push(port));
@@ -26,19 +26,19 @@ fn silent_links_do_not_count_and_dead_ones_are_taken_out() {
 #[test]
 fn an_unknown_port_changes_nothing() {
     let mut registers = Registers::new(2);
-    assert!(!registers.hear(Mono::from_ns(0), Port(7), promise(1)));
+    assert!(!registers.update(Mono::from_ns(0), Port(7), promise(1)));
     assert_eq!((registers.all(), registers.remove(Port(7))), (None, false));
 }
 
 #[test]
 fn a_frozen_link_holds_commits_and_no_barrier_until_it_is_resolved() {
     let mut registers = Registers::new(2);
-    registers.hear(Mono::from_ns(0), Port(0), promise(100));
-    registers.hear(Mono::from_ns(0), Port(1), promise(40));
+    registers.update(Mono::from_ns(0), Port(0), promise(100));
+    registers.update(Mono::from_ns(0), Port(1), promise(40));
     let commit = |registers: &Registers| registers.all().map(|all| all.commit.as_ns());
     assert_eq!(registers.freeze(Port(1)), Some(Timestamp::from_ns(20)));
     assert_eq!(registers.freeze(Port(1)), None);
-    registers.hear(Mono::from_ns(1), Port(0), promise(200));
+    registers.update(Mono::from_ns(1), Port(0), promise(200));
     let all = registers.all().expect("one is live");
     assert_eq!((all.barrier.as_ns(), all.commit.as_ns(), registers.live()), (200, 20, 1));
     let floor = |ns| Some(Timestamp::from_ns(ns));
@@ -46,14 +46,14 @@ fn a_frozen_link_holds_commits_and_no_barrier_until_it_is_resolved() {
     assert_eq!(registers.commit_floor_except(Port(0)), floor(20));
     assert_eq!((registers.commit_floor(), registers.is_held(Port(1))), (floor(20), true));
     // A new life speaks: its barrier counts, its commits are set aside.
-    registers.hear(Mono::from_ns(2), Port(1), promise(300));
+    registers.update(Mono::from_ns(2), Port(1), promise(300));
     assert_eq!(registers.all().map(|all| all.barrier.as_ns()), Some(200));
     assert_eq!(commit(&registers), Some(20));
     // It dies, too, and the first is resolved: the second holds.
     assert_eq!(registers.freeze(Port(1)), Some(Timestamp::from_ns(150)));
     assert_eq!(commit(&registers), Some(20));
     registers.hold(Port(1), Some(Timestamp::from_ns(150)));
-    registers.hear(Mono::from_ns(3), Port(0), promise(1_000));
+    registers.update(Mono::from_ns(3), Port(0), promise(1_000));
     assert_eq!(commit(&registers), Some(150));
     registers.hold(Port(1), None);
     assert_eq!(commit(&registers), Some(500));
@@ -64,15 +64,15 @@ fn a_frozen_link_holds_commits_and_no_barrier_until_it_is_resolved() {
 #[test]
 fn what_was_set_aside_counts_once_the_hold_ends() {
     let mut registers = Registers::new(2);
-    registers.hear(Mono::from_ns(0), Port(0), promise(900));
-    registers.hear(Mono::from_ns(0), Port(1), promise(40));
+    registers.update(Mono::from_ns(0), Port(0), promise(900));
+    registers.update(Mono::from_ns(0), Port(1), promise(40));
     registers.freeze(Port(1));
-    registers.hear(Mono::from_ns(2), Port(1), promise(10));
-    registers.hear(Mono::from_ns(2), Port(1), promise(8));
+    registers.update(Mono::from_ns(2), Port(1), promise(10));
+    registers.update(Mono::from_ns(2), Port(1), promise(8));
     assert_eq!(registers.all().map(|all| all.commit.as_ns()), Some(5));
     registers.hold(Port(1), None);
     assert_eq!(registers.all().map(|all| all.commit.as_ns()), Some(5));
-    registers.hear(Mono::from_ns(3), Port(1), promise(60));
+    registers.update(Mono::from_ns(3), Port(1), promise(60));
     assert_eq!(registers.all().map(|all| all.commit.as_ns()), Some(30));
 }
 
@@ -80,15 +80,15 @@ fn what_was_set_aside_counts_once_the_hold_ends() {
 fn the_end_of_time_is_no_silence() {
     let mut registers = Registers::new(2);
     let end = Promises::both(Timestamp::from_ns(u64::MAX));
-    assert!(registers.hear(Mono::from_ns(0), Port(0), end));
-    assert!(!registers.hear(Mono::from_ns(0), Port(0), end));
+    assert!(registers.update(Mono::from_ns(0), Port(0), end));
+    assert!(!registers.update(Mono::from_ns(0), Port(0), end));
     assert_eq!((registers.live(), registers.is_live(Port(0))), (1, true));
 }
 
 #[test]
 fn a_link_heard_at_the_deadline_lives() {
     let mut registers = Registers::new(1);
-    registers.hear(Mono::from_ns(7), Port(0), promise(9));
+    registers.update(Mono::from_ns(7), Port(0), promise(9));
     registers.expire(Mono::from_ns(7), |_| unreachable!("it was heard just then"));
     assert_eq!(registers.live(), 1);
 }
@@ -98,38 +98,38 @@ fn a_link_that_nothing_feeds_lives_and_counts_nowhere() {
     let mut registers = Registers::new(2);
     let mark = |registers: &mut Registers, ns, held| {
         let held = Option::map(held, Timestamp::from_ns);
-        registers.hear_unfed(Mono::from_ns(ns), Port(1), Timestamp::from_ns(ns), held)
+        registers.update_unfed(Mono::from_ns(ns), Port(1), Timestamp::from_ns(ns), held)
     };
-    let told = |registers: &Registers| {
+    let bounds = |registers: &Registers| {
         registers.all().map(|all| (all.barrier.as_ns(), all.commit.as_ns()))
     };
-    registers.hear(Mono::from_ns(0), Port(0), promise(100));
+    registers.update(Mono::from_ns(0), Port(0), promise(100));
     assert!(mark(&mut registers, 10, None) && !mark(&mut registers, 11, None));
-    assert_eq!((registers.live(), told(&registers)), (2, Some((100, 50))));
+    assert_eq!((registers.live(), bounds(&registers)), (2, Some((100, 50))));
     assert!(registers.holds_nothing(Port(1)) && registers.get(Port(1)).is_none());
     assert_eq!(registers.freeze(Port(1)), None, "there is nothing to hold");
-    assert_eq!(registers.oldest_heard(), Some(Mono::from_ns(0)));
+    assert_eq!(registers.oldest_update(), Some(Mono::from_ns(0)));
     // A promise from before the last mark shows that it lives, and no more.
-    assert!(!registers.hear(Mono::from_ns(12), Port(1), promise(10)));
-    assert_eq!(told(&registers), Some((100, 50)));
-    assert!(!registers.hear(Mono::from_ns(13), Port(1), promise(12)));
-    assert_eq!(told(&registers), Some((12, 6)), "something feeds it");
+    assert!(!registers.update(Mono::from_ns(12), Port(1), promise(10)));
+    assert_eq!(bounds(&registers), Some((100, 50)));
+    assert!(!registers.update(Mono::from_ns(13), Port(1), promise(12)));
+    assert_eq!(bounds(&registers), Some((12, 6)), "something feeds it");
     // So does a mark from before the promise.
     assert!(!mark(&mut registers, 12, None));
-    assert_eq!(told(&registers), Some((12, 6)));
+    assert_eq!(bounds(&registers), Some((12, 6)));
     // What fed it is dead, and holds a commit behind it.
     assert!(!mark(&mut registers, 13, Some(7)));
-    assert_eq!(told(&registers), Some((100, 7)));
+    assert_eq!(bounds(&registers), Some((100, 7)));
     assert!(registers.has_holds() && !registers.holds_nothing(Port(1)));
     assert_eq!(registers.commit_floor_except(Port(0)).map(Timestamp::as_ns), Some(7));
     let mut frozen = registers.clone();
     assert_eq!(frozen.freeze(Port(1)).map(Timestamp::as_ns), Some(7));
-    assert_eq!((frozen.live(), told(&frozen)), (1, Some((100, 7))));
+    assert_eq!((frozen.live(), bounds(&frozen)), (1, Some((100, 7))));
     // That is resolved.
     assert!(!mark(&mut registers, 13, None));
-    assert_eq!((told(&registers), registers.has_holds()), (Some((100, 50)), false));
-    assert_eq!(registers.silent_since(Mono::from_ns(12)), Some(Port(0)));
-    assert_eq!(registers.silent_since(Mono::from_ns(0)), None);
+    assert_eq!((bounds(&registers), registers.has_holds()), (Some((100, 50)), false));
+    assert_eq!(registers.idle_since(Mono::from_ns(12)), Some(Port(0)));
+    assert_eq!(registers.idle_since(Mono::from_ns(0)), None);
     assert!(registers.remove(Port(1)) && !registers.remove(Port(1)));
     assert_eq!(registers.live(), 1);
     assert!(mark(&mut registers, 3, None), "a link that comes back starts anew");
@@ -138,19 +138,19 @@ fn a_link_that_nothing_feeds_lives_and_counts_nowhere() {
 #[test]
 fn a_former_life_holds_a_link_that_nothing_feeds() {
     let mut registers = Registers::new(2);
-    registers.hear(Mono::from_ns(0), Port(0), promise(900));
-    registers.hear(Mono::from_ns(0), Port(1), promise(40));
+    registers.update(Mono::from_ns(0), Port(0), promise(900));
+    registers.update(Mono::from_ns(0), Port(1), promise(40));
     registers.freeze(Port(1));
     let commit = |registers: &Registers| registers.all().map(|all| all.commit.as_ns());
     let (mark, held) = (Timestamp::from_ns(50), Timestamp::from_ns(12));
-    assert!(registers.hear_unfed(Mono::from_ns(1), Port(1), mark, Some(held)));
+    assert!(registers.update_unfed(Mono::from_ns(1), Port(1), mark, Some(held)));
     assert_eq!(commit(&registers), Some(12));
-    registers.hear_unfed(Mono::from_ns(2), Port(1), mark, None);
+    registers.update_unfed(Mono::from_ns(2), Port(1), mark, None);
     assert_eq!(commit(&registers), Some(20));
     assert!(registers.holds_nothing(Port(1)), "but for the former life");
     assert!(registers.remove(Port(1)));
     assert_eq!(commit(&registers), Some(20));
-    registers.hear_unfed(Mono::from_ns(3), Port(1), mark, None);
+    registers.update_unfed(Mono::from_ns(3), Port(1), mark, None);
     registers.hold(Port(1), None);
     assert_eq!(commit(&registers), Some(450));
 }
@@ -168,15 +168,12 @@ enum Step {
 fn any_step() -> impl Strategy<Value = Step> {
     let port = 0..LINKS + 1;
     // Few values, so that links are often equal.
-    let hear = (port.clone(), 1u64..40, 1u64..40).prop_map(|(port, barrier, commit)| Step::Hear {
-        port,
-        barrier,
-        commit,
-    });
+    let update = (port.clone(), 1u64..40, 1u64..40)
+        .prop_map(|(port, barrier, commit)| Step::Hear { port, barrier, commit });
     let unfed = (port.clone(), 1u64..40, prop::option::of(1u64..40))
         .prop_map(|(port, mark, held)| Step::Unfed { port, mark, held });
     prop_oneof![
-        16 => hear,
+        16 => update,
         4 => unfed,
         1 => port.prop_map(|port| Step::Remove { port }),
         1 => (0u64..20).prop_map(|silent_ns| Step::Expire { silent_ns }),
@@ -186,14 +183,14 @@ fn any_step() -> impl Strategy<Value = Step> {
 /// A link of the model that lives.
 #[derive(Clone, Copy)]
 struct Known {
-    heard: Mono,
+    last_seen: Mono,
     is_fed: bool,
     /// The highest barrier promised, or mark.
     said: u64,
     commit: Option<u64>,
 }
 
-const NEW: Known = Known { heard: Mono::from_ns(0), is_fed: false, said: 0, commit: None };
+const NEW: Known = Known { last_seen: Mono::from_ns(0), is_fed: false, said: 0, commit: None };
 
 proptest! {
     /// Against a model that keeps nothing and looks at all links each time.
@@ -208,14 +205,14 @@ proptest! {
                     let (said, promised) = (barrier, Timestamp::from_ns(barrier));
                     let promises =
                         Promises { barrier: promised, commit: Timestamp::from_ns(commit) };
-                    let is_new = registers.hear(now, Port(port), promises);
+                    let is_new = registers.update(now, Port(port), promises);
                     let Some(slot) = model.get_mut(usize::from(port)) else {
                         prop_assert!(!is_new);
                         continue;
                     };
                     prop_assert_eq!(is_new, slot.is_none());
-                    let known = slot.get_or_insert(Known { heard: now, ..NEW });
-                    known.heard = now;
+                    let known = slot.get_or_insert(Known { last_seen: now, ..NEW });
+                    known.last_seen = now;
                     if known.is_fed || said >= known.said {
                         known.is_fed = true;
                         known.said = known.said.max(said);
@@ -224,14 +221,14 @@ proptest! {
                 }
                 Step::Unfed { port, mark, held } => {
                     let (ts, held_ts) = (Timestamp::from_ns(mark), held.map(Timestamp::from_ns));
-                    let is_new = registers.hear_unfed(now, Port(port), ts, held_ts);
+                    let is_new = registers.update_unfed(now, Port(port), ts, held_ts);
                     let Some(slot) = model.get_mut(usize::from(port)) else {
                         prop_assert!(!is_new);
                         continue;
                     };
                     prop_assert_eq!(is_new, slot.is_none());
-                    let known = slot.get_or_insert(Known { heard: now, ..NEW });
-                    known.heard = now;
+                    let known = slot.get_or_insert(Known { last_seen: now, ..NEW });
+                    known.last_seen = now;
                     if mark > known.said || (mark == known.said && !known.is_fed) {
                         (known.is_fed, known.said) = (false, mark);
                         known.commit = held.and(known.commit.max(held));
@@ -247,7 +244,7 @@ proptest! {
                     registers.expire(deadline, |port| lost.push(port.index()));
                     let mut late = Vec::new();
                     for (at, slot) in model.iter_mut().enumerate() {
-                        if slot.take_if(|known| known.heard < deadline).is_some() {
+                        if slot.take_if(|known| known.last_seen < deadline).is_some() {
                             late.push(at);
                         }
                     }
@@ -266,7 +263,7 @@ proptest! {
             let live = || model.iter().flatten();
             prop_assert_eq!(registers.all(), low(usize::MAX));
             prop_assert_eq!(registers.live() as usize, live().count());
-            prop_assert_eq!(registers.oldest_heard(), live().map(|known| known.heard).min());
+            prop_assert_eq!(registers.oldest_update(), live().map(|known| known.last_seen).min());
             let floor = live().filter_map(|known| known.commit).min().map(Timestamp::from_ns);
             prop_assert_eq!(registers.commit_floor(), floor);
             let is_held = |known: &Known| !known.is_fed && known.commit.is_some();

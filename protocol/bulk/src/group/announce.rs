@@ -2,7 +2,7 @@
 
 use onepipe_wire::{BulkPieceHeader, Extent};
 
-use super::place::Octets;
+use super::place::Bytes;
 use super::{Group, Staged};
 use crate::Memory;
 use crate::event::{Event, Reason};
@@ -66,20 +66,20 @@ impl<M: Memory> Group<M> {
             self.stats.misbehaved += 1;
             return None;
         }
-        let fits = extent.octets <= self.config.object_octets_max;
-        let Some(shape) = Shape::new(extent, self.config.piece_octets()).filter(|_| fits) else {
+        let fits = extent.bytes <= self.config.object_len_max;
+        let Some(shape) = Shape::new(extent, self.config.piece_len()).filter(|_| fits) else {
             self.go(Reason::Memory);
             return None;
         };
         self.know(object, shape);
-        let is_enough = |memory: &M| memory.octets().len() as u64 >= extent.octets;
+        let is_enough = |memory: &M| memory.bytes().len() as u64 >= extent.bytes;
         match self.spare.iter().position(is_enough).and_then(|at| self.spare.remove(at)) {
             Some(mut memory) => {
-                memory.truncate(extent.octets as usize);
+                memory.truncate(extent.bytes as usize);
                 self.live_mut(object).object = Some(Object::empty(shape, memory));
                 self.on_memory(object);
             }
-            None => self.events.push_back(Event::Wanted { object, octets: extent.octets }),
+            None => self.events.push_back(Event::Wanted { object, bytes: extent.bytes }),
         }
         Some(shape)
     }
@@ -92,9 +92,9 @@ impl<M: Memory> Group<M> {
             }
         }
         if let Some(staged) = self.staged.take_if(|staged| staged.header.object == object) {
-            let octets = core::mem::take(&mut self.staged_octets);
-            self.fill(staged.from, &staged.header, Octets::Here(&octets));
-            self.staged_octets = octets;
+            let bytes = core::mem::take(&mut self.staged_bytes);
+            self.fill(staged.from, &staged.header, Bytes::Here(&bytes));
+            self.staged_bytes = bytes;
         }
         let missed = core::mem::take(&mut self.live_mut(object).missed);
         for (from, block) in missed {
@@ -103,33 +103,33 @@ impl<M: Memory> Group<M> {
         self.ask();
     }
 
-    pub(super) fn on_piece(&mut self, from: u32, header: &BulkPieceHeader, octets: Octets<'_>) {
+    pub(super) fn on_piece(&mut self, from: u32, header: &BulkPieceHeader, bytes: Bytes<'_>) {
         let Some(shape) = self.on_extent(header.object, header.extent) else { return };
         self.sources.set(from);
         if header.offers {
             return self.tell(from);
         }
-        let at = shape.piece_at(header.block, header.offset, octets.len());
+        let at = shape.piece_at(header.block, header.offset, bytes.len());
         let has_memory = self.get(header.object).is_some_and(|live| live.object.is_some());
-        match octets {
+        match bytes {
             // It could not be placed yet: whoever has it says so again.
-            Octets::Here(_) if at.is_none() && self.config.is_shared => {
+            Bytes::Here(_) if at.is_none() && self.config.is_shared => {
                 self.miss(from, header.object, header.block);
             }
             _ if at.is_none() => self.stats.misbehaved += 1,
-            octets if has_memory => self.fill(from, header, octets),
-            Octets::Here(octets) => self.stage(from, *header, octets),
+            bytes if has_memory => self.fill(from, header, bytes),
+            Bytes::Here(bytes) => self.stage(from, *header, bytes),
             // Its memory is gone, and so is the object.
-            Octets::Placed(_) => {}
+            Bytes::Placed(_) => {}
         }
     }
 
     /// Keeps one piece until there is memory. Of others the block is asked for then.
-    fn stage(&mut self, from: u32, header: BulkPieceHeader, octets: &[u8]) {
+    fn stage(&mut self, from: u32, header: BulkPieceHeader, bytes: &[u8]) {
         if self.staged.is_none() {
             self.staged = Some(Staged { from, header });
-            self.staged_octets.clear();
-            self.staged_octets.extend_from_slice(octets);
+            self.staged_bytes.clear();
+            self.staged_bytes.extend_from_slice(bytes);
             return;
         }
         self.miss(from, header.object, header.block);
@@ -148,21 +148,21 @@ impl<M: Memory> Group<M> {
     }
 
     /// Takes in a piece of an object for which there is memory.
-    pub(super) fn fill(&mut self, from: u32, header: &BulkPieceHeader, octets: Octets<'_>) {
+    pub(super) fn fill(&mut self, from: u32, header: &BulkPieceHeader, bytes: Bytes<'_>) {
         let BulkPieceHeader { object, block, offset, digest, ordinal, .. } = *header;
         let Some(body) = self.object_mut(object) else { return };
-        let Some(piece) = body.shape.piece_at(block, offset, octets.len()) else { return };
-        let taken = match octets {
-            Octets::Here(octets) => body.take(block, piece, digest, Some(octets)),
-            Octets::Placed(_) if body.placed(block, piece) => body.take(block, piece, digest, None),
-            Octets::Placed(_) => return,
+        let Some(piece) = body.shape.piece_at(block, offset, bytes.len()) else { return };
+        let taken = match bytes {
+            Bytes::Here(bytes) => body.take(block, piece, digest, Some(bytes)),
+            Bytes::Placed(_) if body.placed(block, piece) => body.take(block, piece, digest, None),
+            Bytes::Placed(_) => return,
         };
         let is_through = body.held.has(block) || taken == Taken::Corrupt;
         match taken {
             Taken::Known => self.stats.pieces_known += 1,
-            Taken::Part => self.stats.octets_received += octets.len() as u64,
+            Taken::Part => self.stats.bytes_received += bytes.len() as u64,
             Taken::Whole => {
-                self.stats.octets_received += octets.len() as u64;
+                self.stats.bytes_received += bytes.len() as u64;
                 self.on_held(object, block);
             }
             Taken::Corrupt => {
@@ -173,7 +173,7 @@ impl<M: Memory> Group<M> {
                 self.want(whom, object, block);
             }
         }
-        if is_through && ordinal != BulkPieceHeader::ASKED {
+        if is_through && ordinal != BulkPieceHeader::REQUESTED {
             let flow = self.peer(from).flow(object);
             if flow.consumed <= ordinal {
                 flow.consumed = ordinal + 1;

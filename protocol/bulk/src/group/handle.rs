@@ -2,12 +2,12 @@
 
 use onepipe_base::{Mono, Port, Verdict};
 use onepipe_wire::{
-    BulkAckView, BulkFailures, BulkFront, BulkHaveView, BulkPiece, BulkRefused, BulkStateView,
+    BulkAckView, BulkFailures, BulkHaveView, BulkHeader, BulkPiece, BulkRefused, BulkStateView,
     BulkWant, DecodeError, Flags, Frame, Opcode,
 };
 
 use super::Group;
-use super::place::Octets;
+use super::place::Bytes;
 use crate::Memory;
 use crate::event::{Outcome, Reason};
 
@@ -15,8 +15,8 @@ use crate::event::{Outcome, Reason};
 const REFUSALS: usize = 16;
 
 impl<M: Memory> Group<M> {
-    pub(super) fn on_frame(&mut self, now: Mono, port: Port, octets: &[u8]) -> Verdict {
-        let read = Frame::parse(octets).and_then(|frame| self.read(now, port, &frame, None));
+    pub(super) fn on_frame(&mut self, now: Mono, port: Port, bytes: &[u8]) -> Verdict {
+        let read = Frame::parse(bytes).and_then(|frame| self.read(now, port, &frame, None));
         self.conclude(read)
     }
 
@@ -33,7 +33,7 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    /// Takes in a frame; of a piece that was placed, so many octets are where they belong.
+    /// Takes in a frame; of a piece that was placed, so many bytes are where they belong.
     pub(super) fn read(
         &mut self,
         now: Mono,
@@ -44,7 +44,7 @@ impl<M: Memory> Group<M> {
         if frame.opcode as u8 & 0xf0 != Opcode::BulkPiece as u8 {
             return Err(DecodeError::Opcode(frame.opcode as u8));
         }
-        let (front, rest) = BulkFront::parse(frame.payload)?;
+        let (front, rest) = BulkHeader::parse(frame.payload)?;
         if front.group != self.config.group.0 {
             return Err(DecodeError::Field { field: "group", value: front.group });
         }
@@ -61,18 +61,18 @@ impl<M: Memory> Group<M> {
         if !is_member || front.plan != self.plan {
             return self.refuse(port, frame, BulkRefused::OtherPlan);
         }
-        let life = frame.header.incarnation();
-        match self.peers[from as usize].life {
-            Some(known) if life < known => return Ok(()),
-            Some(known) if life > known => {
+        let incarnation = frame.header.incarnation();
+        match self.peers[from as usize].incarnation {
+            Some(known) if incarnation < known => return Ok(()),
+            Some(known) if incarnation > known => {
                 // So the life that is a member is over.
                 self.fail(from, self.config.own, Reason::Reborn);
-                return self.refuse(port, frame, BulkRefused::OtherLife);
+                return self.refuse(port, frame, BulkRefused::OtherIncarnation);
             }
             _ if self.has_failed.has(from) => {
                 return self.refuse(port, frame, BulkRefused::Excluded);
             }
-            _ => self.peer(from).life = Some(life),
+            _ => self.peer(from).incarnation = Some(incarnation),
         }
         if matches!(self.outcome, Some(Outcome::Refused(_))) {
             return Ok(());
@@ -111,8 +111,8 @@ impl<M: Memory> Group<M> {
             }
             Opcode::BulkPiece if !is_over => {
                 let piece = BulkPiece::parse(rest)?;
-                let octets = placed.map_or(Octets::Here(piece.octets), Octets::Placed);
-                self.on_piece(from, &piece.header, octets);
+                let bytes = placed.map_or(Bytes::Here(piece.bytes), Bytes::Placed);
+                self.on_piece(from, &piece.header, bytes);
             }
             Opcode::BulkHave if !is_over => self.on_have(from, &BulkHaveView::parse(rest)?),
             Opcode::BulkWant if !is_over => {
@@ -157,7 +157,7 @@ impl<M: Memory> Group<M> {
     }
 
     fn on_ack(&mut self, now: Mono, from: u32, view: BulkAckView<'_>) {
-        if view.ack.life != self.config.incarnation {
+        if view.ack.incarnation != self.config.incarnation {
             return;
         }
         let mut lost = core::mem::take(&mut self.lost);
@@ -181,7 +181,7 @@ impl<M: Memory> Group<M> {
         let peer = self.peer(from);
         peer.complete = peer.complete.max(state.complete);
         peer.known = peer.known.max(state.known);
-        peer.settled = peer.settled.max(state.settled);
+        peer.settled = peer.settled.max(state.resolved);
         if failed >= peer.view.0 {
             peer.view = (failed, state.view);
         }

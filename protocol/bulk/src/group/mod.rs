@@ -104,7 +104,7 @@ pub struct Group<M = Vec<u8>> {
     is_closed: bool,
     is_clean: bool,
     staged: Option<Staged>,
-    staged_octets: Vec<u8>,
+    staged_bytes: Vec<u8>,
     spare: VecDeque<M>,
     refusals: VecDeque<(Port, ProcessId, BulkRefused)>,
     events: VecDeque<Event<M>>,
@@ -158,7 +158,7 @@ impl<M: Memory> Group<M> {
             is_closed: false,
             is_clean: false,
             staged: None,
-            staged_octets: Vec::with_capacity(config.staged_octets()),
+            staged_bytes: Vec::with_capacity(config.staged_bytes()),
             spare: VecDeque::new(),
             refusals: VecDeque::new(),
             events: VecDeque::new(),
@@ -180,13 +180,13 @@ impl<M: Memory> Group<M> {
     /// When the group takes none now; the memory comes back.
     pub fn send(&mut self, memory: M) -> Result<u32, Unsent<M>> {
         let object = self.known;
-        let octets = memory.octets().len() as u64;
+        let bytes = memory.bytes().len() as u64;
         let extent = Extent {
-            octets,
-            block_octets: self.config.block_octets_of(octets),
+            bytes,
+            block_len: self.config.block_len_of(bytes),
             has_digests: self.config.has_digests,
         };
-        let shape = Shape::new(extent, self.config.piece_octets());
+        let shape = Shape::new(extent, self.config.piece_len());
         let why = match shape {
             _ if self.config.own != 0 => SendError::NotRoot,
             _ if self.outcome.is_some() || self.total.is_some() => SendError::Closed,
@@ -211,11 +211,11 @@ impl<M: Memory> Group<M> {
         let found = self.get(object).filter(|live| live.object.is_none());
         let why = match found.and_then(|live| live.shape) {
             None => SendError::NotWanted,
-            Some(shape) if (memory.octets().len() as u64) < shape.extent.octets => {
+            Some(shape) if (memory.bytes().len() as u64) < shape.extent.bytes => {
                 SendError::TooSmall
             }
             Some(shape) => {
-                memory.truncate(shape.extent.octets as usize);
+                memory.truncate(shape.extent.bytes as usize);
                 self.live_mut(object).object = Some(Object::empty(shape, memory));
                 self.on_memory(object);
                 return Ok(());
@@ -283,10 +283,10 @@ impl<M: Memory> Group<M> {
         !self.events.is_empty()
     }
 
-    /// The octets of an object that is whole here and not yet stable.
-    pub fn octets(&self, object: u32) -> Option<&[u8]> {
+    /// The bytes of an object that is whole here and not yet stable.
+    pub fn bytes(&self, object: u32) -> Option<&[u8]> {
         let object = self.get(object)?.object.as_ref().filter(|object| object.missing == 0)?;
-        Some(object.memory.octets())
+        Some(object.memory.bytes())
     }
 
     /// The memory of an object under way, of which not all need be here yet.

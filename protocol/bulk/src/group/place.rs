@@ -1,6 +1,6 @@
 //! Pieces that go from one object into another, and are copied by nobody between.
 //!
-//! A world that gathers what it sends ([`Group::poll_gather`]) writes the octets of a piece from
+//! A world that gathers what it sends ([`Group::poll_gather`]) writes the bytes of a piece from
 //! the object in which they lie. One that scatters what it takes ([`Group::place`]) reads them into
 //! the object to which they belong.
 
@@ -8,7 +8,7 @@ use core::ops::Range;
 
 use onepipe_base::{Now, Port, Transmit, Verdict};
 use onepipe_wire::{
-    APART_OCTETS, BULK_FRONT_OCTETS, BulkFront, BulkPiece, Frame, Opcode, open_apart,
+    BULK_HEADER_LEN, BulkHeader, BulkPiece, DETACHED_FRONT_LEN, Frame, Opcode, open_detached,
 };
 
 use super::Group;
@@ -17,7 +17,7 @@ use crate::Memory;
 /// A frame of which perhaps only the front was written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Gathered {
-    /// Where it goes, and how many octets stand in the slot.
+    /// Where it goes, and how many bytes stand in the slot.
     pub front: Transmit,
     /// In which object those behind lie, and where.
     pub(super) behind: Option<(u32, Range<usize>)>,
@@ -29,20 +29,20 @@ impl From<Transmit> for Gathered {
     }
 }
 
-/// A piece whose octets are being written into the object to which they belong.
+/// A piece whose bytes are being written into the object to which they belong.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Placing {
-    front: [u8; APART_OCTETS],
+    front: [u8; DETACHED_FRONT_LEN],
     object: u32,
     block: u32,
     piece: u32,
     at: usize,
-    octets: usize,
+    bytes: usize,
 }
 
 impl Gathered {
-    /// How many octets the piece has; none if it is something else.
-    pub fn octets(&self) -> usize {
+    /// How many bytes the piece has; none if it is something else.
+    pub fn bytes(&self) -> usize {
         self.behind.as_ref().map_or(0, |(_, range)| range.len())
     }
 }
@@ -58,34 +58,34 @@ impl Placing {
         self.at
     }
 
-    /// How many octets it has.
-    pub fn octets(&self) -> usize {
-        self.octets
+    /// How many bytes it has.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 }
 
-/// Where the octets of a piece are.
+/// Where the bytes of a piece are.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Octets<'a> {
+pub(super) enum Bytes<'a> {
     /// In the frame.
     Here(&'a [u8]),
     /// Where they belong, so many.
     Placed(usize),
 }
 
-impl Octets<'_> {
+impl Bytes<'_> {
     pub fn len(&self) -> usize {
         match self {
-            Self::Here(octets) => octets.len(),
-            Self::Placed(octets) => *octets,
+            Self::Here(bytes) => bytes.len(),
+            Self::Placed(bytes) => *bytes,
         }
     }
 }
 
 impl<M: Memory> Group<M> {
-    /// As [`onepipe_base::Machine::poll_transmit`], but the octets of a piece stay where they are:
+    /// As [`onepipe_base::Machine::poll_transmit`], but the bytes of a piece stay where they are:
     /// [`Group::behind`] shows them, until the group is told or commanded anything. `slot` holds at
-    /// least [`crate::Config::frame_octets_max`].
+    /// least [`crate::Config::frame_len_max`].
     pub fn poll_gather(&mut self, now: Now, slot: &mut [u8]) -> Option<Gathered> {
         self.begin(now.mono);
         self.transmit(now, slot, true)
@@ -93,32 +93,32 @@ impl<M: Memory> Group<M> {
 
     /// What follows the front of a frame; nothing, if all of it stands in the slot.
     pub fn behind(&self, gathered: &Gathered) -> &[u8] {
-        let octets = gathered.behind.as_ref().and_then(|(object, range)| {
-            self.get(*object)?.object.as_ref()?.memory.octets().get(range.clone())
+        let bytes = gathered.behind.as_ref().and_then(|(object, range)| {
+            self.get(*object)?.object.as_ref()?.memory.bytes().get(range.clone())
         });
-        octets.unwrap_or_default()
+        bytes.unwrap_or_default()
     }
 
-    /// Whether the octets that follow this front, [`onepipe_wire::APART_OCTETS`] of a frame, may be
+    /// Whether the bytes that follow this front, [`onepipe_wire::DETACHED_FRONT_LEN`] of a frame, may be
     /// read into their object. If not, the frame is taken as others are.
     ///
     /// If so, they go into [`Group::room`], and [`Group::handle_placed`] says that they are all
     /// there, or [`Group::abandon`] that they never will be.
     pub fn place(&mut self, front: &[u8]) -> Option<Placing> {
-        let front: [u8; APART_OCTETS] = front.get(..APART_OCTETS)?.try_into().ok()?;
-        let (header, payload, octets) = open_apart(&front).ok()?;
-        let (from, rest) = BulkFront::parse(payload).ok()?;
+        let front: [u8; DETACHED_FRONT_LEN] = front.get(..DETACHED_FRONT_LEN)?.try_into().ok()?;
+        let (header, payload, bytes) = open_detached(&front).ok()?;
+        let (from, rest) = BulkHeader::parse(payload).ok()?;
         let rank = usize::from(from.from);
         let member = self.config.members.get(rank).map(|member| member.process);
         let is_ours = from.group == self.config.group.0 && from.plan == self.plan;
         let is_theirs = member == Some(header.src()) && from.from != self.config.own as u16;
-        // Where memory is shared no octets follow, and the shape says how many there are.
-        let may_be = self.config.is_shared == (octets == 0);
+        // Where memory is shared no bytes follow, and the shape says how many there are.
+        let may_be = self.config.is_shared == (bytes == 0);
         if !is_ours || !is_theirs || self.outcome.is_some() || !may_be {
             return None;
         }
         let peer = &self.peers[rank];
-        if peer.has_failed || peer.life != Some(header.incarnation()) {
+        if peer.has_failed || peer.incarnation != Some(header.incarnation()) {
             return None;
         }
         let piece = BulkPiece::parse(rest).ok()?.header;
@@ -134,11 +134,11 @@ impl<M: Memory> Group<M> {
         if body.shape.extent != piece.extent {
             return None;
         }
-        let octets = match is_shared {
-            true => body.shape.octets_at(piece.block, piece.offset)?,
-            false => octets,
+        let bytes = match is_shared {
+            true => body.shape.bytes_at(piece.block, piece.offset)?,
+            false => bytes,
         };
-        let at = body.shape.piece_at(piece.block, piece.offset, octets)?;
+        let at = body.shape.piece_at(piece.block, piece.offset, bytes)?;
         let begin = body.shape.piece(piece.block, at).start;
         body.place(piece.block, at, piece.digest).then_some(Placing {
             front,
@@ -146,22 +146,22 @@ impl<M: Memory> Group<M> {
             block: piece.block,
             piece: at,
             at: begin,
-            octets,
+            bytes,
         })
     }
 
-    /// Where the octets of a piece belong; `None` when its object is gone, and nobody needs them.
+    /// Where the bytes of a piece belong; `None` when its object is gone, and nobody needs them.
     pub fn room(&mut self, placing: &Placing) -> Option<&mut [u8]> {
         self.object_mut(placing.object)?.room(placing.block, placing.piece)
     }
 
-    /// All octets of a piece are where they belong.
+    /// All bytes of a piece are where they belong.
     pub fn handle_placed(&mut self, now: Now, port: Port, placing: &Placing) -> Verdict {
         self.begin(now.mono);
-        let read = open_apart(&placing.front).and_then(|(header, payload, _)| {
-            debug_assert!(payload.len() > BULK_FRONT_OCTETS, "the header of a piece is behind");
+        let read = open_detached(&placing.front).and_then(|(header, payload, _)| {
+            debug_assert!(payload.len() > BULK_HEADER_LEN, "the header of a piece is behind");
             let frame = Frame { header, opcode: Opcode::BulkPiece, payload };
-            self.read(now.mono, port, &frame, Some(placing.octets))
+            self.read(now.mono, port, &frame, Some(placing.bytes))
         });
         if let Some(body) = self.object_mut(placing.object) {
             // Whoever was no member any more has filled nothing.
@@ -170,7 +170,7 @@ impl<M: Memory> Group<M> {
         self.conclude(read)
     }
 
-    /// The octets of a piece will never all be there.
+    /// The bytes of a piece will never all be there.
     pub fn abandon(&mut self, placing: &Placing) {
         if let Some(body) = self.object_mut(placing.object) {
             body.placed(placing.block, placing.piece);

@@ -2,9 +2,8 @@
 
 use onepipe_base::{Now, ProcessId, Promises, Psn, Transmit};
 use onepipe_wire::{
-    BULK_FAILURE_OCTETS, BULK_FRONT_OCTETS, BulkAck, BulkFailure, BulkFailures, BulkFront,
-    BulkHave, BulkPieceHeader, BulkState, BulkWant, Flags, HEADER_OCTETS, Header, Opcode, seal,
-    seal_apart,
+    BULK_FAILURE_LEN, BULK_HEADER_LEN, BulkAck, BulkFailure, BulkFailures, BulkHave, BulkHeader,
+    BulkPieceHeader, BulkState, BulkWant, Flags, HEADER_LEN, Header, Opcode, seal, seal_detached,
 };
 
 use super::Group;
@@ -107,21 +106,21 @@ impl<M: Memory> Group<M> {
             digest: 0,
             block: 0,
             offset: 0,
-            ordinal: BulkPieceHeader::ASKED,
+            ordinal: BulkPieceHeader::REQUESTED,
             offers: true,
         };
         let item = Item::Offer { object };
         self.write(now, rank, Opcode::BulkPiece, Some(item), slot, |_, room| {
-            header.write(room).map(|_| onepipe_wire::BULK_PIECE_HEADER_OCTETS)
+            header.write(room).map(|_| onepipe_wire::BULK_PIECE_HEADER_LEN)
         })
     }
 
     fn write_ack(&mut self, now: Now, rank: u32, slot: &mut [u8]) -> Option<Transmit> {
         let mut lane_heard = core::mem::take(&mut self.peer(rank).lane.heard);
-        let life = self.peer(rank).life;
+        let incarnation = self.peer(rank).incarnation;
         let told = lane_heard.tell();
-        let sent = told.zip(life).and_then(|((largest, words, marked), life)| {
-            let ack = BulkAck { life, largest, marked };
+        let sent = told.zip(incarnation).and_then(|((largest, words, marked), incarnation)| {
+            let ack = BulkAck { incarnation, largest, marked };
             self.write(now, rank, Opcode::BulkAck, None, slot, |_, room| {
                 ack.write(room, words.iter().copied())
             })
@@ -146,7 +145,7 @@ impl<M: Memory> Group<M> {
                 by: failure.by as u16,
                 reason: failure.reason as u8,
             });
-            let room = room.get_mut(..(until - first) * BULK_FAILURE_OCTETS)?;
+            let room = room.get_mut(..(until - first) * BULK_FAILURE_LEN)?;
             Some(BulkFailures::write(room, entries))
         })
     }
@@ -155,7 +154,7 @@ impl<M: Memory> Group<M> {
         let state = BulkState {
             complete: self.complete,
             known: self.known,
-            settled: self.settled,
+            resolved: self.settled,
             total: self.total,
             // The root's is worked out when somebody else's is to be compared with it.
             digest: if self.config.own == 0 { 0 } else { self.digest_before(self.complete) },
@@ -231,7 +230,7 @@ impl<M: Memory> Group<M> {
         self.write_apart(now, rank, (opcode, None), item, slot, body)
     }
 
-    /// As [`Self::write`], where so many octets of the frame may stay where they are.
+    /// As [`Self::write`], where so many bytes of the frame may stay where they are.
     pub(super) fn write_apart(
         &mut self,
         now: Now,
@@ -242,37 +241,37 @@ impl<M: Memory> Group<M> {
         body: impl FnOnce(&Self, &mut [u8]) -> Option<usize>,
     ) -> Option<Transmit> {
         let front = self.front();
-        let room = front.write(slot.get_mut(HEADER_OCTETS..)?)?;
-        let octets = BULK_FRONT_OCTETS + body(self, room)?;
+        let room = front.write(slot.get_mut(HEADER_LEN..)?)?;
+        let bytes = BULK_HEADER_LEN + body(self, room)?;
         let member = self.config.members[rank as usize];
         let header = self.header(opcode, member.process);
         let lane = &mut self.peer(rank).lane;
-        let all = octets + behind.unwrap_or(0);
-        let asks = item.is_some() && lane.awaits_answer(HEADER_OCTETS + all);
+        let all = bytes + behind.unwrap_or(0);
+        let asks = item.is_some() && lane.awaits_answer(HEADER_LEN + all);
         let header = header.flagged(u8::from(asks) * Flags::ACK_NOW);
         let psn = if item.is_some() { lane.next() } else { Psn::FIRST };
         let header = header.stamped(now.sync, Promises::both(now.sync), psn);
-        let octets = match behind {
-            Some(behind) => seal_apart(slot, header, behind),
-            None => seal(slot, header, octets),
+        let bytes = match behind {
+            Some(behind) => seal_detached(slot, header, behind),
+            None => seal(slot, header, bytes),
         };
         if let Some(item) = item {
-            lane.on_sent(now.mono, item, HEADER_OCTETS + all);
+            lane.on_sent(now.mono, item, HEADER_LEN + all);
             self.watch(rank);
         }
         self.stats.frames_sent += 1;
-        Some(Transmit { port: member.port, octets })
+        Some(Transmit { port: member.port, bytes })
     }
 
     /// Tells somebody who is no member that it is none.
     pub(super) fn write_refusal(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let (port, process, reason) = self.refusals.pop_front()?;
-        let room = self.front().write(slot.get_mut(HEADER_OCTETS..)?)?;
-        let octets = BULK_FRONT_OCTETS + reason.write(room)?;
+        let room = self.front().write(slot.get_mut(HEADER_LEN..)?)?;
+        let bytes = BULK_HEADER_LEN + reason.write(room)?;
         let header = self.header(Opcode::BulkRefused, process);
         let header = header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST);
         self.stats.frames_sent += 1;
-        Some(Transmit { port, octets: seal(slot, header, octets) })
+        Some(Transmit { port, bytes: seal(slot, header, bytes) })
     }
 
     fn header(&self, opcode: Opcode, to: ProcessId) -> Header {
@@ -280,8 +279,8 @@ impl<M: Memory> Group<M> {
         Header::new(opcode, own, to, self.config.incarnation)
     }
 
-    fn front(&self) -> BulkFront {
-        BulkFront {
+    fn front(&self) -> BulkHeader {
+        BulkHeader {
             group: self.config.group.0,
             plan: self.plan,
             from: self.config.own as u16,

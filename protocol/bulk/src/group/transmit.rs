@@ -8,12 +8,12 @@ use onepipe_wire::{BulkPieceHeader, Opcode};
 use super::Group;
 use super::place::Gathered;
 use crate::Memory;
-use crate::config::PIECE_FRONT_OCTETS;
+use crate::config::PIECE_FRONT_LEN;
 use crate::lane::Item;
 use crate::peer::Due;
 
 impl<M: Memory> Group<M> {
-    /// The next frame; the octets of a piece may be left where they are.
+    /// The next frame; the bytes of a piece may be left where they are.
     pub(super) fn transmit(
         &mut self,
         now: Now,
@@ -56,8 +56,8 @@ impl<M: Memory> Group<M> {
 
     /// The step of the next piece for a member, if one may be sent.
     fn candidate(&mut self, rank: u32) -> Option<(u32, u64)> {
-        let octets = PIECE_FRONT_OCTETS + self.config.staged_octets();
-        if !self.peer(rank).lane.has_room(octets) {
+        let bytes = PIECE_FRONT_LEN + self.config.staged_bytes();
+        if !self.peer(rank).lane.has_room(bytes) {
             return None;
         }
         while let Some(Item::Piece { object, block, .. }) = self.peer(rank).again.front().copied() {
@@ -156,16 +156,16 @@ impl<M: Memory> Group<M> {
         let behind = if self.config.is_shared { 0 } else { range.len() };
         let opcode = (Opcode::BulkPiece, Some(behind));
         let mut sent = self.write_apart(now, rank, opcode, Some(item), slot, |_, room| {
-            header.write(room).map(|_| onepipe_wire::BULK_PIECE_HEADER_OCTETS)
+            header.write(room).map(|_| onepipe_wire::BULK_PIECE_HEADER_LEN)
         })?;
         if is_elsewhere {
             return Some(Gathered { front: sent, behind: Some((object, range)) });
         }
-        // Whoever reads such a frame has the octets behind its front, too; to check them is the
+        // Whoever reads such a frame has the bytes behind its front, too; to check them is the
         // block's digest's affair, as it is where they go from object to object.
-        let octets = &self.get(object)?.object.as_ref()?.memory.octets()[range];
-        slot.get_mut(sent.octets..)?.get_mut(..octets.len())?.copy_from_slice(octets);
-        sent.octets += octets.len();
+        let bytes = &self.get(object)?.object.as_ref()?.memory.bytes()[range];
+        slot.get_mut(sent.bytes..)?.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        sent.bytes += bytes.len();
         Some(sent.into())
     }
 

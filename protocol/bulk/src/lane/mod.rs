@@ -50,7 +50,7 @@ pub(crate) enum Item {
 struct Sent {
     /// `None` once it has come, or is known to be lost.
     item: Option<Item>,
-    octets: u32,
+    bytes: u32,
     at: Mono,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Lane {
     next: Psn,
     /// The last frames sent, the oldest first; the oldest has not been answered.
     flight: VecDeque<Sent>,
-    outstanding_octets: u64,
+    outstanding_bytes: u64,
     pace: Pace,
     probe_min_ns: u64,
     probe_max_ns: u64,
@@ -82,8 +82,8 @@ impl Lane {
             link,
             next: Psn::FIRST,
             flight: VecDeque::new(),
-            outstanding_octets: 0,
-            pace: Pace::new(config.frame_octets_max),
+            outstanding_bytes: 0,
+            pace: Pace::new(config.frame_len_max),
             probe_min_ns: config.probe_min_ns,
             probe_max_ns: config.dead_after_ns / PROBES_MIN,
             ack_delay_ns: config.ack_delay_ns,
@@ -100,20 +100,20 @@ impl Lane {
         self.flight.len() < FLIGHT_MAX
     }
 
-    /// Whether a frame with a piece of so many octets may be sent.
-    pub fn has_room(&self, octets: usize) -> bool {
+    /// Whether a frame with a piece of so many bytes may be sent.
+    pub fn has_room(&self, bytes: usize) -> bool {
         let fits = match self.link {
             Link::Reliable => true,
-            Link::Lossy => self.outstanding_octets + octets as u64 <= self.pace.window(),
+            Link::Lossy => self.outstanding_bytes + bytes as u64 <= self.pace.window(),
         };
         // A few places are kept for news.
         fits && self.flight.len() < FLIGHT_MAX - FLIGHT_MAX / 8
     }
 
-    /// Whether nothing more may be sent behind a frame of so many octets before an answer: then it
+    /// Whether nothing more may be sent behind a frame of so many bytes before an answer: then it
     /// asks for one.
-    pub fn awaits_answer(&self, octets: usize) -> bool {
-        let outstanding = self.outstanding_octets + 2 * octets as u64;
+    pub fn awaits_answer(&self, bytes: usize) -> bool {
+        let outstanding = self.outstanding_bytes + 2 * bytes as u64;
         self.link == Link::Lossy && outstanding > self.pace.window()
     }
 
@@ -122,13 +122,13 @@ impl Lane {
         self.next
     }
 
-    pub fn on_sent(&mut self, now: Mono, item: Item, octets: usize) {
+    pub fn on_sent(&mut self, now: Mono, item: Item, bytes: usize) {
         if self.flight.capacity() == 0 {
             self.flight.reserve(FLIGHT_BEGIN);
         }
-        self.flight.push_back(Sent { item: Some(item), octets: octets as u32, at: now });
+        self.flight.push_back(Sent { item: Some(item), bytes: bytes as u32, at: now });
         self.next = self.next.plus(1);
-        self.outstanding_octets += octets as u64;
+        self.outstanding_bytes += bytes as u64;
         self.waits_since.get_or_insert(now);
         if self.probe_at.is_none() {
             self.probe_at = Some(self.overdue_at(now));
@@ -171,8 +171,8 @@ impl Lane {
             }
             return;
         }
-        let was_full = 2 * self.outstanding_octets > self.pace.window();
-        let (mut acked_octets, mut acked_frames) = (0, 0);
+        let was_full = 2 * self.outstanding_bytes > self.pace.window();
+        let (mut acked_bytes, mut acked_frames) = (0, 0);
         for (psn, word) in (0..).map(|at| largest.0.wrapping_sub(64 * at)).zip(words) {
             for bit in 0..64u32 {
                 let place = psn.wrapping_sub(bit).wrapping_sub(first);
@@ -181,7 +181,7 @@ impl Lane {
                 }
                 let sent = &mut self.flight[place as usize];
                 if sent.item.take().is_some() {
-                    acked_octets += u64::from(sent.octets);
+                    acked_bytes += u64::from(sent.bytes);
                     acked_frames += 1;
                     if psn.wrapping_sub(bit) == largest.0 {
                         self.pace.on_rtt(now.since_ns(sent.at));
@@ -189,9 +189,9 @@ impl Lane {
                 }
             }
         }
-        self.outstanding_octets -= acked_octets;
-        if acked_octets > 0 && was_full {
-            self.pace.on_acked(acked_octets);
+        self.outstanding_bytes -= acked_bytes;
+        if acked_bytes > 0 && was_full {
+            self.pace.on_acked(acked_bytes);
         }
         self.pace.on_marked(acked_frames, marked, largest, self.next);
         let losses = self.lose_before(largest, first, lost);
@@ -199,7 +199,7 @@ impl Lane {
             self.pace.restore();
         }
         self.trim();
-        if acked_octets + losses > 0 {
+        if acked_bytes + losses > 0 {
             self.probes = 0;
             self.waits_since = self.flight.front().map(|_| now);
             self.probe_at = self.waits_since.map(|_| self.overdue_at(now));
@@ -236,7 +236,7 @@ impl Lane {
         let mut losses = 0;
         for (psn, sent) in (first..).zip(self.flight.iter_mut().take(until as usize)) {
             if let Some(item) = sent.item.take() {
-                self.outstanding_octets -= u64::from(sent.octets);
+                self.outstanding_bytes -= u64::from(sent.bytes);
                 self.pace.cut(Psn(psn), self.next);
                 losses += 1;
                 lost.push(item);
@@ -280,7 +280,7 @@ impl Lane {
             if let Some(sent) = self.flight.front_mut()
                 && let Some(item) = sent.item.take()
             {
-                self.outstanding_octets -= u64::from(sent.octets);
+                self.outstanding_bytes -= u64::from(sent.bytes);
                 self.overdue.get_or_insert(first);
                 lost.push(item);
             }
@@ -300,7 +300,7 @@ impl Lane {
     /// Forgets what is in flight: nobody is at the other end any more.
     pub fn end(&mut self) {
         self.flight.clear();
-        self.outstanding_octets = 0;
+        self.outstanding_bytes = 0;
         (self.probe_at, self.waits_since, self.overdue) = (None, None, None);
         self.heard = Heard::default();
     }
@@ -313,7 +313,7 @@ mod tests {
     use alloc::vec;
     use onepipe_base::{Incarnation, Port, ProcessId};
 
-    const OCTETS: usize = 1_000;
+    const LEN: usize = 1_000;
 
     const FRAMES: u32 = 160;
 
@@ -321,14 +321,14 @@ mod tests {
     fn full(at: Mono) -> Lane {
         let member = Member { process: ProcessId(0), port: Port(0), link: Link::Lossy };
         let config = Config {
-            frame_octets_max: OCTETS,
+            frame_len_max: LEN,
             ..Config::new(GroupId(1), vec![member], 0, Incarnation(1))
         };
         let mut lane = Lane::new(Link::Lossy, &config);
         let mut lost = Vec::new();
         loop {
-            while lane.has_room(OCTETS) {
-                lane.on_sent(at, Item::State, OCTETS);
+            while lane.has_room(LEN) {
+                lane.on_sent(at, Item::State, LEN);
             }
             if lane.flight.len() == FRAMES as usize {
                 return lane;
@@ -347,7 +347,7 @@ mod tests {
             now = lane.probe_at().expect("some are in flight");
             assert!(lane.on_timeout(now, &mut lost));
         }
-        assert_eq!((lane.pace.window(), lost.len()), (2 * OCTETS as u64, 2));
+        assert_eq!((lane.pace.window(), lost.len()), (2 * LEN as u64, 2));
         (first, now)
     }
 
@@ -360,7 +360,7 @@ mod tests {
             let (first, now) = starve(&mut lane);
             let largest = Psn(first.0.wrapping_add(back));
             lane.on_ack(now, (largest, 0), [u64::MAX; 3].into_iter(), &mut lost);
-            assert!(lane.pace.window() >= u64::from(FRAMES) * OCTETS as u64, "{back}");
+            assert!(lane.pace.window() >= u64::from(FRAMES) * LEN as u64, "{back}");
             assert!(lost.is_empty());
         }
     }
@@ -374,7 +374,7 @@ mod tests {
             let (first, now) = starve(&mut lane);
             let largest = Psn(first.0.wrapping_add(64));
             lane.on_ack(now, (largest, 0), words.into_iter(), &mut lost);
-            assert!(lane.pace.window() < 80 * OCTETS as u64, "{}", lane.pace.window());
+            assert!(lane.pace.window() < 80 * LEN as u64, "{}", lane.pace.window());
             assert_eq!(lost.len(), losses);
         }
     }

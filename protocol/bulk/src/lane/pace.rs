@@ -18,7 +18,7 @@ const GAIN: u64 = 16;
 /// is CUBIC's 0.7 (RFC 9438, section 4.6).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pace {
-    frame_octets: u64,
+    frame_len: u64,
     window: u64,
     threshold: u64,
     /// Window and threshold before the window collapsed.
@@ -39,11 +39,11 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    pub fn new(frame_octets: usize) -> Self {
-        let frame_octets = frame_octets as u64;
+    pub fn new(frame_len: usize) -> Self {
+        let frame_len = frame_len as u64;
         Self {
-            frame_octets,
-            window: BEGIN_FRAMES * frame_octets,
+            frame_len,
+            window: BEGIN_FRAMES * frame_len,
             threshold: u64::MAX,
             before: None,
             cut_until: Psn::FIRST,
@@ -57,7 +57,7 @@ impl Pace {
         }
     }
 
-    /// Octets that may be in flight.
+    /// Bytes that may be in flight.
     pub fn window(&self) -> u64 {
         self.window
     }
@@ -81,11 +81,11 @@ impl Pace {
         self.rtt_eightfold = (self.rtt_eightfold - smoothed + rtt_ns).max(8);
     }
 
-    /// So many octets have come while the window was in use.
-    pub fn on_acked(&mut self, octets: u64) {
+    /// So many bytes have come while the window was in use.
+    pub fn on_acked(&mut self, bytes: u64) {
         self.window += match self.window < self.threshold {
-            true => octets,
-            false => (self.frame_octets * octets / self.window).max(1),
+            true => bytes,
+            false => (self.frame_len * bytes / self.window).max(1),
         };
     }
 
@@ -110,7 +110,7 @@ impl Pace {
     }
 
     fn shrink(&mut self, window: u64) {
-        self.window = window.max(LEAST_FRAMES * self.frame_octets);
+        self.window = window.max(LEAST_FRAMES * self.frame_len);
         self.threshold = self.window;
     }
 
@@ -125,8 +125,8 @@ impl Pace {
     /// Nothing has come for long: begin anew.
     pub fn collapse(&mut self) {
         self.before = Some((self.window, self.threshold));
-        self.threshold = (self.window / 2).max(LEAST_FRAMES * self.frame_octets);
-        self.window = LEAST_FRAMES * self.frame_octets;
+        self.threshold = (self.window / 2).max(LEAST_FRAMES * self.frame_len);
+        self.window = LEAST_FRAMES * self.frame_len;
     }
 
     /// It was for nothing: nothing was lost.

@@ -10,15 +10,15 @@ use proptest::prelude::*;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
-    fn a_member_bears_anything(octets in prop::collection::vec(any::<u8>(), 0..3_000)) {
-        properties::bulk(&octets);
+    fn a_member_bears_anything(bytes in prop::collection::vec(any::<u8>(), 0..3_000)) {
+        properties::bulk(&bytes);
     }
 
     #[test]
-    fn a_member_bears_anything_where_octets_come_apart(
-        octets in prop::collection::vec(any::<u8>(), 0..3_000)
+    fn a_member_bears_anything_where_bytes_come_apart(
+        bytes in prop::collection::vec(any::<u8>(), 0..3_000)
     ) {
-        properties::apart(&octets);
+        properties::apart(&bytes);
     }
 }
 
@@ -29,8 +29,8 @@ fn a_member_bears_what_was_found_before() {
         let mut met = 0;
         for entry in fs::read_dir(corpus.join(target)).expect("the seeds are committed") {
             let path = entry.expect("readable").path();
-            let octets = fs::read(&path).expect("readable");
-            let outcome = std::panic::catch_unwind(|| play(&octets));
+            let bytes = fs::read(&path).expect("readable");
+            let outcome = std::panic::catch_unwind(|| play(&bytes));
             assert!(outcome.is_ok(), "{} fails", path.display());
             met += 1;
         }

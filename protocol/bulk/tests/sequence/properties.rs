@@ -6,79 +6,79 @@ use onepipe_bulk::{
     Algorithm, Config, Event, Group, GroupId, Link, Member, Memory, Placing, Plain,
 };
 use onepipe_wire::{
-    APART_OCTETS, BulkAck, BulkFailure, BulkFailures, BulkFront, BulkHave, BulkPieceHeader,
-    BulkRefused, BulkState, BulkWant, Extent, Frame, HEADER_OCTETS, Header, Opcode, open_apart,
-    seal, seal_apart,
+    BulkAck, BulkFailure, BulkFailures, BulkHave, BulkHeader, BulkPieceHeader, BulkRefused,
+    BulkState, BulkWant, DETACHED_FRONT_LEN, Extent, Frame, HEADER_LEN, Header, Opcode,
+    open_detached, seal, seal_detached,
 };
 
 const MEMBERS: u32 = 5;
-const FRAME_OCTETS: usize = 600;
-const OBJECT_OCTETS_MAX: usize = 1 << 20;
+const FRAME_LEN: usize = 600;
+const OBJECT_LEN_MAX: usize = 1 << 20;
 
-/// Octets that decide what happens next; zeros behind their end.
+/// Bytes that decide what happens next; zeros behind their end.
 struct Script<'a> {
     rest: &'a [u8],
 }
 
 impl Script<'_> {
-    fn octet(&mut self) -> u8 {
+    fn byte(&mut self) -> u8 {
         let Some((first, rest)) = self.rest.split_first() else { return 0 };
         self.rest = rest;
         *first
     }
 
     fn below(&mut self, limit: u64) -> u64 {
-        u64::from(self.octet()) % limit
+        u64::from(self.byte()) % limit
     }
 
     /// A small number, or now and then any.
     fn number(&mut self) -> u32 {
-        match self.octet() {
+        match self.byte() {
             small @ 0..=239 => u32::from(small) % 8,
             240..=247 => u32::MAX - self.below(4) as u32,
-            _ => (0..4).fold(0, |value, _| value << 8 | u32::from(self.octet())),
+            _ => (0..4).fold(0, |value, _| value << 8 | u32::from(self.byte())),
         }
     }
 
     fn extent(&mut self) -> Extent {
-        let octets = match self.octet() {
+        let bytes = match self.byte() {
             small @ 0..=239 => u64::from(small) * 10,
             _ => u64::from(self.number()) << 12,
         };
-        let block_octets = self.number().max(1).saturating_mul(50);
-        Extent { octets, block_octets, has_digests: self.below(2) == 1 }
+        let block_len = self.number().max(1).saturating_mul(50);
+        Extent { bytes, block_len, has_digests: self.below(2) == 1 }
     }
 }
 
 /// Memory of a member's own, or that all can read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Octets {
+enum Bytes {
     Own(Vec<u8>),
     Shared(usize),
 }
 
 /// What lies where all can read it; nobody looks behind what an object may have.
-static SHARED: [u8; OBJECT_OCTETS_MAX] = [7; OBJECT_OCTETS_MAX];
+static SHARED: [u8; OBJECT_LEN_MAX] = [7; OBJECT_LEN_MAX];
 
-impl Memory for Octets {
-    fn octets(&self) -> &[u8] {
+impl Memory for Bytes {
+    fn bytes(&self) -> &[u8] {
         match self {
-            Self::Own(octets) => octets,
-            Self::Shared(octets) => &SHARED[..*octets],
+            Self::Own(bytes) => bytes,
+            Self::Shared(bytes) => &SHARED[..*bytes],
         }
     }
 
-    fn octets_mut(&mut self) -> Option<&mut [u8]> {
+    fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         match self {
-            Self::Own(octets) => Some(octets),
+            Self::Own(bytes) => Some(bytes),
             Self::Shared(_) => None,
         }
     }
 
-    fn truncate(&mut self, octets: usize) {
+    fn truncate(&mut self, bytes: usize) {
         match self {
-            Self::Own(own) => own.truncate(octets),
-            Self::Shared(shared) => *shared = octets.min(*shared),
+            Self::Own(own) => own.truncate(bytes),
+            Self::Shared(shared) => *shared = bytes.min(*shared),
         }
     }
 }
@@ -86,24 +86,24 @@ impl Memory for Octets {
 /// What a group's objects lie in, and how its frames come.
 trait World: Memory + Sized {
     const IS_SHARED: bool;
-    fn of(script: &mut Script<'_>, octets: usize) -> Self;
+    fn of(script: &mut Script<'_>, bytes: usize) -> Self;
 }
 
 impl World for Vec<u8> {
     const IS_SHARED: bool = false;
 
-    fn of(_: &mut Script<'_>, octets: usize) -> Self {
-        vec![0; octets]
+    fn of(_: &mut Script<'_>, bytes: usize) -> Self {
+        vec![0; bytes]
     }
 }
 
-impl World for Octets {
+impl World for Bytes {
     const IS_SHARED: bool = true;
 
-    fn of(script: &mut Script<'_>, octets: usize) -> Self {
+    fn of(script: &mut Script<'_>, bytes: usize) -> Self {
         match script.below(2) {
-            0 => Self::Own(vec![0; octets]),
-            _ => Self::Shared(octets),
+            0 => Self::Own(vec![0; bytes]),
+            _ => Self::Shared(bytes),
         }
     }
 }
@@ -112,10 +112,10 @@ fn group<M: World>(own: u32, link: Link) -> Group<M> {
     let member = |rank: u32| Member { process: ProcessId(rank), port: Port(rank as u16), link };
     let members = (0..MEMBERS).map(member).collect();
     let mut config = Config {
-        piece_octets: 100,
-        block_octets: 150,
-        frame_octets_max: FRAME_OCTETS,
-        object_octets_max: OBJECT_OCTETS_MAX as u64,
+        piece_len: 100,
+        block_len: 150,
+        frame_len_max: FRAME_LEN,
+        object_len_max: OBJECT_LEN_MAX as u64,
         ..Config::new(GroupId(9), members, own, Incarnation(2))
     };
     if M::IS_SHARED {
@@ -129,29 +129,29 @@ fn group<M: World>(own: u32, link: Link) -> Group<M> {
 /// What the frames of this group bear: taken from one that a member of it sends.
 fn plan<M: World>() -> u32 {
     let now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
-    let mut slot = [0; FRAME_OCTETS];
+    let mut slot = [0; FRAME_LEN];
     let mut other = group::<M>(1, Link::Lossy);
     let sent = other.poll_transmit(now, &mut slot).expect("it greets the root");
-    let frame = Frame::parse(&slot[..sent.octets]).expect("what leaves is sealed");
-    BulkFront::parse(frame.payload).expect("a frame of a group").0.plan
+    let frame = Frame::parse(&slot[..sent.bytes]).expect("what leaves is sealed");
+    BulkHeader::parse(frame.payload).expect("a frame of a group").0.plan
 }
 
-/// Plays `octets` as a script: what happens to a member of a group over any other link.
-pub fn bulk(octets: &[u8]) {
-    let mut script = Script { rest: octets };
+/// Plays `bytes` as a script: what happens to a member of a group over any other link.
+pub fn bulk(bytes: &[u8]) {
+    let mut script = Script { rest: bytes };
     let own = script.below(MEMBERS.into()) as u32;
     let link = [Link::Lossy, Link::Reliable][script.below(2) as usize];
     play::<Vec<u8>>(script, (own, link), false);
 }
 
-/// The same of a member whose links bring octets to where they belong: memory that all members
+/// The same of a member whose links bring bytes to where they belong: memory that all members
 /// share, mostly, or streams that are scattered.
-pub fn apart(octets: &[u8]) {
-    let mut script = Script { rest: octets };
+pub fn apart(bytes: &[u8]) {
+    let mut script = Script { rest: bytes };
     let own = script.below(MEMBERS.into()) as u32;
     match script.below(4) {
         0 => play::<Vec<u8>>(script, (own, Link::Reliable), true),
-        _ => play::<Octets>(script, (own, Link::Reliable), true),
+        _ => play::<Bytes>(script, (own, Link::Reliable), true),
     }
 }
 
@@ -160,33 +160,33 @@ fn play<M: World>(mut script: Script<'_>, (own, link): (u32, Link), is_apart: bo
     let (mut over, mut placings) = (None, Vec::new());
     while !script.rest.is_empty() {
         let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns((1 << 50) + ns) };
-        match script.octet() {
+        match script.byte() {
             0..=199 => {
-                let (from, mut octets) = frame(&mut script, now, (own, plan), is_apart);
+                let (from, mut bytes) = frame(&mut script, now, (own, plan), is_apart);
                 match is_apart {
-                    true => hear(&mut script, &mut group, (now, from), octets, &mut placings),
+                    true => hear(&mut script, &mut group, (now, from), bytes, &mut placings),
                     false => {
-                        group.handle_frame(now, Port(from as u16), &mut octets);
+                        group.handle_frame(now, Port(from as u16), &mut bytes);
                     }
                 }
             }
             200..=229 => {
-                let octet = u64::from(script.octet());
-                ns += octet * octet * octet * 10;
+                let byte = u64::from(script.byte());
+                ns += byte * byte * byte * 10;
             }
             230..=236 => {
-                let octets = script.below(200) as usize * 5;
-                let memory = M::of(&mut script, octets);
+                let bytes = script.below(200) as usize * 5;
+                let memory = M::of(&mut script, bytes);
                 let _ = group.send(memory);
             }
             237..=243 => {
-                let octets = script.below(200) as usize * 10;
-                let memory = M::of(&mut script, octets);
+                let bytes = script.below(200) as usize * 10;
+                let memory = M::of(&mut script, bytes);
                 let _ = group.provide(script.number(), memory);
             }
             244..=247 => {
-                let octets = script.below(200) as usize * 10;
-                group.offer_memory(M::of(&mut script, octets));
+                let bytes = script.below(200) as usize * 10;
+                group.offer_memory(M::of(&mut script, bytes));
             }
             248 => group.decline(script.number()),
             249 => group.lose_link(script.number()),
@@ -207,16 +207,16 @@ fn play<M: World>(mut script: Script<'_>, (own, link): (u32, Link), is_apart: bo
     }
 }
 
-/// A frame comes. Of the front of a piece the octets behind it may be placed, now or later, and
+/// A frame comes. Of the front of a piece the bytes behind it may be placed, now or later, and
 /// nobody has promised that anything of it is still wanted then.
 fn hear<M: World>(
     script: &mut Script<'_>,
     group: &mut Group<M>,
     (now, from): (Now, u32),
-    mut octets: Vec<u8>,
+    mut bytes: Vec<u8>,
     placings: &mut Vec<(u32, Placing)>,
 ) {
-    if let Some(placing) = octets.get(..APART_OCTETS).and_then(|front| group.place(front)) {
+    if let Some(placing) = bytes.get(..DETACHED_FRONT_LEN).and_then(|front| group.place(front)) {
         placings.push((from, placing));
         if script.below(4) > 0 {
             let at = script.below(placings.len() as u64) as usize;
@@ -225,7 +225,7 @@ fn hear<M: World>(
         }
         return;
     }
-    group.handle_frame(now, Port(from as u16), &mut octets);
+    group.handle_frame(now, Port(from as u16), &mut bytes);
 }
 
 /// Brings a piece to where it belongs, or gives it up.
@@ -235,10 +235,10 @@ fn place<M: World>(
     (now, from): (Now, u32),
     placing: &Placing,
 ) {
-    let (object, at, octets) = (placing.object(), placing.at(), placing.octets());
-    let memory = group.memory(object).map(|memory| memory.octets().len());
+    let (object, at, bytes) = (placing.object(), placing.at(), placing.bytes());
+    let memory = group.memory(object).map(|memory| memory.bytes().len());
     if let Some(room) = group.room(placing) {
-        assert!(room.len() == octets && memory.is_some_and(|memory| at + octets <= memory));
+        assert!(room.len() == bytes && memory.is_some_and(|memory| at + bytes <= memory));
         room.fill(SHARED[0]);
     }
     match script.below(8) {
@@ -251,19 +251,19 @@ fn place<M: World>(
 
 /// Whatever is polled comes to an end, and is whole.
 fn drain<M: World>(script: &mut Script<'_>, group: &mut Group<M>, now: Now, is_apart: bool) {
-    let mut slot = [0; FRAME_OCTETS];
+    let mut slot = [0; FRAME_LEN];
     for sent in 0.. {
         let next = match is_apart {
             true => group.poll_gather(now, &mut slot).map(|sent| {
                 let behind = group.behind(&sent).len();
-                assert_eq!(behind, sent.octets(), "what is sent is there");
+                assert_eq!(behind, sent.bytes(), "what is sent is there");
                 (sent.front, behind)
             }),
             false => group.poll_transmit(now, &mut slot).map(|sent| (sent, 0)),
         };
         let Some((sent_to, behind)) = next else { break };
-        let frame = &slot[..sent_to.octets];
-        let announced = open_apart(frame).map(|(_, _, behind)| behind);
+        let frame = &slot[..sent_to.bytes];
+        let announced = open_detached(frame).map(|(_, _, behind)| behind);
         let is_front = announced == Ok(if M::IS_SHARED { 0 } else { behind });
         assert!(Frame::parse(frame).is_ok() || is_apart && is_front);
         assert!(u32::from(sent_to.port.0) < 2 * MEMBERS);
@@ -272,18 +272,18 @@ fn drain<M: World>(script: &mut Script<'_>, group: &mut Group<M>, now: Now, is_a
     while let Some(event) = group.poll_event() {
         match event {
             Event::Wanted { .. } if group.config().own == 0 => panic!("the root has all there is"),
-            Event::Wanted { object, octets } if script.below(4) > 0 => {
-                assert!(octets <= OBJECT_OCTETS_MAX as u64);
-                let memory = M::of(script, octets as usize);
+            Event::Wanted { object, bytes } if script.below(4) > 0 => {
+                assert!(bytes <= OBJECT_LEN_MAX as u64);
+                let memory = M::of(script, bytes as usize);
                 group.provide(object, memory).expect("it was asked for");
             }
             Event::Delivered { object } => {
-                let before = group.octets(object).map(<[u8]>::len);
+                let before = group.bytes(object).map(<[u8]>::len);
                 assert_eq!(before.is_some(), group.progress(object).is_some());
             }
             Event::Stable { memory, .. } if M::IS_SHARED && group.config().own != 0 => {
                 // Whatever was said, nobody has written anything else.
-                assert!(memory.octets().iter().all(|octet| *octet == SHARED[0]));
+                assert!(memory.bytes().iter().all(|byte| *byte == SHARED[0]));
             }
             _ => {}
         }
@@ -298,32 +298,32 @@ fn frame(
     is_apart: bool,
 ) -> (u32, Vec<u8>) {
     let from = script.below(u64::from(MEMBERS) + 1) as u32;
-    let plan = if script.octet() == 255 { !plan } else { plan };
+    let plan = if script.byte() == 255 { !plan } else { plan };
     let (failed, stable) = (script.number() as u16, script.number());
-    let front = BulkFront { group: 9, plan, from: from as u16, failed, stable };
-    let mut octets = [SHARED[0]; FRAME_OCTETS];
-    let room = front.write(&mut octets[HEADER_OCTETS..]).expect("it fits");
+    let front = BulkHeader { group: 9, plan, from: from as u16, failed, stable };
+    let mut bytes = [SHARED[0]; FRAME_LEN];
+    let room = front.write(&mut bytes[HEADER_LEN..]).expect("it fits");
     let (opcode, written) = body(script, room);
-    let life = Incarnation(if script.octet() > 250 { script.number() } else { 1 });
-    let header = Header::new(opcode, ProcessId(from), ProcessId(own), life);
+    let incarnation = Incarnation(if script.byte() > 250 { script.number() } else { 1 });
+    let header = Header::new(opcode, ProcessId(from), ProcessId(own), incarnation);
     let header = header.stamped(now.sync, Promises::both(now.sync), Psn(script.number()));
     let is_front = is_apart
         && opcode == Opcode::BulkPiece
-        && written >= onepipe_wire::BULK_PIECE_HEADER_OCTETS
+        && written >= onepipe_wire::BULK_PIECE_HEADER_LEN
         && script.below(8) > 0;
     let length = match is_front {
         // What follows it on a stream is somewhere else.
         true => {
-            seal_apart(&mut octets, header, written - onepipe_wire::BULK_PIECE_HEADER_OCTETS);
-            APART_OCTETS
+            seal_detached(&mut bytes, header, written - onepipe_wire::BULK_PIECE_HEADER_LEN);
+            DETACHED_FRONT_LEN
         }
-        false => seal(&mut octets, header, onepipe_wire::BULK_FRONT_OCTETS + written),
+        false => seal(&mut bytes, header, onepipe_wire::BULK_HEADER_LEN + written),
     };
-    if script.octet() == 255 {
+    if script.byte() == 255 {
         let bit = (script.number() as usize) % (length * 8);
-        octets[bit / 8] ^= 1 << (bit % 8);
+        bytes[bit / 8] ^= 1 << (bit % 8);
     }
-    (from, octets[..length].to_vec())
+    (from, bytes[..length].to_vec())
 }
 
 fn body(script: &mut Script<'_>, room: &mut [u8]) -> (Opcode, usize) {
@@ -337,21 +337,21 @@ fn body(script: &mut Script<'_>, room: &mut [u8]) -> (Opcode, usize) {
                 block: script.number(),
                 offset: script.below(3) as u32 * 100,
                 ordinal: script.number(),
-                offers: script.octet() > 240,
+                offers: script.byte() > 240,
             };
             header.write(room).expect(fits);
-            let octets = [100, 50, 0, script.below(120) as usize][script.below(4) as usize];
-            (Opcode::BulkPiece, onepipe_wire::BULK_PIECE_HEADER_OCTETS + octets)
+            let bytes = [100, 50, 0, script.below(120) as usize][script.below(4) as usize];
+            (Opcode::BulkPiece, onepipe_wire::BULK_PIECE_HEADER_LEN + bytes)
         }
         6..=9 => {
             let state = BulkState {
                 complete: script.number(),
                 known: script.number(),
-                settled: script.number(),
-                total: (script.octet() > 200).then(|| script.number()),
+                resolved: script.number(),
+                total: (script.byte() > 200).then(|| script.number()),
                 digest: script.below(3),
                 view: script.below(3),
-                is_closed: script.octet() > 250,
+                is_closed: script.byte() > 250,
                 is_clean: false,
             };
             let tokens: Vec<u32> = (0..script.below(10)).map(|_| script.number()).collect();
@@ -359,7 +359,7 @@ fn body(script: &mut Script<'_>, room: &mut [u8]) -> (Opcode, usize) {
         }
         10 => {
             let ack = BulkAck {
-                life: Incarnation(2),
+                incarnation: Incarnation(2),
                 largest: Psn(script.number()),
                 marked: script.number(),
             };
@@ -371,13 +371,13 @@ fn body(script: &mut Script<'_>, room: &mut [u8]) -> (Opcode, usize) {
                 .map(|_| BulkFailure {
                     rank: script.number() as u16,
                     by: script.number() as u16,
-                    reason: script.octet(),
+                    reason: script.byte(),
                 })
                 .collect();
             (Opcode::BulkFailures, BulkFailures::write(room, failures.into_iter()))
         }
         12 | 13 => {
-            let extent = (script.octet() > 50).then(|| script.extent());
+            let extent = (script.byte() > 50).then(|| script.extent());
             let have = BulkHave {
                 object: script.number(),
                 extent,
@@ -392,13 +392,13 @@ fn body(script: &mut Script<'_>, room: &mut [u8]) -> (Opcode, usize) {
             let want = BulkWant { object: script.number(), block: script.number() };
             (Opcode::BulkWant, want.write(room).expect(fits))
         }
-        _ if script.octet() > 250 => {
+        _ if script.byte() > 250 => {
             (Opcode::BulkRefused, BulkRefused::Excluded.write(room).expect(fits))
         }
         _ => {
-            let octets = script.below(100) as usize;
-            room[..octets].fill_with(|| script.octet());
-            ([Opcode::BulkPiece, Opcode::BulkHave][script.below(2) as usize], octets)
+            let bytes = script.below(100) as usize;
+            room[..bytes].fill_with(|| script.byte());
+            ([Opcode::BulkPiece, Opcode::BulkHave][script.below(2) as usize], bytes)
         }
     }
 }

@@ -8,7 +8,7 @@ use onepipe_wire::BulkRefused;
 use crate::healthy::send_all;
 use crate::world::{Dice, Faults, SECOND, World, config, object};
 
-/// Nanoseconds of a block of `config` at an octet each nanosecond, frames included.
+/// Nanoseconds of a block of `config` at a byte each nanosecond, frames included.
 const BLOCK_NS: u64 = 1_000 + 4 * 116;
 
 /// All survivors end alike: each object whole at all of them or lost to all of them, and what is
@@ -19,10 +19,10 @@ fn assert_agreed(world: &World, dead: &[usize], sizes: &[usize], story: &str) {
         // One that was told so says that all have all: no later failure makes it untrue.
         for (rank, app) in world.apps.iter().enumerate().filter(|(rank, _)| !dead.contains(rank)) {
             assert!(!closed(Outcome::Left) && app.lost.is_empty(), "{story}: {rank}");
-            for (number, octets) in sizes.iter().enumerate() {
+            for (number, bytes) in sizes.iter().enumerate() {
                 let number = number as u32;
                 assert!(
-                    app.stable.get(&number) == Some(&object(number, *octets)),
+                    app.stable.get(&number) == Some(&object(number, *bytes)),
                     "{story}: {rank}"
                 );
             }
@@ -43,8 +43,8 @@ fn assert_agreed(world: &World, dead: &[usize], sizes: &[usize], story: &str) {
         assert!(!app.failed.is_empty(), "{story}: {rank}");
         let is_dead = |failed: &u32| dead.contains(&(*failed as usize));
         assert!(app.failed.iter().all(is_dead), "{story}: {rank} of {:?}", app.failed);
-        for (number, octets) in &app.stable {
-            assert!(*octets == object(*number, sizes[*number as usize]), "{story}: {number}");
+        for (number, bytes) in &app.stable {
+            assert!(*bytes == object(*number, sizes[*number as usize]), "{story}: {number}");
         }
         for number in 0..sizes.len() as u32 {
             let is_whole = whole(*rank, number);
@@ -233,7 +233,7 @@ fn who_has_another_plan_or_another_life_is_told_so() {
         Group::new(config).expect("a group")
     };
     let mut world = World::new(4, Link::Lossy, 1, |_| {});
-    world.groups[3] = Some(other(3, &|config| config.piece_octets = 299));
+    world.groups[3] = Some(other(3, &|config| config.piece_len = 299));
     world.act(3, |_| ());
     world.run_until(SECOND, |world| world.apps[3].closed.is_some());
     assert_eq!(world.apps[3].closed, Some(Outcome::Refused(BulkRefused::OtherPlan)));
@@ -244,7 +244,7 @@ fn who_has_another_plan_or_another_life_is_told_so() {
     world.groups[2] = Some(other(2, &|config| config.incarnation.0 += 1));
     world.act(2, |_| ());
     world.run_until(SECOND, |world| world.apps[2].closed.is_some());
-    assert_eq!(world.apps[2].closed, Some(Outcome::Refused(BulkRefused::OtherLife)));
+    assert_eq!(world.apps[2].closed, Some(Outcome::Refused(BulkRefused::OtherIncarnation)));
     assert!(world.run(60 * SECOND));
     assert_eq!(world.group(1).failures()[0].reason, Reason::Reborn);
     assert_agreed(&world, &[2], &[50_000], "reborn");
@@ -262,7 +262,7 @@ fn a_group_with_somebody_twice_or_without_us_cannot_be() {
     assert_eq!(twice, Err(ConfigError::Twice(onepipe_base::ProcessId(100))));
     assert!(matches!(with(&|config| config.own = 3), Err(ConfigError::Value { name: "own", .. })));
     assert!(with(&|config| config.members.clear()).is_err());
-    assert!(with(&|config| config.piece_octets = 0).is_err());
-    assert!(with(&|config| config.piece_octets = 600).is_err(), "it does not fit a frame");
+    assert!(with(&|config| config.piece_len = 0).is_err());
+    assert!(with(&|config| config.piece_len = 600).is_err(), "it does not fit a frame");
     assert!(with(&|config| config.objects_max = 9).is_err());
 }

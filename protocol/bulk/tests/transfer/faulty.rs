@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use onepipe_bulk::{Algorithm, Delivery, Link, Plain};
-use onepipe_wire::{Frame, HEADER_OCTETS, Opcode, seal};
+use onepipe_wire::{Frame, HEADER_LEN, Opcode, seal};
 
 use crate::healthy::{assert_complete, send_all};
 use crate::world::{Dice, Faults, SECOND, World};
@@ -48,17 +48,17 @@ fn a_corrupt_frame_on_a_reliable_link_is_sent_again() {
     }
 }
 
-/// Turns over a bit of a piece's octets, in a frame whose checks are right all the same: as a relay
+/// Turns over a bit of a piece's bytes, in a frame whose checks are right all the same: as a relay
 /// whose memory is broken would send it.
-pub fn corrupt_piece(octets: &mut [u8]) -> bool {
-    let Ok(frame) = Frame::parse(octets) else { return false };
+pub fn corrupt_piece(bytes: &mut [u8]) -> bool {
+    let Ok(frame) = Frame::parse(bytes) else { return false };
     let (opcode, header, length) = (frame.opcode, *frame.header, frame.payload.len());
-    // Front and header of a piece are 64 octets.
+    // Front and header of a piece are 64 bytes.
     if opcode != Opcode::BulkPiece || length <= 64 {
         return false;
     }
-    octets[HEADER_OCTETS + 64] ^= 1;
-    seal(octets, header, length);
+    bytes[HEADER_LEN + 64] ^= 1;
+    seal(bytes, header, length);
     true
 }
 
@@ -69,8 +69,8 @@ fn a_corrupt_block_is_found_and_asked_for_again() {
         let mut world = World::new(8, link, 1, |_| {});
         world.is_in_place = is_in_place;
         let mut left = 5;
-        world.fate = Box::new(move |_, from, _, octets| {
-            if from == 1 && left > 0 && corrupt_piece(octets) {
+        world.fate = Box::new(move |_, from, _, bytes| {
+            if from == 1 && left > 0 && corrupt_piece(bytes) {
                 left -= 1;
             }
             true
@@ -87,14 +87,14 @@ fn a_corrupt_block_is_found_and_asked_for_again() {
 fn without_digests_a_corrupt_block_goes_unseen() {
     let mut world = World::new(4, Link::Reliable, 1, |config| config.has_digests = false);
     let mut is_done = false;
-    world.fate = Box::new(move |_, from, to, octets| {
-        is_done |= !is_done && (from, to) == (0, 1) && corrupt_piece(octets);
+    world.fate = Box::new(move |_, from, to, bytes| {
+        is_done |= !is_done && (from, to) == (0, 1) && corrupt_piece(bytes);
         true
     });
     send_all(&mut world, &[3_000]);
     assert!(world.run(60 * SECOND));
-    let octets = |rank: usize| &world.apps[rank].stable[&0];
-    assert!((1..4).any(|rank| octets(rank) != octets(0)), "so the digests are what finds it");
+    let bytes = |rank: usize| &world.apps[rank].stable[&0];
+    assert!((1..4).any(|rank| bytes(rank) != bytes(0)), "so the digests are what finds it");
 }
 
 #[test]
@@ -140,8 +140,8 @@ fn a_sender_has_tokens_for_as_many_blocks_as_the_receiver_looks_ahead() {
         // The greeting, with a token for the first block, is on its way; then word of one block.
         let left = Rc::new(Cell::new(0));
         let passes = Rc::clone(&left);
-        world.fate = Box::new(move |_, from, _, octets| {
-            let is_state = Frame::parse(octets).is_ok_and(|it| it.opcode == Opcode::BulkState);
+        world.fate = Box::new(move |_, from, _, bytes| {
+            let is_state = Frame::parse(bytes).is_ok_and(|it| it.opcode == Opcode::BulkState);
             from == 0 || !is_state || passes.replace(0) > 0
         });
         world.act(0, |root| root.send(vec![7; 20_000])).expect("it is taken");
@@ -157,7 +157,7 @@ fn a_sender_has_tokens_for_as_many_blocks_as_the_receiver_looks_ahead() {
 fn a_slow_relay_slows_only_its_share_and_nobody_fails() {
     for slow in [0, 1, 3, 7] {
         let mut world = World::new(8, Link::Reliable, 1, |_| {});
-        world.octet_ns[slow] = 50;
+        world.byte_ns[slow] = 50;
         send_all(&mut world, &SIZES);
         assert!(world.run(60 * SECOND), "{slow}");
         assert_complete(&world, &SIZES);
@@ -168,7 +168,7 @@ fn a_slow_relay_slows_only_its_share_and_nobody_fails() {
 fn nobody_delivers_before_all_have_it_where_all_or_none_is_asked_for() {
     for link in [Link::Reliable, Link::Lossy] {
         let mut world = World::new(7, link, 3, |config| config.delivery = Delivery::AllOrNone);
-        world.octet_ns[5] = 20;
+        world.byte_ns[5] = 20;
         send_all(&mut world, &[5_000, 3_000]);
         let has = |world: &World, rank: usize| world.apps[rank].delivered.len();
         let is_first =
@@ -179,8 +179,8 @@ fn nobody_delivers_before_all_have_it_where_all_or_none_is_asked_for() {
         assert!(world.run(60 * SECOND));
         for app in &mut world.apps {
             // Their memory comes with the next event.
-            for (number, octets) in &mut app.delivered {
-                octets.clone_from(&app.stable[number]);
+            for (number, bytes) in &mut app.delivered {
+                bytes.clone_from(&app.stable[number]);
             }
         }
         assert_complete(&world, &[5_000, 3_000]);

@@ -6,8 +6,8 @@ use crate::world::{SECOND, World, object};
 
 /// Sends objects of these sizes, as many at a time as may be, and closes.
 pub fn send_all(world: &mut World, sizes: &[usize]) {
-    for (number, octets) in sizes.iter().enumerate() {
-        let mut memory = Some(object(number as u32, *octets));
+    for (number, bytes) in sizes.iter().enumerate() {
+        let mut memory = Some(object(number as u32, *bytes));
         let is_sent = world.run_until(60 * SECOND, |world| {
             let Some(unsent) = memory.take() else { return true };
             memory = world.act(0, |root| root.send(unsent)).err().map(|unsent| unsent.memory);
@@ -27,8 +27,8 @@ pub fn assert_complete(world: &World, sizes: &[usize]) {
         let all: Vec<u32> = (0..sizes.len() as u32).collect();
         assert_eq!(numbers, if rank == 0 { vec![] } else { all.clone() }, "{rank}");
         assert!(app.stable.keys().copied().eq(all), "{rank} has its memory back");
-        for (number, octets) in sizes.iter().enumerate() {
-            assert!(app.stable[&(number as u32)] == object(number as u32, *octets), "{rank}");
+        for (number, bytes) in sizes.iter().enumerate() {
+            assert!(app.stable[&(number as u32)] == object(number as u32, *bytes), "{rank}");
         }
     }
 }

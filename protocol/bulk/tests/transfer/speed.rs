@@ -4,18 +4,18 @@ use onepipe_bulk::{Algorithm, Link, Plain, Schedule};
 
 use crate::world::{SECOND, World};
 
-/// Octets of a block and of a piece.
+/// Bytes of a block and of a piece.
 const BLOCK: u32 = 8_000;
 const PIECE: u32 = 1_000;
-/// Nanoseconds that a block takes: its octets and the headers of its frames, an octet each.
+/// Nanoseconds that a block takes: its bytes and the headers of its frames, a byte each.
 const BLOCK_NS: u64 = 8 * (1_000 + 116);
 
-/// How long `blocks` blocks take to `n` members, from the first octet to the last, in blocks.
+/// How long `blocks` blocks take to `n` members, from the first byte to the last, in blocks.
 fn duration(n: usize, blocks: usize, plain: Plain, link: Link, slow: &[(usize, usize)]) -> f64 {
     let mut world = World::new(n, link, 1, |config| {
-        config.block_octets = BLOCK;
-        config.piece_octets = PIECE;
-        config.frame_octets_max = 1_200;
+        config.block_len = BLOCK;
+        config.piece_len = PIECE;
+        config.frame_len_max = 1_200;
         config.algorithm = Algorithm::Plain(plain);
     });
     world.latency_ns = 1_000;
@@ -75,9 +75,9 @@ fn a_receiver_that_stands_still_costs_that_time_and_no_more() {
     const LOST: u32 = 900;
     let took = |stands_ns: u64| {
         let mut world = World::new(2, Link::Lossy, 1, |config| {
-            config.block_octets = BLOCK;
-            config.piece_octets = PIECE;
-            config.frame_octets_max = 1_200;
+            config.block_len = BLOCK;
+            config.piece_len = PIECE;
+            config.frame_len_max = 1_200;
             config.lookahead_blocks = 200;
         });
         // Some 400 frames are on the way when all is well. One is lost while there come to be as

@@ -52,9 +52,9 @@ pub struct Application {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Happens {
-    Frame { to: usize, from: usize, octets: Vec<u8> },
+    Frame { to: usize, from: usize, bytes: Vec<u8> },
     Wake(usize),
-    Memory { at: usize, object: u32, octets: u64 },
+    Memory { at: usize, object: u32, bytes: u64 },
 }
 
 pub struct World {
@@ -64,10 +64,10 @@ pub struct World {
     pub faults: Faults,
     pub dice: Dice,
     pub link: Link,
-    /// Nanoseconds for an octet to leave a member.
-    pub octet_ns: Vec<u64>,
+    /// Nanoseconds for a byte to leave a member.
+    pub byte_ns: Vec<u64>,
     pub latency_ns: u64,
-    /// Nanoseconds for an octet on a link that is slower than its ends.
+    /// Nanoseconds for a byte on a link that is slower than its ends.
     pub slow: BTreeMap<(usize, usize), u64>,
     /// When each member has taken in what has come, and each slow link what was sent.
     taken_at: Vec<u64>,
@@ -81,7 +81,7 @@ pub struct World {
     /// On FIFO links nothing overtakes.
     arrival: BTreeMap<(usize, usize), u64>,
     count: u64,
-    /// Whether octets of pieces go from object to object.
+    /// Whether bytes of pieces go from object to object.
     pub is_in_place: bool,
     /// Frames with pieces that have left, and the first one of each block.
     pub frames: u64,
@@ -97,9 +97,9 @@ pub fn config(n: usize, own: usize, link: Link) -> Config {
     };
     let members = (0..n).map(member).collect();
     Config {
-        block_octets: 1_000,
-        piece_octets: 300,
-        frame_octets_max: 700,
+        block_len: 1_000,
+        piece_len: 300,
+        frame_len_max: 700,
         ..Config::new(GroupId(7), members, own as u32, Incarnation(3))
     }
 }
@@ -118,7 +118,7 @@ impl World {
             faults: Faults::default(),
             dice: Dice::new(seed),
             link,
-            octet_ns: vec![1; n],
+            byte_ns: vec![1; n],
             latency_ns: 5_000,
             slow: BTreeMap::new(),
             taken_at: vec![0; n],
@@ -175,15 +175,15 @@ impl World {
                 let app = &mut self.apps[at];
                 match event {
                     Event::Wanted { object, .. } if app.declines => group.decline(object),
-                    Event::Wanted { object, octets } => {
+                    Event::Wanted { object, bytes } => {
                         let answer = self.now + app.memory_after_ns;
                         self.count += 1;
-                        let what = Happens::Memory { at, object, octets };
+                        let what = Happens::Memory { at, object, bytes };
                         self.queue.push(Reverse((answer, self.count, what)));
                     }
                     Event::Delivered { object } => {
-                        let octets = group.octets(object).map(<[u8]>::to_vec);
-                        app.delivered.push((object, octets.unwrap_or_default()));
+                        let bytes = group.bytes(object).map(<[u8]>::to_vec);
+                        app.delivered.push((object, bytes.unwrap_or_default()));
                     }
                     Event::Stable { object, memory } => {
                         assert!(app.stable.insert(object, memory).is_none());
@@ -207,10 +207,10 @@ impl World {
             let Some(sent) = sent else { break };
             self.frames += 1;
             let to = usize::from(sent.front.port.0);
-            let octets = [&slot[..sent.front.octets], group.behind(&sent)].concat();
-            let sent = Transmit { octets: octets.len(), ..sent.front };
-            self.free_at[at] = self.now + sent.octets as u64 * self.octet_ns[at];
-            self.carry(at, to, octets);
+            let bytes = [&slot[..sent.front.bytes], group.behind(&sent)].concat();
+            let sent = Transmit { bytes: bytes.len(), ..sent.front };
+            self.free_at[at] = self.now + sent.bytes as u64 * self.byte_ns[at];
+            self.carry(at, to, bytes);
         }
         let next = self.groups[at].as_ref().and_then(|group| group.poll_timeout());
         if let Some(next) = next {
@@ -226,24 +226,24 @@ impl World {
         }
     }
 
-    fn carry(&mut self, from: usize, to: usize, mut octets: Vec<u8>) {
+    fn carry(&mut self, from: usize, to: usize, mut bytes: Vec<u8>) {
         let mut left = self.free_at[from];
-        if let Some(octet_ns) = self.slow.get(&(from, to)) {
+        if let Some(byte_ns) = self.slow.get(&(from, to)) {
             let until = self.slow_until.entry((from, to)).or_insert(0);
-            *until = left.max(*until) + octets.len() as u64 * octet_ns;
+            *until = left.max(*until) + bytes.len() as u64 * byte_ns;
             left = *until;
         }
-        if !(self.fate)(self.now, from, to, &mut octets) {
+        if !(self.fate)(self.now, from, to, &mut bytes) {
             return;
         }
         let faults = self.faults;
         if self.dice.falls(faults.corruption) {
-            let bit = self.dice.below(octets.len() as u64 * 8) as usize;
-            octets[bit / 8] ^= 1 << (bit % 8);
+            let bit = self.dice.below(bytes.len() as u64 * 8) as usize;
+            bytes[bit / 8] ^= 1 << (bit % 8);
         }
         // A member takes in as fast as it sends, one frame behind the other.
         let taken = &mut self.taken_at[to];
-        let takes = octets.len() as u64 * self.octet_ns[to];
+        let takes = bytes.len() as u64 * self.byte_ns[to];
         *taken = (left + self.latency_ns).max(*taken + takes);
         let mut arrives = *taken;
         if self.link == Link::Lossy {
@@ -255,14 +255,14 @@ impl World {
             }
             if self.dice.falls(faults.duplication) {
                 let later = arrives + self.dice.below(20 * self.latency_ns);
-                self.push(later, Happens::Frame { to, from, octets: octets.clone() });
+                self.push(later, Happens::Frame { to, from, bytes: bytes.clone() });
             }
         } else {
             let last = self.arrival.entry((from, to)).or_insert(0);
             arrives = arrives.max(*last + 1);
             *last = arrives;
         }
-        self.push(arrives, Happens::Frame { to, from, octets });
+        self.push(arrives, Happens::Frame { to, from, bytes });
     }
 
     /// One event; `false` when nothing will ever happen again.
@@ -273,12 +273,12 @@ impl World {
         self.now = self.now.max(at);
         let now = self.clock();
         match what {
-            Happens::Frame { to, from, mut octets } => {
+            Happens::Frame { to, from, mut bytes } => {
                 if let Some(group) = &mut self.groups[to] {
-                    match self.is_in_place.then(|| group.place(&octets)).flatten() {
-                        None => _ = group.handle_frame(now, Port(from as u16), &mut octets),
+                    match self.is_in_place.then(|| group.place(&bytes)).flatten() {
+                        None => _ = group.handle_frame(now, Port(from as u16), &mut bytes),
                         Some(placing) => {
-                            let behind = &octets[octets.len() - placing.octets()..];
+                            let behind = &bytes[bytes.len() - placing.bytes()..];
                             group.room(&placing).expect("it is kept").copy_from_slice(behind);
                             group.handle_placed(now, Port(from as u16), &placing);
                         }
@@ -295,9 +295,9 @@ impl World {
                     }
                 }
             }
-            Happens::Memory { at, object, octets } => {
+            Happens::Memory { at, object, bytes } => {
                 if let Some(group) = &mut self.groups[at] {
-                    let _ = group.provide(object, vec![0xee; octets as usize]);
+                    let _ = group.provide(object, vec![0xee; bytes as usize]);
                     self.attend(at);
                 }
             }
@@ -331,10 +331,10 @@ impl World {
     }
 }
 
-/// The octets of an object, different for each.
-pub fn object(number: u32, octets: usize) -> Vec<u8> {
+/// The bytes of an object, different for each.
+pub fn object(number: u32, bytes: usize) -> Vec<u8> {
     let mut dice = Dice::new(u64::from(number) + 77);
-    (0..octets).map(|_| dice.below(256) as u8).collect()
+    (0..bytes).map(|_| dice.below(256) as u8).collect()
 }
 
 pub const SECOND: u64 = 1_000_000_000;

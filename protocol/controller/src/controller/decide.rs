@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use onepipe_base::{Address, Life, Mono, Now};
+use onepipe_base::{Address, Instance, Mono, Now};
 use onepipe_wire::{Opcode, Side};
 
 use super::Controller;
@@ -21,7 +21,7 @@ impl Controller {
         self.looked = Some(now.mono);
         let changed = self.changed.take().unwrap_or(now.mono);
         let deaf = self.deaf(now.mono);
-        for process in deaf.iter().filter_map(|life| process_of(*life)) {
+        for process in deaf.iter().filter_map(|instance| process_of(*instance)) {
             self.pings.ask(now.mono, process, self.config.ping_timeout_ns, false);
         }
         let (graph, config) = (&mut self.graph, &self.config);
@@ -38,7 +38,7 @@ impl Controller {
         self.stats.registered_twice += findings.doubles.saturating_sub(self.doubles) as u64;
         self.doubles = findings.doubles;
         if findings.is_resting {
-            self.freeze.retain(|life| self.suspects.contains(*life));
+            self.freeze.retain(|instance| self.suspects.contains(*instance));
         } else {
             self.freeze = findings.freeze;
         }
@@ -55,20 +55,20 @@ impl Controller {
         self.is_outvoted &= findings.is_outvoted || findings.is_resting;
         let has_news = !findings.joined.is_empty()
             && (!self.deciding.is_empty() || self.ledger.has_news(now.mono, self.config.memory_ns));
-        for life in findings.joined {
-            self.unrecorded.insert(life);
-            if let (true, Address::Process(process)) = (has_news, life.address) {
+        for instance in findings.joined {
+            self.unrecorded.insert(instance);
+            if let (true, Address::Process(process)) = (has_news, instance.address) {
                 self.broadcast.late.insert(process);
             }
-            self.notify(Event::Joined(life));
+            self.notify(Event::Joined(instance));
         }
-        findings.failed.retain(|(failed, _)| !self.deciding.contains_key(&failed.life));
+        findings.failed.retain(|(failed, _)| !self.deciding.contains_key(&failed.instance));
         if !findings.failed.is_empty() {
             for (failed, since) in &findings.failed {
-                self.deciding.insert(failed.life, (*since, now.mono));
+                self.deciding.insert(failed.instance, (*since, now.mono));
             }
-            let lives = findings.failed.into_iter().map(|(failed, _)| failed).collect();
-            self.journal.push(Record::Failed(lives));
+            let instances = findings.failed.into_iter().map(|(failed, _)| failed).collect();
+            self.journal.push(Record::Failed(instances));
         }
         self.find_severable(now);
     }
@@ -85,34 +85,34 @@ impl Controller {
 
     /// Neighbours in a mesh that list this controller, but that it does not hear any more, or not
     /// since others have lost them. What was not heard while nobody was does not count.
-    fn deaf(&self, now: Mono) -> BTreeSet<Life> {
+    fn deaf(&self, now: Mono) -> BTreeSet<Instance> {
         if self.config.links == Links::Uplink {
             return BTreeSet::new();
         }
-        let mut doubted: BTreeMap<Life, Mono> = BTreeMap::new();
+        let mut doubted: BTreeMap<Instance, Mono> = BTreeMap::new();
         for (_, node) in self.graph.owners() {
             for entry in node.frozen.iter().filter(|entry| !entry.is_resolved) {
-                if let Some(life) = entry.life {
-                    let at = doubted.entry(life).or_insert(entry.seen_at);
+                if let Some(instance) = entry.instance {
+                    let at = doubted.entry(instance).or_insert(entry.seen_at);
                     *at = entry.seen_at.max(*at);
                 }
             }
         }
-        let is_deaf = |life: &Life| {
-            let heard = self.graph.get(*life).and_then(|node| node.heard);
+        let is_deaf = |instance: &Instance| {
+            let heard = self.graph.get(*instance).and_then(|node| node.heard);
             // What was under way when others lost it shows nothing.
             let settled = |at: &Mono| at.after_ns(self.config.settle_ns);
             heard.is_none_or(|heard| {
                 now.since_ns(heard.max(self.attached.listening)) > self.config.link_timeout_ns
-                    || doubted.get(life).is_some_and(|at| heard < settled(at))
+                    || doubted.get(instance).is_some_and(|at| heard < settled(at))
             })
         };
         self.graph.attachments().filter(is_deaf).collect()
     }
 
-    /// Whether `life` was connected at the last look.
-    pub(super) fn is_correct(&self, life: Life) -> bool {
-        self.graph.is_correct(life)
+    /// Whether `instance` was connected at the last look.
+    pub(super) fn is_correct(&self, instance: Instance) -> bool {
+        self.graph.is_correct(instance)
     }
 
     /// Which frozen links of correct nodes need not hold anything, though nobody behind them has
@@ -124,7 +124,7 @@ impl Controller {
             return;
         }
         let has_news = self.ledger.has_news(now.mono, self.config.memory_ns);
-        let mut settled: Vec<(Life, u32)> = Vec::new();
+        let mut settled: Vec<(Instance, u32)> = Vec::new();
         for (owner, node) in self.graph.correct_owners() {
             for entry in node.frozen.iter().filter(|entry| !entry.is_resolved) {
                 let Some(peer) = self.is_free(owner, node, entry) else { continue };
@@ -146,8 +146,8 @@ impl Controller {
 
     /// Whether a frozen link waits for no failure, and for whom else it does not wait any more: the
     /// owner itself stands for nobody.
-    fn is_free(&self, owner: Life, node: &Node, entry: &FrozenEdge) -> Option<Life> {
-        let Some(peer) = entry.life else { return Some(owner) };
+    fn is_free(&self, owner: Instance, node: &Node, entry: &FrozenEdge) -> Option<Instance> {
+        let Some(peer) = entry.instance else { return Some(owner) };
         if self.ledger.is_resolved(peer) || self.graph.get(peer).is_none() {
             return Some(owner);
         }
@@ -156,18 +156,18 @@ impl Controller {
         }
         // The other end must be known to live on: it is heard again, or has said that it lost the
         // link, too. Else it may have died, and its other neighbours have not said so yet.
-        let is_back = node.edges.iter().any(|edge| edge.life == peer && edge.is_up);
+        let is_back = node.edges.iter().any(|edge| edge.instance == peer && edge.is_up);
         let other = self.graph.get(peer)?;
         let has_lost = other.generation.is_some()
-            && !other.edges.iter().any(|edge| edge.life == owner && edge.is_up);
+            && !other.edges.iter().any(|edge| edge.instance == owner && edge.is_up);
         (is_back || has_lost).then_some(peer)
     }
 
-    pub(super) fn mark_resolved(&mut self, owner: Life, number: u32) {
+    pub(super) fn mark_resolved(&mut self, owner: Instance, number: u32) {
         let stats = &mut self.stats;
         self.graph.each_frozen(owner, |entry| {
             if entry.number == number {
-                stats.anonymous += u64::from(entry.life.is_none() && !entry.is_resolved);
+                stats.anonymous += u64::from(entry.instance.is_none() && !entry.is_resolved);
                 entry.is_resolved = true;
             }
         });
@@ -180,40 +180,40 @@ impl Controller {
             Record::Epoch { .. } | Record::Leads(_) => {}
             Record::Members(members) => {
                 for member in members {
-                    self.recording.remove(&member.life);
+                    self.recording.remove(&member.instance);
                 }
                 for member in members {
-                    if let Address::Process(process) = member.life.address {
-                        self.ledger.forget_recalls(process, member.life.incarnation);
-                        self.welcome(member.life, process);
+                    if let Address::Process(process) = member.instance.address {
+                        self.ledger.forget_recalls(process, member.instance.incarnation);
+                        self.welcome(member.instance, process);
                     }
                 }
             }
-            Record::Failed(lives) => {
-                for failed in lives {
-                    self.graph.on_decision(failed.life.address);
-                    let times = self.deciding.remove(&failed.life);
+            Record::Failed(instances) => {
+                for failed in instances {
+                    self.graph.on_decision(failed.instance.address);
+                    let times = self.deciding.remove(&failed.instance);
                     let (suspected, decided) = times.unwrap_or((now.mono, now.mono));
                     self.open_since.get_or_insert(decided);
                     self.stats.failures += 1;
                     self.stats.inexact += u64::from(!failed.is_exact);
-                    self.suspects.forget(failed.life);
-                    if let Address::Process(process) = failed.life.address
-                        && !self.graph.has_later(failed.life)
+                    self.suspects.forget(failed.instance);
+                    if let Address::Process(process) = failed.instance.address
+                        && !self.graph.has_later(failed.instance)
                     {
                         self.pings.settle(process);
                         self.broadcast.on_failed(process);
                     }
                     self.notify(Event::Failed { failed: *failed, suspected, decided });
                 }
-                self.suspects.on_decided(lives.iter().map(|failed| failed.life));
+                self.suspects.on_decided(instances.iter().map(|failed| failed.instance));
                 self.is_noticed = false;
                 self.broadcast.abandon();
                 self.want_look(now.mono);
             }
             Record::Resumed { links, .. } => {
-                for life in resolved {
-                    self.on_resolved(now, life);
+                for instance in resolved {
+                    self.on_resolved(now, instance);
                 }
                 self.count_partitions(links);
                 for link in links {
@@ -226,35 +226,35 @@ impl Controller {
             Record::Undeliverable { entries, .. } => {
                 self.stats.undeliverables += entries.len() as u64;
                 if let Some((process, psn)) = self.recalls.remove(&id) {
-                    self.post(Opcode::Recorded, process, psn, Vec::new());
+                    self.post(Opcode::UndeliverableAck, process, psn, Vec::new());
                 }
             }
         }
     }
 
-    /// Everybody has completed the failure of `life`: no link to it holds anything, but those that
+    /// Everybody has completed the failure of `instance`: no link to it holds anything, but those that
     /// were announced since the news began.
-    fn on_resolved(&mut self, now: Now, life: Life) {
+    fn on_resolved(&mut self, now: Now, instance: Instance) {
         let has_news = self.ledger.has_news(now.mono, self.config.memory_ns);
         let covered = self.covered;
-        self.graph.on_decision(life.address);
-        let holds = |(owner, node): (Life, &Node)| {
-            let mut lives = node.frozen.iter().map(|entry| entry.life);
-            lives.any(|held| held == Some(life)).then_some(owner)
+        self.graph.on_decision(instance.address);
+        let holds = |(owner, node): (Instance, &Node)| {
+            let mut instances = node.frozen.iter().map(|entry| entry.instance);
+            instances.any(|held| held == Some(instance)).then_some(owner)
         };
-        let owners: Vec<Life> = self.graph.owners().filter_map(holds).collect();
+        let owners: Vec<Instance> = self.graph.owners().filter_map(holds).collect();
         for owner in owners {
             self.graph.each_frozen(owner, |entry| {
-                if entry.life == Some(life) {
+                if entry.instance == Some(instance) {
                     entry.is_resolved |= entry.seen <= covered || !has_news;
                 }
             });
         }
         // A switch may have come back meanwhile; a process never does.
-        if matches!(life.address, Address::Process(_)) || !self.is_correct(life) {
-            self.graph.remove(life);
-            self.suspects.forget(life);
-            self.unrecorded.remove(&life);
+        if matches!(instance.address, Address::Process(_)) || !self.is_correct(instance) {
+            self.graph.remove(instance);
+            self.suspects.forget(instance);
+            self.unrecorded.remove(&instance);
         }
     }
 
@@ -266,7 +266,7 @@ impl Controller {
                 frozen.any(|entry| entry.number == link.number && entry.side != Side::Upper)
             })
         };
-        let ends: BTreeSet<(Life, Life)> =
+        let ends: BTreeSet<(Instance, Instance)> =
             links.iter().filter(is_lower).map(|link| (link.peer, link.owner)).collect();
         let mut counted = None;
         for (lower, upper) in ends {
@@ -285,16 +285,16 @@ impl Controller {
         }
         let mut members: Vec<Member> = Vec::new();
         while members.len() < MEMBERS_PER_RECORD
-            && let Some(life) = self.unrecorded.pop_first()
+            && let Some(instance) = self.unrecorded.pop_first()
         {
-            if self.graph.get(life).is_none_or(|node| node.is_recorded) {
+            if self.graph.get(instance).is_none_or(|node| node.is_recorded) {
                 continue;
             }
-            members.extend(self.graph.member(life));
-            if let Some(node) = self.graph.get_mut(life) {
+            members.extend(self.graph.member(instance));
+            if let Some(node) = self.graph.get_mut(instance) {
                 node.is_recorded = true;
             }
-            self.recording.insert(life);
+            self.recording.insert(instance);
         }
         if !members.is_empty() {
             self.journal.push(Record::Members(members));

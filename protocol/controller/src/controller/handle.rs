@@ -3,9 +3,11 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{
-    Address, Life, Mono, Now, Port, ProcessId, Psn, Timestamp, Verdict, WIRE_MODULUS,
+    Address, Instance, Mono, Now, Port, ProcessId, Psn, Timestamp, Verdict, WIRE_MODULUS,
 };
-use onepipe_wire::{AnnounceView, Echo, Frame, HEADER_OCTETS, Header, Opcode, Undeliverable, peek};
+use onepipe_wire::{
+    AnnounceView, FloodAck, Frame, HEADER_LEN, Header, Opcode, Undeliverable, parse_header,
+};
 
 use super::Controller;
 use crate::forward::Due;
@@ -15,8 +17,8 @@ use crate::recovery::Answer;
 use crate::{Event, Links, Record};
 
 impl Controller {
-    pub(super) fn on_frame(&mut self, now: Now, port: Port, octets: &[u8]) -> Verdict {
-        let Ok(frame) = Frame::parse(octets) else {
+    pub(super) fn on_frame(&mut self, now: Now, port: Port, bytes: &[u8]) -> Verdict {
+        let Ok(frame) = Frame::parse(bytes) else {
             self.stats.dropped_malformed += 1;
             return Verdict::Dropped;
         };
@@ -67,7 +69,7 @@ impl Controller {
     }
 
     fn on_hop(&mut self, now: Now, port: Port, frame: &Frame<'_>) -> Result<(), Drop> {
-        let speaker = frame.header.speaker().ok_or(Drop::Malformed)?;
+        let speaker = frame.header.sender().ok_or(Drop::Malformed)?;
         self.check_range(speaker)?;
         self.attached.ends.insert(port, speaker);
         if let (Links::Mesh(_), Address::Process(process)) = (self.config.links, speaker.address)
@@ -75,8 +77,8 @@ impl Controller {
         {
             self.on_sign_of_life(now.mono, process);
         }
-        if frame.opcode == Opcode::Echo {
-            let echo = Echo::parse(frame.payload).map_err(|_| Drop::Malformed)?;
+        if frame.opcode == Opcode::FloodAck {
+            let echo = FloodAck::parse(frame.payload).map_err(|_| Drop::Malformed)?;
             if self.active.is_none() {
                 return Err(Drop::Standby);
             }
@@ -88,16 +90,16 @@ impl Controller {
     }
 
     fn on_message(&mut self, now: Now, frame: &Frame<'_>) -> Result<(), Drop> {
-        let life = frame.header.speaker().ok_or(Drop::Malformed)?;
-        self.check_range(life)?;
+        let instance = frame.header.sender().ok_or(Drop::Malformed)?;
+        self.check_range(instance)?;
         if frame.opcode == Opcode::Announce {
-            return self.on_announce(now, life, frame);
+            return self.on_announce(now, instance, frame);
         }
-        let Address::Process(process) = life.address else { return Err(Drop::Foreign) };
-        let is_failed = self.ledger.has_failed(life);
-        let is_former = self.graph.newest(life.address).is_some_and(|newest| newest > life);
+        let Address::Process(process) = instance.address else { return Err(Drop::Foreign) };
+        let is_failed = self.ledger.has_failed(instance);
+        let is_former = self.graph.newest(instance.address).is_some_and(|newest| newest > instance);
         if frame.opcode == Opcode::Recover {
-            return self.on_recover(now, life, process, frame.header.psn());
+            return self.on_recover(now, instance, process, frame.header.psn());
         }
         if is_failed || is_former {
             return Err(Drop::Stale);
@@ -108,7 +110,7 @@ impl Controller {
                 Err(Drop::Standby)
             }
             Opcode::Completed => {
-                let echo = Echo::parse(frame.payload).map_err(|_| Drop::Malformed)?;
+                let echo = FloodAck::parse(frame.payload).map_err(|_| Drop::Malformed)?;
                 match self.broadcast.on_completed(now.mono, process, echo) {
                     true => Ok(()),
                     false => Err(Drop::Stale),
@@ -123,20 +125,20 @@ impl Controller {
         }
     }
 
-    fn check_range(&self, life: Life) -> Result<(), Drop> {
-        let is_known = match life.address {
+    fn check_range(&self, instance: Instance) -> Result<(), Drop> {
+        let is_known = match instance.address {
             Address::Process(process) => process.0 < self.config.processes_max,
             Address::Switch(switch) => switch.0 < self.config.switches_max,
         };
         if is_known { Ok(()) } else { Err(Drop::Range) }
     }
 
-    fn on_announce(&mut self, now: Now, life: Life, frame: &Frame<'_>) -> Result<(), Drop> {
-        if let Address::Process(process) = life.address {
+    fn on_announce(&mut self, now: Now, instance: Instance, frame: &Frame<'_>) -> Result<(), Drop> {
+        if let Address::Process(process) = instance.address {
             if self.config.controllers.contains(process) {
                 return Err(Drop::Foreign);
             }
-            if self.ledger.has_failed(life) {
+            if self.ledger.has_failed(instance) {
                 self.tell_about_itself(process);
                 return Err(Drop::Stale);
             }
@@ -144,13 +146,13 @@ impl Controller {
         let view = AnnounceView::parse(frame.payload).map_err(|_| Drop::Malformed)?;
         if view
             .links(now.sync)
-            .any(|link| link.life.is_some_and(|life| self.check_range(life).is_err()))
+            .any(|link| link.instance.is_some_and(|instance| self.check_range(instance).is_err()))
         {
             return Err(Drop::Range);
         }
         let ledger = &self.ledger;
-        let is_over = |life| ledger.is_resolved(life);
-        match self.graph.announce(now.mono, life, &view, now.sync, is_over) {
+        let is_over = |instance| ledger.is_resolved(instance);
+        match self.graph.announce(now.mono, instance, &view, now.sync, is_over) {
             Announced::Stale => return Err(Drop::Stale),
             Announced::Partly | Announced::Same => {}
             Announced::Changed { is_loss } => {
@@ -162,14 +164,14 @@ impl Controller {
                 }
             }
         }
-        if let Address::Process(process) = life.address {
-            self.graph.note_decided(life, frame.header.message_ts(now.sync));
+        if let Address::Process(process) = instance.address {
+            self.graph.note_decided(instance, frame.header.message_ts(now.sync));
             self.on_sign_of_life(now.mono, process);
-            self.welcome(life, process);
+            self.welcome(instance, process);
         }
-        let node = self.graph.get(life);
+        let node = self.graph.get(instance);
         if self.active.is_some() && node.is_some_and(|node| node.has_joined && !node.is_recorded) {
-            self.unrecorded.insert(life);
+            self.unrecorded.insert(instance);
         }
         Ok(())
     }
@@ -177,48 +179,48 @@ impl Controller {
     /// A frame of the present life of `process` has come in.
     pub(super) fn on_sign_of_life(&mut self, now: Mono, process: ProcessId) {
         self.pings.settle(process);
-        if let Some(life) = self.graph.newest(Address::Process(process)) {
-            self.graph.hear(now, life);
-            if self.suspects.contains(life) {
+        if let Some(instance) = self.graph.newest(Address::Process(process)) {
+            self.graph.hear(now, instance);
+            if self.suspects.contains(instance) {
                 self.want_look(now);
             }
         }
     }
 
     /// Says to a process that it has been noted, once the store knows of it and it knows the news.
-    pub(super) fn welcome(&mut self, life: Life, process: ProcessId) {
+    pub(super) fn welcome(&mut self, instance: Instance, process: ProcessId) {
         let is_noted = self
             .graph
-            .get(life)
+            .get(instance)
             .is_some_and(|node| node.generation.is_some() && node.has_joined && node.is_recorded);
         if self.active.is_some()
             && is_noted
             && !self.owes_news
-            && !self.recording.contains(&life)
+            && !self.recording.contains(&instance)
             && !self.broadcast.waits_for(process)
         {
-            self.post(Opcode::Welcome, process, Psn(life.incarnation.0), Vec::new());
+            self.post(Opcode::AnnounceAck, process, Psn(instance.incarnation.0), Vec::new());
         }
     }
 
     fn on_relay(&mut self, now: Now, payload: &[u8]) -> Result<(), Drop> {
-        let (header, opcode) = peek(payload).map_err(|_| Drop::Malformed)?;
+        let (header, opcode) = parse_header(payload).map_err(|_| Drop::Malformed)?;
         if opcode.is_control() || opcode.is_hop_only() {
             return Err(Drop::Malformed);
         }
         let to = header.dst();
-        let octets = HEADER_OCTETS + header.length();
+        let bytes = HEADER_LEN + header.length();
         let known = self.graph.newest(Address::Process(to));
         if self.config.controllers.contains(to)
-            || known.is_none_or(|life| self.ledger.has_failed(life))
-            || HEADER_OCTETS + octets > self.config.frame_octets_max
+            || known.is_none_or(|instance| self.ledger.has_failed(instance))
+            || HEADER_LEN + bytes > self.config.frame_len_max
         {
             self.stats.relays_refused += 1;
             return Ok(());
         }
         self.pings.ask(now.mono, to, self.config.ping_timeout_ns, true);
         self.stats.relayed += 1;
-        self.post(Opcode::Relayed, to, Psn::FIRST, payload[..octets].to_vec());
+        self.post(Opcode::Relayed, to, Psn::FIRST, payload[..bytes].to_vec());
         Ok(())
     }
 
@@ -233,7 +235,7 @@ impl Controller {
         let is_new = |entry: &Undeliverable| !self.ledger.has_recall(sender, *entry);
         let entries: Vec<Undeliverable> = all.filter(is_new).collect();
         if entries.is_empty() {
-            self.post(Opcode::Recorded, sender, psn, Vec::new());
+            self.post(Opcode::UndeliverableAck, sender, psn, Vec::new());
             return Ok(());
         }
         if entries.iter().any(|entry| entry.to.0 >= self.config.processes_max) {
@@ -256,7 +258,7 @@ impl Controller {
     fn on_recover(
         &mut self,
         now: Now,
-        life: Life,
+        instance: Instance,
         process: ProcessId,
         part: Psn,
     ) -> Result<(), Drop> {
@@ -266,25 +268,25 @@ impl Controller {
         // The first answer stays good: what it calls settled does not change, and whoever asks has
         // taken nothing since. A new one for every question for the first part, which is repeated
         // while the answer is on its way, would never let it get as far as the last.
-        if self.answers.get(life).is_none() {
-            if !self.ledger.has_failed(life) || !self.is_recoverable(life) {
+        if self.answers.get(instance).is_none() {
+            if !self.ledger.has_failed(instance) || !self.is_recoverable(instance) {
                 return Err(Drop::Stale);
             }
             let answer = Answer {
-                complete: self.decided(now, life).ok_or(Drop::Stale)?,
+                complete: self.decided(now, instance).ok_or(Drop::Stale)?,
                 failures: self.ledger.news(now.mono, u64::MAX),
-                recalls: self.ledger.recalls(process, life.incarnation).collect(),
+                recalls: self.ledger.recalls(process, instance.incarnation).collect(),
             };
             // Only what has happened since makes a new one. That time goes on does not: whoever
             // asks twice for the first part would have to ask for all others again, and again.
-            if !self.answers.get(life).is_some_and(|known| known.says_the_same(&answer)) {
-                self.answers.begin(life, answer, self.config.waiting_max);
+            if !self.answers.get(instance).is_some_and(|known| known.says_the_same(&answer)) {
+                self.answers.begin(instance, answer, self.config.waiting_max);
             }
         }
-        let mut room = alloc::vec![0; self.config.payload_octets_max()];
-        let answer = self.answers.get(life).ok_or(Drop::Full)?;
-        let octets = answer.write(part.0, &mut room).ok_or(Drop::Stale)?;
-        room.truncate(octets);
+        let mut room = alloc::vec![0; self.config.payload_len_max()];
+        let answer = self.answers.get(instance).ok_or(Drop::Full)?;
+        let bytes = answer.write(part.0, &mut room).ok_or(Drop::Stale)?;
+        room.truncate(bytes);
         self.stats.recoveries += 1;
         self.post(Opcode::Recovery, process, part, room);
         Ok(())
@@ -293,22 +295,23 @@ impl Controller {
     /// No failure is open: those after its own may have left scatterings open that it holds. And no
     /// link holds anything: the news may have passed while it was dead, and who was cut off by it
     /// has then not yet taken back what it should.
-    fn is_recoverable(&self, life: Life) -> bool {
-        let holds = |(_, node): (Life, &Node)| node.frozen.iter().any(|entry| !entry.is_resolved);
-        self.ledger.is_resolved(life)
+    fn is_recoverable(&self, instance: Instance) -> bool {
+        let holds =
+            |(_, node): (Instance, &Node)| node.frozen.iter().any(|entry| !entry.is_resolved);
+        self.ledger.is_resolved(instance)
             && self.ledger.open().len() == 0
             && self.deciding.is_empty()
             && !self.graph.correct_owners().any(holds)
     }
 
-    /// Up to where the fate of everything is known that `life`, which has failed, may have in its
+    /// Up to where the fate of everything is known that `instance`, which has failed, may have in its
     /// buffer: what all correct processes were told to be decided. However soon another one fails,
-    /// it fails no lower. Not before they have gone on since `life` has failed: it may have taken
+    /// it fails no lower. Not before they have gone on since `instance` has failed: it may have taken
     /// what was scattered until then.
-    fn decided(&self, now: Now, life: Life) -> Option<Timestamp> {
+    fn decided(&self, now: Now, instance: Instance) -> Option<Timestamp> {
         let nothing = now.sync.saturating_sub_ns(WIRE_MODULUS / 8);
         let Some(decided) = self.graph.decided(nothing).ok()? else { return Some(now.sync) };
-        let failed = self.ledger.decision(life).map(|failed| failed.at);
+        let failed = self.ledger.decision(instance).map(|failed| failed.at);
         (Some(decided) > failed).then_some(decided)
     }
 
@@ -350,11 +353,11 @@ impl Controller {
     /// were dead.
     fn on_silent(&mut self, now: Mono, process: ProcessId) {
         self.stats.pings_unanswered += 1;
-        if let Some(life) = self.graph.newest(Address::Process(process))
-            && !self.ledger.has_failed(life)
+        if let Some(instance) = self.graph.newest(Address::Process(process))
+            && !self.ledger.has_failed(instance)
         {
-            self.suspects.condemn(life);
-            self.notify(Event::Silent(life));
+            self.suspects.condemn(instance);
+            self.notify(Event::Silent(instance));
             self.want_look(now);
         }
     }

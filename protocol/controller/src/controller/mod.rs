@@ -12,7 +12,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Life, Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
+use onepipe_base::{Instance, Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
 
 use crate::broadcast::Broadcast;
 use crate::determine::Suspects;
@@ -56,9 +56,9 @@ pub struct Controller {
     /// Whether links wait for everybody to have been told the news anew.
     wants_refresh: bool,
     /// Whose neighbours are to freeze their links.
-    freeze: Vec<Life>,
+    freeze: Vec<Instance>,
     /// Lives on their way into the store as failed: since when suspected, when decided.
-    deciding: BTreeMap<Life, (Mono, Mono)>,
+    deciding: BTreeMap<Instance, (Mono, Mono)>,
     /// When the first of the open failures was decided.
     open_since: Option<Mono>,
     /// Who has joined under another reign may not have been told what had failed before: everybody
@@ -69,12 +69,12 @@ pub struct Controller {
     /// How many announcements had come in when the last complete round of news began.
     covered: u64,
     /// Members that the store is to know, and those on their way into it.
-    unrecorded: BTreeSet<Life>,
-    recording: BTreeSet<Life>,
+    unrecorded: BTreeSet<Instance>,
+    recording: BTreeSet<Instance>,
     /// Which batches of recalls wait for the store.
     recalls: BTreeMap<RecordId, (ProcessId, Psn)>,
     /// Which news nobody answered the last time.
-    stuck: Option<onepipe_wire::WaveKind>,
+    stuck: Option<onepipe_wire::FloodKind>,
     doubles: usize,
     /// Most of the fabric has no path to this replica, but lives.
     is_outvoted: bool,
@@ -88,7 +88,7 @@ pub struct Controller {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Attached {
     /// Who is there, as far as it has said.
-    ends: BTreeMap<Port, Life>,
+    ends: BTreeMap<Port, Instance>,
     /// When anything was heard.
     heard: Option<Mono>,
     /// Since when something was heard all the time.
@@ -162,10 +162,10 @@ impl Controller {
         self.forget_reign();
         let (ledger, members) = Ledger::load(now.mono, records);
         self.ledger = ledger;
-        let gone: Vec<Life> = (self.graph.iter().map(|(life, _)| life))
-            .filter(|life| self.ledger.is_resolved(*life))
+        let gone: Vec<Instance> = (self.graph.iter().map(|(instance, _)| instance))
+            .filter(|instance| self.ledger.is_resolved(*instance))
             .collect();
-        gone.into_iter().for_each(|life| self.graph.remove(life));
+        gone.into_iter().for_each(|instance| self.graph.remove(instance));
         for member in members.values() {
             self.graph.load(member);
         }
@@ -174,16 +174,16 @@ impl Controller {
         self.active = Some(epoch);
         self.broadcast.begin_epoch(epoch);
         self.open_since = (self.ledger.open().len() > 0).then_some(now.mono);
-        let lives: Vec<Life> = self.graph.iter().map(|(life, _)| life).collect();
-        for life in lives {
+        let instances: Vec<Instance> = self.graph.iter().map(|(instance, _)| instance).collect();
+        for instance in instances {
             // What another replica has decided about links is not known, or in the ledger.
-            self.graph.each_frozen(life, |entry| {
+            self.graph.each_frozen(instance, |entry| {
                 (entry.is_resolved, entry.is_told) = (false, false);
             });
-            let Some(node) = self.graph.get_mut(life) else { continue };
-            node.is_recorded &= members.contains_key(&life);
+            let Some(node) = self.graph.get_mut(instance) else { continue };
+            node.is_recorded &= members.contains_key(&instance);
             if node.has_joined && !node.is_recorded && node.generation.is_some() {
-                self.unrecorded.insert(life);
+                self.unrecorded.insert(instance);
             }
         }
         self.owes_news = !self.ledger.news(now.mono, self.config.memory_ns).is_empty();
@@ -277,8 +277,8 @@ impl Controller {
         let Links::Mesh(count) = self.config.links else { return };
         let address = onepipe_base::Address::Process(ProcessId(port.0.into()));
         self.attached.ends.remove(&port);
-        if let Some(life) = self.graph.newest(address).filter(|_| port.0 < count) {
-            self.graph.unhear(life);
+        if let Some(instance) = self.graph.newest(address).filter(|_| port.0 < count) {
+            self.graph.unhear(instance);
             self.look_at = Some(Mono::from_ns(0));
         }
     }

@@ -4,8 +4,8 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Life, Now, Port, ProcessId};
-use onepipe_wire::{Resolved, WaveKind};
+use onepipe_base::{Instance, Now, Port, ProcessId};
+use onepipe_wire::{FloodKind, Resolved};
 
 use super::Controller;
 use crate::broadcast::{Audience, News, Round};
@@ -57,7 +57,7 @@ impl Controller {
             if !self.freeze.is_empty() {
                 wishes.push(Wish::Freeze);
             }
-            if !wishes.iter().any(|wish| wish.kind() == WaveKind::Notice) {
+            if !wishes.iter().any(|wish| wish.kind() == FloodKind::Notice) {
                 self.complete();
             }
             // What nobody answered the last time lets others go first.
@@ -69,8 +69,8 @@ impl Controller {
             match wishes.swap_remove(at) {
                 Wish::Resume(resolved) => self.tell(now, News::Resume(resolved)),
                 Wish::Freeze => {
-                    let lives = core::mem::take(&mut self.freeze);
-                    self.tell(now, News::Freeze(lives));
+                    let instances = core::mem::take(&mut self.freeze);
+                    self.tell(now, News::Freeze(instances));
                 }
                 Wish::NoticeAll => self.tell(now, News::Notice(news)),
                 Wish::NoticeLate => {
@@ -86,7 +86,7 @@ impl Controller {
     fn tell(&mut self, now: Now, news: News) {
         // Who has failed earlier may live behind a link that has come back, and must know it before
         // that link is resolved. One by one only those are told who take part.
-        let by_wave = news.kind() != WaveKind::Notice
+        let by_wave = news.kind() != FloodKind::Notice
             || self.config.recovery == Recovery::Tree
             || self.wants_refresh
             || self.ledger.has_resolved();
@@ -112,10 +112,12 @@ impl Controller {
 
     /// All processes that take part, as far as is known, whether they are connected or not.
     fn processes(&self) -> impl Iterator<Item = ProcessId> {
-        let joined = self.graph.iter().filter(|(life, node)| {
-            node.has_joined && !self.ledger.has_failed(*life) && !self.graph.is_superseded(*life)
+        let joined = self.graph.iter().filter(|(instance, node)| {
+            node.has_joined
+                && !self.ledger.has_failed(*instance)
+                && !self.graph.is_superseded(*instance)
         });
-        joined.filter_map(|(life, _)| process_of(life))
+        joined.filter_map(|(instance, _)| process_of(instance))
     }
 
     /// Frozen links of correct nodes whose owners have yet to be told that they are resolved.
@@ -136,8 +138,8 @@ impl Controller {
                 if !core::mem::replace(&mut self.is_noticed, true)
                     && let Some(decided) = self.open_since
                 {
-                    let (lives, begun) = (self.ledger.open().len(), round.begun);
-                    self.notify(Event::Noticed { lives, decided, begun, completed: now.mono });
+                    let (instances, begun) = (self.ledger.open().len(), round.begun);
+                    self.notify(Event::Noticed { instances, decided, begun, completed: now.mono });
                 }
             }
             News::Notice(_) => {}
@@ -166,8 +168,9 @@ impl Controller {
         if self.suspects.is_blank() || (self.ledger.open().len() > 0 && !self.is_noticed) {
             return;
         }
-        let open = self.ledger.open().map(|failed| failed.life);
-        let lives: Vec<Life> = open.filter(|life| !self.suspects.entangles(*life)).collect();
+        let open = self.ledger.open().map(|failed| failed.instance);
+        let instances: Vec<Instance> =
+            open.filter(|instance| !self.suspects.entangles(*instance)).collect();
         // If a look is due, what it finds may forbid it. While somebody is suspected, who seems to
         // be linked to others may yet turn out not to be.
         let links = if self.changed.is_none() && self.suspects.is_empty() {
@@ -175,8 +178,8 @@ impl Controller {
         } else {
             Vec::new()
         };
-        if !(lives.is_empty() && links.is_empty()) {
-            self.journal.push(Record::Resumed { lives, links });
+        if !(instances.is_empty() && links.is_empty()) {
+            self.journal.push(Record::Resumed { instances, links });
         }
     }
 }
@@ -189,11 +192,11 @@ enum Wish {
 }
 
 impl Wish {
-    fn kind(&self) -> WaveKind {
+    fn kind(&self) -> FloodKind {
         match self {
-            Self::Resume(_) => WaveKind::Resume,
-            Self::NoticeAll | Self::NoticeLate => WaveKind::Notice,
-            Self::Freeze => WaveKind::Freeze,
+            Self::Resume(_) => FloodKind::Resume,
+            Self::NoticeAll | Self::NoticeLate => FloodKind::Notice,
+            Self::Freeze => FloodKind::Freeze,
         }
     }
 }

@@ -5,11 +5,11 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use onepipe_base::{
-    Address, Controllers, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn,
-    SwitchId, Timestamp,
+    Address, Controllers, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises,
+    Psn, SwitchId, Timestamp,
 };
 use onepipe_wire::{
-    Announce, Echo, Frame, HEADER_OCTETS, Header, Link, LinkState, Opcode, Side, WaveView, seal,
+    Announce, FloodAck, FloodView, Frame, HEADER_LEN, Header, Link, LinkState, Opcode, Side, seal,
 };
 use proptest::prelude::*;
 
@@ -66,12 +66,12 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn life(node: usize, incarnation: u32) -> Life {
+fn instance(node: usize, incarnation: u32) -> Instance {
     let address = match node.checked_sub(SWITCHES) {
         Some(process) => Address::Process(ProcessId(process as u32)),
         None => Address::Switch(SwitchId(node as u32)),
     };
-    Life { address, incarnation: Incarnation(incarnation) }
+    Instance { address, incarnation: Incarnation(incarnation) }
 }
 
 struct World {
@@ -79,7 +79,7 @@ struct World {
     config: Config,
     store: MemoryStore,
     ns: u64,
-    generations: BTreeMap<Life, u32>,
+    generations: BTreeMap<Instance, u32>,
 }
 
 impl World {
@@ -131,7 +131,7 @@ impl World {
         wires: &[(usize, u32, u8)],
         is_seat: bool,
     ) {
-        let own = life(node, incarnation);
+        let own = instance(node, incarnation);
         let ends = |(lower, upper): (usize, usize)| match node {
             _ if node == lower => Some((upper, Side::Upper)),
             _ if node == upper => Some((lower, Side::Lower)),
@@ -152,12 +152,12 @@ impl World {
                 0..=4 | 7 => LinkState::Up,
                 _ => LinkState::Frozen { number, commit },
             };
-            let peer = Some(life(peer, incarnation.min(2))).filter(|_| kind != 6 || wire > 2);
-            links.push(Link { port: Port(wire as u16), side, life: peer, state });
+            let peer = Some(instance(peer, incarnation.min(2))).filter(|_| kind != 6 || wire > 2);
+            links.push(Link { port: Port(wire as u16), side, instance: peer, state });
         }
         if is_seat && node < 2 {
             let (port, side, state) = (Port(90), Side::Lower, LinkState::Up);
-            links.push(Link { port, side, life: Some(self.config.own()), state });
+            links.push(Link { port, side, instance: Some(self.config.own()), state });
         }
         let total = links.len() as u16;
         self.frame(own, Opcode::Announce, |room| {
@@ -166,19 +166,19 @@ impl World {
         });
     }
 
-    fn frame(&mut self, from: Life, opcode: Opcode, write: impl FnOnce(&mut [u8]) -> usize) {
+    fn frame(&mut self, from: Instance, opcode: Opcode, write: impl FnOnce(&mut [u8]) -> usize) {
         let mut slot = alloc::vec![0; 1_400];
-        let octets = write(&mut slot[HEADER_OCTETS..]);
+        let bytes = write(&mut slot[HEADER_LEN..]);
         let src = ProcessId(from.address.to_bits());
         let header = match opcode.is_hop_only() {
-            true => Header::of_link(opcode, from, None, Promises::both(self.now().sync)),
+            true => Header::hop_only(opcode, from, None, Promises::both(self.now().sync)),
             false => Header::new(opcode, src, CONTROLLER, from.incarnation),
         };
         let header = match opcode.is_hop_only() {
             true => header,
             false => header.stamped(self.now().sync, Promises::both(self.now().sync), Psn::FIRST),
         };
-        let length = seal(&mut slot, header, octets);
+        let length = seal(&mut slot, header, bytes);
         self.controller.handle_frame(self.now(), Port(0), &mut slot[..length]);
     }
 
@@ -196,30 +196,30 @@ impl World {
         let mut slot = alloc::vec![0; 1_500];
         let mut answers = Vec::new();
         while let Some(transmit) = self.controller.poll_transmit(self.now(), &mut slot) {
-            let frame = Frame::parse(&slot[..transmit.octets]).expect("just sealed");
-            let Ok(view) = WaveView::parse(frame.payload) else { continue };
-            let echo = Echo { id: view.id, kind: view.kind };
+            let frame = Frame::parse(&slot[..transmit.bytes]).expect("just sealed");
+            let Ok(view) = FloodView::parse(frame.payload) else { continue };
+            let echo = FloodAck { id: view.id, kind: view.kind };
             match frame.opcode {
-                Opcode::Wave => answers.push((Opcode::Echo, 0, echo)),
+                Opcode::Flood => answers.push((Opcode::FloodAck, 0, echo)),
                 Opcode::Notice => answers.push((Opcode::Completed, frame.header.dst().0, echo)),
                 _ => {}
             }
         }
         for (opcode, process, echo) in answers {
-            let from = if opcode == Opcode::Echo { 0 } else { SWITCHES + process as usize };
-            self.frame(life(from, 1), opcode, |room| echo.write(room).expect("fits"));
+            let from = if opcode == Opcode::FloodAck { 0 } else { SWITCHES + process as usize };
+            self.frame(instance(from, 1), opcode, |room| echo.write(room).expect("fits"));
         }
     }
 
     fn relay(&mut self, to: u32) {
-        let from = life(SWITCHES + (to as usize + 1) % 4, 1);
+        let from = instance(SWITCHES + (to as usize + 1) % 4, 1);
         let mut inner = [0; 100];
         let header = Header::new(Opcode::ReliableData, ProcessId(0), ProcessId(to), Incarnation(1));
         let sync = self.now().sync;
-        let octets = seal(&mut inner, header.stamped(sync, Promises::both(sync), Psn::FIRST), 40);
+        let bytes = seal(&mut inner, header.stamped(sync, Promises::both(sync), Psn::FIRST), 40);
         self.frame(from, Opcode::Relay, |room| {
-            room[..octets].copy_from_slice(&inner[..octets]);
-            octets
+            room[..bytes].copy_from_slice(&inner[..bytes]);
+            bytes
         });
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::Life;
+use onepipe_base::Instance;
 use onepipe_wire::Resolved;
 
 use super::Controller;
@@ -13,21 +13,21 @@ use crate::status::{FrozenStatus, MemberState, MemberStatus, Status};
 impl Controller {
     /// What it knows at this moment. Takes time in proportion to the fabric.
     pub fn status(&self) -> Status {
-        let member = |(life, node): (Life, &crate::graph::Node)| {
-            let is_over = self.ledger.has_failed(life) || self.ledger.is_open(life);
+        let member = |(instance, node): (Instance, &crate::graph::Node)| {
+            let is_over = self.ledger.has_failed(instance) || self.ledger.is_open(instance);
             let state = match () {
-                () if self.is_correct(life) => MemberState::Up,
+                () if self.is_correct(instance) => MemberState::Up,
                 () if is_over => MemberState::Failed,
                 () if node.has_joined => MemberState::Suspected,
                 () => MemberState::Joining,
             };
             let links_up = node.edges.iter().filter(|edge| edge.is_up).count();
-            MemberStatus { life, state, links_up }
+            MemberStatus { instance, state, links_up }
         };
         let frozen = self.graph.owners().flat_map(|(owner, node)| {
             node.frozen.iter().map(move |entry| FrozenStatus {
                 link: Resolved { owner, number: entry.number },
-                peer: entry.life,
+                peer: entry.instance,
                 commit: entry.commit,
             })
         });
@@ -51,7 +51,8 @@ impl Controller {
         let epoch = self.active.filter(|_| self.journal.len() == 0)?;
         let mut records = alloc::vec![Record::Epoch { epoch, replica: self.config.process }];
         let joined = self.graph.iter().filter(|(_, node)| node.has_joined && node.is_recorded);
-        let members: Vec<Member> = joined.filter_map(|(life, _)| self.graph.member(life)).collect();
+        let members: Vec<Member> =
+            joined.filter_map(|(instance, _)| self.graph.member(instance)).collect();
         let chunks = members.chunks(super::decide::MEMBERS_PER_RECORD);
         records.extend(chunks.map(|chunk| Record::Members(chunk.to_vec())));
         records.extend(self.ledger.records());

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Life, Mono, Timestamp};
+use onepipe_base::{Instance, Mono, Timestamp};
 use onepipe_wire::{AnnounceView, Link, LinkState, Side};
 
 use super::node::Edge;
@@ -33,22 +33,22 @@ struct Change {
 }
 
 impl Graph {
-    /// Takes one part of an announcement of `life`; `is_over` says which lives have failed and are
+    /// Takes one part of an announcement of `instance`; `is_over` says which lives have failed and are
     /// resolved.
     pub(crate) fn announce(
         &mut self,
         now: Mono,
-        life: Life,
+        instance: Instance,
         view: &AnnounceView<'_>,
         near: Timestamp,
-        is_over: impl Fn(Life) -> bool,
+        is_over: impl Fn(Instance) -> bool,
     ) -> Announced {
         let announce = view.announce;
-        let newest = self.newest.get(&life.address).copied();
-        if newest.is_some_and(|newest| newest > life.incarnation) {
+        let newest = self.newest.get(&instance.address).copied();
+        if newest.is_some_and(|newest| newest > instance.incarnation) {
             return Announced::Stale;
         }
-        let at = self.known(life);
+        let at = self.known(instance);
         let node = &mut self.nodes[at];
         if node.is_stale(announce.generation) {
             return Announced::Stale;
@@ -63,26 +63,26 @@ impl Graph {
         };
         let is_first = node.generation.is_none();
         node.generation = Some(announce.generation);
-        if newest != Some(life.incarnation) {
-            self.newest.insert(life.address, life.incarnation);
-            self.doubt(life.address);
+        if newest != Some(instance.incarnation) {
+            self.newest.insert(instance.address, instance.incarnation);
+            self.doubt(instance.address);
         }
         self.announcements += 1;
         #[cfg(test)]
         let mut other = self.clone();
-        let changed = self.changed(life, at, &links, &is_over);
+        let changed = self.changed(instance, at, &links, &is_over);
         #[cfg(test)]
         let expected = changed.is_some().then(|| {
-            let change = other.apply(now, life, at, links.clone(), None, &is_over);
+            let change = other.apply(now, instance, at, links.clone(), None, &is_over);
             (change, other)
         });
-        let change = self.apply(now, life, at, links, changed, &is_over);
+        let change = self.apply(now, instance, at, links, changed, &is_over);
         #[cfg(test)]
         if let Some((expected, other)) = expected {
             assert_eq!(change, expected);
             self.check_same(&other);
         }
-        let is_loss = change.is_loss || newest.is_some_and(|newest| newest < life.incarnation);
+        let is_loss = change.is_loss || newest.is_some_and(|newest| newest < instance.incarnation);
         if change.is_any || is_first || is_loss {
             Announced::Changed { is_loss }
         } else {
@@ -90,20 +90,20 @@ impl Graph {
         }
     }
 
-    /// Replaces what is known of the links of `life`, whose number is `at`: of those that `changed`
+    /// Replaces what is known of the links of `instance`, whose number is `at`: of those that `changed`
     /// names, or of all.
     fn apply(
         &mut self,
         now: Mono,
-        life: Life,
+        instance: Instance,
         at: usize,
         links: Vec<Link>,
-        changed: Option<Vec<(Life, Side)>>,
-        is_over: impl Fn(Life) -> bool,
+        changed: Option<Vec<(Instance, Side)>>,
+        is_over: impl Fn(Instance) -> bool,
     ) -> Change {
         let change = match changed {
             Some(changed) => self.apply_some(at, &links, changed),
-            None => self.apply_all(life, at, &links, is_over),
+            None => self.apply_all(instance, at, &links, is_over),
         };
         let held = links.iter().filter_map(|link| match link.state {
             LinkState::Frozen { number, commit } => Some((link, number, commit)),
@@ -118,7 +118,7 @@ impl Graph {
             frozen.push(FrozenEdge {
                 number,
                 side: link.side,
-                life: link.life.filter(|life| !self.is_controller(*life)),
+                instance: link.instance.filter(|instance| !self.is_controller(*instance)),
                 commit,
                 seen: known.map_or(self.announcements, |known| known.seen),
                 seen_at: known.map_or(now, |known| known.seen_at),
@@ -134,27 +134,27 @@ impl Graph {
             || before.iter().any(|known| known.is_told);
         let node = &mut self.nodes[at];
         (node.frozen, node.links) = (frozen, links);
-        self.sort_out(life, at);
+        self.sort_out(instance, at);
         Change { is_any, is_loss }
     }
 
-    /// To whom the links of `life` are not as they were announced the last time. `None` where
+    /// To whom the links of `instance` are not as they were announced the last time. `None` where
     /// anything else may have become of them, too.
     fn changed(
         &self,
-        life: Life,
+        instance: Instance,
         at: usize,
         links: &[Link],
-        is_over: impl Fn(Life) -> bool,
-    ) -> Option<Vec<(Life, Side)>> {
+        is_over: impl Fn(Instance) -> bool,
+    ) -> Option<Vec<(Instance, Side)>> {
         let node = &self.nodes[at];
         if node.links.is_empty() || !node.ghosts.is_empty() {
             return None;
         }
         let mut changed = Vec::new();
         for link in differing(&node.links, links) {
-            let Some(peer) = link.life else { continue };
-            if peer == life || self.is_controller(peer) || is_over(peer) {
+            let Some(peer) = link.instance else { continue };
+            if peer == instance || self.is_controller(peer) || is_over(peer) {
                 return None;
             }
             changed.push((peer, link.side));
@@ -164,16 +164,16 @@ impl Graph {
         Some(changed)
     }
 
-    fn apply_some(&mut self, at: usize, links: &[Link], changed: Vec<(Life, Side)>) -> Change {
+    fn apply_some(&mut self, at: usize, links: &[Link], changed: Vec<(Instance, Side)>) -> Change {
         let mut change = Change::default();
         for (peer, side) in changed {
-            let is_here = |link: &&Link| link.life == Some(peer) && link.side == side;
+            let is_here = |link: &&Link| link.instance == Some(peer) && link.side == side;
             let is_up = links.iter().filter(is_here).any(|link| link.state == LinkState::Up);
             let node = &mut self.nodes[at];
             let was_up = match node.find(peer, side) {
                 Ok(place) => Some(core::mem::replace(&mut node.edges[place].is_up, is_up)),
                 Err(place) => {
-                    node.edges.insert(place, Edge { life: peer, side, is_up });
+                    node.edges.insert(place, Edge { instance: peer, side, is_up });
                     node.is_recorded = false;
                     self.known(peer);
                     None
@@ -191,23 +191,24 @@ impl Graph {
 
     fn apply_all(
         &mut self,
-        life: Life,
+        instance: Instance,
         at: usize,
         links: &[Link],
-        is_over: impl Fn(Life) -> bool,
+        is_over: impl Fn(Instance) -> bool,
     ) -> Change {
         let mut node = core::mem::take(&mut self.nodes[at]);
         let (edges, ghosts) = (node.edges.clone(), core::mem::take(&mut node.ghosts));
         node.edges.iter_mut().for_each(|edge| edge.is_up = false);
-        let was_attached = self.attachments.remove(&life);
+        let was_attached = self.attachments.remove(&instance);
         let mut is_attached = false;
         for link in links {
-            let is_controller = link.life.is_some_and(|life| self.is_controller(life));
+            let is_controller = link.instance.is_some_and(|instance| self.is_controller(instance));
             if is_controller && link.state == LinkState::Up {
-                is_attached |= link.life == Some(self.own);
+                is_attached |= link.instance == Some(self.own);
                 continue;
             }
-            let Some(peer) = link.life.filter(|peer| *peer != life && !is_controller) else {
+            let Some(peer) = link.instance.filter(|peer| *peer != instance && !is_controller)
+            else {
                 continue;
             };
             if !is_over(peer) {
@@ -217,16 +218,16 @@ impl Graph {
                 node.ghosts.push(peer);
             }
         }
-        node.edges.retain(|edge| edge.is_up || self.net.place(edge.life).is_some());
+        node.edges.retain(|edge| edge.is_up || self.net.place(edge.instance).is_some());
         if is_attached {
-            self.attachments.insert(life);
+            self.attachments.insert(instance);
         }
         if was_attached != is_attached {
-            self.net.attach(life, is_attached);
+            self.net.attach(instance, is_attached);
         }
         self.list(at, &edges, &node.edges);
         let lost = |edge: &Edge| {
-            edge.is_up && !node.find(edge.life, edge.side).is_ok_and(|at| node.edges[at].is_up)
+            edge.is_up && !node.find(edge.instance, edge.side).is_ok_and(|at| node.edges[at].is_up)
         };
         let is_loss = edges.iter().any(lost) || (was_attached && !is_attached);
         let is_any =
@@ -239,7 +240,7 @@ impl Graph {
     pub(super) fn list(&mut self, from: usize, before: &[Edge], after: &[Edge]) {
         let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
         loop {
-            let key = |edge: &&Edge| (edge.life, edge.side);
+            let key = |edge: &&Edge| (edge.instance, edge.side);
             let next = match (before.peek().map(key), after.peek().map(key)) {
                 (Some(one), Some(other)) => one.min(other),
                 (Some(one), None) | (None, Some(one)) => one,
@@ -263,11 +264,12 @@ impl Graph {
     fn check_same(&self, other: &Self) {
         assert!(self.iter().eq(other.iter()));
         assert_eq!(self.attachments, other.attachments);
-        let lives =
-            |of: &alloc::collections::BTreeMap<Life, usize>| of.keys().copied().collect::<Vec<_>>();
-        assert_eq!(lives(&self.owners), lives(&other.owners));
-        assert_eq!(lives(&self.ready), lives(&other.ready));
-        assert_eq!(lives(&self.haunted), lives(&other.haunted));
+        let instances = |of: &alloc::collections::BTreeMap<Instance, usize>| {
+            of.keys().copied().collect::<Vec<_>>()
+        };
+        assert_eq!(instances(&self.owners), instances(&other.owners));
+        assert_eq!(instances(&self.ready), instances(&other.ready));
+        assert_eq!(instances(&self.haunted), instances(&other.haunted));
     }
 }
 

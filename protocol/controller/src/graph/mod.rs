@@ -11,7 +11,7 @@ pub(crate) mod whole;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use onepipe_base::{Address, Controllers, Incarnation, Life, Mono, ProcessId, Timestamp};
+use onepipe_base::{Address, Controllers, Incarnation, Instance, Mono, ProcessId, Timestamp};
 use onepipe_wire::Side;
 
 pub(crate) use announce::Announced;
@@ -26,25 +26,25 @@ use crate::record::{Member, MemberLink};
 /// when?").
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Graph {
-    own: Life,
+    own: Instance,
     controllers: Controllers,
     /// By their numbers in the net; of those whom it does not know, nothing.
     nodes: Vec<Node>,
     newest: BTreeMap<Address, Incarnation>,
     /// Who lists this controller as a link that is up.
-    attachments: BTreeSet<Life>,
+    attachments: BTreeSet<Instance>,
     /// Who has frozen links, and who has some that are resolved and was not told so; by number.
-    owners: BTreeMap<Life, usize>,
-    ready: BTreeMap<Life, usize>,
+    owners: BTreeMap<Instance, usize>,
+    ready: BTreeMap<Instance, usize>,
     /// Who lists as up whose failure is resolved.
-    haunted: BTreeMap<Life, usize>,
+    haunted: BTreeMap<Instance, usize>,
     net: Net,
     /// How many announcements have been taken.
     announcements: u64,
 }
 
 impl Graph {
-    pub(crate) fn new(own: Life, controllers: Controllers) -> Self {
+    pub(crate) fn new(own: Instance, controllers: Controllers) -> Self {
         Self {
             own,
             controllers,
@@ -59,9 +59,9 @@ impl Graph {
         }
     }
 
-    /// The number of `life`, which is known from now on.
-    fn known(&mut self, life: Life) -> usize {
-        let at = self.net.place(life).unwrap_or_else(|| self.net.appear(life));
+    /// The number of `instance`, which is known from now on.
+    fn known(&mut self, instance: Instance) -> usize {
+        let at = self.net.place(instance).unwrap_or_else(|| self.net.appear(instance));
         if self.nodes.len() <= at {
             self.nodes.resize(at + 1, Node::default());
         }
@@ -70,7 +70,7 @@ impl Graph {
 
     /// Notes whether `owner`, whose number is `at`, has frozen links, and such as it is to be told
     /// of.
-    fn sort_out(&mut self, owner: Life, at: usize) {
+    fn sort_out(&mut self, owner: Instance, at: usize) {
         let node = &self.nodes[at];
         let is_ready = node.frozen.iter().any(|entry| entry.is_resolved && !entry.is_told);
         for (set, is_in) in [
@@ -87,7 +87,7 @@ impl Graph {
     }
 
     /// Lets `change` go over the frozen links of `owner`.
-    pub(crate) fn each_frozen(&mut self, owner: Life, change: impl FnMut(&mut FrozenEdge)) {
+    pub(crate) fn each_frozen(&mut self, owner: Instance, change: impl FnMut(&mut FrozenEdge)) {
         let Some(at) = self.net.place(owner) else { return };
         self.nodes[at].frozen.iter_mut().for_each(change);
         self.sort_out(owner, at);
@@ -98,43 +98,44 @@ impl Graph {
     /// Even of one that was given up when it died: it may have come back since, and it is not for
     /// want of reports that anybody fails.
     pub(crate) fn load(&mut self, member: &Member) {
-        let newest = self.newest.entry(member.life.address).or_insert(member.life.incarnation);
-        *newest = member.life.incarnation.max(*newest);
+        let newest =
+            self.newest.entry(member.instance.address).or_insert(member.instance.incarnation);
+        *newest = member.instance.incarnation.max(*newest);
         for link in &member.links {
-            let at = self.known(link.life);
+            let at = self.known(link.instance);
             self.nodes[at].has_joined = true;
         }
-        let at = self.known(member.life);
+        let at = self.known(member.instance);
         let node = &mut self.nodes[at];
         node.has_joined = true;
         let (is_silent, before) = (node.generation.is_none(), node.edges.clone());
         for link in &member.links {
-            node.link(link.life, link.side, is_silent);
+            node.link(link.instance, link.side, is_silent);
         }
         node.is_recorded = true;
         let after = node.edges.clone();
         self.list(at, &before, &after);
     }
 
-    /// What the store should know of `life`.
-    pub(crate) fn member(&self, life: Life) -> Option<Member> {
-        let node = self.get(life)?;
-        let link = |edge: &Edge| MemberLink { side: edge.side, life: edge.life };
+    /// What the store should know of `instance`.
+    pub(crate) fn member(&self, instance: Instance) -> Option<Member> {
+        let node = self.get(instance)?;
+        let link = |edge: &Edge| MemberLink { side: edge.side, instance: edge.instance };
         let links = node.edges.iter().map(link).collect();
-        Some(Member { life, links })
+        Some(Member { instance, links })
     }
 
-    pub(crate) fn get(&self, life: Life) -> Option<&Node> {
-        self.net.place(life).map(|at| &self.nodes[at])
+    pub(crate) fn get(&self, instance: Instance) -> Option<&Node> {
+        self.net.place(instance).map(|at| &self.nodes[at])
     }
 
-    pub(crate) fn get_mut(&mut self, life: Life) -> Option<&mut Node> {
-        self.net.place(life).map(|at| &mut self.nodes[at])
+    pub(crate) fn get_mut(&mut self, instance: Instance) -> Option<&mut Node> {
+        self.net.place(instance).map(|at| &mut self.nodes[at])
     }
 
     /// Everybody who is known, ascending.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Life, &Node)> {
-        self.net.places().map(|(life, at)| (life, &self.nodes[at]))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Instance, &Node)> {
+        self.net.places().map(|(instance, at)| (instance, &self.nodes[at]))
     }
 
     /// The links between them.
@@ -147,9 +148,9 @@ impl Graph {
         self.net.visits += visits as u64;
     }
 
-    /// Whether `life` had a path to the controller at the last look.
-    pub(crate) fn is_correct(&self, life: Life) -> bool {
-        self.net.place(life).is_some_and(|at| self.net.is_correct(at))
+    /// Whether `instance` had a path to the controller at the last look.
+    pub(crate) fn is_correct(&self, instance: Instance) -> bool {
+        self.net.place(instance).is_some_and(|at| self.net.is_correct(at))
     }
 
     /// It is to be found out anew whether the lives of `address` count as dead.
@@ -181,40 +182,43 @@ impl Graph {
 
     /// Finds out who is connected now; `is_dead` says who counts as dead, and need be right for
     /// those only of whom there was doubt. Answers, ascending, of whom anything may have changed.
-    pub(crate) fn repair(&mut self, is_dead: impl Fn(&Self, Life) -> bool) -> BTreeSet<Life> {
+    pub(crate) fn repair(
+        &mut self,
+        is_dead: impl Fn(&Self, Instance) -> bool,
+    ) -> BTreeSet<Instance> {
         let doubted = self.net.take_doubted();
         let mut news = BTreeSet::new();
         for at in doubted {
-            let life = self.net.life(at);
-            news.insert(life);
+            let instance = self.net.instance(at);
+            news.insert(instance);
             if self.net.is_present(at) {
-                let is_out = is_dead(self, life);
+                let is_out = is_dead(self, instance);
                 self.net.judge(at, is_out);
             }
         }
         let turned = self.net.repair();
-        news.extend(turned.into_iter().map(|at| self.net.life(at)));
+        news.extend(turned.into_iter().map(|at| self.net.instance(at)));
         self.net.recycle();
         news
     }
 
     /// Who has frozen links, ascending.
-    pub(crate) fn owners(&self) -> impl ExactSizeIterator<Item = (Life, &Node)> {
+    pub(crate) fn owners(&self) -> impl ExactSizeIterator<Item = (Instance, &Node)> {
         self.owners.iter().map(|(owner, at)| (*owner, &self.nodes[*at]))
     }
 
     /// Those of them who are correct.
-    pub(crate) fn correct_owners(&self) -> impl Iterator<Item = (Life, &Node)> {
+    pub(crate) fn correct_owners(&self) -> impl Iterator<Item = (Instance, &Node)> {
         self.correct(&self.owners)
     }
 
     /// Who is listed as up by a correct node though the failure is resolved.
-    pub(crate) fn ghosts(&self) -> impl Iterator<Item = Life> {
+    pub(crate) fn ghosts(&self) -> impl Iterator<Item = Instance> {
         self.correct(&self.haunted).flat_map(|(_, node)| node.ghosts.iter().copied())
     }
 
     /// Correct nodes with frozen links that are resolved, of which they were not told.
-    pub(crate) fn ready(&self) -> impl Iterator<Item = (Life, &FrozenEdge)> {
+    pub(crate) fn ready(&self) -> impl Iterator<Item = (Instance, &FrozenEdge)> {
         self.correct(&self.ready).flat_map(|(owner, node)| {
             let ready = node.frozen.iter().filter(|entry| entry.is_resolved && !entry.is_told);
             ready.map(move |entry| (owner, entry))
@@ -223,14 +227,14 @@ impl Graph {
 
     fn correct<'a>(
         &'a self,
-        of: &'a BTreeMap<Life, usize>,
-    ) -> impl Iterator<Item = (Life, &'a Node)> {
+        of: &'a BTreeMap<Instance, usize>,
+    ) -> impl Iterator<Item = (Instance, &'a Node)> {
         let correct = of.iter().filter(|(_, at)| self.net.is_correct(**at));
-        correct.map(|(life, at)| (*life, &self.nodes[*at]))
+        correct.map(|(instance, at)| (*instance, &self.nodes[*at]))
     }
 
     /// Where this controller is attached.
-    pub(crate) fn attachments(&self) -> impl Iterator<Item = Life> {
+    pub(crate) fn attachments(&self) -> impl Iterator<Item = Instance> {
         self.attachments.iter().copied()
     }
 
@@ -240,31 +244,31 @@ impl Graph {
     }
 
     /// The present life of `address`, as far as it has announced itself or the store knows it.
-    pub(crate) fn newest(&self, address: Address) -> Option<Life> {
+    pub(crate) fn newest(&self, address: Address) -> Option<Instance> {
         let incarnation = *self.newest.get(&address)?;
-        Some(Life { address, incarnation })
+        Some(Instance { address, incarnation })
     }
 
     /// Whether anybody has spoken of a later life of the same address.
-    pub(crate) fn has_later(&self, life: Life) -> bool {
-        self.net.has_later(life) || self.is_superseded(life)
+    pub(crate) fn has_later(&self, instance: Instance) -> bool {
+        self.net.has_later(instance) || self.is_superseded(instance)
     }
 
     /// Whether a later life of the same address has announced itself.
-    pub(crate) fn is_superseded(&self, life: Life) -> bool {
-        self.newest.get(&life.address).is_some_and(|newest| *newest > life.incarnation)
+    pub(crate) fn is_superseded(&self, instance: Instance) -> bool {
+        self.newest.get(&instance.address).is_some_and(|newest| *newest > instance.incarnation)
     }
 
-    /// A frame of `life` has come in.
-    pub(crate) fn hear(&mut self, now: Mono, life: Life) {
-        if let Some(node) = self.get_mut(life) {
+    /// A frame of `instance` has come in.
+    pub(crate) fn hear(&mut self, now: Mono, instance: Instance) {
+        if let Some(node) = self.get_mut(instance) {
             node.heard = Some(now);
         }
     }
 
-    /// `life` was told that reliable messages are decided up to `at`.
-    pub(crate) fn note_decided(&mut self, life: Life, at: Timestamp) {
-        if let Some(node) = self.get_mut(life) {
+    /// `instance` was told that reliable messages are decided up to `at`.
+    pub(crate) fn note_decided(&mut self, instance: Instance, at: Timestamp) {
+        if let Some(node) = self.get_mut(instance) {
             node.decided = node.decided.max(Some(at));
         }
     }
@@ -273,9 +277,9 @@ impl Graph {
     /// told nothing above `nothing`: they commit nothing, nor deliver. `Err` while some of them
     /// have not said it.
     pub(crate) fn decided(&self, nothing: Timestamp) -> Result<Option<Timestamp>, ()> {
-        let correct = self.iter().filter(|(life, _)| process_of(*life).is_some());
+        let correct = self.iter().filter(|(instance, _)| process_of(*instance).is_some());
         let mut lowest: Option<Timestamp> = None;
-        for (_, node) in correct.filter(|(life, _)| self.is_correct(*life)) {
+        for (_, node) in correct.filter(|(instance, _)| self.is_correct(*instance)) {
             let at = node.decided.ok_or(())?;
             if at > nothing {
                 lowest = Some(lowest.map_or(at, |lowest| lowest.min(at)));
@@ -284,32 +288,32 @@ impl Graph {
         Ok(lowest)
     }
 
-    /// Nothing was heard of `life` that still counts.
-    pub(crate) fn unhear(&mut self, life: Life) {
-        if let Some(node) = self.get_mut(life) {
+    /// Nothing was heard of `instance` that still counts.
+    pub(crate) fn unhear(&mut self, instance: Instance) {
+        if let Some(node) = self.get_mut(instance) {
             node.heard = None;
         }
     }
 
-    /// `life` counts no more.
-    pub(crate) fn remove(&mut self, life: Life) {
-        self.on_decision(life.address);
-        self.attachments.remove(&life);
-        if let Some(at) = self.net.place(life) {
+    /// `instance` counts no more.
+    pub(crate) fn remove(&mut self, instance: Instance) {
+        self.on_decision(instance.address);
+        self.attachments.remove(&instance);
+        if let Some(at) = self.net.place(instance) {
             self.nodes[at] = Node::default();
-            self.sort_out(life, at);
+            self.sort_out(instance, at);
         }
-        self.net.vanish(life);
+        self.net.vanish(instance);
     }
 
-    fn is_controller(&self, life: Life) -> bool {
-        matches!(life.address, Address::Process(process) if self.controllers.contains(process))
+    fn is_controller(&self, instance: Instance) -> bool {
+        matches!(instance.address, Address::Process(process) if self.controllers.contains(process))
     }
 }
 
 /// Which process lives it, if it is the life of one.
-pub(crate) fn process_of(life: Life) -> Option<ProcessId> {
-    match life.address {
+pub(crate) fn process_of(instance: Instance) -> Option<ProcessId> {
+    match instance.address {
         Address::Process(process) => Some(process),
         Address::Switch(_) => None,
     }

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-use onepipe_base::{Address, Incarnation, Life};
+use onepipe_base::{Address, Incarnation, Instance};
 use onepipe_wire::Side;
 
 use super::opposite;
@@ -46,7 +46,7 @@ pub(super) const FAR: u32 = u32::MAX;
 /// One life, as the arrays have it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Vertex {
-    pub life: Life,
+    pub instance: Instance,
     /// Whether the graph knows it; else others only speak of it as they did when it did.
     pub is_present: bool,
     /// It counts as dead, whatever its links.
@@ -72,7 +72,7 @@ impl Vertex {
     }
 
     pub fn is_switch(&self) -> bool {
-        matches!(self.life.address, Address::Switch(_))
+        matches!(self.instance.address, Address::Switch(_))
     }
 
     /// Its links on one side.
@@ -92,7 +92,7 @@ impl Vertex {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Net {
     pub(super) vertices: Vec<Vertex>,
-    by_life: BTreeMap<Life, usize>,
+    by_instance: BTreeMap<Instance, usize>,
     /// Numbers of nobody.
     free: Vec<usize>,
     /// Numbers of those who have gone since the last repair.
@@ -113,12 +113,12 @@ pub(crate) struct Net {
 
 impl Net {
     /// The number of a life that the graph knows.
-    pub(crate) fn place(&self, life: Life) -> Option<usize> {
-        self.by_life.get(&life).copied().filter(|at| self.vertices[*at].is_present)
+    pub(crate) fn place(&self, instance: Instance) -> Option<usize> {
+        self.by_instance.get(&instance).copied().filter(|at| self.vertices[*at].is_present)
     }
 
-    pub(crate) fn life(&self, at: usize) -> Life {
-        self.vertices[at].life
+    pub(crate) fn instance(&self, at: usize) -> Instance {
+        self.vertices[at].instance
     }
 
     /// The links of `at` to lives that the graph knows.
@@ -139,18 +139,18 @@ impl Net {
         self.vertices[at].is_correct
     }
 
-    /// Whether anybody lists `life`, which the graph need not know any more, as up.
-    pub(crate) fn is_listed(&self, life: Life) -> bool {
-        self.listing(life).next().is_some()
+    /// Whether anybody lists `instance`, which the graph need not know any more, as up.
+    pub(crate) fn is_listed(&self, instance: Instance) -> bool {
+        self.listing(instance).next().is_some()
     }
 
     /// Whether a correct node does.
-    pub(crate) fn is_listed_by_correct(&self, life: Life) -> bool {
-        self.listing(life).any(|at| self.vertices[at].is_correct)
+    pub(crate) fn is_listed_by_correct(&self, instance: Instance) -> bool {
+        self.listing(instance).any(|at| self.vertices[at].is_correct)
     }
 
-    fn listing(&self, life: Life) -> impl Iterator<Item = usize> {
-        let arcs = self.by_life.get(&life).map(|at| self.vertices[*at].arcs.iter());
+    fn listing(&self, instance: Instance) -> impl Iterator<Item = usize> {
+        let arcs = self.by_instance.get(&instance).map(|at| self.vertices[*at].arcs.iter());
         let up = arcs.into_iter().flatten().filter(|arc| arc.other == View::Up);
         up.map(|arc| arc.to)
     }
@@ -176,30 +176,30 @@ impl Net {
     }
 
     /// Who has later lives of the same address than this one, and is known.
-    pub(crate) fn has_later(&self, life: Life) -> bool {
-        let last = Life { incarnation: Incarnation(u32::MAX), ..life };
-        let mut later = self.by_life.range((Bound::Excluded(life), Bound::Included(last)));
+    pub(crate) fn has_later(&self, instance: Instance) -> bool {
+        let last = Instance { incarnation: Incarnation(u32::MAX), ..instance };
+        let mut later = self.by_instance.range((Bound::Excluded(instance), Bound::Included(last)));
         later.any(|(_, at)| self.vertices[*at].is_present)
     }
 
     /// All lives that the graph knows and their numbers, ascending.
-    pub(super) fn places(&self) -> impl Iterator<Item = (Life, usize)> {
-        let present = self.by_life.iter().filter(|(_, at)| self.vertices[**at].is_present);
-        present.map(|(life, at)| (*life, *at))
+    pub(super) fn places(&self) -> impl Iterator<Item = (Instance, usize)> {
+        let present = self.by_instance.iter().filter(|(_, at)| self.vertices[**at].is_present);
+        present.map(|(instance, at)| (*instance, *at))
     }
 
-    /// The graph knows `life` from now on. Answers its number.
-    pub(super) fn appear(&mut self, life: Life) -> usize {
-        let at = self.number(life);
+    /// The graph knows `instance` from now on. Answers its number.
+    pub(super) fn appear(&mut self, instance: Instance) -> usize {
+        let at = self.number(instance);
         self.change(at, |vertex| vertex.is_present = true);
         self.touch(at, true);
         self.doubted.insert(at);
         at
     }
 
-    /// The graph knows `life` no more: it says nothing of anybody. What others say of it stays.
-    pub(super) fn vanish(&mut self, life: Life) {
-        let Some(at) = self.place(life) else { return };
+    /// The graph knows `instance` no more: it says nothing of anybody. What others say of it stays.
+    pub(super) fn vanish(&mut self, instance: Instance) {
+        let Some(at) = self.place(instance) else { return };
         for arc in self.vertices[at].arcs.clone() {
             self.tell(at, arc.to, arc.side, View::Unknown);
         }
@@ -211,14 +211,14 @@ impl Net {
     }
 
     /// What `from`, which is known, says of its links to `to` on `side`.
-    pub(super) fn say(&mut self, from: usize, to: Life, side: Side, view: View) {
+    pub(super) fn say(&mut self, from: usize, to: Instance, side: Side, view: View) {
         let to = self.number(to);
         self.tell(from, to, side, view);
     }
 
-    /// The controller sits at `life`, or does not any more.
-    pub(super) fn attach(&mut self, life: Life, is_attached: bool) {
-        if let Some(at) = self.place(life) {
+    /// The controller sits at `instance`, or does not any more.
+    pub(super) fn attach(&mut self, instance: Instance, is_attached: bool) {
+        if let Some(at) = self.place(instance) {
             self.vertices[at].is_start = is_attached;
             self.touch(at, is_attached);
         }
@@ -226,21 +226,21 @@ impl Net {
 
     /// The numbers of all lives of `address`, each with those of all to whom it is or was linked.
     pub(super) fn around(&self, address: Address) -> impl Iterator<Item = (usize, usize)> {
-        let life = |incarnation| Life { address, incarnation: Incarnation(incarnation) };
-        let lives = self.by_life.range(life(0)..=life(u32::MAX)).map(|(_, at)| *at);
-        lives.flat_map(|at| self.vertices[at].arcs.iter().map(move |arc| (at, arc.to)))
+        let instance = |incarnation| Instance { address, incarnation: Incarnation(incarnation) };
+        let instances = self.by_instance.range(instance(0)..=instance(u32::MAX)).map(|(_, at)| *at);
+        instances.flat_map(|at| self.vertices[at].arcs.iter().map(move |arc| (at, arc.to)))
     }
 
     /// It is to be found out anew whether the lives of `address` count as dead.
     pub(super) fn doubt(&mut self, address: Address) {
-        let life = |incarnation| Life { address, incarnation: Incarnation(incarnation) };
-        let lives = self.by_life.range(life(0)..=life(u32::MAX));
-        self.doubted.extend(lives.map(|(_, at)| at));
+        let instance = |incarnation| Instance { address, incarnation: Incarnation(incarnation) };
+        let instances = self.by_instance.range(instance(0)..=instance(u32::MAX));
+        self.doubted.extend(instances.map(|(_, at)| at));
     }
 
     /// The same of everybody.
     pub(super) fn doubt_all(&mut self) {
-        self.doubted.extend(self.by_life.values());
+        self.doubted.extend(self.by_instance.values());
     }
 
     pub(super) fn take_doubted(&mut self) -> BTreeSet<usize> {
@@ -283,20 +283,20 @@ impl Net {
         for at in core::mem::take(&mut self.vacated) {
             let vertex = &self.vertices[at];
             let is_free = !vertex.is_present && vertex.arcs.is_empty();
-            if is_free && self.by_life.get(&vertex.life) == Some(&at) {
-                self.by_life.remove(&vertex.life);
+            if is_free && self.by_instance.get(&vertex.instance) == Some(&at) {
+                self.by_instance.remove(&vertex.instance);
                 self.free.push(at);
             }
         }
     }
 
-    /// The number of `life`, which it gets if it has none.
-    fn number(&mut self, life: Life) -> usize {
-        if let Some(at) = self.by_life.get(&life) {
+    /// The number of `instance`, which it gets if it has none.
+    fn number(&mut self, instance: Instance) -> usize {
+        if let Some(at) = self.by_instance.get(&instance) {
             return *at;
         }
         let vertex = Vertex {
-            life,
+            instance,
             is_present: false,
             is_out: false,
             is_start: false,
@@ -312,7 +312,7 @@ impl Net {
         } else {
             self.vertices[at] = vertex;
         }
-        self.by_life.insert(life, at);
+        self.by_instance.insert(instance, at);
         at
     }
 

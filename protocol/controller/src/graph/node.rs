@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use onepipe_base::{Life, Mono, Timestamp};
+use onepipe_base::{Instance, Mono, Timestamp};
 use onepipe_wire::{Announce, Link, Side};
 
 /// One life of a node.
@@ -27,7 +27,7 @@ pub(crate) struct Node {
     /// Its links that hold commits, as announced.
     pub frozen: Vec<FrozenEdge>,
     /// Whom it lists as up though they have failed, and that is resolved.
-    pub ghosts: Vec<Life>,
+    pub ghosts: Vec<Instance>,
     parts: Option<Parts>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Edge {
     /// Who is there.
-    pub life: Life,
+    pub instance: Instance,
     /// Where it leads, seen from the node.
     pub side: Side,
     /// Whether at least one of them is up.
@@ -50,7 +50,7 @@ pub(crate) struct FrozenEdge {
     /// Where it leads, seen from the owner.
     pub side: Side,
     /// Who was there.
-    pub life: Option<Life>,
+    pub instance: Option<Instance>,
     /// The last commit promised on it.
     pub commit: Timestamp,
     /// Place of the announcement that told of it first among all announcements.
@@ -102,17 +102,17 @@ impl Node {
         known.is_some_and(|known| generation.wrapping_sub(known) as i32 <= -1)
     }
 
-    /// The edge to `life` on `side`, and where it is or would be.
-    pub fn find(&self, life: Life, side: Side) -> Result<usize, usize> {
-        self.edges.binary_search_by_key(&(life, side), |edge| (edge.life, edge.side))
+    /// The edge to `instance` on `side`, and where it is or would be.
+    pub fn find(&self, instance: Instance, side: Side) -> Result<usize, usize> {
+        self.edges.binary_search_by_key(&(instance, side), |edge| (edge.instance, edge.side))
     }
 
     /// Notes an edge.
-    pub fn link(&mut self, life: Life, side: Side, is_up: bool) {
-        match self.find(life, side) {
+    pub fn link(&mut self, instance: Instance, side: Side, is_up: bool) {
+        match self.find(instance, side) {
             Ok(at) => self.edges[at].is_up |= is_up,
             Err(at) => {
-                self.edges.insert(at, Edge { life, side, is_up });
+                self.edges.insert(at, Edge { instance, side, is_up });
                 self.is_recorded = false;
             }
         }

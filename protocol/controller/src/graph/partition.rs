@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::Life;
+use onepipe_base::Instance;
 use onepipe_wire::Side;
 
 use super::{Graph, Net};
@@ -11,7 +11,7 @@ impl Graph {
     /// Whether some correct process is not reached from `lower` any more now that its link to
     /// `upper` is given up. Takes time in proportion to the fabric, but where everything next to
     /// `upper` has another way there at once.
-    pub(crate) fn is_cut_off(&mut self, upper: Life, lower: Life) -> bool {
+    pub(crate) fn is_cut_off(&mut self, upper: Instance, lower: Instance) -> bool {
         let (Some(above), Some(start)) = (self.net.place(upper), self.net.place(lower)) else {
             return false;
         };

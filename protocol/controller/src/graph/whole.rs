@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use onepipe_base::{Life, Timestamp};
+use onepipe_base::{Instance, Timestamp};
 use onepipe_wire::Side;
 
 use super::{Graph, View, opposite};
@@ -16,25 +16,25 @@ type Views = (View, View);
 /// The whole graph.
 pub(crate) struct Whole<'a> {
     graph: &'a Graph,
-    arcs: BTreeMap<Life, BTreeMap<(Life, Side), Views>>,
-    reached: BTreeSet<Life>,
+    arcs: BTreeMap<Instance, BTreeMap<(Instance, Side), Views>>,
+    reached: BTreeSet<Instance>,
 }
 
 impl<'a> Whole<'a> {
-    pub(crate) fn new(graph: &'a Graph, is_dead: impl Fn(Life) -> bool) -> Self {
-        let mut arcs: BTreeMap<Life, BTreeMap<(Life, Side), Views>> =
-            graph.iter().map(|(life, _)| (life, BTreeMap::new())).collect();
-        for (life, node) in graph.iter() {
+    pub(crate) fn new(graph: &'a Graph, is_dead: impl Fn(Instance) -> bool) -> Self {
+        let mut arcs: BTreeMap<Instance, BTreeMap<(Instance, Side), Views>> =
+            graph.iter().map(|(instance, _)| (instance, BTreeMap::new())).collect();
+        for (instance, node) in graph.iter() {
             for edge in &node.edges {
-                if !arcs.contains_key(&edge.life) {
+                if !arcs.contains_key(&edge.instance) {
                     continue;
                 }
                 let view = if edge.is_up { View::Up } else { View::Down };
                 let unknown = (View::Unknown, View::Unknown);
-                let own = arcs.get_mut(&life).expect("all are there");
-                own.entry((edge.life, edge.side)).or_insert(unknown).0 = view;
-                let other = arcs.get_mut(&edge.life).expect("seen above");
-                other.entry((life, opposite(edge.side))).or_insert(unknown).1 = view;
+                let own = arcs.get_mut(&instance).expect("all are there");
+                own.entry((edge.instance, edge.side)).or_insert(unknown).0 = view;
+                let other = arcs.get_mut(&edge.instance).expect("seen above");
+                other.entry((instance, opposite(edge.side))).or_insert(unknown).1 = view;
             }
         }
         let mut whole = Self { graph, arcs, reached: BTreeSet::new() };
@@ -44,16 +44,16 @@ impl<'a> Whole<'a> {
 
     /// Who has a valley-free path of links that are up to the controller, not through any life that
     /// is dead.
-    fn reach(&self, is_dead: impl Fn(Life) -> bool) -> BTreeSet<Life> {
-        let mut seen: BTreeSet<(Life, bool)> = BTreeSet::new();
-        let starts = self.graph.attachments().filter(|life| !is_dead(*life));
-        let mut queue: VecDeque<(Life, bool)> =
-            starts.map(|life| (life, is_switch(life))).collect();
-        while let Some((life, climbs)) = queue.pop_front() {
-            if !seen.insert((life, climbs)) || !is_switch(life) {
+    fn reach(&self, is_dead: impl Fn(Instance) -> bool) -> BTreeSet<Instance> {
+        let mut seen: BTreeSet<(Instance, bool)> = BTreeSet::new();
+        let starts = self.graph.attachments().filter(|instance| !is_dead(*instance));
+        let mut queue: VecDeque<(Instance, bool)> =
+            starts.map(|instance| (instance, is_switch(instance))).collect();
+        while let Some((instance, climbs)) = queue.pop_front() {
+            if !seen.insert((instance, climbs)) || !is_switch(instance) {
                 continue;
             }
-            for ((to, side), (own, other)) in &self.arcs[&life] {
+            for ((to, side), (own, other)) in &self.arcs[&instance] {
                 let is_up = *own != View::Down && *other != View::Down && !is_dead(*to);
                 match side {
                     Side::Upper if is_up && climbs && is_switch(*to) => {
@@ -64,33 +64,34 @@ impl<'a> Whole<'a> {
                 }
             }
         }
-        seen.into_iter().map(|(life, _)| life).collect()
+        seen.into_iter().map(|(instance, _)| instance).collect()
     }
 
     /// Compares the net with this.
     pub(crate) fn check_net(&self) {
         let net = self.graph.net();
-        for (life, arcs) in &self.arcs {
-            let at = net.place(*life).expect("whoever is in the graph is in the net");
-            let found: BTreeMap<(Life, Side), Views> = (net.arcs(at))
-                .map(|arc| ((net.life(arc.to), arc.side), (arc.own, arc.other)))
+        for (instance, arcs) in &self.arcs {
+            let at = net.place(*instance).expect("whoever is in the graph is in the net");
+            let found: BTreeMap<(Instance, Side), Views> = (net.arcs(at))
+                .map(|arc| ((net.instance(arc.to), arc.side), (arc.own, arc.other)))
                 .collect();
-            assert_eq!(&found, arcs, "links of {life:?}");
-            assert_eq!(net.is_correct(at), self.reached.contains(life), "path of {life:?}");
+            assert_eq!(&found, arcs, "links of {instance:?}");
+            assert_eq!(net.is_correct(at), self.reached.contains(instance), "path of {instance:?}");
         }
-        let processes = self.reached.iter().filter(|life| !is_switch(**life)).count();
+        let processes = self.reached.iter().filter(|instance| !is_switch(**instance)).count();
         assert_eq!((net.correct(), net.processes()), (self.reached.len(), processes));
-        let places = |arcs: &BTreeMap<(Life, Side), Views>| {
-            let up = |((_, side), (_, other)): &(&(Life, Side), &Views)| {
+        let places = |arcs: &BTreeMap<(Instance, Side), Views>| {
+            let up = |((_, side), (_, other)): &(&(Instance, Side), &Views)| {
                 *side == Side::Upper && *other == View::Up
             };
             arcs.iter().filter(up).count()
         };
-        let is_double = |life: &Life| !is_switch(*life) && places(&self.arcs[life]) > 1;
-        assert_eq!(net.doubles(), self.arcs.keys().filter(|life| is_double(life)).count());
+        let is_double =
+            |instance: &Instance| !is_switch(*instance) && places(&self.arcs[instance]) > 1;
+        assert_eq!(net.doubles(), self.arcs.keys().filter(|instance| is_double(instance)).count());
         let frozen = self.graph.iter().filter(|(_, node)| !node.frozen.is_empty());
-        let owners: Vec<Life> = frozen.map(|(life, _)| life).collect();
-        assert_eq!(self.graph.owners().map(|(life, _)| life).collect::<Vec<_>>(), owners);
+        let owners: Vec<Instance> = frozen.map(|(instance, _)| instance).collect();
+        assert_eq!(self.graph.owners().map(|(instance, _)| instance).collect::<Vec<_>>(), owners);
         let ready = owners.iter().filter(|owner| self.reached.contains(owner)).flat_map(|owner| {
             let frozen = self.graph.get(*owner).expect("it owns links").frozen.iter();
             let ready = frozen.filter(|entry| entry.is_resolved && !entry.is_told);
@@ -101,39 +102,39 @@ impl<'a> Whole<'a> {
     }
 
     /// Compares who has joined, beside those who had `before`.
-    pub(crate) fn check_joined(&self, before: &BTreeSet<Life>, joined: &[Life]) {
-        let new: Vec<Life> = self.reached.difference(before).copied().collect();
+    pub(crate) fn check_joined(&self, before: &BTreeSet<Instance>, joined: &[Instance]) {
+        let new: Vec<Instance> = self.reached.difference(before).copied().collect();
         assert_eq!(joined, new);
     }
 
-    pub(crate) fn suspected(&self, ledger: &Ledger) -> BTreeSet<Life> {
+    pub(crate) fn suspected(&self, ledger: &Ledger) -> BTreeSet<Instance> {
         if self.reached.is_empty() {
             return BTreeSet::new();
         }
         let mut held = BTreeSet::new();
         for (_, node) in self.graph.owners().filter(|(owner, _)| self.reached.contains(owner)) {
             let frozen = node.frozen.iter();
-            held.extend(frozen.filter_map(|entry| entry.life));
+            held.extend(frozen.filter_map(|entry| entry.instance));
         }
-        let is_suspect = |(life, node): &(Life, &super::Node)| {
-            let has_been = node.has_joined || held.contains(life);
-            let is_over = ledger.has_failed(*life) || ledger.is_open(*life);
-            !self.reached.contains(life) && has_been && !is_over
+        let is_suspect = |(instance, node): &(Instance, &super::Node)| {
+            let has_been = node.has_joined || held.contains(instance);
+            let is_over = ledger.has_failed(*instance) || ledger.is_open(*instance);
+            !self.reached.contains(instance) && has_been && !is_over
         };
-        self.graph.iter().filter(is_suspect).map(|(life, _)| life).collect()
+        self.graph.iter().filter(is_suspect).map(|(instance, _)| instance).collect()
     }
 
     /// Compares the regions that hold any of `suspected`.
-    pub(crate) fn check_regions(&self, suspected: &BTreeSet<Life>, found: &[Region]) {
+    pub(crate) fn check_regions(&self, suspected: &BTreeSet<Instance>, found: &[Region]) {
         let net = self.graph.net();
         let mut expected = Vec::new();
-        let mut left: BTreeSet<Life> =
-            self.arcs.keys().filter(|life| !self.reached.contains(life)).copied().collect();
+        let mut left: BTreeSet<Instance> =
+            self.arcs.keys().filter(|instance| !self.reached.contains(instance)).copied().collect();
         while let Some(start) = left.pop_first() {
             let mut members = BTreeSet::from([start]);
             let mut work = alloc::vec![start];
-            while let Some(life) = work.pop() {
-                for (to, _) in self.arcs[&life].keys() {
+            while let Some(instance) = work.pop() {
+                for (to, _) in self.arcs[&instance].keys() {
                     if left.remove(to) {
                         members.insert(*to);
                         work.push(*to);
@@ -144,20 +145,20 @@ impl<'a> Whole<'a> {
                 expected.push(self.region(members));
             }
         }
-        let life = |at: &usize| net.life(*at);
+        let instance = |at: &usize| net.instance(*at);
         let found = found.iter().map(|region| {
-            let mut registers: Vec<(Life, Side, Timestamp)> = region
+            let mut registers: Vec<(Instance, Side, Timestamp)> = region
                 .registers
                 .iter()
-                .map(|(at, side, at_ns)| (life(at), *side, *at_ns))
+                .map(|(at, side, at_ns)| (instance(at), *side, *at_ns))
                 .collect();
             registers.sort_unstable();
             let values = region.values(self.graph);
-            let values = values.iter().map(|(at, value)| (life(at), *value)).collect();
+            let values = values.iter().map(|(at, value)| (instance(at), *value)).collect();
             (
-                region.members.iter().map(life).collect(),
+                region.members.iter().map(instance).collect(),
                 registers,
-                region.heard.iter().map(life).collect(),
+                region.heard.iter().map(instance).collect(),
                 values,
             )
         });
@@ -166,21 +167,22 @@ impl<'a> Whole<'a> {
         assert_eq!(found, expected);
     }
 
-    fn region(&self, members: BTreeSet<Life>) -> Border {
+    fn region(&self, members: BTreeSet<Instance>) -> Border {
         let mut heard = BTreeSet::new();
-        for life in &members {
-            for ((to, _), (own, other)) in &self.arcs[life] {
+        for instance in &members {
+            for ((to, _), (own, other)) in &self.arcs[instance] {
                 let claims = *other == View::Unknown && *own == View::Up;
                 if self.reached.contains(to) && (*other == View::Up || claims) {
-                    heard.insert(*life);
+                    heard.insert(*instance);
                 }
             }
         }
         let mut registers = Vec::new();
-        for (_, node) in self.graph.iter().filter(|(life, _)| self.reached.contains(life)) {
+        for (_, node) in self.graph.iter().filter(|(instance, _)| self.reached.contains(instance)) {
             for entry in &node.frozen {
-                if let Some(life) = entry.life.filter(|life| members.contains(life)) {
-                    registers.push((life, entry.side, entry.commit));
+                if let Some(instance) = entry.instance.filter(|instance| members.contains(instance))
+                {
+                    registers.push((instance, entry.side, entry.commit));
                 }
             }
         }
@@ -192,30 +194,31 @@ impl<'a> Whole<'a> {
     /// Of each member all registers that its promises reach, one member after the other.
     fn values(
         &self,
-        members: &BTreeSet<Life>,
-        registers: &[(Life, Side, Timestamp)],
-    ) -> BTreeMap<Life, Timestamp> {
-        let of = |start: &Life| {
+        members: &BTreeSet<Instance>,
+        registers: &[(Instance, Side, Timestamp)],
+    ) -> BTreeMap<Instance, Timestamp> {
+        let of = |start: &Instance| {
             let (mut seen, mut best) = (BTreeSet::new(), None);
             // A process speaks upwards; a switch has what it hears from below, and what from above.
             let both = [(*start, false), (*start, true)];
             let mut work = Vec::from_iter(both);
-            while let Some((life, descends)) = work.pop() {
-                if !seen.insert((life, descends)) {
+            while let Some((instance, descends)) = work.pop() {
+                if !seen.insert((instance, descends)) {
                     continue;
                 }
-                let here = registers.iter().filter(|(at, _, _)| *at == life);
+                let here = registers.iter().filter(|(at, _, _)| *at == instance);
                 let here = here.filter(|(_, side, _)| (*side == Side::Upper) == descends);
                 best = here.map(|(_, _, commit)| *commit).max().max(best);
-                if !descends && is_switch(life) {
-                    work.push((life, true));
+                if !descends && is_switch(instance) {
+                    work.push((instance, true));
                 }
                 // Who hears it, in the region.
-                for (to, side) in self.arcs[&life].keys().filter(|(to, _)| members.contains(to)) {
-                    let hears = is_switch(*to) && self.hears(*to, life, opposite(*side));
+                for (to, side) in self.arcs[&instance].keys().filter(|(to, _)| members.contains(to))
+                {
+                    let hears = is_switch(*to) && self.hears(*to, instance, opposite(*side));
                     match side {
                         Side::Upper if !descends && hears => work.push((*to, false)),
-                        Side::Lower if is_switch(life) && descends && hears => {
+                        Side::Lower if is_switch(instance) && descends && hears => {
                             work.push((*to, true));
                         }
                         _ => {}
@@ -228,34 +231,38 @@ impl<'a> Whole<'a> {
     }
 
     /// Whether the promises of `from` still count at `at`.
-    fn hears(&self, at: Life, from: Life, side: Side) -> bool {
+    fn hears(&self, at: Instance, from: Instance, side: Side) -> bool {
         match self.arcs[&at][&(from, side)] {
             (View::Up, _) | (View::Unknown, View::Up) => true,
             (View::Unknown, _) => false,
             (View::Down, _) => {
                 let frozen = self.graph.get(at).expect("a member").frozen.iter();
                 let mut held = frozen.filter(|entry| !entry.is_resolved);
-                held.any(|entry| entry.life == Some(from))
+                held.any(|entry| entry.instance == Some(from))
             }
         }
     }
 }
 
 /// Who has failed, but is listed as up by a correct node.
-pub(crate) fn ghosts(graph: &Graph, ledger: &Ledger) -> BTreeSet<Life> {
+pub(crate) fn ghosts(graph: &Graph, ledger: &Ledger) -> BTreeSet<Instance> {
     let mut ghosts = BTreeSet::new();
-    for (_, node) in graph.iter().filter(|(life, _)| graph.is_correct(*life)) {
-        let up = node.edges.iter().filter(|edge| edge.is_up).map(|edge| edge.life);
-        ghosts.extend(up.filter(|life| ledger.has_failed(*life)));
+    for (_, node) in graph.iter().filter(|(instance, _)| graph.is_correct(*instance)) {
+        let up = node.edges.iter().filter(|edge| edge.is_up).map(|edge| edge.instance);
+        ghosts.extend(up.filter(|instance| ledger.has_failed(*instance)));
         ghosts.extend(&node.ghosts);
     }
     ghosts
 }
 
 /// Members, registers, who is heard, and the greatest values.
-type Border =
-    (BTreeSet<Life>, Vec<(Life, Side, Timestamp)>, BTreeSet<Life>, BTreeMap<Life, Timestamp>);
+type Border = (
+    BTreeSet<Instance>,
+    Vec<(Instance, Side, Timestamp)>,
+    BTreeSet<Instance>,
+    BTreeMap<Instance, Timestamp>,
+);
 
-fn is_switch(life: Life) -> bool {
-    super::process_of(life).is_none()
+fn is_switch(instance: Instance) -> bool {
+    super::process_of(instance).is_none()
 }

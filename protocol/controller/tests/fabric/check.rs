@@ -1,6 +1,6 @@
 //! What must hold, whatever happens.
 
-use onepipe_base::{Address, Life};
+use onepipe_base::{Address, Instance};
 use onepipe_controller::{MemberState, MemberStatus, Record};
 use onepipe_wire::Side;
 
@@ -9,23 +9,24 @@ use super::Fabric;
 impl Fabric {
     /// The store has taken a record.
     pub fn on_record(&mut self, record: &Record) {
-        let Record::Failed(lives) = record else { return };
-        for failed in lives {
-            let Address::Process(_) = failed.life.address else { continue };
+        let Record::Failed(instances) = record else { return };
+        for failed in instances {
+            let Address::Process(_) = failed.instance.address else { continue };
             let at = failed.at.as_ns();
-            let first = *self.decided.entry(failed.life).or_insert(at);
+            let first = *self.decided.entry(failed.instance).or_insert(at);
             if first != at {
-                self.blame(failed.life, format!("decided at {first}, then at {at}"));
+                self.blame(failed.instance, format!("decided at {first}, then at {at}"));
             }
-            let node = self.find(failed.life.address);
-            let is_present = self.nodes[node].life() == failed.life;
+            let node = self.find(failed.instance.address);
+            let is_present = self.nodes[node].instance() == failed.instance;
             let promise = if is_present && self.nodes[node].is_alive {
                 Some(self.nodes[node].promise)
             } else {
-                self.last_promise.get(&failed.life).copied()
+                self.last_promise.get(&failed.instance).copied()
             };
             if promise.is_some_and(|promise| at > promise) {
-                let text = format!("{:?} failed at {at}, has promised {promise:?}", failed.life);
+                let text =
+                    format!("{:?} failed at {at}, has promised {promise:?}", failed.instance);
                 self.violations.push((self.witness(), text));
             }
         }
@@ -39,49 +40,51 @@ impl Fabric {
         let receiver = &self.nodes[node];
         let (Some(barrier), true) = (receiver.barrier, receiver.known.is_welcome) else { return };
         let mut blamed = Vec::new();
-        for (life, at) in self.decided.iter().filter(|(life, _)| self.welcome.contains(life)) {
-            let Address::Process(process) = life.address else { continue };
+        for (instance, at) in
+            self.decided.iter().filter(|(instance, _)| self.welcome.contains(instance))
+        {
+            let Address::Process(process) = instance.address else { continue };
             let covers =
-                |failure: &onepipe_wire::Failure| failure.covers(process, life.incarnation);
+                |failure: &onepipe_wire::Failure| failure.covers(process, instance.incarnation);
             let knows = receiver.known.failures.iter().any(covers);
             // Not for this receiver were messages of a former life of its own process (which a
             // switch leaves out of what it tells it), of who was dead before it lived, and in a
             // mesh of whom it has never heard.
             let is_mesh = receiver.ports.iter().all(|line| line.side == Side::Direct);
-            let is_met = life.address != receiver.address
-                && self.ended.get(life).is_none_or(|ended| *ended >= receiver.started_at)
-                && (!is_mesh || receiver.met.contains(life));
+            let is_met = instance.address != receiver.address
+                && self.ended.get(instance).is_none_or(|ended| *ended >= receiver.started_at)
+                && (!is_mesh || receiver.met.contains(instance));
             // It has sent nothing before it began.
-            let least = *at.max(self.began.get(life).unwrap_or(at));
+            let least = *at.max(self.began.get(instance).unwrap_or(at));
             if !knows && barrier > least && is_met {
                 blamed.push(format!(
                     "{:?} failed at {at}, but {:?} stands at {barrier} and \
                     does not know",
-                    life,
-                    receiver.life()
+                    instance,
+                    receiver.instance()
                 ));
             }
         }
-        let life = receiver.life();
+        let instance = receiver.instance();
         for text in blamed {
-            self.blame(life, text);
+            self.blame(instance, text);
         }
     }
 
-    /// Something is wrong with `life`, unless it turns out to have failed.
-    fn blame(&mut self, life: Life, text: String) {
-        self.violations.push((life, text));
+    /// Something is wrong with `instance`, unless it turns out to have failed.
+    fn blame(&mut self, instance: Instance, text: String) {
+        self.violations.push((instance, text));
     }
 
     /// Somebody who never fails.
-    fn witness(&self) -> Life {
-        Life { address: Address::Process(self.controllers.first), ..self.nodes[0].life() }
+    fn witness(&self) -> Instance {
+        Instance { address: Address::Process(self.controllers.first), ..self.nodes[0].instance() }
     }
 
     /// Safety, over all that has happened.
     pub fn check_safety(&self) -> Result<(), String> {
-        let is_failed = |life: &Life| self.decided.contains_key(life);
-        match self.violations.iter().find(|(life, _)| !is_failed(life)) {
+        let is_failed = |instance: &Instance| self.decided.contains_key(instance);
+        match self.violations.iter().find(|(instance, _)| !is_failed(instance)) {
             Some((_, text)) => Err(text.clone()),
             None => Ok(()),
         }
@@ -101,20 +104,20 @@ impl Fabric {
                 continue;
             }
             let is_up = |member: &MemberStatus| {
-                member.life == node.life() && member.state == MemberState::Up
+                member.instance == node.instance() && member.state == MemberState::Up
             };
             if !status.members.iter().any(is_up) {
-                return Err(format!("{:?} is not known to be up", node.life()));
+                return Err(format!("{:?} is not known to be up", node.instance()));
             }
             let frozen = node.ports.iter().find(|line| !line.frozen.is_empty());
             if let Some(line) = frozen {
-                return Err(format!("{:?} still holds {:?}", node.life(), line.frozen));
+                return Err(format!("{:?} still holds {:?}", node.instance(), line.frozen));
             }
             let lag = node.barrier.map(|barrier| self.now - barrier.min(self.now));
             // Who is all alone waits for nobody.
             let has_input = node.ports.iter().any(|line| line.commit.is_some());
             if node.is_process() && has_input && lag.is_none_or(|lag| lag > 1_000_000) {
-                return Err(format!("{:?} stands still: {lag:?}", node.life()));
+                return Err(format!("{:?} stands still: {lag:?}", node.instance()));
             }
         }
         Ok(())

@@ -9,9 +9,9 @@ mod waves;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use onepipe_base::{Address, Controllers, Life, ProcessId, SwitchId};
+use onepipe_base::{Address, Controllers, Instance, ProcessId, SwitchId};
 use onepipe_controller::{Controller, Event, MemoryStore};
-use onepipe_wire::{Echo, Failure, Side, WaveId, WaveKind};
+use onepipe_wire::{Failure, FloodAck, FloodId, FloodKind, Side};
 
 pub use node::Node;
 
@@ -36,21 +36,21 @@ pub struct Weather {
 pub enum Item {
     /// To a port of a node, from the other end of the link: who speaks, whom it hears, and its
     /// commit, if it tells one.
-    Beacon { node: usize, port: usize, from: Life, echo: Option<Life>, commit: Option<u64> },
+    Beacon { node: usize, port: usize, from: Instance, echo: Option<Instance>, commit: Option<u64> },
     /// A wave over one link.
-    Wave { node: usize, port: usize, payload: Vec<u8> },
+    Flood { node: usize, port: usize, payload: Vec<u8> },
     /// To a switch over a link: it was declared dead, and begins its next life.
-    Aside { node: usize, port: usize, life: Life },
+    Aside { node: usize, port: usize, instance: Instance },
     /// Its answer.
-    Echo { node: usize, port: usize, echo: Echo },
+    FloodAck { node: usize, port: usize, echo: FloodAck },
     /// A frame of a node to a controller.
-    ToController { from: usize, replica: usize, octets: Vec<u8> },
+    ToController { from: usize, replica: usize, bytes: Vec<u8> },
     /// A frame of a controller to a process.
-    ToProcess { replica: usize, process: ProcessId, octets: Vec<u8> },
+    ToProcess { replica: usize, process: ProcessId, bytes: Vec<u8> },
     /// A frame of a controller over its link.
-    FromController { replica: usize, link: usize, octets: Vec<u8> },
+    FromController { replica: usize, link: usize, bytes: Vec<u8> },
     /// A frame of a neighbour to a controller.
-    OverLink { replica: usize, link: usize, octets: Vec<u8> },
+    OverLink { replica: usize, link: usize, bytes: Vec<u8> },
     /// A node's clock ticks.
     Tick { node: usize, incarnation: u32 },
     /// A controller's deadline.
@@ -80,15 +80,15 @@ pub struct Fabric {
     pub weather: Weather,
     pub events: Vec<Event>,
     /// What was decided, as the store has it.
-    pub decided: BTreeMap<Life, u64>,
+    pub decided: BTreeMap<Instance, u64>,
     /// Who has ever been welcome: only they have sent anything reliable.
-    pub welcome: BTreeSet<Life>,
+    pub welcome: BTreeSet<Instance>,
     /// Last promise of each life that has ended.
-    pub last_promise: BTreeMap<Life, u64>,
+    pub last_promise: BTreeMap<Instance, u64>,
     /// When each life began, and when it ended.
-    pub began: BTreeMap<Life, u64>,
-    pub ended: BTreeMap<Life, u64>,
-    pub violations: Vec<(Life, String)>,
+    pub began: BTreeMap<Instance, u64>,
+    pub ended: BTreeMap<Instance, u64>,
+    pub violations: Vec<(Instance, String)>,
     pub flat: bool,
     /// How many steps of the active controller until it crashes.
     pub crash_after: Option<u64>,
@@ -100,8 +100,8 @@ pub struct Fabric {
 /// A wave at a node.
 #[derive(Clone, Debug)]
 pub struct Passing {
-    pub id: WaveId,
-    pub kind: WaveKind,
+    pub id: FloodId,
+    pub kind: FloodKind,
     pub parent: usize,
     pub payload: Vec<u8>,
     pub pending: BTreeSet<usize>,

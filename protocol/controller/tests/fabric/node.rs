@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use onepipe_base::{Address, Incarnation, Life, Mono, Pace, Port, Timestamp};
+use onepipe_base::{Address, Backoff, Incarnation, Instance, Mono, Port, Timestamp};
 use onepipe_wire::{Link, LinkState, Side};
 
 use super::{Known, LINK_TIMEOUT_NS, Passing};
@@ -19,10 +19,10 @@ pub struct Line {
     pub side: Side,
     pub peer: Peer,
     /// Who is heard there.
-    pub life: Option<Life>,
+    pub instance: Option<Instance>,
     /// The latest life ever heard there.
-    pub latest: Option<Life>,
-    pub hears_us: bool,
+    pub latest: Option<Instance>,
+    pub is_two_way: bool,
     pub heard_at: u64,
     /// Promised since the last death.
     pub commit: Option<u64>,
@@ -34,7 +34,7 @@ pub struct Line {
 #[derive(Clone, Copy, Debug)]
 pub struct Frozen {
     pub number: u32,
-    pub life: Option<Life>,
+    pub instance: Option<Instance>,
     pub commit: u64,
 }
 
@@ -46,17 +46,17 @@ pub struct Node {
     pub ports: Vec<Line>,
     pub generation: u32,
     pub last_number: u32,
-    pub pace: Pace,
+    pub pace: Backoff,
     pub started_at: u64,
     pub speaks_at: u64,
     pub wave: Option<Passing>,
     /// Whom a controller has told to take for dead, heard or not.
-    pub dead: BTreeSet<Life>,
+    pub dead: BTreeSet<Instance>,
     /// Of a process.
     pub promise: u64,
     pub barrier: Option<u64>,
     /// Who has ever told it a commit, and so has heard it.
-    pub met: BTreeSet<Life>,
+    pub met: BTreeSet<Instance>,
     pub known: Known,
 }
 
@@ -69,7 +69,7 @@ impl Node {
             ports: Vec::new(),
             generation: 0,
             last_number: 0,
-            pace: Pace::new(6_000, 300_000),
+            pace: Backoff::new(6_000, 300_000),
             started_at: 0,
             speaks_at: 0,
             wave: None,
@@ -85,9 +85,9 @@ impl Node {
         self.ports.push(Line {
             side,
             peer,
-            life: None,
+            instance: None,
             latest: None,
-            hears_us: false,
+            is_two_way: false,
             heard_at: 0,
             commit: None,
             told: None,
@@ -97,8 +97,8 @@ impl Node {
         self.ports.len() - 1
     }
 
-    pub fn life(&self) -> Life {
-        Life { address: self.address, incarnation: Incarnation(self.incarnation) }
+    pub fn instance(&self) -> Instance {
+        Instance { address: self.address, incarnation: Incarnation(self.incarnation) }
     }
 
     pub fn is_process(&self) -> bool {
@@ -128,10 +128,10 @@ impl Node {
         let line = &mut self.ports[port];
         if let Some(commit) = line.commit.take() {
             self.last_number += 1;
-            let life = line.life;
-            line.frozen.push(Frozen { number: self.last_number, life, commit });
+            let instance = line.instance;
+            line.frozen.push(Frozen { number: self.last_number, instance, commit });
         }
-        (line.hears_us, line.has_caught_up) = (false, false);
+        (line.is_two_way, line.has_caught_up) = (false, false);
         if let Some(wave) = &mut self.wave
             && wave.pending.contains(&port)
         {
@@ -141,10 +141,10 @@ impl Node {
         self.on_change(now);
     }
 
-    /// Whether a controller has said that `life` is dead.
-    pub fn takes_for_dead(&self, life: Life) -> bool {
-        let mut dead = self.dead.iter().filter(|dead| dead.address == life.address);
-        dead.any(|dead| life.incarnation <= dead.incarnation)
+    /// Whether a controller has said that `instance` is dead.
+    pub fn takes_for_dead(&self, instance: Instance) -> bool {
+        let mut dead = self.dead.iter().filter(|dead| dead.address == instance.address);
+        dead.any(|dead| instance.incarnation <= dead.incarnation)
     }
 
     /// A beacon has come in.
@@ -152,11 +152,11 @@ impl Node {
         &mut self,
         now: u64,
         port: usize,
-        from: Life,
-        echo: Option<Life>,
+        from: Instance,
+        echo: Option<Instance>,
         commit: Option<u64>,
     ) {
-        let own = self.life();
+        let own = self.instance();
         let line = &self.ports[port];
         let is_stale = line.latest.is_some_and(|latest| {
             latest.address == from.address && from.incarnation < latest.incarnation
@@ -164,26 +164,26 @@ impl Node {
         if is_stale || self.takes_for_dead(from) {
             return;
         }
-        if line.life.is_some() && line.life != Some(from) {
+        if line.instance.is_some() && line.instance != Some(from) {
             self.freeze(now, port);
-            self.ports[port].life = None;
+            self.ports[port].instance = None;
         }
-        let hears_us = echo == Some(own);
-        if self.ports[port].life.is_none() {
+        let is_two_way = echo == Some(own);
+        if self.ports[port].instance.is_none() {
             let line = &mut self.ports[port];
-            (line.life, line.latest, line.hears_us, line.heard_at) =
-                (Some(from), Some(from), hears_us, now);
+            (line.instance, line.latest, line.is_two_way, line.heard_at) =
+                (Some(from), Some(from), is_two_way, now);
             self.on_change(now);
-        } else if self.ports[port].hears_us && !hears_us {
+        } else if self.ports[port].is_two_way && !is_two_way {
             self.freeze(now, port);
-        } else if self.ports[port].hears_us != hears_us {
-            self.ports[port].hears_us = true;
+        } else if self.ports[port].is_two_way != is_two_way {
+            self.ports[port].is_two_way = true;
             self.on_change(now);
         }
         let told = self.ports.iter().filter_map(|line| line.told).max();
         let line = &mut self.ports[port];
         line.heard_at = now;
-        if line.hears_us && commit.is_some() {
+        if line.is_two_way && commit.is_some() {
             line.commit = line.commit.max(commit);
             self.met.insert(from);
             line.has_caught_up |= line.commit >= told;
@@ -201,15 +201,15 @@ impl Node {
     pub fn expire(&mut self, now: u64) {
         for port in 0..self.ports.len() {
             let line = &self.ports[port];
-            if line.life.is_some() && now > line.heard_at + LINK_TIMEOUT_NS {
+            if line.instance.is_some() && now > line.heard_at + LINK_TIMEOUT_NS {
                 if !matches!(line.peer, Peer::Controller(_)) {
                     self.freeze(now, port);
                 } else {
                     // It is in no minimum.
                     self.on_change(now);
                 }
-                self.ports[port].life = None;
-                self.ports[port].hears_us = false;
+                self.ports[port].instance = None;
+                self.ports[port].is_two_way = false;
             }
         }
     }
@@ -220,7 +220,7 @@ impl Node {
             let line = &self.ports[*port];
             let held = line.frozen.iter().map(|frozen| frozen.commit);
             // Who is heard and has not told a commit yet has promised nothing.
-            let is_heard = line.life.is_some() && !matches!(line.peer, Peer::Controller(_));
+            let is_heard = line.instance.is_some() && !matches!(line.peer, Peer::Controller(_));
             held.chain(line.commit.or(is_heard.then_some(0))).min()
         };
         ports.iter().filter_map(of).min()
@@ -243,7 +243,7 @@ impl Node {
     /// What it tells on `port`.
     pub fn tell(&mut self, now: u64, port: usize) -> Option<u64> {
         let line = &self.ports[port];
-        if !line.hears_us {
+        if !line.is_two_way {
             return None;
         }
         if self.is_process() {
@@ -265,7 +265,7 @@ impl Node {
     }
 
     pub fn is_up(&self, port: usize) -> bool {
-        self.ports[port].life.is_some() && self.ports[port].hears_us
+        self.ports[port].instance.is_some() && self.ports[port].is_two_way
     }
 
     /// What it announces.
@@ -274,14 +274,14 @@ impl Node {
         for (port, line) in self.ports.iter().enumerate() {
             let (side, at) = (line.side, Port(port as u16));
             for frozen in &line.frozen {
-                let (number, life) = (frozen.number, frozen.life);
+                let (number, instance) = (frozen.number, frozen.instance);
                 let commit = Timestamp::from_ns(frozen.commit);
                 let state = LinkState::Frozen { number, commit };
-                links.push(Link { port: at, side, life, state });
+                links.push(Link { port: at, side, instance, state });
             }
             if self.is_up(port) {
                 let state = LinkState::Up;
-                links.push(Link { port: at, side, life: line.life, state });
+                links.push(Link { port: at, side, instance: line.instance, state });
             }
         }
         links

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use onepipe_base::{
-    Address, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp,
+    Address, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp,
 };
 use onepipe_controller::{Config, Controller, Epoch, Event, Links, Recovery, Refused, Store};
-use onepipe_wire::{Announce, Echo, Frame, HEADER_OCTETS, Header, Opcode, Side, WaveView, seal};
+use onepipe_wire::{Announce, FloodAck, FloodView, Frame, HEADER_LEN, Header, Opcode, Side, seal};
 
 use super::node::Peer;
 use super::{BEACON_NS, Fabric, Item};
@@ -20,7 +20,7 @@ impl Fabric {
     pub fn start(&mut self, node: usize) {
         self.nodes[node].restart(self.now);
         let incarnation = self.nodes[node].incarnation;
-        self.began.insert(self.nodes[node].life(), self.now);
+        self.began.insert(self.nodes[node].instance(), self.now);
         self.at(self.now, Item::Tick { node, incarnation });
     }
 
@@ -29,9 +29,9 @@ impl Fabric {
         let ended = &mut self.nodes[node];
         if ended.is_alive {
             ended.is_alive = false;
-            let (life, promise) = (ended.life(), ended.promise);
-            self.last_promise.insert(life, promise);
-            self.ended.insert(life, self.now);
+            let (instance, promise) = (ended.instance(), ended.promise);
+            self.last_promise.insert(instance, promise);
+            self.ended.insert(instance, self.now);
         }
     }
 
@@ -127,48 +127,48 @@ impl Fabric {
                     self.tell_aside(node, port, from);
                 }
             }
-            Item::Aside { node, port, life } => {
-                if self.is_intact(node, port) && self.nodes[node].life() == life {
+            Item::Aside { node, port, instance } => {
+                if self.is_intact(node, port) && self.nodes[node].instance() == instance {
                     self.kill(node);
                     self.start(node);
                 }
             }
-            Item::Wave { node, port, payload } => {
+            Item::Flood { node, port, payload } => {
                 if self.is_intact(node, port) && self.nodes[node].is_up(port) {
                     self.on_wave(node, port, payload);
                 }
             }
-            Item::Echo { node, port, echo } => {
+            Item::FloodAck { node, port, echo } => {
                 if self.is_intact(node, port) {
                     self.on_echo(node, port, echo);
                 }
             }
-            Item::ToController { from, replica, octets } => {
+            Item::ToController { from, replica, bytes } => {
                 if self.connects(replica, from) {
                     let link = self.link_of(replica, from);
-                    self.deliver(replica, link, octets);
+                    self.deliver(replica, link, bytes);
                 }
             }
-            Item::ToProcess { replica, process, octets } => {
+            Item::ToProcess { replica, process, bytes } => {
                 let node = self.find(Address::Process(process));
                 if self.connects(replica, node) {
-                    self.on_letter(node, replica, &octets);
+                    self.on_letter(node, replica, &bytes);
                 }
             }
-            Item::FromController { replica, link, octets } => {
-                self.on_from_controller(replica, link, &octets);
+            Item::FromController { replica, link, bytes } => {
+                self.on_from_controller(replica, link, &bytes);
             }
-            Item::OverLink { replica, link, octets } => self.deliver(replica, link, octets),
+            Item::OverLink { replica, link, bytes } => self.deliver(replica, link, bytes),
         }
     }
 
     /// A switch that was declared dead and is heard nevertheless is told so.
-    pub(super) fn tell_aside(&mut self, node: usize, port: usize, life: Life) {
+    pub(super) fn tell_aside(&mut self, node: usize, port: usize, instance: Instance) {
         if let Peer::Node(other, there) = self.nodes[node].ports[port].peer
-            && matches!(life.address, Address::Switch(_))
-            && self.nodes[node].takes_for_dead(life)
+            && matches!(instance.address, Address::Switch(_))
+            && self.nodes[node].takes_for_dead(instance)
         {
-            self.send(Item::Aside { node: other, port: there, life });
+            self.send(Item::Aside { node: other, port: there, instance });
         }
     }
 
@@ -256,7 +256,7 @@ impl Fabric {
             self.kill(node);
             return self.start(node);
         }
-        let own = self.nodes[node].life();
+        let own = self.nodes[node].instance();
         for port in ports {
             let is_mute = !self.nodes[node].is_process() && now < self.nodes[node].speaks_at;
             if self.nodes[node].known.is_excluded || is_mute {
@@ -264,13 +264,13 @@ impl Fabric {
             }
             let Peer::Node(other, there) = self.nodes[node].ports[port].peer else { continue };
             let line = &self.nodes[node].ports[port];
-            if line.life.is_none()
-                && line.latest.is_some_and(|life| self.nodes[node].takes_for_dead(life))
+            if line.instance.is_none()
+                && line.latest.is_some_and(|instance| self.nodes[node].takes_for_dead(instance))
             {
                 continue;
             }
             let commit = self.nodes[node].tell(now, port);
-            let echo = self.nodes[node].ports[port].life;
+            let echo = self.nodes[node].ports[port].instance;
             let beacon = Item::Beacon { node: other, port: there, from: own, echo, commit };
             if !self.cut.contains(&(node, port)) {
                 self.send(beacon);
@@ -285,7 +285,7 @@ impl Fabric {
 
     fn announce(&mut self, node: usize) {
         let links = self.nodes[node].links();
-        let life = self.nodes[node].life();
+        let instance = self.nodes[node].instance();
         let total = links.len() as u16;
         for replica in 0..self.replicas.len() {
             let to = self.replicas[replica].process;
@@ -293,15 +293,15 @@ impl Fabric {
             loop {
                 let announce = Announce { generation: self.nodes[node].generation, first, total };
                 // Few links a part, so that there are several.
-                let mut slot = vec![0; HEADER_OCTETS + 12 + 3 * 24];
+                let mut slot = vec![0; HEADER_LEN + 12 + 3 * 24];
                 let rest = links[usize::from(first)..].iter().copied();
-                let (count, octets) =
-                    announce.write(&mut slot[HEADER_OCTETS..], rest).expect("the front fits");
-                let src = ProcessId(life.address.to_bits());
-                let header = Header::new(Opcode::Announce, src, to, life.incarnation);
-                let length = seal(&mut slot, self.stamp(header), octets);
+                let (count, bytes) =
+                    announce.write(&mut slot[HEADER_LEN..], rest).expect("the front fits");
+                let src = ProcessId(instance.address.to_bits());
+                let header = Header::new(Opcode::Announce, src, to, instance.incarnation);
+                let length = seal(&mut slot, self.stamp(header), bytes);
                 slot.truncate(length);
-                self.send(Item::ToController { from: node, replica, octets: slot });
+                self.send(Item::ToController { from: node, replica, bytes: slot });
                 first += count;
                 if first >= total {
                     break;
@@ -315,7 +315,7 @@ impl Fabric {
         header.stamped(now, Promises::both(now), Psn::FIRST)
     }
 
-    fn on_from_controller(&mut self, replica: usize, link: usize, octets: &[u8]) {
+    fn on_from_controller(&mut self, replica: usize, link: usize, bytes: &[u8]) {
         let (node, port) = self.replicas[replica].seat.unwrap_or_else(|| {
             let node = self.find(Address::Process(ProcessId(link as u32)));
             let mut ports = self.nodes[node].ports.iter();
@@ -324,44 +324,44 @@ impl Fabric {
         if !self.is_intact(node, port) {
             return;
         }
-        let frame = Frame::parse(octets).expect("a controller has sealed it");
+        let frame = Frame::parse(bytes).expect("a controller has sealed it");
         match frame.opcode {
             Opcode::Hello => {
                 let now = self.now;
-                let life = frame.header.speaker();
+                let instance = frame.header.sender();
                 let line = &mut self.nodes[node].ports[port];
-                let is_new = line.life != life;
-                (line.life, line.hears_us, line.heard_at) = (life, true, now);
+                let is_new = line.instance != instance;
+                (line.instance, line.is_two_way, line.heard_at) = (instance, true, now);
                 if is_new {
                     self.nodes[node].on_change(now);
                 }
             }
-            Opcode::Wave => self.on_wave(node, port, frame.payload.to_vec()),
+            Opcode::Flood => self.on_wave(node, port, frame.payload.to_vec()),
             _ => {
                 let process = frame.header.dst();
-                self.send(Item::ToProcess { replica, process, octets: octets.to_vec() });
+                self.send(Item::ToProcess { replica, process, bytes: bytes.to_vec() });
             }
         }
     }
 
     /// A frame for a process has arrived.
-    fn on_letter(&mut self, node: usize, replica: usize, octets: &[u8]) {
+    fn on_letter(&mut self, node: usize, replica: usize, bytes: &[u8]) {
         if self.nodes[node].known.is_rude {
             return;
         }
-        let frame = Frame::parse(octets).expect("a controller has sealed it");
+        let frame = Frame::parse(bytes).expect("a controller has sealed it");
         match frame.opcode {
-            Opcode::Welcome => {
+            Opcode::AnnounceAck => {
                 let has_been_told = self.nodes[node].ports[0].commit.is_some();
                 self.nodes[node].known.is_welcome |= has_been_told;
                 if has_been_told {
-                    self.welcome.insert(self.nodes[node].life());
+                    self.welcome.insert(self.nodes[node].instance());
                 }
             }
             Opcode::Notice => {
                 self.obey(node, frame.payload);
-                let view = WaveView::parse(frame.payload).expect("a controller has written it");
-                let echo = Echo { id: view.id, kind: view.kind };
+                let view = FloodView::parse(frame.payload).expect("a controller has written it");
+                let echo = FloodAck { id: view.id, kind: view.kind };
                 self.reply(node, replica, Opcode::Completed, |room| {
                     echo.write(room).expect("fits")
                 });
@@ -379,23 +379,23 @@ impl Fabric {
         opcode: Opcode,
         write: impl FnOnce(&mut [u8]) -> usize,
     ) {
-        let life = self.nodes[node].life();
+        let instance = self.nodes[node].instance();
         let mut slot = vec![0; 1_500];
-        let octets = write(&mut slot[HEADER_OCTETS..]);
-        let src = ProcessId(life.address.to_bits());
+        let bytes = write(&mut slot[HEADER_LEN..]);
+        let src = ProcessId(instance.address.to_bits());
         let to = self.replicas[replica].process;
-        let header = Header::new(opcode, src, to, life.incarnation);
-        let length = seal(&mut slot, self.stamp(header), octets);
+        let header = Header::new(opcode, src, to, instance.incarnation);
+        let length = seal(&mut slot, self.stamp(header), bytes);
         slot.truncate(length);
         if !self.nodes[node].known.is_excluded {
-            self.send(Item::ToController { from: node, replica, octets: slot });
+            self.send(Item::ToController { from: node, replica, bytes: slot });
         }
     }
 
-    pub fn deliver(&mut self, replica: usize, link: usize, mut octets: Vec<u8>) {
+    pub fn deliver(&mut self, replica: usize, link: usize, mut bytes: Vec<u8>) {
         let now = self.clock();
         if let Some(machine) = &mut self.replicas[replica].machine {
-            machine.handle_frame(now, Port(link as u16), &mut octets);
+            machine.handle_frame(now, Port(link as u16), &mut bytes);
             self.drain(replica);
         }
     }
@@ -450,9 +450,9 @@ impl Fabric {
             }
             let mut slot = vec![0; 1_500];
             if let Some(transmit) = machine.poll_transmit(now, &mut slot) {
-                slot.truncate(transmit.octets);
+                slot.truncate(transmit.bytes);
                 let link = transmit.port.index();
-                self.send(Item::FromController { replica, link, octets: slot });
+                self.send(Item::FromController { replica, link, bytes: slot });
                 if self.crashes(replica) {
                     return;
                 }

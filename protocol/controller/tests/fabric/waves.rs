@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use onepipe_base::{Address, Life, Promises, Timestamp};
-use onepipe_wire::{Echo, HEADER_OCTETS, Header, Opcode, WaveKind, WaveView, seal};
+use onepipe_base::{Address, Instance, Promises, Timestamp};
+use onepipe_wire::{FloodAck, FloodKind, FloodView, HEADER_LEN, Header, Opcode, seal};
 
 use super::node::Peer;
 use super::{Fabric, Item, Passing};
 
 impl Fabric {
     pub(super) fn on_wave(&mut self, node: usize, port: usize, payload: Vec<u8>) {
-        let view = WaveView::parse(&payload).expect("a controller has written it");
+        let view = FloodView::parse(&payload).expect("a controller has written it");
         let (id, kind) = (view.id, view.kind);
-        let echo = Echo { id, kind };
+        let echo = FloodAck { id, kind };
         match &mut self.nodes[node].wave {
             Some(wave) if id < wave.id => return,
             Some(wave) if id == wave.id => {
@@ -50,10 +50,10 @@ impl Fabric {
     /// Does what a wave or a notice asks.
     pub(super) fn obey(&mut self, node: usize, payload: &[u8]) {
         let now = self.now;
-        let view = WaveView::parse(payload).expect("a controller has written it");
-        let own = self.nodes[node].life();
+        let view = FloodView::parse(payload).expect("a controller has written it");
+        let own = self.nodes[node].instance();
         match view.kind {
-            WaveKind::Notice => {
+            FloodKind::Notice => {
                 let failures: Vec<_> = view.failures(Timestamp::from_ns(now)).collect();
                 let node = &mut self.nodes[node];
                 if let Address::Process(process) = own.address {
@@ -62,7 +62,7 @@ impl Fabric {
                 }
                 node.known.failures.extend(failures);
             }
-            WaveKind::Resume => {
+            FloodKind::Resume => {
                 for resolved in view.resolved().filter(|resolved| resolved.owner == own) {
                     for line in &mut self.nodes[node].ports {
                         line.frozen.retain(|frozen| frozen.number != resolved.number);
@@ -70,14 +70,14 @@ impl Fabric {
                     self.nodes[node].on_change(now);
                 }
             }
-            WaveKind::Freeze => {
-                let dead: Vec<Life> = view.dead().collect();
+            FloodKind::Freeze => {
+                let dead: Vec<Instance> = view.dead().collect();
                 self.nodes[node].dead.extend(&dead);
                 for port in 0..self.nodes[node].ports.len() {
                     let line = &self.nodes[node].ports[port];
-                    if line.life.is_some_and(|life| dead.contains(&life)) {
+                    if line.instance.is_some_and(|instance| dead.contains(&instance)) {
                         self.nodes[node].freeze(now, port);
-                        self.nodes[node].ports[port].life = None;
+                        self.nodes[node].ports[port].instance = None;
                     }
                 }
             }
@@ -98,11 +98,11 @@ impl Fabric {
                 continue;
             }
             let payload = payload.clone();
-            self.send(Item::Wave { node: other, port: there, payload });
+            self.send(Item::Flood { node: other, port: there, payload });
         }
     }
 
-    pub(super) fn on_echo(&mut self, node: usize, port: usize, echo: Echo) {
+    pub(super) fn on_echo(&mut self, node: usize, port: usize, echo: FloodAck) {
         if let Some(wave) = &mut self.nodes[node].wave
             && (wave.id, wave.kind) == (echo.id, echo.kind)
         {
@@ -114,13 +114,13 @@ impl Fabric {
     pub(super) fn finish_wave(&mut self, node: usize) {
         let Some(wave) = &self.nodes[node].wave else { return };
         if wave.pending.is_empty() && !wave.is_broken {
-            let echo = Echo { id: wave.id, kind: wave.kind };
+            let echo = FloodAck { id: wave.id, kind: wave.kind };
             self.answer(node, wave.parent, echo);
         }
     }
 
-    fn answer(&mut self, node: usize, port: usize, echo: Echo) {
-        let own = self.nodes[node].life();
+    fn answer(&mut self, node: usize, port: usize, echo: FloodAck) {
+        let own = self.nodes[node].instance();
         if self.nodes[node].known.is_excluded {
             // It has stopped; its link dies of silence.
             return;
@@ -128,20 +128,20 @@ impl Fabric {
         match self.nodes[node].ports[port].peer {
             Peer::Node(other, there) => {
                 if !self.cut.contains(&(node, port)) {
-                    self.send(Item::Echo { node: other, port: there, echo });
+                    self.send(Item::FloodAck { node: other, port: there, echo });
                 }
             }
             Peer::Controller(_) if self.cut.contains(&(node, port)) => {}
             Peer::Controller(replica) => {
                 let mut slot = vec![0; 200];
-                let octets = echo.write(&mut slot[HEADER_OCTETS..]).expect("fits");
+                let bytes = echo.write(&mut slot[HEADER_LEN..]).expect("fits");
                 let now = Timestamp::from_ns(self.now);
-                let echoed = self.nodes[node].ports[port].life;
-                let header = Header::of_link(Opcode::Echo, own, echoed, Promises::both(now));
-                let length = seal(&mut slot, header, octets);
+                let echoed = self.nodes[node].ports[port].instance;
+                let header = Header::hop_only(Opcode::FloodAck, own, echoed, Promises::both(now));
+                let length = seal(&mut slot, header, bytes);
                 slot.truncate(length);
                 let link = self.link_of(replica, node);
-                self.send(Item::OverLink { replica, link, octets: slot });
+                self.send(Item::OverLink { replica, link, bytes: slot });
             }
         }
     }

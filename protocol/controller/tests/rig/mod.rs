@@ -2,11 +2,11 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use onepipe_base::{
-    Address, Controllers, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn,
-    SwitchId, Timestamp,
+    Address, Controllers, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises,
+    Psn, SwitchId, Timestamp,
 };
 use onepipe_controller::{Config, Controller, Epoch, Record};
-use onepipe_wire::{Announce, Frame, HEADER_OCTETS, Header, Link, LinkState, Opcode, Side, seal};
+use onepipe_wire::{Announce, Frame, HEADER_LEN, Header, Link, LinkState, Opcode, Side, seal};
 
 /// The only replica that there is.
 pub const CONTROLLER: ProcessId = ProcessId(90);
@@ -16,8 +16,8 @@ pub fn at(ns: u64) -> Now {
     Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns + (1 << 50)) }
 }
 
-pub fn life(address: Address, incarnation: u32) -> Life {
-    Life { address, incarnation: Incarnation(incarnation) }
+pub fn instance(address: Address, incarnation: u32) -> Instance {
+    Instance { address, incarnation: Incarnation(incarnation) }
 }
 
 pub fn process(number: u32) -> Address {
@@ -39,7 +39,7 @@ pub fn config() -> Config {
 
 pub fn frame(
     opcode: Opcode,
-    from: Life,
+    from: Instance,
     psn: u32,
     write: impl FnOnce(&mut [u8]) -> usize,
 ) -> Vec<u8> {
@@ -48,31 +48,31 @@ pub fn frame(
 
 fn frame_stamped(
     (opcode, stamp): (Opcode, Timestamp),
-    from: Life,
+    from: Instance,
     psn: u32,
     write: impl FnOnce(&mut [u8]) -> usize,
 ) -> Vec<u8> {
     let mut slot = vec![0; 1_500];
-    let octets = write(&mut slot[HEADER_OCTETS..]);
+    let bytes = write(&mut slot[HEADER_LEN..]);
     let src = ProcessId(from.address.to_bits());
     let header = Header::new(opcode, src, CONTROLLER, from.incarnation);
     let header = header.stamped(stamp, Promises::both(at(0).sync), Psn(psn));
-    let length = seal(&mut slot, header, octets);
+    let length = seal(&mut slot, header, bytes);
     slot.truncate(length);
     slot
 }
 
-pub fn link(port: u16, side: Side, life: Life) -> Link {
-    Link { port: Port(port), side, life: Some(life), state: LinkState::Up }
+pub fn link(port: u16, side: Side, instance: Instance) -> Link {
+    Link { port: Port(port), side, instance: Some(instance), state: LinkState::Up }
 }
 
-pub fn announce(from: Life, generation: u32, links: &[Link]) -> Vec<u8> {
+pub fn announce(from: Instance, generation: u32, links: &[Link]) -> Vec<u8> {
     announce_decided(from, generation, links, at(0).sync)
 }
 
 /// The same of a process that was told that reliable messages are decided up to `decided`.
 pub fn announce_decided(
-    from: Life,
+    from: Instance,
     generation: u32,
     links: &[Link],
     decided: Timestamp,
@@ -93,7 +93,7 @@ pub fn drain(controller: &mut Controller, now: Now) -> Vec<(Opcode, ProcessId, P
         }
         let mut slot = [0; 1_500];
         let Some(transmit) = controller.poll_transmit(now, &mut slot) else { break };
-        let frame = Frame::parse(&slot[..transmit.octets]).expect("sealed");
+        let frame = Frame::parse(&slot[..transmit.bytes]).expect("sealed");
         let payload = frame.payload.to_vec();
         sent.push((frame.opcode, frame.header.dst(), frame.header.psn(), payload));
     }
@@ -105,18 +105,18 @@ pub fn drain(controller: &mut Controller, now: Now) -> Vec<(Opcode, ProcessId, P
 pub fn star(records: &[Record]) -> Controller {
     let mut controller = Controller::new(config()).expect("makes sense");
     controller.activate(at(0), Epoch(1), records);
-    let own = life(process(CONTROLLER.0), 1);
-    let tor = life(switch(0), 1);
+    let own = instance(process(CONTROLLER.0), 1);
+    let tor = instance(switch(0), 1);
     let links = [
-        link(0, Side::Lower, life(process(0), 1)),
-        link(1, Side::Lower, life(process(1), 1)),
+        link(0, Side::Lower, instance(process(0), 1)),
+        link(1, Side::Lower, instance(process(1), 1)),
         link(2, Side::Lower, own),
     ];
     controller.handle_frame(at(1_000), Port(0), &mut announce(tor, 1, &links));
     for number in [0, 1] {
         let up = [link(0, Side::Upper, tor)];
-        let mut octets = announce(life(process(number), 1), 1, &up);
-        controller.handle_frame(at(1_000), Port(0), &mut octets);
+        let mut bytes = announce(instance(process(number), 1), 1, &up);
+        controller.handle_frame(at(1_000), Port(0), &mut bytes);
     }
     controller.handle_timeout(at(50_000));
     controller

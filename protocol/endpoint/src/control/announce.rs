@@ -1,6 +1,6 @@
 //! Telling the controllers of this process's links.
 
-use onepipe_base::{Controllers, Mono, Pace, ProcessId, Psn, Registers};
+use onepipe_base::{Backoff, Controllers, Mono, ProcessId, Psn, Registers};
 use onepipe_wire::{Announce, Opcode};
 
 use super::ControlFrame;
@@ -11,7 +11,7 @@ use super::round::Round;
 /// controller?").
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Announcer {
-    pace: Pace,
+    pace: Backoff,
     round: Round,
     generation: u32,
     /// The place of the next part's first link.
@@ -23,7 +23,7 @@ pub(super) struct Announcer {
 }
 
 impl Announcer {
-    pub fn new(controllers: Controllers, pace: Pace) -> Self {
+    pub fn new(controllers: Controllers, pace: Backoff) -> Self {
         let round = Round::new(controllers);
         Self { pace, round, generation: 0, first: 0, live: 0, is_news: false }
     }
@@ -77,7 +77,7 @@ impl Announcer {
         let all = || links.announced(registers).take(usize::from(u16::MAX));
         let (first, total) = (self.first, all().count() as u16);
         let part = Announce { generation: self.generation, first, total };
-        let (count, octets) = part.write(payload, all().skip(usize::from(first)))?;
+        let (count, bytes) = part.write(payload, all().skip(usize::from(first)))?;
         if first + count >= total {
             self.first = 0;
             self.round.pass();
@@ -86,6 +86,6 @@ impl Announcer {
         } else {
             self.first = first + count;
         }
-        Some(ControlFrame::to(to, Opcode::Announce, Psn::FIRST, octets))
+        Some(ControlFrame::to(to, Opcode::Announce, Psn::FIRST, bytes))
     }
 }

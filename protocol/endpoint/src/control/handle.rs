@@ -1,7 +1,7 @@
 //! What controllers say, and what becomes of it.
 
 use onepipe_base::{Mono, Port, Registers, Timestamp};
-use onepipe_wire::{Failure, Frame, Opcode, RecoveryView, WaveId, WaveKind, WaveView};
+use onepipe_wire::{Failure, FloodId, FloodKind, FloodView, Frame, Opcode, RecoveryView};
 
 use super::wave::Way;
 use super::{Control, relay};
@@ -31,8 +31,8 @@ impl Control {
         frame: &Frame<'a>,
     ) -> Handled<'a> {
         let header = frame.header;
-        if matches!(frame.opcode, Opcode::Wave | Opcode::Hello) {
-            if !self.links.may_bear_waves(header.speaker()) {
+        if matches!(frame.opcode, Opcode::Flood | Opcode::Hello) {
+            if !self.links.may_bear_waves(header.sender()) {
                 return self.refuse_foreign();
             }
             if frame.opcode == Opcode::Hello {
@@ -57,15 +57,15 @@ impl Control {
                 Handled::Yes
             }
             // That of a former life says nothing to this one.
-            Opcode::Welcome if header.psn().0 == self.own.incarnation.0 => {
+            Opcode::AnnounceAck if header.psn().0 == self.own.incarnation.0 => {
                 self.is_welcome = true;
                 Handled::Yes
             }
-            Opcode::Welcome => {
+            Opcode::AnnounceAck => {
                 self.stats.welcomes_stale += 1;
                 Handled::No
             }
-            Opcode::Recorded => {
+            Opcode::UndeliverableAck => {
                 self.undeliverable.on_recorded(header.psn());
                 self.answer_if_clear();
                 Handled::Yes
@@ -104,38 +104,38 @@ impl Control {
         if self.controllers.is_none() {
             return self.refuse_foreign();
         }
-        let Ok(view) = WaveView::parse(payload) else { return self.refuse_malformed() };
+        let Ok(view) = FloodView::parse(payload) else { return self.refuse_malformed() };
         if !self.waves.accepts(view.id) {
             self.stats.waves_stale += 1;
             return Handled::No;
         }
         match view.kind {
-            WaveKind::Notice => {
+            FloodKind::Notice => {
                 self.on_notice(view.id, way, view.failures(clock));
                 Handled::Yes
             }
-            WaveKind::Resume => {
+            FloodKind::Resume => {
                 let mut links = 0;
                 for resolved in view.resolved() {
                     links += u64::from(self.links.resolve(registers, resolved));
                 }
                 self.stats.links_resolved += links;
-                self.waves.owe(way, view.id, WaveKind::Resume);
+                self.waves.owe(way, view.id, FloodKind::Resume);
                 if links > 0 { Handled::LinksChanged } else { Handled::Yes }
             }
-            WaveKind::Freeze => {
+            FloodKind::Freeze => {
                 let mut links = 0;
                 for life in view.dead() {
                     links += u64::from(self.links.declare_dead(registers, life));
                 }
                 self.stats.links_declared_dead += links;
-                self.waves.owe(way, view.id, WaveKind::Freeze);
+                self.waves.owe(way, view.id, FloodKind::Freeze);
                 if links > 0 { Handled::LinksChanged } else { Handled::Yes }
             }
         }
     }
 
-    fn on_notice(&mut self, id: WaveId, way: Way, failures: impl Iterator<Item = Failure>) {
+    fn on_notice(&mut self, id: FloodId, way: Way, failures: impl Iterator<Item = Failure>) {
         let mut is_news = false;
         for failure in failures {
             if failure.covers(self.process, self.own.incarnation) {

@@ -3,7 +3,8 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{
-    Address, Controllers, FrozenLinks, Heard, Life, Mono, Neighbours, Port, ProcessId, Registers,
+    Address, Controllers, FrozenLinks, Instance, Mono, Neighbours, PeerUpdate, Port, ProcessId,
+    Registers,
 };
 use onepipe_wire::{Header, Link, LinkState, Opcode, Resolved, Side};
 
@@ -25,7 +26,7 @@ pub(crate) enum LinkNews {
     Left,
     /// This life was there before and is dead, its register frozen (without controllers: dropped).
     /// Go on with the frame; the barrier may have risen.
-    Reborn(Life),
+    Reborn(Instance),
     /// The frame is of a life that is dead, or from before the link was lost: drop it whole.
     Refused,
     /// The link is dead, its register frozen (without controllers: dropped), as after a silence.
@@ -36,14 +37,14 @@ pub(crate) enum LinkNews {
 /// Who is at the other ends, and what their dead lives hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct OwnLinks {
-    own: Life,
+    own: Instance,
     kind: Links,
     count: u16,
     controllers: Option<Controllers>,
     neighbours: Neighbours,
     frozen: FrozenLinks,
     /// By port, the life that a controller has declared dead there, heard or not.
-    dead: Vec<Option<Life>>,
+    dead: Vec<Option<Instance>>,
     /// On a mesh, when each controller was last heard on its link.
     heard: Vec<Option<Mono>>,
     /// After this silence a controller's link is down, in ns. 0: never.
@@ -61,7 +62,7 @@ pub(super) struct OwnLinks {
 
 impl OwnLinks {
     pub fn new(
-        own: Life,
+        own: Instance,
         (kind, count): (Links, u16),
         controllers: Option<Controllers>,
         silence_ns: u64,
@@ -100,36 +101,36 @@ impl OwnLinks {
         if self.kind == Links::Uplink && !speaks_of_link {
             return self.on_passed(port);
         }
-        let Some(life) = header.speaker() else { return self.on_nobody(port, opcode) };
+        let Some(instance) = header.sender() else { return self.on_nobody(port, opcode) };
         let is_plain = !speaks_of_link && !opcode.is_control();
-        if is_plain && self.neighbours.is_heard(port, life) && !self.is_dead(port, life) {
+        if is_plain && self.neighbours.is_up_with(port, instance) && !self.is_dead(port, instance) {
             // The frequent frame shows nothing new: of the life that is known and heard there.
             return LinkNews::Good;
         }
-        self.on_telling_frame(registers, now, (port, header, opcode), life)
+        self.on_telling_frame(registers, now, (port, header, opcode), instance)
     }
 
-    /// A frame that may show something new of its link, from `life`.
+    /// A frame that may show something new of its link, from `instance`.
     #[inline(never)]
     fn on_telling_frame(
         &mut self,
         registers: &mut Registers,
         now: Mono,
         (port, header, opcode): (Port, &Header, Opcode),
-        life: Life,
+        instance: Instance,
     ) -> LinkNews {
-        if self.is_refused(registers, port, life) {
+        if self.is_refused(registers, port, instance) {
             return LinkNews::Refused;
         }
         let speaks_of_link = opcode.is_hop_only();
         let before = self.end(port);
         let heard = if speaks_of_link {
-            self.neighbours.hear(port, life, header.echo(), self.own)
+            self.neighbours.on_hello(port, instance, header.peer(), self.own)
         } else {
             // What may cross more than a link does not say whom its sender hears.
-            self.neighbours.hear_life(port, life)
+            self.neighbours.on_instance(port, instance)
         };
-        match self.on_heard(registers, now, (port, life), (before, heard)) {
+        match self.on_heard(registers, now, (port, instance), (before, heard)) {
             LinkNews::Good if opcode == Opcode::Leave => LinkNews::Left,
             news => news,
         }
@@ -138,8 +139,8 @@ impl OwnLinks {
     /// A frame has crossed the switch at the other end.
     #[inline]
     fn on_passed(&self, port: Port) -> LinkNews {
-        match self.neighbours.life(port) {
-            Some(life) if self.neighbours.is_up(port) && !self.is_dead(port, life) => {
+        match self.neighbours.instance(port) {
+            Some(instance) if self.neighbours.is_up(port) && !self.is_dead(port, instance) => {
                 LinkNews::Good
             }
             None if self.controllers.is_none() => LinkNews::Good,
@@ -151,7 +152,7 @@ impl OwnLinks {
     /// said so before.
     #[cold]
     fn on_nobody(&self, port: Port, opcode: Opcode) -> LinkNews {
-        if self.controllers.is_some() || self.neighbours.life(port).is_some() {
+        if self.controllers.is_some() || self.neighbours.instance(port).is_some() {
             LinkNews::Refused
         } else if opcode == Opcode::Leave {
             LinkNews::Left
@@ -160,32 +161,32 @@ impl OwnLinks {
         }
     }
 
-    /// Whoever is on `port` has said that it is `life`, on a link where frames do not say it.
+    /// Whoever is on `port` has said that it is `instance`, on a link where frames do not say it.
     pub fn on_peer(
         &mut self,
         registers: &mut Registers,
         now: Mono,
         port: Port,
-        life: Life,
+        instance: Instance,
     ) -> LinkNews {
-        if self.is_refused(registers, port, life) {
+        if self.is_refused(registers, port, instance) {
             return LinkNews::Refused;
         }
         let before = self.end(port);
-        let heard = self.neighbours.hear_life(port, life);
-        self.on_heard(registers, now, (port, life), (before, heard))
+        let heard = self.neighbours.on_instance(port, instance);
+        self.on_heard(registers, now, (port, instance), (before, heard))
     }
 
-    fn end(&self, port: Port) -> (Option<Life>, bool) {
-        (self.neighbours.life(port), self.neighbours.hears_us(port))
+    fn end(&self, port: Port) -> (Option<Instance>, bool) {
+        (self.neighbours.instance(port), self.neighbours.is_two_way(port))
     }
 
     fn on_heard(
         &mut self,
         registers: &mut Registers,
         now: Mono,
-        (port, life): (Port, Life),
-        (before, heard): ((Option<Life>, bool), Heard),
+        (port, instance): (Port, Instance),
+        (before, heard): ((Option<Instance>, bool), PeerUpdate),
     ) -> LinkNews {
         if before != self.end(port) {
             self.has_changed = true;
@@ -194,17 +195,17 @@ impl OwnLinks {
                 self.owes_beacon = true;
             }
         }
-        if heard == Heard::Stale {
+        if heard == PeerUpdate::Stale {
             return LinkNews::Refused;
         }
         self.on_controller(now, port);
         match heard {
-            Heard::NewLife(former) => {
+            PeerUpdate::NewInstance(former) => {
                 self.bury(registers, port, Some(former));
                 LinkNews::Reborn(former)
             }
-            Heard::Deaf => {
-                self.bury(registers, port, Some(life));
+            PeerUpdate::OneWay => {
+                self.bury(registers, port, Some(instance));
                 LinkNews::Dead
             }
             _ => LinkNews::Good,
@@ -227,18 +228,18 @@ impl OwnLinks {
 
     /// Nothing more comes from `port`. Answers whether it was up.
     pub fn on_silence(&mut self, registers: &mut Registers, port: Port) -> bool {
-        let life = self.neighbours.life(port);
+        let instance = self.neighbours.instance(port);
         let controller = self.replica(port).and_then(|at| self.heard.get_mut(at));
         let was_controller = controller.is_some_and(|heard| heard.take().is_some());
         self.has_changed |= was_controller;
-        self.neighbours.lose(port);
-        self.bury(registers, port, life) || was_controller
+        self.neighbours.mark_lost(port);
+        self.bury(registers, port, instance) || was_controller
     }
 
-    /// `life` on `port` is dead. Answers whether the link was live.
-    fn bury(&mut self, registers: &mut Registers, port: Port, life: Option<Life>) -> bool {
+    /// `instance` on `port` is dead. Answers whether the link was live.
+    fn bury(&mut self, registers: &mut Registers, port: Port, instance: Option<Instance>) -> bool {
         let was_live = match self.controllers {
-            Some(_) => self.frozen.freeze(registers, port, life),
+            Some(_) => self.frozen.freeze(registers, port, instance),
             None => registers.remove(port),
         };
         self.has_changed |= was_live;
@@ -246,9 +247,9 @@ impl OwnLinks {
     }
 
     #[inline]
-    fn is_dead(&self, port: Port, life: Life) -> bool {
+    fn is_dead(&self, port: Port, instance: Instance) -> bool {
         self.dead.get(port.index()).copied().flatten().is_some_and(|dead| {
-            dead.address == life.address && life.incarnation <= dead.incarnation
+            dead.address == instance.address && instance.incarnation <= dead.incarnation
         })
     }
 
@@ -260,38 +261,39 @@ impl OwnLinks {
         }
         let dead = self.dead.get(port.index()).copied().flatten();
         dead.is_none_or(|dead| {
-            let known = self.neighbours.life(port);
+            let known = self.neighbours.instance(port);
             known.is_some_and(|known| known.incarnation > dead.incarnation)
         })
     }
 
-    /// `life` is declared dead: its link is frozen, and it is heard there no more. Answers whether
+    /// `instance` is declared dead: its link is frozen, and it is heard there no more. Answers whether
     /// a link was up.
-    pub fn declare_dead(&mut self, registers: &mut Registers, life: Life) -> bool {
+    pub fn declare_dead(&mut self, registers: &mut Registers, instance: Instance) -> bool {
         let mut was_up = false;
         for port in (0..self.count).map(Port) {
-            let known = self.neighbours.life(port);
-            let is_there = known.is_some_and(|known| known.address == life.address)
-                || (self.kind == Links::Mesh && life.address == peer(port));
-            if !is_there || self.is_dead(port, life) {
+            let known = self.neighbours.instance(port);
+            let is_there = known.is_some_and(|known| known.address == instance.address)
+                || (self.kind == Links::Mesh && instance.address == peer(port));
+            if !is_there || self.is_dead(port, instance) {
                 continue;
             }
-            self.dead[port.index()] = Some(life);
-            if known.is_none_or(|known| known.incarnation <= life.incarnation) {
+            self.dead[port.index()] = Some(instance);
+            if known.is_none_or(|known| known.incarnation <= instance.incarnation) {
                 was_up |= self.on_silence(registers, port);
             }
         }
         was_up
     }
 
-    /// Whether nothing that `life` says on `port` may be heard: it is this end, is declared dead,
+    /// Whether nothing that `instance` says on `port` may be heard: it is this end, is declared dead,
     /// or another one is alive there.
     #[inline]
-    fn is_refused(&self, registers: &Registers, port: Port, life: Life) -> bool {
-        let is_other = |known: Life| known.address != life.address && registers.is_live(port);
-        life.address == self.own.address
-            || self.is_dead(port, life)
-            || self.neighbours.life(port).is_some_and(is_other)
+    fn is_refused(&self, registers: &Registers, port: Port, instance: Instance) -> bool {
+        let is_other =
+            |known: Instance| known.address != instance.address && registers.is_live(port);
+        instance.address == self.own.address
+            || self.is_dead(port, instance)
+            || self.neighbours.instance(port).is_some_and(is_other)
     }
 
     /// Looks for controllers that have fallen silent.
@@ -334,20 +336,20 @@ impl OwnLinks {
     /// other link, and where nothing freezes.
     #[inline]
     pub fn is_echoed(&self, port: Port) -> bool {
-        self.kind != Links::Uplink || self.controllers.is_none() || self.neighbours.hears_us(port)
+        self.kind != Links::Uplink || self.controllers.is_none() || self.neighbours.is_two_way(port)
     }
 
     /// Who is heard on `port` now.
-    pub fn echo(&self, registers: &Registers, port: Port) -> Option<Life> {
+    pub fn echo(&self, registers: &Registers, port: Port) -> Option<Instance> {
         let is_controller = self.replica(port).and_then(|at| self.heard.get(at).copied().flatten());
         let is_up = registers.is_live(port) || is_controller.is_some();
-        if is_up { self.neighbours.life(port) } else { None }
+        if is_up { self.neighbours.instance(port) } else { None }
     }
 
     /// Whether a frame that speaks of its link may bear a wave: from a switch, or on a mesh from a
     /// controller.
-    pub fn may_bear_waves(&self, speaker: Option<Life>) -> bool {
-        match speaker.map(|life| life.address) {
+    pub fn may_bear_waves(&self, speaker: Option<Instance>) -> bool {
+        match speaker.map(|instance| instance.address) {
             Some(Address::Switch(_)) => self.kind == Links::Uplink,
             Some(Address::Process(process)) => {
                 self.controllers.is_some_and(|all| all.contains(process))
@@ -361,7 +363,7 @@ impl OwnLinks {
         self.owes_beacon = false;
         let is_due = self.beacon_at.is_some_and(|at| at <= now);
         if is_due {
-            let intervals = match self.neighbours.hears_us(Port(0)) {
+            let intervals = match self.neighbours.is_two_way(Port(0)) {
                 true => CONFIRMED_INTERVALS,
                 false => 1,
             };
@@ -395,14 +397,19 @@ impl OwnLinks {
         };
         let frozen = self.frozen.iter().map(move |frozen| {
             let state = LinkState::Frozen { number: frozen.number, commit: frozen.commit };
-            Link { port: frozen.port, side, life: frozen.life, state }
+            Link { port: frozen.port, side, instance: frozen.instance, state }
         });
         let up = (0..self.count).filter_map(move |port| {
             let port = Port(port);
-            let life = self.echo(registers, port)?;
+            let instance = self.echo(registers, port)?;
             // A mesh has no frames that would say so; it is up as long as it is heard.
-            let hears_us = self.kind == Links::Mesh || self.neighbours.hears_us(port);
-            hears_us.then_some(Link { port, side, life: Some(life), state: LinkState::Up })
+            let is_two_way = self.kind == Links::Mesh || self.neighbours.is_two_way(port);
+            is_two_way.then_some(Link {
+                port,
+                side,
+                instance: Some(instance),
+                state: LinkState::Up,
+            })
         });
         frozen.chain(up)
     }

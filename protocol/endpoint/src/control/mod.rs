@@ -33,8 +33,8 @@ mod wave;
 mod tests;
 
 use onepipe_base::{
-    Address, Controllers, Incarnation, Life, Mono, Pace, Port, ProcessId, Promises, Psn, Registers,
-    Timestamp,
+    Address, Backoff, Controllers, Incarnation, Instance, Mono, Port, ProcessId, Promises, Psn,
+    Registers, Timestamp,
 };
 use onepipe_wire::{Failure, Header, Opcode, Undeliverable};
 
@@ -48,7 +48,7 @@ pub(crate) use links::LinkNews;
 use links::OwnLinks;
 use recover::Recover;
 pub(crate) use recover::Recovered;
-pub(crate) use relay::RELAY_OVERHEAD_OCTETS;
+pub(crate) use relay::RELAY_OVERHEAD_BYTES;
 use relay::Relay;
 pub use stats::ControlStats;
 use undeliverable::Undeliverables;
@@ -72,15 +72,15 @@ pub(crate) struct ControlFrame {
     pub to: ProcessId,
     pub opcode: Opcode,
     pub psn: Psn,
-    /// Octets of payload.
-    pub octets: usize,
+    /// Bytes of payload.
+    pub bytes: usize,
     /// The link that it speaks of, with a single hop. `None`: it is routed as any frame.
     pub hop_port: Option<Port>,
 }
 
 impl ControlFrame {
-    fn to(to: ProcessId, opcode: Opcode, psn: Psn, octets: usize) -> Self {
-        Self { to, opcode, psn, octets, hop_port: None }
+    fn to(to: ProcessId, opcode: Opcode, psn: Psn, bytes: usize) -> Self {
+        Self { to, opcode, psn, bytes, hop_port: None }
     }
 }
 
@@ -88,7 +88,7 @@ impl ControlFrame {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Control {
     process: ProcessId,
-    own: Life,
+    own: Instance,
     processes_max: u32,
     controllers: Option<Controllers>,
     links: OwnLinks,
@@ -117,7 +117,7 @@ impl Control {
         announce_interval_ns: u64,
     ) -> Self {
         let own =
-            Life { address: Address::Process(config.process), incarnation: config.incarnation };
+            Instance { address: Address::Process(config.process), incarnation: config.incarnation };
         let links = match config.links {
             Links::Uplink | Links::Overlay => 1,
             Links::Mesh => config.processes_max as u16,
@@ -128,7 +128,7 @@ impl Control {
             0 => STEP_NS,
             beacon => 2 * beacon,
         };
-        let pace = Pace::new(step_ns, announce_interval_ns);
+        let pace = Backoff::new(step_ns, announce_interval_ns);
         // What leads past the aggregator is no link.
         let (kind, beacon_ns) = match config.links {
             Links::Uplink | Links::Overlay => (Links::Uplink, config.beacon_interval_ns),
@@ -146,11 +146,11 @@ impl Control {
             links,
             announcer: Announcer::new(
                 all,
-                Pace::spread(step_ns, announce_interval_ns, own.address),
+                Backoff::with_jitter(step_ns, announce_interval_ns, own.address),
             ),
             waves: Waves::new(),
             failures: Failures::new(config.processes_max),
-            relay: Relay::new(all, config.frame_octets_max, relay_ns),
+            relay: Relay::new(all, config.frame_len_max, relay_ns),
             undeliverable: Undeliverables::new(all, pace.clone(), first),
             recover: Recover::new(all, pace),
             pong: None,
@@ -183,9 +183,9 @@ impl Control {
         registers: &mut Registers,
         now: Mono,
         port: Port,
-        life: Life,
+        instance: Instance,
     ) -> LinkNews {
-        self.links.on_peer(registers, now, port, life)
+        self.links.on_peer(registers, now, port, instance)
     }
 
     /// Nothing more is heard on `port`: silence, or the world says so. Freezes its register
@@ -195,7 +195,7 @@ impl Control {
     }
 
     /// Whom this end hears on `port`, for own frames that cross it only.
-    pub fn echo(&self, registers: &Registers, port: Port) -> Option<Life> {
+    pub fn echo(&self, registers: &Registers, port: Port) -> Option<Instance> {
         self.links.echo(registers, port)
     }
 
@@ -276,7 +276,7 @@ impl Control {
 
     /// Takes a sealed frame that shall be handed on by the controllers. Answers false when one
     /// still waits for [`Control::write_next`], the frame is too long by
-    /// [`RELAY_OVERHEAD_OCTETS`], or there are no controllers.
+    /// [`RELAY_OVERHEAD_BYTES`], or there are no controllers.
     pub fn wrap(&mut self, inner: &[u8]) -> bool {
         let active = self.active.map(|(process, _)| process);
         self.controllers.is_some() && self.relay.wrap(inner, active)
@@ -403,7 +403,7 @@ impl Control {
     ) -> Header {
         let (opcode, to) = (frame.opcode, frame.to);
         if let Some(port) = frame.hop_port {
-            return Header::of_link(opcode, self.own, self.echo(registers, port), promises);
+            return Header::hop_only(opcode, self.own, self.echo(registers, port), promises);
         }
         let message = match (opcode, decided) {
             (Opcode::Announce, Some(decided)) => decided,

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Controllers, Mono, Pace, ProcessId, Psn, Timestamp};
+use onepipe_base::{Backoff, Controllers, Mono, ProcessId, Psn, Timestamp};
 use onepipe_wire::{Failure, Opcode, RecoveryView};
 
 use super::ControlFrame;
@@ -23,7 +23,7 @@ pub(crate) struct Recovered {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Recover {
     state: State,
-    pace: Pace,
+    pace: Backoff,
     round: Round,
 }
 
@@ -40,7 +40,7 @@ enum State {
 }
 
 impl Recover {
-    pub fn new(controllers: Controllers, pace: Pace) -> Self {
+    pub fn new(controllers: Controllers, pace: Backoff) -> Self {
         Self { state: State::Idle, pace, round: Round::new(controllers) }
     }
 
@@ -130,7 +130,7 @@ mod tests {
     use onepipe_wire::Recovery;
 
     fn recover() -> Recover {
-        Recover::new(Controllers { first: ProcessId(60), count: 2 }, Pace::new(10, 40))
+        Recover::new(Controllers { first: ProcessId(60), count: 2 }, Backoff::new(10, 40))
     }
 
     fn at(ns: u64) -> Mono {
@@ -150,10 +150,10 @@ mod tests {
         let recalls = [near, near.wrapping_add_ns(1)].map(|timestamp| (first, timestamp));
         let complete = Timestamp::from_ns(complete);
         let mut payload = [0; 128];
-        let octets = Recovery { complete, part, parts }
+        let bytes = Recovery { complete, part, parts }
             .write(&mut payload, [failure].into_iter(), recalls.into_iter())
             .expect("fits");
-        let view = RecoveryView::parse(&payload[..octets]).expect("just written");
+        let view = RecoveryView::parse(&payload[..bytes]).expect("just written");
         recover.on_part(at(ns), near, &view)
     }
 

@@ -3,13 +3,13 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Controllers, Mono, ProcessId, Psn};
-use onepipe_wire::{Frame, HEADER_OCTETS, Opcode};
+use onepipe_wire::{Frame, HEADER_LEN, Opcode};
 
 use super::ControlFrame;
 use super::round::Round;
 
-/// Octets by which a reliable frame must be shorter than others, so that a relay frame holds it.
-pub(crate) const RELAY_OVERHEAD_OCTETS: usize = HEADER_OCTETS;
+/// Bytes by which a reliable frame must be shorter than others, so that a relay frame holds it.
+pub(crate) const RELAY_OVERHEAD_BYTES: usize = HEADER_LEN;
 /// How many peers are written to by relay at most. More cannot be reached directly only when the
 /// fabric is falling apart; then the one that is to be tried first again makes room.
 const RELAYED_MAX: usize = 64;
@@ -21,18 +21,18 @@ pub(super) struct Relay {
     frame: Vec<u8>,
     /// By process, and until when.
     peers: Vec<(ProcessId, Mono)>,
-    octets_max: usize,
+    bytes_max: usize,
     period_ns: u64,
 }
 
 impl Relay {
-    /// For frames up to `frame_octets_max`; a peer is tried directly again after `period_ns`.
-    pub fn new(controllers: Controllers, frame_octets_max: usize, period_ns: u64) -> Self {
+    /// For frames up to `frame_len_max`; a peer is tried directly again after `period_ns`.
+    pub fn new(controllers: Controllers, frame_len_max: usize, period_ns: u64) -> Self {
         Self {
             round: Round::new(controllers),
             frame: Vec::new(),
             peers: Vec::new(),
-            octets_max: frame_octets_max.saturating_sub(RELAY_OVERHEAD_OCTETS),
+            bytes_max: frame_len_max.saturating_sub(RELAY_OVERHEAD_BYTES),
             period_ns,
         }
     }
@@ -40,7 +40,7 @@ impl Relay {
     /// Takes a frame to be relayed by `active`, or by whichever controller is. Answers false when
     /// the one before has not left yet, or this one is too long.
     pub fn wrap(&mut self, inner: &[u8], active: Option<ProcessId>) -> bool {
-        if self.round.turn().is_some() || inner.len() > self.octets_max {
+        if self.round.turn().is_some() || inner.len() > self.bytes_max {
             return false;
         }
         self.frame.clear();
@@ -59,10 +59,10 @@ impl Relay {
     /// Writes the frame for the next controller.
     pub fn write(&mut self, payload: &mut [u8]) -> Option<ControlFrame> {
         let to = self.round.turn()?;
-        let octets = self.frame.len();
-        payload.get_mut(..octets)?.copy_from_slice(&self.frame);
+        let bytes = self.frame.len();
+        payload.get_mut(..bytes)?.copy_from_slice(&self.frame);
         self.round.pass();
-        Some(ControlFrame::to(to, Opcode::Relay, Psn::FIRST, octets))
+        Some(ControlFrame::to(to, Opcode::Relay, Psn::FIRST, bytes))
     }
 
     /// From now on `peer` is written to by relay for a while. What is noted already stands: so
@@ -131,7 +131,7 @@ mod tests {
         let mut relay = relay();
         let mut payload = [0; 204];
         let mut sent = |relay: &mut Relay| {
-            let next = || relay.write(&mut payload).map(|frame| (frame.to.0, frame.octets));
+            let next = || relay.write(&mut payload).map(|frame| (frame.to.0, frame.bytes));
             core::iter::from_fn(next).collect::<Vec<_>>()
         };
         assert!(relay.wrap(&[7; 204], None));
@@ -174,14 +174,14 @@ mod tests {
     #[test]
     fn only_a_process_s_frame_for_this_process_is_taken_out() {
         let taken = |opcode, src, dst, flip: Option<usize>| {
-            let mut octets = [0; 80];
+            let mut bytes = [0; 80];
             let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1));
             let now = Timestamp::from_ns(1 << 50);
-            let length = seal(&mut octets, header.stamped(now, Promises::both(now), Psn(9)), 8);
+            let length = seal(&mut bytes, header.stamped(now, Promises::both(now), Psn(9)), 8);
             if let Some(at) = flip {
-                octets[at] ^= 1;
+                bytes[at] ^= 1;
             }
-            unwrap(ProcessId(2), 64, &octets[..length]).map(|frame| frame.header.psn().0)
+            unwrap(ProcessId(2), 64, &bytes[..length]).map(|frame| frame.header.psn().0)
         };
         assert_eq!(taken(Opcode::ReliableData, 1, 2, None), Some(9));
         assert_eq!(taken(Opcode::ReliableData, 1, 3, None), None, "for another");

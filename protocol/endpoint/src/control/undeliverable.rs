@@ -2,8 +2,8 @@
 
 use alloc::collections::VecDeque;
 
-use onepipe_base::{Controllers, Mono, Pace, Psn};
-use onepipe_wire::{Opcode, UNDELIVERABLE_OCTETS, Undeliverable};
+use onepipe_base::{Backoff, Controllers, Mono, Psn};
+use onepipe_wire::{Opcode, UNDELIVERABLE_LEN, Undeliverable};
 
 use super::ControlFrame;
 use super::round::Round;
@@ -21,14 +21,14 @@ pub(super) struct Undeliverables {
     psn: Psn,
     /// Recorded, and not told yet.
     recorded: usize,
-    pace: Pace,
+    pace: Backoff,
     round: Round,
 }
 
 impl Undeliverables {
     /// `first` differs from life to life, or the record of a former life's batch would be taken for
     /// this one's.
-    pub fn new(controllers: Controllers, pace: Pace, first: Psn) -> Self {
+    pub fn new(controllers: Controllers, pace: Backoff, first: Psn) -> Self {
         let (waiting, round) = (VecDeque::new(), Round::new(controllers));
         Self { waiting, batch: 0, psn: first, recorded: 0, pace, round }
     }
@@ -65,7 +65,7 @@ impl Undeliverables {
     /// Writes the batch for the next controller.
     pub fn write(&mut self, now: Mono, payload: &mut [u8]) -> Option<ControlFrame> {
         if self.batch == 0 {
-            self.batch = self.waiting.len().min(payload.len() / UNDELIVERABLE_OCTETS);
+            self.batch = self.waiting.len().min(payload.len() / UNDELIVERABLE_LEN);
             if self.batch == 0 {
                 return None;
             }
@@ -76,8 +76,8 @@ impl Undeliverables {
         }
         let to = self.round.turn()?;
         self.round.pass();
-        let octets = Undeliverable::write(payload, self.waiting.iter().take(self.batch).copied());
-        Some(ControlFrame::to(to, Opcode::Undeliverable, self.psn, octets))
+        let bytes = Undeliverable::write(payload, self.waiting.iter().take(self.batch).copied());
+        Some(ControlFrame::to(to, Opcode::Undeliverable, self.psn, bytes))
     }
 
     /// A controller has recorded the batch `psn`. Answers whether it was on the way.
@@ -107,12 +107,12 @@ mod tests {
     #[test]
     fn a_batch_is_repeated_to_every_controller_until_it_is_recorded() {
         let controllers = Controllers { first: ProcessId(60), count: 2 };
-        let mut all = Undeliverables::new(controllers, Pace::new(10, 20), Psn(u32::MAX));
+        let mut all = Undeliverables::new(controllers, Backoff::new(10, 20), Psn(u32::MAX));
         let mut payload = [0; 40];
         let mut sent = |all: &mut Undeliverables, ns| {
             let mut frames = alloc::vec::Vec::new();
             while let Some(frame) = all.write(Mono::from_ns(ns), &mut payload) {
-                let entries = &payload[..frame.octets];
+                let entries = &payload[..frame.bytes];
                 let read = Undeliverable::parse(entries, Timestamp::from_ns(0));
                 let stamps = read.expect("just written").map(|entry| entry.timestamp.as_ns());
                 frames.push((frame.to.0, frame.psn.0, stamps.collect::<alloc::vec::Vec<_>>()));
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn what_waits_is_bounded() {
         let controllers = Controllers { first: ProcessId(60), count: 1 };
-        let mut all = Undeliverables::new(controllers, Pace::new(10, 20), Psn(0));
+        let mut all = Undeliverables::new(controllers, Backoff::new(10, 20), Psn(0));
         for ns in 0..UNDELIVERABLE_MAX as u64 {
             assert!(all.push(recall(ns)));
         }

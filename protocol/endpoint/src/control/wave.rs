@@ -1,7 +1,7 @@
 //! What waves ask of this process, and when they are answered.
 
 use onepipe_base::{Port, ProcessId, Psn};
-use onepipe_wire::{Echo, Opcode, WaveId, WaveKind};
+use onepipe_wire::{FloodAck, FloodId, FloodKind, Opcode};
 
 use super::ControlFrame;
 
@@ -17,7 +17,7 @@ pub(super) enum Way {
 /// A notice that is not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Open {
-    id: WaveId,
+    id: FloodId,
     link: Option<Port>,
     controller: Option<ProcessId>,
     /// The composer has done what it asks.
@@ -30,11 +30,11 @@ pub(super) struct Waves {
     /// The highest epoch heard.
     epoch: u32,
     /// The last notice that was answered.
-    answered: Option<WaveId>,
+    answered: Option<FloodId>,
     open: Option<Open>,
     /// Answers to be sent, by kind and way: a later one takes an earlier one's place, as the wave
     /// does.
-    owed: [Option<(Way, Echo)>; 6],
+    owed: [Option<(Way, FloodAck)>; 6],
 }
 
 impl Waves {
@@ -48,16 +48,16 @@ impl Waves {
     }
 
     /// A wave was heard. Answers false when its controller is not active any more.
-    pub fn accepts(&mut self, id: WaveId) -> bool {
+    pub fn accepts(&mut self, id: FloodId) -> bool {
         let is_current = id.epoch >= self.epoch;
         self.epoch = self.epoch.max(id.epoch);
         is_current
     }
 
     /// A notice was heard, and something of it was news or nothing.
-    pub fn on_notice(&mut self, id: WaveId, way: Way, is_news: bool) {
+    pub fn on_notice(&mut self, id: FloodId, way: Way, is_news: bool) {
         if !is_news && self.answered >= Some(id) {
-            return self.owe(way, id, WaveKind::Notice);
+            return self.owe(way, id, FloodKind::Notice);
         }
         match &mut self.open {
             Some(open) if id <= open.id => {
@@ -74,14 +74,14 @@ impl Waves {
     }
 
     /// A wave was heard whose wish is done.
-    pub fn owe(&mut self, way: Way, id: WaveId, kind: WaveKind) {
+    pub fn owe(&mut self, way: Way, id: FloodId, kind: FloodKind) {
         let place = match kind {
-            WaveKind::Notice => 0,
-            WaveKind::Resume => 2,
-            WaveKind::Freeze => 4,
+            FloodKind::Notice => 0,
+            FloodKind::Resume => 2,
+            FloodKind::Freeze => 4,
         };
         let is_second = usize::from(matches!(way, Way::Controller(_)));
-        self.owed[place + is_second] = Some((way, Echo { id, kind }));
+        self.owed[place + is_second] = Some((way, FloodAck { id, kind }));
     }
 
     /// Whether a notice waits for the composer.
@@ -101,10 +101,10 @@ impl Waves {
         let Some(open) = self.open.take_if(|open| open.is_handled) else { return };
         self.answered = self.answered.max(Some(open.id));
         if let Some(port) = open.link {
-            self.owe(Way::Link(port), open.id, WaveKind::Notice);
+            self.owe(Way::Link(port), open.id, FloodKind::Notice);
         }
         if let Some(process) = open.controller {
-            self.owe(Way::Controller(process), open.id, WaveKind::Notice);
+            self.owe(Way::Controller(process), open.id, FloodKind::Notice);
         }
     }
 
@@ -115,13 +115,13 @@ impl Waves {
     /// Writes the next answer.
     pub fn write(&mut self, own: ProcessId, payload: &mut [u8]) -> Option<ControlFrame> {
         let (way, echo) = self.owed.iter_mut().find_map(Option::take)?;
-        let octets = echo.write(payload)?;
+        let bytes = echo.write(payload)?;
         Some(match way {
             Way::Link(port) => ControlFrame {
                 hop_port: Some(port),
-                ..ControlFrame::to(own, Opcode::Echo, Psn::FIRST, octets)
+                ..ControlFrame::to(own, Opcode::FloodAck, Psn::FIRST, bytes)
             },
-            Way::Controller(to) => ControlFrame::to(to, Opcode::Completed, Psn::FIRST, octets),
+            Way::Controller(to) => ControlFrame::to(to, Opcode::Completed, Psn::FIRST, bytes),
         })
     }
 }
@@ -142,15 +142,15 @@ mod tests {
 
     const LINK: Way = Way::Link(Port(0));
 
-    fn id(epoch: u32, sequence: u32) -> WaveId {
-        WaveId { epoch, sequence }
+    fn id(epoch: u32, sequence: u32) -> FloodId {
+        FloodId { epoch, sequence }
     }
 
     fn answers(waves: &mut Waves) -> Vec<(Opcode, u32)> {
         let mut payload = [0; 64];
         let mut all = Vec::new();
         while let Some(frame) = waves.write(ProcessId(1), &mut payload) {
-            let echo = Echo::parse(&payload[..frame.octets]).expect("just written");
+            let echo = FloodAck::parse(&payload[..frame.bytes]).expect("just written");
             all.push((frame.opcode, echo.id.sequence));
         }
         all
@@ -167,11 +167,11 @@ mod tests {
         waves.on_handled();
         assert!(!waves.is_open() && answers(&mut waves).is_empty(), "not clear yet");
         waves.on_clear();
-        assert_eq!(answers(&mut waves), [(Opcode::Echo, 3)]);
+        assert_eq!(answers(&mut waves), [(Opcode::FloodAck, 3)]);
         waves.on_notice(id(1, 3), Way::Controller(ProcessId(9)), false);
         assert_eq!(answers(&mut waves), [(Opcode::Completed, 3)]);
         waves.on_notice(id(1, 2), LINK, false);
-        assert_eq!(answers(&mut waves), [(Opcode::Echo, 2)], "an earlier one is done too");
+        assert_eq!(answers(&mut waves), [(Opcode::FloodAck, 2)], "an earlier one is done too");
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
         assert!(waves.is_open());
         waves.on_handled();
         waves.on_clear();
-        assert_eq!(answers(&mut waves), [(Opcode::Echo, 3)]);
+        assert_eq!(answers(&mut waves), [(Opcode::FloodAck, 3)]);
         waves.on_notice(id(1, 2), LINK, true);
         assert!(waves.is_open() && answers(&mut waves).is_empty());
     }
@@ -205,11 +205,11 @@ mod tests {
     fn answers_of_each_kind_and_way_are_kept_apart() {
         let mut waves = Waves::new();
         let controller = Way::Controller(ProcessId(9));
-        waves.owe(LINK, id(1, 1), WaveKind::Resume);
-        waves.owe(LINK, id(1, 2), WaveKind::Resume);
-        waves.owe(controller, id(1, 3), WaveKind::Resume);
-        waves.owe(LINK, id(1, 4), WaveKind::Notice);
-        let (echo, completed) = (Opcode::Echo, Opcode::Completed);
+        waves.owe(LINK, id(1, 1), FloodKind::Resume);
+        waves.owe(LINK, id(1, 2), FloodKind::Resume);
+        waves.owe(controller, id(1, 3), FloodKind::Resume);
+        waves.owe(LINK, id(1, 4), FloodKind::Notice);
+        let (echo, completed) = (Opcode::FloodAck, Opcode::Completed);
         assert_eq!(answers(&mut waves), [(echo, 4), (echo, 2), (completed, 3)]);
         assert!(!waves.wants_transmit());
     }

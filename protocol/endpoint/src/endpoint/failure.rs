@@ -1,8 +1,8 @@
 //! What an endpoint does when links and processes die: freeze, discard, recall, call back, resume
 //! (design: docs/design/failure.md).
 
-use onepipe_base::{Incarnation, Life, Mono, Now, Port, ProcessId, Timestamp, Transmit};
-use onepipe_wire::{Flags, Frame, HEADER_OCTETS, Header, Opcode, Service, seal, seal_with_hops};
+use onepipe_base::{Incarnation, Instance, Mono, Now, Port, ProcessId, Timestamp, Transmit};
+use onepipe_wire::{Flags, Frame, HEADER_LEN, Header, Opcode, Service, seal, seal_with_hops};
 
 use super::Endpoint;
 use crate::control::{Handled, LinkNews};
@@ -65,8 +65,8 @@ impl Endpoint {
     pub fn meet(&mut self, now: Now, port: Port, incarnation: Incarnation) {
         self.stamp.read(now);
         let address = onepipe_base::Address::Process(ProcessId(u32::from(port.0)));
-        let life = Life { address, incarnation };
-        let news = self.control.on_peer(self.link.registers(), now.mono, port, life);
+        let instance = Instance { address, incarnation };
+        let news = self.control.on_peer(self.link.registers(), now.mono, port, instance);
         if news != LinkNews::Good {
             self.on_other_life(now, port, news);
         }
@@ -285,16 +285,16 @@ impl Endpoint {
             self.stats.beacons_sent += 1;
             return Some(self.poll_hop(slot, Opcode::Beacon));
         }
-        let payload = &mut slot[HEADER_OCTETS..self.config.frame_octets_max];
+        let payload = &mut slot[HEADER_LEN..self.config.frame_len_max];
         let frame = self.control.write_next(now.mono, self.link.registers(), payload)?;
         let said = (self.current(), self.commit_barrier());
         let header = self.control.header(self.link.registers(), &frame, said);
         self.stats.frames_sent += 1;
         Some(match frame.hop_port {
-            Some(port) => Transmit { port, octets: seal_with_hops(slot, header, frame.octets, 1) },
+            Some(port) => Transmit { port, bytes: seal_with_hops(slot, header, frame.bytes, 1) },
             None => {
                 let port = self.control_port_to(frame.to);
-                Transmit { port, octets: seal(slot, header, frame.octets) }
+                Transmit { port, bytes: seal(slot, header, frame.bytes) }
             }
         })
     }
@@ -303,13 +303,13 @@ impl Endpoint {
     pub(super) fn poll_hop(&mut self, slot: &mut [u8], opcode: Opcode) -> Transmit {
         let port = Port(0);
         let echo = self.control.echo(self.link.registers(), port);
-        let former = if self.link.seen().is_held(port) { Flags::FORMER } else { 0 };
-        let header = Header::of_link(opcode, self.config.life(), echo, self.current());
+        let former = if self.link.seen().is_held(port) { Flags::PREVIOUS_HOLDS } else { 0 };
+        let header = Header::hop_only(opcode, self.config.instance(), echo, self.current());
         let header = header.flagged(former);
-        let octets = seal_with_hops(slot, header, 0, 1);
+        let bytes = seal_with_hops(slot, header, 0, 1);
         self.stats.frames_sent += 1;
         self.link.on_sent();
-        Transmit { port, octets }
+        Transmit { port, bytes }
     }
 
     /// A reliable frame for a receiver that does not answer goes by a controller. Answers `None`
@@ -325,8 +325,8 @@ impl Endpoint {
             return None;
         }
         let header = draft.header(&self.config, self.current());
-        let octets = seal(slot, header, draft.octets);
-        if !self.control.wrap(&slot[..octets]) {
+        let bytes = seal(slot, header, draft.bytes);
+        if !self.control.wrap(&slot[..bytes]) {
             return None;
         }
         self.stats.frames_relayed += 1;

@@ -2,7 +2,7 @@
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Now, Timestamp, Transmit};
-use onepipe_wire::{HEADER_OCTETS, Service, seal};
+use onepipe_wire::{HEADER_LEN, Service, seal};
 
 use super::{Endpoint, Exclusion};
 use crate::lane::Draft;
@@ -13,7 +13,7 @@ impl Endpoint {
     #[inline(never)]
     pub(super) fn poll_control(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         for service in self.turns() {
-            let end = self.config.frame_octets_max_of(service);
+            let end = self.config.frame_len_max_of(service);
             let lane = match service {
                 Service::BestEffort => &mut self.best_effort,
                 Service::Reliable => &mut self.reliable,
@@ -21,7 +21,7 @@ impl Endpoint {
             if !lane.wants_control() {
                 continue;
             }
-            let payload = &mut slot[HEADER_OCTETS..end];
+            let payload = &mut slot[HEADER_LEN..end];
             if let Some(draft) = lane.poll_control(payload, &mut self.stats) {
                 return Some(self.finish(now, service, slot, draft));
             }
@@ -110,13 +110,13 @@ impl Endpoint {
             return relayed;
         }
         let header = draft.header(&self.config, self.current());
-        let octets = seal(slot, header, draft.octets);
+        let bytes = seal(slot, header, draft.bytes);
         self.stats.frames_sent += 1;
         let port = self.port_to(draft.to);
         if !self.is_direct(port) {
             self.link.on_sent();
         }
-        Transmit { port, octets }
+        Transmit { port, bytes }
     }
 
     /// Below what reliable messages may be delivered, in the order of their own.

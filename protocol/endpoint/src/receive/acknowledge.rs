@@ -21,7 +21,7 @@ pub(crate) struct Answer {
     pub to: ProcessId,
     pub opcode: Opcode,
     pub psn: Psn,
-    pub octets: usize,
+    pub bytes: usize,
 }
 
 impl Receiver {
@@ -103,7 +103,7 @@ impl Receiver {
     /// Writes the next answer into `payload`.
     pub fn write_answer(&mut self, payload: &mut [u8]) -> Option<Answer> {
         if let Some((to, psn)) = self.resets.pop_front() {
-            return Some(Answer { to, opcode: Opcode::Reset, psn, octets: 0 });
+            return Some(Answer { to, opcode: Opcode::Reset, psn, bytes: 0 });
         }
         let at = self.answers.pop_front()? as usize;
         if let Some(&soon) = self.answers.get(AHEAD) {
@@ -118,19 +118,19 @@ impl Receiver {
             cumulative: sender.tracker.base(),
             received: sender.received,
             marked: sender.marked,
-            window_octets: sender.window_octets(window) as u32,
-            consumed_octets: sender.consumed,
+            window_bytes: sender.window_bytes(window) as u32,
+            consumed_bytes: sender.consumed,
             connection: sender.incarnation.0,
-            room_id: sender.room_id(),
-            room: match sender.room() {
-                Room::Closed | Room::Waiting(_) => Ack::ROOM_WAITING,
-                Room::Open { .. } => Ack::ROOM_GRANTED,
-                Room::Refused => Ack::ROOM_REFUSED,
+            reservation_id: sender.reservation_id(),
+            reservation: match sender.room() {
+                Room::Closed | Room::Waiting(_) => Ack::RESERVATION_PENDING,
+                Room::Open { .. } => Ack::RESERVATION_GRANTED,
+                Room::Refused => Ack::RESERVATION_REFUSED,
             },
         };
         // The smallest legal frame holds eight words; more are told when the base has moved.
         let words_max = (payload.len().saturating_sub(64) / 16).min(ACK_WORDS_MAX);
-        let octets = ack.write(payload, sender.tracker.words(words_max))?;
-        Some(Answer { to: sender.from, opcode, psn: Psn::FIRST, octets })
+        let bytes = ack.write(payload, sender.tracker.words(words_max))?;
+        Some(Answer { to: sender.from, opcode, psn: Psn::FIRST, bytes })
     }
 }

@@ -8,12 +8,12 @@
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{ProcessId, Timestamp};
-use onepipe_wire::{MESSAGE_HEADER_OCTETS, Message, Messages};
+use onepipe_wire::{MESSAGE_HEADER_LEN, Message, Messages};
 
 use super::{Receiver, order};
 use crate::reorder::Entry;
 use crate::segments::{Place, Segments};
-use crate::{Config, Delivery, MESSAGE_CHARGE_OCTETS};
+use crate::{Config, Delivery, MESSAGE_CHARGE_BYTES};
 use onepipe_wire::{Opcode, Service};
 
 /// A message in the receive buffer.
@@ -31,7 +31,7 @@ pub(crate) struct Held {
 pub(crate) struct Waiting {
     pub place: Place,
     /// Of the message, or of all that is left of the packet.
-    pub octets: u32,
+    pub bytes: u32,
     pub life: u16,
     pub in_room: bool,
     pub is_packet: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Cursor {
     rest: Waiting,
     timestamp: Timestamp,
     index: u16,
-    octets: u32,
+    bytes: u32,
 }
 
 impl Cursor {
@@ -69,10 +69,10 @@ impl Cursor {
             timestamp: self.timestamp,
             from: self.from,
             index: self.index,
-            octets: self.octets,
+            bytes: self.bytes,
             held: Held {
                 place: match self.rest.is_packet {
-                    true => self.rest.place.plus(MESSAGE_HEADER_OCTETS),
+                    true => self.rest.place.plus(MESSAGE_HEADER_LEN),
                     false => self.rest.place,
                 },
                 life: self.rest.life,
@@ -87,13 +87,13 @@ impl Cursor {
         if !self.rest.is_packet {
             return false;
         }
-        let passed = MESSAGE_HEADER_OCTETS as u32 + self.octets;
+        let passed = MESSAGE_HEADER_LEN as u32 + self.bytes;
         self.rest.place = self.rest.place.plus(passed as usize);
-        self.rest.octets -= passed;
+        self.rest.bytes -= passed;
         let Some(head) = head(segments, &self.rest) else { return false };
         self.timestamp = self.base.wrapping_add_ns(u64::from(head.delta_ns));
         self.index = head.index;
-        self.octets = head.payload.len() as u32;
+        self.bytes = head.payload.len() as u32;
         true
     }
 }
@@ -101,7 +101,7 @@ impl Cursor {
 /// The first message of what is left of a packet. It was measured when it arrived.
 #[inline]
 fn head<'a>(segments: &'a Segments, rest: &Waiting) -> Option<Message<'a>> {
-    Messages::new(segments.get(rest.place, rest.octets as usize)).next()?.ok()
+    Messages::new(segments.get(rest.place, rest.bytes as usize)).next()?.ok()
 }
 
 impl Receiver {
@@ -142,24 +142,24 @@ impl Receiver {
         let (rest, timestamp) = (entry.value, entry.timestamp);
         let from = ProcessId((entry.order >> 32) as u32);
         let head = rest.is_packet.then(|| head(&self.segments, &rest)).flatten();
-        let (delta_ns, octets) =
-            head.map_or((0, rest.octets), |head| (head.delta_ns, head.payload.len() as u32));
+        let (delta_ns, bytes) =
+            head.map_or((0, rest.bytes), |head| (head.delta_ns, head.payload.len() as u32));
         let base = timestamp.saturating_sub_ns(u64::from(delta_ns));
         let index = entry.order as u16;
-        self.cursor = Some(Cursor { base, from, rest, timestamp, index, octets });
+        self.cursor = Some(Cursor { base, from, rest, timestamp, index, bytes });
         true
     }
 
     #[inline]
     pub fn payload(&self, delivery: &Delivery) -> &[u8] {
-        self.segments.get(delivery.held.place, delivery.octets as usize)
+        self.segments.get(delivery.held.place, delivery.bytes as usize)
     }
 
     /// The application is through with a message. Answers its charge and whether it was in room.
     #[inline]
     pub fn release(&mut self, config: &Config, delivery: &Delivery) -> (u64, bool) {
         let held = delivery.held;
-        let charge = u64::from(delivery.octets) + u64::from(MESSAGE_CHARGE_OCTETS);
+        let charge = u64::from(delivery.bytes) + u64::from(MESSAGE_CHARGE_BYTES);
         self.segments.release(held.place);
         if delivery.from == config.process {
             self.held -= charge;

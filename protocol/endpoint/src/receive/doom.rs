@@ -125,7 +125,7 @@ mod tests {
             timestamp: Timestamp::from_ns(ns),
             from: ProcessId(from),
             index: 0,
-            octets: 0,
+            bytes: 0,
             held: Held { place: Place::NOWHERE, life, in_room: false },
         }
     }

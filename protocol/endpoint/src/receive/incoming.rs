@@ -27,7 +27,7 @@ pub(crate) struct Rare {
     pub held_before: u64,
     /// Charge in the buffer that is in room, of any life.
     pub held_in_room: u64,
-    pub room_id: u32,
+    pub reservation_id: u32,
     pub room: Room,
     /// When it was last heard of.
     pub heard: Mono,
@@ -95,7 +95,7 @@ impl Incoming {
             Box::new(Rare {
                 held_before: 0,
                 held_in_room: 0,
-                room_id: 0,
+                reservation_id: 0,
                 room: Room::Closed,
                 heard: Mono::from_ns(0),
             })
@@ -118,8 +118,8 @@ impl Incoming {
 
     /// The number of its last request for room.
     #[inline]
-    pub fn room_id(&self) -> u32 {
-        self.rare().map_or(0, |rare| rare.room_id)
+    pub fn reservation_id(&self) -> u32 {
+        self.rare().map_or(0, |rare| rare.reservation_id)
     }
 
     /// Whether nothing of any life of it is in the buffer.
@@ -145,7 +145,7 @@ impl Incoming {
         let held = self.held;
         let rare = self.rare_mut();
         rare.held_before += u64::from(held);
-        (rare.room_id, rare.room, rare.heard) = (0, Room::Closed, now);
+        (rare.reservation_id, rare.room, rare.heard) = (0, Room::Closed, now);
         let (is_delayed, answer, rare) = (self.is_delayed, self.answer, self.rare.take());
         let fresh = Self::new(self.from, incarnation, base);
         *self = Self { life, is_delayed, answer, rare, ..fresh };
@@ -154,7 +154,7 @@ impl Incoming {
 
     /// What of `window` is left to this life.
     #[inline]
-    pub fn window_octets(&self, window: u64) -> u64 {
+    pub fn window_bytes(&self, window: u64) -> u64 {
         window.saturating_sub(self.rare().map_or(0, |rare| rare.held_before))
     }
 

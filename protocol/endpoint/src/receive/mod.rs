@@ -20,7 +20,7 @@ use crate::reorder::{Entry, Reorder, ReorderConfig};
 use crate::segments::{Place, Segments};
 use crate::send::Local;
 use crate::stats::Stats;
-use crate::{Config, MESSAGE_CHARGE_OCTETS};
+use crate::{Config, MESSAGE_CHARGE_BYTES};
 pub(crate) use deliver::Held;
 use deliver::{Cursor, Waiting};
 use doom::Doom;
@@ -42,9 +42,9 @@ pub(crate) struct Receiver {
     /// Messages that wait in the reorder stage and behind the cursor.
     waiting: usize,
     reassembly: Reassembly,
-    /// The window of each sender, in octets.
+    /// The window of each sender, in bytes.
     window: u64,
-    /// Octets of room in all, and set aside or used.
+    /// Bytes of room in all, and set aside or used.
     room_max: u64,
     room_used: u64,
     /// Senders that wait for room, first come first served.
@@ -76,7 +76,7 @@ pub(crate) enum Taken {
 
 impl Receiver {
     pub fn new(config: &Config, service: Service) -> Self {
-        let half = config.receive_buffer_octets_max as u64 / 2;
+        let half = config.receive_buffer_bytes_max as u64 / 2;
         let share = half / u64::from(config.processes_max);
         Self {
             service,
@@ -86,7 +86,7 @@ impl Receiver {
             cursor: None,
             waiting: 0,
             reassembly: Reassembly::new(),
-            window: share.min(u64::from(config.window_octets_max)),
+            window: share.min(u64::from(config.window_bytes_max)),
             room_max: half,
             room_used: 0,
             room_queue: VecDeque::new(),
@@ -107,13 +107,13 @@ impl Receiver {
         self.peers.find(process).map_or(0, |at| self.peers.peek(at).fetch())
     }
 
-    /// The window of each sender, in octets.
-    pub fn window_octets(&self) -> u64 {
+    /// The window of each sender, in bytes.
+    pub fn window_bytes(&self) -> u64 {
         self.window
     }
 
-    /// Charge of everything held, in octets.
-    pub fn held_octets(&self) -> u64 {
+    /// Charge of everything held, in bytes.
+    pub fn held_bytes(&self) -> u64 {
         self.held
     }
 
@@ -178,7 +178,7 @@ impl Receiver {
             self.answer_now(at, Opcode::Ack);
             return Taken::Yes;
         }
-        let in_room = header.has(Flags::ROOM);
+        let in_room = header.has(Flags::RESERVED);
         let taken = match frame.opcode.in_best_effort() {
             Opcode::Fragment => self.take_fragment(config, at, timestamp, in_room, frame, stats),
             _ => self.take_messages(at, timestamp, in_room, frame, stats),
@@ -219,7 +219,7 @@ impl Receiver {
             stats.frames_malformed += 1;
             return false;
         };
-        let charge = measure.octets + measure.count * u64::from(MESSAGE_CHARGE_OCTETS);
+        let charge = measure.bytes + measure.count * u64::from(MESSAGE_CHARGE_BYTES);
         if !self.admit(at, charge, in_room, stats) {
             return false;
         }
@@ -227,14 +227,14 @@ impl Receiver {
         let place = self.segments.reserve(frame.payload.len(), count);
         self.segments.get_mut(place, frame.payload.len()).copy_from_slice(frame.payload);
         let (life, from) = (self.peers.peek(at).life, frame.header.src());
-        let octets = frame.payload.len() as u32;
+        let bytes = frame.payload.len() as u32;
         let (delta_ns, index) = measure.first;
         self.waiting += measure.count as usize;
         // One entry for the packet, by its first message: see `deliver.rs`.
         self.reorder.insert(Entry {
             timestamp: timestamp.wrapping_add_ns(u64::from(delta_ns)),
             order: order(from, life, index),
-            value: Waiting { place, octets, life, in_room, is_packet: true },
+            value: Waiting { place, bytes, life, in_room, is_packet: true },
         });
         true
     }
@@ -252,10 +252,10 @@ impl Receiver {
             stats.frames_malformed += 1;
             return false;
         };
-        let octets = fragment.header.message_octets;
-        let of_first = if fragment.header.offset == 0 { MESSAGE_CHARGE_OCTETS } else { 0 };
+        let bytes = fragment.header.message_len;
+        let of_first = if fragment.header.offset == 0 { MESSAGE_CHARGE_BYTES } else { 0 };
         let charge = fragment.piece.len() as u64 + u64::from(of_first);
-        if octets > config.message_octets_max {
+        if bytes > config.message_len_max {
             stats.frames_malformed += 1;
             return false;
         }
@@ -267,7 +267,7 @@ impl Receiver {
             index,
             timestamp,
             place: Place::NOWHERE,
-            octets,
+            bytes,
             arrived: 0,
             charge: 0,
             in_room,
@@ -284,7 +284,7 @@ impl Receiver {
         match self.reassembly.add(&mut self.segments, number, &fragment, charge) {
             Ok(Some(whole)) => {
                 let (place, in_room) = (whole.place, whole.in_room);
-                let value = Waiting { place, octets, life, in_room, is_packet: false };
+                let value = Waiting { place, bytes, life, in_room, is_packet: false };
                 self.waiting += 1;
                 self.reorder.insert(Entry { timestamp, order: order(from, life, index), value });
                 true
@@ -378,8 +378,8 @@ impl Receiver {
 
     /// Takes in a message of the process to itself.
     pub fn on_local(&mut self, config: &Config, local: Local<'_>) {
-        let octets = local.payload.len() as u32;
-        let charge = u64::from(octets) + u64::from(MESSAGE_CHARGE_OCTETS);
+        let bytes = local.payload.len() as u32;
+        let charge = u64::from(bytes) + u64::from(MESSAGE_CHARGE_BYTES);
         self.held += charge;
         let place = self.segments.reserve(local.payload.len(), 1);
         self.segments.get_mut(place, local.payload.len()).copy_from_slice(local.payload);
@@ -387,7 +387,7 @@ impl Receiver {
         self.reorder.insert(Entry {
             timestamp: local.timestamp,
             order: order(config.process, 0, local.index),
-            value: Waiting { place, octets, life: 0, in_room: local.in_room, is_packet: false },
+            value: Waiting { place, bytes, life: 0, in_room: local.in_room, is_packet: false },
         });
     }
 
@@ -445,7 +445,7 @@ fn order(from: ProcessId, life: u16, index: u16) -> u64 {
 /// What a packet of whole messages holds.
 struct Measure {
     count: u64,
-    octets: u64,
+    bytes: u64,
     /// Delta and index of the first message.
     first: (u32, u16),
 }
@@ -456,7 +456,7 @@ fn measure(payload: &[u8]) -> Option<Measure> {
     let mut messages = Messages::new(payload);
     let first = messages.next()?.ok()?;
     let mut last = (first.delta_ns, first.index);
-    let mut measure = Measure { count: 1, octets: first.payload.len() as u64, first: last };
+    let mut measure = Measure { count: 1, bytes: first.payload.len() as u64, first: last };
     for message in messages {
         let message = message.ok()?;
         let key = (message.delta_ns, message.index);
@@ -464,7 +464,7 @@ fn measure(payload: &[u8]) -> Option<Measure> {
             return None;
         }
         last = key;
-        measure.octets += message.payload.len() as u64;
+        measure.bytes += message.payload.len() as u64;
         measure.count += 1;
     }
     Some(measure)

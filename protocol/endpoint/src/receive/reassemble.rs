@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use onepipe_base::Timestamp;
 use onepipe_wire::Fragment;
 
-use crate::MESSAGE_CHARGE_OCTETS;
+use crate::MESSAGE_CHARGE_BYTES;
 use crate::segments::{Place, Segments};
 
 /// A message that is being put together.
@@ -17,8 +17,8 @@ pub(crate) struct Partial {
     pub index: u16,
     pub timestamp: Timestamp,
     pub place: Place,
-    pub octets: u32,
-    /// Octets that are here, and what the sender has charged for them. Duplicates are kept out by
+    pub bytes: u32,
+    /// Bytes that are here, and what the sender has charged for them. Duplicates are kept out by
     /// PSN, so pieces never overlap unless the sender misbehaves.
     pub arrived: u32,
     pub charge: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Partial {
 impl Partial {
     /// What the whole message is charged.
     pub fn full_charge(&self) -> u64 {
-        u64::from(self.octets) + u64::from(MESSAGE_CHARGE_OCTETS)
+        u64::from(self.bytes) + u64::from(MESSAGE_CHARGE_BYTES)
     }
 }
 
@@ -53,7 +53,7 @@ impl Reassembly {
 
     /// Sets a place aside for a message of which no piece is here yet. Answers where it is.
     pub fn begin(&mut self, segments: &mut Segments, first: Partial) -> usize {
-        let place = segments.reserve(first.octets as usize, 1);
+        let place = segments.reserve(first.bytes as usize, 1);
         self.partials.push(Partial { place, ..first });
         self.partials.len() - 1
     }
@@ -69,19 +69,19 @@ impl Reassembly {
     ) -> Result<Option<Partial>, Option<Partial>> {
         let partial = &mut self.partials[at];
         let piece = fragment.piece;
-        let overflows = partial.octets - partial.arrived < piece.len() as u32;
-        if partial.octets != fragment.header.message_octets || overflows {
+        let overflows = partial.bytes - partial.arrived < piece.len() as u32;
+        if partial.bytes != fragment.header.message_len || overflows {
             return Err(None);
         }
         let place = partial.place.plus(fragment.header.offset as usize);
         segments.get_mut(place, piece.len()).copy_from_slice(piece);
         partial.arrived += piece.len() as u32;
         partial.charge += charge;
-        if partial.arrived < partial.octets {
+        if partial.arrived < partial.bytes {
             return Ok(None);
         }
         let partial = self.partials.swap_remove(at);
-        // As many octets as it has, but not one beginning: some piece was there twice.
+        // As many bytes as it has, but not one beginning: some piece was there twice.
         if partial.charge == partial.full_charge() { Ok(Some(partial)) } else { Err(Some(partial)) }
     }
 
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use onepipe_wire::FragmentHeader;
 
-    fn first(octets: u32) -> Partial {
+    fn first(bytes: u32) -> Partial {
         let timestamp = Timestamp::from_ns(50);
         Partial {
             from: 0,
@@ -110,7 +110,7 @@ mod tests {
             index: 0,
             timestamp,
             place: Place::NOWHERE,
-            octets,
+            bytes,
             arrived: 0,
             charge: 0,
             in_room: false,
@@ -118,7 +118,7 @@ mod tests {
     }
 
     fn piece(offset: u32, piece: &[u8]) -> Fragment<'_> {
-        Fragment { header: FragmentHeader { index: 0, message_octets: 6, offset }, piece }
+        Fragment { header: FragmentHeader { index: 0, message_len: 6, offset }, piece }
     }
 
     #[test]

@@ -21,21 +21,21 @@ pub(super) enum LocalRoom {
 impl Receiver {
     /// The process asks for room at itself, in line with all others. Answers false when there is no
     /// such room.
-    pub fn ask_local_room(&mut self, octets: u64) -> bool {
-        if octets > self.room_max {
+    pub fn ask_local_room(&mut self, bytes: u64) -> bool {
+        if bytes > self.room_max {
             return false;
         }
-        self.local_room = LocalRoom::Waiting(octets);
+        self.local_room = LocalRoom::Waiting(bytes);
         self.room_queue.push_back(LOCAL);
         self.give_room();
         true
     }
 
     /// The process does not need the room that it has asked for, of which it was told that `given`
-    /// octets are its own.
+    /// bytes are its own.
     pub fn take_back_local_room(&mut self, given: u64) {
         let unclaimed = match core::mem::replace(&mut self.local_room, LocalRoom::None) {
-            LocalRoom::Granted(octets) => octets,
+            LocalRoom::Granted(bytes) => bytes,
             LocalRoom::None | LocalRoom::Waiting(_) => 0,
         };
         self.room_used -= given + unclaimed;
@@ -50,12 +50,12 @@ impl Receiver {
 
     /// The room that was given to the process itself, told once.
     pub fn take_local_room(&mut self) -> Option<u64> {
-        let LocalRoom::Granted(octets) = self.local_room else { return None };
+        let LocalRoom::Granted(bytes) = self.local_room else { return None };
         self.local_room = LocalRoom::None;
-        Some(octets)
+        Some(bytes)
     }
 
-    /// Whether `charge` more octets of this sender may be held, and if so counts them.
+    /// Whether `charge` more bytes of this sender may be held, and if so counts them.
     #[inline]
     pub(super) fn admit(
         &mut self,
@@ -68,7 +68,7 @@ impl Receiver {
         let sender = self.peers.at(at);
         let fits = if in_room {
             sender.take_room(charge)
-        } else if u64::from(sender.held) + charge <= sender.window_octets(window) {
+        } else if u64::from(sender.held) + charge <= sender.window_bytes(window) {
             sender.held += charge as u32;
             true
         } else {
@@ -108,16 +108,16 @@ impl Receiver {
         }
         let sender = self.peers.at(at);
         sender.hear(now);
-        let is_newer = (connect.room_id.wrapping_sub(sender.room_id()) as i32) > 0;
+        let is_newer = (connect.reservation_id.wrapping_sub(sender.reservation_id()) as i32) > 0;
         if is_newer {
             self.close_room(at);
             let room_max = self.room_max;
             let sender = self.peers.at(at).rare_mut();
             sender.heard = now;
-            sender.room_id = connect.room_id;
-            sender.room = match connect.room_octets {
-                octets if octets > room_max => Room::Refused,
-                octets => Room::Waiting(octets),
+            sender.reservation_id = connect.reservation_id;
+            sender.room = match connect.reservation_bytes {
+                bytes if bytes > room_max => Room::Refused,
+                bytes => Room::Waiting(bytes),
             };
             if sender.room != Room::Refused {
                 self.room_queue.push_back(at as u32);
@@ -132,20 +132,20 @@ impl Receiver {
     /// A sender asks what became of its packets.
     pub fn on_probe(&mut self, now: Mono, from: (ProcessId, Incarnation), probe: Probe) -> bool {
         let Some(at) = self.peers.find(from.0) else {
-            self.on_unknown(from.0, probe.settled);
+            self.on_unknown(from.0, probe.resolved);
             return false;
         };
         let sender = self.peers.at(at);
         if from.1 != sender.incarnation {
             if from.1 > sender.incarnation {
-                self.on_unknown(from.0, probe.settled);
+                self.on_unknown(from.0, probe.resolved);
             }
             return false;
         }
         sender.hear(now);
-        sender.tracker.settle_forward(probe.settled);
+        sender.tracker.settle_forward(probe.resolved);
         let fenced = sender.tracker.fence_missing(probe.until);
-        let is_done = (probe.room_done.wrapping_sub(sender.room_id()) as i32) >= 0;
+        let is_done = (probe.reservation_done.wrapping_sub(sender.reservation_id()) as i32) >= 0;
         if is_done && sender.room() != Room::Closed {
             self.close_room(at);
         }
@@ -191,23 +191,23 @@ impl Receiver {
         while let Some(&at) = self.room_queue.front() {
             let free = self.room_max - self.room_used;
             if at == LOCAL {
-                if let LocalRoom::Waiting(octets) = self.local_room {
-                    if octets > free {
+                if let LocalRoom::Waiting(bytes) = self.local_room {
+                    if bytes > free {
                         return;
                     }
-                    self.local_room = LocalRoom::Granted(octets);
-                    self.room_used += octets;
+                    self.local_room = LocalRoom::Granted(bytes);
+                    self.room_used += bytes;
                 }
                 self.room_queue.pop_front();
                 continue;
             }
             let sender = self.peers.at(at as usize);
-            if let Room::Waiting(octets) = sender.room() {
-                if octets > free {
+            if let Room::Waiting(bytes) = sender.room() {
+                if bytes > free {
                     return;
                 }
-                sender.rare_mut().room = Room::Open { granted: octets, arrived: 0 };
-                self.room_used += octets;
+                sender.rare_mut().room = Room::Open { granted: bytes, arrived: 0 };
+                self.room_used += bytes;
                 self.answer_now(at as usize, Opcode::Grant);
             }
             self.room_queue.pop_front();

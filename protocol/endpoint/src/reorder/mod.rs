@@ -42,7 +42,7 @@ const NARROWING_LOG2: u32 = 4;
 ///
 /// Costs O(1) amortised an entry whatever the delay, the rate, or the distance ahead. Room for
 /// entries is recycled: a steady state allocates nothing. Besides some 20 KiB it holds an entry and
-/// four octets for each of the most entries that ever waited at once.
+/// four bytes for each of the most entries that ever waited at once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reorder<T> {
     wheel: Wheel,

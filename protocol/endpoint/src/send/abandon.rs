@@ -36,8 +36,8 @@ impl Sender {
                 if message.has_failed() {
                     continue;
                 }
-                let (to, place, octets) = (message.to, message.fail(), message.octets);
-                self.buffer.release(place, octets);
+                let (to, place, bytes) = (message.to, message.fail(), message.bytes);
+                self.buffer.release(place, bytes);
                 self.report(scattering.id, (index as u16, to), None, Outcome::Lost);
             }
             self.buffer.leave(position);
@@ -83,7 +83,7 @@ impl Sender {
             self.peers.at(at).flight.abandon(|_, kept| done.push(kept));
         }
         while let Some(kept) = self.done.pop() {
-            self.buffer.release(kept.place, kept.octets);
+            self.buffer.release(kept.place, kept.bytes);
         }
     }
 

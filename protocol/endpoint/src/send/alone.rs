@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Mono, Now, ProcessId, Psn, ScatteringId, Timestamp};
-use onepipe_wire::{Ack, AckView, Connect, Fragment, HEADER_OCTETS, Messages, Opcode, Service};
+use onepipe_wire::{Ack, AckView, Connect, Fragment, HEADER_LEN, Messages, Opcode, Service};
 
 use super::Sender;
 use crate::stamp::Stamp;
@@ -27,7 +27,7 @@ pub(super) struct Sent {
     pub timestamp: Timestamp,
     pub opcode: Opcode,
     pub flags: u8,
-    /// Timestamp, index and octets of each whole message; of a fragment, octets of its piece.
+    /// Timestamp, index and bytes of each whole message; of a fragment, bytes of its piece.
     pub messages: Vec<(Timestamp, u16, usize)>,
     /// Where a fragment begins.
     pub offset: Option<u32>,
@@ -53,12 +53,12 @@ impl Alone {
         Self { config, sender, stats: Stats::default(), stamp, now: now.mono }
     }
 
-    /// Scatters a message of so many octets to each of these processes.
+    /// Scatters a message of so many bytes to each of these processes.
     pub fn scatter(&mut self, messages: &[(u32, usize)]) -> ScatteringId {
-        let octets = [7; 1 << 16];
+        let bytes = [7; 1 << 16];
         let messages: Vec<_> = messages
             .iter()
-            .map(|&(to, length)| Message { to: ProcessId(to), payload: &octets[..length] })
+            .map(|&(to, length)| Message { to: ProcessId(to), payload: &bytes[..length] })
             .collect();
         self.sender.submit(&self.config, &messages, |_| None).expect("there is room for it")
     }
@@ -71,9 +71,9 @@ impl Alone {
     /// The next data frame of the burst.
     pub fn frame(&mut self) -> Option<Sent> {
         let mut slot = [0; 1 << 16];
-        let slot = &mut slot[..self.config.frame_octets_max];
+        let slot = &mut slot[..self.config.frame_len_max];
         let written = self.sender.write_data(&self.config, self.now, slot)?;
-        let payload = &slot[HEADER_OCTETS..HEADER_OCTETS + written.octets];
+        let payload = &slot[HEADER_LEN..HEADER_LEN + written.bytes];
         let (mut messages, mut offset) = (Vec::new(), None);
         if written.opcode == Opcode::Fragment {
             let fragment = Fragment::parse(payload).expect("just written");
@@ -121,34 +121,34 @@ impl Alone {
             cumulative: Psn::FIRST,
             received: 0,
             marked: 0,
-            window_octets: 0,
-            consumed_octets: 0,
+            window_bytes: 0,
+            consumed_bytes: 0,
             connection: self.config.incarnation.0,
-            room_id: 0,
-            room: Ack::ROOM_WAITING,
+            reservation_id: 0,
+            reservation: Ack::RESERVATION_PENDING,
         };
         change(&mut ack);
-        let mut octets = [0; 64];
-        let length = ack.write(&mut octets, core::iter::empty()).expect("fits");
-        let view = AckView::parse(&octets[..length]).expect("just written");
+        let mut bytes = [0; 64];
+        let length = ack.write(&mut bytes, core::iter::empty()).expect("fits");
+        let view = AckView::parse(&bytes[..length]).expect("just written");
         let from = (ProcessId(to), Incarnation(1));
         assert!(self.sender.on_ack(&self.config, self.now, from, opcode, &view));
     }
 
-    /// Opens the connections to these processes, each with a window of so many octets.
+    /// Opens the connections to these processes, each with a window of so many bytes.
     pub fn open(&mut self, windows: &[(u32, u32)]) {
         for &(to, _) in windows {
             self.scatter(&[(to, 0)]);
         }
         self.burst();
         for &(to, window) in windows {
-            self.hear(to, Opcode::Grant, |ack| ack.window_octets = window);
+            self.hear(to, Opcode::Grant, |ack| ack.window_bytes = window);
         }
         self.burst();
         self.frames();
         for &(to, window) in windows {
             self.hear(to, Opcode::Ack, |ack| {
-                (ack.window_octets, ack.consumed_octets) = (window, 64);
+                (ack.window_bytes, ack.consumed_bytes) = (window, 64);
                 ack.cumulative = Psn::FIRST.plus(1);
             });
         }
@@ -160,9 +160,9 @@ impl Alone {
         let mut payload = [0; 256];
         let mut all = Vec::new();
         while let Some(control) = self.sender.write_control(&mut payload) {
-            let connect = Connect::parse(&payload[..control.octets]);
+            let connect = Connect::parse(&payload[..control.bytes]);
             let room = match control.opcode {
-                Opcode::Connect => connect.expect("just written").room_octets,
+                Opcode::Connect => connect.expect("just written").reservation_bytes,
                 _ => 0,
             };
             all.push((control.to.0, control.opcode, room));

@@ -4,7 +4,7 @@ use onepipe_base::ScatteringId;
 
 use crate::numbered::Numbered;
 use crate::segments::{Place, Segments};
-use crate::{MESSAGE_CHARGE_OCTETS, SendError};
+use crate::{MESSAGE_CHARGE_BYTES, SendError};
 
 /// A scattering that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,7 +39,7 @@ impl Waiting {
 pub(crate) struct QueuedMessage {
     /// Index of the destination among the connections.
     pub to: u32,
-    pub octets: u32,
+    pub bytes: u32,
     /// Nowhere once it is reported as failed.
     pub place: Place,
 }
@@ -57,7 +57,7 @@ impl QueuedMessage {
     }
 
     pub fn charge(&self) -> u64 {
-        u64::from(self.octets) + u64::from(MESSAGE_CHARGE_OCTETS)
+        u64::from(self.bytes) + u64::from(MESSAGE_CHARGE_BYTES)
     }
 }
 
@@ -67,24 +67,24 @@ pub(crate) struct SendBuffer {
     queue: Numbered<Waiting>,
     messages: Numbered<QueuedMessage>,
     segments: Segments,
-    octets: usize,
-    octets_max: usize,
+    bytes: usize,
+    bytes_max: usize,
 }
 
 impl SendBuffer {
-    pub fn new(octets_max: usize) -> Self {
+    pub fn new(bytes_max: usize) -> Self {
         Self {
             queue: Numbered::new(),
             messages: Numbered::new(),
             segments: Segments::new(),
-            octets: 0,
-            octets_max,
+            bytes: 0,
+            bytes_max,
         }
     }
 
-    /// Octets held, charges included.
-    pub fn octets(&self) -> usize {
-        self.octets
+    /// Bytes held, charges included.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// How many scatterings wait, those that have overtaken others included.
@@ -93,10 +93,10 @@ impl SendBuffer {
         self.queue.len()
     }
 
-    /// Whether `need` more octets fit now; that they would fit an empty buffer is known.
+    /// Whether `need` more bytes fit now; that they would fit an empty buffer is known.
     #[inline]
     pub fn check(&self, need: usize) -> Result<(), SendError> {
-        let free = self.octets_max - self.octets;
+        let free = self.bytes_max - self.bytes;
         if need > free { Err(SendError::BufferFull { need, free }) } else { Ok(()) }
     }
 
@@ -105,9 +105,9 @@ impl SendBuffer {
     pub fn push_message(&mut self, to: u32, payload: &[u8]) {
         let place = self.segments.reserve(payload.len(), 1);
         self.segments.get_mut(place, payload.len()).copy_from_slice(payload);
-        let octets = payload.len() as u32;
-        let message = QueuedMessage { to, octets, place };
-        self.octets += message.charge() as usize;
+        let bytes = payload.len() as u32;
+        let message = QueuedMessage { to, bytes, place };
+        self.bytes += message.charge() as usize;
         self.messages.push(message);
     }
 
@@ -175,14 +175,14 @@ impl SendBuffer {
     }
 
     #[inline]
-    pub fn payload(&self, place: Place, octets: u32) -> &[u8] {
-        self.segments.get(place, octets as usize)
+    pub fn payload(&self, place: Place, bytes: u32) -> &[u8] {
+        self.segments.get(place, bytes as usize)
     }
 
     /// The message's payload is no longer needed here.
     #[inline]
-    pub fn release(&mut self, place: Place, octets: u32) {
+    pub fn release(&mut self, place: Place, bytes: u32) {
         self.segments.release(place);
-        self.octets -= (octets + MESSAGE_CHARGE_OCTETS) as usize;
+        self.bytes -= (bytes + MESSAGE_CHARGE_BYTES) as usize;
     }
 }

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use onepipe_base::{Mono, ProcessId, Psn, ScatteringId, Timestamp};
 use onepipe_wire::{
-    FRAGMENT_HEADER_OCTETS, Flags, FragmentHeader, HEADER_OCTETS, MESSAGE_HEADER_OCTETS, Message,
-    Opcode, Service, write_fragment_header, write_message,
+    FRAGMENT_HEADER_LEN, Flags, FragmentHeader, HEADER_LEN, MESSAGE_HEADER_LEN, Message, Opcode,
+    Service, write_fragment_header, write_message,
 };
 
 use super::Sender;
@@ -13,7 +13,7 @@ use super::connection::END;
 use super::flight::SentMessage;
 use super::keep::Kept;
 use crate::segments::Place;
-use crate::{Config, MESSAGE_CHARGE_OCTETS};
+use crate::{Config, MESSAGE_CHARGE_BYTES};
 
 /// A stamped message on its way into a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,7 +21,7 @@ struct Stamped {
     timestamp: Timestamp,
     scattering: ScatteringId,
     place: Place,
-    octets: u32,
+    bytes: u32,
     index: u16,
     /// The next one for the same destination.
     next: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Burst {
     /// Destinations in the order in which they are served, and how many have been.
     destinations: Vec<u32>,
     served: usize,
-    /// Octets of the message at hand that have been sent in fragments.
+    /// Bytes of the message at hand that have been sent in fragments.
     cut: u32,
     first: Option<Timestamp>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Written {
     pub timestamp: Timestamp,
     pub psn: Psn,
     pub flags: u8,
-    pub octets: usize,
+    pub bytes: usize,
 }
 
 impl Burst {
@@ -79,14 +79,14 @@ impl Sender {
         timestamp: Timestamp,
         scattering: ScatteringId,
         index: u16,
-        (place, octets): (Place, u32),
+        (place, bytes): (Place, u32),
     ) {
         let burst = &mut self.burst;
         let at = burst.messages.len() as u32;
         burst.first = burst.first.or(Some(timestamp));
         let departure = self.commit.next();
         let stamped =
-            Stamped { timestamp, scattering, place, octets, index, next: END, number: departure };
+            Stamped { timestamp, scattering, place, bytes, index, next: END, number: departure };
         burst.messages.push(stamped);
         let connection = self.peers.at(to as usize);
         if connection.chain.0 == END {
@@ -103,16 +103,16 @@ impl Sender {
     #[inline]
     pub fn write_data(&mut self, config: &Config, now: Mono, slot: &mut [u8]) -> Option<Written> {
         let to = *self.burst.destinations.get(self.burst.served)? as usize;
-        let slot = &mut slot[HEADER_OCTETS..self.frame_octets_max];
+        let slot = &mut slot[HEADER_LEN..self.frame_len_max];
         let head = &self.burst.messages[self.peers.peek(to).chain.0 as usize];
-        let is_whole = head.octets as usize + MESSAGE_HEADER_OCTETS <= slot.len();
+        let is_whole = head.bytes as usize + MESSAGE_HEADER_LEN <= slot.len();
         let mut written = match is_whole {
             true => self.write_whole(now, to, slot),
             false => self.write_piece(now, to, slot),
         };
         let connection = self.peers.at(to);
         if connection.is_roomed {
-            written.flags |= Flags::ROOM;
+            written.flags |= Flags::RESERVED;
         }
         if connection.chain.0 == END {
             (connection.in_burst, connection.is_roomed) = (0, false);
@@ -121,7 +121,7 @@ impl Sender {
                 self.burst.clear();
             }
         }
-        if self.should_demand_ack(to, written.octets) {
+        if self.should_demand_ack(to, written.bytes) {
             written.flags |= Flags::ACK_NOW;
         }
         if self.peers.peek(to).deadline.is_none() {
@@ -140,13 +140,13 @@ impl Sender {
         let (mut used, mut count, mut charge) = (0, 0u16, 0u32);
         while connection.chain.0 != END && count < u16::MAX {
             let stamped = &self.burst.messages[connection.chain.0 as usize];
-            let payload = self.buffer.payload(stamped.place, stamped.octets);
+            let payload = self.buffer.payload(stamped.place, stamped.bytes);
             let delta_ns = stamped.timestamp.since_ns(first) as u32;
             let message = Message { delta_ns, index: stamped.index, payload };
-            let Some(octets) = write_message(&mut slot[used..], message) else { break };
-            used += octets;
+            let Some(bytes) = write_message(&mut slot[used..], message) else { break };
+            used += bytes;
             count += 1;
-            charge += stamped.octets + MESSAGE_CHARGE_OCTETS;
+            charge += stamped.bytes + MESSAGE_CHARGE_BYTES;
             connection.flight.push_message(SentMessage {
                 scattering: stamped.scattering,
                 timestamp: stamped.timestamp,
@@ -157,11 +157,11 @@ impl Sender {
                 connection.flight.push_kept(Kept {
                     scattering: stamped.number,
                     place: stamped.place,
-                    octets: stamped.octets,
+                    bytes: stamped.bytes,
                     missing: 1,
                 });
             } else {
-                self.buffer.release(stamped.place, stamped.octets);
+                self.buffer.release(stamped.place, stamped.bytes);
             }
             connection.chain.0 = stamped.next;
         }
@@ -174,7 +174,7 @@ impl Sender {
             timestamp: first,
             psn,
             flags,
-            octets: used,
+            bytes: used,
         }
     }
 
@@ -185,18 +185,18 @@ impl Sender {
         let psn = connection.flight.next();
         let stamped = self.burst.messages[connection.chain.0 as usize];
         let offset = self.burst.cut;
-        let room = slot.len() - FRAGMENT_HEADER_OCTETS;
-        let piece = (stamped.octets - offset).min(room as u32);
-        let is_last = offset + piece == stamped.octets;
+        let room = slot.len() - FRAGMENT_HEADER_LEN;
+        let piece = (stamped.bytes - offset).min(room as u32);
+        let is_last = offset + piece == stamped.bytes;
         let index = stamped.index;
-        let header = FragmentHeader { index, message_octets: stamped.octets, offset };
+        let header = FragmentHeader { index, message_len: stamped.bytes, offset };
         write_fragment_header(slot, header);
-        let octets = FRAGMENT_HEADER_OCTETS + piece as usize;
+        let bytes = FRAGMENT_HEADER_LEN + piece as usize;
         let payload = self.buffer.payload(stamped.place.plus(offset as usize), piece);
-        slot[FRAGMENT_HEADER_OCTETS..octets].copy_from_slice(payload);
+        slot[FRAGMENT_HEADER_LEN..bytes].copy_from_slice(payload);
         let mut charge = piece;
         if offset == 0 {
-            charge += MESSAGE_CHARGE_OCTETS;
+            charge += MESSAGE_CHARGE_BYTES;
             connection.flight.push_message(SentMessage {
                 scattering: stamped.scattering,
                 timestamp: stamped.timestamp,
@@ -206,7 +206,7 @@ impl Sender {
             connection.flight.push_kept(Kept {
                 scattering: stamped.number,
                 place: stamped.place,
-                octets: stamped.octets,
+                bytes: stamped.bytes,
                 missing: 1,
             });
         }
@@ -215,21 +215,21 @@ impl Sender {
         self.burst.cut = if is_last { 0 } else { offset + piece };
         if is_last {
             if !is_reliable {
-                self.buffer.release(stamped.place, stamped.octets);
+                self.buffer.release(stamped.place, stamped.bytes);
             }
             connection.chain.0 = stamped.next;
         }
         let flags = if is_last { Flags::END_OF_MESSAGE } else { 0 };
         let (to, timestamp) = (connection.to, stamped.timestamp);
-        Written { to, opcode: Opcode::Fragment, timestamp, psn, flags, octets }
+        Written { to, opcode: Opcode::Fragment, timestamp, psn, flags, bytes }
     }
 
     /// Demand an acknowledgement once a quarter of the congestion window has left without one.
     #[inline]
-    fn should_demand_ack(&mut self, to: usize, octets: usize) -> bool {
+    fn should_demand_ack(&mut self, to: usize, bytes: usize) -> bool {
         let connection = self.peers.at(to);
-        connection.unasked += octets as u32;
-        let demand = connection.unasked > connection.congestion.window_octets() / 4;
+        connection.unasked += bytes as u32;
+        let demand = connection.unasked > connection.congestion.window_bytes() / 4;
         if demand {
             connection.unasked = 0;
         }

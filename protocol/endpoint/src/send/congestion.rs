@@ -7,7 +7,7 @@ const ONE: u64 = 1 << 16;
 /// The weight of a new observation in `alpha`, as a shift: g = 1/16 (DCTCP; ordering.md section 4).
 const GAIN_SHIFT: u32 = 4;
 
-/// How many octets may be in flight to one destination.
+/// How many bytes may be in flight to one destination.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Congestion {
     window: u32,
@@ -27,13 +27,13 @@ pub(crate) struct Congestion {
 }
 
 impl Congestion {
-    pub fn new(window: u32, window_min: u32, window_max: u32, frame_octets: usize) -> Self {
-        let window_min = window_min.max(2 * frame_octets as u32).min(window_max);
+    pub fn new(window: u32, window_min: u32, window_max: u32, frame_len: usize) -> Self {
+        let window_min = window_min.max(2 * frame_len as u32).min(window_max);
         Self {
             window: window.clamp(window_min, window_max),
             window_min,
             window_max,
-            frame: frame_octets as u32,
+            frame: frame_len as u32,
             threshold: window_max,
             alpha: 0,
             observed_until: Psn::FIRST,
@@ -44,15 +44,15 @@ impl Congestion {
         }
     }
 
-    /// Octets that may be in flight.
+    /// Bytes that may be in flight.
     #[inline]
-    pub fn window_octets(&self) -> u32 {
+    pub fn window_bytes(&self) -> u32 {
         self.window
     }
 
-    /// Takes in an acknowledgement: the receiver's counters, the octets newly settled, the first
+    /// Takes in an acknowledgement: the receiver's counters, the bytes newly settled, the first
     /// packet not yet settled and the next one to be sent.
-    pub fn on_ack(&mut self, counters: (u32, u32), octets: u32, settled: Psn, next: Psn) {
+    pub fn on_ack(&mut self, counters: (u32, u32), bytes: u32, settled: Psn, next: Psn) {
         let (received, marked) = counters;
         let (then_received, then_marked) = self.told.unwrap_or((0, 0));
         let newly_received = received.wrapping_sub(then_received);
@@ -65,7 +65,7 @@ impl Congestion {
         let newly_marked = marked.wrapping_sub(then_marked).min(newly_received);
         self.marked = self.marked.saturating_add(newly_marked);
         if self.marked == 0 {
-            self.grow(octets);
+            self.grow(bytes);
         }
         if !settled.is_before(self.observed_until) {
             self.end_observation(next);
@@ -85,11 +85,11 @@ impl Congestion {
         }
     }
 
-    fn grow(&mut self, octets: u32) {
+    fn grow(&mut self, bytes: u32) {
         let growth = if self.window < self.threshold {
-            u64::from(octets)
+            u64::from(bytes)
         } else {
-            u64::from(self.frame) * u64::from(octets) / u64::from(self.window.max(1))
+            u64::from(self.frame) * u64::from(bytes) / u64::from(self.window.max(1))
         };
         let grown = u64::from(self.window) + growth;
         self.window = grown.min(u64::from(self.window_max)) as u32;
@@ -137,7 +137,7 @@ mod tests {
     fn without_marks_it_grows_to_its_limit() {
         let mut congestion = fresh();
         play(&mut congestion, 50, 0);
-        assert_eq!(congestion.window_octets(), 1_000_000);
+        assert_eq!(congestion.window_bytes(), 1_000_000);
     }
 
     #[test]
@@ -146,15 +146,15 @@ mod tests {
         play(&mut few, 100, 5);
         play(&mut all, 100, 100);
         assert!(few.alpha < ONE / 10 && all.alpha > ONE * 9 / 10);
-        assert_eq!(all.window_octets(), 2_000, "all marked: down to two frames");
-        assert!(few.window_octets() > all.window_octets());
+        assert_eq!(all.window_bytes(), 2_000, "all marked: down to two frames");
+        assert!(few.window_bytes() > all.window_bytes());
     }
 
     #[test]
     fn the_window_does_not_fall_below_its_floor() {
         let mut congestion = Congestion::new(100_000, 16_000, 1_000_000, 1_000);
         play(&mut congestion, 100, 100);
-        assert_eq!(congestion.window_octets(), 16_000);
+        assert_eq!(congestion.window_bytes(), 16_000);
     }
 
     #[test]
@@ -162,9 +162,9 @@ mod tests {
         let mut congestion = fresh();
         play(&mut congestion, 5, 0);
         congestion.forget_counters();
-        let before = congestion.window_octets();
+        let before = congestion.window_bytes();
         congestion.on_ack((10, 0), 10_000, Psn(510), Psn(520));
-        assert!(congestion.window_octets() > before);
+        assert!(congestion.window_bytes() > before);
     }
 
     #[test]
@@ -172,10 +172,10 @@ mod tests {
         let mut congestion = fresh();
         congestion.on_loss(Psn(100));
         congestion.on_loss(Psn(100));
-        assert_eq!(congestion.window_octets(), 50_000);
+        assert_eq!(congestion.window_bytes(), 50_000);
         congestion.on_ack((90, 0), 1_000, Psn(100), Psn(150));
         congestion.on_loss(Psn(150));
-        assert!(congestion.window_octets() < 30_000);
+        assert!(congestion.window_bytes() < 30_000);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn, Timestamp};
-use onepipe_wire::{Ack, RECALL_OCTETS, Recall, Service};
+use onepipe_wire::{Ack, RECALL_LEN, Recall, Service};
 
 use super::congestion::Congestion;
 use super::flight::{Flight, SentMessage};
@@ -80,7 +80,7 @@ pub(crate) struct Outgoing {
     pub peer: Option<Incarnation>,
     pub flight: Flight,
     pub congestion: Congestion,
-    /// The receiver's window, in octets.
+    /// The receiver's window, in bytes.
     pub window: u64,
     /// Charges of window messages sent, failed, and consumed by the receiver, since the opening.
     pub sent: u64,
@@ -91,14 +91,14 @@ pub(crate) struct Outgoing {
     /// What the scattering under consideration needs.
     pub need: u64,
     pub room: Room,
-    pub room_id: u32,
+    pub reservation_id: u32,
     /// The messages of the current burst for this destination, as a chain.
     pub chain: (u32, u32),
     /// Charge of the messages of the current burst.
     pub in_burst: u64,
     /// They go into room.
     pub is_roomed: bool,
-    /// Octets sent since an acknowledgement was last demanded.
+    /// Bytes sent since an acknowledgement was last demanded.
     pub unasked: u32,
     /// A scattering waits for this destination.
     pub is_waited_for: bool,
@@ -121,10 +121,10 @@ pub(crate) struct Outgoing {
 impl Outgoing {
     pub fn new(to: ProcessId, config: &Config, service: Service) -> Self {
         let congestion = Congestion::new(
-            config.congestion_window_octets,
-            config.congestion_window_min_octets,
-            config.window_octets_max,
-            config.frame_octets_max,
+            config.congestion_window_bytes,
+            config.congestion_window_min_bytes,
+            config.window_bytes_max,
+            config.frame_len_max,
         );
         Self {
             to,
@@ -143,7 +143,7 @@ impl Outgoing {
             claimed: 0,
             need: 0,
             room: Room::None,
-            room_id: 0,
+            reservation_id: 0,
             chain: (END, END),
             in_burst: 0,
             is_roomed: false,
@@ -179,7 +179,7 @@ impl Outgoing {
     #[inline]
     pub fn fetch(&self) -> u64 {
         let own = self.window ^ self.rtt_ns ^ u64::from(self.attempts) ^ u64::from(self.is_queued);
-        own ^ self.flight.fetch() ^ u64::from(self.congestion.window_octets())
+        own ^ self.flight.fetch() ^ u64::from(self.congestion.window_bytes())
     }
 
     /// Charge of what was sent and is neither failed nor consumed.
@@ -202,7 +202,7 @@ impl Outgoing {
         let claimed = if is_oldest { 0 } else { self.claimed };
         let fits_window = self.outstanding() + claimed + self.need <= self.window;
         let in_flight = self.flight.charge() + self.in_burst;
-        let allowed = u64::from(self.congestion.window_octets());
+        let allowed = u64::from(self.congestion.window_bytes());
         let fits_network = in_flight == 0 || in_flight + claimed + self.need <= allowed;
         if fits_window && fits_network { Fit::Now } else { Fit::Later }
     }
@@ -211,7 +211,7 @@ impl Outgoing {
         match self.room {
             // Only the oldest collects: what it gets, it keeps until it leaves.
             _ if !is_oldest => Fit::Later,
-            Room::Granted(octets) if octets >= self.need => match self.flight.charge() {
+            Room::Granted(bytes) if bytes >= self.need => match self.flight.charge() {
                 0 => Fit::Now,
                 _ => Fit::Later,
             },
@@ -269,9 +269,9 @@ impl Outgoing {
     pub fn write_recalls(&mut self, payload: &mut [u8]) -> Option<usize> {
         let known = self.reliable.as_mut().filter(|known| known.told < known.recalls.len())?;
         let rest = known.recalls.range(known.told..);
-        let octets = Recall::write(payload, rest.map(|(_, timestamp)| *timestamp));
-        known.told += octets / RECALL_OCTETS;
-        Some(octets)
+        let bytes = Recall::write(payload, rest.map(|(_, timestamp)| *timestamp));
+        known.told += bytes / RECALL_LEN;
+        Some(bytes)
     }
 
     /// Whether nothing is awaited from it.
@@ -294,8 +294,8 @@ impl Outgoing {
 
     /// Takes in the receiver's window. Answers whether more may be sent than before.
     pub fn on_window(&mut self, ack: &Ack) -> bool {
-        let consumed = ack.consumed_octets;
-        let window = u64::from(ack.window_octets);
+        let consumed = ack.consumed_bytes;
+        let window = u64::from(ack.window_bytes);
         let has_grown = consumed > self.consumed || window > self.window;
         if consumed > self.consumed && consumed <= self.sent {
             self.consumed = consumed;
@@ -306,17 +306,17 @@ impl Outgoing {
 
     /// Takes in the receiver's answer about room. Answers whether it changed anything.
     pub fn on_room(&mut self, ack: &Ack) -> bool {
-        if ack.room_id != self.room_id {
+        if ack.reservation_id != self.reservation_id {
             return false;
         }
-        self.room = match (self.room, ack.room) {
-            (Room::Asked(octets), Ack::ROOM_GRANTED) => Room::Granted(octets),
-            (Room::Asked(_), Ack::ROOM_REFUSED) => Room::Refused,
+        self.room = match (self.room, ack.reservation) {
+            (Room::Asked(bytes), Ack::RESERVATION_GRANTED) => Room::Granted(bytes),
+            (Room::Asked(_), Ack::RESERVATION_REFUSED) => Room::Refused,
             // It was not used for long, and another one needed it.
-            (Room::Granted(_), Ack::ROOM_WAITING) => Room::None,
-            (Room::InUse, Ack::ROOM_WAITING) if self.is_room_over() => Room::None,
+            (Room::Granted(_), Ack::RESERVATION_PENDING) => Room::None,
+            (Room::InUse, Ack::RESERVATION_PENDING) if self.is_room_over() => Room::None,
             // Given after it was given back, which the receiver has not heard: say so again.
-            (Room::None, Ack::ROOM_GRANTED) => Room::InUse,
+            (Room::None, Ack::RESERVATION_GRANTED) => Room::InUse,
             _ => return false,
         };
         true

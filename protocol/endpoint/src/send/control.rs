@@ -21,7 +21,7 @@ pub(crate) struct ControlFrame {
     pub to: ProcessId,
     pub opcode: Opcode,
     pub psn: Psn,
-    pub octets: usize,
+    pub bytes: usize,
 }
 
 impl Sender {
@@ -34,13 +34,13 @@ impl Sender {
             let connection = self.peers.at(at as usize);
             connection.is_queued = false;
             let (to, psn) = (connection.to, connection.flight.base());
-            let opcode_and_octets = if core::mem::take(&mut connection.wants_connect) {
-                let (room_id, room_octets) = match connection.room {
-                    Room::Asked(octets) | Room::Granted(octets) => (connection.room_id, octets),
+            let opcode_and_bytes = if core::mem::take(&mut connection.wants_connect) {
+                let (reservation_id, reservation_bytes) = match connection.room {
+                    Room::Asked(bytes) | Room::Granted(bytes) => (connection.reservation_id, bytes),
                     _ => (0, 0),
                 };
-                let connect = Connect { room_id, room_octets };
-                connect.write(payload).map(|octets| (Opcode::Connect, octets))
+                let connect = Connect { reservation_id, reservation_bytes };
+                connect.write(payload).map(|bytes| (Opcode::Connect, bytes))
             } else if let Some(until) = connection.wants_probe.take() {
                 let until = if until.is_before(psn) { psn } else { until };
                 // While messages in room are on the way the room is not done with.
@@ -49,17 +49,17 @@ impl Sender {
                     Room::InUse => connection.is_room_over(),
                     Room::Asked(_) | Room::Granted(_) => false,
                 };
-                let room_done = connection.room_id.wrapping_sub(u32::from(!is_done));
-                let probe = Probe { settled: psn, until, room_done };
-                probe.write(payload).map(|octets| (Opcode::Probe, octets))
+                let reservation_done = connection.reservation_id.wrapping_sub(u32::from(!is_done));
+                let probe = Probe { resolved: psn, until, reservation_done };
+                probe.write(payload).map(|bytes| (Opcode::Probe, bytes))
             } else {
-                connection.write_recalls(payload).map(|octets| (Opcode::Recall, octets))
+                connection.write_recalls(payload).map(|bytes| (Opcode::Recall, bytes))
             };
             if connection.wants_probe.is_some() || connection.wants_recall() {
                 self.queue_control(at as usize);
             }
-            if let Some((opcode, octets)) = opcode_and_octets {
-                return Some(ControlFrame { to, opcode, psn, octets });
+            if let Some((opcode, bytes)) = opcode_and_bytes {
+                return Some(ControlFrame { to, opcode, psn, bytes });
             }
         }
         None
@@ -102,7 +102,7 @@ impl Sender {
         let lost = |kept| lost.push(kept);
         let (buffer, commit) = (&mut self.buffer, &mut self.commit);
         let done = |kept: Kept| {
-            buffer.release(kept.place, kept.octets);
+            buffer.release(kept.place, kept.bytes);
             commit.settle(kept.scattering);
         };
         let settled = connection.flight.on_ack(view, fail, lost, done);

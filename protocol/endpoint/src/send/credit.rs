@@ -255,7 +255,7 @@ impl Sender {
         let lacking = |to: &u32| {
             let connection = self.peers.peek(*to as usize);
             let is_granted =
-                matches!(connection.room, Room::Granted(octets) if octets >= connection.need);
+                matches!(connection.room, Room::Granted(bytes) if bytes >= connection.need);
             connection.need > connection.window && !is_granted
         };
         let by_id = |to: &u32| -> ProcessId { self.peers.peek(*to as usize).to };
@@ -270,7 +270,7 @@ impl Sender {
         }
         // One request at a time, and none while messages of an earlier room are on the way.
         if connection.room == Room::None && connection.flight.is_empty() {
-            connection.room_id = connection.room_id.wrapping_add(1);
+            connection.reservation_id = connection.reservation_id.wrapping_add(1);
             connection.room = Room::Asked(need);
             if connection.is_local {
                 self.local_room_wanted = Some(need);
@@ -300,12 +300,12 @@ impl Sender {
             if message.has_failed() || !is_lost {
                 continue;
             }
-            let (place, octets) = (message.fail(), message.octets);
+            let (place, bytes) = (message.fail(), message.bytes);
             // Of a later scattering: what the oldest has claimed stays claimed.
             if is_oldest {
                 (connection.claimed, connection.is_waited_for) = (0, false);
             }
-            self.buffer.release(place, octets);
+            self.buffer.release(place, bytes);
             self.failures.push_back(SendFailed {
                 service: self.service,
                 scattering: scattering.id,
@@ -335,7 +335,7 @@ impl Sender {
         }
         if connection.is_local {
             let given = match connection.room {
-                Room::Granted(octets) => octets,
+                Room::Granted(bytes) => bytes,
                 _ => 0,
             };
             connection.room = Room::None;

@@ -11,10 +11,10 @@ pub(crate) struct Kept {
     /// Its scattering's number in the order of departure.
     pub scattering: u64,
     pub place: Place,
-    pub octets: u32,
+    pub bytes: u32,
     /// Packets with parts of it that are not acknowledged, and one more until all have left. No
     /// flag beside it: these are copied for each message, and a copy of what was written field by
-    /// field, or of octets that are in none, waits for the store buffer.
+    /// field, or of bytes that are in none, waits for the store buffer.
     pub missing: u32,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Kept {
 pub(crate) struct KeptPacket {
     /// Where its piece begins in its message; `None`: whole messages.
     pub offset: Option<u32>,
-    /// Octets of its piece.
+    /// Bytes of its piece.
     pub piece: u32,
     pub was_resent: bool,
 }

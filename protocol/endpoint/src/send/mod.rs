@@ -46,8 +46,8 @@ pub(crate) struct Local<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sender {
     service: Service,
-    /// The longest frame, in octets.
-    frame_octets_max: usize,
+    /// The longest frame, in bytes.
+    frame_len_max: usize,
     buffer: SendBuffer,
     peers: Peers<Outgoing>,
     credit: Credit,
@@ -57,7 +57,7 @@ pub(crate) struct Sender {
     pub(crate) failures: VecDeque<SendFailed>,
     /// The earliest deadline of any connection, or earlier.
     deadline: Option<Mono>,
-    /// Octets of the window at the process itself.
+    /// Bytes of the window at the process itself.
     local_window: u64,
     /// Room that is asked for at the process itself, and room there that is not needed any more:
     /// how much of it was given.
@@ -87,8 +87,8 @@ impl Sender {
     pub fn new(config: &Config, service: Service, local_window: u64) -> Self {
         Self {
             service,
-            frame_octets_max: config.frame_octets_max_of(service),
-            buffer: SendBuffer::new(config.send_buffer_octets_max),
+            frame_len_max: config.frame_len_max_of(service),
+            buffer: SendBuffer::new(config.send_buffer_bytes_max),
             peers: Peers::new(config.processes_max),
             credit: Credit::new(),
             burst: Burst::new(),
@@ -161,9 +161,9 @@ impl Sender {
         !self.control.is_empty()
     }
 
-    /// Octets in the send buffer.
-    pub fn buffered_octets(&self) -> usize {
-        self.buffer.octets()
+    /// Bytes in the send buffer.
+    pub fn buffered_bytes(&self) -> usize {
+        self.buffer.bytes()
     }
 
     /// Whether everything submitted has left.
@@ -200,10 +200,10 @@ impl Sender {
         mut deliver: impl FnMut(Local<'_>),
     ) -> u64 {
         debug_assert!(self.burst.first().is_none(), "one burst at a time");
-        let (mut octets, mut count) = (0, 0);
-        while octets < config.burst_octets_max {
+        let (mut bytes, mut count) = (0, 0);
+        while bytes < config.burst_bytes_max {
             if let Some(single) = self.admit_single() {
-                octets += single.message.charge() as usize;
+                bytes += single.message.charge() as usize;
                 count += 1;
                 self.leave_single(single, stamp.next(), &mut deliver);
                 continue;
@@ -223,8 +223,8 @@ impl Sender {
                 if message.has_failed() {
                     continue;
                 }
-                let (index, piece) = (at as u16, (message.place, message.octets));
-                octets += message.charge() as usize;
+                let (index, piece) = (at as u16, (message.place, message.bytes));
+                bytes += message.charge() as usize;
                 count += 1;
                 let connection = self.peers.peek(message.to as usize);
                 if self.service == Service::Reliable {
@@ -267,7 +267,7 @@ impl Sender {
         timestamp: Timestamp,
         deliver: &mut impl FnMut(Local<'_>),
     ) {
-        let piece = (single.message.place, single.message.octets);
+        let piece = (single.message.place, single.message.bytes);
         if single.is_local {
             self.deliver_local(piece, false, timestamp, 0, deliver);
         } else {
@@ -283,15 +283,15 @@ impl Sender {
 
     fn deliver_local(
         &mut self,
-        (place, octets): (Place, u32),
+        (place, bytes): (Place, u32),
         in_room: bool,
         timestamp: Timestamp,
         index: u16,
         deliver: &mut impl FnMut(Local<'_>),
     ) {
-        let payload = self.buffer.payload(place, octets);
+        let payload = self.buffer.payload(place, bytes);
         deliver(Local { timestamp, index, payload, in_room });
-        self.buffer.release(place, octets);
+        self.buffer.release(place, bytes);
     }
 
     /// Room that is to be asked for at the process itself.
@@ -314,9 +314,9 @@ impl Sender {
     }
 
     /// The room asked for at the process itself is given.
-    pub fn on_local_room(&mut self, config: &Config, octets: u64) {
+    pub fn on_local_room(&mut self, config: &Config, bytes: u64) {
         if let Some(at) = self.peers.find(config.process) {
-            self.peers.at(at).room = Room::Granted(octets);
+            self.peers.at(at).room = Room::Granted(bytes);
             self.credit.reconsider();
         }
     }

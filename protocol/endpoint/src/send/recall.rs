@@ -15,7 +15,7 @@ impl Sender {
             self.take_back(config, now, number);
         }
         while let Some(kept) = self.done.pop() {
-            self.buffer.release(kept.place, kept.octets);
+            self.buffer.release(kept.place, kept.bytes);
             self.commit.settle(kept.scattering);
         }
     }

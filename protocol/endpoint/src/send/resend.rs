@@ -3,8 +3,8 @@
 
 use onepipe_base::Mono;
 use onepipe_wire::{
-    FRAGMENT_HEADER_OCTETS, Flags, FragmentHeader, HEADER_OCTETS, Message, Opcode,
-    write_fragment_header, write_message,
+    FRAGMENT_HEADER_LEN, Flags, FragmentHeader, HEADER_LEN, Message, Opcode, write_fragment_header,
+    write_message,
 };
 
 use super::connection::State;
@@ -102,7 +102,7 @@ impl Sender {
             let at = *self.resends.front()? as usize;
             let connection = self.peers.at(at);
             if let Some(again) = connection.flight.next_again(now)
-                && let Some(written) = self.rewrite(at, again, &mut slot[HEADER_OCTETS..])
+                && let Some(written) = self.rewrite(at, again, &mut slot[HEADER_LEN..])
             {
                 stats.packets_resent += 1;
                 return Some(written);
@@ -117,34 +117,31 @@ impl Sender {
     fn rewrite(&self, at: usize, again: Again, slot: &mut [u8]) -> Option<Written> {
         let connection = self.peers.peek(at);
         let (head, kept) = connection.flight.message(again.first)?;
-        let mut flags = Flags::ACK_NOW | if again.in_room { Flags::ROOM } else { 0 };
-        let mut octets = 0;
+        let mut flags = Flags::ACK_NOW | if again.in_room { Flags::RESERVED } else { 0 };
+        let mut bytes = 0;
         let opcode = if let Some(offset) = again.packet.offset {
-            let (piece, message_octets) = (again.packet.piece, kept.octets);
-            write_fragment_header(
-                slot,
-                FragmentHeader { index: head.index, message_octets, offset },
-            );
+            let (piece, message_len) = (again.packet.piece, kept.bytes);
+            write_fragment_header(slot, FragmentHeader { index: head.index, message_len, offset });
             let payload = self.buffer.payload(kept.place.plus(offset as usize), piece);
-            octets += FRAGMENT_HEADER_OCTETS;
-            slot[octets..octets + piece as usize].copy_from_slice(payload);
-            octets += piece as usize;
-            if offset + piece == message_octets {
+            bytes += FRAGMENT_HEADER_LEN;
+            slot[bytes..bytes + piece as usize].copy_from_slice(payload);
+            bytes += piece as usize;
+            if offset + piece == message_len {
                 flags |= Flags::END_OF_MESSAGE;
             }
             Opcode::Fragment
         } else {
             for number in again.first..again.first + u64::from(again.messages) {
                 let (message, kept) = connection.flight.message(number)?;
-                let payload = self.buffer.payload(kept.place, kept.octets);
+                let payload = self.buffer.payload(kept.place, kept.bytes);
                 let delta_ns = message.timestamp.since_ns(head.timestamp) as u32;
                 let message = Message { delta_ns, index: message.index, payload };
-                octets += write_message(&mut slot[octets..], message)?;
+                bytes += write_message(&mut slot[bytes..], message)?;
             }
             flags |= Flags::END_OF_MESSAGE;
             Opcode::Data
         };
         let (to, timestamp, psn) = (connection.to, head.timestamp, again.psn);
-        Some(Written { to, opcode, timestamp, psn, flags, octets })
+        Some(Written { to, opcode, timestamp, psn, flags, bytes })
     }
 }

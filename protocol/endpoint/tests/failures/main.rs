@@ -40,8 +40,8 @@ fn a_sender_that_dies_at_any_frame_leaves_all_or_nothing() {
         (some, none) = (some + has, none + 1 - has);
         for node in mesh.nodes.iter().filter(|node| !node.is_dead) {
             assert_eq!(node.told.len(), usize::from(mesh.nodes[0].is_dead), "at frame {k}");
-            assert_eq!(node.end.receive_buffer_octets(), 0);
-            assert_eq!(node.end.send_buffer_octets(), 0);
+            assert_eq!(node.end.receive_buffer_bytes(), 0);
+            assert_eq!(node.end.send_buffer_bytes(), 0);
         }
     }
     assert!(some > 0 && none > 0, "{some} delivered, {none} not");
@@ -115,8 +115,8 @@ fn anything_may_die_while_frames_are_lost_doubled_and_overtaken() {
     for seed in 1..=40u64 {
         let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut mesh = Mesh::new(5, |config| {
-            config.receive_buffer_octets_max = 1 << 20;
-            config.message_octets_max = 200_000;
+            config.receive_buffer_bytes_max = 1 << 20;
+            config.message_len_max = 200_000;
         });
         mesh.script.is_flat = seed % 3 == 0;
         mesh.fate = Box::new(rough(seed));
@@ -127,9 +127,9 @@ fn anything_may_die_while_frames_are_lost_doubled_and_overtaken() {
                     continue;
                 }
                 let to: Vec<u32> = (0..5).filter(|_| draw.below(3) > 0).collect();
-                let octets = [20, 300, 3_000, 40_000][draw.below(4) as usize];
+                let bytes = [20, 300, 3_000, 40_000][draw.below(4) as usize];
                 if !to.is_empty() {
-                    mesh.scatter(from, &to, octets);
+                    mesh.scatter(from, &to, bytes);
                 }
             }
             if round == 10 || (round == 12 && deaths == 2) {
@@ -217,7 +217,7 @@ fn what_is_refused_at_once_takes_no_timestamp() {
     mesh.run(500);
     assert_eq!(mesh.nodes[0].failed.len(), 2 * mesh.sent.len());
     assert_eq!(promised(&mesh).as_ns() - before.as_ns(), 500);
-    assert_eq!(mesh.nodes[0].end.send_buffer_octets(), 0);
+    assert_eq!(mesh.nodes[0].end.send_buffer_bytes(), 0);
     mesh.settle(20_000_000);
 }
 
@@ -264,7 +264,7 @@ fn who_is_not_welcome_waits_with_what_is_reliable() {
     mesh.script.is_unwelcoming = true;
     mesh.restart(2);
     mesh.settle(20_000_000);
-    let stale = mesh.script.frame(Opcode::Welcome, 2, Psn(1), &[]);
+    let stale = mesh.script.frame(Opcode::AnnounceAck, 2, Psn(1), &[]);
     mesh.script.extra.push((2, stale));
     mesh.scatter(2, &[0, 1, 2], 30);
     mesh.run(20_000_000);
@@ -277,8 +277,8 @@ fn who_is_not_welcome_waits_with_what_is_reliable() {
     // Its announcements ask for it, until it comes.
     let mut lost = 0;
     mesh.fate = Box::new(move |_, to, opcode| {
-        lost += u32::from((to, opcode) == (2, Opcode::Welcome));
-        let is_lost = (to, opcode) == (2, Opcode::Welcome) && lost < 4;
+        lost += u32::from((to, opcode) == (2, Opcode::AnnounceAck));
+        let is_lost = (to, opcode) == (2, Opcode::AnnounceAck) && lost < 4;
         if is_lost { Fate::Lose } else { Fate::Pass }
     });
     mesh.script.is_unwelcoming = false;
@@ -313,7 +313,7 @@ fn an_excluded_process_accounts_for_all_that_it_has_submitted() {
         assert!(mesh.nodes[1].excluded.is_some(), "{k}");
         mesh.check_all();
         let node = &mesh.nodes[1];
-        assert_eq!(node.end.send_buffer_octets(), 0, "{k}");
+        assert_eq!(node.end.send_buffer_bytes(), 0, "{k}");
         let mut reported = node.failed.clone();
         reported.sort_by_key(|failed| (failed.service, failed.scattering, failed.index));
         let before = reported.len();
@@ -385,8 +385,8 @@ fn frames_go_by_the_controller_where_a_link_is_cut() {
 #[test]
 fn a_receiver_that_is_full_holds_nobody_up_when_another_dies() {
     let mut mesh = Mesh::new(PROCESSES, |config| {
-        config.receive_buffer_octets_max = 1 << 20;
-        config.message_octets_max = 200_000;
+        config.receive_buffer_bytes_max = 1 << 20;
+        config.message_len_max = 200_000;
     });
     mesh.nodes[2].is_lazy = true;
     for _ in 0..600 {
@@ -402,8 +402,8 @@ fn a_receiver_that_is_full_holds_nobody_up_when_another_dies() {
     mesh.settle(200_000_000);
     mesh.check_all();
     for node in &mesh.nodes[..3] {
-        assert_eq!(node.end.receive_buffer_octets(), 0);
-        assert_eq!(node.end.send_buffer_octets(), 0);
+        assert_eq!(node.end.receive_buffer_bytes(), 0);
+        assert_eq!(node.end.send_buffer_bytes(), 0);
     }
     // Windows and rooms are whole again.
     let before = [0, 1, 2].map(|at| mesh.nodes[at].log.len());
@@ -418,8 +418,8 @@ fn a_receiver_that_is_full_holds_nobody_up_when_another_dies() {
 #[test]
 fn a_large_message_of_a_failed_sender_stays_discarded_when_another_fails() {
     let mut mesh = Mesh::new(5, |config| {
-        config.receive_buffer_octets_max = 1 << 20;
-        config.message_octets_max = 200_000;
+        config.receive_buffer_bytes_max = 1 << 20;
+        config.message_len_max = 200_000;
     });
     // It exceeds the window, arrives whole at 1, and is never acknowledged by 2.
     mesh.fate = Box::new(|from, _, opcode| match from == 2 && opcode == Opcode::ReliableAck {
@@ -440,7 +440,7 @@ fn a_large_message_of_a_failed_sender_stays_discarded_when_another_fails() {
     mesh.fate = Box::new(|_, _, _| Fate::Pass);
     mesh.settle(20_000_000);
     mesh.check_all();
-    assert!(mesh.nodes[1].log.is_empty() && mesh.nodes[1].end.receive_buffer_octets() == 0);
+    assert!(mesh.nodes[1].log.is_empty() && mesh.nodes[1].end.receive_buffer_bytes() == 0);
 }
 
 #[test]

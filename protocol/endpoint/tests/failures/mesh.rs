@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use onepipe_base::{
-    Address, Controllers, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises,
+    Address, Controllers, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises,
     ScatteringId, Timestamp,
 };
 use onepipe_endpoint::{
     Config, Endpoint, Event, Links, Message, Outcome, ProcessFailed, SendFailed, Service,
 };
-use onepipe_wire::{Header, Opcode, peek, seal_with_hops};
+use onepipe_wire::{Header, Opcode, parse_header, seal_with_hops};
 
 use crate::script::Script;
 
@@ -39,7 +39,7 @@ pub struct Seen {
 /// A scattering that was submitted.
 pub struct Sent {
     pub from: usize,
-    pub life: u32,
+    pub instance: u32,
     pub id: ScatteringId,
     pub to: Vec<u32>,
     pub tag: u64,
@@ -48,7 +48,7 @@ pub struct Sent {
 /// One life of a process.
 pub struct Node {
     pub end: Endpoint,
-    pub life: u32,
+    pub instance: u32,
     pub is_dead: bool,
     pub born_ns: u64,
     pub log: Vec<Seen>,
@@ -83,17 +83,17 @@ pub struct Mesh {
 
 pub const ORIGIN_NS: u64 = 1 << 50;
 
-fn node(process: u32, processes: u32, life: u32, ns: u64, tune: fn(&mut Config)) -> Node {
+fn node(process: u32, processes: u32, instance: u32, ns: u64, tune: fn(&mut Config)) -> Node {
     let mut config = Config {
         processes_max: processes + 1,
         links: Links::Mesh,
         controllers: Some(Controllers { first: ProcessId(processes), count: 1 }),
-        ..Config::new(ProcessId(process), Incarnation(life))
+        ..Config::new(ProcessId(process), Incarnation(instance))
     };
     tune(&mut config);
     Node {
         end: Endpoint::new(config).expect("a valid configuration"),
-        life,
+        instance,
         is_dead: false,
         born_ns: ns,
         log: Vec::new(),
@@ -134,22 +134,22 @@ impl Mesh {
         Now { mono: Mono::from_ns(self.ns), sync: Timestamp::from_ns(ORIGIN_NS + self.ns) }
     }
 
-    /// A reliable scattering of messages of `octets`, the first 8 of which tell it from others.
-    pub fn scatter(&mut self, from: usize, to: &[u32], octets: usize) {
+    /// A reliable scattering of messages of `bytes`, the first 8 of which tell it from others.
+    pub fn scatter(&mut self, from: usize, to: &[u32], bytes: usize) {
         let tag = self.sent.len() as u64;
-        let mut payload = vec![tag as u8; octets.max(8)];
+        let mut payload = vec![tag as u8; bytes.max(8)];
         payload[..8].copy_from_slice(&tag.to_be_bytes());
         let messages: Vec<_> =
             to.iter().map(|to| Message { to: ProcessId(*to), payload: &payload }).collect();
         let node = &mut self.nodes[from];
         if let Ok(id) = node.end.scatter_reliably(&messages) {
-            self.sent.push(Sent { from, life: node.life, id, to: to.to_vec(), tag });
+            self.sent.push(Sent { from, instance: node.instance, id, to: to.to_vec(), tag });
         }
     }
 
     pub fn kill(&mut self, process: usize) {
         self.nodes[process].is_dead = true;
-        self.script.on_death(process, self.nodes[process].life, self.ns);
+        self.script.on_death(process, self.nodes[process].instance, self.ns);
     }
 
     /// The process comes back as a new incarnation.
@@ -157,10 +157,10 @@ impl Mesh {
         if !self.nodes[process].is_dead {
             self.kill(process);
         }
-        let life = self.nodes[process].life + 1;
-        let fresh = node(process as u32, self.nodes.len() as u32, life, self.ns, self.tune);
+        let instance = self.nodes[process].instance + 1;
+        let fresh = node(process as u32, self.nodes.len() as u32, instance, self.ns, self.tune);
         let old = std::mem::replace(&mut self.nodes[process], fresh);
-        self.past.push((process, old.life, old.log));
+        self.past.push((process, old.instance, old.log));
     }
 
     /// Lets `ns` pass in steps of 500 ns.
@@ -197,12 +197,12 @@ impl Mesh {
     fn turn(&mut self) {
         let controller = self.nodes.len();
         while let Some(entry) = self.wires.first_entry().filter(|entry| entry.key().0 <= self.ns) {
-            let (from, to, mut octets) = entry.remove();
+            let (from, to, mut bytes) = entry.remove();
             if to == controller {
-                self.script.take(from, &octets, Timestamp::from_ns(ORIGIN_NS + self.ns));
+                self.script.take(from, &bytes, Timestamp::from_ns(ORIGIN_NS + self.ns));
             } else if !self.nodes[to].is_dead {
                 let now = self.now();
-                self.nodes[to].end.handle_frame(now, Port(from as u16), &mut octets);
+                self.nodes[to].end.handle_frame(now, Port(from as u16), &mut bytes);
                 self.check(to);
             }
         }
@@ -213,12 +213,12 @@ impl Mesh {
         }
         let live: Vec<_> = (0..controller)
             .filter(|at| !self.nodes[*at].is_dead && self.nodes[*at].excluded.is_none())
-            .map(|at| (at, self.nodes[at].life, self.nodes[at].born_ns))
+            .map(|at| (at, self.nodes[at].instance, self.nodes[at].born_ns))
             .collect();
         let commits = live.iter().filter_map(|(at, ..)| self.nodes[*at].end.commit_barrier());
         let complete = commits.min().unwrap_or(Timestamp::from_ns(0));
-        for (to, octets) in self.script.turn(self.ns, &live, complete) {
-            self.send(controller, to, octets);
+        for (to, bytes) in self.script.turn(self.ns, &live, complete) {
+            self.send(controller, to, bytes);
         }
     }
 
@@ -227,20 +227,20 @@ impl Mesh {
         if self.nodes[at].end.poll_timeout().is_some_and(|due| due <= now.mono) {
             self.nodes[at].end.handle_timeout(now);
         }
-        let mut slot = vec![0; self.nodes[at].end.config().frame_octets_max];
+        let mut slot = vec![0; self.nodes[at].end.config().frame_len_max];
         loop {
             let end = &mut self.nodes[at].end;
             let is_due = end.poll_timeout().is_some_and(|due| due <= now.mono);
             let is_hinted = end.wants_transmit() || is_due;
             let Some(transmit) = end.poll_transmit(now, &mut slot) else { break };
-            assert!(is_hinted, "{:?} without a hint", peek(&slot));
+            assert!(is_hinted, "{:?} without a hint", parse_header(&slot));
             if let Some(left) = &mut self.nodes[at].dies_after {
                 if *left == 0 {
                     return self.kill(at);
                 }
                 *left -= 1;
             }
-            self.send(at, transmit.port.index(), slot[..transmit.octets].to_vec());
+            self.send(at, transmit.port.index(), slot[..transmit.bytes].to_vec());
         }
         let next = self.nodes[at].end.poll_timeout();
         assert!(next.is_none_or(|due| due > now.mono), "due again at once: {next:?}");
@@ -254,15 +254,15 @@ impl Mesh {
         let node = &self.nodes[at];
         let promises = node.end.promises().expect("driven with a clock");
         let address = Address::Process(ProcessId(at as u32));
-        let life = Life { address, incarnation: Incarnation(node.life) };
+        let instance = Instance { address, incarnation: Incarnation(node.instance) };
         for to in (0..self.nodes.len()).filter(|to| *to != at) {
-            let mut octets = vec![0; 64];
-            let header = Header::of_link(Opcode::Beacon, life, None, promises);
-            let length = seal_with_hops(&mut octets, header, 0, 1);
-            octets.truncate(length);
+            let mut bytes = vec![0; 64];
+            let header = Header::hop_only(Opcode::Beacon, instance, None, promises);
+            let length = seal_with_hops(&mut bytes, header, 0, 1);
+            bytes.truncate(length);
             let key = (self.arrival(at, to), self.sequence);
             self.sequence += 1;
-            self.wires.insert(key, (at, to, octets));
+            self.wires.insert(key, (at, to, bytes));
         }
     }
 
@@ -272,19 +272,19 @@ impl Mesh {
         *free
     }
 
-    fn send(&mut self, from: usize, to: usize, octets: Vec<u8>) {
-        let opcode = peek(&octets).expect("sealed").1;
+    fn send(&mut self, from: usize, to: usize, bytes: Vec<u8>) {
+        let opcode = parse_header(&bytes).expect("sealed").1;
         let mut at = self.arrival(from, to);
         match (self.fate)(from, to, opcode) {
             Fate::Lose => return,
             Fate::Late(ns) => at += ns,
             Fate::Twice => {
-                self.wires.insert((at, self.sequence), (from, to, octets.clone()));
+                self.wires.insert((at, self.sequence), (from, to, bytes.clone()));
                 self.sequence += 1;
             }
             Fate::Pass => {}
         }
-        self.wires.insert((at, self.sequence), (from, to, octets));
+        self.wires.insert((at, self.sequence), (from, to, bytes));
         self.sequence += 1;
     }
 
@@ -300,8 +300,8 @@ impl Mesh {
         assert!(barrier >= node.barrier, "the commit barrier of {at} goes back");
         (node.promised, node.barrier) = (promises, barrier);
         let config = node.end.config();
-        assert!(node.end.receive_buffer_octets() <= 2 * config.receive_buffer_octets_max as u64);
-        assert!(node.end.send_buffer_octets() <= 2 * config.send_buffer_octets_max);
+        assert!(node.end.receive_buffer_bytes() <= 2 * config.receive_buffer_bytes_max as u64);
+        assert!(node.end.send_buffer_bytes() <= 2 * config.send_buffer_bytes_max);
     }
 
     fn collect(&mut self, at: usize) {
@@ -345,9 +345,9 @@ impl Mesh {
     /// recovered receivers or by none, by all if nobody of them failed, by none if it is reported
     /// lost; of a failed sender as its failure timestamp says.
     pub fn check_all(&self) {
-        let logs = self.nodes.iter().enumerate().map(|(at, node)| (at, node.life, &node.log));
+        let logs = self.nodes.iter().enumerate().map(|(at, node)| (at, node.instance, &node.log));
         let logs: Vec<_> =
-            logs.chain(self.past.iter().map(|(at, life, log)| (*at, *life, log))).collect();
+            logs.chain(self.past.iter().map(|(at, instance, log)| (*at, *instance, log))).collect();
         for (at, _, log) in &logs {
             for pair in log.windows(2) {
                 let key = |seen: &Seen| (seen.timestamp, seen.from, seen.index);
@@ -356,7 +356,9 @@ impl Mesh {
         }
         let is_correct = |process: u32| {
             let node = &self.nodes[process as usize];
-            node.life == 1 && !node.is_dead && (node.excluded.is_none() || node.recovered.is_some())
+            node.instance == 1
+                && !node.is_dead
+                && (node.excluded.is_none() || node.recovered.is_some())
         };
         for sent in &self.sent {
             let has = |to: &&u32| self.nodes[**to as usize].log.iter().any(|s| s.tag == sent.tag);
@@ -365,7 +367,7 @@ impl Mesh {
             let what = || format!("scattering {} of {} to {:?}", sent.tag, sent.from, sent.to);
             assert!(count == 0 || count == correct.len(), "{}: {count} have it", what());
             let sender = &self.nodes[sent.from];
-            if sender.life == sent.life && !sender.is_dead {
+            if sender.instance == sent.instance && !sender.is_dead {
                 let of_it = |failed: &&SendFailed| {
                     (failed.service, failed.scattering) == (Service::Reliable, sent.id)
                 };
@@ -380,7 +382,7 @@ impl Mesh {
                 }
             }
             let seen = logs.iter().flat_map(|(_, _, log)| log.iter()).find(|s| s.tag == sent.tag);
-            if let Some(at) = self.script.failed_at(sent.from, sent.life)
+            if let Some(at) = self.script.failed_at(sent.from, sent.instance)
                 && let Some(seen) = seen
             {
                 assert!(seen.timestamp < at.as_ns(), "{} is above its sender's failure", what());

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use onepipe_base::{Address, Incarnation, Life, ProcessId, Promises, Psn, Timestamp};
+use onepipe_base::{Address, Incarnation, Instance, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
-    AnnounceView, Echo, Failure, Frame, HEADER_OCTETS, Header, LinkState, Opcode, Recovery,
-    Resolved, Undeliverable, Wave, WaveId, WaveKind, seal, seal_with_hops,
+    AnnounceView, Failure, Flood, FloodAck, FloodId, FloodKind, Frame, HEADER_LEN, Header,
+    LinkState, Opcode, Recovery, Resolved, Undeliverable, seal, seal_with_hops,
 };
 
 /// Waves are repeated this often, in ns.
@@ -15,19 +15,19 @@ const REPEAT_NS: u64 = 20_000;
 #[derive(Debug)]
 struct Death {
     process: usize,
-    life: u32,
+    instance: u32,
     ns: u64,
     at: Option<Timestamp>,
     is_resolved: bool,
 }
 
 /// Who was on a link, the owner's number of the death, and the commit held.
-type Frozen = (Life, u32, Timestamp);
+type Frozen = (Instance, u32, Timestamp);
 
 #[derive(Debug)]
 struct Open {
-    id: WaveId,
-    kind: WaveKind,
+    id: FloodId,
+    kind: FloodKind,
     waiting: BTreeSet<usize>,
     /// Which deaths it is about.
     deaths: Vec<usize>,
@@ -81,12 +81,13 @@ impl Script {
         }
     }
 
-    pub fn on_death(&mut self, process: usize, life: u32, ns: u64) {
-        self.deaths.push(Death { process, life, ns, at: None, is_resolved: false });
+    pub fn on_death(&mut self, process: usize, instance: u32, ns: u64) {
+        self.deaths.push(Death { process, instance, ns, at: None, is_resolved: false });
     }
 
-    pub fn failed_at(&self, process: usize, life: u32) -> Option<Timestamp> {
-        let death = self.deaths.iter().find(|death| (death.process, death.life) == (process, life));
+    pub fn failed_at(&self, process: usize, instance: u32) -> Option<Timestamp> {
+        let death =
+            self.deaths.iter().find(|death| (death.process, death.instance) == (process, instance));
         death.and_then(|death| death.at)
     }
 
@@ -99,24 +100,24 @@ impl Script {
     }
 
     /// A frame for the controller.
-    pub fn take(&mut self, from: usize, octets: &[u8], near: Timestamp) {
-        let frame = Frame::parse(octets).expect("sealed");
+    pub fn take(&mut self, from: usize, bytes: &[u8], near: Timestamp) {
+        let frame = Frame::parse(bytes).expect("sealed");
         let owner = (from, frame.header.incarnation().0);
         match frame.opcode {
             Opcode::Announce => {
                 let view = AnnounceView::parse(frame.payload).expect("well formed");
                 let frozen = view.links(near).filter_map(|link| match link.state {
-                    LinkState::Frozen { number, commit } => Some((link.life?, number, commit)),
+                    LinkState::Frozen { number, commit } => Some((link.instance?, number, commit)),
                     LinkState::Up => None,
                 });
                 self.frozen.insert(owner, frozen.collect());
                 if !self.is_unwelcoming {
-                    let welcome = self.frame(Opcode::Welcome, from, Psn(owner.1), &[]);
+                    let welcome = self.frame(Opcode::AnnounceAck, from, Psn(owner.1), &[]);
                     self.answers.push((from, welcome));
                 }
             }
-            Opcode::Echo | Opcode::Completed => {
-                let echo = Echo::parse(frame.payload).expect("well formed");
+            Opcode::FloodAck | Opcode::Completed => {
+                let echo = FloodAck::parse(frame.payload).expect("well formed");
                 if let Some(open) = &mut self.open
                     && (open.id, open.kind) == (echo.id, echo.kind)
                 {
@@ -134,7 +135,7 @@ impl Script {
                 let entries = Undeliverable::parse(frame.payload, near).expect("well formed");
                 let source = ProcessId(from as u32);
                 self.undeliverable.extend(entries.map(|entry| (source, entry.timestamp)));
-                let recorded = self.frame(Opcode::Recorded, from, frame.header.psn(), &[]);
+                let recorded = self.frame(Opcode::UndeliverableAck, from, frame.header.psn(), &[]);
                 self.answers.push((from, recorded));
             }
             Opcode::Recover => self.recoveries.push((from, frame.header.psn().0 as u16)),
@@ -164,8 +165,8 @@ impl Script {
                 open.sent_ns = Some(ns);
                 let payload = self.wave(&open);
                 for &to in &open.waiting {
-                    let is_unicast = self.is_flat && open.kind == WaveKind::Notice;
-                    let opcode = if is_unicast { Opcode::Notice } else { Opcode::Wave };
+                    let is_unicast = self.is_flat && open.kind == FloodKind::Notice;
+                    let opcode = if is_unicast { Opcode::Notice } else { Opcode::Flood };
                     frames.push((to, self.frame(opcode, to, Psn::FIRST, &payload)));
                 }
                 self.history.extend(frames.iter().cloned());
@@ -182,11 +183,11 @@ impl Script {
         for death in self.deaths.iter_mut().filter(|death| death.at.is_none()) {
             let known =
                 live.iter().filter(|(owner, _, born)| *born < death.ns && *owner != death.process);
-            let at = known.map(|(owner, life, _)| {
-                let frozen = self.frozen.get(&(*owner, *life))?;
-                let is_it = |known: Life| {
+            let at = known.map(|(owner, instance, _)| {
+                let frozen = self.frozen.get(&(*owner, *instance))?;
+                let is_it = |known: Instance| {
                     let address = Address::Process(ProcessId(death.process as u32));
-                    known.address == address && known.incarnation.0 >= death.life
+                    known.address == address && known.incarnation.0 >= death.instance
                 };
                 frozen.iter().find(|(known, ..)| is_it(*known)).map(|(_, _, commit)| *commit)
             });
@@ -196,53 +197,54 @@ impl Script {
             has_news = true;
         }
         if has_news {
-            self.begin(WaveKind::Notice, live);
+            self.begin(FloodKind::Notice, live);
         } else if self.open.is_none() && self.holds(live) {
-            self.begin(WaveKind::Resume, live);
+            self.begin(FloodKind::Resume, live);
         }
     }
 
     /// Whether somebody holds a link frozen that is resolved: it was heard again and died again, by
     /// frames of the past.
     fn holds(&self, live: &[(usize, u32, u64)]) -> bool {
-        let announced = live.iter().filter_map(|(at, life, _)| self.frozen.get(&(*at, *life)));
+        let announced =
+            live.iter().filter_map(|(at, instance, _)| self.frozen.get(&(*at, *instance)));
         announced.flatten().any(|(known, ..)| self.is_decided(known))
     }
 
-    fn is_decided(&self, known: &Life) -> bool {
+    fn is_decided(&self, known: &Instance) -> bool {
         self.deaths.iter().any(|death| {
             let address = Address::Process(ProcessId(death.process as u32));
-            let is_it = known.address == address && known.incarnation.0 <= death.life;
+            let is_it = known.address == address && known.incarnation.0 <= death.instance;
             is_it && death.at.is_some()
         })
     }
 
     /// Gives a later wave.
-    fn begin(&mut self, kind: WaveKind, live: &[(usize, u32, u64)]) {
+    fn begin(&mut self, kind: FloodKind, live: &[(usize, u32, u64)]) {
         let is_open = |at: &usize| self.deaths[*at].at.is_some() && !self.deaths[*at].is_resolved;
         let is_decided = |at: &usize| self.deaths[*at].at.is_some();
         let all = 0..self.deaths.len();
         let deaths = match kind {
-            WaveKind::Notice => all.filter(is_open).collect(),
+            FloodKind::Notice => all.filter(is_open).collect(),
             _ => all.filter(is_decided).collect(),
         };
         self.sequence += 1;
-        let id = WaveId { epoch: self.epoch, sequence: self.sequence };
+        let id = FloodId { epoch: self.epoch, sequence: self.sequence };
         let waiting = live.iter().map(|(at, ..)| *at).collect();
         self.open = Some(Open { id, kind, waiting, deaths, sent_ns: None });
     }
 
     /// Declares a life dead that is heard: its neighbours freeze their links to it.
-    pub fn freeze(&mut self, process: usize, life: u32, ns: u64) {
-        self.on_death(process, life, ns);
+    pub fn freeze(&mut self, process: usize, instance: u32, ns: u64) {
+        self.on_death(process, instance, ns);
         self.sequence += 1;
-        let id = WaveId { epoch: self.epoch, sequence: self.sequence };
+        let id = FloodId { epoch: self.epoch, sequence: self.sequence };
         let address = Address::Process(ProcessId(process as u32));
-        let dead = Life { address, incarnation: Incarnation(life) };
+        let dead = Instance { address, incarnation: Incarnation(instance) };
         let mut room = vec![0; 100];
-        let written = Wave { id }.write_freeze(&mut room, [dead].into_iter()).expect("fits");
+        let written = Flood { id }.write_freeze(&mut room, [dead].into_iter()).expect("fits");
         for to in (0..self.process as usize).filter(|to| *to != process) {
-            let frame = self.frame(Opcode::Wave, to, Psn::FIRST, &room[..written.1]);
+            let frame = self.frame(Opcode::Flood, to, Psn::FIRST, &room[..written.1]);
             self.extra.push((to, frame));
         }
     }
@@ -252,7 +254,7 @@ impl Script {
         self.epoch += 1;
         self.sequence = 0;
         if self.deaths.iter().any(|death| death.at.is_some() && !death.is_resolved) {
-            self.begin(WaveKind::Notice, live);
+            self.begin(FloodKind::Notice, live);
         }
     }
 
@@ -263,7 +265,7 @@ impl Script {
             return;
         }
         match open.kind {
-            WaveKind::Notice => self.begin(WaveKind::Resume, live),
+            FloodKind::Notice => self.begin(FloodKind::Resume, live),
             _ => {
                 let done = open.deaths.clone();
                 done.into_iter().for_each(|at| self.deaths[at].is_resolved = true);
@@ -274,21 +276,21 @@ impl Script {
 
     fn wave(&self, open: &Open) -> Vec<u8> {
         let mut room = vec![0; 1_400];
-        let wave = Wave { id: open.id };
+        let wave = Flood { id: open.id };
         let deaths = || open.deaths.iter().map(|at| &self.deaths[*at]);
         let written = match open.kind {
-            WaveKind::Notice => {
+            FloodKind::Notice => {
                 let failures = deaths().filter_map(|death| {
                     let (first, incarnation) =
-                        (ProcessId(death.process as u32), Incarnation(death.life));
+                        (ProcessId(death.process as u32), Incarnation(death.instance));
                     Some(Failure { first, count: 1, incarnation, at: death.at? })
                 });
                 wave.write_notice(&mut room, failures)
             }
             _ => {
-                let resolved = self.frozen.iter().flat_map(|((owner, life), frozen)| {
+                let resolved = self.frozen.iter().flat_map(|((owner, instance), frozen)| {
                     let address = Address::Process(ProcessId(*owner as u32));
-                    let owner = Life { address, incarnation: Incarnation(*life) };
+                    let owner = Instance { address, incarnation: Incarnation(*instance) };
                     let of_it = frozen.iter().filter(|(known, ..)| self.is_decided(known));
                     of_it.map(move |(_, number, _)| Resolved { owner, number: *number })
                 });
@@ -301,34 +303,35 @@ impl Script {
 
     fn recovery(&self, to: usize, part: u16, complete: Timestamp) -> Vec<u8> {
         let failures = self.deaths.iter().filter_map(|death| {
-            let (first, incarnation) = (ProcessId(death.process as u32), Incarnation(death.life));
+            let (first, incarnation) =
+                (ProcessId(death.process as u32), Incarnation(death.instance));
             Some(Failure { first, count: 1, incarnation, at: death.at? })
         });
         let mut room = vec![0; 1_400];
-        let octets = Recovery { complete, part, parts: 1 }
+        let bytes = Recovery { complete, part, parts: 1 }
             .write(
                 &mut room,
                 failures.collect::<Vec<_>>().into_iter(),
                 self.undeliverable.iter().copied(),
             )
             .expect("fits");
-        self.frame(Opcode::Recovery, to, Psn(part.into()), &room[..octets])
+        self.frame(Opcode::Recovery, to, Psn(part.into()), &room[..bytes])
     }
 
     /// A frame of the controller.
     pub fn frame(&self, opcode: Opcode, to: usize, psn: Psn, payload: &[u8]) -> Vec<u8> {
-        let mut octets = vec![0; HEADER_OCTETS + payload.len()];
-        octets[HEADER_OCTETS..].copy_from_slice(payload);
+        let mut bytes = vec![0; HEADER_LEN + payload.len()];
+        bytes[HEADER_LEN..].copy_from_slice(payload);
         let (own, promises) =
             (ProcessId(self.process), Promises::both(Timestamp::from_ns(1 << 50)));
         if opcode.is_hop_only() {
-            let life = Life { address: Address::Process(own), incarnation: Incarnation(1) };
-            let header = Header::of_link(opcode, life, None, promises);
-            seal_with_hops(&mut octets, header, payload.len(), 1);
+            let instance = Instance { address: Address::Process(own), incarnation: Incarnation(1) };
+            let header = Header::hop_only(opcode, instance, None, promises);
+            seal_with_hops(&mut bytes, header, payload.len(), 1);
         } else {
             let header = Header::new(opcode, own, ProcessId(to as u32), Incarnation(1));
-            seal(&mut octets, header.stamped(promises.barrier, promises, psn), payload.len());
+            seal(&mut bytes, header.stamped(promises.barrier, promises, psn), payload.len());
         }
-        octets
+        bytes
     }
 }

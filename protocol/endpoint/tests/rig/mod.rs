@@ -8,7 +8,7 @@ use onepipe_base::{
 };
 use onepipe_endpoint::{Config, Endpoint, Event, Links, Message, SendFailed};
 use onepipe_wire::{
-    Ack, AckView, Connect, Flags, Fragment, FragmentHeader, Frame, HEADER_OCTETS, Header, Opcode,
+    Ack, AckView, Connect, Flags, Fragment, FragmentHeader, Frame, HEADER_LEN, Header, Opcode,
     Probe, seal, write_fragment_header, write_message,
 };
 
@@ -59,9 +59,9 @@ impl Rig {
         if self.end.poll_timeout().is_some_and(|due| due <= now.mono) {
             self.end.handle_timeout(now);
         }
-        let mut slot = vec![0; self.end.config().frame_octets_max];
+        let mut slot = vec![0; self.end.config().frame_len_max];
         while let Some(transmit) = self.end.poll_transmit(now, &mut slot) {
-            self.sent.push(slot[..transmit.octets].to_vec());
+            self.sent.push(slot[..transmit.bytes].to_vec());
             assert!(self.sent.len() < 1_000_000, "it never stops sending");
         }
         let next = self.end.poll_timeout();
@@ -103,21 +103,21 @@ impl Rig {
         timestamp: Timestamp,
         promise: Timestamp,
     ) -> Verdict {
-        let mut octets = vec![0; 70_000];
-        let body = &mut octets[HEADER_OCTETS..];
+        let mut bytes = vec![0; 70_000];
+        let body = &mut bytes[HEADER_LEN..];
         let length = what.body.len();
         body[..length].copy_from_slice(&what.body);
         let header = Header::new(what.opcode, ProcessId(from), ProcessId(0), Incarnation(life))
             .stamped(timestamp, Promises::both(promise), Psn(what.psn))
             .flagged(what.flags);
-        let length = seal(&mut octets, header, length);
+        let length = seal(&mut bytes, header, length);
         let now = self.now();
         // An uplink has one port, whoever speaks.
         let port = match self.end.config().links {
             Links::Uplink | Links::Overlay => Port(0),
             Links::Mesh => Port(from as u16),
         };
-        let verdict = self.end.handle_frame(now, port, &mut octets[..length]);
+        let verdict = self.end.handle_frame(now, port, &mut bytes[..length]);
         self.drain();
         verdict
     }
@@ -126,8 +126,8 @@ impl Rig {
     pub fn take_sent(&mut self, opcode: Opcode, to: u32) -> Vec<(u32, Vec<u8>)> {
         let now = self.now();
         let frames = std::mem::take(&mut self.sent);
-        let of_kind = |octets: Vec<u8>| {
-            let frame = Frame::parse(&octets).expect("it seals what it sends");
+        let of_kind = |bytes: Vec<u8>| {
+            let frame = Frame::parse(&bytes).expect("it seals what it sends");
             let is_meant = frame.opcode == opcode && frame.header.dst() == ProcessId(to);
             assert!(frame.header.promises(now.sync).barrier.as_ns() > 0);
             is_meant.then(|| (frame.header.psn().0, frame.payload.to_vec()))
@@ -138,8 +138,8 @@ impl Rig {
     /// The last acknowledgement of any kind to `to`.
     pub fn last_ack(&mut self, to: u32) -> Option<Ack> {
         let mut last = None;
-        for octets in std::mem::take(&mut self.sent) {
-            let frame = Frame::parse(&octets).expect("it seals what it sends");
+        for bytes in std::mem::take(&mut self.sent) {
+            let frame = Frame::parse(&bytes).expect("it seals what it sends");
             let is_ack = matches!(frame.opcode, Opcode::Ack | Opcode::Nak | Opcode::Grant);
             if is_ack && frame.header.dst() == ProcessId(to) {
                 last = Some(AckView::parse(frame.payload).expect("well formed").ack);
@@ -165,8 +165,8 @@ pub struct What {
 pub fn data(psn: u32, payload: &[u8]) -> What {
     let mut body = vec![0; payload.len() + 8];
     let message = onepipe_wire::Message { delta_ns: 0, index: 0, payload };
-    let octets = write_message(&mut body, message).expect("fits");
-    body.truncate(octets);
+    let bytes = write_message(&mut body, message).expect("fits");
+    body.truncate(bytes);
     What { opcode: Opcode::Data, psn, flags: Flags::ACK_NOW, body }
 }
 
@@ -178,15 +178,15 @@ pub fn fragment(psn: u32, header: FragmentHeader, piece: &[u8]) -> What {
     What { opcode: Opcode::Fragment, psn, flags: 0, body }
 }
 
-pub fn connect(psn: u32, room_id: u32, room_octets: u64) -> What {
+pub fn connect(psn: u32, reservation_id: u32, reservation_bytes: u64) -> What {
     let mut body = vec![0; 16];
-    Connect { room_id, room_octets }.write(&mut body).expect("fits");
+    Connect { reservation_id, reservation_bytes }.write(&mut body).expect("fits");
     What { opcode: Opcode::Connect, psn, flags: 0, body }
 }
 
-pub fn probe(settled: u32, until: u32, room_done: u32) -> What {
+pub fn probe(settled: u32, until: u32, reservation_done: u32) -> What {
     let mut body = vec![0; 16];
-    let probe = Probe { settled: Psn(settled), until: Psn(until), room_done };
+    let probe = Probe { resolved: Psn(settled), until: Psn(until), reservation_done };
     probe.write(&mut body).expect("fits");
     What { opcode: Opcode::Probe, psn: settled, flags: 0, body }
 }
@@ -206,15 +206,15 @@ pub fn ack(
         cumulative: Psn(cumulative),
         received: cumulative,
         marked: 0,
-        window_octets: 64 << 10,
-        consumed_octets: 0,
+        window_bytes: 64 << 10,
+        consumed_bytes: 0,
         connection: 1,
-        room_id: 0,
-        room: 0,
+        reservation_id: 0,
+        reservation: 0,
     };
     tune(&mut ack);
     let mut body = vec![0; 600];
-    let octets = ack.write(&mut body, words.iter().copied()).expect("fits");
-    body.truncate(octets);
+    let bytes = ack.write(&mut body, words.iter().copied()).expect("fits");
+    body.truncate(bytes);
     What { opcode, psn: 0, flags: 0, body }
 }

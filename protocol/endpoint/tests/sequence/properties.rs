@@ -4,57 +4,58 @@
 use std::collections::VecDeque;
 
 use onepipe_base::{
-    Address, Controllers, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn,
-    SwitchId, Timestamp,
+    Address, Controllers, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises,
+    Psn, SwitchId, Timestamp,
 };
 use onepipe_endpoint::{Config, Delivery, Endpoint, Event, Links, Message, ReceiveMode, Service};
 use onepipe_wire::{
-    Ack, Connect, Failure, Flags, FragmentHeader, HEADER_OCTETS, Header, Opcode, Probe, Recall,
-    Recovery, Resolved, Wave, WaveId, seal, write_fragment_header, write_message,
+    Ack, Connect, Failure, Flags, Flood, FloodId, FragmentHeader, HEADER_LEN, Header, Opcode,
+    Probe, Recall, Recovery, Resolved, seal, write_fragment_header, write_message,
 };
 
 const PROCESSES: u32 = 5;
 const ORIGIN_NS: u64 = 1 << 50;
-const OWN: Life = Life { address: Address::Process(ProcessId(0)), incarnation: Incarnation(1) };
+const OWN: Instance =
+    Instance { address: Address::Process(ProcessId(0)), incarnation: Incarnation(1) };
 static PAYLOAD: [u8; 100_000] = [9; 100_000];
 
-/// Octets that decide what happens next; zeros behind their end.
+/// Bytes that decide what happens next; zeros behind their end.
 struct Script<'a> {
     rest: &'a [u8],
 }
 
 impl Script<'_> {
-    fn octet(&mut self) -> u8 {
+    fn byte(&mut self) -> u8 {
         let Some((first, rest)) = self.rest.split_first() else { return 0 };
         self.rest = rest;
         *first
     }
 
     fn below(&mut self, limit: u64) -> u64 {
-        u64::from(self.octet()) % limit
+        u64::from(self.byte()) % limit
     }
 
     fn wide(&mut self) -> u64 {
-        (0..8).fold(0, |value, _| value << 8 | u64::from(self.octet()))
+        (0..8).fold(0, |value, _| value << 8 | u64::from(self.byte()))
     }
 
     /// Near `near`, often; anything, sometimes.
     fn number(&mut self, near: u64) -> u64 {
-        match self.octet() {
+        match self.byte() {
             choice @ 0..=199 => near.wrapping_add(u64::from(choice % 20)).wrapping_sub(4),
-            200..=229 => self.octet().into(),
+            200..=229 => self.byte().into(),
             230..=239 => near.wrapping_add(1 << 31),
-            240..=247 => u64::MAX - u64::from(self.octet()),
+            240..=247 => u64::MAX - u64::from(self.byte()),
             _ => self.wide(),
         }
     }
 
     /// A time not far off, or far.
     fn time(&mut self, near: u64) -> u64 {
-        match self.octet() {
+        match self.byte() {
             choice @ 0..=219 => near.wrapping_add(u64::from(choice) * 100).wrapping_sub(2_000),
-            220..=239 => near.wrapping_add(u64::from(self.octet()) << 20),
-            240..=249 => near.wrapping_sub(u64::from(self.octet()) << 20),
+            220..=239 => near.wrapping_add(u64::from(self.byte()) << 20),
+            240..=249 => near.wrapping_sub(u64::from(self.byte()) << 20),
             _ => self.wide(),
         }
     }
@@ -75,10 +76,10 @@ struct Play<'a> {
     psn: [u64; PROCESSES as usize],
 }
 
-/// Plays `octets` as a script.
-pub fn endpoint(octets: &[u8]) {
-    let mut script = Script { rest: octets };
-    let kinds = script.octet();
+/// Plays `bytes` as a script.
+pub fn endpoint(bytes: &[u8]) {
+    let mut script = Script { rest: bytes };
+    let kinds = script.byte();
     let links = match kinds % 4 {
         1 => Links::Uplink,
         3 => Links::Overlay,
@@ -91,18 +92,18 @@ pub fn endpoint(octets: &[u8]) {
         controllers: (kinds & 4 != 0).then_some(controllers),
         receive_mode: if kinds & 8 != 0 { ReceiveMode::Merged } else { ReceiveMode::Separate },
         processes_max: PROCESSES,
-        frame_octets_max: [256, 300, 1_472][script.below(3) as usize],
-        receive_buffer_octets_max: 1 << 20,
-        window_octets_max: [4_096, 65_536][script.below(2) as usize],
-        message_octets_max: 100_000,
-        send_buffer_octets_max: 300_000,
-        congestion_window_octets: 4_096,
+        frame_len_max: [256, 300, 1_472][script.below(3) as usize],
+        receive_buffer_bytes_max: 1 << 20,
+        window_bytes_max: [4_096, 65_536][script.below(2) as usize],
+        message_len_max: 100_000,
+        send_buffer_bytes_max: 300_000,
+        congestion_window_bytes: 4_096,
         probes_max: 2,
         reorder_packets: script.below(4) as u32,
         ack_packets: 1 + script.below(8) as u32,
         ..Config::new(ProcessId(0), Incarnation(1))
     };
-    let slot = vec![0; config.frame_octets_max];
+    let slot = vec![0; config.frame_len_max];
     let end = Endpoint::new(config).expect("a valid configuration");
     let mut play = Play {
         script,
@@ -132,15 +133,15 @@ impl Play<'_> {
     /// The controller has taken note, if there is one.
     fn be_welcome(&mut self) {
         let (from, at) = (ProcessId(PROCESSES - 1), Timestamp::from_ns(self.sync_ns));
-        let header = Header::new(Opcode::Welcome, from, ProcessId(0), Incarnation(1));
+        let header = Header::new(Opcode::AnnounceAck, from, ProcessId(0), Incarnation(1));
         let header = header.stamped(at, Promises::both(at), Psn(1));
-        let mut octets = [0; HEADER_OCTETS];
-        let length = seal(&mut octets, header, 0);
+        let mut bytes = [0; HEADER_LEN];
+        let length = seal(&mut bytes, header, 0);
         let port = match self.end.config().links {
             Links::Mesh => Port(from.0 as u16),
             _ => Port(0),
         };
-        self.end.handle_frame(self.now(), port, &mut octets[..length]);
+        self.end.handle_frame(self.now(), port, &mut bytes[..length]);
     }
 
     fn now(&self) -> Now {
@@ -148,18 +149,18 @@ impl Play<'_> {
     }
 
     fn step(&mut self) {
-        match self.script.octet() {
+        match self.script.byte() {
             0..=149 => self.frame(),
             150..=179 => {
-                let octet = u64::from(self.script.octet());
-                self.pass(octet * octet * 50);
+                let byte = u64::from(self.script.byte());
+                self.pass(byte * byte * 50);
             }
             180..=199 => self.scatter(Service::BestEffort),
             200..=219 => self.scatter(Service::Reliable),
             220..=239 => {
                 for _ in 0..self.script.below(8) {
                     if let Some(delivery) = self.held.pop_front() {
-                        assert_eq!(self.end.payload(&delivery).len(), delivery.octets as usize);
+                        assert_eq!(self.end.payload(&delivery).len(), delivery.bytes as usize);
                         self.end.release(delivery);
                     }
                 }
@@ -172,7 +173,7 @@ impl Play<'_> {
                 self.end.hear(self.now(), port, Promises { barrier: promise, commit });
             }
             250 => self.sync_ns = self.script.time(self.sync_ns).min(1 << 60),
-            251 if self.script.octet() == 7 => self.end.leave(),
+            251 if self.script.byte() == 7 => self.end.leave(),
             252 => self.end.on_failure_handled(),
             253 => self.end.recover(self.now()),
             _ => self.pass(1_000),
@@ -188,12 +189,12 @@ impl Play<'_> {
         let count = 1 + self.script.below(6) as usize;
         let messages: Vec<_> = (0..count)
             .map(|_| {
-                let octets = match self.script.octet() {
-                    octet @ 0..=199 => usize::from(octet),
-                    octet => usize::from(octet - 199) * 1_700,
+                let bytes = match self.script.byte() {
+                    byte @ 0..=199 => usize::from(byte),
+                    byte => usize::from(byte - 199) * 1_700,
                 };
                 let to = ProcessId(self.script.below(u64::from(PROCESSES)) as u32);
-                Message { to, payload: &PAYLOAD[..octets] }
+                Message { to, payload: &PAYLOAD[..bytes] }
             })
             .collect();
         let _ = match service {
@@ -204,55 +205,55 @@ impl Play<'_> {
 
     fn frame(&mut self) {
         let from = self.script.below(u64::from(PROCESSES) + 1) as u32;
-        let life = 1 + self.script.below(3) as u32;
+        let instance = 1 + self.script.below(3) as u32;
         let at = (from as usize).min(self.psn.len() - 1);
-        let psn = match self.script.octet() {
+        let psn = match self.script.byte() {
             0..=159 => self.psn[at],
             _ => self.script.number(self.psn[at]),
         };
         let opcode = Opcode::ALL[self.script.below(Opcode::ALL.len() as u64) as usize];
-        let mut octets = [0; 10_000];
-        let length = self.body(life, opcode, psn, &mut octets[HEADER_OCTETS..]);
+        let mut bytes = [0; 10_000];
+        let length = self.body(instance, opcode, psn, &mut bytes[HEADER_LEN..]);
         if opcode.has_messages() {
             self.psn[at] = psn.wrapping_add(1) & u64::from(u32::MAX);
         }
         let timestamp = Timestamp::from_ns(self.script.time(self.sync_ns));
         let promise = Timestamp::from_ns(self.script.time(self.sync_ns));
-        let flags = self.script.octet() & (Flags::ACK_NOW | Flags::ROOM | Flags::CONGESTION);
-        let promises = match self.script.octet() {
+        let flags = self.script.byte() & (Flags::ACK_NOW | Flags::RESERVED | Flags::CONGESTION);
+        let promises = match self.script.byte() {
             0..=199 => Promises::both(promise),
-            octet => {
-                let commit = promise.saturating_sub_ns(u64::from(octet) * 1_000);
+            byte => {
+                let commit = promise.saturating_sub_ns(u64::from(byte) * 1_000);
                 Promises { barrier: promise, commit }
             }
         };
-        let header = if opcode.is_hop_only() && self.script.octet() < 200 {
-            let address = match self.script.octet() {
+        let header = if opcode.is_hop_only() && self.script.byte() < 200 {
+            let address = match self.script.byte() {
                 0..=99 => Address::Switch(SwitchId(2)),
                 _ => Address::Process(ProcessId(from)),
             };
-            let echo = (self.script.octet() < 200).then_some(OWN);
-            let speaker = Life { address, incarnation: Incarnation(life) };
-            Header::of_link(opcode, speaker, echo, promises)
+            let echo = (self.script.byte() < 200).then_some(OWN);
+            let speaker = Instance { address, incarnation: Incarnation(instance) };
+            Header::hop_only(opcode, speaker, echo, promises)
         } else {
-            Header::new(opcode, ProcessId(from), ProcessId(0), Incarnation(life))
+            Header::new(opcode, ProcessId(from), ProcessId(0), Incarnation(instance))
                 .stamped(timestamp, promises, Psn(psn as u32))
                 .flagged(flags)
         };
-        let length = seal(&mut octets, header, length);
+        let length = seal(&mut bytes, header, length);
         let port = match self.end.config().links {
             Links::Mesh => Port(from as u16),
             Links::Uplink => Port(0),
             Links::Overlay => Port(self.script.below(3) as u16),
         };
-        self.end.handle_frame(self.now(), port, &mut octets[..length]);
+        self.end.handle_frame(self.now(), port, &mut bytes[..length]);
     }
 
     /// A body that fits the opcode, with anything in its fields.
-    fn body(&mut self, life: u32, opcode: Opcode, psn: u64, body: &mut [u8]) -> usize {
+    fn body(&mut self, instance: u32, opcode: Opcode, psn: u64, body: &mut [u8]) -> usize {
         match opcode {
-            Opcode::Wave | Opcode::Notice => return self.wave(body),
-            Opcode::Relayed => return self.relayed(life, psn, body),
+            Opcode::Flood | Opcode::Notice => return self.wave(body),
+            Opcode::Relayed => return self.relayed(instance, psn, body),
             Opcode::Recall | Opcode::RecallAck => return self.recall(body),
             Opcode::Recovery => return self.recovery(body),
             _ => {}
@@ -264,17 +265,17 @@ impl Play<'_> {
                 for _ in 0..script.below(5) {
                     let payload = &PAYLOAD[..script.number(30) as usize % 2_000];
                     index += script.below(3) as u16;
-                    let delta_ns = script.octet() as u32 / 64;
+                    let delta_ns = script.byte() as u32 / 64;
                     let message = onepipe_wire::Message { delta_ns, index, payload };
                     used += write_message(&mut body[used..], message).unwrap_or(0);
                 }
-                used.saturating_sub(usize::from(script.octet() == 255))
+                used.saturating_sub(usize::from(script.byte() == 255))
             }
             Opcode::Fragment => {
                 let index = script.below(2) as u16;
-                let message_octets = script.number(400) as u32;
+                let message_len = script.number(400) as u32;
                 let offset = script.number(0) as u32;
-                write_fragment_header(body, FragmentHeader { index, message_octets, offset });
+                write_fragment_header(body, FragmentHeader { index, message_len, offset });
                 12 + script.number(200) as usize % 1_400
             }
             Opcode::Ack | Opcode::Nak | Opcode::Grant => {
@@ -282,11 +283,11 @@ impl Play<'_> {
                     cumulative: Psn(script.number(0) as u32),
                     received: script.number(0) as u32,
                     marked: script.number(0) as u32,
-                    window_octets: script.number(8_192) as u32,
-                    consumed_octets: script.number(500),
+                    window_bytes: script.number(8_192) as u32,
+                    consumed_bytes: script.number(500),
                     connection: 1 + script.below(8) as u32 / 7,
-                    room_id: script.number(4) as u32,
-                    room: script.below(3) as u8,
+                    reservation_id: script.number(4) as u32,
+                    reservation: script.below(3) as u8,
                 };
                 let words: Vec<_> =
                     (0..script.below(4)).map(|_| (script.wide(), script.wide())).collect();
@@ -294,14 +295,14 @@ impl Play<'_> {
             }
             Opcode::Probe => {
                 let (settled, until) = (script.number(psn) as u32, script.number(psn) as u32);
-                let room_done = script.number(4) as u32;
-                let probe = Probe { settled: Psn(settled), until: Psn(until), room_done };
+                let reservation_done = script.number(4) as u32;
+                let probe = Probe { resolved: Psn(settled), until: Psn(until), reservation_done };
                 probe.write(body).unwrap_or(0)
             }
             Opcode::Connect => {
                 let connect = Connect {
-                    room_id: script.number(4) as u32,
-                    room_octets: script.number(100_000),
+                    reservation_id: script.number(4) as u32,
+                    reservation_bytes: script.number(100_000),
                 };
                 connect.write(body).unwrap_or(0)
             }
@@ -324,7 +325,7 @@ impl Play<'_> {
         let count = self.script.below(3);
         let failures = (0..count).map(|_| {
             // This process itself, seldom.
-            let is_own = self.script.octet() == 255;
+            let is_own = self.script.byte() == 255;
             let other = 1 + self.script.below(PROCESSES.into()) as u32;
             Failure {
                 first: ProcessId(if is_own { 0 } else { other }),
@@ -338,7 +339,7 @@ impl Play<'_> {
 
     fn wave(&mut self, body: &mut [u8]) -> usize {
         let (epoch, sequence) = (self.script.below(3) as u32, self.script.below(20) as u32);
-        let wave = Wave { id: WaveId { epoch, sequence } };
+        let wave = Flood { id: FloodId { epoch, sequence } };
         let written = match self.script.below(3) {
             0 => {
                 let failures = self.failures();
@@ -350,19 +351,19 @@ impl Play<'_> {
                 wave.write_resume(body, numbers.map(|number| Resolved { owner, number }))
             }
             _ => {
-                let address = match self.script.octet() {
+                let address = match self.script.byte() {
                     0..=49 => Address::Switch(SwitchId(2)),
-                    octet => Address::Process(ProcessId(u32::from(octet) % (PROCESSES + 1))),
+                    byte => Address::Process(ProcessId(u32::from(byte) % (PROCESSES + 1))),
                 };
                 let incarnation = Incarnation(self.script.below(4) as u32);
-                wave.write_freeze(body, [Life { address, incarnation }].into_iter())
+                wave.write_freeze(body, [Instance { address, incarnation }].into_iter())
             }
         };
-        written.map_or(0, |(_, octets)| octets)
+        written.map_or(0, |(_, bytes)| bytes)
     }
 
     /// A frame that a controller has handed on.
-    fn relayed(&mut self, life: u32, psn: u64, body: &mut [u8]) -> usize {
+    fn relayed(&mut self, instance: u32, psn: u64, body: &mut [u8]) -> usize {
         const INNER: [Opcode; 6] = [
             Opcode::ReliableData,
             Opcode::ReliableFragment,
@@ -373,9 +374,9 @@ impl Play<'_> {
         ];
         let opcode = INNER[self.script.below(6) as usize];
         let source = self.script.below(PROCESSES.into()) as u32;
-        let length = self.body(life, opcode, psn, &mut body[HEADER_OCTETS..9_000]);
+        let length = self.body(instance, opcode, psn, &mut body[HEADER_LEN..9_000]);
         let timestamp = Timestamp::from_ns(self.script.time(self.sync_ns));
-        let header = Header::new(opcode, ProcessId(source), ProcessId(0), Incarnation(life));
+        let header = Header::new(opcode, ProcessId(source), ProcessId(0), Incarnation(instance));
         seal(body, header.stamped(timestamp, Promises::both(timestamp), Psn(psn as u32)), length)
     }
 
@@ -399,7 +400,7 @@ impl Play<'_> {
             let is_due = self.end.poll_timeout().is_some_and(|due| due <= now.mono);
             let is_hinted = is_due || self.end.wants_transmit();
             let Some(transmit) = self.end.poll_transmit(now, &mut self.slot) else { break };
-            let frame = onepipe_wire::Frame::parse(&self.slot[..transmit.octets]);
+            let frame = onepipe_wire::Frame::parse(&self.slot[..transmit.bytes]);
             let opcode = frame.expect("it seals what it sends").opcode;
             assert!(is_hinted, "it had nothing to send, and sends {opcode:?}");
             frames += 1;
@@ -428,10 +429,10 @@ impl Play<'_> {
 
     fn check(&mut self) {
         let config = self.end.config();
-        let receive_max = config.receive_buffer_octets_max as u64;
+        let receive_max = config.receive_buffer_bytes_max as u64;
         // Each service has buffers of its own.
-        assert!(self.end.receive_buffer_octets() <= 2 * receive_max, "a receive buffer overflows");
-        assert!(self.end.send_buffer_octets() <= 2 * config.send_buffer_octets_max);
+        assert!(self.end.receive_buffer_bytes() <= 2 * receive_max, "a receive buffer overflows");
+        assert!(self.end.send_buffer_bytes() <= 2 * config.send_buffer_bytes_max);
         let (barrier, commit) = (self.end.barrier(), self.end.commit_barrier());
         assert!(barrier >= self.barrier, "the barrier went back");
         assert!(commit >= self.commit_barrier, "the commit barrier went back");
@@ -467,9 +468,9 @@ impl Play<'_> {
             // Reliable messages wait for controllers, or for who is not dead.
             return;
         }
-        assert_eq!(self.end.send_buffer_octets(), 0, "something is sent again for ever");
+        assert_eq!(self.end.send_buffer_bytes(), 0, "something is sent again for ever");
         assert_eq!(self.end.pending(), 0, "something waits for ever");
-        assert_eq!(self.end.receive_buffer_octets(), 0, "the accounts do not balance");
+        assert_eq!(self.end.receive_buffer_bytes(), 0, "the accounts do not balance");
     }
 
     /// The controller tells that all others have failed, and resolves everything.
@@ -483,9 +484,9 @@ impl Play<'_> {
         let (first, count) = (ProcessId(1), PROCESSES - 2);
         let all = Failure { first, count, incarnation: Incarnation(u32::MAX), at };
         for sequence in 0..2 {
-            let wave = Wave { id: WaveId { epoch: u32::MAX, sequence } };
+            let wave = Flood { id: FloodId { epoch: u32::MAX, sequence } };
             let mut room = [0; 8_000];
-            let body = &mut room[HEADER_OCTETS..];
+            let body = &mut room[HEADER_LEN..];
             let written = match sequence {
                 0 => wave.write_notice(body, [all].into_iter()),
                 _ => {
@@ -494,8 +495,8 @@ impl Play<'_> {
                 }
             };
             let length = written.expect("fits").1;
-            let (from, life) = (ProcessId(controller), Incarnation(u32::MAX));
-            let header = Header::new(Opcode::Notice, from, ProcessId(0), life);
+            let (from, instance) = (ProcessId(controller), Incarnation(u32::MAX));
+            let header = Header::new(Opcode::Notice, from, ProcessId(0), instance);
             let header = header.stamped(at, Promises::both(at), Psn(0));
             let length = seal(&mut room, header, length);
             (1..controller).for_each(|port| self.end.unlink(Port(port as u16)));

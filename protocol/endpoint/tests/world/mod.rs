@@ -21,7 +21,7 @@ pub enum Fate {
     Mark,
 }
 
-/// Decides what becomes of a frame: from whom, to whom, its octets.
+/// Decides what becomes of a frame: from whom, to whom, its bytes.
 pub type Fates = dyn FnMut(usize, usize, &[u8]) -> Fate;
 
 /// A delivered message as a receiver saw it.
@@ -130,10 +130,10 @@ impl World {
             if entry.key().0 > self.ns {
                 break;
             }
-            let (from, to, mut octets) = entry.remove();
+            let (from, to, mut bytes) = entry.remove();
             if !self.is_dead[to] {
                 let now = self.now(to);
-                self.ends[to].handle_frame(now, Port(from as u16), &mut octets);
+                self.ends[to].handle_frame(now, Port(from as u16), &mut bytes);
             }
         }
         for at in 0..self.ends.len() {
@@ -152,8 +152,8 @@ impl World {
             let scratch = &mut self.scratch;
             self.ends[at].poll_transmit(now, scratch)
         } {
-            let octets = self.scratch[..transmit.octets].to_vec();
-            self.send(at, transmit.port.index(), octets);
+            let bytes = self.scratch[..transmit.bytes].to_vec();
+            self.send(at, transmit.port.index(), bytes);
         }
         // A beacon to everybody, as shared memory would have it.
         let promises = self.ends[at].promises().expect("driven with a clock");
@@ -166,8 +166,8 @@ impl World {
                 Incarnation(1),
             );
             let header = header.stamped(promises.barrier, promises, onepipe_base::Psn::FIRST);
-            let octets = onepipe_wire::seal(&mut beacon, header, 0);
-            beacon.truncate(octets);
+            let bytes = onepipe_wire::seal(&mut beacon, header, 0);
+            beacon.truncate(bytes);
             let key = (self.arrival(at, to), self.sequence);
             self.sequence += 1;
             self.wires.insert(key, (at, to, beacon));
@@ -181,25 +181,25 @@ impl World {
         *free
     }
 
-    fn send(&mut self, from: usize, to: usize, mut octets: Vec<u8>) {
+    fn send(&mut self, from: usize, to: usize, mut bytes: Vec<u8>) {
         self.frames += 1;
-        let fate = (self.fate)(from, to, &octets);
+        let fate = (self.fate)(from, to, &bytes);
         let mut at = self.arrival(from, to);
         match fate {
             Fate::Lose => return,
             Fate::Corrupt => {
-                let last = octets.len() - 1;
-                octets[last] ^= 1;
+                let last = bytes.len() - 1;
+                bytes[last] ^= 1;
             }
-            Fate::Mark => onepipe_wire::mark_congestion(&mut octets),
+            Fate::Mark => onepipe_wire::mark_congestion(&mut bytes),
             Fate::Late(ns) => at += ns,
             Fate::Twice => {
-                self.wires.insert((at, self.sequence), (from, to, octets.clone()));
+                self.wires.insert((at, self.sequence), (from, to, bytes.clone()));
                 self.sequence += 1;
             }
             Fate::Pass => {}
         }
-        self.wires.insert((at, self.sequence), (from, to, octets));
+        self.wires.insert((at, self.sequence), (from, to, bytes));
         self.sequence += 1;
     }
 

@@ -9,7 +9,7 @@ use onepipe_base::{
 use onepipe_endpoint::{Config as EndpointConfig, Endpoint, Event, Links, Message};
 use onepipe_switch::{Config as SwitchConfig, Eager, Switch};
 use onepipe_topology::{Route, Table};
-use onepipe_wire::{Service, peek, rewrite_promises};
+use onepipe_wire::{Service, parse_header, rewrite_promises};
 
 /// A multiple of the beacon interval.
 const ORIGIN_NS: u64 = 1_125_900_000_000_000;
@@ -56,7 +56,7 @@ enum Node {
 }
 
 enum What {
-    Arrives { port: Port, octets: Vec<u8>, sent: u64 },
+    Arrives { port: Port, bytes: Vec<u8>, sent: u64 },
     Wakes,
 }
 
@@ -200,14 +200,14 @@ impl World {
         let now = self.clock(node);
         match what {
             _ if self.now < self.begins[node] => return,
-            What::Arrives { port, mut octets, sent } => {
-                self.note_arrival(port, &octets, sent);
+            What::Arrives { port, mut bytes, sent } => {
+                self.note_arrival(port, &bytes, sent);
                 let verdict = match &mut self.nodes[node] {
-                    Node::Switch(switch) => switch.handle_frame(now, port, &mut octets),
-                    Node::Endpoint(end) => end.handle_frame(now, port, &mut octets),
+                    Node::Switch(switch) => switch.handle_frame(now, port, &mut bytes),
+                    Node::Endpoint(end) => end.handle_frame(now, port, &mut bytes),
                 };
                 if let Verdict::Forward(port) = verdict {
-                    self.send(node, port, octets);
+                    self.send(node, port, bytes);
                 }
             }
             What::Wakes => {
@@ -230,8 +230,8 @@ impl World {
         }
     }
 
-    fn note_arrival(&mut self, port: Port, octets: &[u8], sent: u64) {
-        let Ok((header, opcode)) = peek(octets) else { return };
+    fn note_arrival(&mut self, port: Port, bytes: &[u8], sent: u64) {
+        let Ok((header, opcode)) = parse_header(bytes) else { return };
         if opcode.service().is_some() && port == Port(1) {
             let last = self.last.entry((header.src().0, header.dst().0)).or_default();
             self.overtaken += usize::from(*last > sent);
@@ -255,7 +255,7 @@ impl World {
                 Node::Endpoint(end) => end.poll_transmit(now, &mut slot),
             };
             let Some(sent) = sent else { break };
-            self.send(node, sent.port, slot[..sent.octets].to_vec());
+            self.send(node, sent.port, slot[..sent.bytes].to_vec());
         }
         self.take_events(node);
     }
@@ -271,7 +271,7 @@ impl World {
         while let Some(event) = end.poll_event() {
             match event {
                 Event::Delivered(delivery) => {
-                    let name = end.payload(&delivery).try_into().expect("four octets");
+                    let name = end.payload(&delivery).try_into().expect("four bytes");
                     let key = (delivery.timestamp.as_ns(), delivery.from.0, delivery.index);
                     let (service, number) = (delivery.service, u32::from_be_bytes(name));
                     let log = self.logs.get_mut(&process).expect("there from the start");
@@ -289,22 +289,22 @@ impl World {
     }
 
     /// A frame leaves: what the tree carries has one way, what goes directly has many.
-    fn send(&mut self, node: usize, port: Port, mut octets: Vec<u8>) {
+    fn send(&mut self, node: usize, port: Port, mut bytes: Vec<u8>) {
         let sent = self.now;
         if self.is_rash && (node, port) == (SWITCHES, Port(0)) {
             let clock = self.clock(node).sync;
-            let promised = peek(&octets).expect("it seals what it sends").0.promises(clock);
+            let promised = parse_header(&bytes).expect("it seals what it sends").0.promises(clock);
             let commit = promised.commit.wrapping_add_ns(RASH_NS);
-            rewrite_promises(&mut octets, Promises { commit, ..promised });
+            rewrite_promises(&mut bytes, Promises { commit, ..promised });
         }
         if let Some((to, port)) = self.links.get(&(node, port.0)).copied() {
             if self.below(TREE_LOSS) > 0 {
                 let at = sent + 1_000 + self.below(4_000);
-                self.push(at, to, What::Arrives { port: Port(port), octets, sent });
+                self.push(at, to, What::Arrives { port: Port(port), bytes, sent });
             }
             return;
         }
-        let (header, opcode) = peek(&octets).expect("it seals what it sends");
+        let (header, opcode) = parse_header(&bytes).expect("it seals what it sends");
         assert!(port == Port(1) && opcode.service().is_some(), "{opcode:?} past the tree");
         let to = SWITCHES + header.dst().index();
         let copies = u64::from(self.below(LOSS) > 0) + u64::from(self.below(DOUBLE) == 0);
@@ -312,7 +312,7 @@ impl World {
             // One of four ways, and what queues there.
             let way = [3_000, 10_000, 40_000, 150_000][self.below(4) as usize];
             let at = sent + way + self.below(way);
-            self.push(at, to, What::Arrives { port, octets: octets.clone(), sent });
+            self.push(at, to, What::Arrives { port, bytes: bytes.clone(), sent });
         }
     }
 

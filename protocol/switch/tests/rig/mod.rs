@@ -2,12 +2,12 @@
 #![allow(dead_code, reason = "each test program uses its own part of the rig")]
 
 use onepipe_base::{
-    Address, Controllers, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn,
-    SwitchId, Timestamp, Verdict,
+    Address, Controllers, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises,
+    Psn, SwitchId, Timestamp, Verdict,
 };
 use onepipe_switch::{Config, Eager, Switch, SwitchEvent};
 use onepipe_topology::{Route, Table};
-use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, peek, seal, seal_with_hops};
+use onepipe_wire::{Frame, HEADER_LEN, Header, Opcode, parse_header, seal, seal_with_hops};
 
 /// Both clocks at once; the synchronised one is `OFFSET_NS` ahead of the local one.
 /// A multiple of every beacon interval in use, so that instants are round numbers.
@@ -53,32 +53,32 @@ pub fn guarded(ports: u16) -> Config {
 }
 
 /// The life of a switch of [`guarded`].
-pub const OWN: Life = life_of(Address::Switch(SwitchId(1)), 5);
+pub const OWN: Instance = instance_of(Address::Switch(SwitchId(1)), 5);
 
-pub const fn life_of(address: Address, incarnation: u32) -> Life {
-    Life { address, incarnation: Incarnation(incarnation) }
+pub const fn instance_of(address: Address, incarnation: u32) -> Instance {
+    Instance { address, incarnation: Incarnation(incarnation) }
 }
 
-pub const fn process(id: u32, incarnation: u32) -> Life {
-    life_of(Address::Process(ProcessId(id)), incarnation)
+pub const fn process(id: u32, incarnation: u32) -> Instance {
+    instance_of(Address::Process(ProcessId(id)), incarnation)
 }
 
 /// A frame that speaks of its link.
-pub fn of_link(opcode: Opcode, own: Life, echo: Option<Life>, promises: Promises) -> Octets {
-    let mut octets = [0; HEADER_OCTETS];
-    seal_with_hops(&mut octets, Header::of_link(opcode, own, echo, promises), 0, 1);
-    octets
+pub fn of_link(opcode: Opcode, own: Instance, echo: Option<Instance>, promises: Promises) -> Bytes {
+    let mut bytes = [0; HEADER_LEN];
+    seal_with_hops(&mut bytes, Header::hop_only(opcode, own, echo, promises), 0, 1);
+    bytes
 }
 
-/// Hands in a beacon of `life`, which hears `echo`.
+/// Hands in a beacon of `instance`, which hears `echo`.
 pub fn beacon(
     switch: &mut Switch,
     now: Now,
     port: u16,
-    (life, echo): (Life, Option<Life>),
+    (instance, echo): (Instance, Option<Instance>),
     promises: Promises,
 ) -> Verdict {
-    put(switch, now, port, of_link(Opcode::Beacon, life, echo, promises))
+    put(switch, now, port, of_link(Opcode::Beacon, instance, echo, promises))
 }
 
 /// A frame that a switch has sent by itself.
@@ -94,11 +94,11 @@ pub fn sent(switch: &mut Switch, now: Now) -> Vec<Sent> {
     sent_in(switch, now, 1_472)
 }
 
-/// As [`sent`], with a slot of so many octets.
-pub fn sent_in(switch: &mut Switch, now: Now, slot_octets: usize) -> Vec<Sent> {
-    let (mut slot, mut sent) = (vec![0; slot_octets], Vec::new());
+/// As [`sent`], with a slot of so many bytes.
+pub fn sent_in(switch: &mut Switch, now: Now, slot_bytes: usize) -> Vec<Sent> {
+    let (mut slot, mut sent) = (vec![0; slot_bytes], Vec::new());
     while let Some(transmit) = switch.poll_transmit(now, &mut slot) {
-        let frame = Frame::parse(&slot[..transmit.octets]).expect("well-formed");
+        let frame = Frame::parse(&slot[..transmit.bytes]).expect("well-formed");
         let (header, opcode) = (*frame.header, frame.opcode);
         sent.push(Sent { port: transmit.port.0, opcode, header, payload: frame.payload.to_vec() });
     }
@@ -123,35 +123,35 @@ pub fn run(switch: &mut Switch, end: u64) -> Vec<Sent> {
 /// What a switch's beacon bears in place of a process, in a fabric without controllers.
 pub const NOBODY: u32 = u32::MAX;
 
-pub type Octets = [u8; HEADER_OCTETS];
+pub type Bytes = [u8; HEADER_LEN];
 
-pub fn frame(opcode: Opcode, src: u32, dst: u32, promises: Promises) -> Octets {
+pub fn frame(opcode: Opcode, src: u32, dst: u32, promises: Promises) -> Bytes {
     frame_with_hops(opcode, src, dst, promises, onepipe_wire::HOPS_MAX)
 }
 
-pub fn frame_with_hops(opcode: Opcode, src: u32, dst: u32, promises: Promises, hops: u8) -> Octets {
-    let mut octets = [0; HEADER_OCTETS];
+pub fn frame_with_hops(opcode: Opcode, src: u32, dst: u32, promises: Promises, hops: u8) -> Bytes {
+    let mut bytes = [0; HEADER_LEN];
     let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1));
     let header = header.stamped(promises.barrier, promises, Psn::FIRST);
-    seal_with_hops(&mut octets, header, 0, hops);
-    octets
+    seal_with_hops(&mut bytes, header, 0, hops);
+    bytes
 }
 
-pub fn octets_of(header: Header) -> Octets {
-    let mut octets = [0; HEADER_OCTETS];
-    seal(&mut octets, header, 0);
-    octets
+pub fn bytes_of(header: Header) -> Bytes {
+    let mut bytes = [0; HEADER_LEN];
+    seal(&mut bytes, header, 0);
+    bytes
 }
 
 /// Hands a frame in.
-pub fn put(switch: &mut Switch, now: Now, port: u16, mut octets: Octets) -> Verdict {
-    switch.handle_frame(now, Port(port), &mut octets)
+pub fn put(switch: &mut Switch, now: Now, port: u16, mut bytes: Bytes) -> Verdict {
+    switch.handle_frame(now, Port(port), &mut bytes)
 }
 
 /// Hands a frame in that must be forwarded; answers the output port and what it says there.
-pub fn pass(switch: &mut Switch, now: Now, port: u16, mut octets: Octets) -> (u16, Promises) {
-    match switch.handle_frame(now, Port(port), &mut octets) {
-        Verdict::Forward(output) => (output.0, promises_of(&octets, now)),
+pub fn pass(switch: &mut Switch, now: Now, port: u16, mut bytes: Bytes) -> (u16, Promises) {
+    match switch.handle_frame(now, Port(port), &mut bytes) {
+        Verdict::Forward(output) => (output.0, promises_of(&bytes, now)),
         verdict => panic!("{verdict:?} instead of a forward"),
     }
 }
@@ -168,18 +168,18 @@ pub fn join(switch: &mut Switch, now: Now, port: u16, process: u32, promises: Pr
     assert_eq!(verdict, Verdict::Consumed);
 }
 
-pub fn promises_of(octets: &[u8], now: Now) -> Promises {
-    peek(octets).expect("a switch sends well-formed frames").0.promises(now.sync)
+pub fn promises_of(bytes: &[u8], now: Now) -> Promises {
+    parse_header(bytes).expect("a switch sends well-formed frames").0.promises(now.sync)
 }
 
 /// All beacons that the switch wants to send now.
 pub fn beacons(switch: &mut Switch, now: Now) -> Vec<(u16, Promises)> {
     let (mut slot, mut sent) = ([0; 256], Vec::new());
     while let Some(transmit) = switch.poll_transmit(now, &mut slot) {
-        let octets = &slot[..transmit.octets];
-        let (header, opcode) = peek(octets).expect("well-formed");
+        let bytes = &slot[..transmit.bytes];
+        let (header, opcode) = parse_header(bytes).expect("well-formed");
         assert_eq!((opcode, header.hops()), (Opcode::Beacon, 0));
-        sent.push((transmit.port.0, promises_of(octets, now)));
+        sent.push((transmit.port.0, promises_of(bytes, now)));
     }
     sent
 }

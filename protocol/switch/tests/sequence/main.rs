@@ -10,8 +10,8 @@ use proptest::prelude::*;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
     #[test]
-    fn a_switch_bears_anything(octets in prop::collection::vec(any::<u8>(), 0..4_000)) {
-        properties::switch(&octets);
+    fn a_switch_bears_anything(bytes in prop::collection::vec(any::<u8>(), 0..4_000)) {
+        properties::switch(&bytes);
     }
 }
 
@@ -21,8 +21,8 @@ fn a_switch_bears_what_was_found_before() {
     let mut met = 0;
     for entry in fs::read_dir(folder).expect("the seeds are committed") {
         let path = entry.expect("readable").path();
-        let octets = fs::read(&path).expect("readable");
-        let outcome = std::panic::catch_unwind(|| properties::switch(&octets));
+        let bytes = fs::read(&path).expect("readable");
+        let outcome = std::panic::catch_unwind(|| properties::switch(&bytes));
         assert!(outcome.is_ok(), "{} fails", path.display());
         met += 1;
     }

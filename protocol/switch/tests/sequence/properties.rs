@@ -2,46 +2,45 @@
 //! say. Shared with `verify/fuzz`.
 
 use onepipe_base::{
-    Address, Controllers, Incarnation, Life, Machine, Mono, Now, Port, ProcessId, Promises, Psn,
-    SwitchId, Timestamp, Verdict,
+    Address, Controllers, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises,
+    Psn, SwitchId, Timestamp, Verdict,
 };
 use onepipe_switch::{Config, Eager, Switch};
 use onepipe_topology::{Route, Table};
 use onepipe_wire::{
-    Echo, Failure, Flags, HEADER_OCTETS, HOPS_MAX, Header, Opcode, Resolved, Wave, WaveId,
-    WaveKind, peek, seal_with_hops,
+    Failure, Flags, Flood, FloodAck, FloodId, FloodKind, HEADER_LEN, HOPS_MAX, Header, Opcode,
+    Resolved, parse_header, seal_with_hops,
 };
 
 const PORTS: u16 = 6;
 const ORIGIN_NS: u64 = 1 << 50;
 const LIFE: Incarnation = Incarnation(2);
 
-/// Octets that decide what happens next; zeros behind their end.
+/// Bytes that decide what happens next; zeros behind their end.
 struct Script<'a> {
     rest: &'a [u8],
 }
 
 impl Script<'_> {
-    fn octet(&mut self) -> u8 {
+    fn byte(&mut self) -> u8 {
         let Some((first, rest)) = self.rest.split_first() else { return 0 };
         self.rest = rest;
         *first
     }
 
     fn below(&mut self, limit: u64) -> u64 {
-        u64::from(self.octet()) % limit
+        u64::from(self.byte()) % limit
     }
 
     /// A time not far off, or far.
     fn time(&mut self, near: u64) -> u64 {
-        match self.octet() {
+        match self.byte() {
             choice @ 0..=219 => near.wrapping_add(u64::from(choice) * 100).wrapping_sub(2_000),
-            220..=239 => near.wrapping_add(u64::from(self.octet()) << 20),
-            240..=249 => near.wrapping_sub(u64::from(self.octet()) << 20),
+            220..=239 => near.wrapping_add(u64::from(self.byte()) << 20),
+            240..=249 => near.wrapping_sub(u64::from(self.byte()) << 20),
             // Less than half the range of 48 bits apart in all, so that nothing is ambiguous.
-            _ => near.wrapping_add(
-                (0..8).fold(0, |value, _| value << 8 | u64::from(self.octet())) >> 20,
-            ),
+            _ => near
+                .wrapping_add((0..8).fold(0, |value, _| value << 8 | u64::from(self.byte())) >> 20),
         }
     }
 }
@@ -55,8 +54,8 @@ struct Told {
 }
 
 impl Told {
-    fn hear(&mut self, port: Port, octets: &[u8]) {
-        let (header, opcode) = peek(octets).expect("what leaves is sealed");
+    fn hear(&mut self, port: Port, bytes: &[u8]) {
+        let (header, opcode) = parse_header(bytes).expect("what leaves is sealed");
         if opcode.is_control() {
             return;
         }
@@ -78,10 +77,10 @@ impl Told {
     }
 }
 
-/// Plays `octets` as a script.
-pub fn switch(octets: &[u8]) {
-    let mut script = Script { rest: octets };
-    let shape = script.octet();
+/// Plays `bytes` as a script.
+pub fn switch(bytes: &[u8]) {
+    let mut script = Script { rest: bytes };
+    let shape = script.byte();
     let (lower, upper) = [(PORTS, 0), (4, 2)][usize::from(shape % 2)];
     let controllers = (shape & 2 != 0).then_some(Controllers { first: ProcessId(14), count: 2 });
     let intervals_ns = if controllers.is_some() { [1_000, 3_000] } else { [0, 3_000] };
@@ -98,12 +97,12 @@ pub fn switch(octets: &[u8]) {
     let (mut ns, mut sync_ns) = (1_000, ORIGIN_NS);
     while !script.rest.is_empty() {
         let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(sync_ns) };
-        match script.octet() {
+        match script.byte() {
             0..=219 => frame(&mut script, &mut switch, now, &mut told),
             220..=249 => {
-                let octet = u64::from(script.octet());
-                ns += octet * octet * 10;
-                sync_ns = sync_ns.wrapping_add(octet * octet * 10).min(1 << 60);
+                let byte = u64::from(script.byte());
+                ns += byte * byte * 10;
+                sync_ns = sync_ns.wrapping_add(byte * byte * 10).min(1 << 60);
             }
             _ => sync_ns = script.time(sync_ns).clamp(ORIGIN_NS - (1 << 44), ORIGIN_NS + (1 << 44)),
         }
@@ -124,59 +123,59 @@ fn frame(script: &mut Script<'_>, switch: &mut Switch, now: Now, told: &mut Told
     let mut header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1)).stamped(
         message,
         promises,
-        Psn(script.octet().into()),
+        Psn(script.byte().into()),
     );
     if opcode.is_hop_only() {
         header = of_link(script, opcode, promises);
     }
-    let header = header.flagged(script.octet() & Flags::CONGESTION);
-    let mut octets = [0; HEADER_OCTETS + 40];
-    let payload = payload(script, opcode, &mut octets[HEADER_OCTETS..]);
+    let header = header.flagged(script.byte() & Flags::CONGESTION);
+    let mut bytes = [0; HEADER_LEN + 40];
+    let payload = payload(script, opcode, &mut bytes[HEADER_LEN..]);
     let hops = script.below(5) as u8;
     let hops = if hops == 4 { HOPS_MAX } else { hops };
-    let length = seal_with_hops(&mut octets, header, payload, hops);
+    let length = seal_with_hops(&mut bytes, header, payload, hops);
     let port = Port(script.below(u64::from(PORTS) + 1) as u16);
-    if script.octet() == 255 {
-        octets[script.below(length as u64) as usize] ^= 1;
+    if script.byte() == 255 {
+        bytes[script.below(length as u64) as usize] ^= 1;
     }
-    if let Verdict::Forward(output) = switch.handle_frame(now, port, &mut octets[..length]) {
+    if let Verdict::Forward(output) = switch.handle_frame(now, port, &mut bytes[..length]) {
         assert_ne!(output, port, "a frame goes back where it came from");
-        told.hear(output, &octets[..length]);
+        told.hear(output, &bytes[..length]);
     }
 }
 
 /// A header from one of a few lives to this switch, to nobody or to a former life of it.
 fn of_link(script: &mut Script<'_>, opcode: Opcode, promises: Promises) -> Header {
-    let address = match script.octet() {
+    let address = match script.byte() {
         choice @ 0..=99 => Address::Switch(SwitchId(u32::from(choice % 4))),
         choice => Address::Process(ProcessId(u32::from(choice % 17))),
     };
     let incarnation = Incarnation(script.below(3) as u32);
-    let own = |incarnation| Life { address: Address::Switch(SwitchId(0)), incarnation };
+    let own = |incarnation| Instance { address: Address::Switch(SwitchId(0)), incarnation };
     let echo = match script.below(8) {
         0 => None,
         1 => Some(own(Incarnation(LIFE.0 - 1))),
         _ => Some(own(LIFE)),
     };
-    Header::of_link(opcode, Life { address, incarnation }, echo, promises)
+    Header::hop_only(opcode, Instance { address, incarnation }, echo, promises)
 }
 
 /// A payload that makes sense where one is asked for. Answers its length.
 fn payload(script: &mut Script<'_>, opcode: Opcode, room: &mut [u8]) -> usize {
-    let id = WaveId { epoch: 1, sequence: script.below(4) as u32 };
-    let kind = [WaveKind::Notice, WaveKind::Resume][script.below(2) as usize];
-    let owner = Life { address: Address::Switch(SwitchId(0)), incarnation: LIFE };
+    let id = FloodId { epoch: 1, sequence: script.below(4) as u32 };
+    let kind = [FloodKind::Notice, FloodKind::Resume][script.below(2) as usize];
+    let owner = Instance { address: Address::Switch(SwitchId(0)), incarnation: LIFE };
     let resolved = (1..3).map(|number| Resolved { owner, number });
     let at = Timestamp::from_ns(ORIGIN_NS);
     let failure = Failure { first: ProcessId(3), count: 1, incarnation: Incarnation(1), at };
     match (opcode, kind) {
-        (Opcode::Wave, WaveKind::Notice) => {
-            Wave { id }.write_notice(room, [failure].into_iter()).map_or(0, |(_, octets)| octets)
+        (Opcode::Flood, FloodKind::Notice) => {
+            Flood { id }.write_notice(room, [failure].into_iter()).map_or(0, |(_, bytes)| bytes)
         }
-        (Opcode::Wave, WaveKind::Resume) => {
-            Wave { id }.write_resume(room, resolved).map_or(0, |(_, octets)| octets)
+        (Opcode::Flood, FloodKind::Resume) => {
+            Flood { id }.write_resume(room, resolved).map_or(0, |(_, bytes)| bytes)
         }
-        (Opcode::Echo, _) => Echo { id, kind }.write(room).unwrap_or(0),
+        (Opcode::FloodAck, _) => FloodAck { id, kind }.write(room).unwrap_or(0),
         _ => 16,
     }
 }
@@ -188,7 +187,7 @@ fn drain(switch: &mut Switch, now: Now, told: &mut Told) {
     let mut slot = [0; 1_472];
     let mut frames = 0;
     while let Some(transmit) = switch.poll_transmit(now, &mut slot) {
-        told.hear(transmit.port, &slot[..transmit.octets]);
+        told.hear(transmit.port, &slot[..transmit.bytes]);
         frames += 1;
         // Beacons, eager ones, waves and answers, and announcements to two controllers.
         assert!(frames <= 6 * usize::from(PORTS), "it never stops sending");

@@ -1,6 +1,6 @@
 //! Frames of bulk multicast: pieces of blocks, and what members tell each other about them.
 //!
-//! Each payload begins with the same [`BulkFront`]. Every frame says what is so and not what has
+//! Each payload begins with the same [`BulkHeader`]. Every frame says what is so and not what has
 //! changed, so it does no harm to hear one twice, late, or behind a newer one.
 
 mod piece;
@@ -12,27 +12,27 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 
-pub use piece::{BULK_PIECE_HEADER_OCTETS, BulkPiece, BulkPieceHeader, Extent};
+pub use piece::{BULK_PIECE_HEADER_LEN, BulkPiece, BulkPieceHeader, Extent};
 pub use repair::{
-    BULK_FAILURE_OCTETS, BulkFailure, BulkFailures, BulkHave, BulkHaveView, BulkRefused, BulkWant,
+    BULK_FAILURE_LEN, BulkFailure, BulkFailures, BulkHave, BulkHaveView, BulkRefused, BulkWant,
 };
 pub use state::{BULK_WORDS_MAX, BulkAck, BulkAckView, BulkState, BulkStateView};
 
 macro_rules! layout {
-    ($name:ident, $octets:literal { $($field:ident: $type:ty,)* }) => {
+    ($name:ident, $bytes:literal { $($field:ident: $type:ty,)* }) => {
         #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
         #[repr(C)]
         struct $name {
             $($field: $type,)*
         }
 
-        const _: () = assert!(size_of::<$name>() == $octets);
+        const _: () = assert!(size_of::<$name>() == $bytes);
     };
 }
 use layout;
 
-/// Octets at the front of every payload of bulk multicast.
-pub const BULK_FRONT_OCTETS: usize = 24;
+/// Bytes at the front of every payload of bulk multicast.
+pub const BULK_HEADER_LEN: usize = 24;
 
 layout!(Layout, 24 {
     group: U64,
@@ -45,7 +45,7 @@ layout!(Layout, 24 {
 
 /// Which group a frame belongs to, and who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct BulkFront {
+pub struct BulkHeader {
     /// The group.
     pub group: u64,
     /// A digest of what all its members must have been told alike: members, schedule, piece size.
@@ -58,9 +58,9 @@ pub struct BulkFront {
     pub stable: u32,
 }
 
-impl BulkFront {
-    /// Writes it to the front of `room`. Answers what is left, or `None` when `room` is too small.
-    pub fn write<'a>(&self, room: &'a mut [u8]) -> Option<&'a mut [u8]> {
+impl BulkHeader {
+    /// Writes it to the front of `buf`. Answers what is left, or `None` when `buf` is too small.
+    pub fn write<'a>(&self, buf: &'a mut [u8]) -> Option<&'a mut [u8]> {
         let layout = Layout {
             group: U64::new(self.group),
             plan: U32::new(self.plan),
@@ -69,7 +69,7 @@ impl BulkFront {
             stable: U32::new(self.stable),
             reserved: U32::ZERO,
         };
-        let (front, rest) = room.split_at_mut_checked(BULK_FRONT_OCTETS)?;
+        let (front, rest) = buf.split_at_mut_checked(BULK_HEADER_LEN)?;
         front.copy_from_slice(layout.as_bytes());
         Some(rest)
     }
@@ -91,26 +91,26 @@ impl BulkFront {
     }
 }
 
-/// Reads `T` from the front of `octets`.
+/// Reads `T` from the front of `bytes`.
 fn read<'a, T: FromBytes + KnownLayout + Immutable + Unaligned>(
-    octets: &'a [u8],
+    bytes: &'a [u8],
     part: &'static str,
 ) -> Result<(&'a T, &'a [u8]), DecodeError> {
-    T::ref_from_prefix(octets).map_err(|_| {
-        let (need, got) = (size_of::<T>(), octets.len());
+    T::ref_from_prefix(bytes).map_err(|_| {
+        let (need, got) = (size_of::<T>(), bytes.len());
         DecodeError::Truncated { part, need, got }
     })
 }
 
-/// Reads `count` numbers from the front of `octets`.
+/// Reads `count` numbers from the front of `bytes`.
 fn read_words<'a, T: FromBytes + Immutable + Unaligned>(
-    octets: &'a [u8],
+    bytes: &'a [u8],
     count: usize,
     part: &'static str,
 ) -> Result<&'a [T], DecodeError> {
-    let words = <[T]>::ref_from_prefix_with_elems(octets, count);
+    let words = <[T]>::ref_from_prefix_with_elems(bytes, count);
     words.map(|(words, _)| words).map_err(|_| {
-        let (need, got) = (count * size_of::<T>(), octets.len());
+        let (need, got) = (count * size_of::<T>(), bytes.len());
         DecodeError::Truncated { part, need, got }
     })
 }
@@ -120,17 +120,17 @@ fn check(is_right: bool, field: &'static str, value: u64) -> Result<(), DecodeEr
     if is_right { Ok(()) } else { Err(DecodeError::Field { field, value }) }
 }
 
-/// Writes a fixed part and what follows it, or answers `None` when `room` is too small.
+/// Writes a fixed part and what follows it, or answers `None` when `buf` is too small.
 fn write_all<const N: usize>(
-    room: &mut [u8],
+    buf: &mut [u8],
     fixed: &[u8],
     words: impl Iterator<Item = [u8; N]>,
 ) -> Option<usize> {
-    let mut octets = fixed.len();
-    room.get_mut(..octets)?.copy_from_slice(fixed);
+    let mut bytes = fixed.len();
+    buf.get_mut(..bytes)?.copy_from_slice(fixed);
     for word in words {
-        room.get_mut(octets..octets + N)?.copy_from_slice(&word);
-        octets += N;
+        buf.get_mut(bytes..bytes + N)?.copy_from_slice(&word);
+        bytes += N;
     }
-    Some(octets)
+    Some(bytes)
 }

@@ -6,17 +6,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{check, layout, read};
 use crate::DecodeError;
 
-/// Octets of a piece's header, behind the front.
-pub const BULK_PIECE_HEADER_OCTETS: usize = 40;
+/// Bytes of a piece's header, behind the front.
+pub const BULK_PIECE_HEADER_LEN: usize = 40;
 
-/// What there is to know of an object before its first octet has come. It travels with everything
+/// What there is to know of an object before its first byte has come. It travels with everything
 /// that speaks of the object, so that whatever comes first announces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
-    /// Octets of the object, possibly none.
-    pub octets: u64,
-    /// Octets of each of its blocks but the last, at least 1.
-    pub block_octets: u32,
+    /// Bytes of the object, possibly none.
+    pub bytes: u64,
+    /// Bytes of each of its blocks but the last, at least 1.
+    pub block_len: u32,
     /// Whether each block has a digest: XXH3-64, with the block's number as seed.
     pub has_digests: bool,
 }
@@ -28,19 +28,19 @@ impl Extent {
         if self.has_digests { Self::DIGESTS } else { 0 }
     }
 
-    pub(super) fn read(octets: U64, block_octets: U32, kind: u8) -> Result<Self, DecodeError> {
+    pub(super) fn read(bytes: U64, block_len: U32, kind: u8) -> Result<Self, DecodeError> {
         check(kind <= Self::DIGESTS, "digest plan", kind.into())?;
-        check(block_octets.get() > 0, "octets of a block", 0)?;
+        check(block_len.get() > 0, "bytes of a block", 0)?;
         let has_digests = kind == Self::DIGESTS;
-        Ok(Self { octets: octets.get(), block_octets: block_octets.get(), has_digests })
+        Ok(Self { bytes: bytes.get(), block_len: block_len.get(), has_digests })
     }
 }
 
 layout!(Layout, 40 {
-    octets: U64,
+    bytes: U64,
     digest: U64,
     object: U32,
-    block_octets: U32,
+    block_len: U32,
     block: U32,
     offset: U32,
     ordinal: U32,
@@ -49,7 +49,7 @@ layout!(Layout, 40 {
     reserved: [u8; 2],
 });
 
-/// What stands before the octets of a piece.
+/// What stands before the bytes of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BulkPieceHeader {
     /// The object, numbered from 0 in the order in which the root sends.
@@ -63,7 +63,7 @@ pub struct BulkPieceHeader {
     /// Where in the block this piece begins.
     pub offset: u32,
     /// The block's place among those that the sender has for the receiver by the schedule;
-    /// [`BulkPieceHeader::ASKED`] if the receiver has asked for it.
+    /// [`BulkPieceHeader::REQUESTED`] if the receiver has asked for it.
     pub ordinal: u32,
     /// Nothing but an announcement: the sender has a block, and no token to send it.
     pub offers: bool,
@@ -71,15 +71,15 @@ pub struct BulkPieceHeader {
 
 impl BulkPieceHeader {
     /// Stands for no place in the schedule.
-    pub const ASKED: u32 = u32::MAX;
+    pub const REQUESTED: u32 = u32::MAX;
 
-    /// Writes it to the front of `room`. Answers what is left, or `None` when `room` is too small.
-    pub fn write<'a>(&self, room: &'a mut [u8]) -> Option<&'a mut [u8]> {
+    /// Writes it to the front of `buf`. Answers what is left, or `None` when `buf` is too small.
+    pub fn write<'a>(&self, buf: &'a mut [u8]) -> Option<&'a mut [u8]> {
         let layout = Layout {
-            octets: U64::new(self.extent.octets),
+            bytes: U64::new(self.extent.bytes),
             digest: U64::new(self.digest),
             object: U32::new(self.object),
-            block_octets: U32::new(self.extent.block_octets),
+            block_len: U32::new(self.extent.block_len),
             block: U32::new(self.block),
             offset: U32::new(self.offset),
             ordinal: U32::new(self.ordinal),
@@ -87,7 +87,7 @@ impl BulkPieceHeader {
             offers: self.offers.into(),
             reserved: [0; 2],
         };
-        let (front, rest) = room.split_at_mut_checked(BULK_PIECE_HEADER_OCTETS)?;
+        let (front, rest) = buf.split_at_mut_checked(BULK_PIECE_HEADER_LEN)?;
         front.copy_from_slice(layout.as_bytes());
         Some(rest)
     }
@@ -98,8 +98,8 @@ impl BulkPieceHeader {
 pub struct BulkPiece<'a> {
     /// What it is.
     pub header: BulkPieceHeader,
-    /// Its octets; none of an offer, or of an object without any.
-    pub octets: &'a [u8],
+    /// Its bytes; none of an offer, or of an object without any.
+    pub bytes: &'a [u8],
 }
 
 impl<'a> BulkPiece<'a> {
@@ -108,8 +108,8 @@ impl<'a> BulkPiece<'a> {
     /// # Errors
     /// When it is too short, or does not lie within its block and its object.
     pub fn parse(rest: &'a [u8]) -> Result<Self, DecodeError> {
-        let (layout, octets) = read::<Layout>(rest, "piece of a block")?;
-        let extent = Extent::read(layout.octets, layout.block_octets, layout.kind)?;
+        let (layout, bytes) = read::<Layout>(rest, "piece of a block")?;
+        let extent = Extent::read(layout.bytes, layout.block_len, layout.kind)?;
         check(layout.offers <= 1, "offer", layout.offers.into())?;
         let header = BulkPieceHeader {
             object: layout.object.get(),
@@ -120,10 +120,10 @@ impl<'a> BulkPiece<'a> {
             ordinal: layout.ordinal.get(),
             offers: layout.offers == 1,
         };
-        let in_block = u64::from(header.offset) + octets.len() as u64;
-        check(in_block <= extent.block_octets.into(), "end of a piece", in_block)?;
-        let before = u64::from(header.block) * u64::from(extent.block_octets);
-        check(before + in_block <= extent.octets, "end of a piece", before + in_block)?;
-        Ok(Self { header, octets })
+        let in_block = u64::from(header.offset) + bytes.len() as u64;
+        check(in_block <= extent.block_len.into(), "end of a piece", in_block)?;
+        let before = u64::from(header.block) * u64::from(extent.block_len);
+        check(before + in_block <= extent.bytes, "end of a piece", before + in_block)?;
+        Ok(Self { header, bytes })
     }
 }

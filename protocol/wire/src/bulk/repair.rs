@@ -7,8 +7,8 @@ use super::piece::Extent;
 use super::{check, layout, read, read_words, write_all};
 use crate::DecodeError;
 
-/// Octets of one entry of a [`BulkFailures`].
-pub const BULK_FAILURE_OCTETS: usize = 8;
+/// Bytes of one entry of a [`BulkFailures`].
+pub const BULK_FAILURE_LEN: usize = 8;
 
 layout!(FailureLayout, 8 {
     rank: U16,
@@ -35,10 +35,10 @@ pub struct BulkFailures<'a> {
 }
 
 impl<'a> BulkFailures<'a> {
-    /// Writes as many entries as fit; answers the octets used.
-    pub fn write(room: &mut [u8], entries: impl Iterator<Item = BulkFailure>) -> usize {
-        let mut octets = 0;
-        for (place, failure) in room.chunks_exact_mut(BULK_FAILURE_OCTETS).zip(entries) {
+    /// Writes as many entries as fit; answers the bytes used.
+    pub fn write(buf: &mut [u8], entries: impl Iterator<Item = BulkFailure>) -> usize {
+        let mut bytes = 0;
+        for (place, failure) in buf.chunks_exact_mut(BULK_FAILURE_LEN).zip(entries) {
             let layout = FailureLayout {
                 rank: U16::new(failure.rank),
                 by: U16::new(failure.by),
@@ -46,9 +46,9 @@ impl<'a> BulkFailures<'a> {
                 reserved: [0; 3],
             };
             place.copy_from_slice(layout.as_bytes());
-            octets += BULK_FAILURE_OCTETS;
+            bytes += BULK_FAILURE_LEN;
         }
-        octets
+        bytes
     }
 
     /// Reads what stands behind the front in a frame with opcode [`crate::Opcode::BulkFailures`].
@@ -57,7 +57,7 @@ impl<'a> BulkFailures<'a> {
     /// When it does not consist of whole entries.
     pub fn parse(rest: &'a [u8]) -> Result<Self, DecodeError> {
         let refused =
-            DecodeError::Field { field: "octets of bulk failures", value: rest.len() as u64 };
+            DecodeError::Field { field: "bytes of bulk failures", value: rest.len() as u64 };
         Ok(Self { entries: <[FailureLayout]>::ref_from_bytes(rest).map_err(|_| refused)? })
     }
 
@@ -72,10 +72,10 @@ impl<'a> BulkFailures<'a> {
 }
 
 layout!(HaveLayout, 32 {
-    octets: U64,
+    bytes: U64,
     view: U64,
     object: U32,
-    block_octets: U32,
+    block_len: U32,
     first: U32,
     words: U16,
     kind: u8,
@@ -97,23 +97,23 @@ pub struct BulkHave {
 
 impl BulkHave {
     /// Writes it, and words of which bit `i` of word `w` says whether block `64 w + i` is held.
-    /// Answers the octets used, or `None` when `room` is too small.
+    /// Answers the bytes used, or `None` when `buf` is too small.
     pub fn write(
         &self,
-        room: &mut [u8],
+        buf: &mut [u8],
         words: impl ExactSizeIterator<Item = u64>,
     ) -> Option<usize> {
         let fixed = HaveLayout {
-            octets: U64::new(self.extent.map_or(0, |extent| extent.octets)),
+            bytes: U64::new(self.extent.map_or(0, |extent| extent.bytes)),
             view: U64::new(self.view),
             object: U32::new(self.object),
-            block_octets: U32::new(self.extent.map_or(0, |extent| extent.block_octets)),
+            block_len: U32::new(self.extent.map_or(0, |extent| extent.block_len)),
             first: U32::new(self.first),
             words: U16::new(u16::try_from(words.len()).ok()?),
             kind: self.extent.map_or(0, |extent| extent.kind()),
             reserved: 0,
         };
-        write_all(room, fixed.as_bytes(), words.map(u64::to_be_bytes))
+        write_all(buf, fixed.as_bytes(), words.map(u64::to_be_bytes))
     }
 }
 
@@ -132,11 +132,11 @@ impl<'a> BulkHaveView<'a> {
     /// When it is too short, or speaks of blocks of an object without blocks.
     pub fn parse(rest: &'a [u8]) -> Result<Self, DecodeError> {
         let (layout, rest) = read::<HaveLayout>(rest, "blocks that are held")?;
-        let is_known = layout.block_octets.get() > 0;
-        let told = layout.octets.get() | u64::from(layout.words.get()) | u64::from(layout.kind);
+        let is_known = layout.block_len.get() > 0;
+        let told = layout.bytes.get() | u64::from(layout.words.get()) | u64::from(layout.kind);
         check(is_known || told == 0, "words of an unknown object", told)?;
         let extent = match is_known {
-            true => Some(Extent::read(layout.octets, layout.block_octets, layout.kind)?),
+            true => Some(Extent::read(layout.bytes, layout.block_len, layout.kind)?),
             false => None,
         };
         let have = BulkHave {
@@ -169,10 +169,10 @@ pub struct BulkWant {
 }
 
 impl BulkWant {
-    /// Writes it. Answers the octets used, or `None` when `room` is too small.
-    pub fn write(&self, room: &mut [u8]) -> Option<usize> {
+    /// Writes it. Answers the bytes used, or `None` when `buf` is too small.
+    pub fn write(&self, buf: &mut [u8]) -> Option<usize> {
         let fixed = WantLayout { object: U32::new(self.object), block: U32::new(self.block) };
-        write_all(room, fixed.as_bytes(), core::iter::empty::<[u8; 0]>())
+        write_all(buf, fixed.as_bytes(), core::iter::empty::<[u8; 0]>())
     }
 
     /// Reads what stands behind the front in a frame with opcode [`crate::Opcode::BulkWant`].
@@ -194,13 +194,13 @@ pub enum BulkRefused {
     /// The group goes on without this member: it was taken for failed, or comes too late.
     Excluded = 2,
     /// The member has begun a new life, which the group does not know.
-    OtherLife = 3,
+    OtherIncarnation = 3,
 }
 
 impl BulkRefused {
-    /// Writes it. Answers the octets used, or `None` when `room` is too small.
-    pub fn write(self, room: &mut [u8]) -> Option<usize> {
-        write_all(room, &[self as u8, 0, 0, 0], core::iter::empty::<[u8; 0]>())
+    /// Writes it. Answers the bytes used, or `None` when `buf` is too small.
+    pub fn write(self, buf: &mut [u8]) -> Option<usize> {
+        write_all(buf, &[self as u8, 0, 0, 0], core::iter::empty::<[u8; 0]>())
     }
 
     /// Reads what stands behind the front in a frame with opcode [`crate::Opcode::BulkRefused`].
@@ -211,7 +211,7 @@ impl BulkRefused {
         match read::<[u8; 4]>(rest, "bulk refusal")?.0[0] {
             1 => Ok(Self::OtherPlan),
             2 => Ok(Self::Excluded),
-            3 => Ok(Self::OtherLife),
+            3 => Ok(Self::OtherIncarnation),
             other => {
                 Err(DecodeError::Field { field: "reason of a bulk refusal", value: other.into() })
             }

@@ -13,7 +13,7 @@ pub const BULK_WORDS_MAX: usize = 16;
 layout!(StateLayout, 36 {
     complete: U32,
     known: U32,
-    settled: U32,
+    resolved: U32,
     total: U32,
     digest: U64,
     view: U64,
@@ -30,7 +30,7 @@ pub struct BulkState {
     /// No object at or behind this one is known here.
     pub known: u32,
     /// Every object before this one is whole here, or known to be lost.
-    pub settled: u32,
+    pub resolved: u32,
     /// How many objects there will be; `None` as long as the root may send more.
     pub total: Option<u32>,
     /// A digest of every object before `complete`, in order.
@@ -49,16 +49,16 @@ impl BulkState {
     const OPEN: u32 = u32::MAX;
 
     /// Writes it, and a token count for each object from the frame's `stable` on. Answers the
-    /// octets used, or `None` when `room` is too small.
+    /// bytes used, or `None` when `buf` is too small.
     pub fn write(
         &self,
-        room: &mut [u8],
+        buf: &mut [u8],
         tokens: impl ExactSizeIterator<Item = u32>,
     ) -> Option<usize> {
         let fixed = StateLayout {
             complete: U32::new(self.complete),
             known: U32::new(self.known),
-            settled: U32::new(self.settled),
+            resolved: U32::new(self.resolved),
             total: U32::new(self.total.unwrap_or(Self::OPEN)),
             digest: U64::new(self.digest),
             view: U64::new(self.view),
@@ -66,7 +66,7 @@ impl BulkState {
             tokens: u8::try_from(tokens.len()).ok()?,
             reserved: [0; 2],
         };
-        write_all(room, fixed.as_bytes(), tokens.map(u32::to_be_bytes))
+        write_all(buf, fixed.as_bytes(), tokens.map(u32::to_be_bytes))
     }
 }
 
@@ -91,7 +91,7 @@ impl<'a> BulkStateView<'a> {
         let state = BulkState {
             complete: layout.complete.get(),
             known: layout.known.get(),
-            settled: layout.settled.get(),
+            resolved: layout.resolved.get(),
             total: (total != BulkState::OPEN).then_some(total),
             digest: layout.digest.get(),
             view: layout.view.get(),
@@ -109,7 +109,7 @@ impl<'a> BulkStateView<'a> {
 }
 
 layout!(AckLayout, 16 {
-    life: U32,
+    incarnation: U32,
     largest: U32,
     marked: U32,
     words: U16,
@@ -120,7 +120,7 @@ layout!(AckLayout, 16 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BulkAck {
     /// Which life of the frames' sender this speaks of.
-    pub life: Incarnation,
+    pub incarnation: Incarnation,
     /// The highest PSN that has come.
     pub largest: Psn,
     /// How many frames bore the congestion flag, modulo 2^32.
@@ -129,15 +129,15 @@ pub struct BulkAck {
 
 impl BulkAck {
     /// Writes it, and words of which bit `i` of word `w` says whether frame `largest - 64 w - i`
-    /// has come. Answers the octets used, or `None` when `room` is too small or there are more than
+    /// has come. Answers the bytes used, or `None` when `buf` is too small or there are more than
     /// [`BULK_WORDS_MAX`] words.
     pub fn write(
         &self,
-        room: &mut [u8],
+        buf: &mut [u8],
         words: impl ExactSizeIterator<Item = u64>,
     ) -> Option<usize> {
         let fixed = AckLayout {
-            life: U32::new(self.life.0),
+            incarnation: U32::new(self.incarnation.0),
             largest: U32::new(self.largest.0),
             marked: U32::new(self.marked),
             words: U16::new(u16::try_from(words.len()).ok()?),
@@ -146,7 +146,7 @@ impl BulkAck {
         if words.len() > BULK_WORDS_MAX {
             return None;
         }
-        write_all(room, fixed.as_bytes(), words.map(u64::to_be_bytes))
+        write_all(buf, fixed.as_bytes(), words.map(u64::to_be_bytes))
     }
 }
 
@@ -168,7 +168,7 @@ impl<'a> BulkAckView<'a> {
         let words = usize::from(layout.words.get());
         check(words <= BULK_WORDS_MAX, "words of a bulk acknowledgement", words as u64)?;
         let ack = BulkAck {
-            life: Incarnation(layout.life.get()),
+            incarnation: Incarnation(layout.incarnation.get()),
             largest: Psn(layout.largest.get()),
             marked: layout.marked.get(),
         };

@@ -43,8 +43,8 @@ pub struct FcpGrants<'a> {
 }
 
 impl<'a> FcpGrants<'a> {
-    pub(super) fn split(octets: &'a [u8]) -> Option<(Self, &'a [u8])> {
-        let (layout, rest) = GrantLayout::ref_from_prefix(octets).ok()?;
+    pub(super) fn split(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (layout, rest) = GrantLayout::ref_from_prefix(bytes).ok()?;
         let slots = layout.slots.get();
         if slots == 0 || layout.dst_bits > DST_BITS_MAX || layout.path_bits > PATH_BITS_MAX {
             return None;
@@ -74,7 +74,7 @@ impl<'a> FcpGrants<'a> {
 
     /// The number of the timeslot that the others are counted from, modulo 2^48.
     pub fn base(&self) -> u64 {
-        self.layout.base.iter().fold(0, |base, octet| base << 8 | u64::from(*octet))
+        self.layout.base.iter().fold(0, |base, byte| base << 8 | u64::from(*byte))
     }
 
     /// All of them: bit `i` is `i` after [`base`](Self::base).
@@ -95,13 +95,13 @@ impl<'a> FcpGrants<'a> {
     /// Which timeslot, and by how much the numbers of its destination and path are above the least.
     fn codes(self) -> impl Iterator<Item = (u8, u16, u16)> + 'a {
         let (width, path_bits) = (self.layout.width(), self.layout.path_bits);
-        let (mut slots, mut octets) = (self.layout.slots.get(), self.codes.iter());
+        let (mut slots, mut bytes) = (self.layout.slots.get(), self.codes.iter());
         let (mut ahead, mut bits) = (0u64, 0);
         core::iter::from_fn(move || {
             let slot = slots.trailing_zeros() as u8;
             slots &= slots.checked_sub(1)?;
             while bits < width {
-                ahead = ahead << 8 | u64::from(*octets.next()?);
+                ahead = ahead << 8 | u64::from(*bytes.next()?);
                 bits += 8;
             }
             bits -= width;
@@ -138,9 +138,9 @@ impl Range {
     }
 }
 
-/// Writes a part into `room`. Answers its octets, and none if it does not fit.
+/// Writes a part into `buf`. Answers its bytes, and none if it does not fit.
 pub(super) fn write(
-    room: &mut [u8],
+    buf: &mut [u8],
     (base, slots): (u64, u64),
     of: impl Fn(usize) -> (u16, u8),
 ) -> Option<usize> {
@@ -169,8 +169,8 @@ pub(super) fn write(
         slots: U64::new(slots),
     };
     let width = layout.width();
-    let octets = size_of::<GrantLayout>() + (slots.count_ones() * width).div_ceil(8) as usize;
-    let (front, codes) = room.get_mut(..octets)?.split_at_mut(size_of::<GrantLayout>());
+    let bytes = size_of::<GrantLayout>() + (slots.count_ones() * width).div_ceil(8) as usize;
+    let (front, codes) = buf.get_mut(..bytes)?.split_at_mut(size_of::<GrantLayout>());
     front.copy_from_slice(layout.as_bytes());
     let (mut ahead, mut bits) = (0u64, 0);
     let mut codes = codes.iter_mut();
@@ -186,7 +186,7 @@ pub(super) fn write(
     if bits > 0 {
         *codes.next()? = (ahead << (8 - bits)) as u8;
     }
-    Some(octets)
+    Some(bytes)
 }
 
 #[cfg(test)]
@@ -200,16 +200,16 @@ mod tests {
     #[test]
     fn a_timeslot_takes_as_many_bits_as_tell_it_apart() {
         let written = |slots: u64, of: fn(usize) -> (u16, u8)| {
-            let mut room = [0xff; 200];
-            let octets = write(&mut room, (7, slots), of).expect("it fits");
-            let (read, rest) = FcpGrants::split(&room[..octets]).expect("just written");
+            let mut buf = [0xff; 200];
+            let bytes = write(&mut buf, (7, slots), of).expect("it fits");
+            let (read, rest) = FcpGrants::split(&buf[..bytes]).expect("just written");
             assert_eq!((read.base(), read.slots(), rest.len()), (7, slots, 0));
             let grants: Vec<FcpGrant> = read.grants().collect();
             assert_eq!(grants.len(), slots.count_ones() as usize);
             for FcpGrant { slot, dst, path } in grants {
                 assert!(slots >> slot & 1 == 1 && (dst, path) == of(slot.into()));
             }
-            octets - size_of::<GrantLayout>()
+            bytes - size_of::<GrantLayout>()
         };
         assert_eq!(written(u64::MAX, |_| (9, 255)), 0, "all to one, by one path");
         assert_eq!(written(u64::MAX, |slot| (300 + slot as u16 % 31, 255)), 40);
@@ -222,8 +222,8 @@ mod tests {
         let split = |dst_bits: u8, dst: u16, slots: u64, codes: &[u8]| {
             let [high, low] = dst.to_be_bytes();
             let front = [GRANT, dst_bits, 0, 255, high, low, 0, 0, 0, 0, 0, 9];
-            let octets = [&front[..], &slots.to_be_bytes(), codes].concat();
-            FcpGrants::split(&octets).is_some_and(|(_, rest)| rest.is_empty())
+            let bytes = [&front[..], &slots.to_be_bytes(), codes].concat();
+            FcpGrants::split(&bytes).is_some_and(|(_, rest)| rest.is_empty())
         };
         assert!(split(1, 7, 0b11, &[0b0100_0000]) && split(0, 7, 0b11, &[]));
         assert!(!split(0, 7, 0, &[]), "none at all");

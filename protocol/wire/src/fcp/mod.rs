@@ -19,10 +19,10 @@ pub use grants::{FcpGrant, FcpGrants};
 pub use totals::{FcpForm, FcpTotal, FcpTotals};
 pub use writer::FcpWriter;
 
-/// Octets of the front of a control packet.
-pub const FCP_HEADER_OCTETS: usize = 8;
-/// Octets of the check, which stands first and does not cover itself.
-const CHECK_OCTETS: usize = 4;
+/// Bytes of the front of a control packet.
+pub const FCP_HEADER_LEN: usize = 8;
+/// Bytes of the check, which stands first and does not cover itself.
+const CHECK_LEN: usize = 4;
 /// The kinds of parts.
 const RESET: u8 = 1;
 const TOTALS: u8 = 2;
@@ -33,14 +33,14 @@ const HOLES: u8 = 6;
 const EARLY: u8 = 7;
 /// In which [`FcpEarly::ns`] is written, ns.
 const EARLY_NS: u64 = 64;
-/// Octets of the last part, which says what has not been heard.
-const HOLES_OCTETS: usize = 9;
+/// Bytes of the last part, which says what has not been heard.
+const HOLES_LEN: usize = 9;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Layout {
     check: U32,
-    heard: U32,
+    received: U32,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -62,11 +62,11 @@ struct EarlyLayout {
     early: U16,
 }
 
-const _: () = assert!(size_of::<Layout>() == FCP_HEADER_OCTETS);
+const _: () = assert!(size_of::<Layout>() == FCP_HEADER_LEN);
 
 /// What an endpoint and its arbiter must have been set up with alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FcpTerms {
+pub struct FcpParams {
     /// Length of a timeslot, ns.
     pub slot_ns: u32,
     /// Endpoints: the processes below this number.
@@ -82,7 +82,7 @@ pub struct FcpReset {
     /// knows.
     pub epoch: u32,
     /// What its sender is set up with.
-    pub terms: FcpTerms,
+    pub terms: FcpParams,
 }
 
 /// How long before a batch was closed the last packet of an endpoint came: with that batch it is
@@ -108,17 +108,17 @@ pub enum FcpPart<'a> {
     Early(FcpEarly),
 }
 
-/// A control packet, borrowed from its octets. Its parts are whole; whether it comes from who is in
+/// A control packet, borrowed from its bytes. Its parts are whole; whether it comes from who is in
 /// step, [`Fcp::is_in_step`] says.
 #[derive(Clone, Copy, Debug)]
 pub struct Fcp<'a> {
     /// The packet's number, from 1 after a reset, modulo 2^32.
     pub sequence: u32,
     /// The highest number that its sender has received, 0 if none.
-    pub heard: u32,
-    /// Bit `i`: number `heard - i` has been received, or there was none.
-    pub heard_bits: u64,
-    octets: &'a [u8],
+    pub received: u32,
+    /// Bit `i`: number `received - i` has been received, or there was none.
+    pub received_bits: u64,
+    bytes: &'a [u8],
 }
 
 impl<'a> Fcp<'a> {
@@ -128,15 +128,15 @@ impl<'a> Fcp<'a> {
     /// When it does not consist of a front and whole parts as a sender writes them.
     pub fn parse(psn: u32, payload: &'a [u8]) -> Result<Self, DecodeError> {
         let Ok((layout, mut rest)) = Layout::ref_from_prefix(payload) else {
-            let (need, got) = (FCP_HEADER_OCTETS, payload.len());
+            let (need, got) = (FCP_HEADER_LEN, payload.len());
             return Err(DecodeError::Truncated { part: "control packet", need, got });
         };
-        let mut heard_bits = u64::MAX;
+        let mut received_bits = u64::MAX;
         let mut is_first = true;
         while !rest.is_empty() {
             let refused = || DecodeError::Field { field: "part", value: u64::from(rest[0]) };
             if let Some(holes) = split_holes(rest) {
-                heard_bits = !holes;
+                received_bits = !holes;
                 break;
             }
             let (part, behind) = split_part(rest).ok_or_else(refused)?;
@@ -145,12 +145,12 @@ impl<'a> Fcp<'a> {
             }
             (is_first, rest) = (false, behind);
         }
-        Ok(Self { sequence: psn, heard: layout.heard.get(), heard_bits, octets: payload })
+        Ok(Self { sequence: psn, received: layout.received.get(), received_bits, bytes: payload })
     }
 
     /// Whether whoever wrote it did so with this seed.
     pub fn is_in_step(&self, seed: u64) -> bool {
-        let (check, covered) = self.octets.split_at(CHECK_OCTETS);
+        let (check, covered) = self.bytes.split_at(CHECK_LEN);
         check == checksum(covered, seed)
     }
 
@@ -171,7 +171,7 @@ impl<'a> Fcp<'a> {
 
     /// Its parts, in order.
     pub fn parts(&self) -> impl Iterator<Item = FcpPart<'a>> + 'a {
-        let mut rest = &self.octets[FCP_HEADER_OCTETS..];
+        let mut rest = &self.bytes[FCP_HEADER_LEN..];
         core::iter::from_fn(move || {
             let (part, behind) = split_part(rest)?;
             rest = behind;
@@ -180,37 +180,37 @@ impl<'a> Fcp<'a> {
     }
 }
 
-fn checksum(covered: &[u8], seed: u64) -> [u8; CHECK_OCTETS] {
+fn checksum(covered: &[u8], seed: u64) -> [u8; CHECK_LEN] {
     (xxh3_64_with_seed(covered, seed) as u32).to_be_bytes()
 }
 
-/// What has not been heard, if `octets` are a whole part that says so, and nothing else.
-fn split_holes(octets: &[u8]) -> Option<u64> {
-    let (&[HOLES, ref holes @ ..], []) = octets.split_first_chunk::<HOLES_OCTETS>()? else {
+/// What has not been heard, if `bytes` are a whole part that says so, and nothing else.
+fn split_holes(bytes: &[u8]) -> Option<u64> {
+    let (&[HOLES, ref holes @ ..], []) = bytes.split_first_chunk::<HOLES_LEN>()? else {
         return None;
     };
     // The highest has been heard; and if all have, nothing is said.
     Some(u64::from_be_bytes(*holes)).filter(|holes| *holes != 0 && holes & 1 == 0)
 }
 
-/// The first part of `octets` and what is behind it; `None` if there is no whole part.
-fn split_part(octets: &[u8]) -> Option<(FcpPart<'_>, &[u8])> {
-    match *octets.first()? {
+/// The first part of `bytes` and what is behind it; `None` if there is no whole part.
+fn split_part(bytes: &[u8]) -> Option<(FcpPart<'_>, &[u8])> {
+    match *bytes.first()? {
         RESET => {
-            let (layout, rest) = ResetLayout::ref_from_prefix(octets).ok()?;
+            let (layout, rest) = ResetLayout::ref_from_prefix(bytes).ok()?;
             let (time, epoch) = (Timestamp::from_ns(layout.time.get()), layout.epoch.get());
-            let terms = FcpTerms { slot_ns: layout.slot_ns.get(), nodes: layout.nodes.get() };
+            let terms = FcpParams { slot_ns: layout.slot_ns.get(), nodes: layout.nodes.get() };
             Some((FcpPart::Reset(FcpReset { time, epoch, terms }), rest))
         }
         TOTALS | MAP | SHORT_MAP => {
-            FcpTotals::split(octets).map(|(totals, rest)| (FcpPart::Totals(totals), rest))
+            FcpTotals::split(bytes).map(|(totals, rest)| (FcpPart::Totals(totals), rest))
         }
         EARLY => {
-            let (layout, rest) = EarlyLayout::ref_from_prefix(octets).ok()?;
+            let (layout, rest) = EarlyLayout::ref_from_prefix(bytes).ok()?;
             let (ns, batch_slots) = (u64::from(layout.early.get()) * EARLY_NS, layout.batch_slots);
             (batch_slots > 0).then_some((FcpPart::Early(FcpEarly { ns, batch_slots }), rest))
         }
-        GRANT => FcpGrants::split(octets).map(|(grants, rest)| (FcpPart::Grants(grants), rest)),
+        GRANT => FcpGrants::split(bytes).map(|(grants, rest)| (FcpPart::Grants(grants), rest)),
         _ => None,
     }
 }
@@ -225,13 +225,13 @@ mod tests {
 
     #[test]
     fn what_fits_survives_and_what_does_not_is_said_so() {
-        let terms = FcpTerms { slot_ns: 1 << 30, nodes: 4_096 };
+        let terms = FcpParams { slot_ns: 1 << 30, nodes: 4_096 };
         let reset = FcpReset { time: Timestamp::from_ns(u64::MAX - 1), epoch: 9, terms };
         let totals = [1u16, 2, 9].map(|dst| FcpTotal { dst, total: 65_535 - dst });
         let [slots, base] = [1 | 1 << 63, (1 << 48) - 2];
         let of = |slot: usize| if slot == 0 { (7, 255) } else { (9, 1) };
-        let mut room = [0xff; 8 + 20 + (2 + 12) + (20 + 3) + (4 + 2 + 6) + 9];
-        let mut writer = FcpWriter::new(&mut room, (4, !0b110)).expect("it fits");
+        let mut buf = [0xff; 8 + 20 + (2 + 12) + (20 + 3) + (4 + 2 + 6) + 9];
+        let mut writer = FcpWriter::new(&mut buf, (4, !0b110)).expect("it fits");
         assert!(writer.reset(reset) && writer.totals(FcpForm::List, &totals) == 3);
         assert!(writer.grants(base, slots, of));
         assert_eq!(writer.totals(FcpForm::Map, &totals), 3);
@@ -240,11 +240,11 @@ mod tests {
             (0, 0),
             (writer.totals(FcpForm::List, &totals), writer.totals(FcpForm::ShortMap, &totals))
         );
-        let octets = writer.finish(77);
-        assert_eq!(octets, room.len());
-        let fcp = Fcp::parse(5, &room).expect("just written");
+        let bytes = writer.finish(77);
+        assert_eq!(bytes, buf.len());
+        let fcp = Fcp::parse(5, &buf).expect("just written");
         assert!(fcp.is_in_step(77) && !fcp.is_in_step(78));
-        assert_eq!((fcp.sequence, fcp.heard, fcp.heard_bits), (5, 4, !0b110));
+        assert_eq!((fcp.sequence, fcp.received, fcp.received_bits), (5, 4, !0b110));
         assert_eq!(fcp.reset(), Some(reset));
         let parts: Vec<FcpPart<'_>> = fcp.parts().collect();
         let [_, FcpPart::Totals(list), FcpPart::Grants(given), FcpPart::Totals(map)] = parts[..]
@@ -259,8 +259,8 @@ mod tests {
         let grant = |slot, (dst, path)| FcpGrant { slot, dst, path };
         assert_eq!(grants, [grant(0, (7, 255)), grant(63, (9, 1))]);
         let ends: Vec<usize> =
-            (0..=octets).filter(|end| Fcp::parse(5, &room[..*end]).is_ok()).collect();
-        assert_eq!(ends, [8, 28, 42, 65, 77, octets], "whole parts only");
+            (0..=bytes).filter(|end| Fcp::parse(5, &buf[..*end]).is_ok()).collect();
+        assert_eq!(ends, [8, 28, 42, 65, 77, bytes], "whole parts only");
     }
 
     #[test]

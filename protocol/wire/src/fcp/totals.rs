@@ -2,11 +2,11 @@
 
 use super::{MAP, SHORT_MAP, TOTALS};
 
-/// Octets before the entries of a list, and before the map of a map.
-pub(super) const LIST_OCTETS: usize = 2;
-pub(super) const MAP_OCTETS: usize = 4;
-/// Octets of an entry of a list.
-pub(super) const ENTRY_OCTETS: usize = 4;
+/// Bytes before the entries of a list, and before the map of a map.
+pub(super) const LIST_LEN: usize = 2;
+pub(super) const MAP_LEN: usize = 4;
+/// Bytes of an entry of a list.
+pub(super) const ENTRY_LEN: usize = 4;
 
 /// "So many timeslots to `dst` I have ever asked for", or "given to you", since the last reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,25 +20,25 @@ pub struct FcpTotal {
 /// How totals are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FcpForm {
-    /// Each with its destination: four octets.
+    /// Each with its destination: four bytes.
     List,
-    /// A bit for each destination that there might be, and two octets for each that there is.
+    /// A bit for each destination that there might be, and two bytes for each that there is.
     Map,
-    /// The same with one octet for each that there is: who reads it knows the rest.
+    /// The same with one byte for each that there is: who reads it knows the rest.
     ShortMap,
 }
 
 impl FcpForm {
-    /// Octets of a total, without its destination.
-    pub(super) const fn total_octets(self) -> usize {
+    /// Bytes of a total, without its destination.
+    pub(super) const fn total_len(self) -> usize {
         match self {
             Self::List | Self::Map => 2,
             Self::ShortMap => 1,
         }
     }
 
-    /// Octets of the map from `first` to `last`.
-    pub(super) const fn map_octets(first: u16, last: u16) -> usize {
+    /// Bytes of the map from `first` to `last`.
+    pub(super) const fn map_len(first: u16, last: u16) -> usize {
         (last - first) as usize / 8 + 1
     }
 
@@ -47,9 +47,9 @@ impl FcpForm {
         let all = || totals.iter().map(|total| total.dst);
         let (Some(first), Some(last)) = (all().min(), all().max()) else { return Self::List };
         let map = if may_be_short { Self::ShortMap } else { Self::Map };
-        let marks = Self::map_octets(first, last);
-        let mapped = MAP_OCTETS + marks + totals.len() * map.total_octets();
-        let listed = LIST_OCTETS + totals.len() * ENTRY_OCTETS;
+        let marks = Self::map_len(first, last);
+        let mapped = MAP_LEN + marks + totals.len() * map.total_len();
+        let listed = LIST_LEN + totals.len() * ENTRY_LEN;
         if mapped < listed && marks <= usize::from(u8::MAX) { map } else { Self::List }
     }
 }
@@ -59,26 +59,26 @@ impl FcpForm {
 pub struct FcpTotals<'a> {
     form: FcpForm,
     first: u16,
-    /// A bit for each destination from `first` on, the lowest of an octet first; none of a list.
+    /// A bit for each destination from `first` on, the lowest of a byte first; none of a list.
     map: &'a [u8],
-    octets: &'a [u8],
+    bytes: &'a [u8],
 }
 
 impl<'a> FcpTotals<'a> {
-    pub(super) fn split(octets: &'a [u8]) -> Option<(Self, &'a [u8])> {
-        let form = match *octets.first()? {
+    pub(super) fn split(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let form = match *bytes.first()? {
             TOTALS => {
-                let count = usize::from(*octets.get(1)?);
-                let entries = octets.get(LIST_OCTETS..)?;
-                let (octets, rest) = entries.split_at_checked(count * ENTRY_OCTETS)?;
-                let all = Self { form: FcpForm::List, first: 0, map: &[], octets };
+                let count = usize::from(*bytes.get(1)?);
+                let entries = bytes.get(LIST_LEN..)?;
+                let (bytes, rest) = entries.split_at_checked(count * ENTRY_LEN)?;
+                let all = Self { form: FcpForm::List, first: 0, map: &[], bytes };
                 return (count > 0).then_some((all, rest));
             }
             MAP => FcpForm::Map,
             SHORT_MAP => FcpForm::ShortMap,
             _ => return None,
         };
-        let (&[_, marks, high, low], rest) = octets.split_first_chunk::<MAP_OCTETS>()?;
+        let (&[_, marks, high, low], rest) = bytes.split_first_chunk::<MAP_LEN>()?;
         let (map, rest) = rest.split_at_checked(usize::from(marks))?;
         // So that there is one way to say it.
         if map.first()? & 1 == 0 || *map.last()? == 0 {
@@ -90,8 +90,8 @@ impl<'a> FcpTotals<'a> {
             return None;
         }
         let count: u32 = map.iter().map(|marks| marks.count_ones()).sum();
-        let (octets, rest) = rest.split_at_checked(count as usize * form.total_octets())?;
-        Some((Self { form, first, map, octets }, rest))
+        let (bytes, rest) = rest.split_at_checked(count as usize * form.total_len())?;
+        Some((Self { form, first, map, bytes }, rest))
     }
 
     /// How they are written.
@@ -101,13 +101,13 @@ impl<'a> FcpTotals<'a> {
 
     /// Each of them.
     pub fn totals(self) -> impl Iterator<Item = FcpTotal> + 'a {
-        let mut rest = self.octets;
+        let mut rest = self.bytes;
         let (mut place, mut marks) = (0, self.map.first().copied().unwrap_or_default());
         core::iter::from_fn(move || {
-            let mut next = |octets: usize| {
-                let (value, behind) = rest.split_at_checked(octets)?;
+            let mut next = |bytes: usize| {
+                let (value, behind) = rest.split_at_checked(bytes)?;
                 rest = behind;
-                Some(value.iter().fold(0, |value, octet| value << 8 | u16::from(*octet)))
+                Some(value.iter().fold(0, |value, byte| value << 8 | u16::from(*byte)))
             };
             if self.form == FcpForm::List {
                 return Some(FcpTotal { dst: next(2)?, total: next(2)? });
@@ -118,7 +118,7 @@ impl<'a> FcpTotals<'a> {
             }
             let dst = self.first + (place * 8) as u16 + marks.trailing_zeros() as u16;
             marks &= marks - 1;
-            Some(FcpTotal { dst, total: next(self.form.total_octets())? })
+            Some(FcpTotal { dst, total: next(self.form.total_len())? })
         })
     }
 }
@@ -127,8 +127,8 @@ impl<'a> FcpTotals<'a> {
 mod tests {
     use super::*;
 
-    fn split(octets: &[u8]) -> bool {
-        FcpTotals::split(octets).is_some()
+    fn split(bytes: &[u8]) -> bool {
+        FcpTotals::split(bytes).is_some()
     }
 
     #[test]

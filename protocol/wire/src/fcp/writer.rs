@@ -3,35 +3,34 @@
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 
-use super::totals::{ENTRY_OCTETS, LIST_OCTETS, MAP_OCTETS};
+use super::totals::{ENTRY_LEN, LIST_LEN, MAP_LEN};
 use super::{
-    CHECK_OCTETS, EARLY, EARLY_NS, EarlyLayout, FCP_HEADER_OCTETS, FcpEarly, FcpForm, FcpReset,
-    FcpTotal, HOLES, HOLES_OCTETS, Layout, MAP, RESET, ResetLayout, SHORT_MAP, TOTALS, checksum,
-    grants,
+    CHECK_LEN, EARLY, EARLY_NS, EarlyLayout, FCP_HEADER_LEN, FcpEarly, FcpForm, FcpReset, FcpTotal,
+    HOLES, HOLES_LEN, Layout, MAP, RESET, ResetLayout, SHORT_MAP, TOTALS, checksum, grants,
 };
 
 /// Writes a control packet, part by part. What does not fit is not written, and said so.
 #[derive(Debug)]
 pub struct FcpWriter<'a> {
-    room: &'a mut [u8],
-    octets: usize,
+    buf: &'a mut [u8],
+    bytes: usize,
     /// What has not been heard, for which there is room left.
     holes: u64,
 }
 
 impl<'a> FcpWriter<'a> {
-    /// Begins a packet in `room`; `None` when not even what has been heard fits.
-    pub fn new(room: &'a mut [u8], (heard, heard_bits): (u32, u64)) -> Option<Self> {
-        let layout = Layout { check: U32::ZERO, heard: U32::new(heard) };
-        let last = if heard_bits == u64::MAX { 0 } else { HOLES_OCTETS };
-        room.get(..FCP_HEADER_OCTETS + last)?;
-        room[..FCP_HEADER_OCTETS].copy_from_slice(layout.as_bytes());
-        Some(Self { room, octets: FCP_HEADER_OCTETS, holes: !heard_bits })
+    /// Begins a packet in `buf`; `None` when not even what has been heard fits.
+    pub fn new(buf: &'a mut [u8], (received, received_bits): (u32, u64)) -> Option<Self> {
+        let layout = Layout { check: U32::ZERO, received: U32::new(received) };
+        let last = if received_bits == u64::MAX { 0 } else { HOLES_LEN };
+        buf.get(..FCP_HEADER_LEN + last)?;
+        buf[..FCP_HEADER_LEN].copy_from_slice(layout.as_bytes());
+        Some(Self { buf, bytes: FCP_HEADER_LEN, holes: !received_bits })
     }
 
     /// Whether nothing but what was heard is written.
     pub fn is_empty(&self) -> bool {
-        self.octets == FCP_HEADER_OCTETS
+        self.bytes == FCP_HEADER_LEN
     }
 
     /// A reset, before all other parts. Answers false when it does not fit.
@@ -55,8 +54,8 @@ impl<'a> FcpWriter<'a> {
     pub fn totals(&mut self, form: FcpForm, totals: &[FcpTotal]) -> usize {
         let (Some(first), Some(last)) = (totals.first(), totals.last()) else { return 0 };
         if form == FcpForm::List {
-            let room = self.free().saturating_sub(LIST_OCTETS) / ENTRY_OCTETS;
-            let count = totals.len().min(room).min(u8::MAX.into());
+            let buf = self.free().saturating_sub(LIST_LEN) / ENTRY_LEN;
+            let count = totals.len().min(buf).min(u8::MAX.into());
             if count == 0 {
                 return 0;
             }
@@ -67,22 +66,22 @@ impl<'a> FcpWriter<'a> {
             return count;
         }
         debug_assert!(totals.is_sorted_by(|one, next| one.dst < next.dst), "in ascending order");
-        let marks = FcpForm::map_octets(first.dst, last.dst);
-        let octets = MAP_OCTETS + marks + totals.len() * form.total_octets();
-        if octets > self.free() || marks > usize::from(u8::MAX) {
+        let marks = FcpForm::map_len(first.dst, last.dst);
+        let bytes = MAP_LEN + marks + totals.len() * form.total_len();
+        if bytes > self.free() || marks > usize::from(u8::MAX) {
             return 0;
         }
         let kind = if form == FcpForm::Map { MAP } else { SHORT_MAP };
         self.put(&[&[kind, marks as u8], &first.dst.to_be_bytes()]);
-        let map = &mut self.room[self.octets..][..marks];
+        let map = &mut self.buf[self.bytes..][..marks];
         map.fill(0);
         for FcpTotal { dst, .. } in totals {
             let place = usize::from(dst - first.dst);
             map[place / 8] |= 1 << (place % 8);
         }
-        self.octets += marks;
+        self.bytes += marks;
         for FcpTotal { total, .. } in totals {
-            self.put(&[&total.to_be_bytes()[2 - form.total_octets()..]]);
+            self.put(&[&total.to_be_bytes()[2 - form.total_len()..]]);
         }
         totals.len()
     }
@@ -90,36 +89,36 @@ impl<'a> FcpWriter<'a> {
     /// Adds timeslots, at least one: bit `i` of `slots` is `i` after `base`, and `of` says to whom
     /// it is and by which path. Answers false when they do not fit.
     pub fn grants(&mut self, base: u64, slots: u64, of: impl Fn(usize) -> (u16, u8)) -> bool {
-        let end = self.octets + self.free();
-        let octets = grants::write(&mut self.room[self.octets..end], (base, slots), of);
-        self.octets += octets.unwrap_or_default();
-        octets.is_some()
+        let end = self.bytes + self.free();
+        let bytes = grants::write(&mut self.buf[self.bytes..end], (base, slots), of);
+        self.bytes += bytes.unwrap_or_default();
+        bytes.is_some()
     }
 
-    /// Completes the packet. Answers the octets that it has.
+    /// Completes the packet. Answers the bytes that it has.
     pub fn finish(mut self, seed: u64) -> usize {
         if self.holes != 0 {
             let holes = core::mem::take(&mut self.holes);
             self.put(&[&[HOLES], &holes.to_be_bytes()]);
         }
-        let (check, covered) = self.room[..self.octets].split_at_mut(CHECK_OCTETS);
+        let (check, covered) = self.buf[..self.bytes].split_at_mut(CHECK_LEN);
         check.copy_from_slice(&checksum(covered, seed));
-        self.octets
+        self.bytes
     }
 
-    /// Octets that are left for parts.
+    /// Bytes that are left for parts.
     fn free(&self) -> usize {
-        self.room.len() - self.octets - if self.holes == 0 { 0 } else { HOLES_OCTETS }
+        self.buf.len() - self.bytes - if self.holes == 0 { 0 } else { HOLES_LEN }
     }
 
     fn put(&mut self, pieces: &[&[u8]]) -> bool {
-        let octets: usize = pieces.iter().map(|piece| piece.len()).sum();
-        if octets > self.free() {
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if bytes > self.free() {
             return false;
         }
         for piece in pieces {
-            self.room[self.octets..][..piece.len()].copy_from_slice(piece);
-            self.octets += piece.len();
+            self.buf[self.bytes..][..piece.len()].copy_from_slice(piece);
+            self.bytes += piece.len();
         }
         true
     }

@@ -77,12 +77,12 @@ fn fates(setup: &Setup, story: &Story) -> Option<String> {
 /// Nobody holds more than it may, and nothing is left in the end.
 fn memory(setup: &Setup, story: &Story) -> Option<String> {
     for process in 0..setup.processes as usize {
-        let most = story.octets_held_max[process];
-        if most > setup.received_octets_max {
-            return Some(format!("{process} held {most} octets"));
+        let most = story.bytes_held_max[process];
+        if most > setup.received_bytes_max {
+            return Some(format!("{process} held {most} bytes"));
         }
-        if story.octets_held[process].is_some_and(|held| held > 0) {
-            return Some(format!("{process} still holds {:?} octets", story.octets_held[process]));
+        if story.bytes_held[process].is_some_and(|held| held > 0) {
+            return Some(format!("{process} still holds {:?} bytes", story.bytes_held[process]));
         }
         if story.is_settled[process] == Some(false) {
             return Some(format!("{process} has messages without a fate"));

@@ -9,7 +9,7 @@ use onepipe_base::{
 use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{Application, At, Config, Fault, LinkId, Network, NodeId};
 use onepipe_topology::{Next, Node, Route, Shape, Spread, Topology};
-use onepipe_wire::{Header, Opcode, peek, seal};
+use onepipe_wire::{Header, Opcode, parse_header, seal};
 
 /// Frames with this number and higher ones are of a kind that speaks of links.
 pub const FOR_NEIGHBOURS: u32 = 1_000;
@@ -22,7 +22,7 @@ pub struct Toy {
     lower: u16,
     /// `None`: a host.
     route: Option<Route>,
-    /// What a host has to send: receiver, number, octets of payload.
+    /// What a host has to send: receiver, number, bytes of payload.
     pub outbox: Vec<(u32, u32, usize)>,
     heard: VecDeque<(u32, u32)>,
     /// When the timer shall ring, and when it rang.
@@ -34,7 +34,7 @@ impl Machine for Toy {
     type Event = (u32, u32);
 
     fn handle_frame(&mut self, _now: Now, _port: Port, frame: &mut [u8]) -> Verdict {
-        let Ok((header, _)) = peek(frame) else { return Verdict::Dropped };
+        let Ok((header, _)) = parse_header(frame) else { return Verdict::Dropped };
         let Some(route) = &self.route else {
             self.heard.push_back((header.src().0, header.psn().0));
             return Verdict::Consumed;
@@ -60,7 +60,7 @@ impl Machine for Toy {
         let opcode = if number < FOR_NEIGHBOURS { Opcode::Data } else { Opcode::Join };
         let header = Header::new(opcode, ProcessId(self.id), ProcessId(to), Incarnation(0))
             .stamped(now.sync, Promises::both(now.sync), Psn(number));
-        Some(Transmit { port: Port(self.ports - 1), octets: seal(slot, header, payload) })
+        Some(Transmit { port: Port(self.ports - 1), bytes: seal(slot, header, payload) })
     }
 
     fn poll_event(&mut self) -> Option<(u32, u32)> {

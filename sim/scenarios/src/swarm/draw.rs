@@ -67,8 +67,8 @@ pub(super) fn plan(
     let link = LinkConfig {
         rate_bits_per_s: *random.pick(&[10, 25, 100, 400]) * 1_000_000_000,
         propagation_ns: *random.pick(&[50, 500, 500, 2_000]),
-        queue_octets_max: *random.pick(&[20_000, 100_000, 300_000]),
-        mark_octets: *random.pick(&[10_000, 60_000, 1 << 30]),
+        queue_bytes_max: *random.pick(&[20_000, 100_000, 300_000]),
+        mark_bytes: *random.pick(&[10_000, 60_000, 1 << 30]),
         ..LinkConfig::default()
     };
     plan.network.host_link = link;
@@ -93,12 +93,12 @@ pub(super) fn plan(
         plan.endpoint.reorder_packets = 0;
     }
     if random.below(4) == 0 {
-        plan.endpoint.receive_buffer_octets_max = 1 << 20;
-        plan.endpoint.message_octets_max = 1 << 18;
-        plan.endpoint.window_octets_max = 1 << 14;
-        plan.endpoint.send_buffer_octets_max = 1 << 19;
+        plan.endpoint.receive_buffer_bytes_max = 1 << 20;
+        plan.endpoint.message_len_max = 1 << 18;
+        plan.endpoint.window_bytes_max = 1 << 14;
+        plan.endpoint.send_buffer_bytes_max = 1 << 19;
     }
-    plan.load = Some(draw_load(random, plan.endpoint.message_octets_max));
+    plan.load = Some(draw_load(random, plan.endpoint.message_len_max));
     if replicas > 0 {
         let mut court = Court::new(replicas as u32, beacon_interval_ns);
         court.store_ns = *random.pick(&[1_000, 5_000, 50_000]);
@@ -128,16 +128,16 @@ pub(super) fn missing(plan: &Plan, random: &mut Random) -> Option<u32> {
     (is_drawn && is_apt).then(|| random.below(processes.into()) as u32)
 }
 
-fn draw_load(random: &mut Random, message_octets_max: u32) -> Load {
-    let octets_max = match random.below(40) {
-        0 => message_octets_max.min(1 << 20),
-        1..10 => message_octets_max.min(60_000),
+fn draw_load(random: &mut Random, message_len_max: u32) -> Load {
+    let bytes_max = match random.below(40) {
+        0 => message_len_max.min(1 << 20),
+        1..10 => message_len_max.min(60_000),
         _ => 3_000,
     };
     let workload = match random.below(3) {
-        0 => Workload::AllToAll { fan_out: random.between(1, 8) as u32, octets: 64 },
-        1 => Workload::Random { fan_out_max: random.between(1, 8) as u32, octets_max },
-        _ => Workload::Random { fan_out_max: 2, octets_max: 200 },
+        0 => Workload::AllToAll { fan_out: random.between(1, 8) as u32, bytes: 64 },
+        1 => Workload::Random { fan_out_max: random.between(1, 8) as u32, bytes_max },
+        _ => Workload::Random { fan_out_max: 2, bytes_max: 200 },
     };
     let pace = match random.below(2) {
         0 => Pace::ClosedLoop { messages_max: random.between(1, 64) as u32 },

@@ -5,7 +5,7 @@ use onepipe_controller::Controller;
 use onepipe_endpoint::{Event, ProcessFailed, Service};
 use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{At, LinkId, Pace};
-use onepipe_wire::{Fragment, HEADER_OCTETS, Header, Messages, Opcode};
+use onepipe_wire::{Fragment, HEADER_LEN, Header, Messages, Opcode};
 use zerocopy::FromBytes;
 
 use super::{Alarm, Standing, Watch};
@@ -35,7 +35,7 @@ impl Watch {
             process: id,
             incarnation: Incarnation(court.next_life(place)),
             controllers: all.expect("as above"),
-            frame_octets_max: self.plan.network.frame_octets_max,
+            frame_len_max: self.plan.network.frame_len_max,
             processes_max: self.topology.processes(),
             switches_max: nodes,
             ..plan.controller.clone()
@@ -108,8 +108,8 @@ impl Watch {
                 }
             }
             Event::Failed { failed, .. } => {
-                if let onepipe_base::Address::Process(process) = failed.life.address {
-                    let life = failed.life.incarnation.0.saturating_sub(1);
+                if let onepipe_base::Address::Process(process) = failed.instance.address {
+                    let life = failed.instance.incarnation.0.saturating_sub(1);
                     self.checker.decided(process, life, failed.is_exact);
                 }
             }
@@ -227,18 +227,18 @@ impl Watch {
         }
         let near = self.links.promise(link.0).unwrap_or(self.plan.network.sync_origin);
         let (from, first) = (header.src(), header.message_ts(near));
-        let Some(octets) = frame.get(HEADER_OCTETS..HEADER_OCTETS + header.length()) else {
+        let Some(bytes) = frame.get(HEADER_LEN..HEADER_LEN + header.length()) else {
             return;
         };
         self.checker.at_ns(instant.as_ns());
         if opcode == Opcode::ReliableData {
-            for message in Messages::new(octets).flatten() {
+            for message in Messages::new(bytes).flatten() {
                 let stamp = first.wrapping_add_ns(message.delta_ns.into());
                 if let Some(tag) = payload::tag(message.payload) {
                     self.checker.stamped(from, Service::Reliable, tag, stamp);
                 }
             }
-        } else if let Ok(fragment) = Fragment::parse(octets)
+        } else if let Ok(fragment) = Fragment::parse(bytes)
             && fragment.header.offset == 0
             && let Some(tag) = payload::tag(fragment.piece)
         {

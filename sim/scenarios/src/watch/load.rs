@@ -27,7 +27,7 @@ impl Watch {
         }
         for (index, message) in (0u16..).zip(messages) {
             let payload = &mut self.payloads[usize::from(index)];
-            payload::write(payload, tag, index, message.octets);
+            payload::write(payload, tag, index, message.bytes);
         }
         let endpoint = &mut process.endpoint;
         let mut scatter = |list: &[Message<'_>]| match service {

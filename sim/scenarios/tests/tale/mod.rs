@@ -11,7 +11,7 @@ pub fn plan(shape: &str, per_host: u16, seed: u64) -> Plan {
     let shape: Shape = shape.parse().expect("well-formed");
     let mut plan = Plan::new(shape, per_host, seed, 400_000);
     plan.load = Some(Load {
-        workload: Workload::AllToAll { fan_out: 3, octets: 64 },
+        workload: Workload::AllToAll { fan_out: 3, bytes: 64 },
         pace: Pace::ClosedLoop { messages_max: 12 },
     });
     plan

@@ -91,8 +91,8 @@ impl Application<Node> for Flows {
     }
 
     fn on_event(&mut self, at: At<'_>, _machine: &mut Node, event: Event) {
-        let Event::Done { flow, octets, ns } = event;
-        self.done.push((at.node.0, flow, octets, ns));
+        let Event::Done { flow, bytes, ns } = event;
+        self.done.push((at.node.0, flow, bytes, ns));
     }
 
     fn on_settled(&mut self, _at: At<'_>, _machine: &mut Node) {}
@@ -100,7 +100,7 @@ impl Application<Node> for Flows {
     fn on_alarm(&mut self, at: At<'_>, machine: &mut Node, token: u32) {
         let Node::Host(stack) = machine else { return };
         let demand = self.demands[token as usize];
-        let flow = stack.open(at.now, ProcessId(demand.to), demand.octets);
+        let flow = stack.open(at.now, ProcessId(demand.to), demand.bytes);
         self.opened[token as usize] = Some(flow);
     }
 
@@ -115,9 +115,9 @@ pub type World = Network<Node, Flows>;
 pub const LINK: LinkConfig = LinkConfig {
     rate_bits_per_s: 10_000_000_000,
     propagation_ns: 1_000,
-    queue_octets_max: 256 << 10,
-    mark_octets: 30_000,
-    overhead_octets: 66,
+    queue_bytes_max: 256 << 10,
+    mark_bytes: 30_000,
+    overhead_bytes: 66,
     classes: 1,
 };
 
@@ -145,22 +145,22 @@ pub fn stack(world: &World, host: u32) -> &Stack {
     }
 }
 
-/// Octets that have come of each demand.
+/// Bytes that have come of each demand.
 pub fn received(world: &World) -> Vec<u64> {
     let of = |(demand, flow): (&Demand, &Option<FlowId>)| {
         let from = ProcessId(demand.from);
-        flow.map_or(0, |flow| stack(world, demand.to).received_octets(from, flow))
+        flow.map_or(0, |flow| stack(world, demand.to).received_bytes(from, flow))
     };
     world.application.demands.iter().zip(&world.application.opened).map(of).collect()
 }
 
 /// Lets so many us pass, and looks at the queue before a link every us. Answers the lengths seen,
-/// ascending, in octets.
+/// ascending, in bytes.
 pub fn queue_lengths(world: &mut World, link: LinkId, us: u64) -> Vec<u64> {
     let mut lengths: Vec<u64> = (0..us)
         .map(|_| {
             world.run_for(1_000 * NANOSECOND);
-            world.backlog_octets(link)
+            world.backlog_bytes(link)
         })
         .collect();
     lengths.sort_unstable();

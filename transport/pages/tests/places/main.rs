@@ -10,8 +10,8 @@ use proptest::prelude::*;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
-    fn no_place_does_any_harm(octets in prop::collection::vec(any::<u8>(), 0..200)) {
-        properties::places(&octets);
+    fn no_place_does_any_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        properties::places(&bytes);
     }
 
     #[test]
@@ -19,8 +19,8 @@ proptest! {
         which in any::<u8>(), sealed in any::<u8>(), at in 0u8..32,
         changed in prop::collection::vec(prop::sample::select(&[0u8, 1, 2, 16, 17, 255][..]), 0..4),
     ) {
-        let octets = [&[which, sealed, at][..], &changed].concat();
-        properties::places(&octets);
+        let bytes = [&[which, sealed, at][..], &changed].concat();
+        properties::places(&bytes);
     }
 }
 
@@ -30,8 +30,8 @@ fn nor_do_those_that_were_found_before() {
     let mut met = 0;
     for entry in fs::read_dir(folder).expect("the seeds are committed") {
         let path = entry.expect("readable").path();
-        let octets = fs::read(&path).expect("readable");
-        let outcome = std::panic::catch_unwind(|| properties::places(&octets));
+        let bytes = fs::read(&path).expect("readable");
+        let outcome = std::panic::catch_unwind(|| properties::places(&bytes));
         assert!(outcome.is_ok(), "{} fails", path.display());
         met += 1;
     }

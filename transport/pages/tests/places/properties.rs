@@ -4,13 +4,13 @@
 use std::cell::RefCell;
 
 use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
-use onepipe_transport_pages::{PLACE_OCTETS, Page, Place, Reader, Shelf, place_in};
+use onepipe_transport_pages::{PLACE_LEN, Page, Place, Reader, Shelf, place_in};
 use onepipe_wire::{
-    APART_OCTETS, BULK_FRONT_OCTETS, BULK_PIECE_HEADER_OCTETS, BulkFront, BulkPieceHeader, Extent,
-    HEADER_OCTETS, Header, Opcode, seal, seal_apart,
+    BULK_HEADER_LEN, BULK_PIECE_HEADER_LEN, BulkHeader, BulkPieceHeader, DETACHED_FRONT_LEN,
+    Extent, HEADER_LEN, Header, Opcode, seal, seal_detached,
 };
 
-/// Octets of the pages that there are.
+/// Bytes of the pages that there are.
 const PAGES: [usize; 4] = [1, 4096, 5000, 70_000];
 
 /// A shelf with some pages, and somebody who reads there.
@@ -27,9 +27,9 @@ impl Room {
         let shelf = Shelf::create(&name).expect("nobody has it");
         let reader = Reader::open(&name, 1).expect("it is there");
         shelf.unlink().expect("it has a name");
-        let page = |octets: usize| {
-            let mut sheet = shelf.sheet(octets).expect("there is memory");
-            sheet.fill(octets as u8 | 1);
+        let page = |bytes: usize| {
+            let mut sheet = shelf.sheet(bytes).expect("there is memory");
+            sheet.fill(bytes as u8 | 1);
             sheet.into_page()
         };
         Self { pages: PAGES.map(page).into(), reader, _shelf: shelf }
@@ -40,16 +40,16 @@ thread_local! {
     static ROOM: RefCell<Option<Room>> = const { RefCell::new(None) };
 }
 
-/// Takes `octets` for a place; for another one, that begins as one that there is; and for a frame
+/// Takes `bytes` for a place; for another one, that begins as one that there is; and for a frame
 /// that tells of it.
-pub fn places(octets: &[u8]) {
+pub fn places(bytes: &[u8]) {
     ROOM.with_borrow_mut(|room| {
         let room = room.get_or_insert_with(Room::new);
-        let [which, sealed, changed, rest @ ..] = octets else { return look(room, octets, 0) };
+        let [which, sealed, changed, rest @ ..] = bytes else { return look(room, bytes, 0) };
         let page = &room.pages[usize::from(*which) % PAGES.len()];
-        let mut place = page.place().to_octets();
-        for (octet, at) in rest.iter().zip(usize::from(*changed)..PLACE_OCTETS) {
-            place[at] = *octet;
+        let mut place = page.place().to_bytes();
+        for (byte, at) in rest.iter().zip(usize::from(*changed)..PLACE_LEN) {
+            place[at] = *byte;
         }
         let asked = rest.last().map_or(0, |last| usize::from(*last) * 400);
         look(room, &place, asked);
@@ -61,51 +61,51 @@ pub fn places(octets: &[u8]) {
     });
 }
 
-/// A place is read back as it was told; what a reader gives out can be read, to its last octet.
-fn look(room: &Room, octets: &[u8], asked: usize) {
-    let Some(place) = Place::parse(octets) else { return };
-    assert_eq!(place.to_octets(), octets[..PLACE_OCTETS], "a place has one form");
+/// A place is read back as it was told; what a reader gives out can be read, to its last byte.
+fn look(room: &Room, bytes: &[u8], asked: usize) {
+    let Some(place) = Place::parse(bytes) else { return };
+    assert_eq!(place.to_bytes(), bytes[..PLACE_LEN], "a place has one form");
     for asked in [asked, 0, 1 << 12, 1 << 17, usize::MAX] {
         let Some(page) = room.reader.page(place, asked) else { continue };
         assert_eq!((page.len(), page.place()), (asked, place));
-        assert!(page.iter().fold(0u64, |sum, octet| sum + u64::from(*octet)) <= 255 * asked as u64);
+        assert!(page.iter().fold(0u64, |sum, byte| sum + u64::from(*byte)) <= 255 * asked as u64);
     }
 }
 
 /// Only what is whole tells of a place, and of the one that stands there.
-fn tell(octets: &[u8], sealed: u8, place: &[u8; PLACE_OCTETS]) {
-    assert_eq!(place_in(octets).map(|(_, place)| Some(place)), {
-        let behind = octets.get(APART_OCTETS..).and_then(Place::parse);
-        place_in(octets).map(|_| behind)
+fn tell(bytes: &[u8], sealed: u8, place: &[u8; PLACE_LEN]) {
+    assert_eq!(place_in(bytes).map(|(_, place)| Some(place)), {
+        let behind = bytes.get(DETACHED_FRONT_LEN..).and_then(Place::parse);
+        place_in(bytes).map(|_| behind)
     });
-    let octet = |at: usize| u32::from(octets.get(at).copied().unwrap_or(0));
-    let front = BulkFront { group: 9, plan: 1, from: octet(0) as u16, failed: 0, stable: octet(1) };
-    let block_octets = 1 + octet(4);
+    let byte = |at: usize| u32::from(bytes.get(at).copied().unwrap_or(0));
+    let front = BulkHeader { group: 9, plan: 1, from: byte(0) as u16, failed: 0, stable: byte(1) };
+    let block_len = 1 + byte(4);
     let piece = BulkPieceHeader {
-        object: octet(2) << 24 | octet(3),
-        extent: Extent { octets: 5_000, block_octets, has_digests: sealed & 4 > 0 },
+        object: byte(2) << 24 | byte(3),
+        extent: Extent { bytes: 5_000, block_len, has_digests: sealed & 4 > 0 },
         digest: 5,
-        block: octet(5) % (5_000 / block_octets),
-        offset: octet(6) % block_octets,
-        ordinal: octet(7),
+        block: byte(5) % (5_000 / block_len),
+        offset: byte(6) % block_len,
+        ordinal: byte(7),
         offers: sealed & 2 > 0,
     };
-    let mut frame = [0; APART_OCTETS + PLACE_OCTETS];
-    let room = front.write(&mut frame[HEADER_OCTETS..]).expect("it fits");
+    let mut frame = [0; DETACHED_FRONT_LEN + PLACE_LEN];
+    let room = front.write(&mut frame[HEADER_LEN..]).expect("it fits");
     piece.write(room).expect("it fits");
-    let (from, to) = (ProcessId(octet(0)), ProcessId(1));
+    let (from, to) = (ProcessId(byte(0)), ProcessId(1));
     let header = Header::new(Opcode::BulkPiece, from, to, Incarnation(1));
     let now = Timestamp::from_ns(1 << 50);
     let header = header.stamped(now, Promises::both(now), Psn(3));
     match sealed & 1 {
-        0 => seal_apart(&mut frame, header, 0),
-        _ => seal(&mut frame, header, BULK_FRONT_OCTETS + BULK_PIECE_HEADER_OCTETS),
+        0 => seal_detached(&mut frame, header, 0),
+        _ => seal(&mut frame, header, BULK_HEADER_LEN + BULK_PIECE_HEADER_LEN),
     };
-    frame[APART_OCTETS..].copy_from_slice(place);
+    frame[DETACHED_FRONT_LEN..].copy_from_slice(place);
     let told = Place::parse(place).map(|place| (piece.object, place));
     assert_eq!(place_in(&frame), told, "what is whole tells of it");
     if sealed & 8 > 0 {
-        let at = (octet(8) << 8 | octet(9)) as usize % (APART_OCTETS * 8);
+        let at = (byte(8) << 8 | byte(9)) as usize % (DETACHED_FRONT_LEN * 8);
         frame[at / 8] ^= 1 << (at % 8);
         // What switches may rewrite on the way is covered by the other check, which is not looked
         // at here: the ring has none.

@@ -9,14 +9,14 @@ pub(super) const MAGIC_AT: usize = 0;
 /// Regions of a shelf at most.
 pub(super) const REGIONS_MAX: usize = 1024;
 /// A line of its own for the words of each region.
-const CLAIM_OCTETS: usize = 64;
-const CLAIMS_AT: usize = PAGE_OCTETS;
-pub(super) const PAGE_OCTETS: usize = 4096;
+const CLAIM_LEN: usize = 64;
+const CLAIMS_AT: usize = PAGE_BYTES;
+pub(super) const PAGE_BYTES: usize = 4096;
 /// Regions begin here.
-pub(super) const HEADER_OCTETS: usize = CLAIMS_AT + REGIONS_MAX * CLAIM_OCTETS;
+pub(super) const HEADER_LEN: usize = CLAIMS_AT + REGIONS_MAX * CLAIM_LEN;
 
-/// Octets of a [`Place`] in a frame.
-pub const PLACE_OCTETS: usize = 32;
+/// Bytes of a [`Place`] in a frame.
+pub const PLACE_LEN: usize = 32;
 
 /// Where an object lies on a shelf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,23 +30,23 @@ pub struct Place {
 
 impl Place {
     /// As it stands in a frame.
-    pub fn to_octets(self) -> [u8; PLACE_OCTETS] {
-        let mut octets = [0; PLACE_OCTETS];
+    pub fn to_bytes(self) -> [u8; PLACE_LEN] {
+        let mut bytes = [0; PLACE_LEN];
         let words = [self.region, self.generation, self.at, self.capacity];
-        for (room, word) in octets.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        for (room, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
             *room = word.to_be_bytes();
         }
-        octets
+        bytes
     }
 
     /// What stands in a frame; `None` of anything that cannot be a place.
-    pub fn parse(octets: &[u8]) -> Option<Self> {
-        let octets: &[u8; PLACE_OCTETS] = octets.get(..PLACE_OCTETS)?.try_into().ok()?;
-        let word = |at: usize| u64::from_be_bytes(octets.as_chunks::<8>().0[at]);
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; PLACE_LEN] = bytes.get(..PLACE_LEN)?.try_into().ok()?;
+        let word = |at: usize| u64::from_be_bytes(bytes.as_chunks::<8>().0[at]);
         let place = Self { region: word(0), generation: word(1), at: word(2), capacity: word(3) };
-        let is_page = |octets: u64| octets.is_multiple_of(PAGE_OCTETS as u64);
+        let is_page = |bytes: u64| bytes.is_multiple_of(PAGE_BYTES as u64);
         let is_place = place.region < REGIONS_MAX as u64
-            && place.at >= HEADER_OCTETS as u64
+            && place.at >= HEADER_LEN as u64
             && is_page(place.at)
             && is_page(place.capacity)
             && place.at.checked_add(place.capacity).is_some_and(|end| end <= i64::MAX as u64);
@@ -56,7 +56,7 @@ impl Place {
 
 /// The words of a region; `header` is the front of the file.
 pub(super) fn claim(header: &Mapping, region: usize) -> Claim<'_> {
-    let at = CLAIMS_AT + region * CLAIM_OCTETS;
+    let at = CLAIMS_AT + region * CLAIM_LEN;
     Claim { readers: header.word(at), generation: header.word(at + 8) }
 }
 
@@ -66,10 +66,10 @@ mod tests {
 
     #[test]
     fn a_place_is_read_back_and_nonsense_is_not() {
-        let at = HEADER_OCTETS as u64;
+        let at = HEADER_LEN as u64;
         let place = Place { region: 7, generation: u64::MAX, at, capacity: 8192 };
-        assert_eq!(Place::parse(&place.to_octets()), Some(place));
-        assert_eq!(Place::parse(&place.to_octets()[1..]), None, "too short");
+        assert_eq!(Place::parse(&place.to_bytes()), Some(place));
+        assert_eq!(Place::parse(&place.to_bytes()[1..]), None, "too short");
         for wrong in [
             Place { region: REGIONS_MAX as u64, ..place },
             Place { at: at - 4096, ..place },
@@ -78,7 +78,7 @@ mod tests {
             Place { at: u64::MAX - 4095, ..place },
             Place { at: i64::MAX as u64 & !4095, ..place },
         ] {
-            assert_eq!(Place::parse(&wrong.to_octets()), None, "{wrong:?}");
+            assert_eq!(Place::parse(&wrong.to_bytes()), None, "{wrong:?}");
         }
     }
 }

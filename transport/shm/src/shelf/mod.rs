@@ -21,7 +21,7 @@ mod tests;
 use std::io;
 use std::sync::Arc;
 
-pub use layout::{PLACE_OCTETS, Place};
+pub use layout::{PLACE_LEN, Place};
 pub use page::{Page, Sheet};
 pub use reader::Reader;
 
@@ -50,9 +50,9 @@ impl Shelf {
         self.0.unlink()
     }
 
-    /// Memory to write so many octets into. `None` when there is not so much: `/dev/shm` is full,
+    /// Memory to write so many bytes into. `None` when there is not so much: `/dev/shm` is full,
     /// or pages take up all regions. What stands in it is of no meaning.
-    pub fn sheet(&self, octets: usize) -> Option<Sheet> {
-        Sheet::take(&self.0, octets)
+    pub fn sheet(&self, bytes: usize) -> Option<Sheet> {
+        Sheet::take(&self.0, bytes)
     }
 }

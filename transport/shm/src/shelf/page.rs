@@ -14,7 +14,7 @@ use crate::shelf::regions::Owner;
 #[derive(Debug)]
 pub struct Sheet {
     hold: Hold,
-    octets: usize,
+    bytes: usize,
 }
 
 /// A region, as long as somebody here uses it.
@@ -42,15 +42,15 @@ impl Drop for Hold {
 }
 
 impl Sheet {
-    pub(super) fn take(owner: &Arc<Owner>, octets: usize) -> Option<Self> {
-        let (place, mapping) = owner.take(octets)?;
+    pub(super) fn take(owner: &Arc<Owner>, bytes: usize) -> Option<Self> {
+        let (place, mapping) = owner.take(bytes)?;
         let by = By::Owner(Arc::clone(owner));
-        Some(Self { hold: Hold { mapping, place, by }, octets })
+        Some(Self { hold: Hold { mapping, place, by }, bytes })
     }
 
     /// Nothing more is written: others may read it.
     pub fn into_page(self) -> Page {
-        Page { hold: Arc::new(self.hold), octets: self.octets }
+        Page { hold: Arc::new(self.hold), bytes: self.bytes }
     }
 }
 
@@ -60,14 +60,14 @@ impl Deref for Sheet {
     fn deref(&self) -> &[u8] {
         // SAFETY: the region is this sheet's alone: the owner hands out a free one only, in a
         // generation that no reader was told of, so nobody else touches it before `into_page`.
-        unsafe { self.hold.mapping.read(0, self.octets) }
+        unsafe { self.hold.mapping.read(0, self.bytes) }
     }
 }
 
 impl DerefMut for Sheet {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and the sheet is borrowed mutably.
-        unsafe { self.hold.mapping.octets_mut(0, self.octets) }
+        unsafe { self.hold.mapping.bytes_mut(0, self.bytes) }
     }
 }
 
@@ -75,12 +75,12 @@ impl DerefMut for Sheet {
 #[derive(Clone)]
 pub struct Page {
     hold: Arc<Hold>,
-    octets: usize,
+    bytes: usize,
 }
 
 impl Page {
-    pub(super) fn new(hold: Hold, octets: usize) -> Self {
-        Self { hold: Arc::new(hold), octets }
+    pub(super) fn new(hold: Hold, bytes: usize) -> Self {
+        Self { hold: Arc::new(hold), bytes }
     }
 
     /// Where it is, for others.
@@ -88,9 +88,9 @@ impl Page {
         self.hold.place
     }
 
-    /// Forgets what stands behind the first `octets`.
-    pub fn truncate(&mut self, octets: usize) {
-        self.octets = self.octets.min(octets);
+    /// Forgets what stands behind the first `bytes`.
+    pub fn truncate(&mut self, bytes: usize) {
+        self.bytes = self.bytes.min(bytes);
     }
 }
 
@@ -102,7 +102,7 @@ impl Deref for Page {
         // is not free, so no sheet is made of it. Of a reader's: its claim was taken on the
         // generation that was told for this page, so the owner, whose `renew` sees the claim, makes
         // no sheet of it. (Other processes run this code: see the module.)
-        unsafe { self.hold.mapping.read(0, self.octets) }
+        unsafe { self.hold.mapping.read(0, self.bytes) }
     }
 }
 
@@ -124,7 +124,7 @@ impl fmt::Debug for Page {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Page")
             .field("place", &self.hold.place)
-            .field("octets", &self.octets)
+            .field("bytes", &self.bytes)
             .finish_non_exhaustive()
     }
 }

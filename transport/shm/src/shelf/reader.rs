@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::mapping::{Access, Mapping};
 use crate::segment::path_of;
-use crate::shelf::layout::{self, HEADER_OCTETS};
+use crate::shelf::layout::{self, HEADER_LEN};
 use crate::shelf::page::{By, Hold};
 use crate::shelf::{Page, Place};
 use crate::sync::Ordering;
@@ -44,10 +44,10 @@ impl Reader {
             let path = path.display().to_string();
             return Err(AttachError::Foreign { path, owner: about.uid() });
         }
-        if about.len() < HEADER_OCTETS as u64 {
+        if about.len() < HEADER_LEN as u64 {
             return Err(AttachError::Layout { version: 0 });
         }
-        let header = Mapping::new(&file, HEADER_OCTETS).map_err(AttachError::io(what))?;
+        let header = Mapping::new(&file, HEADER_LEN).map_err(AttachError::io(what))?;
         let magic = header.word(layout::MAGIC_AT).load(Ordering::Acquire);
         if magic != layout::MAGIC {
             return Err(AttachError::Layout { version: magic });
@@ -58,9 +58,9 @@ impl Reader {
         Ok(Self(Arc::new(Visit { file, header, mapped: Mutex::default() })))
     }
 
-    /// The page at a place, with so many octets. `None` when it is there no more, or never was.
-    pub fn page(&self, place: Place, octets: usize) -> Option<Page> {
-        if octets as u64 > place.capacity {
+    /// The page at a place, with so many bytes. `None` when it is there no more, or never was.
+    pub fn page(&self, place: Place, bytes: usize) -> Option<Page> {
+        if bytes as u64 > place.capacity {
             return None;
         }
         let claim = layout::claim(&self.0.header, place.region as usize);
@@ -71,7 +71,7 @@ impl Reader {
             claim.release();
             return None;
         };
-        Some(Page::new(Hold { mapping, place, by: By::Reader(Arc::clone(&self.0)) }, octets))
+        Some(Page::new(Hold { mapping, place, by: By::Reader(Arc::clone(&self.0)) }, bytes))
     }
 }
 
@@ -81,7 +81,7 @@ impl Visit {
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
         let known = mapped
             .iter()
-            .position(|(at, mapping)| (*at, mapping.octets() as u64) == (place.at, place.capacity));
+            .position(|(at, mapping)| (*at, mapping.bytes() as u64) == (place.at, place.capacity));
         let entry = match known {
             Some(known) => mapped.remove(known),
             None => {
@@ -90,8 +90,8 @@ impl Visit {
                 if place.at + place.capacity > end {
                     return None;
                 }
-                let octets = usize::try_from(place.capacity).ok()?;
-                let mapping = Mapping::part(&self.file, place.at, octets, Access::Read).ok()?;
+                let bytes = usize::try_from(place.capacity).ok()?;
+                let mapping = Mapping::part(&self.file, place.at, bytes, Access::Read).ok()?;
                 if mapped.len() >= MAPPED_MAX {
                     mapped.remove(0);
                 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::mapping::{Access, Mapping};
 use crate::segment::{open_locked, path_of};
 use crate::shelf::Place;
-use crate::shelf::layout::{self, HEADER_OCTETS, PAGE_OCTETS, REGIONS_MAX};
+use crate::shelf::layout::{self, HEADER_LEN, PAGE_BYTES, REGIONS_MAX};
 use crate::sync::Ordering;
 use crate::{AttachError, lock};
 
@@ -27,7 +27,7 @@ pub(super) struct Owner {
 #[derive(Debug)]
 struct Regions {
     all: Vec<Region>,
-    /// Octets of the file: regions only come behind all others.
+    /// Bytes of the file: regions only come behind all others.
     end: u64,
     has_name: bool,
 }
@@ -50,13 +50,13 @@ impl Owner {
         }
         // What a crash has left is dropped with its contents: everything starts as zeros.
         file.set_len(0).map_err(AttachError::io(what))?;
-        file.set_len(HEADER_OCTETS as u64).map_err(AttachError::io(what))?;
-        lock::set_aside(&file, (0, HEADER_OCTETS)).map_err(AttachError::io("set memory aside"))?;
-        let header = Mapping::new(&file, HEADER_OCTETS).map_err(AttachError::io(what))?;
+        file.set_len(HEADER_LEN as u64).map_err(AttachError::io(what))?;
+        lock::set_aside(&file, (0, HEADER_LEN)).map_err(AttachError::io("set memory aside"))?;
+        let header = Mapping::new(&file, HEADER_LEN).map_err(AttachError::io(what))?;
         lock::take(&file, 0).map_err(AttachError::io("take a place"))?;
         header.word(layout::MAGIC_AT).store(layout::MAGIC, Ordering::Release);
         lock::unlock_setup(&file).map_err(AttachError::io("unlock the shelf"))?;
-        let regions = Regions { all: Vec::new(), end: HEADER_OCTETS as u64, has_name: true };
+        let regions = Regions { all: Vec::new(), end: HEADER_LEN as u64, has_name: true };
         Ok(Self { file, path, header, regions: Mutex::new(regions) })
     }
 
@@ -72,27 +72,27 @@ impl Owner {
         }
     }
 
-    /// A region of so many octets that nobody else uses.
-    pub(super) fn take(&self, octets: usize) -> Option<(Place, Arc<Mapping>)> {
-        let capacity = octets.max(1).checked_next_multiple_of(PAGE_OCTETS)?;
+    /// A region of so many bytes that nobody else uses.
+    pub(super) fn take(&self, bytes: usize) -> Option<(Place, Arc<Mapping>)> {
+        let capacity = bytes.max(1).checked_next_multiple_of(PAGE_BYTES)?;
         let mut regions = self.regions();
         self.take_free(&mut regions, capacity).or_else(|| self.append(&mut regions, capacity))
     }
 
     /// The smallest free region that is large enough, and that nobody reads any more.
     fn take_free(&self, regions: &mut Regions, capacity: usize) -> Option<(Place, Arc<Mapping>)> {
-        let fits = |region: &Region| region.is_free && region.octets() >= capacity;
+        let fits = |region: &Region| region.is_free && region.bytes() >= capacity;
         let mut free: Vec<usize> =
             (0..regions.all.len()).filter(|at| fits(&regions.all[*at])).collect();
         // A new region costs all readers new pages, which is more than copying them: whichever of
         // the free ones is not read will do.
-        free.sort_by_key(|at| regions.all[*at].octets());
+        free.sort_by_key(|at| regions.all[*at].bytes());
         for at in free {
             let Some(generation) = layout::claim(&self.header, at).renew() else { continue };
             let region = &mut regions.all[at];
             region.is_free = false;
             let mapping = region.mapping.clone()?;
-            let capacity = mapping.octets() as u64;
+            let capacity = mapping.bytes() as u64;
             let place = Place { region: at as u64, generation, at: region.at, capacity };
             return Some((place, mapping));
         }
@@ -134,7 +134,7 @@ impl Owner {
         loop {
             let is_free = |at: &usize| regions.all[*at].is_free;
             let free: Vec<usize> = (0..regions.all.len()).filter(is_free).collect();
-            let least = free.iter().copied().min_by_key(|at| regions.all[*at].octets());
+            let least = free.iter().copied().min_by_key(|at| regions.all[*at].bytes());
             let Some(at) = least.filter(|_| free.len() >= FREE_MAX) else { return };
             let region = &mut regions.all[at];
             region.is_free = false;
@@ -142,10 +142,10 @@ impl Owner {
                 // Whoever reads in it does so for long: it is not looked at again.
                 continue;
             }
-            let octets = region.octets();
+            let bytes = region.bytes();
             region.mapping = None;
             // If the system does not take it back it is kept until the end.
-            let _ = lock::punch(&self.file, (region.at as usize, octets));
+            let _ = lock::punch(&self.file, (region.at as usize, bytes));
         }
     }
 
@@ -156,8 +156,8 @@ impl Owner {
 }
 
 impl Region {
-    fn octets(&self) -> usize {
-        self.mapping.as_ref().map_or(0, |mapping| mapping.octets())
+    fn bytes(&self) -> usize {
+        self.mapping.as_ref().map_or(0, |mapping| mapping.bytes())
     }
 }
 

@@ -1,6 +1,6 @@
 use std::os::unix::fs::MetadataExt;
 
-use crate::shelf::layout::{HEADER_OCTETS, PAGE_OCTETS};
+use crate::shelf::layout::{HEADER_LEN, PAGE_BYTES};
 use crate::shelf::{Place, Reader, Shelf};
 use crate::{AttachError, stale};
 
@@ -21,14 +21,14 @@ fn path(test: &str) -> std::path::PathBuf {
 #[test]
 fn what_is_written_is_read_where_it_lies() {
     let (shelf, reader) = both("read");
-    for octets in [0, 1, 4095, 4096, 4097, 1_000_000] {
-        let mut sheet = shelf.sheet(octets).expect("there is memory");
-        sheet.iter_mut().zip(0u32..).for_each(|(octet, at)| *octet = (at * 7 / 8) as u8);
+    for bytes in [0, 1, 4095, 4096, 4097, 1_000_000] {
+        let mut sheet = shelf.sheet(bytes).expect("there is memory");
+        sheet.iter_mut().zip(0u32..).for_each(|(byte, at)| *byte = (at * 7 / 8) as u8);
         let page = sheet.into_page();
-        let mut read = reader.page(page.place(), octets).expect("it is there");
-        assert!(page.len() == octets && page == read);
+        let mut read = reader.page(page.place(), bytes).expect("it is there");
+        assert!(page.len() == bytes && page == read);
         read.truncate(3);
-        assert_eq!(read[..], page[..octets.min(3)]);
+        assert_eq!(read[..], page[..bytes.min(3)]);
     }
 }
 
@@ -78,17 +78,17 @@ fn places_that_cannot_be_are_refused() {
     let (shelf, reader) = both("refused");
     let page = shelf.sheet(10).expect("there is memory").into_page();
     let place = page.place();
-    let behind = (HEADER_OCTETS + PAGE_OCTETS) as u64;
+    let behind = (HEADER_LEN + PAGE_BYTES) as u64;
     for wrong in [
         Place { at: behind, ..place },
-        Place { capacity: 2 * PAGE_OCTETS as u64, ..place },
+        Place { capacity: 2 * PAGE_BYTES as u64, ..place },
         Place { generation: place.generation + 1, ..place },
         Place { region: place.region + 1, ..place },
     ] {
         assert_eq!(reader.page(wrong, 10), None, "{wrong:?}");
     }
-    assert_eq!(reader.page(place, PAGE_OCTETS + 1), None);
-    assert!(reader.page(place, PAGE_OCTETS).is_some(), "no claim was left behind");
+    assert_eq!(reader.page(place, PAGE_BYTES + 1), None);
+    assert!(reader.page(place, PAGE_BYTES).is_some(), "no claim was left behind");
     let at = place.at;
     drop(page);
     assert_eq!(shelf.sheet(1).expect("there is memory").into_page().place().at, at);
@@ -99,11 +99,11 @@ fn what_is_too_small_goes_back_to_the_system() {
     let (shelf, _) = both("back");
     // Each one is larger than all that there are.
     for pages in 1..200 {
-        drop(shelf.sheet(pages * PAGE_OCTETS).expect("there is memory"));
+        drop(shelf.sheet(pages * PAGE_BYTES).expect("there is memory"));
     }
-    let octets = std::fs::metadata(path("back")).expect("it has a name").blocks() * 512;
-    let most = HEADER_OCTETS + (192..200).sum::<usize>() * PAGE_OCTETS;
-    assert!(octets <= most as u64, "{octets} octets are kept");
+    let bytes = std::fs::metadata(path("back")).expect("it has a name").blocks() * 512;
+    let most = HEADER_LEN + (192..200).sum::<usize>() * PAGE_BYTES;
+    assert!(bytes <= most as u64, "{bytes} bytes are kept");
 }
 
 #[test]

@@ -23,7 +23,7 @@ impl Station {
         let mut config = EndpointConfig::new(shm.process(), shm.incarnation());
         config.processes_max = 4;
         config.links = Links::Mesh;
-        config.frame_octets_max = shm.config().frame_octets_max;
+        config.frame_len_max = shm.config().frame_len_max;
         (config.beacon_interval_ns, config.link_timeout_ns) = (0, 0);
         // Nobody's answer is late because this machine is busy.
         config.probe_timeout_min_ns = 1_000_000_000;
@@ -69,8 +69,8 @@ fn everybody_delivers_everything_in_one_order() {
     for round in 0..500u32 {
         for station in &mut stations {
             // Some of them longer than a frame.
-            let octets = if round % 50 == 0 { 20_000 } else { 64 };
-            let mut payload = vec![round as u8; octets];
+            let bytes = if round % 50 == 0 { 20_000 } else { 64 };
+            let mut payload = vec![round as u8; bytes];
             payload[..4].copy_from_slice(&round.to_be_bytes());
             station.scatter(&[0, 1, 2, 3], &payload);
         }

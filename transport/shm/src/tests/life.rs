@@ -84,9 +84,9 @@ fn what_crashes_left_under_any_name_can_be_removed() {
 fn who_joins_gets_the_sizes_of_the_creator() {
     let name = name("sizes");
     let _a = attach(&name, 0);
-    let other = Config { frame_octets_max: 1000, processes_max: 9, ..small() };
+    let other = Config { frame_len_max: 1000, processes_max: 9, ..small() };
     let b = Shm::attach(&name, Some(ProcessId(1)), &other).expect("there is room");
-    assert_eq!((b.config().frame_octets_max, b.config().processes_max), (8192, 4));
+    assert_eq!((b.config().frame_len_max, b.config().processes_max), (8192, 4));
 }
 
 #[test]
@@ -104,8 +104,8 @@ fn a_new_life_is_higher_and_starts_behind_what_was_sent_to_the_old_one() {
     let (mut a, b) = (attach(&name, 0), attach(&name, 1));
     receive(&mut a, at(1));
     let first = b.incarnation();
-    for octet in 0..5 {
-        send(&mut a, at(2), 1, octet);
+    for byte in 0..5 {
+        send(&mut a, at(2), 1, byte);
     }
     b.die();
     let mut b = attach(&name, 1);
@@ -130,17 +130,17 @@ fn a_new_life_does_not_touch_what_others_still_read() {
     receive(&mut a, at(1));
     receive(&mut b, at(1));
     // Some short, some long: what others still read are nooks and slots.
-    for octet in 1..6 {
-        send(&mut a, at(2), 1, octet);
+    for byte in 1..6 {
+        send(&mut a, at(2), 1, byte);
     }
     a.die();
     let mut a = attach(&name, 0);
     assert_eq!(a.free_slots(), 64 - 3);
     receive(&mut a, at(3));
-    for octet in 6..11 {
-        send(&mut a, at(4), 1, octet);
+    for byte in 6..11 {
+        send(&mut a, at(4), 1, byte);
     }
-    let sent: Vec<_> = (1..11).map(|octet| (0, octet)).collect();
+    let sent: Vec<_> = (1..11).map(|byte| (0, byte)).collect();
     assert_eq!(receive(&mut b, at(5)).0, sent);
     for _ in 0..4 {
         send(&mut a, at(6), 1, 11);

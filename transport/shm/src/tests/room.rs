@@ -27,13 +27,13 @@ fn a_slow_receiver_is_waited_for_and_a_stopped_one_is_not() {
 
     // Now it stops for good: it gets no more than its share, and others lose nothing.
     let mut now = 5 + HOLD_NS;
-    for octet in 0..100 {
+    for byte in 0..100 {
         while !a.has_room(at(now)) {
             now += HOLD_NS / 10;
         }
-        send(&mut a, at(now), 1, octet);
-        send(&mut a, at(now), 2, octet);
-        assert_eq!(receive(&mut c, at(now)).0, [(0, octet)]);
+        send(&mut a, at(now), 1, byte);
+        send(&mut a, at(now), 2, byte);
+        assert_eq!(receive(&mut c, at(now)).0, [(0, byte)]);
     }
     assert_eq!(a.stats().frames_overflowed, 100 - 16);
     assert!(now < 3 * HOLD_NS, "it was waited for once");
@@ -49,7 +49,7 @@ fn burst(shm: &mut Shm, now: Now, to: u32) -> u8 {
         && let Some(slot) = shm.slot()
     {
         slot[0] = sent;
-        shm.send(Transmit { port: Port(to as u16), octets: NOOK_OCTETS + 1 });
+        shm.send(Transmit { port: Port(to as u16), bytes: NOOK_BYTES + 1 });
         sent += 1;
     }
     shm.end_burst(Some(Promises::both(at(1000).sync)));
@@ -115,8 +115,8 @@ fn frames_for_a_receiver_that_falls_behind_bear_the_congestion_mark() {
         let header = header.stamped(at(2).sync, Promises::both(at(2).sync), Psn::FIRST);
         a.begin_burst(at(2), None);
         let slot = a.slot().expect("there is a free slot");
-        let octets = seal(slot, header, 0);
-        a.send(Transmit { port: Port(1), octets });
+        let bytes = seal(slot, header, 0);
+        a.send(Transmit { port: Port(1), bytes });
         a.end_burst(None);
     }
     let mut marks = Vec::new();

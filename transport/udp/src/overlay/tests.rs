@@ -31,9 +31,9 @@ impl Tree {
         for train in 0..self.exchange.receive() {
             let from = self.exchange.sender(train).expect("a bound socket is told");
             for place in self.exchange.frames(train) {
-                let (header, opcode) = peek(self.exchange.frame(place)).expect("a frame");
+                let (header, opcode) = parse_header(self.exchange.frame(place)).expect("a frame");
                 let (src, dst) = (header.src().index(), header.dst().index());
-                self.carried += usize::from(opcode != Opcode::Here);
+                self.carried += usize::from(opcode != Opcode::AddressAd);
                 if self.at[src] != Some(from) {
                     self.at[src] = Some(from);
                     self.exchange.set_destination(src, Some(from));
@@ -61,9 +61,9 @@ fn speak(from: &mut UdpOverlay, now: Now, opcode: Opcode, to: u32) {
     let header = Header::new(opcode, from.own.process, ProcessId(to), Incarnation(1));
     let header = header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST);
     let slot = from.slot().expect("there is room");
-    let octets = seal(slot, header, 0);
+    let bytes = seal(slot, header, 0);
     let port = if opcode == Opcode::Ping { TREE } else { DIRECT };
-    from.send(Transmit { port, octets });
+    from.send(Transmit { port, bytes });
     from.end_burst(None);
 }
 
@@ -83,7 +83,7 @@ fn settle(tree: &mut Tree, all: &mut [UdpOverlay], began: Instant) -> Vec<Vec<(P
         tree.turn();
         for (end, heard) in all.iter_mut().zip(&mut heard) {
             end.receive(now(began), |port, frame| {
-                heard.push((port, peek(frame).expect("a frame").0.src().0));
+                heard.push((port, parse_header(frame).expect("a frame").0.src().0));
                 Verdict::Consumed
             });
             end.gone(|_| panic!("there is no link to lose"));

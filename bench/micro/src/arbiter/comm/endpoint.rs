@@ -2,13 +2,13 @@
 
 use onepipe_base::{Incarnation, Mono, Now, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
-    Fcp, FcpForm, FcpPart, FcpReset, FcpTotal, FcpWriter, HEADER_OCTETS, Header, Opcode, seal,
+    Fcp, FcpForm, FcpPart, FcpReset, FcpTotal, FcpWriter, HEADER_LEN, Header, Opcode, seal,
 };
 
 /// Others that an endpoint sends to.
 pub(super) const DESTINATIONS: usize = 4;
 /// Timeslots that it wants of each of them beyond those it knows to be given: several batches in
-/// all, and few enough to be said in one octet where that is shorter.
+/// all, and few enough to be said in one byte where that is shorter.
 const WANTED: u16 = 120;
 /// Timeslots from a control packet to the next, as of [`onepipe_arbiter::ClientConfig::pace_ns`].
 const PACE_SLOTS: u64 = 64;
@@ -36,7 +36,7 @@ pub(super) struct Endpoint {
     number: u32,
     left_at: Mono,
     heard: u32,
-    heard_bits: u64,
+    received_bits: u64,
     /// When the next packet would leave if all left evenly, and the last time that was good to come
     /// in time for a batch, of so many ns.
     even_at: Mono,
@@ -61,7 +61,7 @@ impl Endpoint {
             number: 1,
             left_at: Mono::from_ns(0),
             heard: 0,
-            heard_bits: u64::MAX,
+            received_bits: u64::MAX,
             even_at: Mono::from_ns(0),
             beat: None,
         }
@@ -92,7 +92,7 @@ impl Endpoint {
                         *given = total;
                     }
                 }),
-                FcpPart::Early(early) if fcp.heard.wrapping_add(1) == self.number => {
+                FcpPart::Early(early) if fcp.received.wrapping_add(1) == self.number => {
                     let batch_ns = u64::from(early.batch_slots) * self.slot_ns;
                     let later_ns = (early.ns + batch_ns - batch_ns / MARGIN) % batch_ns;
                     self.beat = Some((self.left_at.after_ns(later_ns), batch_ns));
@@ -104,7 +104,7 @@ impl Endpoint {
 
     fn begin(&mut self, now: Now, reset: FcpReset) {
         (self.reset, self.seed, self.echoes) = (Some(reset), seed(reset.time), true);
-        (self.number, self.heard, self.heard_bits) = (1, 0, u64::MAX);
+        (self.number, self.heard, self.received_bits) = (1, 0, u64::MAX);
         (self.given, self.beat) = ([0; DESTINATIONS], None);
         // Not all at once.
         let pace_ns = PACE_SLOTS * self.slot_ns;
@@ -120,13 +120,13 @@ impl Endpoint {
     fn note(&mut self, number: u32) -> bool {
         let ahead = number.wrapping_sub(self.heard) as i32;
         if ahead > 0 {
-            self.heard_bits = self.heard_bits.unbounded_shl(ahead.unsigned_abs()) | 1;
+            self.received_bits = self.received_bits.unbounded_shl(ahead.unsigned_abs()) | 1;
             self.heard = number;
             return true;
         }
         let bit = 1u64.unbounded_shl(ahead.unsigned_abs());
-        let is_first = self.heard_bits & bit == 0;
-        self.heard_bits |= bit;
+        let is_first = self.received_bits & bit == 0;
+        self.received_bits |= bit;
         is_first && bit != 0
     }
 
@@ -141,10 +141,10 @@ impl Endpoint {
         first_ns + (batch_ns - after_ns) % batch_ns <= now.as_ns()
     }
 
-    /// Writes its next packet, a frame. Answers its octets.
+    /// Writes its next packet, a frame. Answers its bytes.
     pub fn say(&mut self, now: Now, slot: &mut [u8]) -> usize {
-        let room = &mut slot[HEADER_OCTETS..];
-        let writer = FcpWriter::new(room, (self.heard, self.heard_bits));
+        let room = &mut slot[HEADER_LEN..];
+        let writer = FcpWriter::new(room, (self.heard, self.received_bits));
         let mut writer = writer.expect("a slot holds the front of a packet");
         if let Some(reset) = self.reset.filter(|_| self.echoes) {
             writer.reset(reset);
@@ -159,14 +159,14 @@ impl Endpoint {
             totals.sort_unstable_by_key(|total| total.dst);
         }
         writer.totals(form, &totals);
-        let octets = writer.finish(self.seed);
+        let bytes = writer.finish(self.seed);
         let nothing = Timestamp::from_ns(now.sync.as_ns().wrapping_sub(1 << 46));
         let header = Header::new(Opcode::Fcp, self.own, self.arbiter, Incarnation(1));
         let header = header.stamped(now.sync, Promises::both(nothing), Psn(self.number));
         (self.echoes, self.left_at) = (false, now.mono);
         self.number = self.number.wrapping_add(1);
         self.even_at = self.even_at.max(now.mono).after_ns(PACE_SLOTS * self.slot_ns);
-        seal(slot, header, octets)
+        seal(slot, header, bytes)
     }
 }
 
@@ -184,7 +184,7 @@ mod tests {
 
     use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig};
     use onepipe_base::{Machine, Port};
-    use onepipe_wire::{Frame, peek};
+    use onepipe_wire::{Frame, parse_header};
 
     use super::*;
 
@@ -227,15 +227,15 @@ mod tests {
                 client.handle_timeout(now);
             }
             loop {
-                let octets = client.poll_transmit(now, room)?.octets;
-                if peek(room).is_ok_and(|(_, opcode)| opcode == Opcode::Fcp) {
-                    return Some(octets);
+                let bytes = client.poll_transmit(now, room)?.bytes;
+                if parse_header(room).is_ok_and(|(_, opcode)| opcode == Opcode::Fcp) {
+                    return Some(bytes);
                 }
             }
         }
     }
 
-    /// What an arbiter does for them in 40 ms: packets and octets to it, packets from it, and
+    /// What an arbiter does for them in 40 ms: packets and bytes to it, packets from it, and
     /// timeslots granted.
     fn serve<A: Asks>(ask: impl Fn(u32, [u32; DESTINATIONS]) -> A) -> [u64; 4] {
         let mut config = ArbiterConfig::new(ARBITER, NODES, (NODES, 1), SLOT_NS);
@@ -243,13 +243,13 @@ mod tests {
         let mut arbiter = Arbiter::new(config).expect("right");
         let others = |src: u32| std::array::from_fn(|at| (src + at as u32 + 1) % NODES);
         let mut asking: Vec<A> = (0..NODES).map(|src| ask(src, others(src))).collect();
-        let (mut way, mut room, mut octets_in) = (VecDeque::new(), vec![0; 2_048], 0);
+        let (mut way, mut room, mut bytes_in) = (VecDeque::new(), vec![0; 2_048], 0);
         for ns in (0..40_000_000).step_by(1_000) {
             let sync = Timestamp::from_ns((1 << 50) + ns);
             let now = Now { mono: Mono::from_ns(ns), sync };
             while way.front().is_some_and(|(at, _)| *at <= ns) {
                 let (_, mut frame): (u64, Vec<u8>) = way.pop_front().expect("it is there");
-                let dst = peek(&frame).expect("sealed").0.dst();
+                let dst = parse_header(&frame).expect("sealed").0.dst();
                 match asking.get_mut(dst.index()) {
                     Some(one) => one.hear(now, &mut frame),
                     None => {
@@ -261,18 +261,18 @@ mod tests {
                 arbiter.handle_timeout(now);
             }
             while let Some(transmit) = arbiter.poll_transmit(now, &mut room) {
-                way.push_back((ns + WAY_NS, room[..transmit.octets].to_vec()));
+                way.push_back((ns + WAY_NS, room[..transmit.bytes].to_vec()));
             }
             for one in &mut asking {
-                while let Some(octets) = one.say(now, &mut room) {
-                    octets_in += octets as u64;
-                    way.push_back((ns + WAY_NS, room[..octets].to_vec()));
+                while let Some(bytes) = one.say(now, &mut room) {
+                    bytes_in += bytes as u64;
+                    way.push_back((ns + WAY_NS, room[..bytes].to_vec()));
                 }
             }
         }
         let comm = arbiter.comm_stats();
         assert_eq!((comm.bad, comm.void), (0, 0), "{comm:?}");
-        [comm.received, octets_in, comm.sent, arbiter.stats().given]
+        [comm.received, bytes_in, comm.sent, arbiter.stats().given]
     }
 
     /// What it is there for: an arbiter has as much to do with it as with a client.

@@ -113,8 +113,8 @@ impl Endpoints {
                 continue;
             }
             let Some(slot) = self.exchange.slot() else { break };
-            let octets = endpoint.say(now, self.exchange.frame(slot));
-            let frame = self.exchange.keep(slot, octets);
+            let bytes = endpoint.say(now, self.exchange.frame(slot));
+            let frame = self.exchange.keep(slot, bytes);
             self.exchange.send(TO_ARBITER, frame);
             has_said = true;
         }

@@ -4,15 +4,15 @@ use onepipe_base::{Incarnation, Promises, SwitchId, Timestamp};
 const CONTROLLERS: Option<Controllers> = Some(Controllers { first: ProcessId(6), count: 2 });
 const SILENCE_NS: u64 = 100;
 
-fn process(id: u32, incarnation: u32) -> Life {
-    Life { address: Address::Process(ProcessId(id)), incarnation: Incarnation(incarnation) }
+fn process(id: u32, incarnation: u32) -> Instance {
+    Instance { address: Address::Process(ProcessId(id)), incarnation: Incarnation(incarnation) }
 }
 
-fn switch(incarnation: u32) -> Life {
-    Life { address: Address::Switch(SwitchId(5)), incarnation: Incarnation(incarnation) }
+fn switch(incarnation: u32) -> Instance {
+    Instance { address: Address::Switch(SwitchId(5)), incarnation: Incarnation(incarnation) }
 }
 
-fn own() -> Life {
+fn own() -> Instance {
     process(1, 4)
 }
 
@@ -34,31 +34,38 @@ fn promises(ns: u64) -> Promises {
 fn say(
     (links, registers): &mut (OwnLinks, Registers),
     (port, ns): (u16, u64),
-    (opcode, life, echo): (Opcode, Life, Option<Life>),
+    (opcode, instance, echo): (Opcode, Instance, Option<Instance>),
 ) -> LinkNews {
-    let header = Header::of_link(opcode, life, echo, promises(ns));
+    let header = Header::hop_only(opcode, instance, echo, promises(ns));
     let (now, port) = (Mono::from_ns(ns), Port(port));
     let news = links.on_frame(registers, now, (port, &header, opcode));
     let counts = matches!(news, LinkNews::Good | LinkNews::Left | LinkNews::Reborn(_));
     if counts && !opcode.is_control() {
-        registers.hear(now, port, promises(ns));
+        registers.update(now, port, promises(ns));
     }
     news
 }
 
-fn beacon(pair: &mut (OwnLinks, Registers), ns: u64, life: Life, echo: Option<Life>) -> LinkNews {
-    say(pair, (0, ns), (Opcode::Beacon, life, echo))
+fn beacon(
+    pair: &mut (OwnLinks, Registers),
+    ns: u64,
+    instance: Instance,
+    echo: Option<Instance>,
+) -> LinkNews {
+    say(pair, (0, ns), (Opcode::Beacon, instance, echo))
 }
 
-fn announced((links, registers): &(OwnLinks, Registers)) -> Vec<(u16, Option<Life>, LinkState)> {
-    links.announced(registers).map(|link| (link.port.0, link.life, link.state)).collect()
+fn announced(
+    (links, registers): &(OwnLinks, Registers),
+) -> Vec<(u16, Option<Instance>, LinkState)> {
+    links.announced(registers).map(|link| (link.port.0, link.instance, link.state)).collect()
 }
 
 fn frozen(number: u32, ns: u64) -> LinkState {
     LinkState::Frozen { number, commit: Timestamp::from_ns(ns) }
 }
 
-fn resolve((links, registers): &mut (OwnLinks, Registers), owner: Life, number: u32) -> bool {
+fn resolve((links, registers): &mut (OwnLinks, Registers), owner: Instance, number: u32) -> bool {
     links.resolve(registers, Resolved { owner, number })
 }
 
@@ -141,7 +148,8 @@ fn a_link_that_dies_again_and_again_takes_no_room() {
 fn a_life_that_is_declared_dead_is_heard_no_more() {
     let mut pair = uplink(CONTROLLERS);
     beacon(&mut pair, 100, switch(2), Some(own()));
-    let declare = |pair: &mut (OwnLinks, Registers), life| pair.0.declare_dead(&mut pair.1, life);
+    let declare =
+        |pair: &mut (OwnLinks, Registers), instance| pair.0.declare_dead(&mut pair.1, instance);
     assert!(!declare(&mut pair, process(2, 9)) && !declare(&mut pair, switch(1)));
     assert_eq!(beacon(&mut pair, 105, switch(2), Some(own())), LinkNews::Good);
     assert!(declare(&mut pair, switch(2)) && !declare(&mut pair, switch(2)));
@@ -156,8 +164,8 @@ fn a_life_that_is_declared_dead_is_heard_no_more() {
     let mut pair = mesh();
     assert!(!declare(&mut pair, process(3, 2)), "who was not heard yet");
     let peer = |pair: &mut (OwnLinks, Registers), incarnation| {
-        let life = process(3, incarnation);
-        pair.0.on_peer(&mut pair.1, Mono::from_ns(9), Port(3), life)
+        let instance = process(3, incarnation);
+        pair.0.on_peer(&mut pair.1, Mono::from_ns(9), Port(3), instance)
     };
     assert_eq!((peer(&mut pair, 2), peer(&mut pair, 3)), (LinkNews::Refused, LinkNews::Good));
 }
@@ -171,7 +179,7 @@ fn on_a_mesh_any_frame_tells_the_life_of_its_sender() {
         let now = Mono::from_ns(ns);
         let news = pair.0.on_frame(&mut pair.1, now, (Port(3), &header, opcode));
         if matches!(news, LinkNews::Good | LinkNews::Reborn(_)) {
-            pair.1.hear(now, Port(3), promises(ns));
+            pair.1.update(now, Port(3), promises(ns));
         }
         news
     };
@@ -245,7 +253,7 @@ fn nothing_is_heard_before_it_is_known_who_is_there_nor_while_the_link_is_lost()
 #[test]
 fn another_address_is_refused_until_the_link_has_died() {
     let mut pair = uplink(CONTROLLERS);
-    let other = Life { address: Address::Switch(SwitchId(6)), incarnation: Incarnation(1) };
+    let other = Instance { address: Address::Switch(SwitchId(6)), incarnation: Incarnation(1) };
     beacon(&mut pair, 100, switch(1), Some(own()));
     assert_eq!(beacon(&mut pair, 110, other, None), LinkNews::Refused);
     pair.0.on_silence(&mut pair.1, Port(0));
@@ -270,7 +278,7 @@ fn who_does_not_say_who_it_is_is_believed_where_nothing_freezes_unless_one_has_s
 #[test]
 fn waves_come_from_switches_or_on_a_mesh_from_controllers() {
     let (up, direct) = (uplink(CONTROLLERS).0, mesh().0);
-    let bear = |links: &OwnLinks, life| links.may_bear_waves(life);
+    let bear = |links: &OwnLinks, instance| links.may_bear_waves(instance);
     assert!(bear(&up, Some(switch(1))) && !bear(&direct, Some(switch(1))));
     assert!(bear(&direct, Some(process(7, 1))) && !bear(&direct, Some(process(3, 1))));
     assert!(!bear(&up, None) && !bear(&uplink(None).0, Some(process(7, 1))));

@@ -4,7 +4,7 @@ mod rig;
 
 use alloc::vec::Vec;
 
-use onepipe_wire::{AnnounceView, Frame, HEADER_OCTETS, LinkState, Recovery, Wave};
+use onepipe_wire::{AnnounceView, Flood, Frame, HEADER_LEN, LinkState, Recovery};
 use proptest::prelude::*;
 
 use super::*;
@@ -16,10 +16,10 @@ fn links_are_announced_in_parts_to_every_controller_and_again_ever_more_rarely()
     assert_eq!((rig.drain(), rig.control.deadline()), (Vec::new(), None));
     for port in (0..12).filter(|port| *port != 1) {
         let peer = ProcessId(u32::from(port));
-        let life = Life { address: Address::Process(peer), incarnation: Incarnation(3) };
+        let instance = Instance { address: Address::Process(peer), incarnation: Incarnation(3) };
         let (control, registers, now) = (&mut rig.control, &mut rig.registers, Mono::from_ns(9));
-        assert_eq!(control.on_peer(registers, now, Port(port), life), LinkNews::Good);
-        registers.hear(now, Port(port), Promises::both(CLOCK));
+        assert_eq!(control.on_peer(registers, now, Port(port), instance), LinkNews::Good);
+        registers.update(now, Port(port), Promises::both(CLOCK));
     }
     let said = rig.drain();
     let parts: Vec<_> = said
@@ -67,9 +67,10 @@ fn the_last_link_is_announced_wherever_the_parts_end() {
         let mut rig = Rig::new(Links::Mesh, ALL);
         for port in 2..2 + links {
             let peer = ProcessId(u32::from(port));
-            let life = Life { address: Address::Process(peer), incarnation: Incarnation(3) };
-            rig.control.on_peer(&mut rig.registers, Mono::from_ns(9), Port(port), life);
-            rig.registers.hear(Mono::from_ns(9), Port(port), Promises::both(CLOCK));
+            let instance =
+                Instance { address: Address::Process(peer), incarnation: Incarnation(3) };
+            rig.control.on_peer(&mut rig.registers, Mono::from_ns(9), Port(port), instance);
+            rig.registers.update(Mono::from_ns(9), Port(port), Promises::both(CLOCK));
         }
         let said = rig.drain();
         let parts = said.iter().map(|(_, _, payload)| AnnounceView::parse(payload));
@@ -111,18 +112,22 @@ fn a_wave_is_answered_when_all_it_tells_is_done_and_recorded() {
     assert_eq!(sent, [(Opcode::Undeliverable, 30), (Opcode::Undeliverable, 31)]);
     rig.control.on_failures_handled();
     assert_eq!((rig.answers(), rig.control.undeliverable_pending()), (Vec::new(), 1));
-    assert_eq!(rig.tell(1, Opcode::Recorded, 77, &[]), Verdict::Yes);
+    assert_eq!(rig.tell(1, Opcode::UndeliverableAck, 77, &[]), Verdict::Yes);
     assert_eq!(rig.answers(), [], "the record of something else");
-    assert_eq!(rig.tell(1, Opcode::Recorded, 4 << 16, &[]), Verdict::Yes);
+    assert_eq!(rig.tell(1, Opcode::UndeliverableAck, 4 << 16, &[]), Verdict::Yes);
     let all = rig.drain();
     let (header, opcode, _) = &all[0];
-    assert_eq!((all.len(), *opcode), (1, Opcode::Echo));
-    assert_eq!((header.speaker(), header.echo()), (Some(rig.control.own), Some(switch())));
+    assert_eq!((all.len(), *opcode), (1, Opcode::FloodAck));
+    assert_eq!((header.sender(), header.peer()), (Some(rig.control.own), Some(switch())));
     assert!(!rig.control.owes_completion());
-    assert_eq!((rig.wave(&told), rig.answers()), (Verdict::Yes, [(Opcode::Echo, id(3, 7))].into()));
+    assert_eq!(
+        (rig.wave(&told), rig.answers()),
+        (Verdict::Yes, [(Opcode::FloodAck, id(3, 7))].into())
+    );
     let flat = rig.tell(0, Opcode::Notice, 0, &told);
     assert_eq!((flat, rig.drain()[0].0.dst()), (Verdict::Yes, ProcessId(30)));
-    let failed = |process, life| rig.control.has_failed(ProcessId(process), Incarnation(life));
+    let failed =
+        |process, instance| rig.control.has_failed(ProcessId(process), Incarnation(instance));
     assert_eq!(
         (failed(5, 1).map(Timestamp::as_ns), failed(5, 2), failed(6, 1)),
         (Some(at), None, None)
@@ -136,11 +141,11 @@ fn a_new_active_controller_that_repeats_the_last_notice_is_answered_at_its_epoch
     rig.wave(&notice(id(3, 7), &[failure(4, 2, 1)]));
     rig.failures();
     rig.control.on_failures_handled();
-    assert_eq!(rig.answers(), [(Opcode::Echo, id(3, 7))]);
+    assert_eq!(rig.answers(), [(Opcode::FloodAck, id(3, 7))]);
     rig.wave(&notice(id(4, 1), &[failure(4, 2, 1)]));
     assert!(rig.control.owes_completion() && rig.failures().is_empty());
     rig.control.on_failures_handled();
-    assert_eq!(rig.answers(), [(Opcode::Echo, id(4, 1))]);
+    assert_eq!(rig.answers(), [(Opcode::FloodAck, id(4, 1))]);
     for stale in [notice(id(3, 9), &[failure(8, 1, 1)]), resume(id(3, 9), rig.control.own, 1)] {
         assert_eq!(rig.wave(&stale), Verdict::No);
         assert_eq!(rig.tell(0, Opcode::Notice, 0, &stale), Verdict::No);
@@ -159,7 +164,7 @@ fn who_is_told_of_its_own_failure_stops_and_keeps_nobody_waiting() {
     rig.answers();
     assert_eq!(rig.wave(&notice(id(3, 8), &[failure(1, 1, 4)])), Verdict::Yes);
     assert_eq!(rig.control.excluded(), Some(CLOCK.wrapping_add_ns(1_500)));
-    assert_eq!(rig.answers(), [(Opcode::Echo, id(3, 8))]);
+    assert_eq!(rig.answers(), [(Opcode::FloodAck, id(3, 8))]);
     rig.tell(0, Opcode::Ping, 0, &[]);
     assert!(rig.control.on_link_dead(&mut rig.registers, Port(0)));
     rig.ns += 2 * ANNOUNCE_NS;
@@ -171,8 +176,8 @@ fn who_is_told_of_its_own_failure_stops_and_keeps_nobody_waiting() {
     let whole = Recovery { complete: CLOCK, part: 0, parts: 1 };
     let recalls = [(ProcessId(2), CLOCK)];
     let told = [failure(1, 1, 4)];
-    let octets = whole.write(&mut room, told.into_iter(), recalls.into_iter()).expect("fits");
-    assert_eq!(rig.tell(0, Opcode::Recovery, 0, &room[..octets]), Verdict::Yes);
+    let bytes = whole.write(&mut room, told.into_iter(), recalls.into_iter()).expect("fits");
+    assert_eq!(rig.tell(0, Opcode::Recovery, 0, &room[..bytes]), Verdict::Yes);
     let recovered = rig.control.poll_recovered().expect("all parts");
     let expected = Recovered { complete: CLOCK, failures: told.into(), recalls: recalls.into() };
     assert_eq!((recovered, rig.control.poll_recovered()), (expected, None));
@@ -186,7 +191,7 @@ fn a_resume_takes_this_life_s_holds_away_and_is_answered_whatever_it_names() {
     assert!(rig.control.on_link_dead(&mut rig.registers, Port(0)));
     assert!(rig.registers.is_held(Port(0)));
     let way = |rig: &mut Rig, payload: &[u8]| rig.tell(0, Opcode::Notice, 0, payload);
-    let former = Life { incarnation: Incarnation(3), ..own };
+    let former = Instance { incarnation: Incarnation(3), ..own };
     for (sequence, owner, number) in [(1, own, 9), (2, switch(), 1), (3, former, 1)] {
         let told = resume(id(1, sequence), owner, number);
         assert_eq!(way(&mut rig, &told), Verdict::Yes, "{owner:?} {number}");
@@ -205,11 +210,11 @@ fn a_resume_takes_this_life_s_holds_away_and_is_answered_whatever_it_names() {
 fn a_freeze_that_names_the_switch_makes_its_link_dead_though_it_is_heard() {
     let mut rig = Rig::on_switch(ALL);
     let mut room = [0; 64];
-    let written = Wave { id: id(2, 1) }.write_freeze(&mut room, [switch()].into_iter());
+    let written = Flood { id: id(2, 1) }.write_freeze(&mut room, [switch()].into_iter());
     let told = &room[..written.expect("fits").1];
     assert_eq!(rig.wave(told), Verdict::LinksChanged);
     assert!(!rig.registers.is_live(Port(0)) && rig.registers.is_held(Port(0)));
-    assert_eq!(rig.answers(), [(Opcode::Echo, id(2, 1))]);
+    assert_eq!(rig.answers(), [(Opcode::FloodAck, id(2, 1))]);
     assert_eq!((rig.beacon(), rig.wave(told)), (LinkNews::Refused, Verdict::No));
     assert_eq!(rig.control.echo(&rig.registers, Port(0)), None, "and says so");
     let stats = rig.control.stats();
@@ -221,9 +226,9 @@ fn a_controller_is_heard_and_answered() {
     let mut rig = Rig::on_switch(ALL);
     assert_eq!((rig.control.controller_heard(), rig.control.active()), (None, None));
     assert!(!rig.control.is_welcome());
-    assert_eq!(rig.tell(1, Opcode::Welcome, 3, &[]), Verdict::No, "to a former life");
+    assert_eq!(rig.tell(1, Opcode::AnnounceAck, 3, &[]), Verdict::No, "to a former life");
     assert!(!rig.control.is_welcome() && rig.control.stats().welcomes_stale == 1);
-    assert_eq!(rig.tell(1, Opcode::Welcome, 4, &[]), Verdict::Yes);
+    assert_eq!(rig.tell(1, Opcode::AnnounceAck, 4, &[]), Verdict::Yes);
     assert!(rig.control.is_welcome());
     assert_eq!(
         (rig.control.controller_heard(), rig.control.active()),
@@ -243,14 +248,14 @@ fn what_is_relayed_is_taken_out_and_answered_by_relay() {
     assert!(!rig.control.is_relayed(rig.now(), ProcessId(3)));
     assert_eq!(rig.tell(1, Opcode::Relayed, 0, &inner), Verdict::Relayed(42));
     assert!(rig.control.is_relayed(rig.now(), ProcessId(3)));
-    let answer = [7; 256 - HEADER_OCTETS];
+    let answer = [7; 256 - HEADER_LEN];
     assert!(rig.control.wrap(&answer) && !rig.control.wrap(&answer));
     let sent = rig.drain();
     let (header, opcode, payload) = &sent[0];
     assert_eq!((sent.len(), *opcode, header.dst().0), (1, Opcode::Relay, 31), "to the active one");
     assert_eq!(payload[..], answer);
-    assert!(!rig.control.wrap(&[7; 257 - HEADER_OCTETS]), "too long");
-    assert_eq!(RELAY_OVERHEAD_OCTETS, HEADER_OCTETS);
+    assert!(!rig.control.wrap(&[7; 257 - HEADER_LEN]), "too long");
+    assert_eq!(RELAY_OVERHEAD_BYTES, HEADER_LEN);
     rig.control.on_direct(ProcessId(3));
     assert!(!rig.control.is_relayed(rig.now(), ProcessId(3)));
     rig.control.on_unreachable(rig.now(), ProcessId(4));
@@ -282,7 +287,7 @@ fn what_makes_no_sense_or_comes_from_no_controller_is_refused_and_counted() {
         malformed += 1;
     }
     assert_eq!(rig.control.stats().frames_malformed, malformed + 1);
-    for opcode in [Opcode::Notice, Opcode::Ping, Opcode::Welcome, Opcode::Recorded] {
+    for opcode in [Opcode::Notice, Opcode::Ping, Opcode::AnnounceAck, Opcode::UndeliverableAck] {
         for src in [0, 29, 32] {
             assert_eq!(rig.take(&framed((src, opcode, 0), &good)), Verdict::No);
         }
@@ -296,8 +301,8 @@ fn on_a_mesh_only_a_controller_s_waves_count() {
     let mut rig = Rig::new(Links::Mesh, ALL);
     let payload = notice(id(1, 1), &[failure(4, 1, 1)]);
     for (src, expected) in [(3, 0), (31, 1)] {
-        let octets = framed((src, Opcode::Wave, 0), &payload);
-        let frame = Frame::parse(&octets).expect("intact");
+        let bytes = framed((src, Opcode::Flood, 0), &payload);
+        let frame = Frame::parse(&bytes).expect("intact");
         let (now, port) = (rig.now(), Port(src as u16));
         rig.control.on_link_frame(&mut rig.registers, now, port, (frame.header, frame.opcode));
         rig.control.on_frame(&mut rig.registers, (now, CLOCK), port, &frame);
@@ -307,8 +312,8 @@ fn on_a_mesh_only_a_controller_s_waves_count() {
     rig.control.on_failures_handled();
     let sent = rig.drain();
     let (header, opcode, _) = &sent[0];
-    let peer = Life { address: Address::Process(ProcessId(31)), incarnation: Incarnation(1) };
-    assert_eq!((*opcode, header.echo()), (Opcode::Echo, Some(peer)));
+    let peer = Instance { address: Address::Process(ProcessId(31)), incarnation: Incarnation(1) };
+    assert_eq!((*opcode, header.peer()), (Opcode::FloodAck, Some(peer)));
 }
 
 proptest! {
@@ -329,10 +334,10 @@ proptest! {
             let (opcode, step) = (Opcode::ALL[opcode], step as u32);
             rig.ns += 1_000;
             // Noise, or a notice made of it.
-            let life = u32::from(noise.len() as u8 % 5);
+            let instance = u32::from(noise.len() as u8 % 5);
             let entries: Vec<_> = noise
                 .chunks_exact(2)
-                .map(|pair| failure(u32::from(pair[0]) % 40, 1 + u32::from(pair[1]) % 5, life))
+                .map(|pair| failure(u32::from(pair[0]) % 40, 1 + u32::from(pair[1]) % 5, instance))
                 .take(9)
                 .collect();
             let payload = notice(id(epoch, step), &entries);

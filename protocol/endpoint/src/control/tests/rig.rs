@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::SwitchId;
-use onepipe_wire::{Echo, Frame, HEADER_OCTETS, Resolved, Wave, WaveId, seal, seal_with_hops};
+use onepipe_wire::{Flood, FloodAck, FloodId, Frame, HEADER_LEN, Resolved, seal, seal_with_hops};
 
 use super::super::*;
 
@@ -25,7 +25,7 @@ pub type Sent = (Header, Opcode, Vec<u8>);
 impl Rig {
     pub fn new(links: Links, controllers: Option<Controllers>) -> Self {
         let config = Config::new(ProcessId(1), Incarnation(4));
-        let config = Config { links, processes_max: 32, frame_octets_max: 256, ..config };
+        let config = Config { links, processes_max: 32, frame_len_max: 256, ..config };
         let control = Control::new(&config, controllers, ANNOUNCE_NS);
         let registers = Registers::new(if links == Links::Mesh { 32 } else { 1 });
         Self { control, registers, ns: 1_000_000 }
@@ -46,19 +46,19 @@ impl Rig {
     pub fn beacon(&mut self) -> LinkNews {
         let promises = Promises::both(Timestamp::from_ns(self.ns));
         let own = Some(self.control.own);
-        let header = Header::of_link(Opcode::Beacon, switch(), own, promises);
+        let header = Header::hop_only(Opcode::Beacon, switch(), own, promises);
         let (now, port) = (self.now(), Port(0));
         let beacon = (&header, Opcode::Beacon);
         let news = self.control.on_link_frame(&mut self.registers, now, port, beacon);
         if matches!(news, LinkNews::Good | LinkNews::Reborn(_)) {
-            self.registers.hear(now, port, promises);
+            self.registers.update(now, port, promises);
         }
         news
     }
 
     /// Hands over a frame as it comes from the wire, and tells what became of it.
-    pub fn take(&mut self, octets: &[u8]) -> Verdict {
-        let frame = Frame::parse(octets).expect("intact");
+    pub fn take(&mut self, bytes: &[u8]) -> Verdict {
+        let frame = Frame::parse(bytes).expect("intact");
         let port = Port(0);
         let head = (frame.header, frame.opcode);
         let now = self.now();
@@ -83,11 +83,11 @@ impl Rig {
     pub fn wave(&mut self, payload: &[u8]) -> Verdict {
         let promises = Promises::both(Timestamp::from_ns(self.ns));
         let own = Some(self.control.own);
-        let header = Header::of_link(Opcode::Wave, switch(), own, promises);
-        let mut octets = [0; 256];
-        octets[HEADER_OCTETS..HEADER_OCTETS + payload.len()].copy_from_slice(payload);
-        let length = seal_with_hops(&mut octets, header, payload.len(), 1);
-        self.take(&octets[..length])
+        let header = Header::hop_only(Opcode::Flood, switch(), own, promises);
+        let mut bytes = [0; 256];
+        bytes[HEADER_LEN..HEADER_LEN + payload.len()].copy_from_slice(payload);
+        let length = seal_with_hops(&mut bytes, header, payload.len(), 1);
+        self.take(&bytes[..length])
     }
 
     /// Everything that leaves now.
@@ -97,11 +97,11 @@ impl Rig {
         let is_wanted = is_due || self.control.wants_transmit(&self.registers);
         let is_owed = self.control.take_beacon(now);
         let mut all = Vec::new();
-        let mut payload = [0; 256 - HEADER_OCTETS];
+        let mut payload = [0; 256 - HEADER_LEN];
         while let Some(frame) = self.control.write_next(now, &self.registers, &mut payload) {
             let promises = Promises::both(CLOCK);
             let header = self.control.header(&self.registers, &frame, (promises, None));
-            all.push((header, frame.opcode, payload[..frame.octets].to_vec()));
+            all.push((header, frame.opcode, payload[..frame.bytes].to_vec()));
             assert!(all.len() < 1_000, "no end");
         }
         assert!(is_wanted || (all.is_empty() && !is_owed), "it said that it had nothing");
@@ -114,10 +114,10 @@ impl Rig {
         self.drain().iter().map(|(header, opcode, _)| (*opcode, header.dst().0)).collect()
     }
 
-    pub fn answers(&mut self) -> Vec<(Opcode, WaveId)> {
+    pub fn answers(&mut self) -> Vec<(Opcode, FloodId)> {
         let mut all = self.drain();
-        all.retain(|(_, opcode, _)| matches!(opcode, Opcode::Echo | Opcode::Completed));
-        let id = |payload: &[u8]| Echo::parse(payload).expect("an answer").id;
+        all.retain(|(_, opcode, _)| matches!(opcode, Opcode::FloodAck | Opcode::Completed));
+        let id = |payload: &[u8]| FloodAck::parse(payload).expect("an answer").id;
         all.iter().map(|(_, opcode, payload)| (*opcode, id(payload))).collect()
     }
 
@@ -136,39 +136,39 @@ pub enum Verdict {
     Relayed(u32),
 }
 
-pub fn switch() -> Life {
-    Life { address: Address::Switch(SwitchId(5)), incarnation: Incarnation(9) }
+pub fn switch() -> Instance {
+    Instance { address: Address::Switch(SwitchId(5)), incarnation: Incarnation(9) }
 }
 
 /// From process `src` to the process of the rig.
 pub fn framed((src, opcode, psn): (u32, Opcode, u32), payload: &[u8]) -> Vec<u8> {
     let header = Header::new(opcode, ProcessId(src), ProcessId(1), Incarnation(1));
     let header = header.stamped(CLOCK, Promises::both(CLOCK), Psn(psn));
-    let mut octets = alloc::vec![0; HEADER_OCTETS + payload.len()];
-    octets[HEADER_OCTETS..].copy_from_slice(payload);
-    seal(&mut octets, header, payload.len());
-    octets
+    let mut bytes = alloc::vec![0; HEADER_LEN + payload.len()];
+    bytes[HEADER_LEN..].copy_from_slice(payload);
+    seal(&mut bytes, header, payload.len());
+    bytes
 }
 
-pub fn id(epoch: u32, sequence: u32) -> WaveId {
-    WaveId { epoch, sequence }
+pub fn id(epoch: u32, sequence: u32) -> FloodId {
+    FloodId { epoch, sequence }
 }
 
-pub fn failure(first: u32, count: u32, life: u32) -> Failure {
+pub fn failure(first: u32, count: u32, instance: u32) -> Failure {
     let at = CLOCK.wrapping_add_ns(1_500);
-    Failure { first: ProcessId(first), count, incarnation: Incarnation(life), at }
+    Failure { first: ProcessId(first), count, incarnation: Incarnation(instance), at }
 }
 
-pub fn notice(id: WaveId, failures: &[Failure]) -> Vec<u8> {
+pub fn notice(id: FloodId, failures: &[Failure]) -> Vec<u8> {
     let mut room = alloc::vec![0; 204];
-    let written = Wave { id }.write_notice(&mut room, failures.iter().copied());
+    let written = Flood { id }.write_notice(&mut room, failures.iter().copied());
     room.truncate(written.expect("fits").1);
     room
 }
 
-pub fn resume(id: WaveId, owner: Life, number: u32) -> Vec<u8> {
+pub fn resume(id: FloodId, owner: Instance, number: u32) -> Vec<u8> {
     let mut room = alloc::vec![0; 204];
-    let written = Wave { id }.write_resume(&mut room, [Resolved { owner, number }].into_iter());
+    let written = Flood { id }.write_resume(&mut room, [Resolved { owner, number }].into_iter());
     room.truncate(written.expect("fits").1);
     room
 }

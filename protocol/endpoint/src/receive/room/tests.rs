@@ -3,9 +3,7 @@
 use super::*;
 use alloc::vec::Vec;
 use onepipe_base::{Promises, Timestamp};
-use onepipe_wire::{
-    Ack, AckView, Flags, Frame, HEADER_OCTETS, Header, Message, seal, write_message,
-};
+use onepipe_wire::{Ack, AckView, Flags, Frame, HEADER_LEN, Header, Message, seal, write_message};
 
 use super::super::Taken;
 
@@ -31,9 +29,9 @@ struct Told {
 impl Alone {
     fn new(service: Service) -> Self {
         let config = Config {
-            receive_buffer_octets_max: 2 * HALF as usize,
+            receive_buffer_bytes_max: 2 * HALF as usize,
             processes_max: 4,
-            frame_octets_max: 8_192,
+            frame_len_max: 8_192,
             ..Config::new(ProcessId(0), Incarnation(1))
         };
         let receiver = Receiver::new(&config, service);
@@ -41,17 +39,22 @@ impl Alone {
     }
 
     /// `from` opens its connection, or asks for room.
-    fn connect(&mut self, from: u32, incarnation: u32, (room_id, room_octets): (u32, u64)) {
+    fn connect(
+        &mut self,
+        from: u32,
+        incarnation: u32,
+        (reservation_id, reservation_bytes): (u32, u64),
+    ) {
         let from = (ProcessId(from), Incarnation(incarnation));
-        let connect = Connect { room_id, room_octets };
+        let connect = Connect { reservation_id, reservation_bytes };
         self.receiver.on_connect(&self.config, self.now, from, Psn::FIRST, connect);
     }
 
     /// A packet with one message comes from process 1.
-    fn data(&mut self, psn: u32, octets: usize, flags: u8) -> Taken {
+    fn data(&mut self, psn: u32, bytes: usize, flags: u8) -> Taken {
         let mut frame = [0; 8_192];
-        let message = Message { delta_ns: 0, index: 0, payload: &[7; 8_000][..octets] };
-        let length = write_message(&mut frame[HEADER_OCTETS..], message).expect("fits");
+        let message = Message { delta_ns: 0, index: 0, payload: &[7; 8_000][..bytes] };
+        let length = write_message(&mut frame[HEADER_LEN..], message).expect("fits");
         let timestamp = Timestamp::from_ns(1_000_000 + u64::from(psn));
         let (from, to) = (ProcessId(1), ProcessId(0));
         let header = Header::new(Opcode::Data, from, to, Incarnation(1)).flagged(flags).stamped(
@@ -77,9 +80,9 @@ impl Alone {
         let mut payload = [0; 512];
         let mut all = Vec::new();
         while let Some(answer) = self.receiver.write_answer(&mut payload) {
-            let ack = AckView::parse(&payload[..answer.octets]).expect("just written").ack;
+            let ack = AckView::parse(&payload[..answer.bytes]).expect("just written").ack;
             let (opcode, to) = (answer.opcode, answer.to.0);
-            all.push(Told { to, opcode, room: ack.room, consumed: ack.consumed_octets });
+            all.push(Told { to, opcode, room: ack.reservation, consumed: ack.consumed_bytes });
         }
         all
     }
@@ -90,26 +93,26 @@ impl Alone {
     }
 
     /// `from` is through with the room of this number.
-    fn done(&mut self, from: u32, room_done: u32) {
-        let probe = Probe { settled: Psn::FIRST, until: Psn::FIRST, room_done };
+    fn done(&mut self, from: u32, reservation_done: u32) {
+        let probe = Probe { resolved: Psn::FIRST, until: Psn::FIRST, reservation_done };
         self.receiver.on_probe(self.now, (ProcessId(from), Incarnation(1)), probe);
     }
 }
 
-const GRANTED: u8 = Ack::ROOM_GRANTED;
-const WAITING: u8 = Ack::ROOM_WAITING;
+const GRANTED: u8 = Ack::RESERVATION_GRANTED;
+const WAITING: u8 = Ack::RESERVATION_PENDING;
 
 #[test]
 fn a_sender_fills_its_window_and_no_more_until_some_is_consumed() {
     let mut alone = Alone::new(Service::BestEffort);
     alone.connect(1, 1, (0, 0));
-    // Each takes 4,096 octets of 16 KiB.
+    // Each takes 4,096 bytes of 16 KiB.
     for psn in 0..4 {
         assert_eq!(alone.data(psn, 4_032, 0), Taken::Yes);
     }
     alone.told();
     assert_eq!(alone.data(4, 0, 0), Taken::No);
-    assert_eq!((alone.stats.window_violations, alone.receiver.held_octets()), (1, 4 * 4_096));
+    assert_eq!((alone.stats.window_violations, alone.receiver.held_bytes()), (1, 4 * 4_096));
     assert_eq!(alone.told()[0].opcode, Opcode::Nak, "refused for good, and said so");
     alone.consume(0);
     assert_eq!(alone.data(5, 4_032, 0), Taken::Yes);
@@ -121,9 +124,9 @@ fn room_is_used_once_and_not_beyond_what_was_granted() {
     let mut alone = Alone::new(Service::BestEffort);
     alone.connect(1, 1, (1, 1_064));
     assert_eq!(alone.rooms(), [(1, GRANTED)]);
-    assert_eq!(alone.data(0, 1_001, Flags::ROOM), Taken::No, "an octet too many");
-    assert_eq!(alone.data(1, 1_000, Flags::ROOM), Taken::Yes);
-    assert_eq!(alone.data(2, 0, Flags::ROOM), Taken::No, "it is full, and so closed");
+    assert_eq!(alone.data(0, 1_001, Flags::RESERVED), Taken::No, "a byte too many");
+    assert_eq!(alone.data(1, 1_000, Flags::RESERVED), Taken::Yes);
+    assert_eq!(alone.data(2, 0, Flags::RESERVED), Taken::No, "it is full, and so closed");
     assert_eq!(alone.rooms(), [(1, WAITING)]);
     assert_eq!(alone.stats.window_violations, 2);
     assert_eq!(alone.data(3, 0, 0), Taken::Yes, "the window is another matter");
@@ -150,7 +153,7 @@ fn room_that_does_not_exist_is_refused_and_keeps_nobody_waiting() {
     let mut alone = Alone::new(Service::BestEffort);
     alone.connect(1, 1, (1, HALF + 1));
     alone.connect(2, 1, (1, HALF));
-    assert_eq!(alone.rooms(), [(1, Ack::ROOM_REFUSED), (2, GRANTED)]);
+    assert_eq!(alone.rooms(), [(1, Ack::RESERVATION_REFUSED), (2, GRANTED)]);
 }
 
 #[test]

@@ -78,15 +78,15 @@ fn what_exceeds_a_frame_is_cut_and_only_its_last_piece_ends_it() {
 #[test]
 fn a_quarter_of_the_congestion_window_without_an_answer_demands_one() {
     let mut alone = Alone::new(Service::BestEffort, |config| {
-        config.congestion_window_octets = 16_000;
-        config.frame_octets_max = 2_000;
+        config.congestion_window_bytes = 16_000;
+        config.frame_len_max = 2_000;
     });
     alone.open(&[(1, 1 << 20)]);
     let mut demands = Vec::new();
     for _ in 0..10 {
         alone.scatter(&[(1, 1_492)]);
         alone.burst();
-        // Each payload has 1,500 octets: the third exceeds 4,000, counted from the last demand.
+        // Each payload has 1,500 bytes: the third exceeds 4,000, counted from the last demand.
         demands.extend(alone.frames().iter().map(|sent| sent.has(Flags::ACK_NOW)));
     }
     assert_eq!(demands, [false, false, true, false, false, true, false, false, true, false]);
@@ -101,10 +101,10 @@ fn best_effort_keeps_nothing_of_what_has_left_and_the_reliable_service_all() {
         alone.scatter(&[(1, 3_000)]);
         alone.burst();
         let packets = alone.frames().len() as u32;
-        assert_eq!(alone.sender.buffered_octets(), kept, "{service:?}");
+        assert_eq!(alone.sender.buffered_bytes(), kept, "{service:?}");
         alone.hear(1, Opcode::Ack, |ack| {
-            (ack.cumulative, ack.window_octets) = (Psn::FIRST.plus(1 + packets), 1 << 16);
+            (ack.cumulative, ack.window_bytes) = (Psn::FIRST.plus(1 + packets), 1 << 16);
         });
-        assert_eq!(alone.sender.buffered_octets(), 0, "{service:?}");
+        assert_eq!(alone.sender.buffered_bytes(), 0, "{service:?}");
     }
 }

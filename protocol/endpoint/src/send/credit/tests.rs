@@ -6,11 +6,11 @@ use alloc::vec::Vec;
 use onepipe_base::{Incarnation, Psn};
 use onepipe_wire::{Ack, Flags, Opcode};
 
-/// The receiver has consumed everything up to `packets` packets and `octets` octets.
-fn consumed(alone: &mut Alone, to: u32, window: u32, (packets, octets): (u32, u64)) {
+/// The receiver has consumed everything up to `packets` packets and `bytes` bytes.
+fn consumed(alone: &mut Alone, to: u32, window: u32, (packets, bytes): (u32, u64)) {
     alone.hear(to, Opcode::Ack, |ack| {
-        (ack.cumulative, ack.window_octets) = (Psn::FIRST.plus(packets), window);
-        ack.consumed_octets = octets;
+        (ack.cumulative, ack.window_bytes) = (Psn::FIRST.plus(packets), window);
+        ack.consumed_bytes = bytes;
     });
 }
 
@@ -20,7 +20,7 @@ fn a_scattering_leaves_when_the_windows_of_all_its_destinations_admit_it() {
     alone.open(&[(1, 1_000), (2, 200)]);
     alone.scatter(&[(2, 100)]);
     assert_eq!(alone.leaving(), [(2, 100)]);
-    // 164 of the 200 octets are outstanding there, and it would take 74 more.
+    // 164 of the 200 bytes are outstanding there, and it would take 74 more.
     alone.scatter(&[(1, 10), (2, 10)]);
     assert_eq!(alone.leaving(), []);
     consumed(&mut alone, 2, 200, (2, 64 + 164));
@@ -33,7 +33,7 @@ fn what_the_oldest_has_claimed_is_kept_from_those_that_overtake_it() {
     alone.open(&[(1, 300), (2, 200)]);
     alone.scatter(&[(2, 100)]);
     assert_eq!(alone.leaving(), [(2, 100)]);
-    // Waits for 2, and claims 164 octets at 1.
+    // Waits for 2, and claims 164 bytes at 1.
     alone.scatter(&[(1, 100), (2, 100)]);
     // 164 more do not fit beside the claim; 75 do.
     alone.scatter(&[(1, 101)]);
@@ -67,8 +67,9 @@ fn the_oldest_asks_for_room_by_ascending_process_and_leaves_alone_in_it() {
     alone.scatter(&[(3, 800)]);
     let room = |alone: &mut Alone, to| {
         alone.hear(to, Opcode::Grant, |ack| {
-            (ack.cumulative, ack.window_octets) = (Psn::FIRST.plus(1), 200);
-            (ack.consumed_octets, ack.room_id, ack.room) = (64, 1, Ack::ROOM_GRANTED);
+            (ack.cumulative, ack.window_bytes) = (Psn::FIRST.plus(1), 200);
+            (ack.consumed_bytes, ack.reservation_id, ack.reservation) =
+                (64, 1, Ack::RESERVATION_GRANTED);
         });
     };
     assert_eq!(alone.leaving(), []);
@@ -80,10 +81,10 @@ fn the_oldest_asks_for_room_by_ascending_process_and_leaves_alone_in_it() {
     alone.scatter(&[(4, 10)]);
     assert_eq!(alone.burst(), 2, "no packet mixes room and window");
     let frames = alone.frames();
-    assert!(frames.len() == 2 && frames.iter().all(|sent| sent.has(Flags::ROOM)));
+    assert!(frames.len() == 2 && frames.iter().all(|sent| sent.has(Flags::RESERVED)));
     assert_eq!(alone.burst(), 1);
     let frames = alone.frames();
-    assert!(frames.len() == 1 && frames[0].to == 4 && !frames[0].has(Flags::ROOM));
+    assert!(frames.len() == 1 && frames[0].to == 4 && !frames[0].has(Flags::RESERVED));
 }
 
 #[test]
@@ -110,7 +111,7 @@ fn a_reliable_scattering_leaves_whole_or_not_at_all_and_keeps_others_claims() {
     // It was asked whether it is back, and is not.
     let gone = alone.sender.peers.find(ProcessId(3)).expect("it was written to");
     alone.sender.peers.at(gone).state = State::Unreachable(now.after_ns(1_000_000));
-    // The oldest waits for 2, and claims 164 octets at 1.
+    // The oldest waits for 2, and claims 164 bytes at 1.
     alone.scatter(&[(1, 100), (2, 100)]);
     let lost = alone.scatter(&[(1, 10), (3, 10)]);
     alone.scatter(&[(1, 101)]);

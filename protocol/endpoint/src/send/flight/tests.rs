@@ -38,15 +38,15 @@ fn hear(
         cumulative: Psn(cumulative),
         received: 0,
         marked: 0,
-        window_octets: 0,
-        consumed_octets: 0,
+        window_bytes: 0,
+        consumed_bytes: 0,
         connection: 0,
-        room_id: 0,
-        room: 0,
+        reservation_id: 0,
+        reservation: 0,
     };
-    let mut octets = [0; 400];
-    let length = ack.write(&mut octets, words.iter().copied()).expect("fits");
-    let view = AckView::parse(&octets[..length]).expect("just written");
+    let mut bytes = [0; 400];
+    let length = ack.write(&mut bytes, words.iter().copied()).expect("fits");
+    let view = AckView::parse(&bytes[..length]).expect("just written");
     flight.on_ack(&view, fail, lost, done)
 }
 
@@ -125,7 +125,7 @@ fn a_fragmented_message_fails_once_and_is_remembered_while_it_is_cut() {
 
 #[test]
 fn what_is_lost_in_part_is_not_done_when_the_rest_has_arrived() {
-    let kept = |scattering| Kept { scattering, place: Place::NOWHERE, octets: 10, missing: 1 };
+    let kept = |scattering| Kept { scattering, place: Place::NOWHERE, bytes: 10, missing: 1 };
     let mut flight = Flight::keeping();
     flight.push_message(message(0));
     flight.push_kept(kept(0));

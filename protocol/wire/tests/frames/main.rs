@@ -1,4 +1,4 @@
-//! The octets of frames: golden ones, drawn ones, and those that a fuzzer has found.
+//! The bytes of frames: golden ones, drawn ones, and those that a fuzzer has found.
 
 mod golden;
 mod golden_amcast;

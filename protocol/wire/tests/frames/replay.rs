@@ -10,8 +10,8 @@ fn replay(target: &str, property: fn(&[u8])) {
     let mut met = 0;
     for entry in fs::read_dir(folder.join(target)).expect("the seeds are committed") {
         let path = entry.expect("readable").path();
-        let octets = fs::read(&path).expect("readable");
-        let outcome = std::panic::catch_unwind(|| property(&octets));
+        let bytes = fs::read(&path).expect("readable");
+        let outcome = std::panic::catch_unwind(|| property(&bytes));
         assert!(outcome.is_ok(), "{} fails", path.display());
         met += 1;
     }

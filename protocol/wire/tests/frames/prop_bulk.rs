@@ -1,8 +1,8 @@
-//! Frames of bulk multicast drawn at random: no octets panic, what is read is what was written, and
+//! Frames of bulk multicast drawn at random: no bytes panic, what is read is what was written, and
 //! what no sender writes is refused.
 
 use onepipe_wire::{
-    BULK_FRONT_OCTETS, BULK_WORDS_MAX, BulkAckView, BulkHaveView, BulkPiece, BulkPieceHeader,
+    BULK_HEADER_LEN, BULK_WORDS_MAX, BulkAckView, BulkHaveView, BulkPiece, BulkPieceHeader,
     BulkRefused, BulkStateView, DecodeError, Extent, Opcode,
 };
 use proptest::collection::vec;
@@ -22,15 +22,15 @@ const BULK: [Opcode; 7] = [
 
 proptest! {
     #[test]
-    fn any_octets_are_read_without_panic_and_written_as_they_were(
+    fn any_bytes_are_read_without_panic_and_written_as_they_were(
         opcode in prop::sample::select(&BULK[..]),
         payload in vec(prop_oneof![Just(0u8), Just(1u8), any::<u8>()], 0..140),
     ) {
         properties::body(opcode, &payload);
         if let Some(written) = properties::rewritten(opcode, &payload) {
-            for octets in BULK_FRONT_OCTETS..written.len() {
-                let cut = properties::rewritten(opcode, &written[..octets]);
-                // Of a piece its octets may be fewer, of failures whole entries.
+            for bytes in BULK_HEADER_LEN..written.len() {
+                let cut = properties::rewritten(opcode, &written[..bytes]);
+                // Of a piece its bytes may be fewer, of failures whole entries.
                 let may = matches!(opcode, Opcode::BulkPiece | Opcode::BulkFailures);
                 prop_assert!(cut.is_none() || may);
             }
@@ -39,19 +39,19 @@ proptest! {
 
     #[test]
     fn a_piece_outside_its_block_or_its_object_is_refused(
-        (octets, block_octets) in (0..2_000u64, 1..100u32),
+        (bytes, block_len) in (0..2_000u64, 1..100u32),
         (block, offset, length) in (0..50u32, 0..120u32, 0..120usize),
     ) {
-        let extent = Extent { octets, block_octets, has_digests: true };
+        let extent = Extent { bytes, block_len, has_digests: true };
         let header = BulkPieceHeader {
             object: 1, extent, digest: 2, block, offset, ordinal: 3, offers: false,
         };
-        let mut room = vec![0; 40 + length];
-        header.write(&mut room).expect("it fits");
-        let begins = u64::from(block) * u64::from(block_octets) + u64::from(offset);
-        let lies_within = u64::from(offset) + length as u64 <= block_octets.into()
-            && begins + length as u64 <= octets;
-        prop_assert_eq!(BulkPiece::parse(&room).is_ok(), lies_within);
+        let mut buf = vec![0; 40 + length];
+        header.write(&mut buf).expect("it fits");
+        let begins = u64::from(block) * u64::from(block_len) + u64::from(offset);
+        let lies_within = u64::from(offset) + length as u64 <= block_len.into()
+            && begins + length as u64 <= bytes;
+        prop_assert_eq!(BulkPiece::parse(&buf).is_ok(), lies_within);
     }
 }
 
@@ -62,7 +62,7 @@ fn what_no_sender_writes_is_refused_by_name() {
         other => panic!("{name}: {other:?}"),
     };
     let mut piece = [0u8; 40];
-    refuses(BulkPiece::parse(&piece).err(), "octets of a block");
+    refuses(BulkPiece::parse(&piece).err(), "bytes of a block");
     piece[23] = 1;
     assert!(BulkPiece::parse(&piece).is_ok());
     piece[36] = 2;

@@ -1,7 +1,7 @@
-//! Golden frames: what stands in `testdata/*.hex` is read and written, octet for octet.
+//! Golden frames: what stands in `testdata/*.hex` is read and written, byte for byte.
 //!
-//! In these files `#` begins a comment, `name:` labels the octets behind it, and `@ name = value`
-//! says what a 48-bit time means when it is expanded against `near`, or what packed octets say.
+//! In these files `#` begins a comment, `name:` labels the bytes behind it, and `@ name = value`
+//! says what a 48-bit time means when it is expanded against `near`, or what packed bytes say.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use onepipe_base::Timestamp;
 use onepipe_wire::{
-    AckView, Connect, DecodeError, Flags, Fragment, Frame, HEADER_OCTETS, Messages, Opcode, Probe,
+    AckView, Connect, DecodeError, Flags, Fragment, Frame, HEADER_LEN, Messages, Opcode, Probe,
 };
 
 use crate::{golden_amcast, golden_bulk, golden_control, golden_slots, properties};
@@ -17,9 +17,9 @@ use crate::{golden_amcast, golden_bulk, golden_control, golden_slots, properties
 /// A file of `testdata`.
 pub struct Golden {
     pub name: String,
-    /// All octets, padding included.
-    octets: Vec<u8>,
-    /// Each label with its octets, in the order of the file.
+    /// All bytes, padding included.
+    bytes: Vec<u8>,
+    /// Each label with its bytes, in the order of the file.
     parts: Vec<(String, Vec<u8>)>,
     times: Vec<(String, u64)>,
 }
@@ -41,16 +41,16 @@ impl Golden {
                 continue;
             }
             let (label, hex) = line.split_once(':').unwrap_or(("", line));
-            let octet = |word: &str| u8::from_str_radix(word, 16).expect("hexadecimal octets");
-            let octets: Vec<u8> = hex.split_whitespace().map(octet).collect();
+            let byte = |word: &str| u8::from_str_radix(word, 16).expect("hexadecimal octets");
+            let bytes: Vec<u8> = hex.split_whitespace().map(byte).collect();
             match parts.last_mut() {
-                Some((_, part)) if label.is_empty() => part.extend(octets),
+                Some((_, part)) if label.is_empty() => part.extend(bytes),
                 _ if line.is_empty() => {}
-                _ => parts.push((label.trim().to_string(), octets)),
+                _ => parts.push((label.trim().to_string(), bytes)),
             }
         }
-        let octets = parts.iter().flat_map(|(_, octets)| octets.clone()).collect();
-        Self { name, octets, parts, times }
+        let bytes = parts.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+        Self { name, bytes, parts, times }
     }
 
     fn all() -> Vec<Self> {
@@ -70,9 +70,9 @@ impl Golden {
 
     /// The numbers behind every occurrence of `label`.
     pub fn numbers(&self, label: &str) -> Vec<u64> {
-        let number = |octets: &[u8]| octets.iter().fold(0, |n, octet| n << 8 | u64::from(*octet));
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
         let parts = self.parts.iter().filter(|(name, _)| name == label);
-        parts.map(|(_, octets)| number(octets)).collect()
+        parts.map(|(_, bytes)| number(bytes)).collect()
     }
 
     /// The numbers of all `@ label = numbers`, which stand in decimals.
@@ -86,9 +86,9 @@ impl Golden {
         numbers[0]
     }
 
-    pub fn octets_of(&self, label: &str) -> Vec<&[u8]> {
+    pub fn bytes_of(&self, label: &str) -> Vec<&[u8]> {
         let parts = self.parts.iter().filter(|(name, _)| name == label);
-        parts.map(|(_, octets)| octets.as_slice()).collect()
+        parts.map(|(_, bytes)| bytes.as_slice()).collect()
     }
 
     pub fn time(&self, label: &str) -> Timestamp {
@@ -97,7 +97,7 @@ impl Golden {
     }
 
     fn frame(&self) -> Frame<'_> {
-        Frame::parse(&self.octets).unwrap_or_else(|error| panic!("{}: {error}", self.name))
+        Frame::parse(&self.bytes).unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 }
 
@@ -145,12 +145,7 @@ fn frames_are_written_as_they_were_read() {
     for golden in Golden::all() {
         let frame = golden.frame();
         let written = properties::resealed(&frame);
-        assert_eq!(
-            golden.octets[..HEADER_OCTETS + frame.payload.len()],
-            written,
-            "{}",
-            golden.name
-        );
+        assert_eq!(golden.bytes[..HEADER_LEN + frame.payload.len()], written, "{}", golden.name);
     }
 }
 
@@ -166,12 +161,12 @@ fn bodies_say_what_the_labels_say_and_are_written_so() {
             Opcode::Connect => connect(&golden, &frame),
             Opcode::Recall | Opcode::RecallAck => golden_control::recall(&golden, &frame),
             Opcode::Announce => golden_control::announce(&golden, &frame),
-            Opcode::Wave | Opcode::Notice => golden_control::wave(&golden, &frame),
-            Opcode::Echo | Opcode::Completed => golden_control::echo(&golden, &frame),
+            Opcode::Flood | Opcode::Notice => golden_control::flood(&golden, &frame),
+            Opcode::FloodAck | Opcode::Completed => golden_control::flood_ack(&golden, &frame),
             Opcode::Relay | Opcode::Relayed => golden_control::relay(&golden, &frame),
             Opcode::Undeliverable => golden_control::undeliverable(&golden, &frame),
             Opcode::Recovery => golden_control::recovery(&golden, &frame),
-            Opcode::Here => golden_control::here(&golden, &frame),
+            Opcode::AddressAd => golden_control::ad(&golden, &frame),
             Opcode::Fcp => golden_slots::fcp(&golden, &frame),
             Opcode::Slot => golden_slots::slot(&golden, &frame),
             Opcode::Watchdog => golden_slots::watchdog(&golden, &frame),
@@ -184,7 +179,7 @@ fn bodies_say_what_the_labels_say_and_are_written_so() {
             | Opcode::Gap
             | Opcode::AmcastPromise
             | Opcode::NewLeader => golden_amcast::packet(&golden, &frame),
-            Opcode::Foreign => assert_eq!(golden.octets_of("anything"), [frame.payload]),
+            Opcode::Foreign => assert_eq!(golden.bytes_of("anything"), [frame.payload]),
             _ if golden_bulk::body(&golden, &frame) => {}
             _ => assert_eq!(frame.payload, [0u8; 0], "{}", golden.name),
         }
@@ -194,7 +189,7 @@ fn bodies_say_what_the_labels_say_and_are_written_so() {
 fn messages(golden: &Golden, frame: &Frame<'_>) {
     let (lengths, indices) = (golden.numbers("length"), golden.numbers("index"));
     let deltas = golden.numbers("delta");
-    let mut payloads = golden.octets_of("message").into_iter();
+    let mut payloads = golden.bytes_of("message").into_iter();
     let mut written = vec![0; frame.payload.len()];
     let (mut at, mut end) = (0, 0);
     for message in Messages::new(frame.payload) {
@@ -215,14 +210,14 @@ fn messages(golden: &Golden, frame: &Frame<'_>) {
 fn fragment(golden: &Golden, frame: &Frame<'_>) {
     let fragment = Fragment::parse(frame.payload).expect("a golden fragment");
     assert_eq!(u64::from(fragment.header.index), golden.number("index"));
-    assert_eq!(u64::from(fragment.header.message_octets), golden.number("message_octets"));
+    assert_eq!(u64::from(fragment.header.message_len), golden.number("message_octets"));
     assert_eq!(u64::from(fragment.header.offset), golden.number("offset"));
-    assert_eq!([fragment.piece], golden.octets_of("piece")[..]);
+    assert_eq!([fragment.piece], golden.bytes_of("piece")[..]);
     let ends = fragment.header.offset as usize + fragment.piece.len();
-    let is_last = ends == fragment.header.message_octets as usize;
+    let is_last = ends == fragment.header.message_len as usize;
     assert_eq!(frame.header.has(Flags::END_OF_MESSAGE), is_last);
     let mut written = frame.payload.to_vec();
-    written[..onepipe_wire::FRAGMENT_HEADER_OCTETS].fill(0xff);
+    written[..onepipe_wire::FRAGMENT_HEADER_LEN].fill(0xff);
     onepipe_wire::write_fragment_header(&mut written, fragment.header);
     assert_eq!(written, frame.payload);
 }
@@ -233,11 +228,11 @@ fn acknowledgement(golden: &Golden, frame: &Frame<'_>) {
     assert_eq!(u64::from(ack.cumulative.0), golden.number("cumulative"));
     assert_eq!(u64::from(ack.received), golden.number("received"));
     assert_eq!(u64::from(ack.marked), golden.number("marked"));
-    assert_eq!(u64::from(ack.window_octets), golden.number("window"));
-    assert_eq!(ack.consumed_octets, golden.number("consumed"));
-    assert_eq!(u64::from(ack.room_id), golden.number("room_id"));
+    assert_eq!(u64::from(ack.window_bytes), golden.number("window"));
+    assert_eq!(ack.consumed_bytes, golden.number("consumed"));
+    assert_eq!(u64::from(ack.reservation_id), golden.number("room_id"));
     assert_eq!(u64::from(ack.connection), golden.number("connection"));
-    assert_eq!(u64::from(ack.room), golden.number("room"));
+    assert_eq!(u64::from(ack.reservation), golden.number("room"));
     assert_eq!(read.words().len() as u64, golden.number("words"));
     let (received, fenced): (Vec<u64>, Vec<u64>) = read.words().unzip();
     assert_eq!(received, golden.numbers("received_bits"));
@@ -249,9 +244,9 @@ fn acknowledgement(golden: &Golden, frame: &Frame<'_>) {
 
 fn probe(golden: &Golden, frame: &Frame<'_>) {
     let probe = Probe::parse(frame.payload).expect("a golden probe");
-    assert_eq!(u64::from(probe.settled.0), golden.number("settled"));
+    assert_eq!(u64::from(probe.resolved.0), golden.number("settled"));
     assert_eq!(u64::from(probe.until.0), golden.number("until"));
-    assert_eq!(u64::from(probe.room_done), golden.number("room_done"));
+    assert_eq!(u64::from(probe.reservation_done), golden.number("room_done"));
     let mut written = vec![0xff; frame.payload.len()];
     assert_eq!(probe.write(&mut written), Some(frame.payload.len()));
     assert_eq!(written, frame.payload);
@@ -259,8 +254,8 @@ fn probe(golden: &Golden, frame: &Frame<'_>) {
 
 fn connect(golden: &Golden, frame: &Frame<'_>) {
     let connect = Connect::parse(frame.payload).expect("a golden connect");
-    assert_eq!(connect.room_octets, golden.number("room_octets"));
-    assert_eq!(u64::from(connect.room_id), golden.number("room_id"));
+    assert_eq!(connect.reservation_bytes, golden.number("room_octets"));
+    assert_eq!(u64::from(connect.reservation_id), golden.number("room_id"));
     let mut written = vec![0xff; frame.payload.len()];
     assert_eq!(connect.write(&mut written), Some(frame.payload.len()));
     assert_eq!(written, frame.payload);
@@ -269,39 +264,39 @@ fn connect(golden: &Golden, frame: &Frame<'_>) {
 #[test]
 fn padding_is_not_read() {
     let golden = Golden::named("padded.hex");
-    let padding = golden.octets_of("padding")[0].len();
-    let end = golden.octets.len() - padding;
+    let padding = golden.bytes_of("padding")[0].len();
+    let end = golden.bytes.len() - padding;
     assert!(padding > 0);
-    let mut octets = golden.octets.clone();
-    octets[end..].fill(0);
-    assert_eq!(Frame::parse(&octets).expect("intact").payload, golden.frame().payload);
-    assert_eq!(Frame::parse(&octets[..end]).expect("intact").payload, golden.frame().payload);
-    let cut = Frame::parse(&octets[..end - 1]).map(|frame| frame.opcode);
+    let mut bytes = golden.bytes.clone();
+    bytes[end..].fill(0);
+    assert_eq!(Frame::parse(&bytes).expect("intact").payload, golden.frame().payload);
+    assert_eq!(Frame::parse(&bytes[..end]).expect("intact").payload, golden.frame().payload);
+    let cut = Frame::parse(&bytes[..end - 1]).map(|frame| frame.opcode);
     assert!(matches!(cut, Err(DecodeError::Truncated { part: "payload", .. })));
 }
 
 #[test]
-fn no_single_bit_and_no_octet_of_a_golden_frame_may_be_missing_or_wrong() {
+fn no_single_bit_and_no_byte_of_a_golden_frame_may_be_missing_or_wrong() {
     for golden in Golden::all() {
-        let end = HEADER_OCTETS + golden.frame().payload.len();
+        let end = HEADER_LEN + golden.frame().payload.len();
         for length in 0..end {
-            assert!(Frame::parse(&golden.octets[..length]).is_err(), "{} cut", golden.name);
+            assert!(Frame::parse(&golden.bytes[..length]).is_err(), "{} cut", golden.name);
         }
         for bit in 0..end * 8 {
-            let mut octets = golden.octets.clone();
-            octets[bit / 8] ^= 1 << (bit % 8);
-            assert!(Frame::parse(&octets).is_err(), "{}: bit {bit} flipped", golden.name);
+            let mut bytes = golden.bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(Frame::parse(&bytes).is_err(), "{}: bit {bit} flipped", golden.name);
         }
     }
 }
 
-/// The octets of each frame are those that the specification says, not only what our own encoder
+/// The bytes of each frame are those that the specification says, not only what our own encoder
 /// writes: both checks are recomputed from the description in `docs/wire-format.md`.
 #[test]
 fn the_checks_are_those_of_the_description() {
     for golden in Golden::all() {
         let payload = golden.frame().payload;
-        let mut fixed = golden.octets[..HEADER_OCTETS].to_vec();
+        let mut fixed = golden.bytes[..HEADER_LEN].to_vec();
         fixed[6..18].fill(0);
         fixed[23] &= !0x02;
         fixed[38] = 0;
@@ -309,7 +304,7 @@ fn the_checks_are_those_of_the_description() {
         let xxh3 = xxhash_rust::xxh3::xxh3_64;
         let end_to_end = xxh3(&fixed).rotate_left(17) ^ xxh3(payload);
         assert_eq!(end_to_end, golden.number("integrity"), "{}", golden.name);
-        let hop = xxh3(&golden.octets[..48]) & 0xffff_ffff;
+        let hop = xxh3(&golden.bytes[..48]) & 0xffff_ffff;
         assert_eq!(hop, golden.number("hop_check"), "{}", golden.name);
     }
 }
@@ -330,7 +325,7 @@ fn the_description_lists_every_opcode_and_flag() {
         ("END_OF_MESSAGE", Flags::END_OF_MESSAGE),
         ("CONGESTION", Flags::CONGESTION),
         ("ACK_NOW", Flags::ACK_NOW),
-        ("ROOM", Flags::ROOM),
+        ("ROOM", Flags::RESERVED),
     ];
     for (name, flag) in flags {
         let row = format!("\n| {} | {name} |", flag.trailing_zeros());
@@ -343,9 +338,9 @@ fn the_frame_by_hand_of_the_description_is_a_golden_one() {
     let text = description();
     let by_hand = text.split("## A frame by hand").nth(1).expect("the section is there");
     let rows = by_hand.split("```").nth(1).expect("the octets are there").lines();
-    let is_octet = |word: &&str| word.len() == 2 && u8::from_str_radix(word, 16).is_ok();
-    let octet = |word| u8::from_str_radix(word, 16).expect("filtered just now");
-    let octets: Vec<u8> =
-        rows.flat_map(|row| row.split_whitespace().filter(is_octet).map(octet)).collect();
-    assert_eq!(octets, Golden::named("data.hex").octets);
+    let is_byte = |word: &&str| word.len() == 2 && u8::from_str_radix(word, 16).is_ok();
+    let byte = |word| u8::from_str_radix(word, 16).expect("filtered just now");
+    let bytes: Vec<u8> =
+        rows.flat_map(|row| row.split_whitespace().filter(is_byte).map(byte)).collect();
+    assert_eq!(bytes, Golden::named("data.hex").bytes);
 }

@@ -2,7 +2,7 @@
 
 use onepipe_base::{Incarnation, Psn};
 use onepipe_wire::{
-    BulkAck, BulkAckView, BulkFailure, BulkFailures, BulkFront, BulkHaveView, BulkPiece,
+    BulkAck, BulkAckView, BulkFailure, BulkFailures, BulkHaveView, BulkHeader, BulkPiece,
     BulkRefused, BulkState, BulkStateView, BulkWant, Extent, Frame, Opcode,
 };
 
@@ -15,8 +15,8 @@ pub fn body(golden: &Golden, frame: &Frame<'_>) -> bool {
         return false;
     }
     let number = |label| golden.number(label);
-    let (front, rest) = BulkFront::parse(frame.payload).expect("a golden front");
-    let expected = BulkFront {
+    let (front, rest) = BulkHeader::parse(frame.payload).expect("a golden front");
+    let expected = BulkHeader {
         group: number("group"),
         plan: number("plan") as u32,
         from: number("from") as u16,
@@ -30,7 +30,7 @@ pub fn body(golden: &Golden, frame: &Frame<'_>) -> bool {
         Opcode::BulkAck => {
             let read = BulkAckView::parse(rest).expect("a golden acknowledgement");
             let ack = BulkAck {
-                life: Incarnation(number("life") as u32),
+                incarnation: Incarnation(number("life") as u32),
                 largest: Psn(number("largest") as u32),
                 marked: number("marked") as u32,
             };
@@ -74,8 +74,8 @@ pub fn body(golden: &Golden, frame: &Frame<'_>) -> bool {
 
 fn extent(golden: &Golden) -> Extent {
     Extent {
-        octets: golden.number("octets"),
-        block_octets: golden.number("block_octets") as u32,
+        bytes: golden.number("octets"),
+        block_len: golden.number("block_octets") as u32,
         has_digests: golden.number("kind") == 1,
     }
 }
@@ -90,7 +90,7 @@ fn piece(golden: &Golden, rest: &[u8]) {
     assert_eq!(u64::from(header.offset), number("offset"));
     assert_eq!(u64::from(header.ordinal), number("ordinal"));
     assert_eq!(header.offers, number("offers") == 1);
-    assert_eq!(piece.octets, golden.octets_of("piece").concat());
+    assert_eq!(piece.bytes, golden.bytes_of("piece").concat());
 }
 
 fn state(golden: &Golden, rest: &[u8]) {
@@ -100,7 +100,7 @@ fn state(golden: &Golden, rest: &[u8]) {
     let expected = BulkState {
         complete: number("complete") as u32,
         known: number("known") as u32,
-        settled: number("settled") as u32,
+        resolved: number("settled") as u32,
         total: Some(number("total") as u32).filter(|total| *total < u32::MAX),
         digest: number("object_digest"),
         view: number("view"),

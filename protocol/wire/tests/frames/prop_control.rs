@@ -1,13 +1,15 @@
 //! Bodies drawn at random that take messages back, or speak of links and failures: what was written
 //! is read, what is cut is refused, and no bit that means anything can change unseen.
 
-use onepipe_base::{Address, Incarnation, Life, Port, ProcessId, Promises, SwitchId, Timestamp};
+use onepipe_base::{
+    Address, Incarnation, Instance, Port, ProcessId, Promises, SwitchId, Timestamp,
+};
 use onepipe_wire::{
-    ANNOUNCE_HEADER_OCTETS, Announce, AnnounceView, DecodeError, ECHO_OCTETS, Echo, FAILURE_OCTETS,
-    Failure, Frame, HEADER_OCTETS, Header, LIFE_OCTETS, LINK_OCTETS, Link, LinkState, Opcode,
-    RECALL_OCTETS, RECOVERY_HEADER_OCTETS, RESOLVED_OCTETS, Recall, Recovery, RecoveryView,
-    Resolved, Side, UNDELIVERABLE_OCTETS, Undeliverable, WAVE_HEADER_OCTETS, Wave, WaveId,
-    WaveKind, WaveView, seal,
+    ANNOUNCE_HEADER_LEN, Announce, AnnounceView, DecodeError, FAILURE_LEN, FLOOD_ACK_LEN,
+    FLOOD_HEADER_LEN, Failure, Flood, FloodAck, FloodId, FloodKind, FloodView, Frame, HEADER_LEN,
+    Header, INSTANCE_LEN, LINK_LEN, Link, LinkState, Opcode, RECALL_LEN, RECOVERY_HEADER_LEN,
+    RESOLVED_LEN, Recall, Recovery, RecoveryView, Resolved, Side, UNDELIVERABLE_LEN, Undeliverable,
+    seal,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -24,12 +26,12 @@ fn any_time() -> impl Strategy<Value = Timestamp> {
         .prop_map(|skew| Timestamp::from_ns(NEAR.as_ns().wrapping_add_signed(skew)))
 }
 
-fn any_life() -> impl Strategy<Value = Life> {
+fn any_instance() -> impl Strategy<Value = Instance> {
     let process = (0..PROCESSES).prop_map(|id| Address::Process(ProcessId(id)));
     let switch = (0..PROCESSES - 1).prop_map(|id| Address::Switch(SwitchId(id)));
     let last = Just(Address::Switch(SwitchId(PROCESSES - 2)));
     (prop_oneof![process, switch, last], any::<u32>())
-        .prop_map(|(address, life)| Life { address, incarnation: Incarnation(life) })
+        .prop_map(|(address, instance)| Instance { address, incarnation: Incarnation(instance) })
 }
 
 fn any_link() -> impl Strategy<Value = Link> {
@@ -37,8 +39,8 @@ fn any_link() -> impl Strategy<Value = Link> {
         .prop_map(|(number, commit)| LinkState::Frozen { number, commit });
     let state = prop_oneof![Just(LinkState::Up), frozen];
     let side = select(&[Side::Lower, Side::Upper, Side::Direct]);
-    (any::<u16>(), side, prop::option::of(any_life()), state)
-        .prop_map(|(port, side, life, state)| Link { port: Port(port), side, life, state })
+    (any::<u16>(), side, prop::option::of(any_instance()), state)
+        .prop_map(|(port, side, instance, state)| Link { port: Port(port), side, instance, state })
 }
 
 prop_compose! {
@@ -53,17 +55,17 @@ prop_compose! {
 }
 
 fn any_resolved() -> impl Strategy<Value = Resolved> {
-    (any_life(), any::<u32>()).prop_map(|(owner, number)| Resolved { owner, number })
+    (any_instance(), any::<u32>()).prop_map(|(owner, number)| Resolved { owner, number })
 }
 
-fn any_wave() -> impl Strategy<Value = Wave> {
-    any::<(u32, u32)>().prop_map(|(epoch, sequence)| Wave { id: WaveId { epoch, sequence } })
+fn any_flood() -> impl Strategy<Value = Flood> {
+    any::<(u32, u32)>().prop_map(|(epoch, sequence)| Flood { id: FloodId { epoch, sequence } })
 }
 
 fn any_undeliverable() -> impl Strategy<Value = Undeliverable> {
-    (any::<(u32, u32)>(), any_time()).prop_map(|((to, life), timestamp)| Undeliverable {
+    (any::<(u32, u32)>(), any_time()).prop_map(|((to, instance), timestamp)| Undeliverable {
         to: ProcessId(to),
-        incarnation: Incarnation(life),
+        incarnation: Incarnation(instance),
         timestamp,
     })
 }
@@ -85,15 +87,15 @@ fn assert_cut_is_refused<'a, T>(
     payload: &'a [u8],
     parse: impl Fn(&'a [u8]) -> Result<T, DecodeError>,
 ) -> Result<(), TestCaseError> {
-    for octets in 0..payload.len() {
-        let refused = parse(&payload[..octets]).map(|_| ());
+    for bytes in 0..payload.len() {
+        let refused = parse(&payload[..bytes]).map(|_| ());
         let is_truncated = matches!(refused, Err(DecodeError::Truncated { .. }));
-        prop_assert!(is_truncated, "{:?} at {}", refused, octets);
+        prop_assert!(is_truncated, "{:?} at {}", refused, bytes);
     }
     Ok(())
 }
 
-/// Flips each bit: in the octets of `reserved` that must mean nothing, elsewhere it must be refused
+/// Flips each bit: in the bytes of `reserved` that must mean nothing, elsewhere it must be refused
 /// or read as something else.
 fn assert_bits_mean_something(
     opcode: Opcode,
@@ -113,37 +115,37 @@ fn assert_bits_mean_something(
 proptest! {
     #[test]
     fn both_ends_of_a_link_are_read_as_they_were_written(
-        (own, echo) in (any_life(), prop::option::of(any_life())),
+        (own, peer) in (any_instance(), prop::option::of(any_instance())),
         (barrier, commit) in (any_time(), any_time()),
     ) {
         let promises = Promises { barrier, commit };
-        let mut octets = [0; HEADER_OCTETS];
-        seal(&mut octets, Header::of_link(Opcode::Beacon, own, echo, promises), 0);
-        let header = Frame::parse(&octets).expect("sealed just now").header;
-        prop_assert_eq!((header.speaker(), header.echo()), (Some(own), echo));
+        let mut bytes = [0; HEADER_LEN];
+        seal(&mut bytes, Header::hop_only(Opcode::Beacon, own, peer, promises), 0);
+        let header = Frame::parse(&bytes).expect("sealed just now").header;
+        prop_assert_eq!((header.sender(), header.peer()), (Some(own), peer));
         prop_assert_eq!((header.message_ts(NEAR), header.promises(NEAR)), (barrier, promises));
     }
 
     #[test]
     fn an_announcement_is_read_as_it_was_written(
         links in vec(any_link(), 0..9),
-        (room, spare, at) in (0usize..9, 0usize..LINK_OCTETS, 0usize..8),
+        (buf, spare, at) in (0usize..9, 0usize..LINK_LEN, 0usize..8),
         (generation, first, behind) in any::<(u32, u16, u16)>(),
     ) {
-        let count = links.len().min(room);
+        let count = links.len().min(buf);
         let first = first.min(u16::MAX - 9);
         let total = (first + count as u16).saturating_add(behind);
         let part = Announce { generation, first, total };
-        let octets = ANNOUNCE_HEADER_OCTETS + count * LINK_OCTETS;
-        let fixed = ANNOUNCE_HEADER_OCTETS;
+        let bytes = ANNOUNCE_HEADER_LEN + count * LINK_LEN;
+        let fixed = ANNOUNCE_HEADER_LEN;
         prop_assert_eq!(part.write(&mut vec![0; fixed - 1], links.iter().copied()), None);
         // Not aligned to anything.
-        let mut all = vec![0xaa; at + fixed + room * LINK_OCTETS + spare];
+        let mut all = vec![0xaa; at + fixed + buf * LINK_LEN + spare];
         let mut left = links.iter().copied();
         let written = part.write(&mut all[at..], left.by_ref());
-        prop_assert_eq!(written, Some((count as u16, octets)));
+        prop_assert_eq!(written, Some((count as u16, bytes)));
         prop_assert_eq!(left.len(), links.len() - count, "what does not fit is still to be had");
-        let payload = &all[at..at + octets];
+        let payload = &all[at..at + bytes];
         let read = AnnounceView::parse(payload).expect("written just now");
         prop_assert_eq!(read.announce, part);
         prop_assert_eq!(read.links(NEAR).collect::<Vec<_>>(), &links[..count]);
@@ -151,12 +153,12 @@ proptest! {
 
         let mut reserved = vec![10, 11];
         for (place, link) in links[..count].iter().enumerate() {
-            let entry = fixed + place * LINK_OCTETS;
+            let entry = fixed + place * LINK_LEN;
             match link.state {
                 LinkState::Up => reserved.extend(entry + 12..entry + 24),
                 LinkState::Frozen { .. } => reserved.extend(entry + 16..entry + 18),
             }
-            if link.life.is_none() {
+            if link.instance.is_none() {
                 reserved.extend(entry + 8..entry + 12);
             }
         }
@@ -170,88 +172,88 @@ proptest! {
         let end = usize::from(first) + links.len();
         let total = end.saturating_sub(missing.into()).min(u16::MAX.into()) as u16;
         prop_assume!(usize::from(total) < end);
-        let mut room = vec![0; ANNOUNCE_HEADER_OCTETS + links.len() * LINK_OCTETS];
+        let mut buf = vec![0; ANNOUNCE_HEADER_LEN + links.len() * LINK_LEN];
         let part = Announce { generation: 0, first, total };
-        part.write(&mut room, links.into_iter()).expect("it fits");
-        let refused = AnnounceView::parse(&room).map(|read| read.announce);
+        part.write(&mut buf, links.into_iter()).expect("it fits");
+        let refused = AnnounceView::parse(&buf).map(|read| read.announce);
         let error = DecodeError::Field { field: "links in all", value: total.into() };
         prop_assert_eq!(refused, Err(error));
     }
 
     #[test]
     fn a_notice_is_read_as_it_was_written(
-        wave in any_wave(),
+        flood in any_flood(),
         failures in vec(any_failure(), 0..9),
-        (room, spare, at) in (0usize..9, 0usize..FAILURE_OCTETS, 0usize..8),
+        (buf, spare, at) in (0usize..9, 0usize..FAILURE_LEN, 0usize..8),
     ) {
-        let count = failures.len().min(room);
-        let octets = WAVE_HEADER_OCTETS + count * FAILURE_OCTETS;
-        let mut small = vec![0; WAVE_HEADER_OCTETS - 1];
-        prop_assert_eq!(wave.write_notice(&mut small, failures.iter().copied()), None);
-        let mut all = vec![0xaa; at + WAVE_HEADER_OCTETS + room * FAILURE_OCTETS + spare];
-        let written = wave.write_notice(&mut all[at..], failures.iter().copied());
-        prop_assert_eq!(written, Some((count as u16, octets)));
-        let payload = &all[at..at + octets];
-        let read = WaveView::parse(payload).expect("written just now");
-        prop_assert_eq!((read.id, read.kind), (wave.id, WaveKind::Notice));
+        let count = failures.len().min(buf);
+        let bytes = FLOOD_HEADER_LEN + count * FAILURE_LEN;
+        let mut small = vec![0; FLOOD_HEADER_LEN - 1];
+        prop_assert_eq!(flood.write_notice(&mut small, failures.iter().copied()), None);
+        let mut all = vec![0xaa; at + FLOOD_HEADER_LEN + buf * FAILURE_LEN + spare];
+        let written = flood.write_notice(&mut all[at..], failures.iter().copied());
+        prop_assert_eq!(written, Some((count as u16, bytes)));
+        let payload = &all[at..at + bytes];
+        let read = FloodView::parse(payload).expect("written just now");
+        prop_assert_eq!((read.id, read.kind), (flood.id, FloodKind::Notice));
         prop_assert_eq!(read.failures(NEAR).collect::<Vec<_>>(), &failures[..count]);
         prop_assert_eq!(read.resolved().count(), 0);
-        assert_cut_is_refused(payload, WaveView::parse)?;
+        assert_cut_is_refused(payload, FloodView::parse)?;
 
-        let upper = (0..count).map(|place| WAVE_HEADER_OCTETS + place * FAILURE_OCTETS + 12);
+        let upper = (0..count).map(|place| FLOOD_HEADER_LEN + place * FAILURE_LEN + 12);
         let reserved: Vec<usize> = [9].into_iter().chain(upper.flat_map(|at| [at, at + 1])).collect();
-        assert_bits_mean_something(Opcode::Wave, payload, &reserved)?;
+        assert_bits_mean_something(Opcode::Flood, payload, &reserved)?;
     }
 
     #[test]
     fn a_resume_is_read_as_it_was_written(
-        wave in any_wave(),
+        flood in any_flood(),
         resolved in vec(any_resolved(), 0..9),
-        (room, spare, at) in (0usize..9, 0usize..RESOLVED_OCTETS, 0usize..8),
+        (buf, spare, at) in (0usize..9, 0usize..RESOLVED_LEN, 0usize..8),
     ) {
-        let count = resolved.len().min(room);
-        let octets = WAVE_HEADER_OCTETS + count * RESOLVED_OCTETS;
-        let mut all = vec![0xaa; at + WAVE_HEADER_OCTETS + room * RESOLVED_OCTETS + spare];
-        let written = wave.write_resume(&mut all[at..], resolved.iter().copied());
-        prop_assert_eq!(written, Some((count as u16, octets)));
-        let payload = &all[at..at + octets];
-        let read = WaveView::parse(payload).expect("written just now");
-        prop_assert_eq!((read.id, read.kind), (wave.id, WaveKind::Resume));
+        let count = resolved.len().min(buf);
+        let bytes = FLOOD_HEADER_LEN + count * RESOLVED_LEN;
+        let mut all = vec![0xaa; at + FLOOD_HEADER_LEN + buf * RESOLVED_LEN + spare];
+        let written = flood.write_resume(&mut all[at..], resolved.iter().copied());
+        prop_assert_eq!(written, Some((count as u16, bytes)));
+        let payload = &all[at..at + bytes];
+        let read = FloodView::parse(payload).expect("written just now");
+        prop_assert_eq!((read.id, read.kind), (flood.id, FloodKind::Resume));
         prop_assert_eq!(read.resolved().collect::<Vec<_>>(), &resolved[..count]);
         prop_assert_eq!(read.failures(NEAR).len(), 0);
-        assert_cut_is_refused(payload, WaveView::parse)?;
+        assert_cut_is_refused(payload, FloodView::parse)?;
         assert_bits_mean_something(Opcode::Notice, payload, &[9])?;
     }
 
     #[test]
     fn a_freeze_is_read_as_it_was_written(
-        wave in any_wave(),
-        lives in vec(any_life(), 0..9),
-        (room, spare, at) in (0usize..9, 0usize..LIFE_OCTETS, 0usize..8),
+        flood in any_flood(),
+        instances in vec(any_instance(), 0..9),
+        (buf, spare, at) in (0usize..9, 0usize..INSTANCE_LEN, 0usize..8),
     ) {
-        let count = lives.len().min(room);
-        let octets = WAVE_HEADER_OCTETS + count * LIFE_OCTETS;
-        let mut all = vec![0xaa; at + WAVE_HEADER_OCTETS + room * LIFE_OCTETS + spare];
-        let written = wave.write_freeze(&mut all[at..], lives.iter().copied());
-        prop_assert_eq!(written, Some((count as u16, octets)));
-        let payload = &all[at..at + octets];
-        let read = WaveView::parse(payload).expect("written just now");
-        prop_assert_eq!((read.id, read.kind), (wave.id, WaveKind::Freeze));
-        prop_assert_eq!(read.dead().collect::<Vec<_>>(), &lives[..count]);
+        let count = instances.len().min(buf);
+        let bytes = FLOOD_HEADER_LEN + count * INSTANCE_LEN;
+        let mut all = vec![0xaa; at + FLOOD_HEADER_LEN + buf * INSTANCE_LEN + spare];
+        let written = flood.write_freeze(&mut all[at..], instances.iter().copied());
+        prop_assert_eq!(written, Some((count as u16, bytes)));
+        let payload = &all[at..at + bytes];
+        let read = FloodView::parse(payload).expect("written just now");
+        prop_assert_eq!((read.id, read.kind), (flood.id, FloodKind::Freeze));
+        prop_assert_eq!(read.dead().collect::<Vec<_>>(), &instances[..count]);
         prop_assert_eq!((read.failures(NEAR).len(), read.resolved().count()), (0, 0));
-        assert_cut_is_refused(payload, WaveView::parse)?;
-        assert_bits_mean_something(Opcode::Wave, payload, &[9])?;
+        assert_cut_is_refused(payload, FloodView::parse)?;
+        assert_bits_mean_something(Opcode::Flood, payload, &[9])?;
     }
 
     #[test]
     fn an_echo_is_read_as_it_was_written(
-        wave in any_wave(), kind in select(&[WaveKind::Notice, WaveKind::Resume, WaveKind::Freeze]),
+        flood in any_flood(), kind in select(&[FloodKind::Notice, FloodKind::Resume, FloodKind::Freeze]),
     ) {
-        let (echo, mut room) = (Echo { id: wave.id, kind }, [0xaa; ECHO_OCTETS]);
-        prop_assert_eq!(echo.write(&mut room), Some(ECHO_OCTETS));
-        prop_assert_eq!(Echo::parse(&room), Ok(echo));
-        assert_cut_is_refused(&room, Echo::parse)?;
-        assert_bits_mean_something(Opcode::Completed, &room, &[9, 10, 11])?;
+        let (ack, mut buf) = (FloodAck { id: flood.id, kind }, [0xaa; FLOOD_ACK_LEN]);
+        prop_assert_eq!(ack.write(&mut buf), Some(FLOOD_ACK_LEN));
+        prop_assert_eq!(FloodAck::parse(&buf), Ok(ack));
+        assert_cut_is_refused(&buf, FloodAck::parse)?;
+        assert_bits_mean_something(Opcode::Completed, &buf, &[9, 10, 11])?;
     }
 
     #[test]
@@ -260,29 +262,29 @@ proptest! {
         entries in vec(any_undeliverable(), 1..20),
         at in 0usize..8,
     ) {
-        let mut all = vec![0xaa; at + timestamps.len() * RECALL_OCTETS];
+        let mut all = vec![0xaa; at + timestamps.len() * RECALL_LEN];
         let payload = &mut all[at..];
         prop_assert_eq!(Recall::write(payload, timestamps.iter().copied()), payload.len());
         let read = Recall::parse(payload).expect("written just now");
         prop_assert_eq!(read.timestamps(NEAR).collect::<Vec<_>>(), &timestamps[..]);
-        for octets in 0..payload.len() {
-            let is_whole = octets > 0 && octets % RECALL_OCTETS == 0;
-            prop_assert_eq!(Recall::parse(&payload[..octets]).is_ok(), is_whole);
+        for bytes in 0..payload.len() {
+            let is_whole = bytes > 0 && bytes % RECALL_LEN == 0;
+            prop_assert_eq!(Recall::parse(&payload[..bytes]).is_ok(), is_whole);
         }
-        let upper = (0..timestamps.len()).map(|place| place * RECALL_OCTETS);
+        let upper = (0..timestamps.len()).map(|place| place * RECALL_LEN);
         let reserved: Vec<usize> = upper.flat_map(|at| [at, at + 1]).collect();
         assert_bits_mean_something(Opcode::Recall, payload, &reserved)?;
 
-        let mut all = vec![0xaa; at + entries.len() * UNDELIVERABLE_OCTETS];
+        let mut all = vec![0xaa; at + entries.len() * UNDELIVERABLE_LEN];
         let payload = &mut all[at..];
         prop_assert_eq!(Undeliverable::write(payload, entries.iter().copied()), payload.len());
         let read = Undeliverable::parse(payload, NEAR).expect("written just now");
         prop_assert_eq!(read.collect::<Vec<_>>(), &entries[..]);
-        for octets in 0..payload.len() {
-            let is_whole = octets > 0 && octets % UNDELIVERABLE_OCTETS == 0;
-            prop_assert_eq!(Undeliverable::parse(&payload[..octets], NEAR).is_ok(), is_whole);
+        for bytes in 0..payload.len() {
+            let is_whole = bytes > 0 && bytes % UNDELIVERABLE_LEN == 0;
+            prop_assert_eq!(Undeliverable::parse(&payload[..bytes], NEAR).is_ok(), is_whole);
         }
-        let upper = (0..entries.len()).map(|place| place * UNDELIVERABLE_OCTETS + 8);
+        let upper = (0..entries.len()).map(|place| place * UNDELIVERABLE_LEN + 8);
         let reserved: Vec<usize> = upper.flat_map(|at| [at, at + 1]).collect();
         assert_bits_mean_something(Opcode::Undeliverable, payload, &reserved)?;
     }
@@ -294,23 +296,23 @@ proptest! {
         recalls in vec(any_recall(), 0..9),
         (spare, at) in (0usize..12, 0usize..8),
     ) {
-        let front = RECOVERY_HEADER_OCTETS + failures.len() * FAILURE_OCTETS;
-        let octets = front + recalls.len() * 12;
-        let write = |room: &mut [u8]| {
-            recovery.write(room, failures.iter().copied(), recalls.iter().copied())
+        let front = RECOVERY_HEADER_LEN + failures.len() * FAILURE_LEN;
+        let bytes = front + recalls.len() * 12;
+        let write = |buf: &mut [u8]| {
+            recovery.write(buf, failures.iter().copied(), recalls.iter().copied())
         };
-        prop_assert_eq!(Recovery::fit(octets + spare, failures.len()), recalls.len());
-        prop_assert_eq!(write(&mut vec![0; octets - 1]), None);
-        let mut all = vec![0xaa; at + octets + spare];
-        prop_assert_eq!(write(&mut all[at..]), Some(octets));
-        let payload = &all[at..at + octets];
+        prop_assert_eq!(Recovery::fit(bytes + spare, failures.len()), recalls.len());
+        prop_assert_eq!(write(&mut vec![0; bytes - 1]), None);
+        let mut all = vec![0xaa; at + bytes + spare];
+        prop_assert_eq!(write(&mut all[at..]), Some(bytes));
+        let payload = &all[at..at + bytes];
         let read = RecoveryView::parse(payload).expect("written just now");
         prop_assert_eq!(read.recovery(NEAR), recovery);
         prop_assert_eq!(read.failures(NEAR).collect::<Vec<_>>(), &failures[..]);
         prop_assert_eq!(read.recalls(NEAR).collect::<Vec<_>>(), &recalls[..]);
         assert_cut_is_refused(payload, RecoveryView::parse)?;
 
-        let failed = (0..failures.len()).map(|at| RECOVERY_HEADER_OCTETS + at * FAILURE_OCTETS + 12);
+        let failed = (0..failures.len()).map(|at| RECOVERY_HEADER_LEN + at * FAILURE_LEN + 12);
         let taken = (0..recalls.len()).map(|at| front + at * 12 + 4);
         let upper = [0].into_iter().chain(failed).chain(taken);
         let reserved: Vec<usize> = upper.flat_map(|at| [at, at + 1]).collect();
@@ -321,35 +323,35 @@ proptest! {
     fn failures_of_processes_that_cannot_be_are_refused(
         first in prop_oneof![0..PROCESSES, any::<u32>(), Just(u32::MAX)],
         count in prop_oneof![0..3u32, any::<u32>(), Just(PROCESSES), Just(u32::MAX)],
-        wave in any_wave(),
+        flood in any_flood(),
     ) {
         let failure = Failure {
             first: ProcessId(first), count, incarnation: Incarnation(0), at: NEAR,
         };
         let end = u64::from(first) + u64::from(count);
         let is_whole = count > 0 && end <= PROCESSES.into();
-        let mut room = [0; RECOVERY_HEADER_OCTETS + FAILURE_OCTETS];
-        let written = wave.write_notice(&mut room, [failure].into_iter());
-        let (_, octets) = written.expect("it fits");
-        prop_assert_eq!(WaveView::parse(&room[..octets]).is_ok(), is_whole);
+        let mut buf = [0; RECOVERY_HEADER_LEN + FAILURE_LEN];
+        let written = flood.write_notice(&mut buf, [failure].into_iter());
+        let (_, bytes) = written.expect("it fits");
+        prop_assert_eq!(FloodView::parse(&buf[..bytes]).is_ok(), is_whole);
         let recovery = Recovery { complete: NEAR, part: 0, parts: 1 };
-        recovery.write(&mut room, [failure].into_iter(), [].into_iter()).expect("it fits");
-        prop_assert_eq!(RecoveryView::parse(&room).is_ok(), is_whole);
+        recovery.write(&mut buf, [failure].into_iter(), [].into_iter()).expect("it fits");
+        prop_assert_eq!(RecoveryView::parse(&buf).is_ok(), is_whole);
     }
 }
 
 #[test]
 fn what_waves_say_of_nobody_is_refused() {
-    let owner = Life { address: Address::Process(ProcessId(1)), incarnation: Incarnation(1) };
-    let wave = Wave { id: WaveId { epoch: 1, sequence: 1 } };
-    let mut room = [0; WAVE_HEADER_OCTETS + RESOLVED_OCTETS];
-    wave.write_resume(&mut room, [Resolved { owner, number: 1 }].into_iter()).expect("it fits");
-    room[WAVE_HEADER_OCTETS..WAVE_HEADER_OCTETS + 4].fill(0xff);
+    let owner = Instance { address: Address::Process(ProcessId(1)), incarnation: Incarnation(1) };
+    let flood = Flood { id: FloodId { epoch: 1, sequence: 1 } };
+    let mut buf = [0; FLOOD_HEADER_LEN + RESOLVED_LEN];
+    flood.write_resume(&mut buf, [Resolved { owner, number: 1 }].into_iter()).expect("it fits");
+    buf[FLOOD_HEADER_LEN..FLOOD_HEADER_LEN + 4].fill(0xff);
     let error = DecodeError::Field { field: "owner of a link", value: u32::MAX.into() };
-    assert_eq!(WaveView::parse(&room).map(|read| read.id), Err(error));
-    let freeze = &mut room[..WAVE_HEADER_OCTETS + LIFE_OCTETS];
-    wave.write_freeze(freeze, [owner].into_iter()).expect("it fits");
-    freeze[WAVE_HEADER_OCTETS..WAVE_HEADER_OCTETS + 4].fill(0xff);
+    assert_eq!(FloodView::parse(&buf).map(|read| read.id), Err(error));
+    let freeze = &mut buf[..FLOOD_HEADER_LEN + INSTANCE_LEN];
+    flood.write_freeze(freeze, [owner].into_iter()).expect("it fits");
+    freeze[FLOOD_HEADER_LEN..FLOOD_HEADER_LEN + 4].fill(0xff);
     let error = DecodeError::Field { field: "address of a life", value: u32::MAX.into() };
-    assert_eq!(WaveView::parse(freeze).map(|read| read.id), Err(error));
+    assert_eq!(FloodView::parse(freeze).map(|read| read.id), Err(error));
 }

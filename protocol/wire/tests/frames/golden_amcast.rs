@@ -21,7 +21,7 @@ pub fn packet(golden: &Golden, frame: &Frame<'_>) {
     assert_eq!(u64::from(read.more), golden.number("more"));
     let packets = Amcast::packets(frame.opcode, frame.payload);
     let packets: Vec<_> = packets.map(|packet| packet.expect("a golden packet")).collect();
-    let messages = golden.octets_of("message");
+    let messages = golden.bytes_of("message");
     assert_eq!(packets.len() as u64, golden.number("more") + 1, "{}", golden.name);
     for (nth, (packet, message)) in (0..).zip(&packets) {
         assert_eq!(*packet, read.nth(nth), "{}", golden.name);

@@ -16,8 +16,8 @@ pub fn fcp(golden: &Golden, frame: &Frame<'_>) {
     let read = Fcp::parse(number, frame.payload).expect("a golden control packet");
     assert!(read.is_in_step(SEED) && !read.is_in_step(SEED + 1));
     assert_eq!(u64::from(read.sequence), golden.number("psn"));
-    assert_eq!(u64::from(read.heard), golden.number("heard"));
-    assert_eq!(!read.heard_bits, golden.numbers("holes").first().copied().unwrap_or_default());
+    assert_eq!(u64::from(read.received), golden.number("heard"));
+    assert_eq!(!read.received_bits, golden.numbers("holes").first().copied().unwrap_or_default());
     let (mut totals, mut grants) = (Vec::new(), Vec::new());
     for part in read.parts() {
         match part {
@@ -55,11 +55,11 @@ pub fn fcp(golden: &Golden, frame: &Frame<'_>) {
 
 pub fn slot(golden: &Golden, frame: &Frame<'_>) {
     let (slot, packets) = Slot::parse(frame.payload).expect("a golden slot");
-    assert_eq!([&slot.label[..]], golden.octets_of("label")[..]);
+    assert_eq!([&slot.label[..]], golden.bytes_of("label")[..]);
     assert_eq!(u64::from(slot.timeslot), golden.number("timeslot"));
     assert_eq!(u64::from(slot.path), golden.number("path"));
-    assert_eq!([&slot.earlier[..]], golden.octets_of("earlier")[..]);
-    assert_eq!(packets.collect::<Vec<_>>(), golden.octets_of("packet"));
+    assert_eq!([&slot.earlier[..]], golden.bytes_of("earlier")[..]);
+    assert_eq!(packets.collect::<Vec<_>>(), golden.bytes_of("packet"));
     let lengths = golden.numbers("packet_octets");
     assert!(packets.map(|packet| packet.len() as u64).eq(lengths));
     let mut written = vec![0xff; frame.payload.len()];

@@ -7,8 +7,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 
-/// Octets of a here's payload.
-pub const HERE_OCTETS: usize = 20;
+/// Bytes of a here's payload.
+pub const ADDRESS_AD_LEN: usize = 20;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -19,21 +19,21 @@ struct Layout {
     ip: [u8; 16],
 }
 
-const _: () = assert!(size_of::<Layout>() == HERE_OCTETS);
+const _: () = assert!(size_of::<Layout>() == ADDRESS_AD_LEN);
 
 /// A process tells another one where it can be reached directly, past the aggregators (design:
 /// docs/design/overlay.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Here {
+pub struct AddressAd {
     /// Whether an answer is asked for.
     pub asks: bool,
     /// Where its sender believes that it can be reached.
     pub address: SocketAddr,
 }
 
-impl Here {
-    /// Writes the payload. Answers the octets used, or `None` when `room` is too small.
-    pub fn write(&self, room: &mut [u8]) -> Option<usize> {
+impl AddressAd {
+    /// Writes the payload. Answers the bytes used, or `None` when `buf` is too small.
+    pub fn write(&self, buf: &mut [u8]) -> Option<usize> {
         let ip = match self.address.ip() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
             IpAddr::V6(ip) => ip,
@@ -44,17 +44,17 @@ impl Here {
             udp_port: U16::new(self.address.port()),
             ip: ip.octets(),
         };
-        room.get_mut(..HERE_OCTETS)?.copy_from_slice(layout.as_bytes());
-        Some(HERE_OCTETS)
+        buf.get_mut(..ADDRESS_AD_LEN)?.copy_from_slice(layout.as_bytes());
+        Some(ADDRESS_AD_LEN)
     }
 
-    /// Reads the payload of a frame with opcode [`crate::Opcode::Here`].
+    /// Reads the payload of a frame with opcode [`crate::Opcode::AddressAd`].
     ///
     /// # Errors
     /// When the payload is too short, or neither asks nor answers.
     pub fn parse(payload: &[u8]) -> Result<Self, DecodeError> {
         let Ok((layout, _)) = Layout::ref_from_prefix(payload) else {
-            let (need, got) = (HERE_OCTETS, payload.len());
+            let (need, got) = (ADDRESS_AD_LEN, payload.len());
             return Err(DecodeError::Truncated { part: "here", need, got });
         };
         let asks = match layout.asks {
@@ -75,14 +75,14 @@ mod tests {
     fn both_kinds_of_address_come_back() {
         for address in ["10.1.2.3:4410", "[fd00::7]:65535", "0.0.0.0:0"] {
             for asks in [false, true] {
-                let here = Here { asks, address: address.parse().expect("an address") };
-                let mut octets = [0xee; HERE_OCTETS];
-                assert_eq!(here.write(&mut octets), Some(HERE_OCTETS));
-                assert_eq!(Here::parse(&octets), Ok(here));
-                assert_eq!(here.write(&mut octets[1..]), None);
-                assert!(Here::parse(&octets[1..]).is_err());
-                octets[0] = 2;
-                assert!(Here::parse(&octets).is_err());
+                let ad = AddressAd { asks, address: address.parse().expect("an address") };
+                let mut bytes = [0xee; ADDRESS_AD_LEN];
+                assert_eq!(ad.write(&mut bytes), Some(ADDRESS_AD_LEN));
+                assert_eq!(AddressAd::parse(&bytes), Ok(ad));
+                assert_eq!(ad.write(&mut bytes[1..]), None);
+                assert!(AddressAd::parse(&bytes[1..]).is_err());
+                bytes[0] = 2;
+                assert!(AddressAd::parse(&bytes).is_err());
             }
         }
     }

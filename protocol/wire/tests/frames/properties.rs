@@ -1,4 +1,4 @@
-//! What must hold for any octets whatever. One source for the property tests, the replay of the
+//! What must hold for any bytes whatever. One source for the property tests, the replay of the
 //! fuzz corpora and the fuzz targets themselves (`verify/fuzz`).
 
 #[path = "bulk.rs"]
@@ -6,28 +6,28 @@ mod bulk;
 
 use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
-    APART_OCTETS, Ack, AckView, Amcast, AnnounceView, Connect, DecodeError, Drops, Echo,
-    FRAGMENT_HEADER_OCTETS, Failure, Fcp, FcpGrant, FcpPart, FcpTotal, FcpWriter, Flags, Fragment,
-    Frame, HEADER_OCTETS, Header, LargeNote, MESSAGE_HEADER_OCTETS, Messages, Opcode, Probe,
-    Recall, RecoveryView, Slot, TransferPacket, Undeliverable, Watchdog, Wave, WaveKind, WaveView,
-    is_hop_intact, mark_congestion, open_apart, peek, rewrite_promises, seal_with_hops, take_hop,
-    write_fragment_header, write_message, write_packet,
+    Ack, AckView, Amcast, AnnounceView, Connect, DETACHED_FRONT_LEN, DecodeError, Drops,
+    FRAGMENT_HEADER_LEN, Failure, Fcp, FcpGrant, FcpPart, FcpTotal, FcpWriter, Flags, Flood,
+    FloodAck, FloodKind, FloodView, Fragment, Frame, HEADER_LEN, Header, LargeControl,
+    MESSAGE_HEADER_LEN, Messages, Opcode, Probe, Recall, RecoveryView, Slot, TransferPacket,
+    Undeliverable, Watchdog, is_hop_intact, mark_congestion, open_detached, parse_header,
+    rewrite_promises, seal_with_hops, take_hop, write_fragment_header, write_message, write_packet,
 };
 
 /// A time against which 48-bit times are expanded; any would do.
 pub const NEAR: Timestamp = Timestamp::from_ns(5 << 48);
 
 /// Reading a frame never panics, and what is accepted is exactly what a sender would have sealed.
-pub fn frame(octets: &[u8]) {
-    if let Ok(frame) = Frame::parse(octets) {
-        assert_eq!(resealed(&frame), octets[..HEADER_OCTETS + frame.payload.len()]);
-        let (header, opcode) = peek(octets).expect("a frame that parses can be forwarded");
+pub fn frame(bytes: &[u8]) {
+    if let Ok(frame) = Frame::parse(bytes) {
+        assert_eq!(resealed(&frame), bytes[..HEADER_LEN + frame.payload.len()]);
+        let (header, opcode) = parse_header(bytes).expect("a frame that parses can be forwarded");
         assert_eq!((header, opcode), (frame.header, frame.opcode));
     }
-    // No luck finds octets whose checks hold. So take them for what a sender wants to send.
-    if let Some(sealed) = sealed(octets) {
+    // No luck finds bytes whose checks hold. So take them for what a sender wants to send.
+    if let Some(sealed) = sealed(bytes) {
         let frame = Frame::parse(&sealed).expect("sealed just now");
-        apart(&sealed, &frame);
+        detached(&sealed, &frame);
         assert_eq!(resealed(&frame), sealed);
         both_ends(&frame);
         body(frame.opcode, frame.payload);
@@ -35,12 +35,12 @@ pub fn frame(octets: &[u8]) {
 }
 
 /// The front of a piece alone tells what the whole frame does, and only of one that may be apart.
-fn apart(octets: &[u8], frame: &Frame<'_>) {
+fn detached(bytes: &[u8], frame: &Frame<'_>) {
     let is_apart = frame.opcode == Opcode::BulkPiece
-        && frame.header.has(Flags::APART)
-        && octets.len() >= APART_OCTETS;
-    let front = &octets[..octets.len().min(APART_OCTETS)];
-    let opened = open_apart(front);
+        && frame.header.has(Flags::DETACHED)
+        && bytes.len() >= DETACHED_FRONT_LEN;
+    let front = &bytes[..bytes.len().min(DETACHED_FRONT_LEN)];
+    let opened = open_detached(front);
     assert_eq!(opened.is_ok(), is_apart);
     if let Ok((header, covered, behind)) = opened {
         assert_eq!((header, covered), (frame.header, &frame.payload[..covered.len()]));
@@ -50,22 +50,22 @@ fn apart(octets: &[u8], frame: &Frame<'_>) {
 
 /// Who is at both ends of a link is written as it was read, unless nobody speaks.
 fn both_ends(frame: &Frame<'_>) {
-    let (own, echo) = (frame.header.speaker(), frame.header.echo());
+    let (own, peer) = (frame.header.sender(), frame.header.peer());
     let Some(own) = own else { return };
     let promises = frame.header.promises(NEAR);
-    let header = Header::of_link(frame.opcode, own, echo, promises);
-    assert_eq!((header.speaker(), header.echo()), (Some(own), echo));
+    let header = Header::hop_only(frame.opcode, own, peer, promises);
+    assert_eq!((header.sender(), header.peer()), (Some(own), peer));
     assert_eq!((header.src(), header.incarnation()), (frame.header.src(), own.incarnation));
     assert_eq!(header.dst(), frame.header.dst());
     assert_eq!(header.promises(NEAR), promises);
 }
 
-/// Reading a body never panics, and writing what was read gives the same again. The first octet is
+/// Reading a body never panics, and writing what was read gives the same again. The first byte is
 /// the opcode, the others are the payload; or they are a note of a large payload, behind its mark.
-pub fn messages(octets: &[u8]) {
-    let Some((code, payload)) = octets.split_first() else { return };
+pub fn messages(bytes: &[u8]) {
+    let Some((code, payload)) = bytes.split_first() else { return };
     let mut note = Vec::new();
-    LargeNote::write_quoted(&[], |part| note.extend_from_slice(part));
+    LargeControl::write_escaped(&[], |part| note.extend_from_slice(part));
     note.truncate(8);
     note.extend_from_slice(payload);
     large_note(&note);
@@ -75,26 +75,26 @@ pub fn messages(octets: &[u8]) {
 }
 
 /// A note that is read is written as one that says the same.
-fn large_note(octets: &[u8]) {
-    let Ok(Some(note)) = LargeNote::parse(octets) else { return };
+fn large_note(bytes: &[u8]) {
+    let Ok(Some(note)) = LargeControl::parse(bytes) else { return };
     let mut again = Vec::new();
     let put = |part: &[u8]| again.extend_from_slice(part);
     match note {
-        LargeNote::Quoted(message) => LargeNote::write_quoted(message, put),
-        LargeNote::Invitation { object, block_octets, piece_octets, members } => {
-            let plan = (block_octets, piece_octets);
-            LargeNote::write_invitation(object, plan, members.iter(), put);
+        LargeControl::Escaped(message) => LargeControl::write_escaped(message, put),
+        LargeControl::Invitation { object, block_len, piece_len, members } => {
+            let plan = (block_len, piece_len);
+            LargeControl::write_invitation(object, plan, members.iter(), put);
         }
-        LargeNote::Descriptor(object) => LargeNote::write_descriptor(object, put),
-        LargeNote::Withdrawn(group) => LargeNote::write_withdrawn(group, put),
+        LargeControl::Descriptor(object) => LargeControl::write_descriptor(object, put),
+        LargeControl::Withdrawn(group) => LargeControl::write_withdrawn(group, put),
     }
-    assert_eq!(LargeNote::parse(&again), Ok(Some(note)));
+    assert_eq!(LargeControl::parse(&again), Ok(Some(note)));
 }
 
 /// What hops do to a frame leaves the end-to-end check alone, and never mends a corrupt header.
-/// Four octets choose the steps, sixteen are promises, the rest is the frame.
-pub fn rewrite(octets: &[u8]) {
-    let Some((steps, rest)) = octets.split_first_chunk::<4>() else { return };
+/// Four bytes choose the steps, sixteen are promises, the rest is the frame.
+pub fn rewrite(bytes: &[u8]) {
+    let Some((steps, rest)) = bytes.split_first_chunk::<4>() else { return };
     let Some((barrier, rest)) = rest.split_first_chunk::<8>() else { return };
     let Some((commit, rest)) = rest.split_first_chunk::<8>() else { return };
     let promises = Promises {
@@ -125,48 +125,48 @@ pub fn rewrite(octets: &[u8]) {
     assert_eq!(told.commit.to_wire(), said.commit.to_wire());
 }
 
-fn parse(octets: &[u8]) -> Frame<'_> {
-    Frame::parse(octets).expect("hops leave it intact")
+fn parse(bytes: &[u8]) -> Frame<'_> {
+    Frame::parse(bytes).expect("hops leave it intact")
 }
 
 /// One step of a hop. Answers whether it has written promises.
-fn hop(step: u8, octets: &mut [u8], promises: Promises) -> bool {
+fn hop(step: u8, bytes: &mut [u8], promises: Promises) -> bool {
     match step % 4 {
         0 => {
-            let was = octets.to_vec();
-            let has_passed = take_hop(octets);
+            let was = bytes.to_vec();
+            let has_passed = take_hop(bytes);
             if has_passed {
-                rewrite_promises(octets, promises);
+                rewrite_promises(bytes, promises);
             } else {
-                assert_eq!(octets, was, "a frame whose budget is spent is left alone");
+                assert_eq!(bytes, was, "a frame whose budget is spent is left alone");
             }
             has_passed
         }
         1 => {
-            let (was_intact, was) = (is_hop_intact(octets), octets.to_vec());
-            mark_congestion(octets);
+            let (was_intact, was) = (is_hop_intact(bytes), bytes.to_vec());
+            mark_congestion(bytes);
             if was_intact {
-                assert!(is_hop_intact(octets));
-            } else if let Some(check) = was.get(48..HEADER_OCTETS) {
-                assert_eq!(&octets[48..HEADER_OCTETS], check, "a wrong check is not renewed");
+                assert!(is_hop_intact(bytes));
+            } else if let Some(check) = was.get(48..HEADER_LEN) {
+                assert_eq!(&bytes[48..HEADER_LEN], check, "a wrong check is not renewed");
             }
             false
         }
         2 => {
-            rewrite_promises(octets, promises);
-            octets.len() >= HEADER_OCTETS
+            rewrite_promises(bytes, promises);
+            bytes.len() >= HEADER_LEN
         }
         _ => false,
     }
 }
 
-/// The frame that says the same as `octets` do, with checks that hold; `None` when they are too
+/// The frame that says the same as `bytes` do, with checks that hold; `None` when they are too
 /// short for a header or its opcode is unknown.
-pub fn sealed(octets: &[u8]) -> Option<Vec<u8>> {
-    let (front, payload) = octets.split_first_chunk::<HEADER_OCTETS>()?;
+pub fn sealed(bytes: &[u8]) -> Option<Vec<u8>> {
+    let (front, payload) = bytes.split_first_chunk::<HEADER_LEN>()?;
     let payload = &payload[..payload.len().min(usize::from(u16::MAX))];
-    let number = |at: usize, octets: usize| {
-        front[at..at + octets].iter().fold(0, |number, octet| number << 8 | u64::from(*octet))
+    let number = |at: usize, bytes: usize| {
+        front[at..at + bytes].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
     };
     let time = |at| Timestamp::from_ns(number(at, 6));
     let id = |at| number(at, 4) as u32;
@@ -187,39 +187,39 @@ pub fn resealed(frame: &Frame<'_>) -> Vec<u8> {
     let header = Header::new(frame.opcode, old.src(), old.dst(), old.incarnation())
         .stamped(old.message_ts(NEAR), old.promises(NEAR), old.psn())
         .flagged(flags);
-    let mut octets = vec![0; HEADER_OCTETS];
-    octets.extend_from_slice(frame.payload);
-    seal_with_hops(&mut octets, header, frame.payload.len(), old.hops());
-    octets
+    let mut bytes = vec![0; HEADER_LEN];
+    bytes.extend_from_slice(frame.payload);
+    seal_with_hops(&mut bytes, header, frame.payload.len(), old.hops());
+    bytes
 }
 
 /// Reads the payload as `opcode` says, writes what was read, reads that.
 pub fn body(opcode: Opcode, payload: &[u8]) {
-    let mut room = vec![0; payload.len()];
+    let mut buf = vec![0; payload.len()];
     match opcode.in_best_effort() {
         Opcode::Data => data(payload),
         Opcode::Fragment => {
             let Ok(fragment) = Fragment::parse(payload) else { return };
-            write_fragment_header(&mut room, fragment.header);
-            room[FRAGMENT_HEADER_OCTETS..].copy_from_slice(fragment.piece);
-            assert_eq!(Fragment::parse(&room), Ok(fragment));
+            write_fragment_header(&mut buf, fragment.header);
+            buf[FRAGMENT_HEADER_LEN..].copy_from_slice(fragment.piece);
+            assert_eq!(Fragment::parse(&buf), Ok(fragment));
         }
         Opcode::Ack | Opcode::Nak | Opcode::Grant => {
             let Ok(read) = AckView::parse(payload) else { return };
-            let written = read.ack.write(&mut room, read.words()).expect("as long as before");
-            let again = AckView::parse(&room[..written]).expect("written just now");
+            let written = read.ack.write(&mut buf, read.words()).expect("as long as before");
+            let again = AckView::parse(&buf[..written]).expect("written just now");
             assert!(again.words().eq(read.words()));
             assert_eq!(again.ack, Ack { ..read.ack });
         }
         Opcode::Probe => {
             let Ok(probe) = Probe::parse(payload) else { return };
-            probe.write(&mut room).expect("as long as before");
-            assert_eq!(Probe::parse(&room), Ok(probe));
+            probe.write(&mut buf).expect("as long as before");
+            assert_eq!(Probe::parse(&buf), Ok(probe));
         }
         Opcode::Connect => {
             let Ok(connect) = Connect::parse(payload) else { return };
-            connect.write(&mut room).expect("as long as before");
-            assert_eq!(Connect::parse(&room), Ok(connect));
+            connect.write(&mut buf).expect("as long as before");
+            assert_eq!(Connect::parse(&buf), Ok(connect));
         }
         Opcode::Relay | Opcode::Relayed => {
             // A frame in a frame, but no deeper.
@@ -252,10 +252,10 @@ pub fn body(opcode: Opcode, payload: &[u8]) {
 
 /// A control packet of scheduled transfer, written anew from what was read.
 pub fn refcp(read: &Fcp<'_>, seed: u64) -> Vec<u8> {
-    let mut room = vec![0xff; usize::from(u16::MAX)];
+    let mut buf = vec![0xff; usize::from(u16::MAX)];
     let fits = "as long as before";
-    let heard = (read.heard, read.heard_bits);
-    let mut writer = FcpWriter::new(&mut room, heard).expect(fits);
+    let received = (read.received, read.received_bits);
+    let mut writer = FcpWriter::new(&mut buf, received).expect(fits);
     for part in read.parts() {
         match part {
             FcpPart::Reset(reset) => assert!(writer.reset(reset)),
@@ -273,57 +273,57 @@ pub fn refcp(read: &Fcp<'_>, seed: u64) -> Vec<u8> {
             }
         }
     }
-    let octets = writer.finish(seed);
-    room.truncate(octets);
-    room
+    let bytes = writer.finish(seed);
+    buf.truncate(bytes);
+    buf
 }
 
 /// The body of a frame that takes messages back, or speaks of links and failures, written anew from
 /// what was read in `payload`; `None` when it is refused or there is no such body.
 pub fn rewritten(opcode: Opcode, payload: &[u8]) -> Option<Vec<u8>> {
-    let mut room = vec![0xff; payload.len()];
+    let mut buf = vec![0xff; payload.len()];
     let fits = "as long as before";
-    let octets = match opcode {
+    let bytes = match opcode {
         Opcode::Recall | Opcode::RecallAck => {
-            Recall::write(&mut room, Recall::parse(payload).ok()?.timestamps(NEAR))
+            Recall::write(&mut buf, Recall::parse(payload).ok()?.timestamps(NEAR))
         }
         Opcode::Announce => {
             let read = AnnounceView::parse(payload).ok()?;
             let (links, part) = (read.links(NEAR), read.announce);
             assert!(usize::from(part.first) + links.len() <= usize::from(part.total));
-            let (count, octets) = part.write(&mut room, read.links(NEAR)).expect(fits);
+            let (count, bytes) = part.write(&mut buf, read.links(NEAR)).expect(fits);
             assert_eq!(usize::from(count), links.len());
-            octets
+            bytes
         }
-        Opcode::Wave | Opcode::Notice => {
-            let read = WaveView::parse(payload).ok()?;
+        Opcode::Flood | Opcode::Notice => {
+            let read = FloodView::parse(payload).ok()?;
             read.failures(NEAR).for_each(whole);
-            let (wave, count) = (Wave { id: read.id }, read.failures(NEAR).len());
+            let (flood, count) = (Flood { id: read.id }, read.failures(NEAR).len());
             let (count, written) = match read.kind {
-                WaveKind::Notice => (count, wave.write_notice(&mut room, read.failures(NEAR))),
-                WaveKind::Resume => {
-                    (read.resolved().count(), wave.write_resume(&mut room, read.resolved()))
+                FloodKind::Notice => (count, flood.write_notice(&mut buf, read.failures(NEAR))),
+                FloodKind::Resume => {
+                    (read.resolved().count(), flood.write_resume(&mut buf, read.resolved()))
                 }
-                WaveKind::Freeze => {
-                    (read.dead().count(), wave.write_freeze(&mut room, read.dead()))
+                FloodKind::Freeze => {
+                    (read.dead().count(), flood.write_freeze(&mut buf, read.dead()))
                 }
             };
-            let (wrote, octets) = written.expect(fits);
+            let (wrote, bytes) = written.expect(fits);
             assert_eq!(usize::from(wrote), count);
-            octets
+            bytes
         }
-        Opcode::Echo | Opcode::Completed => {
-            Echo::parse(payload).ok()?.write(&mut room).expect(fits)
+        Opcode::FloodAck | Opcode::Completed => {
+            FloodAck::parse(payload).ok()?.write(&mut buf).expect(fits)
         }
         Opcode::Undeliverable => {
-            Undeliverable::write(&mut room, Undeliverable::parse(payload, NEAR).ok()?)
+            Undeliverable::write(&mut buf, Undeliverable::parse(payload, NEAR).ok()?)
         }
         Opcode::Recovery => {
             let read = RecoveryView::parse(payload).ok()?;
             read.failures(NEAR).for_each(whole);
             let recovery = read.recovery(NEAR);
             assert!(recovery.part < recovery.parts);
-            recovery.write(&mut room, read.failures(NEAR), read.recalls(NEAR)).expect(fits)
+            recovery.write(&mut buf, read.failures(NEAR), read.recalls(NEAR)).expect(fits)
         }
         Opcode::Start
         | Opcode::Prop
@@ -333,46 +333,46 @@ pub fn rewritten(opcode: Opcode, payload: &[u8]) -> Option<Vec<u8>> {
         | Opcode::Gap
         | Opcode::AmcastPromise
         | Opcode::NewLeader => {
-            let mut octets = 0;
+            let mut bytes = 0;
             for run in Amcast::runs(opcode, payload) {
                 let run = run.ok()?;
-                octets += run.first.write(&mut room[octets..]).expect(fits);
-                room[octets..octets + run.messages.len()].copy_from_slice(run.messages);
-                octets += run.messages.len();
+                bytes += run.first.write(&mut buf[bytes..]).expect(fits);
+                buf[bytes..bytes + run.messages.len()].copy_from_slice(run.messages);
+                bytes += run.messages.len();
             }
-            octets
+            bytes
         }
-        Opcode::Watchdog => Watchdog::parse(payload).ok()?.write(&mut room).expect(fits),
-        Opcode::Drops => Drops::write(&mut room, Drops::parse(payload).ok()?.losses()),
+        Opcode::Watchdog => Watchdog::parse(payload).ok()?.write(&mut buf).expect(fits),
+        Opcode::Drops => Drops::write(&mut buf, Drops::parse(payload).ok()?.losses()),
         Opcode::Slot => {
             let (slot, packets) = Slot::parse(payload).ok()?;
-            let mut octets = slot.write(&mut room).expect(fits);
+            let mut bytes = slot.write(&mut buf).expect(fits);
             for packet in packets {
                 transfer(packet);
-                octets += write_packet(&mut room[octets..], packet).expect(fits);
+                bytes += write_packet(&mut buf[bytes..], packet).expect(fits);
             }
-            octets
+            bytes
         }
         _ => return bulk::rewritten(opcode, payload),
     };
-    room.truncate(octets);
-    Some(room)
+    buf.truncate(bytes);
+    Some(buf)
 }
 
 /// A packet of a transfer is written as it was read, but for what is reserved.
 pub fn transfer(packet: &[u8]) {
-    let mut room = vec![0xff; packet.len()];
+    let mut buf = vec![0xff; packet.len()];
     let written = match TransferPacket::parse(packet) {
-        Ok(TransferPacket::Piece(piece, octets)) => {
+        Ok(TransferPacket::Piece(piece, bytes)) => {
             assert!(piece.index < piece.pieces().expect("it is one of them"));
-            let written = piece.write(&mut room, octets);
-            room[1] = packet[1];
+            let written = piece.write(&mut buf, bytes);
+            buf[1] = packet[1];
             written
         }
-        Ok(TransferPacket::Pieces(pieces, words)) => pieces.write(&mut room, words.iter()),
+        Ok(TransferPacket::PieceAck(pieces, words)) => pieces.write(&mut buf, words.iter()),
         Err(_) => return,
     };
-    assert_eq!((written, &room[..]), (Some(packet.len()), packet));
+    assert_eq!((written, &buf[..]), (Some(packet.len()), packet));
 }
 
 /// A failure that was accepted is one of processes that there can be.
@@ -383,16 +383,16 @@ fn whole(failure: Failure) {
     assert!(covers(first) && covers(end - 1) && !covers(end) && !covers(first.wrapping_sub(1)));
 }
 
-/// Coalesced messages have no octet that is not said: what was read, written again, is the payload.
+/// Coalesced messages have no byte that is not said: what was read, written again, is the payload.
 fn data(payload: &[u8]) {
     let mut written = Vec::new();
     for message in Messages::new(payload) {
         match message {
             Ok(message) => {
                 let start = written.len();
-                written.resize(start + MESSAGE_HEADER_OCTETS + message.payload.len(), 0);
-                let octets = write_message(&mut written[start..], message);
-                assert_eq!(octets, Some(written.len() - start));
+                written.resize(start + MESSAGE_HEADER_LEN + message.payload.len(), 0);
+                let bytes = write_message(&mut written[start..], message);
+                assert_eq!(bytes, Some(written.len() - start));
             }
             Err(error) => {
                 assert!(matches!(error, DecodeError::Truncated { .. }));

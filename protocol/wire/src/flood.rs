@@ -1,47 +1,47 @@
 //! News on its way through all nodes, and its echo.
 
-use onepipe_base::{Incarnation, Life, ProcessId, Timestamp};
+use onepipe_base::{Incarnation, Instance, ProcessId, Timestamp};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 use crate::announce::expand;
 
-/// Octets of a wave before its entries.
-pub const WAVE_HEADER_OCTETS: usize = 12;
-/// Octets of one entry of a notice.
-pub const FAILURE_OCTETS: usize = 20;
-/// Octets of one entry of a resume.
-pub const RESOLVED_OCTETS: usize = 12;
-/// Octets of one entry of a freeze.
-pub const LIFE_OCTETS: usize = 8;
-/// Octets of an echo.
-pub const ECHO_OCTETS: usize = 12;
+/// Bytes of a wave before its entries.
+pub const FLOOD_HEADER_LEN: usize = 12;
+/// Bytes of one entry of a notice.
+pub const FAILURE_LEN: usize = 20;
+/// Bytes of one entry of a resume.
+pub const RESOLVED_LEN: usize = 12;
+/// Bytes of one entry of a freeze.
+pub const INSTANCE_LEN: usize = 8;
+/// Bytes of an echo.
+pub const FLOOD_ACK_LEN: usize = 12;
 
 /// Which wave: the controller's epoch, and its number in it. Later ones supersede earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WaveId {
+pub struct FloodId {
     /// The epoch of the controller that has sent it.
     pub epoch: u32,
     /// Its number in the epoch.
     pub sequence: u32,
 }
 
-impl WaveId {
+impl FloodId {
     /// Of no wave: said to one neighbour, who neither passes it on nor answers. A freeze that tells
     /// a switch that it was declared dead itself.
-    pub const ASIDE: Self = Self { epoch: 0, sequence: 0 };
+    pub const HOP_ONLY: Self = Self { epoch: 0, sequence: 0 };
 }
 
 /// What a wave asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum WaveKind {
+pub enum FloodKind {
     /// Processes have failed: its entries are [`Failure`]s.
     Notice = 1,
     /// Frozen links are resolved: its entries are [`Resolved`]s.
     Resume = 2,
-    /// Links to these lives are dead, even if they are heard: its entries are [`Life`]s. Whoever
+    /// Links to these lives are dead, even if they are heard: its entries are [`Instance`]s. Whoever
     /// has such a link freezes it at once, hears that life there no more, says nothing there until
     /// it hears another, and answers the wave.
     Freeze = 3,
@@ -73,7 +73,7 @@ impl Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resolved {
     /// Whose link.
-    pub owner: Life,
+    pub owner: Instance,
     /// The owner's number of the death.
     pub number: u32,
 }
@@ -110,16 +110,16 @@ const PROCESSES_MAX: u64 = 1 << 31;
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct LifeLayout {
+struct InstanceLayout {
     address: U32,
     incarnation: U32,
 }
 
-const _: () = assert!(size_of::<LifeLayout>() == LIFE_OCTETS);
-const _: () = assert!(size_of::<Front>() == WAVE_HEADER_OCTETS);
-const _: () = assert!(size_of::<Front>() == ECHO_OCTETS);
-const _: () = assert!(size_of::<FailureLayout>() == FAILURE_OCTETS);
-const _: () = assert!(size_of::<ResolvedLayout>() == RESOLVED_OCTETS);
+const _: () = assert!(size_of::<InstanceLayout>() == INSTANCE_LEN);
+const _: () = assert!(size_of::<Front>() == FLOOD_HEADER_LEN);
+const _: () = assert!(size_of::<Front>() == FLOOD_ACK_LEN);
+const _: () = assert!(size_of::<FailureLayout>() == FAILURE_LEN);
+const _: () = assert!(size_of::<ResolvedLayout>() == RESOLVED_LEN);
 
 impl FailureLayout {
     pub(crate) fn new(failure: Failure) -> Self {
@@ -156,81 +156,81 @@ impl FailureLayout {
 
 impl ResolvedLayout {
     fn new(resolved: Resolved) -> Self {
-        let (address, incarnation) = Life::to_words(Some(resolved.owner));
+        let (address, incarnation) = Instance::to_words(Some(resolved.owner));
         let number = U32::new(resolved.number);
         Self { address: U32::new(address), incarnation: U32::new(incarnation), number }
     }
 
     fn read(&self) -> Result<Resolved, DecodeError> {
         let (address, number) = (self.address.get(), self.number.get());
-        let owner = Life::from_words((address, self.incarnation.get()));
+        let owner = Instance::from_words((address, self.incarnation.get()));
         let nobody = DecodeError::Field { field: "owner of a link", value: address.into() };
         owner.map(|owner| Resolved { owner, number }).ok_or(nobody)
     }
 }
 
-impl LifeLayout {
-    fn new(life: Life) -> Self {
-        let (address, incarnation) = Life::to_words(Some(life));
+impl InstanceLayout {
+    fn new(instance: Instance) -> Self {
+        let (address, incarnation) = Instance::to_words(Some(instance));
         Self { address: U32::new(address), incarnation: U32::new(incarnation) }
     }
 
-    fn read(&self) -> Result<Life, DecodeError> {
+    fn read(&self) -> Result<Instance, DecodeError> {
         let words = (self.address.get(), self.incarnation.get());
         let value = u64::from(words.0);
-        Life::from_words(words).ok_or(DecodeError::Field { field: "address of a life", value })
+        Instance::from_words(words).ok_or(DecodeError::Field { field: "address of a life", value })
     }
 }
 
 /// Writes waves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Wave {
+pub struct Flood {
     /// Which.
-    pub id: WaveId,
+    pub id: FloodId,
 }
 
-impl Wave {
-    /// Writes a notice of as many of `failures` as fit. Answers how many, and the octets used;
+impl Flood {
+    /// Writes a notice of as many of `failures` as fit. Answers how many, and the bytes used;
     /// `None` when not even the front fits.
     pub fn write_notice(
         &self,
-        room: &mut [u8],
+        buf: &mut [u8],
         failures: impl Iterator<Item = Failure>,
     ) -> Option<(u16, usize)> {
         let layouts = failures.map(FailureLayout::new);
-        write(room, self.id, WaveKind::Notice, layouts)
+        write(buf, self.id, FloodKind::Notice, layouts)
     }
 
-    /// Writes a resume of as many of `resolved` as fit. Answers how many, and the octets used;
+    /// Writes a resume of as many of `resolved` as fit. Answers how many, and the bytes used;
     /// `None` when not even the front fits.
     pub fn write_resume(
         &self,
-        room: &mut [u8],
+        buf: &mut [u8],
         resolved: impl Iterator<Item = Resolved>,
     ) -> Option<(u16, usize)> {
         let layouts = resolved.map(ResolvedLayout::new);
-        write(room, self.id, WaveKind::Resume, layouts)
+        write(buf, self.id, FloodKind::Resume, layouts)
     }
 
-    /// Writes a freeze of as many of `lives` as fit. Answers how many, and the octets used; `None`
+    /// Writes a freeze of as many of `instances` as fit. Answers how many, and the bytes used; `None`
     /// when not even the front fits.
     pub fn write_freeze(
         &self,
-        room: &mut [u8],
-        lives: impl Iterator<Item = Life>,
+        buf: &mut [u8],
+        instances: impl Iterator<Item = Instance>,
     ) -> Option<(u16, usize)> {
-        let layouts = lives.map(LifeLayout::new);
-        write(room, self.id, WaveKind::Freeze, layouts)
+        let layouts = instances.map(InstanceLayout::new);
+        write(buf, self.id, FloodKind::Freeze, layouts)
     }
 }
 
 fn write<T: IntoBytes + Immutable>(
-    room: &mut [u8],
-    id: WaveId,
-    kind: WaveKind,
+    buf: &mut [u8],
+    id: FloodId,
+    kind: FloodKind,
     entries: impl Iterator<Item = T>,
 ) -> Option<(u16, usize)> {
-    let (front, rest) = room.split_at_mut_checked(WAVE_HEADER_OCTETS)?;
+    let (front, rest) = buf.split_at_mut_checked(FLOOD_HEADER_LEN)?;
     let mut count = 0u16;
     let places = rest.chunks_exact_mut(size_of::<T>()).take(u16::MAX.into());
     for (place, entry) in places.zip(entries) {
@@ -238,11 +238,11 @@ fn write<T: IntoBytes + Immutable>(
         count += 1;
     }
     front.copy_from_slice(Front::new(id, kind, count).as_bytes());
-    Some((count, WAVE_HEADER_OCTETS + usize::from(count) * size_of::<T>()))
+    Some((count, FLOOD_HEADER_LEN + usize::from(count) * size_of::<T>()))
 }
 
 impl Front {
-    fn new(id: WaveId, kind: WaveKind, count: u16) -> Self {
+    fn new(id: FloodId, kind: FloodKind, count: u16) -> Self {
         Self {
             epoch: U32::new(id.epoch),
             sequence: U32::new(id.sequence),
@@ -252,15 +252,15 @@ impl Front {
         }
     }
 
-    fn id(&self) -> WaveId {
-        WaveId { epoch: self.epoch.get(), sequence: self.sequence.get() }
+    fn id(&self) -> FloodId {
+        FloodId { epoch: self.epoch.get(), sequence: self.sequence.get() }
     }
 
-    fn kind(&self) -> Result<WaveKind, DecodeError> {
+    fn kind(&self) -> Result<FloodKind, DecodeError> {
         match self.kind {
-            1 => Ok(WaveKind::Notice),
-            2 => Ok(WaveKind::Resume),
-            3 => Ok(WaveKind::Freeze),
+            1 => Ok(FloodKind::Notice),
+            2 => Ok(FloodKind::Resume),
+            3 => Ok(FloodKind::Freeze),
             other => Err(DecodeError::Field { field: "kind of wave", value: other.into() }),
         }
     }
@@ -268,18 +268,18 @@ impl Front {
 
 /// A wave read from a payload, its entries still in place.
 #[derive(Clone, Copy, Debug)]
-pub struct WaveView<'a> {
+pub struct FloodView<'a> {
     /// Which.
-    pub id: WaveId,
+    pub id: FloodId,
     /// What it asks for.
-    pub kind: WaveKind,
+    pub kind: FloodKind,
     failures: &'a [FailureLayout],
     resolved: &'a [ResolvedLayout],
-    dead: &'a [LifeLayout],
+    dead: &'a [InstanceLayout],
 }
 
-impl<'a> WaveView<'a> {
-    /// Reads the payload of a frame with opcode [`crate::Opcode::Wave`] or
+impl<'a> FloodView<'a> {
+    /// Reads the payload of a frame with opcode [`crate::Opcode::Flood`] or
     /// [`crate::Opcode::Notice`].
     ///
     /// # Errors
@@ -287,28 +287,28 @@ impl<'a> WaveView<'a> {
     pub fn parse(payload: &'a [u8]) -> Result<Self, DecodeError> {
         let truncated = |need| DecodeError::Truncated { part: "wave", need, got: payload.len() };
         let (front, rest) =
-            Front::ref_from_prefix(payload).map_err(|_| truncated(WAVE_HEADER_OCTETS))?;
+            Front::ref_from_prefix(payload).map_err(|_| truncated(FLOOD_HEADER_LEN))?;
         let count = usize::from(front.count.get());
         let (id, kind) = (front.id(), front.kind()?);
         let mut view = Self { id, kind, failures: &[], resolved: &[], dead: &[] };
         match view.kind {
-            WaveKind::Notice => {
+            FloodKind::Notice => {
                 let entries = <[FailureLayout]>::ref_from_prefix_with_elems(rest, count);
-                let need = WAVE_HEADER_OCTETS + count * FAILURE_OCTETS;
+                let need = FLOOD_HEADER_LEN + count * FAILURE_LEN;
                 view.failures = entries.map_err(|_| truncated(need))?.0;
                 view.failures.iter().try_for_each(FailureLayout::check)?;
             }
-            WaveKind::Resume => {
+            FloodKind::Resume => {
                 let entries = <[ResolvedLayout]>::ref_from_prefix_with_elems(rest, count);
-                let need = WAVE_HEADER_OCTETS + count * RESOLVED_OCTETS;
+                let need = FLOOD_HEADER_LEN + count * RESOLVED_LEN;
                 view.resolved = entries.map_err(|_| truncated(need))?.0;
                 view.resolved.iter().try_for_each(|resolved| resolved.read().map(drop))?;
             }
-            WaveKind::Freeze => {
-                let entries = <[LifeLayout]>::ref_from_prefix_with_elems(rest, count);
-                let need = WAVE_HEADER_OCTETS + count * LIFE_OCTETS;
+            FloodKind::Freeze => {
+                let entries = <[InstanceLayout]>::ref_from_prefix_with_elems(rest, count);
+                let need = FLOOD_HEADER_LEN + count * INSTANCE_LEN;
                 view.dead = entries.map_err(|_| truncated(need))?.0;
-                view.dead.iter().try_for_each(|life| life.read().map(drop))?;
+                view.dead.iter().try_for_each(|instance| instance.read().map(drop))?;
             }
         }
         Ok(view)
@@ -325,36 +325,36 @@ impl<'a> WaveView<'a> {
     }
 
     /// The lives of a freeze; none of any other wave.
-    pub fn dead(&self) -> impl Iterator<Item = Life> + 'a {
-        self.dead.iter().filter_map(|life| life.read().ok())
+    pub fn dead(&self) -> impl Iterator<Item = Instance> + 'a {
+        self.dead.iter().filter_map(|instance| instance.read().ok())
     }
 }
 
 /// "Everybody behind me has done what the wave asks."
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Echo {
+pub struct FloodAck {
     /// Which wave.
-    pub id: WaveId,
+    pub id: FloodId,
     /// What it asked for.
-    pub kind: WaveKind,
+    pub kind: FloodKind,
 }
 
-impl Echo {
-    /// Writes the payload. Answers the octets used, or `None` when `room` is too small.
-    pub fn write(&self, room: &mut [u8]) -> Option<usize> {
+impl FloodAck {
+    /// Writes the payload. Answers the bytes used, or `None` when `buf` is too small.
+    pub fn write(&self, buf: &mut [u8]) -> Option<usize> {
         let layout = Front::new(self.id, self.kind, 0);
-        room.get_mut(..ECHO_OCTETS)?.copy_from_slice(layout.as_bytes());
-        Some(ECHO_OCTETS)
+        buf.get_mut(..FLOOD_ACK_LEN)?.copy_from_slice(layout.as_bytes());
+        Some(FLOOD_ACK_LEN)
     }
 
-    /// Reads the payload of a frame with opcode [`crate::Opcode::Echo`] or
+    /// Reads the payload of a frame with opcode [`crate::Opcode::FloodAck`] or
     /// [`crate::Opcode::Completed`].
     ///
     /// # Errors
     /// When it is too short, or of an unknown kind.
     pub fn parse(payload: &[u8]) -> Result<Self, DecodeError> {
         let Ok((front, _)) = Front::ref_from_prefix(payload) else {
-            let (need, got) = (ECHO_OCTETS, payload.len());
+            let (need, got) = (FLOOD_ACK_LEN, payload.len());
             return Err(DecodeError::Truncated { part: "echo", need, got });
         };
         Ok(Self { id: front.id(), kind: front.kind()? })
@@ -369,7 +369,7 @@ mod tests {
     use alloc::vec::Vec;
     use onepipe_base::{Address, SwitchId};
 
-    const ID: WaveId = WaveId { epoch: 3, sequence: 9 };
+    const ID: FloodId = FloodId { epoch: 3, sequence: 9 };
 
     fn failures() -> [Failure; 2] {
         let at = Timestamp::from_ns((1 << 48) + 77);
@@ -382,77 +382,80 @@ mod tests {
 
     #[test]
     fn a_notice_survives_the_wire() {
-        let mut room = [0; 200];
-        let (count, octets) =
-            Wave { id: ID }.write_notice(&mut room, failures().into_iter()).expect("fits");
-        assert_eq!((count, octets), (2, WAVE_HEADER_OCTETS + 2 * FAILURE_OCTETS));
-        let view = WaveView::parse(&room[..octets]).expect("just written");
-        assert_eq!((view.id, view.kind), (ID, WaveKind::Notice));
+        let mut buf = [0; 200];
+        let (count, bytes) =
+            Flood { id: ID }.write_notice(&mut buf, failures().into_iter()).expect("fits");
+        assert_eq!((count, bytes), (2, FLOOD_HEADER_LEN + 2 * FAILURE_LEN));
+        let view = FloodView::parse(&buf[..bytes]).expect("just written");
+        assert_eq!((view.id, view.kind), (ID, FloodKind::Notice));
         let near = Timestamp::from_ns(1 << 48);
         assert_eq!(view.failures(near).collect::<Vec<_>>(), failures());
         assert_eq!(view.resolved().count(), 0);
-        for short in 0..octets {
-            assert!(WaveView::parse(&room[..short]).is_err());
+        for short in 0..bytes {
+            assert!(FloodView::parse(&buf[..short]).is_err());
         }
     }
 
     #[test]
     fn a_resume_survives_the_wire_as_far_as_it_fits() {
-        let owner = Life { address: Address::Switch(SwitchId(5)), incarnation: Incarnation(1) };
+        let owner = Instance { address: Address::Switch(SwitchId(5)), incarnation: Incarnation(1) };
         let resolved = [1, 2, 3].map(|number| Resolved { owner, number });
-        let mut room = [0; WAVE_HEADER_OCTETS + 2 * RESOLVED_OCTETS + 3];
-        let (count, octets) =
-            Wave { id: ID }.write_resume(&mut room, resolved.into_iter()).expect("fits");
+        let mut buf = [0; FLOOD_HEADER_LEN + 2 * RESOLVED_LEN + 3];
+        let (count, bytes) =
+            Flood { id: ID }.write_resume(&mut buf, resolved.into_iter()).expect("fits");
         assert_eq!(count, 2);
-        let view = WaveView::parse(&room[..octets]).expect("just written");
+        let view = FloodView::parse(&buf[..bytes]).expect("just written");
         assert_eq!(view.resolved().collect::<Vec<_>>(), resolved[..2]);
         assert_eq!(view.failures(Timestamp::from_ns(0)).len(), 0);
     }
 
     #[test]
     fn a_freeze_survives_the_wire() {
-        let life = |switch| Life {
+        let instance = |switch| Instance {
             address: Address::Switch(SwitchId(switch)),
             incarnation: Incarnation(switch + 1),
         };
-        let mut room = [0; WAVE_HEADER_OCTETS + 2 * LIFE_OCTETS];
-        let lives = [4, 5].map(life);
-        let written = Wave { id: ID }.write_freeze(&mut room, lives.into_iter());
-        let (count, octets) = written.expect("fits");
-        assert_eq!((count, octets), (2, room.len()));
-        let view = WaveView::parse(&room).expect("just written");
-        assert_eq!((view.kind, view.dead().collect::<Vec<_>>()), (WaveKind::Freeze, lives.into()));
+        let mut buf = [0; FLOOD_HEADER_LEN + 2 * INSTANCE_LEN];
+        let instances = [4, 5].map(instance);
+        let written = Flood { id: ID }.write_freeze(&mut buf, instances.into_iter());
+        let (count, bytes) = written.expect("fits");
+        assert_eq!((count, bytes), (2, buf.len()));
+        let view = FloodView::parse(&buf).expect("just written");
+        assert_eq!(
+            (view.kind, view.dead().collect::<Vec<_>>()),
+            (FloodKind::Freeze, instances.into())
+        );
         assert_eq!((view.resolved().count(), view.failures(Timestamp::from_ns(0)).len()), (0, 0));
-        for short in 0..octets {
-            assert!(WaveView::parse(&room[..short]).is_err());
+        for short in 0..bytes {
+            assert!(FloodView::parse(&buf[..short]).is_err());
         }
     }
 
     #[test]
     fn a_failure_covers_lives_up_to_its_own() {
         let failure = failures()[0];
-        let covers = |process, life| failure.covers(ProcessId(process), Incarnation(life));
+        let covers = |process, instance| failure.covers(ProcessId(process), Incarnation(instance));
         assert!(covers(16, 4) && covers(31, 0));
         assert!(!covers(15, 4) && !covers(32, 4) && !covers(16, 5));
     }
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        let mut room = [0; 200];
+        let mut buf = [0; 200];
         let nobody = Failure { count: 0, ..failures()[0] };
-        let (_, octets) =
-            Wave { id: ID }.write_notice(&mut room, [nobody].into_iter()).expect("fits");
-        assert!(WaveView::parse(&room[..octets]).is_err());
-        room[8] = 7;
-        assert!(WaveView::parse(&room[..octets]).is_err() && Echo::parse(&room).is_err());
+        let (_, bytes) =
+            Flood { id: ID }.write_notice(&mut buf, [nobody].into_iter()).expect("fits");
+        assert!(FloodView::parse(&buf[..bytes]).is_err());
+        buf[8] = 7;
+        assert!(FloodView::parse(&buf[..bytes]).is_err() && FloodAck::parse(&buf).is_err());
     }
 
     #[test]
     fn an_echo_survives_the_wire() {
-        let echo = Echo { id: ID, kind: WaveKind::Resume };
-        let mut room = [0; ECHO_OCTETS];
-        assert_eq!(echo.write(&mut room), Some(ECHO_OCTETS));
-        assert_eq!(Echo::parse(&room), Ok(echo));
-        assert!(Echo::parse(&room[1..]).is_err() && echo.write(&mut room[1..]).is_none());
+        let ack = FloodAck { id: ID, kind: FloodKind::Resume };
+        let mut buf = [0; FLOOD_ACK_LEN];
+        assert_eq!(ack.write(&mut buf), Some(FLOOD_ACK_LEN));
+        assert_eq!(FloodAck::parse(&buf), Ok(ack));
+        assert!(FloodAck::parse(&buf[1..]).is_err() && ack.write(&mut buf[1..]).is_none());
     }
 }

@@ -2,9 +2,9 @@
 
 use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
-    ACK_WORDS_MAX, Ack, AckView, CONNECT_OCTETS, Connect, DecodeError, FRAGMENT_HEADER_OCTETS,
-    Flags, Fragment, FragmentHeader, Frame, HEADER_OCTETS, HOPS_MAX, Header, Message, Messages,
-    Opcode, PROBE_OCTETS, Probe, VERSION, is_hop_intact, mark_congestion, peek, rewrite_promises,
+    ACK_WORDS_MAX, Ack, AckView, CONNECT_LEN, Connect, DecodeError, FRAGMENT_HEADER_LEN, Flags,
+    Fragment, FragmentHeader, Frame, HEADER_LEN, HOPS_MAX, Header, Message, Messages, Opcode,
+    PROBE_LEN, Probe, VERSION, is_hop_intact, mark_congestion, parse_header, rewrite_promises,
     seal, seal_with_hops, take_hop, write_fragment_header, write_message,
 };
 use proptest::prelude::*;
@@ -29,10 +29,10 @@ prop_compose! {
         flags in any::<u8>(),
     ) -> Header {
         // A piece with this bit is not covered as a whole.
-        let apart = if opcode == Opcode::BulkPiece { Flags::APART } else { 0 };
+        let detached = if opcode == Opcode::BulkPiece { Flags::DETACHED } else { 0 };
         Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(incarnation))
             .stamped(ts, promises, Psn(psn))
-            .flagged(flags & !apart)
+            .flagged(flags & !detached)
     }
 }
 
@@ -43,23 +43,23 @@ prop_compose! {
         hops in any::<u8>(),
         payload in prop::collection::vec(any::<u8>(), 0..300),
     ) -> Vec<u8> {
-        let mut octets = vec![0xaa; HEADER_OCTETS];
-        octets.extend_from_slice(&payload);
-        let length = seal_with_hops(&mut octets, header, payload.len(), hops);
-        assert_eq!(length, octets.len());
-        octets
+        let mut bytes = vec![0xaa; HEADER_LEN];
+        bytes.extend_from_slice(&payload);
+        let length = seal_with_hops(&mut bytes, header, payload.len(), hops);
+        assert_eq!(length, bytes.len());
+        bytes
     }
 }
 
 prop_compose! {
     fn any_ack()(
-        (cumulative, received, marked, window_octets) in any::<(u32, u32, u32, u32)>(),
-        (consumed_octets, connection, room_id) in any::<(u64, u32, u32)>(),
-        room in 0..=Ack::ROOM_REFUSED,
+        (cumulative, received, marked, window_bytes) in any::<(u32, u32, u32, u32)>(),
+        (consumed_bytes, connection, reservation_id) in any::<(u64, u32, u32)>(),
+        buf in 0..=Ack::RESERVATION_REFUSED,
     ) -> Ack {
         let cumulative = Psn(cumulative);
         Ack {
-            cumulative, received, marked, window_octets, consumed_octets, connection, room_id, room,
+            cumulative, received, marked, window_bytes, consumed_bytes, connection, reservation_id, reservation: buf,
         }
     }
 }
@@ -75,9 +75,9 @@ proptest! {
         let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(incarnation))
             .stamped(ts, promises, Psn(psn))
             .flagged(flags);
-        let mut octets = [0xaa; HEADER_OCTETS + 4];
-        let length = seal(&mut octets, header, 0);
-        let frame = Frame::parse(&octets[..length]).expect("sealed just now");
+        let mut bytes = [0xaa; HEADER_LEN + 4];
+        let length = seal(&mut bytes, header, 0);
+        let frame = Frame::parse(&bytes[..length]).expect("sealed just now");
         prop_assert_eq!(frame.opcode, opcode);
         prop_assert_eq!(frame.payload, [0u8; 0]);
         let read = frame.header;
@@ -99,27 +99,27 @@ proptest! {
             (any::<u32>(), any::<u16>(), prop::collection::vec(any::<u8>(), 0..40)), 0..20),
         spare in 0usize..20,
     ) {
-        let mut room = vec![0xaa; 4096];
+        let mut buf = vec![0xaa; 4096];
         let mut end = 0;
         for (delta_ns, index, payload) in &messages {
             let message = Message { delta_ns: *delta_ns, index: *index, payload };
-            let octets = 8 + payload.len();
-            // A room one octet too small is refused and left alone.
-            let mut small = vec![0xaa; octets - 1];
+            let bytes = 8 + payload.len();
+            // A room one byte too small is refused and left alone.
+            let mut small = vec![0xaa; bytes - 1];
             prop_assert_eq!(write_message(&mut small, message), None);
-            prop_assert!(small.iter().all(|octet| *octet == 0xaa));
-            prop_assert_eq!(write_message(&mut room[end..], message), Some(octets));
-            end += octets;
+            prop_assert!(small.iter().all(|byte| *byte == 0xaa));
+            prop_assert_eq!(write_message(&mut buf[end..], message), Some(bytes));
+            end += bytes;
         }
-        let read: Result<Vec<_>, _> = Messages::new(&room[..end]).collect();
+        let read: Result<Vec<_>, _> = Messages::new(&buf[..end]).collect();
         let read = read.expect("written just now");
         prop_assert_eq!(read.len(), messages.len());
         for (message, (delta_ns, index, payload)) in read.iter().zip(&messages) {
             let expected = Message { delta_ns: *delta_ns, index: *index, payload };
             prop_assert_eq!(*message, expected);
         }
-        // Octets that are no message behind the last one are refused, and end the reading.
-        let cut = &room[..end.saturating_sub(1 + spare)];
+        // Bytes that are no message behind the last one are refused, and end the reading.
+        let cut = &buf[..end.saturating_sub(1 + spare)];
         let mut left = Messages::new(cut);
         let errors = left.by_ref().filter(Result::is_err).count();
         prop_assert!(errors <= 1);
@@ -134,13 +134,13 @@ proptest! {
         piece in prop::collection::vec(any::<u8>(), 0..60),
     ) {
         let end = u64::from(offset) + piece.len() as u64;
-        let message_octets = (end as i64 + behind).min(i64::from(u32::MAX)) as u32;
-        let header = FragmentHeader { index, message_octets, offset };
-        let mut payload = vec![0xaa; FRAGMENT_HEADER_OCTETS];
+        let message_len = (end as i64 + behind).min(i64::from(u32::MAX)) as u32;
+        let header = FragmentHeader { index, message_len, offset };
+        let mut payload = vec![0xaa; FRAGMENT_HEADER_LEN];
         write_fragment_header(&mut payload, header);
         payload.extend_from_slice(&piece);
         let read = Fragment::parse(&payload);
-        if piece.is_empty() || end > u64::from(message_octets) {
+        if piece.is_empty() || end > u64::from(message_len) {
             let refused = DecodeError::Field { field: "end of fragment", value: end };
             prop_assert_eq!(read, Err(refused));
         } else {
@@ -154,15 +154,15 @@ proptest! {
         words in prop::collection::vec(any::<(u64, u64)>(), 0..=ACK_WORDS_MAX),
         spare in 0usize..20,
     ) {
-        let octets = 36 + 16 * words.len();
-        let mut room = vec![0xaa; octets + spare];
-        prop_assert_eq!(ack.write(&mut room[..octets - 1], words.iter().copied()), None);
-        prop_assert_eq!(ack.write(&mut room, words.iter().copied()), Some(octets));
-        let read = AckView::parse(&room).expect("written just now");
+        let bytes = 36 + 16 * words.len();
+        let mut buf = vec![0xaa; bytes + spare];
+        prop_assert_eq!(ack.write(&mut buf[..bytes - 1], words.iter().copied()), None);
+        prop_assert_eq!(ack.write(&mut buf, words.iter().copied()), Some(bytes));
+        let read = AckView::parse(&buf).expect("written just now");
         prop_assert_eq!(read.ack, ack);
         prop_assert!(read.words().eq(words.iter().copied()));
-        for length in 0..octets {
-            let cut = AckView::parse(&room[..length]).map(|read| read.ack);
+        for length in 0..bytes {
+            let cut = AckView::parse(&buf[..length]).map(|read| read.ack);
             let is_truncated = matches!(cut, Err(DecodeError::Truncated { .. }));
             prop_assert!(is_truncated, "{:?}", cut);
         }
@@ -170,23 +170,23 @@ proptest! {
 
     #[test]
     fn probes_and_connects_are_read_as_they_were_written(
-        (settled, span, room_done) in (any::<u32>(), 0..=i32::MAX as u32, any::<u32>()),
-        (room_id, room_octets) in any::<(u32, u64)>(),
+        (settled, span, reservation_done) in (any::<u32>(), 0..=i32::MAX as u32, any::<u32>()),
+        (reservation_id, reservation_bytes) in any::<(u32, u64)>(),
     ) {
-        let mut room = [0xaa; PROBE_OCTETS];
-        let probe = Probe { settled: Psn(settled), until: Psn(settled).plus(span), room_done };
-        prop_assert_eq!(probe.write(&mut room[..PROBE_OCTETS - 1]), None);
-        prop_assert_eq!(probe.write(&mut room), Some(PROBE_OCTETS));
-        prop_assert_eq!(Probe::parse(&room), Ok(probe));
-        let cut = Probe::parse(&room[..PROBE_OCTETS - 1]);
-        let need = PROBE_OCTETS;
+        let mut buf = [0xaa; PROBE_LEN];
+        let probe = Probe { resolved: Psn(settled), until: Psn(settled).plus(span), reservation_done };
+        prop_assert_eq!(probe.write(&mut buf[..PROBE_LEN - 1]), None);
+        prop_assert_eq!(probe.write(&mut buf), Some(PROBE_LEN));
+        prop_assert_eq!(Probe::parse(&buf), Ok(probe));
+        let cut = Probe::parse(&buf[..PROBE_LEN - 1]);
+        let need = PROBE_LEN;
         prop_assert_eq!(cut, Err(DecodeError::Truncated { part: "probe", need, got: need - 1 }));
 
-        let connect = Connect { room_id, room_octets };
-        prop_assert_eq!(connect.write(&mut room[..CONNECT_OCTETS - 1]), None);
-        prop_assert_eq!(connect.write(&mut room), Some(CONNECT_OCTETS));
-        prop_assert_eq!(Connect::parse(&room), Ok(connect));
-        prop_assert!(Connect::parse(&room[..CONNECT_OCTETS - 1]).is_err());
+        let connect = Connect { reservation_id, reservation_bytes };
+        prop_assert_eq!(connect.write(&mut buf[..CONNECT_LEN - 1]), None);
+        prop_assert_eq!(connect.write(&mut buf), Some(CONNECT_LEN));
+        prop_assert_eq!(Connect::parse(&buf), Ok(connect));
+        prop_assert!(Connect::parse(&buf[..CONNECT_LEN - 1]).is_err());
     }
 
     #[test]
@@ -195,7 +195,7 @@ proptest! {
             let error = Frame::parse(&frame[..length]).expect_err("cut");
             let is_truncated = matches!(error, DecodeError::Truncated { .. });
             prop_assert!(is_truncated, "{error} at {length}");
-            prop_assert!(peek(&frame[..length]).is_err());
+            prop_assert!(parse_header(&frame[..length]).is_err());
         }
     }
 
@@ -206,20 +206,20 @@ proptest! {
             wrong[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(Frame::parse(&wrong).is_err(), "bit {bit}");
             // A hop sees what is wrong in the header, and is blind to the payload.
-            prop_assert_eq!(peek(&wrong).is_err(), bit < HEADER_OCTETS * 8);
+            prop_assert_eq!(parse_header(&wrong).is_err(), bit < HEADER_LEN * 8);
         }
     }
 
     #[test]
-    fn a_frame_with_any_octets_replaced_is_refused(
+    fn a_frame_with_any_bytes_replaced_is_refused(
         frame in any_frame(),
         at in any::<prop::sample::Index>(),
         noise in prop::collection::vec(any::<u8>(), 1..20),
     ) {
         let at = at.index(frame.len());
         let mut wrong = frame.clone();
-        for (octet, noise) in wrong[at..].iter_mut().zip(&noise) {
-            *octet = *noise;
+        for (byte, noise) in wrong[at..].iter_mut().zip(&noise) {
+            *byte = *noise;
         }
         prop_assume!(wrong != frame);
         prop_assert!(Frame::parse(&wrong).is_err());
@@ -228,9 +228,9 @@ proptest! {
     #[test]
     fn payloads_cannot_be_swapped(a in any_frame(), b in any_frame()) {
         // What begins with the right payload is the right payload and padding.
-        prop_assume!(!b[HEADER_OCTETS..].starts_with(&a[HEADER_OCTETS..]));
-        let mut mixed = a[..HEADER_OCTETS].to_vec();
-        mixed.extend_from_slice(&b[HEADER_OCTETS..]);
+        prop_assume!(!b[HEADER_LEN..].starts_with(&a[HEADER_LEN..]));
+        let mut mixed = a[..HEADER_LEN].to_vec();
+        mixed.extend_from_slice(&b[HEADER_LEN..]);
         prop_assert!(Frame::parse(&mixed).is_err());
     }
 
@@ -240,7 +240,7 @@ proptest! {
     ) {
         let padded = [&frame[..], &padding].concat();
         let read = Frame::parse(&padded).expect("intact");
-        prop_assert_eq!(read.payload, &frame[HEADER_OCTETS..]);
+        prop_assert_eq!(read.payload, &frame[HEADER_LEN..]);
     }
 
     #[test]
@@ -272,17 +272,17 @@ proptest! {
         prop_assert_eq!(after.header.has(Flags::CONGESTION), is_marked);
         prop_assert_eq!(after.header.promises(said.barrier).barrier, said.barrier);
         prop_assert_eq!(after.header.promises(said.commit).commit, said.commit);
-        // Octet for octet: only barrier, commit, flags, hops and hop_check may differ.
+        // Byte for byte: only barrier, commit, flags, hops and hop_check may differ.
         for (at, (old, new)) in frame.iter().zip(&travelled).enumerate() {
             let may_change = matches!(at, 6..18 | 23 | 38 | 48..52);
-            prop_assert!(may_change || old == new, "octet {at}");
+            prop_assert!(may_change || old == new, "byte {at}");
         }
         prop_assert_eq!(travelled[23] & !Flags::CONGESTION, frame[23] & !Flags::CONGESTION);
     }
 
     #[test]
     fn marking_a_corrupt_frame_leaves_it_corrupt(
-        frame in any_frame(), bit in 0..HEADER_OCTETS * 8,
+        frame in any_frame(), bit in 0..HEADER_LEN * 8,
     ) {
         // The one wrong bit that marking mends is the mark itself, lost on the way.
         let is_lost_mark = bit == 23 * 8 + 1 && frame[23] & Flags::CONGESTION != 0;
@@ -294,37 +294,37 @@ proptest! {
     }
 
     #[test]
-    fn octets_too_short_for_a_header_are_left_alone(
-        octets in prop::collection::vec(any::<u8>(), 0..HEADER_OCTETS), promises in any_promises(),
+    fn bytes_too_short_for_a_header_are_left_alone(
+        bytes in prop::collection::vec(any::<u8>(), 0..HEADER_LEN), promises in any_promises(),
     ) {
-        let mut touched = octets.clone();
+        let mut touched = bytes.clone();
         rewrite_promises(&mut touched, promises);
         mark_congestion(&mut touched);
         prop_assert!(!take_hop(&mut touched) && !is_hop_intact(&touched));
-        prop_assert_eq!(touched, octets);
+        prop_assert_eq!(touched, bytes);
     }
 
     #[test]
-    fn any_octets_whatever_are_read_without_panic(
-        octets in prop::collection::vec(any::<u8>(), 0..200),
+    fn any_bytes_whatever_are_read_without_panic(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
     ) {
-        properties::frame(&octets);
-        properties::rewrite(&octets);
+        properties::frame(&bytes);
+        properties::rewrite(&bytes);
         for opcode in Opcode::ALL {
-            properties::messages(&[&[*opcode as u8], &octets[..]].concat());
+            properties::messages(&[&[*opcode as u8], &bytes[..]].concat());
         }
     }
 }
 
 #[test]
 fn foreign_versions_and_opcodes_are_named() {
-    let mut octets = [0; HEADER_OCTETS];
+    let mut bytes = [0; HEADER_LEN];
     let header = Header::new(Opcode::Beacon, ProcessId(1), ProcessId(2), Incarnation(0));
-    seal(&mut octets, header, 0);
+    seal(&mut bytes, header, 0);
     for version in (0..=u8::MAX).filter(|version| *version != VERSION) {
-        let mut foreign = octets;
+        let mut foreign = bytes;
         foreign[39] = version;
-        assert_eq!(peek(&foreign).map(|_| ()), Err(DecodeError::Version(version)));
+        assert_eq!(parse_header(&foreign).map(|_| ()), Err(DecodeError::Version(version)));
     }
     for code in 0..=u8::MAX {
         let is_known = Opcode::ALL.iter().any(|opcode| *opcode as u8 == code);
@@ -340,29 +340,29 @@ fn acknowledgements_that_no_receiver_writes_are_refused() {
         cumulative: Psn(0),
         received: 0,
         marked: 0,
-        window_octets: 0,
-        consumed_octets: 0,
+        window_bytes: 0,
+        consumed_bytes: 0,
         connection: 0,
-        room_id: 0,
-        room: 0,
+        reservation_id: 0,
+        reservation: 0,
     };
-    let mut room = [0; 36 + 16 * (ACK_WORDS_MAX + 1)];
+    let mut buf = [0; 36 + 16 * (ACK_WORDS_MAX + 1)];
     let words = |count| vec![(0, 0); count].into_iter();
-    assert_eq!(ack.write(&mut room, words(ACK_WORDS_MAX + 1)), None);
-    ack.write(&mut room, words(ACK_WORDS_MAX)).expect("as many as there may be");
-    room[33] += 1;
+    assert_eq!(ack.write(&mut buf, words(ACK_WORDS_MAX + 1)), None);
+    ack.write(&mut buf, words(ACK_WORDS_MAX)).expect("as many as there may be");
+    buf[33] += 1;
     let words = DecodeError::Field { field: "acknowledged words", value: 17 };
-    assert_eq!(AckView::parse(&room).map(|read| read.ack), Err(words));
-    room[32..35].copy_from_slice(&[0, 0, 3]);
+    assert_eq!(AckView::parse(&buf).map(|read| read.ack), Err(words));
+    buf[32..35].copy_from_slice(&[0, 0, 3]);
     let answer = DecodeError::Field { field: "answer about room", value: 3 };
-    assert_eq!(AckView::parse(&room).map(|read| read.ack), Err(answer));
+    assert_eq!(AckView::parse(&buf).map(|read| read.ack), Err(answer));
 }
 
 #[test]
 fn a_probe_that_runs_backwards_is_refused() {
-    let mut room = [0; PROBE_OCTETS];
-    let backwards = Probe { settled: Psn(5), until: Psn(4), room_done: 0 };
-    backwards.write(&mut room).expect("it fits");
+    let mut buf = [0; PROBE_LEN];
+    let backwards = Probe { resolved: Psn(5), until: Psn(4), reservation_done: 0 };
+    backwards.write(&mut buf).expect("it fits");
     let error = DecodeError::Field { field: "end of probe", value: 4 };
-    assert_eq!(Probe::parse(&room), Err(error));
+    assert_eq!(Probe::parse(&buf), Err(error));
 }

@@ -3,17 +3,17 @@
 use onepipe_base::{
     Incarnation, Mono, Port, ProcessId, Promises, Psn, Registers, Timestamp, WIRE_MODULUS,
 };
-use onepipe_wire::{Frame, HEADER_OCTETS, Header, Opcode, rewrite_promises, seal};
+use onepipe_wire::{Frame, HEADER_LEN, Header, Opcode, rewrite_promises, seal};
 use proptest::prelude::*;
 
 /// Half the range, the farthest that a reader's clock may be off: 39.1 h.
 const HALF: u64 = WIRE_MODULUS / 2;
 
-fn frame(ts: Timestamp, promises: Promises) -> [u8; HEADER_OCTETS] {
-    let mut octets = [0; HEADER_OCTETS];
+fn frame(ts: Timestamp, promises: Promises) -> [u8; HEADER_LEN] {
+    let mut bytes = [0; HEADER_LEN];
     let header = Header::new(Opcode::Beacon, ProcessId(0), ProcessId(0), Incarnation(0));
-    seal(&mut octets, header.stamped(ts, promises, Psn::FIRST), 0);
-    octets
+    seal(&mut bytes, header.stamped(ts, promises, Psn::FIRST), 0);
+    bytes
 }
 
 /// A wrap, and three nanoseconds about it.
@@ -33,8 +33,8 @@ proptest! {
     ) {
         let at = |offset: i64| Timestamp::from_ns(near.as_ns().wrapping_add_signed(offset));
         let promises = Promises { barrier: at(barrier), commit: at(commit) };
-        let octets = frame(at(message), promises);
-        let header = Frame::parse(&octets).expect("sealed just now").header;
+        let bytes = frame(at(message), promises);
+        let header = Frame::parse(&bytes).expect("sealed just now").header;
         prop_assert_eq!(header.message_ts(near), at(message));
         prop_assert_eq!(header.promises(near), promises);
         // The order of the three is that of the full times, not of the 48 bits.
@@ -46,8 +46,8 @@ proptest! {
         ts in near_a_wrap(),
         skews in prop::collection::vec(-(HALF as i64) + 1..HALF as i64, 1..8),
     ) {
-        let octets = frame(ts, Promises::both(ts));
-        let header = Frame::parse(&octets).expect("sealed just now").header;
+        let bytes = frame(ts, Promises::both(ts));
+        let header = Frame::parse(&bytes).expect("sealed just now").header;
         for skew in skews {
             let Some(near) = ts.as_ns().checked_add_signed(skew) else { continue };
             prop_assert_eq!(header.message_ts(Timestamp::from_ns(near)), ts);
@@ -66,16 +66,16 @@ proptest! {
         let near = at(own);
         let mut registers = Registers::new(offsets.len() as u16);
         for (port, offset) in offsets.iter().enumerate() {
-            let octets = frame(at(*offset), Promises::both(at(*offset)));
-            let promises = Frame::parse(&octets).expect("sealed").header.promises(near);
-            registers.hear(Mono::from_ns(0), Port(port as u16), promises);
+            let bytes = frame(at(*offset), Promises::both(at(*offset)));
+            let promises = Frame::parse(&bytes).expect("sealed").header.promises(near);
+            registers.update(Mono::from_ns(0), Port(port as u16), promises);
         }
         let least = registers.all().expect("links are live");
         let expected = offsets.iter().min().copied().expect("two or more");
         prop_assert_eq!(least.barrier, at(expected));
-        let mut octets = frame(near, Promises::both(near));
-        rewrite_promises(&mut octets, least);
-        let header = Frame::parse(&octets).expect("rewritten").header;
+        let mut bytes = frame(near, Promises::both(near));
+        rewrite_promises(&mut bytes, least);
+        let header = Frame::parse(&bytes).expect("rewritten").header;
         prop_assert_eq!(header.promises(near), least);
     }
 
@@ -86,8 +86,8 @@ proptest! {
     ) {
         // Whatever a stranger writes, a reader moves at most 39.1 h: unless its own clock stands
         // so close to the end of the 64-bit range that there is no such time.
-        let octets = frame(Timestamp::from_ns(wire), Promises::both(Timestamp::from_ns(wire)));
-        let header = Frame::parse(&octets).expect("sealed just now").header;
+        let bytes = frame(Timestamp::from_ns(wire), Promises::both(Timestamp::from_ns(wire)));
+        let header = Frame::parse(&bytes).expect("sealed just now").header;
         let read = header.message_ts(Timestamp::from_ns(near));
         prop_assert_eq!(read.to_wire(), Timestamp::from_ns(wire).to_wire());
         let has_room = (HALF..u64::MAX - HALF).contains(&near);
@@ -100,11 +100,11 @@ proptest! {
 fn a_clock_near_its_origin_reads_no_time_before_it() {
     // A foreign or damaged time that would lie before the origin must not become the end of time:
     // such a barrier would let everything pass.
-    let octets = frame(
+    let bytes = frame(
         Timestamp::from_ns(WIRE_MODULUS - 1),
         Promises::both(Timestamp::from_ns(WIRE_MODULUS - 1)),
     );
-    let header = Frame::parse(&octets).expect("sealed just now").header;
+    let header = Frame::parse(&bytes).expect("sealed just now").header;
     let read = header.promises(Timestamp::from_ns(5)).barrier;
     assert_eq!(read, Timestamp::from_ns(WIRE_MODULUS - 1));
 }

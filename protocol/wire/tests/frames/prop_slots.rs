@@ -3,8 +3,8 @@
 
 use onepipe_base::{Incarnation, Timestamp};
 use onepipe_wire::{
-    Drops, FCP_HEADER_OCTETS, Fcp, FcpEarly, FcpForm, FcpPart, FcpReset, FcpTerms, FcpTotal,
-    FcpWriter, Loss, PIECES_WORDS_MAX, Piece, Pieces, PiecesState, TransferPacket,
+    Drops, FCP_HEADER_LEN, Fcp, FcpEarly, FcpForm, FcpParams, FcpPart, FcpReset, FcpTotal,
+    FcpWriter, Loss, PIECE_ACK_WORDS_MAX, Piece, PieceAck, PieceAckState, TransferPacket,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,22 +15,22 @@ proptest! {
     #[test]
     fn control_packets_survive(
         seed in any::<u64>(),
-        (number, heard, holes) in any::<(u32, u32, u64)>(),
+        (number, received, holes) in any::<(u32, u32, u64)>(),
         reset in prop::option::of(any::<(u64, u32, u32, u16)>()),
         early in prop::option::of((0u64..1 << 16, 1u8..=255)),
         totals in vec((0u8..3, vec((any::<u16>(), any::<u16>()), 1..99), 1u16..999), 0..3),
         given in vec((0u64..1 << 48, any::<u64>(), any::<u64>(), any::<u64>()), 0..4),
-        octets in FCP_HEADER_OCTETS + 9..1_500usize,
+        bytes in FCP_HEADER_LEN + 9..1_500usize,
         flipped in any::<prop::sample::Index>(),
     ) {
-        let mut room = vec![0; octets];
-        let heard = (heard, !(holes & !1));
-        let mut writer = FcpWriter::new(&mut room, heard).expect("a front");
+        let mut buf = vec![0; bytes];
+        let received = (received, !(holes & !1));
+        let mut writer = FcpWriter::new(&mut buf, received).expect("a front");
         let reset =
             reset.map(|(time, epoch, slot_ns, nodes)| FcpReset {
                 time: Timestamp::from_ns(time),
                 epoch,
-                terms: FcpTerms { slot_ns, nodes },
+                terms: FcpParams { slot_ns, nodes },
             });
         let reset = reset.filter(|reset| writer.reset(*reset));
         let early = early.map(|(early, batch_slots)| FcpEarly { ns: 64 * early, batch_slots });
@@ -65,10 +65,10 @@ proptest! {
             .take_while(|(base, slots, bits)| writer.grants(*base, *slots, |slot| of(*bits, slot)))
             .collect();
         let end = writer.finish(seed);
-        room.truncate(end);
-        let read = Fcp::parse(number, &room).expect("just written");
+        buf.truncate(end);
+        let read = Fcp::parse(number, &buf).expect("just written");
         prop_assert!(read.is_in_step(seed) && !read.is_in_step(!seed));
-        prop_assert_eq!((read.sequence, (read.heard, read.heard_bits)), (number, heard));
+        prop_assert_eq!((read.sequence, (read.received, read.received_bits)), (number, received));
         prop_assert_eq!(read.reset(), reset);
         prop_assert_eq!(read.is_relative(), said.iter().any(|(form, _)| *form == FcpForm::ShortMap));
         let (mut said, mut given) = (said.into_iter(), given.into_iter());
@@ -94,54 +94,54 @@ proptest! {
             }
         }
         prop_assert!(said.next().is_none() && given.next().is_none());
-        prop_assert_eq!(properties::refcp(&read, seed), &room[..]);
+        prop_assert_eq!(properties::refcp(&read, seed), &buf[..]);
         let bit = flipped.index(end * 8);
-        room[bit / 8] ^= 1 << (bit % 8);
-        prop_assert!(!Fcp::parse(number, &room).is_ok_and(|read| read.is_in_step(seed)));
+        buf[bit / 8] ^= 1 << (bit % 8);
+        prop_assert!(!Fcp::parse(number, &buf).is_ok_and(|read| read.is_in_step(seed)));
     }
 
     #[test]
     fn packets_of_transfers_survive(
-        (object, serial, cumulative, state, life) in any::<(u32, u32, u32, u8, u32)>(),
-        (octets, piece_octets) in (0u64..400, 1u16..50),
+        (object, serial, cumulative, state, instance) in any::<(u32, u32, u32, u8, u32)>(),
+        (bytes, piece_len) in (0u64..400, 1u16..50),
         index in any::<prop::sample::Index>(),
         words in vec(any::<u64>(), 0..20),
         cut in 1usize..8,
     ) {
-        let piece = Piece { object, octets, piece_octets, index: 0, serial };
+        let piece = Piece { object, bytes, piece_len, index: 0, serial };
         let index = index.index(piece.pieces().expect("few") as usize) as u32;
         let piece = Piece { index, ..piece };
-        let begin = u64::from(index) * u64::from(piece_octets);
-        let data = vec![7; (octets - begin).min(u64::from(piece_octets)) as usize];
-        let mut room = vec![0; 300];
-        let end = piece.write(&mut room, &data).expect("as long as it should be");
-        let read = TransferPacket::parse(&room[..end]);
+        let begin = u64::from(index) * u64::from(piece_len);
+        let data = vec![7; (bytes - begin).min(u64::from(piece_len)) as usize];
+        let mut buf = vec![0; 300];
+        let end = piece.write(&mut buf, &data).expect("as long as it should be");
+        let read = TransferPacket::parse(&buf[..end]);
         let is_it = matches!(read, Ok(TransferPacket::Piece(read, come)) if read == piece && come == data);
         prop_assert!(is_it);
-        properties::transfer(&room[..end]);
-        prop_assert!(TransferPacket::parse(&room[..end - cut]).is_err());
-        let state = [PiecesState::Partial, PiecesState::Whole, PiecesState::Refused][usize::from(state % 3)];
-        let life = Incarnation(life);
-        let pieces = Pieces { object, state, serial, cumulative, life };
-        let end = pieces.write(&mut room, words.iter().copied()).expect("it fits");
-        let Ok(TransferPacket::Pieces(read, come)) = TransferPacket::parse(&room[..end]) else {
+        properties::transfer(&buf[..end]);
+        prop_assert!(TransferPacket::parse(&buf[..end - cut]).is_err());
+        let state = [PieceAckState::Partial, PieceAckState::Whole, PieceAckState::Refused][usize::from(state % 3)];
+        let instance = Incarnation(instance);
+        let pieces = PieceAck { object, state, serial, cumulative, incarnation: instance };
+        let end = pieces.write(&mut buf, words.iter().copied()).expect("it fits");
+        let Ok(TransferPacket::PieceAck(read, come)) = TransferPacket::parse(&buf[..end]) else {
             panic!("just written")
         };
         prop_assert_eq!(read, pieces);
-        prop_assert!(come.iter().eq(words.into_iter().take(PIECES_WORDS_MAX)));
-        properties::transfer(&room[..end]);
-        prop_assert!(TransferPacket::parse(&room[..end - cut]).is_err());
+        prop_assert!(come.iter().eq(words.into_iter().take(PIECE_ACK_WORDS_MAX)));
+        properties::transfer(&buf[..end]);
+        prop_assert!(TransferPacket::parse(&buf[..end - cut]).is_err());
     }
 
     #[test]
     fn losses_survive(losses in vec(any::<(u16, u16, u8)>(), 1..50), cut in 1usize..6) {
         let losses: Vec<Loss> =
             losses.into_iter().map(|(src, lost, path)| Loss { src, lost, path }).collect();
-        let mut room = vec![0xff; 6 * losses.len() + cut - 1];
-        let octets = Drops::write(&mut room, losses.iter().copied());
-        prop_assert_eq!(octets, 6 * losses.len());
-        let read = Drops::parse(&room[..octets]).expect("just written");
+        let mut buf = vec![0xff; 6 * losses.len() + cut - 1];
+        let bytes = Drops::write(&mut buf, losses.iter().copied());
+        prop_assert_eq!(bytes, 6 * losses.len());
+        let read = Drops::parse(&buf[..bytes]).expect("just written");
         prop_assert_eq!(read.losses().collect::<Vec<_>>(), losses);
-        prop_assert!(Drops::parse(&room[..octets - cut]).is_err());
+        prop_assert!(Drops::parse(&buf[..bytes - cut]).is_err());
     }
 }

@@ -2,25 +2,25 @@
 
 use std::net::SocketAddr;
 
-use onepipe_base::{Address, Incarnation, Life, Port, ProcessId, SwitchId, Timestamp};
+use onepipe_base::{Address, Incarnation, Instance, Port, ProcessId, SwitchId, Timestamp};
 use onepipe_wire::{
-    AnnounceView, Echo, Failure, Flags, Frame, HEADER_OCTETS, Header, Here, Link, LinkState,
-    Recall, Recovery, RecoveryView, Resolved, Side, Undeliverable, Wave, WaveId, WaveKind,
-    WaveView, seal,
+    AddressAd, AnnounceView, Failure, Flags, Flood, FloodAck, FloodId, FloodKind, FloodView, Frame,
+    HEADER_LEN, Header, Link, LinkState, Recall, Recovery, RecoveryView, Resolved, Side,
+    Undeliverable, seal,
 };
 
 use crate::golden::Golden;
 
 /// The life that two words of a file stand for: written down once more, so that the test does not
 /// ask the code what the code means.
-fn life(address: u64, incarnation: u64) -> Option<Life> {
+fn instance(address: u64, incarnation: u64) -> Option<Instance> {
     let incarnation = Incarnation(incarnation as u32);
     let address = match address as u32 {
         u32::MAX => return None,
         bits if bits >= 1 << 31 => Address::Switch(SwitchId(bits - (1 << 31))),
         bits => Address::Process(ProcessId(bits)),
     };
-    Some(Life { address, incarnation })
+    Some(Instance { address, incarnation })
 }
 
 /// What 48 bits of a file mean: all of its times lie in the same stretch between two wraps.
@@ -31,16 +31,16 @@ fn time(golden: &Golden, bits: u64) -> Timestamp {
 
 pub fn both_ends(golden: &Golden, frame: &Frame<'_>) {
     let (header, near) = (frame.header, golden.time("near"));
-    let own = life(golden.number("src"), golden.number("incarnation"));
-    let echo = life(golden.number("dst"), golden.number("psn"));
-    assert_eq!((header.speaker(), header.echo()), (own, echo), "{}", golden.name);
+    let own = instance(golden.number("src"), golden.number("incarnation"));
+    let peer = instance(golden.number("dst"), golden.number("psn"));
+    assert_eq!((header.sender(), header.peer()), (own, peer), "{}", golden.name);
     let own = own.expect("somebody speaks");
-    let again = Header::of_link(frame.opcode, own, echo, header.promises(near))
-        .counting(header.message_ts(near))
+    let again = Header::hop_only(frame.opcode, own, peer, header.promises(near))
+        .with_counted(header.message_ts(near))
         .flagged(golden.number("flags") as u8);
     let is_unfed = header.has(Flags::UNFED | Flags::HOLDS);
     assert_eq!(is_unfed, golden.name == "beacon-unfed.hex");
-    let mut written = vec![0; HEADER_OCTETS];
+    let mut written = vec![0; HEADER_LEN];
     written.extend_from_slice(frame.payload);
     seal(&mut written, again, frame.payload.len());
     assert_eq!(Frame::parse(&written).expect("sealed").header, header, "{}", golden.name);
@@ -56,12 +56,12 @@ pub fn recall(golden: &Golden, frame: &Frame<'_>) {
     assert_eq!(written, frame.payload);
 }
 
-pub fn here(golden: &Golden, frame: &Frame<'_>) {
-    let read = Here::parse(frame.payload).expect("a golden here");
+pub fn ad(golden: &Golden, frame: &Frame<'_>) {
+    let read = AddressAd::parse(frame.payload).expect("a golden here");
     assert_eq!(u64::from(read.asks), golden.number("asks"));
     assert_eq!(u64::from(read.address.port()), golden.number("udp_port"));
     let SocketAddr::V4(address) = read.address else { panic!("it is an IPv4 address") };
-    let ip = golden.octets_of("ip")[0];
+    let ip = golden.bytes_of("ip")[0];
     assert_eq!((&ip[10..12], &ip[12..]), (&[0xff; 2][..], &address.ip().octets()[..]));
     let mut written = vec![0xff; frame.payload.len()];
     assert_eq!(read.write(&mut written), Some(written.len()));
@@ -82,7 +82,7 @@ pub fn announce(golden: &Golden, frame: &Frame<'_>) {
         let expected = Link {
             port: Port(column("port")[at] as u16),
             side: [Side::Lower, Side::Upper, Side::Direct][column("side")[at] as usize],
-            life: life(column("address")[at], column("life")[at]),
+            instance: instance(column("address")[at], column("life")[at]),
             state: match column("state")[at] {
                 0 => LinkState::Up,
                 _ => LinkState::Frozen { number, commit: time(golden, column("last_commit")[at]) },
@@ -91,14 +91,14 @@ pub fn announce(golden: &Golden, frame: &Frame<'_>) {
         assert_eq!(*link, expected, "{}", golden.name);
     }
     let mut written = vec![0xff; frame.payload.len()];
-    let (count, octets) = part.write(&mut written, links.iter().copied()).expect("it fits");
-    assert_eq!((usize::from(count), octets), (links.len(), frame.payload.len()));
+    let (count, bytes) = part.write(&mut written, links.iter().copied()).expect("it fits");
+    assert_eq!((usize::from(count), bytes), (links.len(), frame.payload.len()));
     assert_eq!(written, frame.payload);
 }
 
-fn wave_id(golden: &Golden) -> WaveId {
+fn flood_id(golden: &Golden) -> FloodId {
     let (epoch, sequence) = (golden.number("epoch"), golden.number("sequence"));
-    WaveId { epoch: epoch as u32, sequence: sequence as u32 }
+    FloodId { epoch: epoch as u32, sequence: sequence as u32 }
 }
 
 fn failures(golden: &Golden) -> Vec<Failure> {
@@ -112,68 +112,70 @@ fn failures(golden: &Golden) -> Vec<Failure> {
     (0..column("first").len()).map(failure).collect()
 }
 
-fn dead(golden: &Golden) -> Vec<Life> {
-    let lives = golden.numbers("address").into_iter().zip(golden.numbers("life"));
-    lives.map(|(address, incarnation)| life(address, incarnation).expect("somebody")).collect()
+fn dead(golden: &Golden) -> Vec<Instance> {
+    let instances = golden.numbers("address").into_iter().zip(golden.numbers("life"));
+    instances
+        .map(|(address, incarnation)| instance(address, incarnation).expect("somebody"))
+        .collect()
 }
 
 fn resolved(golden: &Golden) -> Vec<Resolved> {
     let column = |label| golden.numbers(label);
     let resolved = |at| Resolved {
-        owner: life(column("address")[at], column("life")[at]).expect("somebody"),
+        owner: instance(column("address")[at], column("life")[at]).expect("somebody"),
         number: column("number")[at] as u32,
     };
     (0..column("address").len()).map(resolved).collect()
 }
 
-pub fn wave(golden: &Golden, frame: &Frame<'_>) {
-    let read = WaveView::parse(frame.payload).expect("a golden wave");
-    assert_eq!(read.id, wave_id(golden));
+pub fn flood(golden: &Golden, frame: &Frame<'_>) {
+    let read = FloodView::parse(frame.payload).expect("a golden wave");
+    assert_eq!(read.id, flood_id(golden));
     assert_eq!(read.kind as u64, golden.number("kind"));
     let failed: Vec<Failure> = read.failures(golden.time("near")).collect();
     let links: Vec<Resolved> = read.resolved().collect();
-    let lives: Vec<Life> = read.dead().collect();
+    let instances: Vec<Instance> = read.dead().collect();
     let (expected, count) = match read.kind {
-        WaveKind::Notice => ((failures(golden), vec![], vec![]), failed.len()),
-        WaveKind::Resume => ((vec![], resolved(golden), vec![]), links.len()),
-        WaveKind::Freeze => ((vec![], vec![], dead(golden)), lives.len()),
+        FloodKind::Notice => ((failures(golden), vec![], vec![]), failed.len()),
+        FloodKind::Resume => ((vec![], resolved(golden), vec![]), links.len()),
+        FloodKind::Freeze => ((vec![], vec![], dead(golden)), instances.len()),
     };
     assert_eq!(count as u64, golden.number("entries"));
-    assert_eq!((&failed, &links, &lives), (&expected.0, &expected.1, &expected.2));
-    let (mut written, wave) = (vec![0xff; frame.payload.len()], Wave { id: read.id });
+    assert_eq!((&failed, &links, &instances), (&expected.0, &expected.1, &expected.2));
+    let (mut written, flood) = (vec![0xff; frame.payload.len()], Flood { id: read.id });
     let wrote = match read.kind {
-        WaveKind::Notice => wave.write_notice(&mut written, failed.into_iter()),
-        WaveKind::Resume => wave.write_resume(&mut written, links.into_iter()),
-        WaveKind::Freeze => wave.write_freeze(&mut written, lives.into_iter()),
+        FloodKind::Notice => flood.write_notice(&mut written, failed.into_iter()),
+        FloodKind::Resume => flood.write_resume(&mut written, links.into_iter()),
+        FloodKind::Freeze => flood.write_freeze(&mut written, instances.into_iter()),
     };
-    assert_eq!(wrote.map(|(_, octets)| octets), Some(frame.payload.len()));
+    assert_eq!(wrote.map(|(_, bytes)| bytes), Some(frame.payload.len()));
     assert_eq!(written, frame.payload);
 }
 
-pub fn echo(golden: &Golden, frame: &Frame<'_>) {
-    let echo = Echo::parse(frame.payload).expect("a golden echo");
-    assert_eq!((echo.id, echo.kind as u64), (wave_id(golden), golden.number("kind")));
+pub fn flood_ack(golden: &Golden, frame: &Frame<'_>) {
+    let ack = FloodAck::parse(frame.payload).expect("a golden echo");
+    assert_eq!((ack.id, ack.kind as u64), (flood_id(golden), golden.number("kind")));
     let mut written = vec![0xff; frame.payload.len()];
-    assert_eq!(echo.write(&mut written), Some(frame.payload.len()));
+    assert_eq!(ack.write(&mut written), Some(frame.payload.len()));
     assert_eq!(written, frame.payload);
 }
 
 pub fn relay(golden: &Golden, frame: &Frame<'_>) {
-    assert_eq!([frame.payload], golden.octets_of("frame")[..]);
+    assert_eq!([frame.payload], golden.bytes_of("frame")[..]);
     let inner = Frame::parse(frame.payload).expect("a frame of its own");
     assert!(!inner.opcode.is_control() && inner.opcode.service().is_some());
-    assert_eq!(frame.payload.len(), HEADER_OCTETS + inner.payload.len());
+    assert_eq!(frame.payload.len(), HEADER_LEN + inner.payload.len());
 }
 
 pub fn undeliverable(golden: &Golden, frame: &Frame<'_>) {
     let near = golden.time("near");
     let read = Undeliverable::parse(frame.payload, near).expect("golden undeliverable recalls");
-    let (to, lives) = (golden.numbers("to"), golden.numbers("life"));
+    let (to, instances) = (golden.numbers("to"), golden.numbers("life"));
     let timestamps = golden.numbers("timestamp");
     let read: Vec<Undeliverable> = read.collect();
     let entry = |at: usize| Undeliverable {
         to: ProcessId(to[at] as u32),
-        incarnation: Incarnation(lives[at] as u32),
+        incarnation: Incarnation(instances[at] as u32),
         timestamp: time(golden, timestamps[at]),
     };
     assert_eq!(read, (0..to.len()).map(entry).collect::<Vec<_>>());
@@ -200,7 +202,7 @@ pub fn recovery(golden: &Golden, frame: &Frame<'_>) {
     assert_eq!(read.recalls(near).collect::<Vec<_>>(), recalls);
     assert_eq!(recalls.len() as u64, golden.number("recalls"));
     let mut written = vec![0xff; frame.payload.len()];
-    let octets = recovery.write(&mut written, read.failures(near), read.recalls(near));
-    assert_eq!(octets, Some(frame.payload.len()));
+    let bytes = recovery.write(&mut written, read.failures(near), read.recalls(near));
+    assert_eq!(bytes, Some(frame.payload.len()));
     assert_eq!(written, frame.payload);
 }
